@@ -110,11 +110,14 @@ def _why_not_here(command: Command, words: Sequence[str], unmade: set[str], real
     if any("$SERVETWIN" in word for word in words):
         return NO_DATA
     reads = [word.rpartition("=")[2] for word in words[2:] if not word.startswith("out=")]
-    if any(
-        path == made or path.startswith((f"{made}/", f"{made}-")) for path in reads for made in unmade if made
-    ):
+    if any(_is_of(path, made) for path in reads for made in unmade if made):
         return UNMADE
     return None
+
+
+def _is_of(path: str, made: str) -> bool:
+    """Whether what a command made is read there, lies in that folder or is a part of it."""
+    return path == made or path.startswith((f"{made}/", f"{made}-")) or made.startswith(f"{path}/")
 
 
 def _played(command: Command, words: list[str], played: Played) -> str | None:
