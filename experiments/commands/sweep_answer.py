@@ -19,6 +19,7 @@ from experiments.sweep.page import (
     sweep_page,
     told_difference,
     told_interval,
+    verdicts,
 )
 from experiments.sweep.points import Point, points_of
 from experiments.sweep.search import best, searched
@@ -139,6 +140,8 @@ def lines_of(done: Sweep, metrics: Sequence[str]) -> list[str]:
             lines += _block({setting: told_interval(metric, one) for setting, one in found.items()})
         for key in named_axes(done):
             lines += _compared(metric, key, done)
+        if found and not named_axes(done):
+            lines += [f"  {one}" for one in verdicts(done, [metric])]
     return lines
 
 

@@ -13,7 +13,7 @@ from experiments.report.figures import figure
 from experiments.report.metric_text import name_of, told
 from experiments.report.number_text import counted
 from experiments.sweep.student import Interval
-from experiments.sweep.table import SEED, Sweep, Values, differences, means, typed
+from experiments.sweep.table import SEED, Sweep, Values, above, differences, means, typed
 
 _MOST_ROWS: Final = 60
 _SPANS_DECADES: Final = 20  # from here on values lie better on a logarithmic axis
@@ -96,7 +96,13 @@ def _extremes(sweep: Sweep, metric: str) -> list[str]:
     least, most = min(found, key=lambda one: found[one].mean), max(found, key=lambda one: found[one].mean)
     low, high = (told_interval(metric, found[one]) for one in (least, most))
     ends = f"least at {setting_name(least)} ({low}) and most at {setting_name(most)} ({high})"
-    return [f"{name_of(metric)} is {ends}."]
+    as_low = [
+        setting_name(setting)
+        for setting, one in above(sweep, metric, least).items()
+        if one.half is not None and one.holds_zero
+    ]
+    more = f"; not distinguishable from the least: {' and '.join(as_low)}" if as_low else ""
+    return [f"{name_of(metric)} is {ends}{more}."]
 
 
 def told_interval(metric: str, one: Interval | None) -> str:

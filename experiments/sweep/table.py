@@ -85,6 +85,17 @@ def differences(sweep: Sweep, metric: str, axis: str) -> dict[Values, Interval]:
     return result
 
 
+def above(sweep: Sweep, metric: str, base: Values) -> dict[Values, Interval]:
+    """Every other setting -> by how much it is above ``base``, seed by seed."""
+    found = sweep.by_seed(metric)
+    pairs = {
+        setting: [value - found[base][seed] for seed, value in values.items() if seed in found[base]]
+        for setting, values in found.items()
+        if setting != base
+    }
+    return {setting: interval_of(values) for setting, values in pairs.items() if values}
+
+
 def write_table(sweep: Sweep, path: Path) -> None:
     """Parquet, one row per point: its values, why it was refused, its numbers; the same on every machine."""
     import pyarrow as pa

@@ -65,6 +65,14 @@ def test_one_seed_has_no_interval_and_no_verdict() -> None:
     assert told == "TTFT mean is least at system=a (1.00 ms) and most at system=c (3.00 ms)."
 
 
+def test_a_least_that_others_cannot_be_told_from_is_said_so() -> None:
+    axis = Axis("engine.max_num_seqs", ("1", "2", "4"))
+    far, least, near = (30.0, 31.0, 32.0), (10.0, 14.0, 12.0), (10.5, 13.0, 13.5)
+    (told,) = verdicts(made((axis, SEEDS), (*far, *least, *near)), [METRIC])
+    assert told.endswith("; not distinguishable from the least: engine.max_num_seqs=4.")
+    assert "is least at engine.max_num_seqs=2 (12.0 ms" in told
+
+
 def test_numbers_alone_have_a_least_and_a_most() -> None:
     axis = Axis("engine.max_num_seqs", ("1", "2", "4"))
     (told,) = verdicts(made((axis,), (30.0, 10.0, 20.0)), [METRIC])
