@@ -26,8 +26,12 @@ wheel: $(VENV)/.fast
 	SERVETWIN_COMPILE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
 	    --no-build-isolation --wheel-dir dist .
 
+# Servers, processes and shaped links among them are timed by the machine: what fails is shown, and runs once
+# more by itself. What is deterministic fails again.
+LIGHT := not real and not laws and not simgrid and not ray
 test: $(VENV)/.test
-	$(BIN)/python -m pytest $(PARALLEL) -m "not real and not laws and not simgrid and not ray"
+	$(BIN)/python -m pytest $(PARALLEL) -m "$(LIGHT)" || \
+	    $(BIN)/python -m pytest -m "$(LIGHT)" --last-failed --last-failed-no-failures none
 
 # Moments of a real run are timed by the machine: what fails is shown, runs once more by itself, and decides then.
 test-real: $(VENV)/.real

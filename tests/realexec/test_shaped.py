@@ -99,11 +99,21 @@ def test_reads_that_name_one_path_share_its_rate_evenly() -> None:
         took.append({name: at_s - began_s for name, at_s in ended.items()})
 
     took: list[dict[str, float]] = []
-    assert least_s(attempt, 9 / 60) <= 9 / 60 * 1.1
+
+    def seen() -> tuple[bool, bool, bool]:
+        """Each in one of the tries, for whatever else runs makes a reader late."""
+        in_all = min(one["b"] for one in took) <= 9 / 60 * 1.1
+        # While two share it each has half; the longer one has all of it afterwards.
+        half = min(abs(one["a"] - 6 / 60) for one in took) <= 6 / 60 * TOLERANCE
+        own = min(one["c"] for one in took) <= 6 / 60 * 1.1  # a path of its own is not shared
+        return in_all, half, own
+
+    for _ in range(TRIES):
+        attempt()
+        if all(seen()):
+            break
+    assert seen() == (True, True, True), took
     assert all(one["b"] >= 9 / 60 for one in took), "the path never lets more through"
-    # While two share it each has half; the longer one has all of it afterwards.
-    assert min(abs(one["a"] - 6 / 60) for one in took) <= 6 / 60 * TOLERANCE
-    assert min(one["c"] for one in took) <= 6 / 60 * 1.1, "a path of its own is not shared"
 
 
 def test_readers_of_two_processes_share_a_path() -> None:
