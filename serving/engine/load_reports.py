@@ -32,20 +32,8 @@ class LoadReports:
     """Those of the instances of a model."""
 
     __slots__ = (
-        "_changed",
-        "_due_ns",
-        "_known",
-        "_memory_watch",
-        "_present",
-        "_rising",
-        "_steps",
-        "_swept_ns",
-        "_tick_ns",
-        "_unread",
-        "at_changes",
-        "at_step_ends",
-        "at_ticks",
-        "period_ns",
+        "_changed", "_due_ns", "_known", "_memory_watch", "_present", "_rising", "_steps", "_swept_ns",
+        "_tick_ns", "_unread", "at_changes", "at_step_ends", "at_ticks", "period_ns",
     )  # fmt: skip
 
     def __init__(

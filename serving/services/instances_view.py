@@ -18,18 +18,8 @@ class Instances:
     """What a policy sees when it pairs (``serving.protocols.migration.InstancesView``)."""
 
     __slots__ = (
-        "_engines",
-        "_fleet",
-        "_into_loading",
-        "_migrations",
-        "_period_ns",
-        "_present",
-        "_reader",
-        "_requests",
-        "head_tokens",
-        "memory_watch",
-        "model",
-        "nearly_full",
+        "_engines", "_fleet", "_into_loading", "_migrations", "_period_ns", "_present", "_reader",
+        "_requests", "head_tokens", "memory_watch", "model", "nearly_full",
     )  # fmt: skip
 
     def __init__(

@@ -29,15 +29,8 @@ class Migrating:
     """``inner`` serves; here its instances are paired and its running requests moved."""
 
     __slots__ = (
-        "_engines",
-        "_memory_watch",
-        "_migrator",
-        "_requests",
-        "_victims",
-        "_view",
-        "inner",
-        "migrations",
-        "rounds",
+        "_engines", "_memory_watch", "_migrator", "_requests", "_victims", "_view", "inner",
+        "migrations", "rounds",
     )  # fmt: skip
 
     def __init__(
