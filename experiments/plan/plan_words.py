@@ -76,7 +76,7 @@ def plan_words(words: Sequence[str]) -> PlanWords:
     plain, layouts, tp_given = _layouts(runs)
     if own.get("find") == RATE and "gpus" not in own:
         raise UserError("find=rate needs a size: write gpus=8")
-    _refuse_moving_rate(plain)
+    _refuse_moving_rate(runs)
     folder = Path(out).expanduser().resolve() if out else None
     return PlanWords(
         Objective(tuple(limits)), layouts, (*plain, "uncertainty=off"), prices, own, folder, tp_given
@@ -165,15 +165,15 @@ def _take(key: str, plain: list[str], axes: list[Axis]) -> tuple[str, ...]:
     return ()
 
 
-def _refuse_moving_rate(plain: Sequence[str]) -> None:
+def _refuse_moving_rate(words: Sequence[str]) -> None:
     """A rate that follows the cluster, or what it serves, would ask another question of every size."""
-    if any(word.startswith("trace.clients=") for word in plain):
+    if any(word.startswith("trace.clients=") for word in words):
         raise UserError(
             "trace.clients lets the rate follow how fast requests are served, and a plan is for a trace's "
             "own rate: leave it out, or write servetwin sweep with trace.clients and cluster"
         )
     for key in ("trace.utilization", "trace.prefill_share", "trace.peak_share"):
-        if any(word.startswith(f"{key}=") for word in plain):
+        if any(word.startswith(f"{key}=") for word in words):
             raise UserError(
                 f"{key} follows the cluster, which a plan sizes: write trace.rate_per_s or rate_scale"
             )

@@ -68,8 +68,9 @@ def test_a_client_whose_request_is_refused_sends_the_next(tmp_path: Path) -> Non
     assert counts["finished"] + counts["rejected"] == 120 and len(requests) == counts["finished"]
 
 
-def test_a_plan_is_for_a_rate(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["trace=azure_conv_like", "trace.clients=8", "gpu=a100", "model=llama3_8b", "slo.ttft_p99_ms=500"]
+@pytest.mark.parametrize("clients", ["trace.clients=8", "trace.clients=8,16"])
+def test_a_plan_is_for_a_rate(capsys: pytest.CaptureFixture[str], clients: str) -> None:
+    words = ["trace=azure_conv_like", clients, "gpu=a100", "model=llama3_8b", "slo.ttft_p99_ms=500"]
     assert cli.run(["plan", *words]) == 2
     assert "trace.clients lets the rate follow" in capsys.readouterr().err
 
