@@ -18,7 +18,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any
 
-from tests.worlds import drawn_decode_migrations, drawn_elastic_migrations, drawn_migrations
+from tests.worlds import drawn_decode_migrations, drawn_elastic_migrations, drawn_migrations, drawn_reports
 from tests.worlds.faulted import command_of, play, with_losses, world_words
 from tests.worlds.faulted_groups import group_words
 from tests.worlds.faulted_migrations import migration_words
@@ -81,14 +81,16 @@ def words_of(chosen: argparse.Namespace, seed: int) -> list[str]:
 
 
 def migrations(first: int, count: int) -> int:
-    """Of instances that stay, with priorities; that come and go, also while they load; of decode instances.
+    """Of instances that stay, with priorities; that come and go, also while they load; of decode instances;
+    and by Llumnix's rules on load reports.
 
     By turns, each coalesced and step by step.
     """
     totals, broken = Counter[str](), 0
     print(f"swarm: {count} worlds with migrations from seed {first} on", flush=True)
     kinds = (drawn_migrations.check_world, drawn_elastic_migrations.check_world)
-    checks: tuple[Callable[[int], Any], ...] = (*kinds, drawn_decode_migrations.check_world)
+    others = (drawn_decode_migrations.check_world, drawn_reports.check_reports)
+    checks: tuple[Callable[[int], Any], ...] = (*kinds, *others)
     for seed in range(first, first + count):
         try:
             played = checks[seed % len(checks)](seed)

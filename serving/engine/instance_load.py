@@ -8,14 +8,14 @@ from serving.protocols.migration import NEVER_NS
 class InstanceLoad:
     """As of its last report, and of the last tick (``free_blocks``).
 
-    ``high``: its requests of a priority above 0, ``high_now``: by the latest count. ``ample_ns``,
-    ``coming_ample_ns``, ``due_ns``, ``moved_ns``: see ``serving.engine.memory_watch``, which keeps answers in
-    ``ample_blocks`` and ``least_step_ns``.
+    ``head``: who waits first, -1: nobody. ``high``: its requests of a priority above 0, ``high_now``: by the
+    latest count. ``ample_ns``, ``coming_ample_ns``, ``due_ns``, ``moved_ns``: see
+    ``serving.engine.memory_watch``, which keeps answers in ``ample_blocks`` and ``least_step_ns``.
     """
 
     __slots__ = (
-        "ample_blocks", "ample_ns", "coming", "coming_ample_ns", "due_ns", "engine", "free_blocks", "high",
-        "high_now", "least_step_ns", "moved_ns", "preemptions", "report", "running", "since", "steps",
+        "ample_blocks", "ample_ns", "coming", "coming_ample_ns", "due_ns", "engine", "free_blocks", "head",
+        "high", "high_now", "least_step_ns", "moved_ns", "preemptions", "report", "running", "since", "steps",
         "tick_ns", "waiting",
     )  # fmt: skip
 
@@ -23,6 +23,7 @@ class InstanceLoad:
         self.engine = engine
         self.free_blocks = self.running = self.waiting = self.preemptions = 0
         self.tick_ns = self.high = self.high_now = 0
+        self.head = -1
         self.report: LoadReport | None = None  # until somebody asks
         # Told at the end of a step: how it stood when that began; steps that the engine knew then, and now.
         self.coming: LoadReport | None = None
@@ -31,6 +32,12 @@ class InstanceLoad:
         self.coming_ample_ns = self.due_ns = NEVER_NS
         self.ample_blocks: dict[tuple[int, int], int] = {}  # by requests that run: all, of high priority
         self.least_step_ns: dict[int, int] = {}
+
+
+def head_of(engine: Engine) -> int:
+    """Who waits first; -1: nobody."""
+    queue = engine.waiting or engine.unseen_arrivals
+    return queue[0].id if queue else -1
 
 
 def report_of(known: InstanceLoad) -> LoadReport:

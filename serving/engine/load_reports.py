@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from serving.engine.engine import Engine
-from serving.engine.instance_load import InstanceLoad, free_blocks_after, report_of, told_report
+from serving.engine.instance_load import InstanceLoad, free_blocks_after, head_of, report_of, told_report
 from serving.engine.memory_watch import MemoryWatch
 from serving.engine.progress import AT_WORK, EngineState
 from serving.protocols.load_report import LoadReport, ReportsAt
@@ -196,6 +196,7 @@ class LoadReports:
             or len(engine.waiting) + len(engine.unseen_arrivals) != known.waiting
             or engine.preemptions != known.preemptions
             or known.high != known.high_now
+            or known.head != head_of(engine)
         ):
             if self.at_ticks:
                 self._rising[replica] = self._tick()
@@ -206,15 +207,20 @@ class LoadReports:
                 self._changed[replica] = None
 
     def moved(self, replica: int) -> None:
-        """As ``look``; KV of a migration may have left, which nothing tells before the next tick."""
-        if replica in self._known:
+        """KV of a migration has come, has left, or room is kept for it: nothing tells that before a tick.
+
+        As ``look`` if it has begun to work; in the middle of a step ``at_step_ends`` tells nothing of it.
+        """
+        known = self._known.get(replica)
+        if known is not None:
             tick_ns = self._tick()
             if self._rising.get(replica, tick_ns) < tick_ns:
                 self._changed[replica] = None
             self._rising[replica] = tick_ns
-            self.look(replica)
+            if not self.at_step_ends or len(known.engine.running) - len(known.engine.ended) != known.running:
+                self.look(replica)
             if self._memory_watch is not None:
-                self._memory_watch.moved(self._known[replica], tick_ns)
+                self._memory_watch.moved(known, tick_ns)
 
     def lose(self, replica: int) -> None:
         """The instance is gone."""
@@ -282,5 +288,5 @@ class LoadReports:
         known.free_blocks, known.tick_ns = free_blocks, self._tick()
         known.running = len(engine.running) - len(engine.ended)
         known.waiting = len(engine.waiting) + len(engine.unseen_arrivals)
-        known.preemptions, known.high = engine.preemptions, known.high_now
+        known.preemptions, known.high, known.head = engine.preemptions, known.high_now, head_of(engine)
         known.report = None

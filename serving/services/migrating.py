@@ -120,15 +120,19 @@ class Migrating:
             if self._memory_watch is not None and self._memory_watch.news:
                 self._rouse(actions)
             return
-        halted = engine.halts and not event.running
+        halted, reports = engine.halts and not event.running, inner.fleet.reports
         one = migrations.of_replica[engine.id]
-        self._settle((one.source, one.destination))
+        before, ends = (one.phase, one.stages), (one.source, one.destination)
+        self._settle(ends)
         inner.ran(engine, event, actions)
         migrations.ran(engine, event, actions)
         if halted:
             boundary.go_on(engine, actions)
+            if reports is not None:
+                reports.look(engine.id, bool(event.finished), event.steps)
         migrations.chose(engine, actions)
-        self._look_at((one.source, one.destination))
+        if (one.phase, one.stages) != before:  # else nothing has changed at the other end
+            self._look_at(ends)
         self._rouse(actions)
 
     def _with(self, replica: int) -> Iterable[int]:

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from policies.llumnix.migration import Llumnix
 from serving.protocols.load_report import LoadReport, ReportsAt
 from serving.vocabulary.events import Woke
+from tests.worlds.drawing import on_drawn_seeds
+from tests.worlds.drawn_reports import check_reports
 from tests.worlds.migrating import Played, Setting, play
 from tests.worlds.migrating_cases import BUSY, KINDS_OF_REPORTS, ROWS, migrating, with_reports
 from tests.worlds.naive_engine import Case
@@ -97,6 +99,12 @@ def test_both_modes_are_the_same_in_a_busy_world(
 ) -> None:
     case = replace(BUSY, asynchronous=asynchronous)
     assert_same(Setting(case, reports_at=reports_at), rule, 2.0, 1)
+
+
+@on_drawn_seeds((76, 99, 102, 278, 290, 316, 1056, 1167))
+def test_both_modes_decide_the_same_where_memory_is_short(seed: int) -> None:
+    """In these worlds a halted instance told of its queue before it chose, or of what came in mid-step."""
+    assert check_reports(seed).records
 
 
 def _crowded() -> Setting:
