@@ -52,14 +52,15 @@ class Llumnix:
             return ()
         leaving = view.leaving
         sources = self._sources(view, leaving)
-        if not sources:
+        if all([view.engaged(one) for _, one in sources]):
             return ()
         order = self._orders.get(view.model)
         if order is None:
             order = self._orders[view.model] = FreestFirst(self._freeness)
 
         def takes(one: Entry) -> bool:
-            return one[1] not in leaving and self._considered(view, one[1]) and not self._is_source(one[2])
+            other = one[1] in leaving or self._is_source(one[2], -one[0])
+            return not other and self._considered(view, one[1])
 
         destinations = [one[:2] for one in order.freest(view, len(sources), self._threshold, takes)]
         # One that still loads takes from a source for which no other is left.
@@ -75,16 +76,19 @@ class Llumnix:
         found = [(-inf, one) for one in leaving if self._considered(view, one)]
         for one in view.short():
             report = None if one in leaving else view.report(one)
-            if report is not None and self._is_source(report) and self._considered(view, one):
-                found.append((self._freeness(report), one))
+            if report is None:
+                continue
+            free = self._freeness(report)
+            if self._is_source(report, free) and self._considered(view, one):
+                found.append((free, one))
         return found
 
     def _considered(self, view: InstancesView, instance: int) -> bool:
         """As shipped all are; a pair with one that is in a migration is dropped then."""
         return self._shipped or not view.engaged(instance)
 
-    def _is_source(self, report: LoadReport) -> bool:
-        return self._freeness(report) < self._threshold or (self._shipped and report.preempted > 0)
+    def _is_source(self, report: LoadReport, free: float) -> bool:
+        return free < self._threshold or (self._shipped and report.preempted > 0)
 
     def ample_blocks(self, report: LoadReport) -> int:
         """With so many free ones an instance with this report is no source."""

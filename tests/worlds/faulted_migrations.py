@@ -7,7 +7,8 @@ SYSTEMS = (
     "llumnix_base system/migration=least_loaded", "llumnix_base_autoscaled system.instances.both=3",
     "llumnix_base_autoscaled system.instances.both=2 system.migration.rule=paper system.scaler.rule=paper",
     "llumnix_base_autoscaled system.instances.both=4 system/provision=multicast",
-    "infaas_pp_autoscaled system.instances.both=3",
+    "infaas_pp_autoscaled system.instances.both=3", "llumnix_autoscaled system.instances.both=3",
+    "round_robin_autoscaled system.instances.both=2",
 )  # fmt: skip
 
 
@@ -20,6 +21,6 @@ def migration_words(seed: int) -> list[str]:
     words += " engine.max_num_batched_tokens=12800 engine.max_model_len=12800 engine.max_new_tokens=6144"
     words += f" trace.rate_per_s={random.choice([2, 8, 30])} trace.requests={random.choice([20, 60, 120])}"
     words += f" trace.high_priority_share={random.choice([0, 0.1, 0.5])} seed={random.randrange(1000)}"
-    if "least_loaded" not in system and "infaas" not in system:
+    if not any(word in system for word in ("least_loaded", "infaas", "round_robin")):
         words += f" system.migration.migrate_out_threshold={random.choice([3, 10, 100])}"
     return words.split()
