@@ -19,7 +19,7 @@ from serving.protocols.planning import Edge, Source
 from serving.protocols.provision_answers import CheckedProvisioner
 from serving.protocols.provisioning import GpuSlot, Provision, Provisioned
 from serving.protocols.scale_answers import CheckedScaler, checked_arbiter
-from serving.protocols.scaling import Calm, ScaleDecision
+from serving.protocols.scaling import NoChangeBounds, ScaleDecision
 from serving.vocabulary.errors import PolicyError
 from tests.worlds.elastic_world import Setting, Told
 from tests.worlds.faulty_policies import VIEW
@@ -37,7 +37,9 @@ class Says:
             raise self.answer
         return self.answer
 
-    calm = still_until_ns = provision = select = plan = hosts = end = before_release = may_release = scale
+    no_change_bounds = no_change_until_ns = provision = select = plan = hosts = end = before_release = (
+        may_release
+    ) = scale
     __call__ = scale
     ahead = solve_ns = 0
     embeds = True
@@ -99,19 +101,21 @@ def test_what_a_scaler_may_answer() -> None:
     )  # fmt: skip
     assert CheckedScaler(Says(fine)).scale(VIEW) == fine
     assert CheckedScaler(Says((decision("revive", "decode", 1, 7),))).scale(VIEW)
-    assert CheckedScaler(StoreProvisioner()).calm is None  # type: ignore[arg-type]
+    assert CheckedScaler(StoreProvisioner()).no_change_bounds is None  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("answer", [0, Calm(1, float("nan"), 1), Calm(True, 1, 1), OSError()])
-def test_a_calm_or_a_time_that_is_none(answer: Any) -> None:
-    calm = CheckedScaler(Says(answer)).calm
-    assert calm is not None
-    with pytest.raises(PolicyError, match="Says, method calm,"):
-        calm(VIEW)
-    still = CheckedScaler(Says(1.0)).still_until_ns
-    assert still is not None
-    with pytest.raises(PolicyError, match=r"Says, method still_until_ns, .* that is a float"):
-        still(VIEW)
+@pytest.mark.parametrize(
+    "answer", [0, NoChangeBounds(1, float("nan"), 1), NoChangeBounds(True, 1, 1), OSError()]
+)
+def test_bounds_or_a_time_that_are_none(answer: Any) -> None:
+    bounds = CheckedScaler(Says(answer)).no_change_bounds
+    assert bounds is not None
+    with pytest.raises(PolicyError, match="Says, method no_change_bounds,"):
+        bounds(VIEW)
+    until = CheckedScaler(Says(1.0)).no_change_until_ns
+    assert until is not None
+    with pytest.raises(PolicyError, match=r"Says, method no_change_until_ns, .* that is a float"):
+        until(VIEW)
 
 
 @pytest.mark.parametrize(
