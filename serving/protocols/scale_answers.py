@@ -50,7 +50,7 @@ class CheckedScaler:
         """Raises PolicyError."""
         answer = ask(self._scaler, SCALE, view)
         if type(answer) is not tuple:
-            raise refused(self._scaler, SCALE, answer, f"that is a {type(answer).__name__} and no tuple")
+            raise refused(self._scaler, SCALE, answer, f"that is a {type(answer).__name__}, not a tuple")
         if answer:
             _Check(self._scaler, SCALE, view).decisions(answer)
         return answer
@@ -119,7 +119,7 @@ class _Check:
         if type(role) is not str or role not in self._roles:
             self._refuse(decision, f"{self._view.model} has no role {shown(role)}")
         if type(count) is not int or count < 1:
-            self._refuse(decision, f"a count is an int of 1 or more and not {shown(count)}")
+            self._refuse(decision, f"a count is an int of 1 or more, not {shown(count)}")
         if type(decision.reason) is not str or not decision.reason:
             self._refuse(decision, wrong_reason(decision.reason))
         self._instances(decision, () if act in ("load", "shortage") else self._there(act, role, decision))

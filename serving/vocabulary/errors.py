@@ -6,15 +6,16 @@ class UserError(Exception):
 
 
 class PolicyError(UserError):
-    """A policy raised something, or answered what it may not: who, asked what, at which event, and why.
+    """A policy raised something, or returned what its protocol does not allow.
 
-    ``may``: what the method may answer. ``event`` is None outside of ``Controller.handle``, which sets it.
+    ``asked``: "method dispatch". ``did``: what it returned or raised, and what is wrong with that. ``must``:
+    what it must do instead. ``event`` is None outside of ``Controller.handle``, which sets it.
     """
 
-    def __init__(self, policy: str, method: str, did: str, may: str, event: str | None = None) -> None:
-        super().__init__(policy, method, did, may, event)
-        self.policy, self.method, self.did, self.may, self.event = policy, method, did, may, event
+    def __init__(self, policy: str, asked: str, did: str, must: str, event: str | None = None) -> None:
+        super().__init__(policy, asked, did, must, event)
+        self.policy, self.asked, self.did, self.must, self.event = policy, asked, did, must, event
 
     def __str__(self) -> str:
         at = "outside of events" if self.event is None else f"event {self.event}"
-        return f"policy {self.policy}, method {self.method}, {at}: it {self.did}; it may answer {self.may}"
+        return f"policy {self.policy}, {self.asked}, {at}: it {self.did}; it must {self.must}"
