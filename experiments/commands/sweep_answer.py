@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from experiments.commands.process import telling
 from experiments.config.overrides import closest
+from experiments.run.first_mistake import both, mistake_in
 from experiments.run.heartbeat import heartbeat
 from experiments.sweep.axes import Axis, axes_of
 from experiments.sweep.launch import Launch
@@ -25,9 +26,9 @@ from experiments.sweep.points import Point, points_of
 from experiments.sweep.search import best, searched
 from experiments.sweep.student import Interval
 from experiments.sweep.sweep_folder import SHARDS, SweepFolder
-from experiments.sweep.sweep_words import SweepWords, sweep_words
+from experiments.sweep.sweep_words import SweepWords, first_words, sweep_words
 from experiments.sweep.table import METRICS, Sweep, differences, means, write_means, write_table
-from serving.vocabulary.errors import UserError
+from serving.vocabulary.errors import PlaceError, UserError
 
 _MOST_LINES: Final = 40
 
@@ -51,9 +52,12 @@ def carried_out(asked: SweepWords, words: Sequence[str]) -> Sweep:
 
     UserError when every point was refused.
     """
-    with SweepFolder(asked.out) as folder:
-        done = sweep_of(asked, folder)
-        _write(asked, done, join(["servetwin", "sweep", *words]))
+    try:
+        with SweepFolder(asked.out) as folder:
+            done = sweep_of(asked, folder)
+            _write(asked, done, join(["servetwin", "sweep", *words]))
+    except PlaceError as error:
+        raise both(error, mistake_in(first_words(*axes_of(asked.runs)[:2]))) from error
     refused = done.refused()
     if len(refused) == len(done.points):
         raise UserError(f"every point of the sweep was refused; {refused[0][0].name}: {refused[0][1]}")

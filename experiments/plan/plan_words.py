@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from experiments.compose.checked_words import check_words
 from experiments.config.config import RunConfig
 from experiments.config.options import option_groups
 from experiments.config.overrides import Override, Wanted, leaves, parse_value, unknown_key
@@ -83,6 +84,7 @@ def plan_words(words: Sequence[str]) -> PlanWords:
             "find=cheapest needs prices: write price.h100=2.5 (per GPU-hour), or prices=FILE.yaml"
         )
     plain, layouts, tp_given = _layouts(runs)
+    check_words(plain, (), OWN, "a plan")
     if own.get("find") == RATE and "gpus" not in own:
         raise UserError("find=rate needs a size: write gpus=8")
     _refuse_moving_rate(runs)

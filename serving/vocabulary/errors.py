@@ -5,6 +5,10 @@ class UserError(Exception):
     """One sentence that names the file, row or key and says what to write instead; commands exit with 2."""
 
 
+class PlaceError(UserError):
+    """Results cannot go where they are to go: out= is missing, taken, or no folder that can be written to."""
+
+
 class PolicyError(UserError):
     """A policy raised something, or returned what its protocol does not allow.
 
