@@ -193,3 +193,7 @@ def _completion(words: Sequence[str]) -> int:
     from experiments.commands.completion import completion
 
     return completion(words, list(commands()))
+
+
+if __name__ == "__main__":
+    main()
