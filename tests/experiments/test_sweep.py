@@ -207,8 +207,8 @@ def test_the_best_of_a_search_is_that_of_its_goal() -> None:
     points = tuple(Point(place, (), (("a", str(place)),)) for place in range(3))
     outcomes = (Outcome({"x": 2.0}), Outcome({"x": 1.0}), Outcome({}, "refused"))
     sweep = Sweep((), points, outcomes)
-    assert best(sweep, {"search.minimize": "x"}) == (points[1], 1.0)
-    assert best(sweep, {"search.maximize": "x"}) == (points[0], 2.0)
+    assert best(sweep, {"search.minimize": "x"}) == (points[1], "x", 1.0)
+    assert best(sweep, {"search.maximize": "x"}) == (points[0], "x", 2.0)
 
 
 def test_every_runs_results_are_kept_when_asked_for(tmp_path: Path) -> None:
