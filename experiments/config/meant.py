@@ -18,6 +18,8 @@ MEANT: Final = {
 # The same in any group: a word of vLLM's.
 MEANT_ANYWHERE: Final = {"tensor_parallel_size": "model.tp", "pipeline_parallel_size": "model.pp"}
 _SPAN: Final = re.compile(r"(?:range\()?\[?([0-9]{1,18}) ?(?:-|\.\.\.?|:|to) ?([0-9]{1,18})\]?\)?")
+_QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?) ?(us|ms|s|min|h)")
+_IN_MS: Final = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 60e3, "h": 3600e3}
 _LIST: Final = re.compile(r"\[[^\[\]{}]+\]")
 
 
@@ -27,6 +29,14 @@ def span_of(text: str) -> str:
     if found is None or int(found[1]) >= int(found[2]):
         return ""
     return f"range({int(found[1])},{int(found[2]) + 1})"
+
+
+def unit_advice(key: str, text: str) -> str:
+    """What to write for ``500ms`` or ``1s`` where the unit is in the key; "" for other texts and keys."""
+    found, unit = _QUANTITY.fullmatch(text), key.rpartition("_")[2]
+    if found is None or unit not in ("us", "ms", "s"):
+        return ""
+    return f"in {unit}, without the unit: write {key}={float(found[1]) * _IN_MS[found[2]] / _IN_MS[unit]:g}"
 
 
 def several_advice(key: str, text: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, is_dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from experiments.config.meant import MEANT, MEANT_ANYWHERE, several_advice
+from experiments.config.meant import MEANT, MEANT_ANYWHERE, several_advice, unit_advice
 from serving.vocabulary.errors import UserError
 
 # Paths hold anything a file system takes, so their values never meet a grammar.
@@ -178,6 +178,8 @@ def parse_value(override: Override, wanted: Wanted) -> Any:
 def _advice(override: Override, wanted: Wanted) -> str:
     if wanted.type in (int, float) and (several := several_advice(override.key, override.text)):
         return several
+    if wanted.type in (int, float) and (number := unit_advice(override.key, override.text)):
+        return number
     if wanted.type is int and _NUMBER.fullmatch(override.text):
         return "a whole one below 2^63: write it without a fraction"
     if wanted.type is float and override.text.lower().strip("+-") in (

@@ -57,7 +57,19 @@ def has_intervals(sweep: Sweep) -> bool:
 
 def remarks(sweep: Sweep) -> list[str]:
     """What must be known before the numbers."""
-    return [*_why_no_interval(sweep), *_several_gpus(sweep), *refusals(sweep)]
+    return [*_objectives(sweep), *_why_no_interval(sweep), *_several_gpus(sweep), *refusals(sweep)]
+
+
+def _objectives(sweep: Sweep) -> list[str]:
+    """What SLO attainment is the share of, where all points have the same objectives."""
+    found = {(one.numbers.get("slo.ttft_ms"), one.numbers.get("slo.tpot_ms")) for _, one in sweep.rows()}
+    if len(found) != 1 or None in (pair := found.pop()):
+        return []
+    ttft, tpot = (f"{value:g} ms" for value in pair)
+    return [
+        f"SLO attainment is the share of requests with TTFT at most {ttft} (slo.ttft_ms) and TPOT at most "
+        f"{tpot} (slo.tpot_ms)"
+    ]
 
 
 def _why_no_interval(sweep: Sweep) -> list[str]:

@@ -17,12 +17,17 @@ def told_difference(metric: str, one: Interval | None) -> str:
     if one is None:
         return "–"  # noqa: RUF001
     sign = "+" if one.mean > 0 else "-" if one.mean < 0 else ""
-    text = f"{sign}{told(metric, abs(one.mean))}"
+    text = f"{sign}{_amount(metric, abs(one.mean))}"
     if one.half is None:
         return text
     if one.half == 0 and one.mean == 0:
         return "none: every seed gave the same"
-    return f"{text} ± {told(metric, one.half)}" + (" (not distinguishable)" if one.holds_zero else "")
+    return f"{text} ± {_amount(metric, one.half)}" + (" (not distinguishable)" if one.holds_zero else "")
+
+
+def _amount(metric: str, value: float) -> str:
+    """A difference of shares is one of percentage points."""
+    return told(metric, value).replace(" %", " points")
 
 
 def setting_name(setting: Values) -> str:

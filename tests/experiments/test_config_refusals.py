@@ -104,6 +104,8 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     (["policy=round_robin"], ["write system/dispatch=VALUE"]),
     (["seed=0-7"], ['servetwin sweep takes several: write "seed=range(0,8)" there for 0-7']),
     (["seed=0..7"], ["range(0,8)"]),
+    (["slo.ttft_ms=1.5s"], ["a number, in ms, without the unit: write slo.ttft_ms=1500"]),
+    (["series.period_s=500ms"], ["in s, without the unit: write series.period_s=0.5"]),
     (["seed=[0,1]"], ["write seed=0,1 there"]),
     (["engine=vllm"], ["engine=vllm", "vllm_v0, vllm_v1"]),
     (["model=llama3_8"], ["model=llama3_8", "model=llama3_8b if that is meant"]),

@@ -113,6 +113,7 @@ def test_the_seed_with_a_difference_that_may_be_none_is_said(
 ) -> None:
     swept(tmp_path / "s", *AXES, "processes=1", "metrics=[ttft_ms.p99,tpot_ms.mean]")
     shown = capsys.readouterr().out
+    assert "SLO attainment is the share of requests with TTFT at most 450 ms (slo.ttft_ms)" in shown
     assert "against system/dispatch=least_outstanding, the same seeds:" in shown
     assert "TPOT mean, mean over seeds (95 % interval)" in shown
 

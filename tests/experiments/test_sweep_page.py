@@ -60,6 +60,7 @@ def test_differences_are_told_with_what_they_leave_open() -> None:
     assert told_difference(METRIC, Interval(3, 2.0, 4.0)) == "+2.00 ms ± 4.00 ms (not distinguishable)"
     assert told_difference(METRIC, Interval(3, 0.0, 0.0)) == "none: every seed gave the same"
     assert told_difference(METRIC, Interval(1, 2.0, None)) == "+2.00 ms"
+    assert told_difference("slo.attainment", Interval(3, 0.02, 0.01)) == "+2 points ± 1 points"
 
 
 def test_one_seed_has_no_interval_and_no_verdict() -> None:
