@@ -35,7 +35,7 @@ def answer(words: Sequence[str]) -> int:
     check_metrics(done, metrics_of(asked))
     with telling(f"; the results are in {asked.out}"):
         if asked.own.get("json"):
-            print(json.dumps(as_data(done, metrics_of(asked)), indent=1))
+            print(json.dumps(as_data(done, metrics_of(asked), _answers(asked, done)), indent=1))
         else:
             print("\n".join(lines_of(done, metrics_of(asked), _answers(asked, done))))
             print(f"results in {asked.out} (open report.html)")
@@ -168,10 +168,11 @@ def _block(shown: dict[Any, str]) -> list[str]:
     return lines if left <= 0 else [*lines[:_MOST_LINES], f"  ... {left} more in means.csv"]
 
 
-def as_data(done: Sweep, metrics: Sequence[str]) -> dict[str, Any]:
+def as_data(done: Sweep, metrics: Sequence[str], answers: Sequence[str]) -> dict[str, Any]:
     """The same for programs."""
     return {
         "points": len(done.points),
+        "answers": list(answers),
         "refused": [{"point": dict(point.values), "why": why} for point, why in done.refused()],
         "means": [
             {

@@ -46,7 +46,7 @@ def sweep_words(words: Sequence[str]) -> SweepWords:
         elif key in OWN and equals and text:
             own[key] = _parsed(key, text)
         elif key == "metric" and text:
-            raise UserError(f"the key is metrics, a list: write metrics=[{text}]")
+            raise UserError(f"the key is metrics: write metrics={text.strip('[]')}")
         elif key in ("overwrite", "journal"):
             raise UserError(
                 f"{key}= is of single runs: leave it out (folders=true keeps every run's results)"

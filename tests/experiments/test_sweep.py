@@ -111,7 +111,7 @@ def test_a_sweep_of_refused_points_ends_with_status_2(
 def test_the_seed_with_a_difference_that_may_be_none_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    swept(tmp_path / "s", *AXES, "processes=1", "metrics=[ttft_ms.p99,tpot_ms.mean]")
+    swept(tmp_path / "s", *AXES, "processes=1", "metrics=slo.attainment,ttft_ms.p99,tpot_ms.mean")
     shown = capsys.readouterr().out
     assert "SLO attainment is the share of requests with TTFT at most 450 ms (slo.ttft_ms)" in shown
     assert "against system/dispatch=least_outstanding, the same seeds:" in shown
@@ -133,7 +133,7 @@ def test_the_seed_with_a_difference_that_may_be_none_is_said(
         (("out=OUT", "seed=0-7"), 'write "seed=range(0,8)" there for 0-7'),
         (("out=OUT", "seed=range(0-7)"), "write seed=range(0,8)"),
         (("out=OUT", "seed=[0,1]"), "write seed=0,1 there"),
-        (("out=OUT", "metric=ttft_ms.p99"), "write metrics=[ttft_ms.p99]"),
+        (("out=OUT", "metric=ttft_ms.p99"), "write metrics=ttft_ms.p99"),
         (("out=OUT", "max_num_seqs=1,2"), "write engine.max_num_seqs=VALUE"),
         (("cluster=a100x4",), "write cluster=a100_x4 if that is meant"),
         (("model.tp=3",), "model.tp=3 does not divide the 2 GPUs of cluster=a100_x2"),
