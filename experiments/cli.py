@@ -7,7 +7,7 @@ from pathlib import Path
 
 from experiments.commands.flags import asked_for_json
 from experiments.commands.process import Command, as_process, dispatch, tell, telling
-from serving.vocabulary.errors import UserError
+from serving.vocabulary.errors import PlaceError, UserError
 
 USAGE = """servetwin: a laboratory for elastic LLM serving
 
@@ -80,15 +80,19 @@ def _simulate(words: Sequence[str]) -> int:
     from experiments.compose.compose import load_config
     from experiments.report.table import print_summary
     from experiments.results.result_folder import ResultFolder
+    from experiments.run.first_mistake import both, mistake_in
     from experiments.run.progress import progress_bar
     from experiments.run.simulate import simulate
 
     words, as_json = asked_for_json(words)
-    config = load_config(words, "simulate")
-    with ResultFolder(config.out, config.overwrite) as folder:
-        with progress_bar("simulating") as on_progress:
-            summary = simulate(config, folder.path, on_progress)
-        target = folder.commit()
+    try:
+        config = load_config(words, "simulate")
+        with ResultFolder(config.out, config.overwrite) as folder:
+            with progress_bar("simulating") as on_progress:
+                summary = simulate(config, folder.path, on_progress)
+            target = folder.commit()
+    except PlaceError as error:
+        raise both(error, mistake_in(words)) from error
     kept = f"; the results are in {target}"
     if not as_json:
         with telling(kept):
@@ -189,3 +193,7 @@ def _completion(words: Sequence[str]) -> int:
     from experiments.commands.completion import completion
 
     return completion(words, list(commands()))
+
+
+if __name__ == "__main__":
+    main()

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """``answer``: GPUs (with find=rate a factor on the trace's rate), None where nothing meets the objective.
+    """``answer``: how many GPUs the best layout needs to meet the objective; None where no size meets it.
 
-    ``low``, ``high``: the answer with all step times at that end of their error. ``table``: a row per layout
-    that meets it, best first. ``sentence``: the answer in words.
+    With ``find=rate`` it is instead how many times the trace's rate the given GPUs serve: 1.5 means half as
+    many requests per second again. ``low``, ``high``: the same if every step took as little, or as much, time
+    as the error of the step times allows. ``table``: a row per layout that meets the objective, best first.
+    ``sentence``: the answer in words. ``data``: all of it, as in ``plan.json``.
     """
 
     answer: float | None

@@ -16,6 +16,7 @@ NS_PER_S = 1_000_000_000
 INT64_MAX = 2**63 - 1
 LONGEST_NS = 10**18
 """31 years: the latest arrival that any change of time gives, so that sums stay within 64 bits."""
+OPEN_LOOP = "open loop: "  # begins labels about arrival times
 MAX_TOKENS = 10_000_000
 """Most tokens on one side of a request; no public model's context is larger, so more is a damaged row."""
 MAX_ROWS = 200_000_000
@@ -100,6 +101,12 @@ class Workload:
         """Arrivals per second, the inverse of the mean gap; None when all arrivals share one instant."""
         duration_s = self.duration_s
         return (len(self) - 1) / duration_s if duration_s > 0 else None
+
+    def in_closed_loop(self, clients: int) -> "Workload":
+        """Labelled as what ``clients`` send one after the other; labels about arrival times are left out."""
+        kept = tuple(label for label in self.labels if not label.startswith(OPEN_LOOP))
+        label = f"closed loop of {clients} clients: arrival times are not the trace's"
+        return replace(self, labels=(*kept, label))
 
     def limited(self, n: int) -> "Workload":
         """The first ``n`` requests (at least 1, otherwise TraceError); all of them when there are fewer."""

@@ -113,9 +113,7 @@ def finished(trace: TraceConfig, seed: int, workload: Workload) -> Workload:
     if trace.resample is not None:
         workload = resampled(workload, seed, trace.block_requests)
     if trace.clients is not None:
-        workload = workload.labelled(
-            f"closed loop of {trace.clients} clients: arrival times are not the trace's"
-        )
+        workload = workload.in_closed_loop(trace.clients)
     if trace.high_priority_share is not None:
         workload = with_high_priority(workload, trace.high_priority_share, seed)
     return workload

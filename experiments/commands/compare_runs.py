@@ -32,7 +32,7 @@ def are_runs(places: Sequence[Path], asked: dict[str, Any]) -> bool:
 def answer(places: Sequence[Path], asked: dict[str, Any]) -> int:
     """Exit status 0. UserError for what is no result."""
     found = side_by_side(places)
-    command = join(["servetwin", "compare", *map(str, places)])
+    command = join(["servetwin", "compare", *map(str, places), f"page={asked.get('page')}"])
     if "page" in asked:
         check_free("page", Path(asked["page"]), bool(asked.get("overwrite")))
         write_whole("page", Path(asked["page"]), as_page(found, command))

@@ -41,7 +41,8 @@ def answer(places: Sequence[Path], asked: Mapping[str, Any]) -> int:
         check_free("page", page, bool(asked.get("overwrite")))
     found = sweeps_beside(places, short_names(places))
     if page is not None:
-        write_whole("page", page, as_page(found, join(["servetwin", "compare", *map(str, places)])))
+        command = join(["servetwin", "compare", *map(str, places), f"page={asked['page']}"])
+        write_whole("page", page, as_page(found, command))
     with telling():
         if asked.get("json"):
             print(json.dumps(as_data(found), indent=1, ensure_ascii=False))

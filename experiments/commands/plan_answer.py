@@ -2,17 +2,21 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from shlex import join
 
 from experiments.commands.process import telling
 from experiments.config.folder_kind import PLAN_ANSWER
-from experiments.plan.answer import Plan, plan
+from experiments.plan.answer import Plan, plan, refuse_moving_rate
 from experiments.plan.page import plan_page
 from experiments.plan.plan_words import PlanWords, plan_words
 from experiments.plan.told import as_data, head, remarks, rows, sentence, unable
 from experiments.report.text_table import text_table
 from experiments.results.result_folder import ResultFolder
+from experiments.run.first_mistake import both
 from experiments.run.progress import progress_bar
+from serving.vocabulary.errors import PlaceError, UserError
+from traces.errors import TraceError
 
 
 def answer(words: Sequence[str]) -> int:
@@ -22,19 +26,36 @@ def answer(words: Sequence[str]) -> int:
     if asked.out is None:
         found, place = _found(asked), ""
     else:
-        with ResultFolder(asked.out, overwrite=bool(asked.own.get("overwrite"))) as folder:
-            found = _found(asked)
-            text = json.dumps(as_data(found), indent=1, ensure_ascii=False)
-            (folder.path / PLAN_ANSWER).write_text(text + "\n", encoding="utf-8")
-            page = plan_page(found, command)
-            (folder.path / "report.html").write_text(page, encoding="utf-8", errors="backslashreplace")
-            place = f"results in {folder.commit()} (open report.html)"
+        found, place = _kept(asked, asked.out, command)
     with telling(f"; {place}"):
         if asked.own.get("json"):
             print(json.dumps(as_data(found), indent=1, ensure_ascii=False))
         else:
             print("\n".join([*lines_of(found), *([place] if place else [])]))
     return 0 if found.ends.mid is not None else 1
+
+
+def _kept(asked: PlanWords, out: Path, command: str) -> tuple[Plan, str]:
+    """The answer, and where it was written."""
+    try:
+        with ResultFolder(out, overwrite=bool(asked.own.get("overwrite"))) as folder:
+            found = _found(asked)
+            text = json.dumps(as_data(found), indent=1, ensure_ascii=False)
+            (folder.path / PLAN_ANSWER).write_text(text + "\n", encoding="utf-8")
+            page = plan_page(found, command)
+            (folder.path / "report.html").write_text(page, encoding="utf-8", errors="backslashreplace")
+            return found, f"results in {folder.commit()} (open report.html)"
+    except PlaceError as error:
+        raise both(error, _unplannable(asked)) from error
+
+
+def _unplannable(asked: PlanWords) -> str:
+    """Why no layout can be asked, as far as that shows before a run; "" where one can."""
+    try:
+        refuse_moving_rate(asked)
+    except (UserError, TraceError) as error:
+        return str(error)
+    return ""
 
 
 def _found(asked: PlanWords) -> Plan:

@@ -11,14 +11,15 @@ USAGE: Final = """servetwin sweep: many runs of one command, each kept as it fin
   servetwin sweep sweep=NAME-or-FILE ... out=DIR          what a file lists, as Hydra's sweeper.params
   servetwin sweep KEY=interval(0.1,1) search.minimize=ttft_ms.p99 search.trials=40 ... out=DIR    a search
 
-Values are written as for Hydra's --multirun; KEY is any key or group of servetwin simulate. The same command
-again goes on where it was ended, and repeats no point.
+Values are written as for Hydra's --multirun ("seed=range(0,8)" is 0 to 7); KEY is any key or group of
+servetwin simulate. The same command again goes on where it was ended, and repeats no point.
 
   processes=2             processes of this machine (launcher=local)
   launcher=ray            a Ray cluster: ray.address=auto attaches to a running one, else one is started here
   launcher=slurm          slurm.jobs=8 jobs (slurm.partition=NAME; slurm.cluster=local without Slurm)
   folders=true            every run's result folder too, in DIR/runs
-  metrics=[ttft_ms.p99,slo.attainment]    what the page and the console show
+  metrics=ttft_ms.p99,tpot_ms.mean    the numbers that decide what is best and are shown (else
+                          slo.attainment and ttft_ms.p99 decide)
   json=true               the means over seeds as one JSON document
 
 DIR holds sweep.parquet (a row per point), means.csv (mean and 95 % interval over seeds), report.html,

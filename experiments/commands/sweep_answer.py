@@ -7,27 +7,23 @@ from typing import Any, Final
 
 from experiments.commands.process import telling
 from experiments.config.overrides import closest
+from experiments.report.metric_text import told
+from experiments.report.number_text import counted
+from experiments.run.first_mistake import both, mistake_in
 from experiments.run.heartbeat import heartbeat
 from experiments.sweep.axes import Axis, axes_of
+from experiments.sweep.headline import headline, judges
 from experiments.sweep.launch import Launch
 from experiments.sweep.outcome import Outcome
-from experiments.sweep.page import (
-    name_of,
-    named_axes,
-    remarks,
-    setting_name,
-    sweep_page,
-    told_difference,
-    told_interval,
-    verdicts,
-)
+from experiments.sweep.page import has_intervals, name_of, named_axes, remarks, sweep_page
 from experiments.sweep.points import Point, points_of
 from experiments.sweep.search import best, searched
 from experiments.sweep.student import Interval
 from experiments.sweep.sweep_folder import SHARDS, SweepFolder
-from experiments.sweep.sweep_words import SweepWords, sweep_words
+from experiments.sweep.sweep_words import SweepWords, first_words, sweep_words
 from experiments.sweep.table import METRICS, Sweep, differences, means, write_means, write_table
-from serving.vocabulary.errors import UserError
+from experiments.sweep.told import setting_name, told_difference, told_interval
+from serving.vocabulary.errors import PlaceError, UserError
 
 _MOST_LINES: Final = 40
 
@@ -39,9 +35,9 @@ def answer(words: Sequence[str]) -> int:
     check_metrics(done, metrics_of(asked))
     with telling(f"; the results are in {asked.out}"):
         if asked.own.get("json"):
-            print(json.dumps(as_data(done, metrics_of(asked)), indent=1))
+            print(json.dumps(as_data(done, metrics_of(asked), _answers(asked, done)), indent=1))
         else:
-            print("\n".join([*_goal_line(asked, done), *lines_of(done, metrics_of(asked))]))
+            print("\n".join(lines_of(done, metrics_of(asked), _answers(asked, done))))
             print(f"results in {asked.out} (open report.html)")
     return 0
 
@@ -51,9 +47,12 @@ def carried_out(asked: SweepWords, words: Sequence[str]) -> Sweep:
 
     UserError when every point was refused.
     """
-    with SweepFolder(asked.out) as folder:
-        done = sweep_of(asked, folder)
-        _write(asked, done, join(["servetwin", "sweep", *words]))
+    try:
+        with SweepFolder(asked.out) as folder:
+            done = sweep_of(asked, folder)
+            _write(asked, done, join(["servetwin", "sweep", *words]))
+    except PlaceError as error:
+        raise both(error, mistake_in(first_words(*axes_of(asked.runs)[:2]))) from error
     refused = done.refused()
     if len(refused) == len(done.points):
         raise UserError(f"every point of the sweep was refused; {refused[0][0].name}: {refused[0][1]}")
@@ -118,7 +117,8 @@ def check_metrics(done: Sweep, metrics: Sequence[str]) -> None:
 def _write(asked: SweepWords, done: Sweep, command: str) -> None:
     write_table(done, asked.out / "sweep.parquet")
     write_means(done, asked.out / "means.csv")
-    text = sweep_page(done, command, metrics_of(asked))
+    judged = judges(asked.own.get("metrics"))
+    text = sweep_page(done, command, metrics_of(asked), judged, _goal_line(asked, done))
     (asked.out / "report.html").write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
@@ -127,21 +127,27 @@ def _goal_line(asked: SweepWords, done: Sweep) -> list[str]:
     if not any(f"search.{way}" in asked.own for way in ("minimize", "maximize")):
         return []
     found = best(done, asked.own)
-    return [] if found is None else [f"best: {found[0].name}, {found[1]:.6g}"]
+    if found is None:
+        return []
+    point, goal, value = found
+    return [f"Best by {name_of(goal)}: {point.name} ({told(goal, value)})."]
 
 
-def lines_of(done: Sweep, metrics: Sequence[str]) -> list[str]:
-    """What the console shows: a block per metric, a line per setting, then who differs from whom."""
-    lines = [f"{len(done.points)} point{'s' if len(done.points) > 1 else ''}", *remarks(done)]
+def _answers(asked: SweepWords, done: Sweep) -> list[str]:
+    """The sentences the reader came for."""
+    return _goal_line(asked, done) or headline(done, judges(asked.own.get("metrics")))
+
+
+def lines_of(done: Sweep, metrics: Sequence[str], answers: Sequence[str]) -> list[str]:
+    """What the console shows: the answer, a block per metric, a line per setting, who differs from whom."""
+    lines = [counted(len(done.points), "point"), *answers, *remarks(done)]
+    several = "mean over seeds (95 % interval)" if has_intervals(done) else "one run each"
     for metric in metrics[:4]:
-        found = means(done, metric)
-        if found:
-            lines += ["", f"{name_of(metric)}, mean over seeds (95 % interval)"]
+        if found := means(done, metric):
+            lines += ["", f"{name_of(metric)}, {several}"]
             lines += _block({setting: told_interval(metric, one) for setting, one in found.items()})
         for key in named_axes(done):
             lines += _compared(metric, key, done)
-        if found and not named_axes(done):
-            lines += [f"  {one}" for one in verdicts(done, [metric])]
     return lines
 
 
@@ -162,10 +168,11 @@ def _block(shown: dict[Any, str]) -> list[str]:
     return lines if left <= 0 else [*lines[:_MOST_LINES], f"  ... {left} more in means.csv"]
 
 
-def as_data(done: Sweep, metrics: Sequence[str]) -> dict[str, Any]:
+def as_data(done: Sweep, metrics: Sequence[str], answers: Sequence[str]) -> dict[str, Any]:
     """The same for programs."""
     return {
         "points": len(done.points),
+        "answers": list(answers),
         "refused": [{"point": dict(point.values), "why": why} for point, why in done.refused()],
         "means": [
             {

@@ -28,6 +28,11 @@ class Difference:
         """Whether 0 is outside of the interval."""
         return not self.low <= 0.0 <= self.high
 
+    @property
+    def identical(self) -> bool:
+        """Whether there is none, whichever requests are drawn."""
+        return self.low == self.value == self.high == 0.0
+
 
 def differences(first: Floats, second: Floats, percents: tuple[float, ...]) -> list[Difference]:
     """Of the mean, then of each percentile. Both in order of arrival, row by row the same request.

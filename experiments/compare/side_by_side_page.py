@@ -27,6 +27,8 @@ def told_difference(metric: str, one: Difference | None) -> str:
     """``-12.1 ms (-15.0 to -9.2)``; what may be chance is said."""
     if one is None:
         return ""
+    if one.identical:
+        return "identical"
     if not one.distinguishable:
         return "not distinguishable"
     return f"{_signed(metric, one.value)} ({_signed(metric, one.low)} to {_signed(metric, one.high)})"
@@ -63,6 +65,9 @@ def sentences(found: SideBySide) -> list[str]:
 def _sentence(name: str, beside: Beside) -> str:
     if beside.why_not:
         return f"{name}: nothing is paired ({beside.why_not})."
+    start = f"{name} against the first, {beside.paired:,} requests paired:"
+    if beside.differences and all(one.identical for one in beside.differences.values()):
+        return f"{start} every latency is identical."
     parts = []
     for metric, label in (
         ("ttft_ms.mean", "mean TTFT"),
@@ -72,7 +77,7 @@ def _sentence(name: str, beside: Beside) -> str:
         one = beside.differences.get(metric)
         if one is not None:
             parts.append(f"{label} {told_difference(metric, one)}")
-    return f"{name} against the first, {beside.paired:,} requests paired: {'; '.join(parts)}."
+    return f"{start} {'; '.join(parts)}."
 
 
 def what_differs(found: SideBySide) -> list[list[str]]:
@@ -120,7 +125,11 @@ def as_data(found: SideBySide) -> dict[str, Any]:
                 "paired": beside.paired,
                 "why_not": beside.why_not,
                 "differences": {
-                    metric: {**asdict(one), "distinguishable": one.distinguishable}
+                    metric: {
+                        **asdict(one),
+                        "distinguishable": one.distinguishable,
+                        "identical": one.identical,
+                    }
                     for metric, one in beside.differences.items()
                 },
                 "configuration": {key: list(pair) for key, pair in beside.changed.items()},

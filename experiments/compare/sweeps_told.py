@@ -11,19 +11,20 @@ from experiments.compare.sweeps import Against, SweepsBeside
 from experiments.report.answer_page import answer, command, notes, page, table
 from experiments.report.metric_text import name_of
 from experiments.report.number_text import counted
-from experiments.sweep.page import told_difference, told_interval
+from experiments.sweep.headline import USUAL
 from experiments.sweep.student import Interval
+from experiments.sweep.told import told_difference, told_interval
 
 _FOOT: Final = (
     "Differences are against the first sweep, seed by seed: the same seed has the same arrivals. "
-    "Intervals are 95 % of Student's t over the seeds."
+    "Intervals are 95 % of Student's t over the seeds; of one seed there is none."
 )
 SAME: Final = "the same"
 _LONGEST: Final = 160
 
 
 def sentences(found: SweepsBeside) -> list[str]:
-    """Per sweep: in how many settings its first number is lower or higher, and what was not compared."""
+    """Per sweep: in how many settings its usual numbers are lower or higher, and what was not compared."""
     return [_sentence(found, name, one) for name, one in zip(found.names[1:], found.against, strict=True)]
 
 
@@ -31,12 +32,17 @@ def _sentence(found: SweepsBeside, name: str, one: Against) -> str:
     start = f"{name} against {found.names[0]}, {counted(one.points, 'point')} paired:"
     if _is_copy(one):
         return f"{start} every number is the same."
-    metric = next(iter(next(iter(one.differences.values()))), "")
+    known = dict.fromkeys(metric for of in one.differences.values() for metric in of)
+    judged = [metric for metric in USUAL if metric in known] or list(known)[:1]
+    told = [_counted(one, metric) for metric in judged]
+    return f"{start} {'; '.join(told) or 'no number is in both'}."
+
+
+def _counted(one: Against, metric: str) -> str:
+    """In how many settings the number is lower, higher or neither."""
     verdicts = Counter(_verdict(of[metric]) for of in one.differences.values() if metric in of)
     told = ", ".join(f"{verdict} in {count}" for verdict, count in verdicts.items())
-    settings = counted(len(one.differences), "setting")
-    what = f"{name_of(metric)} is {told} of {settings}" if metric else f"no number in {settings}"
-    return f"{start} {what}."
+    return f"{name_of(metric)} is {told} of {counted(len(one.differences), 'setting')}"
 
 
 def _verdict(one: Interval) -> str:

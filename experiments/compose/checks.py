@@ -33,7 +33,7 @@ from experiments.config.uncertainty_config import ON, UNCERTAINTIES
 from experiments.config.vllm_defaults import USAGE_CONTEXTS
 from experiments.config.workers_config import check_workers
 from hwmodels.topology.cluster_file import load_cluster
-from serving.vocabulary.errors import UserError
+from serving.vocabulary.errors import PlaceError, UserError
 
 
 def check(config: RunConfig) -> None:
@@ -41,8 +41,6 @@ def check(config: RunConfig) -> None:
     for key, value in _numbers(config):
         if value not in RANGES[key]:
             raise UserError(f"{key}={value} is out of range: write a number {RANGES[key]}")
-    if not config.out.strip():
-        raise UserError("out is missing: write out=FOLDER, the folder the results go to")
     if "\0" in config.out or "\0" in (config.trace.path or "") or "\0" in (config.engine.profile or ""):
         raise UserError(
             "a path holds a null character: write out=, trace.path= and engine.profile= without it"
@@ -73,6 +71,8 @@ def check(config: RunConfig) -> None:
     check_pipeline_parallel(config)
     check_pipeline(config.pipeline)
     check_stages(config)
+    if not config.out.strip():  # last: it hides no other mistake
+        raise PlaceError("out is missing: write out=FOLDER, the folder the results go to")
 
 
 def _check_worker_model(config: RunConfig) -> None:

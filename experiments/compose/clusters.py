@@ -28,6 +28,8 @@ CLUSTER_FAMILIES: Final = {
     "rtx_pro_6000": "rtx_pro_6000",
     "v100": "v100",
 }
+_LONGEST_FIRST: Final = tuple(sorted(CLUSTER_FAMILIES, key=len, reverse=True))
+_COUNT_FIRST: Final = re.compile(r"([1-9][0-9]{0,5})_?x_?([a-z].*)")
 # Links whose rate a run may set: cluster.nic_gbps=50.
 RATED: Final = ("pcie", "nvlink", "nic", "ssd", "remote")
 _FILE_RATES: Final = {"links": GIVEN, **{f"{link}_gbps": None for link in RATED}}
@@ -85,6 +87,27 @@ def check_rates(cluster: ClusterConfig) -> None:
         )
     if given:
         spec_of_cluster(cluster)
+
+
+def near_family(text: str) -> str:
+    """The GPU that a wrong name begins with, in other letters or with more behind it; "" if none."""
+    return next((one for one in _LONGEST_FIRST if _plain(text).startswith(one)), "")
+
+
+def near_cluster(text: str) -> str:
+    """The cluster that a wrong name must mean: ``h100_x8`` of h100x8, H100-8, 8xH100 and h100; "" if none."""
+    first = _COUNT_FIRST.fullmatch(_plain(text))
+    name = f"{first[2]}_x{first[1]}" if first else _plain(text)
+    if family := near_family(name):
+        count = name.removeprefix(family).strip("_x")
+        meant = f"{family}_x{count or 8}"
+    else:
+        meant = next((one for one in sorted(topology_names(), key=len, reverse=True) if one in name), "")
+    return meant if requested_cluster(meant) is not None else ""
+
+
+def _plain(text: str) -> str:
+    return text.lower().replace("-", "_")
 
 
 def made_names() -> str:

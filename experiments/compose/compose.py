@@ -12,7 +12,7 @@ import yaml
 
 from experiments.compose import run_again
 from experiments.compose.checks import check
-from experiments.compose.clusters import made_names, requested_cluster
+from experiments.compose.clusters import made_names, near_cluster, requested_cluster
 from experiments.compose.engine_defaults import (
     clip_default_seqs,
     fill_batch_defaults,
@@ -78,7 +78,7 @@ def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
     choices = [word for word in words if word.key in groups]
     values = [word for word in words if word.key not in groups]
     for choice in choices:
-        _check_choice(choice, groups)
+        check_choice(choice, groups)
     if kind == "realexec" and not any(choice.key == "engine" for choice in choices):
         choices.append(_OWN_ENGINE)  # whatever a system imitates, real workers are what they are
     try:
@@ -117,7 +117,7 @@ def _refuse_bare_option(word: str, groups: dict[str, list[str]]) -> None:
             raise UserError(f"'{word}' has no '=': write {group}={word}")
 
 
-def _check_choice(choice: Override, groups: dict[str, list[str]]) -> None:
+def check_choice(choice: Override, groups: dict[str, list[str]]) -> None:
     """Refuse an option that no file has and that is not made on request."""
     options = groups[choice.key]
     if choice.text in options or is_model_path(choice) or names_outside(choice):
@@ -131,9 +131,9 @@ def _check_choice(choice: Override, groups: dict[str, list[str]]) -> None:
         raise UserError(
             f"trace={echo(choice.text)} is a file: write trace=file trace.path={echo(choice.text)}"
         )
-    near = closest(choice.text, options)
-    hint = f", {choice.key}={near} if that is meant" if near else ""
-    raise UserError(f"unknown option {choice}: write one of {', '.join(options)}{made}{hint}")
+    near = (near_cluster(choice.text) if choice.key == "cluster" else "") or closest(choice.text, options)
+    hint = f"{choice.key}={near} if that is meant, or " if near else ""
+    raise UserError(f"unknown option {choice}: write {hint}one of {', '.join(options)}{made}")
 
 
 def _apply(

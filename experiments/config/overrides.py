@@ -12,6 +12,7 @@ from dataclasses import dataclass, is_dataclass
 from decimal import Decimal
 from typing import Any, Final
 
+from experiments.config.meant import MEANT, MEANT_ANYWHERE, several_advice, unit_advice
 from serving.vocabulary.errors import UserError
 
 # Paths hold anything a file system takes, so their values never meet a grammar.
@@ -22,16 +23,6 @@ _SWEEP = re.compile(r"(?:range|choice|interval|glob|sort|shuffle|tag|extend_list
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _ROUND_NUMBER = re.compile(r"[+-]?[0-9]{1,19}(?:\.[0-9]{1,19})?[eE]\+?[0-9]{1,2}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-# Words that users write for what has another name here.
-_MEANT: Final = {
-    "duration": "trace.window_s",
-    "duration_s": "trace.window_s",
-    "seconds": "trace.window_s",
-    "rps": "trace.rate_per_s",
-    "qps": "trace.rate_per_s",
-}
-# The same in any group: a word of vLLM's.
-_MEANT_ANYWHERE: Final = {"tensor_parallel_size": "model.tp", "pipeline_parallel_size": "model.pp"}
 _LARGEST_INTEGER: Final = 2**63 - 1
 _LONGEST_ECHO: Final = 60
 
@@ -185,6 +176,10 @@ def parse_value(override: Override, wanted: Wanted) -> Any:
 
 
 def _advice(override: Override, wanted: Wanted) -> str:
+    if wanted.type in (int, float) and (several := several_advice(override.key, override.text)):
+        return several
+    if wanted.type in (int, float) and (number := unit_advice(override.key, override.text)):
+        return number
     if wanted.type is int and _NUMBER.fullmatch(override.text):
         return "a whole one below 2^63: write it without a fraction"
     if wanted.type is float and override.text.lower().strip("+-") in (
@@ -278,6 +273,10 @@ def unknown_key(key: str, known: Iterable[str], kind: str) -> UserError:
             "write cluster.gpus=N for cluster=local, or choose a cluster such as cluster=a100_x8"
         )
     names = list(known)
+    if key == "gpu" and "cluster" in names:
+        return UserError(
+            f"unknown key 'gpu' for {kind}: write cluster=GPU_xN, such as cluster=h100_x8 for eight H100s"
+        )
     meant = _meant(key, names)
     if meant:
         written = " or ".join(f"{name}=VALUE" for name in meant)
@@ -289,9 +288,11 @@ def unknown_key(key: str, known: Iterable[str], kind: str) -> UserError:
 def _meant(key: str, names: Sequence[str]) -> list[str]:
     """What an unknown key may mean: a word of other tools, the key without its unit, or a slip of the pen."""
     owner, _, last = key.rpartition(".")
-    if owner in ("", "trace") and _MEANT.get(last) in names:
-        return [*(name for name in names if name.startswith(f"trace.{last}_")), _MEANT[last]]
-    if (anywhere := _MEANT_ANYWHERE.get(last)) in names:
+    if owner in ("", "trace") and last in MEANT:
+        beside = (name for name in names if name.startswith(f"trace.{last}_"))
+        if found := list(dict.fromkeys((*beside, *({MEANT[last]} & set(names))))):
+            return found
+    if (anywhere := MEANT_ANYWHERE.get(last)) in names:
         return [anywhere]
     longer = [name for name in names if owner and last and name.startswith(f"{owner}.{last}_")]
     near = closest(key, names)

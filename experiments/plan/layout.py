@@ -5,7 +5,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from experiments.compose.clusters import CLUSTER_FAMILIES, topology_names
+from experiments.compose.clusters import CLUSTER_FAMILIES, near_family, topology_names
+from experiments.config.overrides import closest
 from hwmodels.topology.cluster_file import load_cluster
 from serving.vocabulary.errors import UserError
 
@@ -78,7 +79,9 @@ def layout_of(
     found = _SIZED.fullmatch(hardware)
     if found is None or found[1] not in topology_names():
         gpus, clusters = ", ".join(CLUSTER_FAMILIES), ", ".join(topology_names())
-        raise UserError(f"gpu={hardware} is unknown: write a GPU of {gpus}, or a cluster of {clusters}")
+        near = near_family(hardware) or closest(hardware, [*CLUSTER_FAMILIES, *topology_names()])
+        hint = f"gpu={near} if that is meant, or " if near else ""
+        raise UserError(f"gpu={hardware} is unknown: write {hint}a GPU of {gpus}, or a cluster of {clusters}")
     per_host = int(found[2]) if found[2] else gpus_per_host(found[1])
     if per_host % tp:
         raise DoesNotFit(f"model.tp={tp} does not fit hosts of {per_host} GPUs: write a tp that divides it")
@@ -90,7 +93,7 @@ def hardware_of_cluster(name: str) -> str:
     family = re.sub(r"_x[0-9]+$", "", name)
     found = _SIZED.fullmatch(name)
     if family in CLUSTER_FAMILIES or found is None or not found[2] or found[1] not in topology_names():
-        return family
+        return family if family in topology_names() else near_family(family) or family
     return found[1] if int(found[2]) == gpus_per_host(found[1]) else f"{found[1]}_1x{found[2]}"
 
 

@@ -1,7 +1,7 @@
 """What a plan must meet: limits on numbers of a run's summary."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,6 +54,38 @@ class Objective:
 def is_limit(key: str) -> bool:
     """Whether a word is of the objective: ``slo.ttft_p99_ms``, ``slo.attainment`` ..."""
     return _KEY.fullmatch(key) is not None or key in AT_LEAST
+
+
+def nearest_limit(key: str) -> str:
+    """The objective that a wrong key such as ``ttft_p99`` must mean; "" if it names none."""
+    parts = set(re.split(r"[._]", key.lower()))
+    latency = next((one for one in LATENCIES if one in parts), "")
+    statistic = next((one for one in STATISTICS if one in parts), "")
+    return f"slo.{latency}_{statistic}_ms" if latency and statistic else ""
+
+
+def not_an_objective(key: str, text: str) -> UserError:
+    """What to write in place of a key that is like an objective."""
+    near = nearest_limit(key)
+    if near:
+        return UserError(f"{key} is no objective of a plan: write {near}={text} if that is meant")
+    return UserError(
+        f"{key} is no objective of a plan: write slo.METRIC_STATISTIC_ms={text} with one of "
+        f"{', '.join(LATENCIES)} as METRIC and one of {', '.join(STATISTICS)} as STATISTIC, such as {EXAMPLE}"
+    )
+
+
+def no_objective(words: Sequence[str]) -> UserError:
+    """What to add; bounds of single requests are an objective only with the share that must keep them."""
+    bound = next((word for word in words if word.startswith(("slo.ttft_ms=", "slo.tpot_ms="))), "")
+    if not bound:
+        return UserError(f"a plan needs an objective: write one such as {EXAMPLE} or slo.attainment=0.99")
+    key, _, text = bound.partition("=")
+    tail = f"{key.removesuffix('_ms')}_p99_ms={text}"
+    return UserError(
+        f"a plan needs an objective, and {bound} bounds single requests: add slo.attainment=0.99 (the share "
+        f"of requests that keep it), or write {tail}"
+    )
 
 
 def limit_of(key: str, text: str) -> Limit:

@@ -6,12 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from experiments.compose.checked_words import check_words
 from experiments.config.config import RunConfig
 from experiments.config.options import option_groups
 from experiments.config.overrides import Override, Wanted, leaves, parse_value, unknown_key
 from experiments.config.ranges import MAX_GPUS
 from experiments.plan.layout import DoesNotFit, Layout, hardware_of_cluster, layout_of
-from experiments.plan.objective import EXAMPLE, Limit, Objective, is_limit, limit_of
+from experiments.plan.objective import (
+    EXAMPLE,
+    Limit,
+    Objective,
+    is_limit,
+    limit_of,
+    nearest_limit,
+    no_objective,
+    not_an_objective,
+)
 from experiments.plan.prices import PREFIX, Price, price_of_word, prices_in
 from experiments.plan.roles import splits_roles
 from experiments.sweep.axes import Axis, axes_of, refuse_twice
@@ -65,15 +75,16 @@ def plan_words(words: Sequence[str]) -> PlanWords:
         elif key in OWN:
             own[key] = _parsed(key, text)
         else:
-            _refuse_unknown(key)
+            _refuse_unknown(key, text)
             runs.append(word)
     if not limits:
-        raise UserError(f"a plan needs an objective: write one such as {EXAMPLE} or slo.attainment=0.99")
+        raise no_objective(words)
     if own.get("find") == CHEAPEST and not prices:
         raise UserError(
             "find=cheapest needs prices: write price.h100=2.5 (per GPU-hour), or prices=FILE.yaml"
         )
     plain, layouts, tp_given = _layouts(runs)
+    check_words(plain, (), OWN, "a plan")
     if own.get("find") == RATE and "gpus" not in own:
         raise UserError("find=rate needs a size: write gpus=8")
     _refuse_moving_rate(runs)
@@ -83,13 +94,11 @@ def plan_words(words: Sequence[str]) -> PlanWords:
     )
 
 
-def _refuse_unknown(key: str) -> None:
+def _refuse_unknown(key: str, text: str) -> None:
     """A slip of the pen, before it is told as the refusal of every layout."""
     known = [*leaves(RunConfig), *option_groups(), *OWN, "gpu", _SPLIT]
-    if key.startswith("slo.") and key not in known:
-        raise UserError(
-            f"{key} is no objective: write slo.ttft_p99_ms, tpot, itl or e2e, mean, p50 to p99 or max"
-        )
+    if key not in known and (key.startswith("slo.") or nearest_limit(key)):
+        raise not_an_objective(key, text)
     if key not in known and not key.startswith(("system.", "trace.")):
         raise unknown_key(key, known, "a plan")
 

@@ -34,7 +34,7 @@ def probe(words: tuple[str, ...], end: End) -> Outcome:
             prepared = replace(prepared, hardware_of_model=hardware)
         summary = execute(prepared).summary
     except PolicyError as error:
-        return Outcome({}, f"the policy failed: {error}")
+        return Outcome({}, str(error))
     except (UserError, TraceError, HardwareError) as error:
         return Outcome({}, in_words_of_a_plan(str(error)))
     return Outcome(dict(numbers_in(summary)), cpu_s=process_time() - began_s)

@@ -281,6 +281,7 @@ def _sources(summary: Mapping[str, Any]) -> str:
         *_profile_rows(summary),
         ("engine imitated", str(summary.get("imitates") or "unknown")),
         ("KV memory of a replica", str(summary.get("kv_capacity") or "unknown")),
+        *([("GPUs of a replica", str(summary["parallelism"]))] if summary.get("parallelism") else []),
         *(
             (f"start, {term}", str(source))
             for term, source in section(section(summary, "starts"), "sources").items()

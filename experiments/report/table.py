@@ -100,6 +100,7 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     gpu_hours = gpu_seconds / 3600 if gpu_seconds is not None and is_known(gpu_seconds) else None
     return [
         ("finished", f"{count(requests.get('finished'))} of {count(requests.get('arrived'))}"),
+        *_sent(section(summary, "clients")),
         ("throughput", f"{number(throughput.get('req_per_s'))} req/s"),
         ("output tokens", f"{number(throughput.get('output_tokens_per_s'))} tokens/s"),
         ("SLO attainment", share(slo.get("attainment"))),
@@ -119,6 +120,14 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         *_migrations(section(summary, "migrations")),
         *(_cost_of_workers(real) if real else _cost_of_simulation(sim)),
     ]
+
+
+def _sent(clients: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How fast clients sent that wait for their answers; empty of a trace's own times."""
+    if not clients:
+        return []
+    rate, many = number(clients["sent_req_per_s"]), count(clients["count"])
+    return [("sent", f"{rate} req/s by {many} clients")]
 
 
 def _energy(energy: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -226,6 +235,8 @@ def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) 
     console = console or Console()
     if head := range_head(summary):
         console.print(Text(f"  {head}", style="bold"))
+    if several := summary.get("parallelism"):
+        console.print(Text(f"  {several}", style="dim"))
     if told := start_told(section(summary, "starts")):
         console.print(Text(f"  {told}", style="dim"))
     console.print(_latency_table(summary))

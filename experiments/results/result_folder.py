@@ -10,7 +10,7 @@ from typing import Final
 
 from experiments.results.known_files import foreign, write_marker
 from experiments.results.unfinished import clear, free_name, hold, put_away, replaced_name, unfinished_name
-from serving.vocabulary.errors import UserError
+from serving.vocabulary.errors import PlaceError, UserError
 
 # The place is at fault and not the run: another out= helps.
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
@@ -51,7 +51,7 @@ class ResultFolder:
             self.discard()
             there = next(place for place in (parent, *parent.parents) if os.path.lexists(place))
             why = f"takes no such folder: {error.strerror}" if there.is_dir() else "is no folder"
-            raise UserError(
+            raise PlaceError(
                 f"out={self.target} cannot be made ({there} {why}): "
                 "write out= with a folder in a place you may write to"
             ) from error
@@ -142,14 +142,14 @@ class ResultFolder:
             if not target.exists():
                 return
             if not target.is_dir():
-                raise UserError(f"out={target} is a file: write out= with the name of a folder")
+                raise PlaceError(f"out={target} is a file: write out= with the name of a folder")
             content = list(target.iterdir())
         except OSError as error:
-            raise UserError(
+            raise PlaceError(
                 f"out={target} cannot be used ({error.strerror}): write out= with another folder"
             ) from error
         if target == Path.cwd() or target in Path.cwd().parents:
-            raise UserError(f"out={target} is the folder you are in: write out= with a new folder")
+            raise PlaceError(f"out={target} is the folder you are in: write out= with a new folder")
         if content:
             self._check_earlier_result()
 
@@ -157,15 +157,15 @@ class ResultFolder:
         target = self.target
         others = foreign(target)
         if others is None:
-            raise UserError(
+            raise PlaceError(
                 f"out={target} holds files that are not a ServeTwin result: write out= with a new folder"
             )
         if not self.overwrite:
-            raise UserError(
+            raise PlaceError(
                 f"out={target} already holds a result: write overwrite=true to replace it, or another out="
             )
         if others:
-            raise UserError(
+            raise PlaceError(
                 f"out={target} holds {others[0]}, which is not part of its result or was changed since: "
                 "move it away, or write another out="
             )
@@ -180,7 +180,7 @@ def _absolute(text: str) -> Path:
         return path
     except (OSError, RuntimeError, ValueError) as error:
         reason = str(error).rstrip(".")
-        raise UserError(
+        raise PlaceError(
             f"out={text!r} is not a usable path ({reason}): write out= with another folder"
         ) from error
 

@@ -18,6 +18,7 @@ from experiments.results.migration_summary import migration_summary
 from experiments.results.priorities import add_priorities
 from experiments.results.series_sink import SeriesSink
 from experiments.results.stage_scaling_summary import stage_scaling_summary
+from experiments.results.trace_section import clients_section
 from experiments.run.simulate import Prepared, provenance
 from experiments.run.write_results import SERIES_NAME, write_parquet, write_results
 from realexec.report import RunReport
@@ -47,7 +48,7 @@ def real_summary(run: RealRun, folder: Path) -> dict[str, Any]:
     summary = summarize(
         metrics, columns, workload.dropped, config.slo, config.cluster.gpus, len(prepared.replicas)
     )
-    summary |= provenance(prepared)
+    summary |= provenance(prepared) | clients_section(config.trace, metrics, columns)
     add_priorities(summary, columns, workload)
     if len(prepared.hardware_of_model) > 1:
         summary |= models_section(config, prepared.hardware_of_model, workload, columns)

@@ -20,13 +20,13 @@ from experiments.build.groups import group_plans
 from experiments.build.hardware import hardware_of
 from experiments.build.hosted import hosted_models
 from experiments.build.language_stages import chains
-from experiments.build.lengths import check_lengths, context_labels, truncated
+from experiments.build.lengths import check_lengths
 from experiments.build.pipeline_plans import pipeline_plans
 from experiments.build.shared_prefixes import named_requests, shares_prefixes
 from experiments.build.sizes import seat_count, start_of
 from experiments.build.stage_cut import decodes_in_stages
 from experiments.build.stages import capacity_per_s, one_pass, stage_plan, used_gpus
-from experiments.build.workload import run_capacity_req_per_s, run_workload, unused
+from experiments.build.workload import run_capacity_req_per_s, run_workload
 from experiments.build.world_rows import world_rows
 from experiments.compose.resolved import resolved_yaml
 from experiments.config.config import RunConfig
@@ -43,6 +43,7 @@ from experiments.results.journal_file import JournalFile, header_fields
 from experiments.results.language_summary import language_section
 from experiments.results.metrics import RunMetrics, per_s, summarize
 from experiments.results.migration_summary import migration_summary
+from experiments.results.parallelism import gpus_of_an_instance
 from experiments.results.pipelines_summary import pipelines_section
 from experiments.results.preemption_loss import add_preemption_loss, swaps_section
 from experiments.results.prefix_hits import cached_tokens, prefix_section
@@ -52,6 +53,7 @@ from experiments.results.stage_scaling_summary import stage_scaling_summary
 from experiments.results.stages_summary import stage_rows, stages_section
 from experiments.results.start_summary import start_summary
 from experiments.results.step_times import step_time_section
+from experiments.results.trace_section import clients_section, trace_section
 from experiments.run.ends import RUNS, range_section
 from experiments.run.prepared import Parts, Prepared, Progress, Simulated
 from experiments.run.undisturbed import undisturbed
@@ -200,7 +202,7 @@ def execute(
         columns |= {CACHED_TOKENS: (cached := cached_tokens(hits, len(workload)))[columns["request"]]}
         summary |= prefix_section(config, workload, cached, controller.engines.values())
     add_preemption_loss(summary, columns, simulation.preemption_losses_ns())
-    summary |= swaps_section(controller.engines.values())
+    summary |= swaps_section(controller.engines.values()) | clients_section(config.trace, metrics, columns)
     add_priorities(summary, columns, workload)
     if data_plane is not None:
         summary |= _moved(prepared, controller, data_plane, summary, report)
@@ -296,21 +298,9 @@ def provenance(prepared: Prepared) -> dict[str, Any]:
         "imitates": f"{config.engine.software} {config.engine.version}",
         "seed": config.seed,
         "code": code_version(),
-        "trace": {
-            "name": workload.name,
-            "source": workload.source,
-            "labels": [
-                *workload.labels,
-                *unused(workload, hosted, shares_prefixes(config, workload)),
-                *build.reserve_labels(config, workload),
-                *context_labels(config, workload),
-            ],
-            "dropped": dict(sorted(workload.dropped.items())),
-            "truncated_outputs": truncated(config, workload),
-            "mean_rate_per_s": workload.mean_rate_per_s,
-            "capacity_req_per_s": _capacity_req_per_s(prepared, workload),
-        },
+        "trace": trace_section(config, workload, hosted, _capacity_req_per_s(prepared, workload)),
         "step_time": step_time_section(prepared.hardware),
         "kv_capacity": prepared.hardware.kv_arithmetic,
+        **({"parallelism": told} if (told := gpus_of_an_instance(config)) else {}),
         "estimates": estimates.as_dict(),
     }

@@ -15,6 +15,7 @@ from hydra.core.override_parser.types import Glob, IntervalSweep, Override, Quot
 from hydra.errors import HydraException
 
 from experiments.config.config import RunConfig
+from experiments.config.meant import span_of
 from experiments.config.options import option_groups
 from experiments.config.overrides import LITERAL_KEYS, echo, leaves
 from serving.vocabulary.errors import UserError
@@ -78,6 +79,8 @@ def _read(word: str) -> Axis | Interval | None:
     try:
         override = OverridesParser.create().parse_override(word)
     except HydraException as error:
+        if span := span_of(text):
+            raise UserError(f"{key}={echo(text)} is no list of values: write {key}={span}") from error
         reason = str(error).strip().partition("\n")[0]
         raise UserError(
             f"{key}={echo(text)} is no list of values ({reason}): write values with commas between, such as "

@@ -34,7 +34,7 @@ def outcome_of(words: tuple[str, ...], folder: str = "") -> Outcome:
         config = load_config([*words, f"out={folder or 'none'}"], "simulate")
         summary = _kept(config) if folder else _summary(config)
     except PolicyError as error:
-        return Outcome({}, f"the policy failed: {error}")
+        return Outcome({}, str(error))
     except (UserError, TraceError, HardwareError) as error:
         return Outcome({}, str(error))
     return Outcome(dict(numbers_in(summary)), cpu_s=process_time() - began_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -12,39 +13,88 @@ from experiments.report.answer_page import COLORS, answer, command, notes, page,
 from experiments.report.figures import figure
 from experiments.report.metric_text import name_of, told
 from experiments.report.number_text import counted
-from experiments.sweep.student import Interval
-from experiments.sweep.table import SEED, Sweep, Values, above, differences, means, typed
+from experiments.sweep.headline import USUAL, headline
+from experiments.sweep.table import SEED, Sweep, Values, differences, means, setting_of, typed
+from experiments.sweep.told import setting_name, told_difference, told_interval
+from serving.vocabulary.errors import UserError
 
 _MOST_ROWS: Final = 60
 _SPANS_DECADES: Final = 20  # from here on values lie better on a logarithmic axis
 
 
-def sweep_page(sweep: Sweep, words: str, metrics: Sequence[str]) -> str:
-    """``metrics``: the numbers of a summary that are shown."""
+def sweep_page(
+    sweep: Sweep, words: str, metrics: Sequence[str], judged: Sequence[str] = USUAL, best: Sequence[str] = ()
+) -> str:
+    """``metrics``: the numbers of a summary that are shown; ``judged``: those that decide which is best.
+
+    ``best``: the answer of a search, in place of one by ``judged``.
+    """
     axes = " × ".join(f"{len(axis.texts)} {axis.key}" for axis in sweep.axes) or "one run"  # noqa: RUF001
     shown = [metric for metric in metrics if sweep.by_seed(metric)]
     parts = [
-        *map(answer, verdicts(sweep, shown)),
-        notes(remarks(sweep)),
+        *map(answer, best or headline(sweep, judged)),
+        notes([*verdicts(sweep, judged), *remarks(sweep)]),
         _settings(sweep, shown),
         *_compared(sweep, shown),
         _charts(sweep, shown),
         command(words),
     ]
     claim = f"{counted(len(sweep.points), 'run')}: {axes}."
-    foot = "Intervals are 95 % of Student's t over the seeds; docs/SWEEP.md says what they rest on."
-    return page("Sweep", axes, claim, parts, foot)
+    return page("Sweep", axes, claim, parts, _foot(sweep))
+
+
+def _foot(sweep: Sweep) -> str:
+    if not has_intervals(sweep):
+        return "One run of each setting: there is no interval. docs/SWEEP.md says how to get one."
+    return "Intervals are 95 % of Student's t over the seeds; docs/SWEEP.md says what they rest on."
+
+
+def has_intervals(sweep: Sweep) -> bool:
+    """Whether any setting has several runs that may differ."""
+    counts = Counter(setting_of(point) for point, _ in sweep.rows())
+    return max(counts.values(), default=0) > 1 and not sweep.seeds_are_one()
 
 
 def remarks(sweep: Sweep) -> list[str]:
     """What must be known before the numbers."""
+    return [*_objectives(sweep), *_why_no_interval(sweep), *_several_gpus(sweep), *refusals(sweep)]
+
+
+def _objectives(sweep: Sweep) -> list[str]:
+    """What SLO attainment is the share of, where all points have the same objectives."""
+    found = {(one.numbers.get("slo.ttft_ms"), one.numbers.get("slo.tpot_ms")) for _, one in sweep.rows()}
+    if len(found) != 1 or None in (pair := found.pop()):
+        return []
+    ttft, tpot = (f"{value:g} ms" for value in pair)
+    return [
+        f"SLO attainment is the share of requests with TTFT at most {ttft} (slo.ttft_ms) and TPOT at most "
+        f"{tpot} (slo.tpot_ms)"
+    ]
+
+
+def _why_no_interval(sweep: Sweep) -> list[str]:
+    if has_intervals(sweep) or len(sweep.points) == 1:
+        return []
     if not sweep.seeds_are_one():
-        return refusals(sweep)
-    alike = (
+        return ["one seed: there is no interval, so what is chance is not known; write several: seed=0,1,2"]
+    return [
         "every seed gave the same run, for nothing in it is drawn: there is no interval; write "
         "trace.resample=block trace.block_requests=200 to draw the requests again"
-    )
-    return [alike, *refusals(sweep)]
+    ]
+
+
+def _several_gpus(sweep: Sweep) -> list[str]:
+    """Why an instance of the first point that ran has several GPUs, where nobody said how many."""
+    from experiments.compose.compose import load_config
+    from experiments.results.parallelism import gpus_of_an_instance
+
+    for point, _ in sweep.rows():
+        try:
+            told = gpus_of_an_instance(load_config([*point.words, "out=none"], "simulate"))
+        except UserError:  # run by an earlier command, when a file that it names was here
+            return []
+        return [told] if told else []
+    return []
 
 
 def refusals(sweep: Sweep) -> list[str]:
@@ -60,12 +110,9 @@ def _many(count: int) -> str:
 
 
 def verdicts(sweep: Sweep, metrics: Sequence[str]) -> list[str]:
-    """Who is better, or where the first number is least and most; nothing where no point was run."""
-    if not metrics:
-        return []
-    metric = metrics[0]
-    told_of = [_against(sweep, metric, key) for key in named_axes(sweep)]
-    return [one for one in told_of if one] or _extremes(sweep, metric)
+    """Of axes of words: in how many settings each value is above or below the first one, by each number."""
+    told_of = [_against(sweep, metric, key) for metric in metrics for key in named_axes(sweep)]
+    return [one for one in told_of if one]
 
 
 def _against(sweep: Sweep, metric: str, key: str) -> str:
@@ -89,34 +136,6 @@ def _against(sweep: Sweep, metric: str, key: str) -> str:
     return f"{name_of(metric)} against {key}={first}: {'; '.join(parts)}."
 
 
-def _extremes(sweep: Sweep, metric: str) -> list[str]:
-    found = means(sweep, metric)
-    if len(found) < 2:
-        return []
-    least, most = min(found, key=lambda one: found[one].mean), max(found, key=lambda one: found[one].mean)
-    low, high = (told_interval(metric, found[one]) for one in (least, most))
-    ends = f"least at {setting_name(least)} ({low}) and most at {setting_name(most)} ({high})"
-    as_low = [
-        setting_name(setting)
-        for setting, one in above(sweep, metric, least).items()
-        if one.half is not None and one.holds_zero
-    ]
-    more = f"; not distinguishable from the least: {' and '.join(as_low)}" if as_low else ""
-    return [f"{name_of(metric)} is {ends}{more}."]
-
-
-def told_interval(metric: str, one: Interval | None) -> str:
-    """The mean and, over several seeds, the half width of its interval."""
-    if one is None:
-        return "–"  # noqa: RUF001 (as tables show what is missing)
-    return told(metric, one.mean) + ("" if one.half is None else f" ± {told(metric, one.half)}")
-
-
-def setting_name(setting: Values) -> str:
-    """``system=vllm, cluster=a100_x4``."""
-    return ", ".join(f"{key}={text}" for key, text in setting) or "every run"
-
-
 def _settings(sweep: Sweep, metrics: Sequence[str]) -> str:
     found = {metric: means(sweep, metric) for metric in metrics}
     keys = [axis.key for axis in sweep.axes if axis.key != SEED] or ["setting"]
@@ -125,7 +144,8 @@ def _settings(sweep: Sweep, metrics: Sequence[str]) -> str:
         + [told_interval(metric, found[metric].get(setting)) for metric in metrics]
         for setting in sweep.settings()
     ]
-    title = "Every setting, mean over seeds" + ("" if len(rows) <= _MOST_ROWS else f" (first {_MOST_ROWS})")
+    title = f"Every setting, {'mean over seeds' if has_intervals(sweep) else 'one run each'}"
+    title += "" if len(rows) <= _MOST_ROWS else f" (first {_MOST_ROWS})"
     return table(title, [*keys, *map(name_of, metrics)], rows[:_MOST_ROWS], len(keys))
 
 
@@ -153,19 +173,6 @@ def _compared(sweep: Sweep, metrics: Sequence[str]) -> list[str]:
         title = f"Against {key}={first}, the same seeds" + (f" (first {len(rows)} rows)" if left_out else "")
         parts.append(table(title, ["setting", "number", "difference"], rows, words=2))
     return parts
-
-
-def told_difference(metric: str, one: Interval | None) -> str:
-    """By how much more; what an interval around 0 leaves open is said."""
-    if one is None:
-        return "–"  # noqa: RUF001
-    sign = "+" if one.mean > 0 else "-" if one.mean < 0 else ""
-    text = f"{sign}{told(metric, abs(one.mean))}"
-    if one.half is None:
-        return text
-    if one.half == 0 and one.mean == 0:
-        return "none: every seed gave the same"
-    return f"{text} ± {told(metric, one.half)}" + (" (not distinguishable)" if one.holds_zero else "")
 
 
 def _charts(sweep: Sweep, metrics: Sequence[str]) -> str:

@@ -49,13 +49,13 @@ def searched(
     return Sweep(tuple(tried), tuple(points), tuple(found))
 
 
-def best(sweep: Sweep, own: Mapping[str, Any]) -> tuple[Point, float] | None:
-    """The point whose goal is best, and the goal; None when none has it."""
+def best(sweep: Sweep, own: Mapping[str, Any]) -> tuple[Point, str, float] | None:
+    """The point whose goal is best, the goal and its value; None when none has it."""
     goal, direction = _goal(own)
-    pairs = [(point, one.numbers[goal]) for point, one in sweep.rows() if goal in one.numbers]
+    pairs = [(point, goal, one.numbers[goal]) for point, one in sweep.rows() if goal in one.numbers]
     if not pairs:
         return None
-    return (min if direction == "minimize" else max)(pairs, key=lambda pair: pair[1])
+    return (min if direction == "minimize" else max)(pairs, key=lambda found: found[2])
 
 
 def _goal(own: Mapping[str, Any]) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from experiments.report.number_text import counted
 from experiments.results.unfinished import hold
 from experiments.sweep.outcome import Outcome
 from experiments.sweep.points import Point
-from serving.vocabulary.errors import UserError
+from serving.vocabulary.errors import PlaceError, UserError
 
 POINTS: Final = SWEEP_POINTS
 SHARDS: Final = "slurm"  # where jobs on other hosts leave theirs
@@ -83,9 +83,9 @@ class SweepFolder:
 
     def _check(self) -> None:
         if self.path.is_file():
-            raise UserError(f"out={self.path} is a file: write out= with the name of a folder")
+            raise PlaceError(f"out={self.path} is a file: write out= with the name of a folder")
         if self.path.is_dir() and any(self.path.iterdir()) and not (self.path / POINTS).is_file():
-            raise UserError(
+            raise PlaceError(
                 f"out={self.path} holds files that are not a sweep's: write out= with a new folder"
             )
 

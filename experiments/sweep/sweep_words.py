@@ -7,12 +7,14 @@ from typing import Any, Final
 
 import yaml
 
+from experiments.compose.checked_words import check_words
 from experiments.config.options import CONF_DIR, SWEEPS
 from experiments.config.overrides import Override, Wanted, echo, parse_value
-from experiments.sweep.axes import text_of
+from experiments.run.first_mistake import both, mistake_in
+from experiments.sweep.axes import Axis, axes_of, text_of
 from experiments.sweep.launch import LAUNCHERS
 from hwmodels.yaml_text import yaml_data
-from serving.vocabulary.errors import UserError
+from serving.vocabulary.errors import PlaceError, UserError
 
 OWN: Final = {
     "processes": Wanted(int), "launcher": Wanted(str, choices=LAUNCHERS), "folders": Wanted(bool),
@@ -43,20 +45,32 @@ def sweep_words(words: Sequence[str]) -> SweepWords:
             out, file = (text, file) if key == _OUT else (out, text)
         elif key in OWN and equals and text:
             own[key] = _parsed(key, text)
+        elif key == "metric" and text:
+            raise UserError(f"the key is metrics: write metrics={text.strip('[]')}")
         elif key in ("overwrite", "journal"):
             raise UserError(
                 f"{key}= is of single runs: leave it out (folders=true keeps every run's results)"
             )
         else:
             runs.append(word)
-    if not out:
-        raise UserError("out= has no default: write out=FOLDER for the sweep's results")
     if file:
         runs, own = _with_file(file, runs, own)
+    plain, axes, intervals = axes_of(runs)
+    check_words(plain, (one.key for one in (*axes, *intervals)), OWN, "a sweep")
+    if not out:
+        missing = PlaceError("out= has no default: write out=FOLDER for the sweep's results")
+        raise both(missing, mistake_in(first_words(plain, axes)))
     return SweepWords(Path(out).expanduser().resolve(), own, tuple(runs))
 
 
+def first_words(plain: Sequence[str], axes: Sequence[Axis]) -> list[str]:
+    """Of the first point."""
+    return [*plain, *(f"{axis.key}={axis.texts[0]}" for axis in axes)]
+
+
 def _parsed(key: str, text: str) -> Any:
+    if key == "metrics" and text[0] != "[":
+        text = f"[{text}]"
     value = parse_value(Override(key, text), OWN[key])
     if OWN[key].type is int and not 1 <= value <= _MOST_PROCESSES:
         raise UserError(f"{key}={value} is out of range: write an integer from 1 to {_MOST_PROCESSES}")

@@ -15,7 +15,7 @@ from experiments.sweep.student import Interval, interval_of
 
 SEED: Final = "seed"
 METRICS: Final = (
-    "ttft_ms.mean", "ttft_ms.p99", "tpot_ms.mean", "tpot_ms.p99", "e2e_ms.p99", "slo.attainment",
+    "slo.attainment", "ttft_ms.p99", "ttft_ms.mean", "tpot_ms.mean", "tpot_ms.p99", "e2e_ms.p99",
     "slo.goodput_req_per_s", "gpu_seconds",
 )  # fmt: skip
 Values = tuple[tuple[str, str], ...]

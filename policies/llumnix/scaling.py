@@ -52,7 +52,7 @@ class FreenessBand:
             return ()
         return self._fewer(view, role, serving)
 
-    def still_until_ns(self, view: ScalingView) -> int:
+    def no_change_until_ns(self, view: ScalingView) -> int:
         """Freeness changes while requests decode; of empty instances it does not."""
         instances = [one for role in view.roles for one in role.in_state("serving")]
         changing = any(one.outstanding for one in instances) or view.now_ns < self._first_ns

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from policies.scaling.bands import RoleMemory
 from policies.scaling.rules import ALL_WAYS, ROLE_ORDER, ScalingRules, need_of, scaling_rules, within
-from serving.protocols.scaling import Act, Calm, InstanceView, RoleView, ScaleDecision, ScalingView
+from serving.protocols.scaling import Act, InstanceView, NoChangeBounds, RoleView, ScaleDecision, ScalingView
 from serving.vocabulary.replica import Role
 
 _NEVER_NS = 1 << 62
@@ -67,13 +67,13 @@ class LoadMonitor:
         wants = [self._want(view, role, rules, memories[role.role]) for role in roles]
         return _Supply(view, rules).decide(_prescaled(wants, rules))
 
-    def calm(self, view: ScalingView) -> Calm | None:
+    def no_change_bounds(self, view: ScalingView) -> NoChangeBounds | None:
         """At the fewest instances nothing can go, so only more load changes anything.
 
         Nor can anything go, or any load shrink, where there is no instance and none can be had.
         """
         if not view.spare and not view.parked and not any(_instances(role) for role in view.roles):
-            return Calm(view.backlog_tokens, view.kv_tokens, view.migrating_tokens)
+            return NoChangeBounds(view.backlog_tokens, view.kv_tokens, view.migrating_tokens)
         memories = self._memories.get(view.model)
         bands = []
         for role in view.roles if memories is not None else ():
@@ -83,13 +83,13 @@ class LoadMonitor:
             bands.append(band)
         if not bands:
             return None
-        return Calm(
+        return NoChangeBounds(
             min(band.high_backlog for band in bands),
             min(band.high_kv for band in bands),
             min(band.high_migrating for band in bands),
         )
 
-    def still_until_ns(self, view: ScalingView) -> int:
+    def no_change_until_ns(self, view: ScalingView) -> int:
         """While a role is below its bound, the end of its wait; else never by itself."""
         memories = self._memories[view.model]
         down_after_ns = self.rules_of(view.model).down_after_ns

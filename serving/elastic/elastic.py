@@ -127,8 +127,8 @@ class Elastic:
     def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
         """A request was let in."""
         if model not in self._active:
-            calm = self.answers.calm.get(model)
-            if calm is not None and self._services[model].backlog_tokens <= calm.backlog_tokens:
+            bounds = self.answers.no_change_bounds.get(model)
+            if bounds is not None and self._services[model].backlog_tokens <= bounds.backlog_tokens:
                 return
             self._active.add(model)
             if not self._shortage.wake(model) and any(not role.supply for role in self._roles[model]):
@@ -148,11 +148,11 @@ class Elastic:
             if not self.ticks.armed and self.deployment.drains.waits():
                 self.ticks.arm(now_ns, actions)
         elif instance.role != "decode" and (model := instance.replica.model) not in self._active:
-            # Prompts were computed, so memory of decoding is wanted: more than what lets a model be?
-            calm, service = self.answers.calm.get(model), self._services[model]
-            if calm is None:
+            # Prompts were computed, so memory of decoding is wanted: more than within the bounds?
+            bounds, service = self.answers.no_change_bounds.get(model), self._services[model]
+            if bounds is None:
                 return
-            if service.kv_tokens > calm.kv_tokens or service.migrating_tokens > calm.migrating_tokens:
+            if service.kv_tokens > bounds.kv_tokens or service.migrating_tokens > bounds.migrating_tokens:
                 self._active.add(model)
                 if not self.ticks.armed:
                     self.ticks.arm(now_ns, actions)
@@ -170,7 +170,7 @@ class Elastic:
         ):
             if shortage.wake(model):
                 self._active.add(model)
-            elif self._is_still(now_ns, model):
+            elif self._last_answer_holds(now_ns, model):
                 continue
             self._look_at(now_ns, model, actions)
         if self.deployment.drains.drained:
@@ -185,10 +185,10 @@ class Elastic:
             self.answers.forget(model)
         else:
             view = self.view(now_ns, model)
-            if not decisions and self.answers.is_calm(view):
+            if not decisions and self.answers.names_bounds(view):
                 self._active.discard(model)
                 return
-            if decisions and not self.deployment.instances.of(model) and self.answers.is_calm(view):
+            if decisions and not self.deployment.instances.of(model) and self.answers.names_bounds(view):
                 self._active.discard(model)
                 self._shortage.starve(model)
                 return
@@ -196,10 +196,10 @@ class Elastic:
         if self._at_rest(model):
             self._active.discard(model)
 
-    def _is_still(self, now_ns: int, model: str) -> bool:
+    def _last_answer_holds(self, now_ns: int, model: str) -> bool:
         changes = self.deployment.instances.changes[model]
         obtainable = partial(self._gpus_obtainable, now_ns, model)
-        return self.answers.is_still(now_ns, model, changes, self._services[model], obtainable)
+        return self.answers.holds(now_ns, model, changes, self._services[model], obtainable)
 
     def _any_gpus_obtainable(self, now_ns: int) -> bool:
         """Whether any model could be given GPUs: free ones, or those of an idle instance of another."""

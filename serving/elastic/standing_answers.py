@@ -1,49 +1,50 @@
-"""What a scaler said of models and would say again, so that it need not be asked: calm, and still."""
+"""What a scaler said of models and would say again: while loads are within bounds, or until a time."""
 
 from collections.abc import Callable
 
 from serving.elastic.scale_view import LastAnswer, loads_of
 from serving.protocols.scale_answers import CheckedScaler
-from serving.protocols.scaling import Calm, ScalingView
+from serving.protocols.scaling import NoChangeBounds, ScalingView
 from serving.services.service import Service
 
 
 class StandingAnswers:
-    """``calm``: by model, the bounds below which nothing is decided (``CalmScaler``)."""
+    """``no_change_bounds``: of models for which nothing is decided while their loads are within them."""
 
-    __slots__ = ("_scaler", "_still", "calm")
+    __slots__ = ("_last", "_scaler", "no_change_bounds")
 
     def __init__(self, scaler: CheckedScaler) -> None:
         self._scaler = scaler
-        self.calm: dict[str, Calm] = {}
-        self._still: dict[str, LastAnswer] = {}
+        self.no_change_bounds: dict[str, NoChangeBounds] = {}
+        self._last: dict[str, LastAnswer] = {}
 
-    def is_calm(self, view: ScalingView) -> bool:
+    def names_bounds(self, view: ScalingView) -> bool:
         """Whether the scaler names such bounds.
 
         They are kept: the model is not looked at until one of its loads is above its bound."""
-        calm = None if self._scaler.calm is None else self._scaler.calm(view)
-        if calm is None:
-            self.calm.pop(view.model, None)
+        ask = self._scaler.no_change_bounds
+        bounds = None if ask is None else ask(view)
+        if bounds is None:
+            self.no_change_bounds.pop(view.model, None)
             return False
-        self.calm[view.model] = calm
+        self.no_change_bounds[view.model] = bounds
         return True
 
     def forget(self, model: str) -> None:
         """Something was decided."""
-        self._still.pop(model, None)
+        self._last.pop(model, None)
 
     def keep(self, view: ScalingView, changes: int, short: bool) -> None:
         """Nothing was, or only what is short. ``changes``: of the model's instances until now."""
-        if self._scaler.still_until_ns is not None:
-            until_ns = self._scaler.still_until_ns(view)
-            self._still[view.model] = LastAnswer(loads_of(view), changes, until_ns, short)
+        if self._scaler.no_change_until_ns is not None:
+            until_ns = self._scaler.no_change_until_ns(view)
+            self._last[view.model] = LastAnswer(loads_of(view), changes, until_ns, short)
 
-    def is_still(
+    def holds(
         self, now_ns: int, model: str, changes: int, service: Service, gpus_obtainable: Callable[[], bool]
     ) -> bool:
         """Whether the scaler would say again what it said last, and nothing would come of it."""
-        last = self._still.get(model)
+        last = self._last.get(model)
         return (
             last is not None
             and now_ns < last.until_ns
@@ -54,6 +55,6 @@ class StandingAnswers:
 
     def until_ns(self) -> list[int] | None:
         """Until when the last answers hold; None: the scaler does not say."""
-        if self._scaler.still_until_ns is None:
+        if self._scaler.no_change_until_ns is None:
             return None
-        return [last.until_ns for last in self._still.values()]
+        return [last.until_ns for last in self._last.values()]

@@ -79,7 +79,7 @@ def check_victims(asked: BatchQuestion, batch: Batch) -> None:
 def idle_with_work(asked: BatchQuestion) -> NoReturn:
     """The batcher has nothing to run though there is work, and no other KV in the memory."""
     waits = f"{len(asked.running)} requests run and {len(asked.waiting)} wait on replica {asked.replica}"
-    raise fault(asked.batcher, CHOOSE, f"left work lying: it answered None, and {waits}")
+    raise fault(asked.batcher, CHOOSE, f"returned None, which is for when nothing can run, but {waits}")
 
 
 def _check_begun(asked: BatchQuestion, batch: Batch, chunks: tuple[Chunk, ...]) -> None:
@@ -158,7 +158,7 @@ def _wrong_field(batch: Batch) -> str:
     wanted = {"chunks": tuple, "admit": int, "max_steps": int, "decode": bool, "interruptible": bool}
     for name, kind in wanted.items():
         if type(value := getattr(batch, name)) is not kind:
-            return f"{name} is a {kind.__name__} and no {type(value).__name__}"
+            return f"{name} is of type {kind.__name__}, not {type(value).__name__}"
     if batch.max_steps < 1:
         return f"max_steps is {batch.max_steps}"
     return wrong_reason(batch.reason)

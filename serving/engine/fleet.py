@@ -217,7 +217,7 @@ class Fleet:
         return len(self._alive)
 
     def replica_at(self, position: int) -> int:
-        """The alive replica at this position in id order."""
+        """The id of an alive replica; see ``FleetView``."""
         return self._alive[position]
 
     def alive(self) -> list[int]:
@@ -233,7 +233,7 @@ class FleetView(Protocol):
         """How many replicas are alive."""
 
     def replica_at(self, position: int) -> int:
-        """The alive replica at this position in id order."""
+        """The id of an alive replica; ``position`` counts them by ascending id, from 0 to ``replicas``-1."""
 
     def least(self, signal: Signal) -> tuple[int, int]:
         """(replica, load) of the least loaded alive replica, the lowest id among equals."""
@@ -273,7 +273,7 @@ class Admission(Protocol):
 
 DISPATCH: Final = Question(
     "dispatch",
-    "a tuple (replica, reason): the id of a replica that the fleet shows, an int, and a str, not empty",
+    "a tuple (replica, reason): the id of a replica that takes requests, an int, and a str that is not empty",
 )
 ADMIT: Final = Question(
     "admit", "None to let the request in, or the reason for refusing it, a str that is not empty"
@@ -297,10 +297,10 @@ def dispatched(policy: Any, request: Request, fleet: Fleet) -> tuple[int, str]:
 
 def _not_dispatched(answer: object, fleet: Fleet) -> str:
     if type(answer) is not tuple or len(answer) != 2:
-        return "that is no pair"
+        return "that is not a tuple (replica, reason)"
     replica, reason = answer
     if type(replica) is not int:
-        return f"a replica id is an int and no {type(replica).__name__}"
+        return f"a replica id is an int, not a {type(replica).__name__}"
     if replica not in fleet:
         return f"replica {replica} takes no requests of {fleet.model} now"
     return wrong_reason(reason)

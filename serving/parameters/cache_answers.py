@@ -23,8 +23,8 @@ BEGIN: Final = Question("begin", "nothing")
 DEPLOYED: Final = Question("deployed", "nothing")
 LEFT: Final = Question("left", "nothing")
 SETTLE: Final = Question("settle", "nothing")
-CACHES: Final = Question("caches", "its HostCaches")
-USAGE: Final = Question("usage", "its Usage")
+CACHES: Final = Question("caches", "its HostCaches", is_attribute=True)
+USAGE: Final = Question("usage", "its Usage", is_attribute=True)
 
 
 class CheckedCopies:

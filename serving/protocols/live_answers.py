@@ -11,10 +11,10 @@ PLAN: Final = Question(
     f"a LivePlan: rule {' or '.join(get_args(LiveRule))}, for a split one number of layers for each batch, "
     "an int from 0 to all of them, refused True or False, reason a str that is not empty",
 )
-EMBEDS: Final = Question("embeds", "True or False")
-SCHEDULER: Final = Question("scheduler", "an object with ahead, solve_ns and plan")
-AHEAD: Final = Question("ahead", "an int of 0 or more")
-SOLVE_NS: Final = Question("solve_ns", "an int of 0 or more")
+EMBEDS: Final = Question("embeds", "True or False", is_attribute=True)
+SCHEDULER: Final = Question("scheduler", "an object with ahead, solve_ns and plan", is_attribute=True)
+AHEAD: Final = Question("ahead", "an int of 0 or more", is_attribute=True)
+SOLVE_NS: Final = Question("solve_ns", "an int of 0 or more", is_attribute=True)
 
 
 class CheckedLivePolicy:

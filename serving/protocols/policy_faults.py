@@ -20,10 +20,14 @@ _SHORT.maxstring = _SHORT.maxother = _LONGEST_TEXT
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a policy is asked: its method, and what that may answer, in words that follow "it may answer"."""
+    """What a policy is asked: its method, and what that must return, in words that follow "it must return".
+
+    ``is_attribute``: it is read and not called; the words follow "it must be".
+    """
 
     method: str
-    may: str
+    must_return: str
+    is_attribute: bool = False
 
 
 def ask(policy: object, question: Question, *arguments: object) -> Any:
@@ -54,19 +58,22 @@ def raised(policy: object, question: Question, error: BaseException) -> PolicyEr
 
 
 def refused(policy: object, question: Question, answer: object, why: str) -> PolicyError:
-    """The error to raise for an answer that is none; ``why`` says what is wrong with it."""
-    return fault(policy, question, f"answered {shown(answer)}, and {why}")
+    """The error to raise for a wrong answer; ``why`` says what is wrong with it."""
+    return fault(
+        policy, question, f"{'is' if question.is_attribute else 'returned'} {shown(answer)}, but {why}"
+    )
 
 
 def fault(policy: object, question: Question, did: str) -> PolicyError:
     """The error to raise for what the policy did."""
-    return PolicyError(name_of(policy), question.method, did, question.may)
+    kind, verb = ("attribute", "be") if question.is_attribute else ("method", "return")
+    return PolicyError(name_of(policy), f"{kind} {question.method}", did, f"{verb} {question.must_return}")
 
 
 def wrong_reason(reason: object) -> str:
     """What is wrong with a reason that is none."""
     return (
-        "the reason is empty" if type(reason) is str else f"a reason is a str and no {type(reason).__name__}"
+        "the reason is empty" if type(reason) is str else f"a reason is a str, not a {type(reason).__name__}"
     )
 
 

@@ -6,7 +6,14 @@ from math import isnan
 from typing import Any, Final, NoReturn
 
 from serving.protocols.policy_faults import Question, ask, refused, shown, wrong_reason
-from serving.protocols.scaling import Calm, InstanceState, RoleView, ScaleDecision, Scaler, ScalingView
+from serving.protocols.scaling import (
+    InstanceState,
+    NoChangeBounds,
+    RoleView,
+    ScaleDecision,
+    Scaler,
+    ScalingView,
+)
 from serving.vocabulary.replica import Role
 
 Arbiter = Callable[[Sequence[ScalingView], str], ScaleDecision | None]
@@ -20,8 +27,8 @@ SCALE: Final = Question(
     "the act "
     "is for, reason a str that is not empty",
 )
-CALM: Final = Question("calm", "None, or a Calm of three numbers")
-STILL: Final = Question("still_until_ns", "an int: a time in ns")
+BOUNDS: Final = Question("no_change_bounds", "None, or a NoChangeBounds of three numbers")
+UNTIL: Final = Question("no_change_until_ns", "an int: a time in ns")
 ARBITRATE: Final = Question(
     "__call__", "None, or a ScaleDecision to drain one serving instance of a model that is shown"
 )
@@ -30,38 +37,38 @@ _FROM: Final[dict[str, InstanceState]] = {"cancel_drain": "draining", "mutate": 
 
 
 class CheckedScaler:
-    """A scaler whose answers are checked. ``calm`` and ``still_until_ns`` are None where it has none."""
+    """A scaler whose answers are checked; of ``no_change_...`` what it does not have is None."""
 
-    __slots__ = ("_scaler", "calm", "still_until_ns")
+    __slots__ = ("_scaler", "no_change_bounds", "no_change_until_ns")
 
     def __init__(self, scaler: Scaler) -> None:
         self._scaler = scaler
-        self.calm = self._calm if hasattr(scaler, "calm") else None
-        self.still_until_ns = self._still_until_ns if hasattr(scaler, "still_until_ns") else None
+        self.no_change_bounds = self._no_change_bounds if hasattr(scaler, "no_change_bounds") else None
+        self.no_change_until_ns = self._no_change_until_ns if hasattr(scaler, "no_change_until_ns") else None
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
         """Raises PolicyError."""
         answer = ask(self._scaler, SCALE, view)
         if type(answer) is not tuple:
-            raise refused(self._scaler, SCALE, answer, f"that is a {type(answer).__name__} and no tuple")
+            raise refused(self._scaler, SCALE, answer, f"that is a {type(answer).__name__}, not a tuple")
         if answer:
             _Check(self._scaler, SCALE, view).decisions(answer)
         return answer
 
-    def _calm(self, view: ScalingView) -> Calm | None:
-        answer = ask(self._scaler, CALM, view)
+    def _no_change_bounds(self, view: ScalingView) -> NoChangeBounds | None:
+        answer = ask(self._scaler, BOUNDS, view)
         if answer is None:
             return None
-        if type(answer) is Calm:
+        if type(answer) is NoChangeBounds:
             bounds = answer.backlog_tokens, answer.kv_tokens, answer.migrating_tokens
             if all(type(bound) in (int, float) and not isnan(bound) for bound in bounds):
                 return answer
-        raise refused(self._scaler, CALM, answer, "that is neither")
+        raise refused(self._scaler, BOUNDS, answer, "that is neither")
 
-    def _still_until_ns(self, view: ScalingView) -> int:
-        answer = ask(self._scaler, STILL, view)
+    def _no_change_until_ns(self, view: ScalingView) -> int:
+        answer = ask(self._scaler, UNTIL, view)
         if type(answer) is not int:
-            raise refused(self._scaler, STILL, answer, f"that is a {type(answer).__name__}")
+            raise refused(self._scaler, UNTIL, answer, f"that is a {type(answer).__name__}")
         return answer
 
 
@@ -112,7 +119,7 @@ class _Check:
         if type(role) is not str or role not in self._roles:
             self._refuse(decision, f"{self._view.model} has no role {shown(role)}")
         if type(count) is not int or count < 1:
-            self._refuse(decision, f"a count is an int of 1 or more and not {shown(count)}")
+            self._refuse(decision, f"a count is an int of 1 or more, not {shown(count)}")
         if type(decision.reason) is not str or not decision.reason:
             self._refuse(decision, wrong_reason(decision.reason))
         self._instances(decision, () if act in ("load", "shortage") else self._there(act, role, decision))

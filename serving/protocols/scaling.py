@@ -158,18 +158,18 @@ class ScaleEvent:
 
 
 @fact
-class Calm:
-    """While no load of a model is above these, nothing becomes of its instances, however long that lasts."""
+class NoChangeBounds:
+    """While no load of a model is above these, its scaler decides nothing, however long that lasts."""
 
     backlog_tokens: float
     kv_tokens: float
     migrating_tokens: float
 
 
-class CalmScaler(Protocol):
-    """A scaler that can say so; one that cannot is asked every period."""
+class SupportsNoChangeBounds(Protocol):
+    """A scaler that can name such bounds; one that cannot is asked every period."""
 
-    def calm(self, view: ScalingView) -> Calm | None:
+    def no_change_bounds(self, view: ScalingView) -> NoChangeBounds | None:
         """Asked right after ``scale`` answered nothing, or only loads that found no GPUs.
 
         None: ``scale`` is asked again next period. Else only when a load is above its bound, and, where
@@ -177,10 +177,10 @@ class CalmScaler(Protocol):
         """
 
 
-class StillScaler(Protocol):
-    """A scaler that can say how long it says the same; one that cannot is asked every period."""
+class SupportsNoChangeUntil(Protocol):
+    """A scaler that can say until when it decides nothing new; one that cannot is asked every period."""
 
-    def still_until_ns(self, view: ScalingView) -> int:
+    def no_change_until_ns(self, view: ScalingView) -> int:
         """Asked right after ``scale`` decided nothing, or only what is short: when it may decide otherwise.
 
         That is for unchanged loads and instances. Where it was short, it is also asked again when there are

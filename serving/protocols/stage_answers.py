@@ -32,7 +32,7 @@ SCALE: Final = Question(
     "stage's minimum and maximum, the pipeline's max_replicas and batch, free GPU memory, free cores, free "
     "host memory, each with a reason, a str that is not empty",
 )
-MEMORY: Final = Question("memory_s", "seconds: a number of 0 or more, not infinite")
+MEMORY: Final = Question("memory_s", "seconds: a number of 0 or more, not infinite", is_attribute=True)
 
 
 class CheckedStageScaler:
@@ -57,7 +57,7 @@ class CheckedStageScaler:
         """Raises PolicyError."""
         answer: Any = ask(self._scaler, SCALE, view)
         if type(answer) is not tuple:
-            raise refused(self._scaler, SCALE, answer, f"that is a {type(answer).__name__} and no tuple")
+            raise refused(self._scaler, SCALE, answer, f"that is a {type(answer).__name__}, not a tuple")
         if answer:
             _Check(self._scaler, view).decisions(answer)
         return answer
@@ -124,11 +124,11 @@ class _Check:
     def _started(self, decision: Any, stage: StageView) -> None:
         count, gpus, cores = decision.count, decision.gpus, decision.cpu_cores
         if type(count) is not int or count < 1:
-            self._refuse(decision, f"a count is an int of 1 or more and not {shown(count)}")
+            self._refuse(decision, f"a count is an int of 1 or more, not {shown(count)}")
         if type(decision.source) is not str or decision.source not in SOURCES:
             self._refuse(decision, f"there is no source {shown(decision.source)}")
         if type(cores) is not int or cores < 0:
-            self._refuse(decision, f"cpu_cores is an int of 0 or more and not {shown(cores)}")
+            self._refuse(decision, f"cpu_cores is an int of 0 or more, not {shown(cores)}")
         if type(gpus) is not tuple or len(gpus) not in (0, count):
             self._refuse(decision, f"gpus is a tuple of {count} of them, or empty")
         for gpu in gpus:
@@ -165,7 +165,7 @@ class _Check:
     def _cored(self, decision: Any, stage: StageView) -> None:
         cores = decision.cpu_cores
         if type(cores) is not int or cores < 1:
-            self._refuse(decision, f"cpu_cores is an int of 1 or more and not {shown(cores)}")
+            self._refuse(decision, f"cpu_cores is an int of 1 or more, not {shown(cores)}")
         for one in self._replicas(decision, stage, "cores"):
             self._take_cores(decision, one.host, cores - one.cpu_cores)
 
@@ -173,7 +173,7 @@ class _Check:
         most, limit = decision.most, self._view.batch
         if type(most) is not int or not 1 <= most <= limit:
             self._refuse(
-                decision, f"most is an int from 1 to {limit}, the pipeline's batch, and not {shown(most)}"
+                decision, f"most is an int from 1 to {limit}, the pipeline's batch, not {shown(most)}"
             )
         self._replicas(decision, stage, "batch")
 
@@ -239,7 +239,7 @@ class _Check:
         ends = (*begins[1:], cut.layers)
         if begins[:1] != (0,) or any(not 0 < end - one <= cut.most_layers for one, end in zip(begins, ends)):
             what = f"stages begin at 0 and have 1 to {cut.most_layers} of {cut.layers} layers"
-            self._refuse(decision, f"{what}, and not {shown(begins)}")
+            self._refuse(decision, f"{what}, not {shown(begins)}")
         if begins == tuple([stage.layers[0] for stage in view.stages]):
             self._refuse(decision, "it is cut so")
         if len(counts) != len(begins) or min(counts) < 1 or sum(counts) > view.max_replicas:

@@ -5,16 +5,21 @@ class UserError(Exception):
     """One sentence that names the file, row or key and says what to write instead; commands exit with 2."""
 
 
-class PolicyError(UserError):
-    """A policy raised something, or answered what it may not: who, asked what, at which event, and why.
+class PlaceError(UserError):
+    """Results cannot go where they are to go: out= is missing, taken, or no folder that can be written to."""
 
-    ``may``: what the method may answer. ``event`` is None outside of ``Controller.handle``, which sets it.
+
+class PolicyError(UserError):
+    """A policy raised something, or returned what its protocol does not allow.
+
+    ``asked``: "method dispatch". ``did``: what it returned or raised, and what is wrong with that. ``must``:
+    what it must do instead. ``event`` is None outside of ``Controller.handle``, which sets it.
     """
 
-    def __init__(self, policy: str, method: str, did: str, may: str, event: str | None = None) -> None:
-        super().__init__(policy, method, did, may, event)
-        self.policy, self.method, self.did, self.may, self.event = policy, method, did, may, event
+    def __init__(self, policy: str, asked: str, did: str, must: str, event: str | None = None) -> None:
+        super().__init__(policy, asked, did, must, event)
+        self.policy, self.asked, self.did, self.must, self.event = policy, asked, did, must, event
 
     def __str__(self) -> str:
         at = "outside of events" if self.event is None else f"event {self.event}"
-        return f"policy {self.policy}, method {self.method}, {at}: it {self.did}; it may answer {self.may}"
+        return f"policy {self.policy}, {self.asked}, {at}: it {self.did}; it must {self.must}"

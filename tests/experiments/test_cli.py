@@ -360,3 +360,12 @@ def test_help_lists_every_option_and_key(capsys: pytest.CaptureFixture[str]) -> 
     assert cli.run(["--help"]) == cli.run(["replay", "-h"]) == cli.run(["--version"]) == 0
     assert cli.run([]) == 2
     assert "servetwin replay DIR" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("module", ["experiments.cli", "experiments.realexec_cli", "servetwin"])
+def test_modules_are_the_commands(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--version"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    name = "realexec" if "realexec" in module else "servetwin"
+    assert done.stdout.startswith(f"{name} ")

@@ -174,6 +174,7 @@ BAD_WORDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("trace.utilization=1e-300",), ("31 years", "trace.utilization")),
     (("out=A", "out=B"), ("out is given twice",)),
     (("out= ",), ("out is missing",)),
+    (("out= ", "model=qwen2_5_72b", "model.tp=1"), ("does not fit", "; and out is missing")),
     (("out=a\0b",), ("null character",)),
 ]
 

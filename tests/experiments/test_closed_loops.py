@@ -40,6 +40,9 @@ def test_a_client_sends_its_next_request_when_its_last_has_ended(tmp_path: Path,
     assert len(requests) == 120
     sent_again(requests, 8, round(think_s * 1e9))
     assert "closed loop of 8 clients: arrival times are not the trace's" in summary["trace"]["labels"]
+    sent_per_s = 119e9 / requests["arrival_ns"].max()
+    assert summary["clients"] == {"count": 8, "think_s": think_s, "sent_req_per_s": pytest.approx(sent_per_s)}
+    assert summary["trace"]["mean_rate_per_s"] is None
     step_by_step, _ = run(tmp_path / "exact", *words, "engine.exact=true")
     pd.testing.assert_frame_equal(requests, step_by_step)
     assert cli.run(["replay", str(tmp_path / "runs")]) == 0
@@ -66,6 +69,9 @@ def test_a_client_whose_request_is_refused_sends_the_next(tmp_path: Path) -> Non
     counts = summary["requests"]
     assert counts["arrived"] == 120 and counts["rejected"] > 0
     assert counts["finished"] + counts["rejected"] == 120 and len(requests) == counts["finished"]
+    unserved = pd.read_parquet(tmp_path / "run" / "unserved.parquet")
+    last_ns = max(requests["arrival_ns"].max(), unserved["arrival_ns"].max())
+    assert summary["clients"]["sent_req_per_s"] == pytest.approx(119e9 / last_ns)
 
 
 @pytest.mark.parametrize("clients", ["trace.clients=8", "trace.clients=8,16"])
@@ -78,10 +84,11 @@ def test_a_plan_is_for_a_rate(capsys: pytest.CaptureFixture[str], clients: str) 
 def test_conversations_have_think_times_of_their_own(tmp_path: Path) -> None:
     """multi_turn's think_s is within its conversations; the clients' is another key."""
     words = ("trace=multi_turn", "trace.requests=40", "cluster=a100_x4", "uncertainty=off", "journal=true")
-    requests, _ = run(
+    requests, summary = run(
         tmp_path / "run", *words, "trace.think_s=5", "trace.clients=8", "trace.client_think_s=2"
     )
     sent_again(requests, 8, 2_000_000_000)
+    assert not any("open loop" in label for label in summary["trace"]["labels"])
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,11 @@ def compared(capsys: pytest.CaptureFixture[str], *folders: Path):  # type: ignor
     return json.loads(capsys.readouterr().out)
 
 
-def test_the_same_run_twice_is_not_distinguishable(runs, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_the_same_run_twice_is_identical(runs, capsys) -> None:  # type: ignore[no-untyped-def]
     (beside,) = compared(capsys, runs[0], runs[1])["against_the_first"]
     assert beside["paired"] == 120
     assert {one["value"] for one in beside["differences"].values()} == {0.0}
-    assert not any(one["distinguishable"] for one in beside["differences"].values())
+    assert all(one["identical"] and not one["distinguishable"] for one in beside["differences"].values())
     assert beside["configuration"] == {}
     assert beside["first_divergence"] is None
 
@@ -67,10 +67,12 @@ def test_the_console_and_the_page_say_the_same(runs, capsys, tmp_path: Path) -> 
     assert cli.run(["compare", *map(str, runs), f"page={page}", "overwrite=true"]) == 0
     assert page.read_bytes() == before
     shown = capsys.readouterr().out
-    assert "again against the first, 120 requests paired: mean TTFT not distinguishable" in shown
+    assert "again against the first, 120 requests paired: every latency is identical." in shown
+    assert "not distinguishable" not in shown.splitlines()[0]
     assert "engine.max_num_seqs" in shown
     assert "first difference:" in shown
     text = page.read_text()
+    assert f"page={page}</pre>" in text
     assert "slow against the first, 120 requests paired: mean TTFT +" in text
     assert "What differs in the configuration" in text
 

@@ -1,4 +1,4 @@
-"""A policy's fault is told as the policy's: class, method, event, what it did and what it may answer."""
+"""A policy's fault is told as the policy's: class, method, event, what it did and what it must return."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -53,46 +53,49 @@ def first_chunk(request: object = 0, start: object = 0, tokens: object = None) -
 
 
 DISPATCH = [
-    (answering(None), "answered None, and that is no pair"),
-    (answering([0, "x"]), "that is no pair"),
-    (answering((0,)), "that is no pair"),
+    (answering(None), "returned None, but that is not a tuple (replica, reason)"),
+    (answering([0, "x"]), "that is not a tuple (replica, reason)"),
+    (answering((0,)), "that is not a tuple (replica, reason)"),
     (answering((99, "x")), "replica 99 takes no requests of llama3_8b now"),
     (answering((-1, "x")), "replica -1 takes no requests"),
-    (answering((True, "x")), "a replica id is an int and no bool"),
-    (answering((0.0, "x")), "a replica id is an int and no float"),
-    (answering((np.int64(0), "x")), "a replica id is an int and no int64"),
+    (answering((True, "x")), "a replica id is an int, not a bool"),
+    (answering((0.0, "x")), "a replica id is an int, not a float"),
+    (answering((np.int64(0), "x")), "a replica id is an int, not a int64"),
     (answering((0, "")), "the reason is empty"),
-    (answering((0, None)), "a reason is a str and no NoneType"),
-    (answering((0, np.zeros(2))), "a reason is a str and no ndarray"),
+    (answering((0, None)), "a reason is a str, not a NoneType"),
+    (answering((0, np.zeros(2))), "a reason is a str, not a ndarray"),
     (raising(ValueError("two\nlines")), "raised ValueError: two lines (faulty_policies.py line "),
     (raising(SystemExit(0)), "raised SystemExit: 0"),
     (raising(RecursionError()), "raised RecursionError"),
 ]
 ADMIT = [
-    (answering(""), "answered '', and the reason is empty"),
-    (answering(False), "answered False, and a reason is a str and no bool"),
-    (answering(b"no"), "a reason is a str and no bytes"),
+    (answering(""), "returned '', but the reason is empty"),
+    (answering(False), "returned False, but a reason is a str, not a bool"),
+    (answering(b"no"), "a reason is a str, not a bytes"),
     (raising(SystemExit("done")), "raised SystemExit: done"),
 ]
 CHOOSE = [
-    (answering("run"), "answered 'run', and that is a str"),
-    (answering(None), "left work lying: it answered None, and 0 requests run and 1 wait on replica 0"),
-    (changed(tuple), "and that is a tuple"),
-    (changed(lambda one: one._replace(decode=1)), "decode is a bool and no int"),
-    (changed(lambda one: one._replace(interruptible=None)), "interruptible is a bool and no NoneType"),
+    (answering("run"), "returned 'run', but that is a str"),
+    (
+        answering(None),
+        "returned None, which is for when nothing can run, but 0 requests run and 1 wait on replica 0",
+    ),
+    (changed(tuple), "but that is a tuple"),
+    (changed(lambda one: one._replace(decode=1)), "decode is of type bool, not int"),
+    (changed(lambda one: one._replace(interruptible=None)), "interruptible is of type bool, not NoneType"),
     (changed(lambda one: one._replace(max_steps=0)), "max_steps is 0"),
-    (changed(lambda one: one._replace(max_steps=True)), "max_steps is a int and no bool"),
-    (changed(lambda one: one._replace(max_steps=2.0)), "max_steps is a int and no float"),
+    (changed(lambda one: one._replace(max_steps=True)), "max_steps is of type int, not bool"),
+    (changed(lambda one: one._replace(max_steps=2.0)), "max_steps is of type int, not float"),
     (
         changed(lambda one: one._replace(max_steps=10**9)),
         "more KV blocks than there are for 1000000000 steps",
     ),
     (changed(lambda one: one._replace(reason="")), "the reason is empty"),
-    (changed(lambda one: one._replace(chunks=list(one.chunks))), "chunks is a tuple and no list"),
+    (changed(lambda one: one._replace(chunks=list(one.chunks))), "chunks is of type tuple, not list"),
     (changed(lambda one: one._replace(chunks=(3,))), "the chunk 3 is not (request, first position, tokens)"),
     (changed(lambda one: one._replace(admit=2)), "admit is 2, of 1 chunks"),
     (changed(lambda one: one._replace(admit=-1)), "admit is -1, of 1 chunks"),
-    (changed(lambda one: one._replace(admit=True)), "admit is a int and no bool"),
+    (changed(lambda one: one._replace(admit=True)), "admit is of type int, not bool"),
     (changed(lambda one: one._replace(admit=0)), "is of no request that waits or has a prompt under way"),
     (changed(lambda one: one._replace(chunks=(), admit=0)), "lets nobody decode in its first step"),
     (changed(lambda one: one._replace(chunks=one.chunks * 2, admit=2)), "is of no request that waits"),
@@ -118,7 +121,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("policy", "method", "fault", "words"), CASES)
-def test_a_fault_names_policy_method_event_and_what_may_be_answered(
+def test_a_fault_names_policy_method_event_and_what_must_be_returned(
     static: Prepared, monkeypatch: pytest.MonkeyPatch, policy: type, method: str, fault: Any, words: str
 ) -> None:
     monkeypatch.setattr(policy, method, fault)
@@ -126,7 +129,7 @@ def test_a_fault_names_policy_method_event_and_what_may_be_answered(
         execute(static)
     text = str(told.value)
     assert text.startswith(f"{sentence(policy, method)}Arrived (request 0) at 0."), text
-    assert words in text and "; it may answer " in text and "\n" not in text, text
+    assert words in text and "; it must return " in text and "\n" not in text, text
 
 
 def test_ctrl_c_inside_a_policy_is_the_users(static: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +145,7 @@ def test_an_answer_with_a_faulty_text_is_told(static: Prepared, monkeypatch: pyt
 
     for answer in (Odd(), [0] * 10**6, "x" * 10**6):
         monkeypatch.setattr(LeastOutstanding, "dispatch", answering(answer))
-        with pytest.raises(PolicyError, match="that is no pair") as told:
+        with pytest.raises(PolicyError, match=r"that is not a tuple \(replica, reason\)") as told:
             execute(static)
         assert len(str(told.value)) < 1000
 

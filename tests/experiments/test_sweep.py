@@ -103,15 +103,17 @@ def test_a_refused_point_is_told_and_the_others_run(
 def test_a_sweep_of_refused_points_ends_with_status_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.run(["sweep", "seed=0,1", "cluster=nowhere_x2", "processes=1", f"out={tmp_path / 's'}"]) == 2
+    words = ["seed=0,1", "cluster=a100_x2", "model.tp=3", "processes=1", f"out={tmp_path / 's'}"]
+    assert cli.run(["sweep", *words]) == 2
     assert "every point of the sweep was refused" in capsys.readouterr().err
 
 
 def test_the_seed_with_a_difference_that_may_be_none_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    swept(tmp_path / "s", *AXES, "processes=1", "metrics=[ttft_ms.p99,tpot_ms.mean]")
+    swept(tmp_path / "s", *AXES, "processes=1", "metrics=slo.attainment,ttft_ms.p99,tpot_ms.mean")
     shown = capsys.readouterr().out
+    assert "SLO attainment is the share of requests with TTFT at most 450 ms (slo.ttft_ms)" in shown
     assert "against system/dispatch=least_outstanding, the same seeds:" in shown
     assert "TPOT mean, mean over seeds (95 % interval)" in shown
 
@@ -126,14 +128,35 @@ def test_the_seed_with_a_difference_that_may_be_none_is_said(
         (("out=OUT", "search.minimize=ttft_ms.p99"), "nothing to choose"),
         (("out=OUT", "seed=interval(0,3)"), "a search has one goal"),
         (("out=OUT", "sweep=nothing"), "neither a file nor one of first"),
+        (("out=OUT", "cluster=h100x8"), "write cluster=h100_x8 if that is meant"),
+        (("out=OUT", "gpu=h100,a100"), "write cluster=GPU_xN"),
+        (("out=OUT", "seed=0-7"), 'write "seed=range(0,8)" there for 0-7'),
+        (("out=OUT", "seed=range(0-7)"), "write seed=range(0,8)"),
+        (("out=OUT", "seed=[0,1]"), "write seed=0,1 there"),
+        (("out=OUT", "metric=ttft_ms.p99"), "write metrics=ttft_ms.p99"),
+        (("out=OUT", "max_num_seqs=1,2"), "write engine.max_num_seqs=VALUE"),
+        (("cluster=a100x4",), "write cluster=a100_x4 if that is meant"),
+        (("model.tp=3",), "model.tp=3 does not divide the 2 GPUs of cluster=a100_x2"),
     ],
 )
 def test_wrong_words_are_refused(
     tmp_path: Path, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    keys = [word.partition("=")[0] for word in words]
+    usual = [word for word in TINY if word.partition("=")[0] not in keys]
     given = [word.replace("OUT", str(tmp_path / "s")) for word in words]
-    assert cli.run(["sweep", *TINY, *given]) == 2
+    assert cli.run(["sweep", *usual, *given]) == 2
     assert said in capsys.readouterr().err
+    assert not (tmp_path / "s").exists() or "search" in said or "choose" in said
+
+
+def test_a_folder_that_is_taken_hides_no_other_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    assert cli.run(["sweep", *TINY, "seed=0,1", "model.tp=3", f"out={tmp_path}"]) == 2
+    told = capsys.readouterr().err
+    assert "model.tp=3 does not divide" in told and "not a sweep's" in told
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,8 +208,8 @@ def test_the_best_of_a_search_is_that_of_its_goal() -> None:
     points = tuple(Point(place, (), (("a", str(place)),)) for place in range(3))
     outcomes = (Outcome({"x": 2.0}), Outcome({"x": 1.0}), Outcome({}, "refused"))
     sweep = Sweep((), points, outcomes)
-    assert best(sweep, {"search.minimize": "x"}) == (points[1], 1.0)
-    assert best(sweep, {"search.maximize": "x"}) == (points[0], 2.0)
+    assert best(sweep, {"search.minimize": "x"}) == (points[1], "x", 1.0)
+    assert best(sweep, {"search.maximize": "x"}) == (points[0], "x", 2.0)
 
 
 def test_every_runs_results_are_kept_when_asked_for(tmp_path: Path) -> None:

@@ -97,8 +97,8 @@ def test_before_the_first_look_only_the_least_come() -> None:
 
 def test_empty_instances_change_nothing_by_themselves() -> None:
     scaler = FreenessBand()
-    assert scaler.still_until_ns(view(serving(0, report(100, 0)))) > 200e9
-    assert scaler.still_until_ns(view(serving(0, report(90, 1)))) == 200e9
+    assert scaler.no_change_until_ns(view(serving(0, report(100, 0)))) > 200e9
+    assert scaler.no_change_until_ns(view(serving(0, report(90, 1)))) == 200e9
 
 
 @pytest.mark.parametrize(("key", "value"), [("rule", "other"), ("low", -1.0), ("width", float("inf"))])

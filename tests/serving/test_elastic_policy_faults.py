@@ -19,7 +19,7 @@ from serving.protocols.planning import Edge, Source
 from serving.protocols.provision_answers import CheckedProvisioner
 from serving.protocols.provisioning import GpuSlot, Provision, Provisioned
 from serving.protocols.scale_answers import CheckedScaler, checked_arbiter
-from serving.protocols.scaling import Calm, ScaleDecision
+from serving.protocols.scaling import NoChangeBounds, ScaleDecision
 from serving.vocabulary.errors import PolicyError
 from tests.worlds.elastic_world import Setting, Told
 from tests.worlds.faulty_policies import VIEW
@@ -37,7 +37,9 @@ class Says:
             raise self.answer
         return self.answer
 
-    calm = still_until_ns = provision = select = plan = hosts = end = before_release = may_release = scale
+    no_change_bounds = no_change_until_ns = provision = select = plan = hosts = end = before_release = (
+        may_release
+    ) = scale
     __call__ = scale
     ahead = solve_ns = 0
     embeds = True
@@ -54,16 +56,16 @@ def decision(
 
 
 SCALES = [
-    (None, "that is a NoneType and no tuple"),
-    ([], "that is a list and no tuple"),
+    (None, "that is a NoneType, not a tuple"),
+    ([], "that is a list, not a tuple"),
     (("drain",), "a decision is no str"),
     ((decision("explode"),), "there is no act 'explode'"),
     ((decision(["load"]),), "there is no act ['load']"),
     ((decision("load", model="other"),), "it is asked about m, not about 'other'"),
     ((decision("load", "both"),), "m has no role 'both'"),
-    ((decision("load", "prefill", 0),), "a count is an int of 1 or more and not 0"),
-    ((decision("load", "prefill", True),), "a count is an int of 1 or more and not True"),
-    ((decision("load", "prefill", 1.0),), "a count is an int of 1 or more and not 1.0"),
+    ((decision("load", "prefill", 0),), "a count is an int of 1 or more, not 0"),
+    ((decision("load", "prefill", True),), "a count is an int of 1 or more, not True"),
+    ((decision("load", "prefill", 1.0),), "a count is an int of 1 or more, not 1.0"),
     ((decision("load", "prefill", 2),), "4 prefill instances are above 3"),
     ((decision("load", "prefill", 1, 0),), "load names no instances"),
     ((decision("drain", "decode", 1, 5),), "0 decode instances are below 1"),
@@ -79,7 +81,7 @@ SCALES = [
     ((decision("cancel_drain", "prefill", 1, 0),), "cancel_drain is not for instance 0 of m now"),
     ((decision("revive", "prefill", 1, 8),), "revive is not for instance 8 of m now"),
     ((decision("drain", "prefill", 1, 0, reason=""),), "the reason is empty"),
-    ((decision("drain", "prefill", 1, 0, reason=None),), "a reason is a str and no NoneType"),
+    ((decision("drain", "prefill", 1, 0, reason=None),), "a reason is a str, not a NoneType"),
     (SystemExit(0), "raised SystemExit: 0"),
     (ZeroDivisionError("no rate"), "raised ZeroDivisionError: no rate (test_elastic_policy_faults.py line "),
 ]
@@ -89,7 +91,7 @@ SCALES = [
 def test_a_scalers_fault(answer: Any, words: str) -> None:
     with pytest.raises(PolicyError, match="Says, method scale, outside of events") as told:
         CheckedScaler(Says(answer)).scale(VIEW)
-    assert words in str(told.value) and "; it may answer a tuple of ScaleDecision" in str(told.value)
+    assert words in str(told.value) and "; it must return a tuple of ScaleDecision" in str(told.value)
 
 
 def test_what_a_scaler_may_answer() -> None:
@@ -99,19 +101,21 @@ def test_what_a_scaler_may_answer() -> None:
     )  # fmt: skip
     assert CheckedScaler(Says(fine)).scale(VIEW) == fine
     assert CheckedScaler(Says((decision("revive", "decode", 1, 7),))).scale(VIEW)
-    assert CheckedScaler(StoreProvisioner()).calm is None  # type: ignore[arg-type]
+    assert CheckedScaler(StoreProvisioner()).no_change_bounds is None  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("answer", [0, Calm(1, float("nan"), 1), Calm(True, 1, 1), OSError()])
-def test_a_calm_or_a_time_that_is_none(answer: Any) -> None:
-    calm = CheckedScaler(Says(answer)).calm
-    assert calm is not None
-    with pytest.raises(PolicyError, match="Says, method calm,"):
-        calm(VIEW)
-    still = CheckedScaler(Says(1.0)).still_until_ns
-    assert still is not None
-    with pytest.raises(PolicyError, match=r"Says, method still_until_ns, .* that is a float"):
-        still(VIEW)
+@pytest.mark.parametrize(
+    "answer", [0, NoChangeBounds(1, float("nan"), 1), NoChangeBounds(True, 1, 1), OSError()]
+)
+def test_bounds_or_a_time_that_are_none(answer: Any) -> None:
+    bounds = CheckedScaler(Says(answer)).no_change_bounds
+    assert bounds is not None
+    with pytest.raises(PolicyError, match="Says, method no_change_bounds,"):
+        bounds(VIEW)
+    until = CheckedScaler(Says(1.0)).no_change_until_ns
+    assert until is not None
+    with pytest.raises(PolicyError, match=r"Says, method no_change_until_ns, .* that is a float"):
+        until(VIEW)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +159,7 @@ PROVISIONS = [
     (provisioned(replace(EDGE, sources=(("remote", 0),))), "('remote', 0) has no parameters to send then"),
     (provisioned(replace(EDGE, sources=(("ssd", 0), ("ssd", 0)))), "sends twice"),
     (provisioned(replace(EDGE, rate_bytes_per_s=-1)), "rate_bytes_per_s is an int of 0 or more"),
-    (provisioned(replace(EDGE, reason=None)), "a reason is a str and no NoneType"),
+    (provisioned(replace(EDGE, reason=None)), "a reason is a str, not a NoneType"),
     (provisioned(replace(EDGE, shards=("all",))), "their shares sum to 1"),
     (SystemExit(), "raised SystemExit"),
 ]
@@ -174,20 +178,20 @@ CHOICE = LiveChoice((LiveTarget(3, None, True),), 0, 0, 1, 0)
 
 @pytest.mark.parametrize("answer", [None, [3], (True,), (3.0,), (4,), (3, 3), SystemExit(0)])
 def test_a_live_policys_fault(answer: Any) -> None:
-    with pytest.raises(PolicyError, match=r"Says, method select, .*; it may answer a tuple of replica ids"):
+    with pytest.raises(PolicyError, match=r"Says, method select, .*; it must return a tuple of replica ids"):
         CheckedLivePolicy(Says(answer)).select(CHOICE)
     assert CheckedLivePolicy(Says((3,))).select(CHOICE) == (3,)
 
 
 def test_what_a_live_policy_has_is_checked_before_it_is_asked() -> None:
-    with pytest.raises(PolicyError, match=r"LiveScaling, method embeds, .* that is a str"):
+    with pytest.raises(PolicyError, match=r"LiveScaling, attribute embeds, .* that is a str"):
         policy = LiveScaling(BestEffort(), 0)
         policy.embeds = "yes"  # type: ignore[assignment]
         CheckedLivePolicy(policy)
     for ahead, words in ((-1, "below 0"), (1.0, "a float"), (True, "a bool")):
         scheduler: Any = BestEffort()
         scheduler.ahead = ahead
-        with pytest.raises(PolicyError, match=f"BestEffort, method ahead, .* that is {words}"):
+        with pytest.raises(PolicyError, match=f"BestEffort, attribute ahead, .* that is {words}"):
             CheckedLiveScheduler(scheduler)
 
 
@@ -209,7 +213,7 @@ SHOWN = LiveView(4, 10, (5, 5))
 )
 def test_a_live_schedulers_fault(answer: Any) -> None:
     with pytest.raises(
-        PolicyError, match=r"Says, method plan, .*; it may answer a LivePlan: rule pull or split"
+        PolicyError, match=r"Says, method plan, .*; it must return a LivePlan: rule pull or split"
     ):
         CheckedLiveScheduler(Says(answer)).plan(SHOWN)
 
@@ -243,7 +247,7 @@ def test_a_cache_policys_fault(method: str, arguments: tuple[Any, ...], answers:
         ),
         (
             {"whims": lambda: Says((decision("load"),)), "live": lambda: Says((99,))},
-            "Says, method select, event Woke at 0.100000000 s: it answered (99,)",
+            "Says, method select, event Woke at 0.100000000 s: it returned (99,)",
         ),
     ],
 )

@@ -32,8 +32,8 @@ class Counted(AskedAlways):
 
     def __init__(self, monitor: LoadMonitor) -> None:
         super().__init__(monitor)
-        self.calm = monitor.calm
-        self.still_until_ns = monitor.still_until_ns
+        self.no_change_bounds = monitor.no_change_bounds
+        self.no_change_until_ns = monitor.no_change_until_ns
 
 
 def world_of(scaler: Callable[[], Scaler], models: int, seed: int, split: bool = True) -> StepWorld:

@@ -44,16 +44,16 @@ def start(stage: Any = 0, count: Any = 1, **other: Any) -> StartReplicas:
 
 
 FAULTS = [
-    (None, "that is a NoneType and no tuple"),
+    (None, "that is a NoneType, not a tuple"),
     (("start",), "a decision is no str"),
     ((start(reason=""),), "the reason is empty"),
-    ((start(reason=3),), "a reason is a str and no int"),
+    ((start(reason=3),), "a reason is a str, not a int"),
     ((start(3),), "m has no stage 3"),
     ((start("0"),), "m has no stage '0'"),
-    ((start(count=0),), "a count is an int of 1 or more and not 0"),
-    ((start(count=True),), "a count is an int of 1 or more and not True"),
+    ((start(count=0),), "a count is an int of 1 or more, not 0"),
+    ((start(count=True),), "a count is an int of 1 or more, not True"),
     ((start(source="peer"),), "there is no source 'peer'"),
-    ((start(cpu_cores=-1),), "cpu_cores is an int of 0 or more and not -1"),
+    ((start(cpu_cores=-1),), "cpu_cores is an int of 0 or more, not -1"),
     ((start(count=2, gpus=(2,)),), "gpus is a tuple of 2 of them, or empty"),
     ((start(gpus=(9,)),), "there is no GPU 9"),
     ((start(gpus=(4,), source="host"),), "host 1 has no copy of stage 0"),
@@ -65,9 +65,9 @@ FAULTS = [
     ((StopReplicas(0, (7,), "b"),), "stage 0 has no replica 7"),
     ((StopReplicas(0, (1,), "b"), StopReplicas(0, (1,), "b")), "replica 1 is named twice"),
     ((StopReplicas(1, (101,), "b"),), "replica 101 is draining already"),
-    ((SetCores(0, (0,), 0, "b"),), "cpu_cores is an int of 1 or more and not 0"),
+    ((SetCores(0, (0,), 0, "b"),), "cpu_cores is an int of 1 or more, not 0"),
     ((SetCores(0, (0, 1), 3, "b"),), "host 0 lacks 1 cores for it"),
-    ((SetBatch(0, (0,), 2, "b"),), "most is an int from 1 to 1, the pipeline's batch, and not 2"),
+    ((SetBatch(0, (0,), 2, "b"),), "most is an int from 1 to 1, the pipeline's batch, not 2"),
     ((SetBatch(0, (0,), 1, "b"), SetBatch(0, (0,), 1, "b")), "replica 0 is named twice"),
     ((SetBatch(0, (7,), 1, "b"),), "stage 0 has no replica 7"),
     ((KeepCopy(0, 7, "b"),), "there is no host 7"),
@@ -84,7 +84,7 @@ FAULTS = [
 def test_a_wrong_answer_is_told(answer: Any, why: str) -> None:
     with pytest.raises(PolicyError) as told:
         CheckedStageScaler(Says(answer)).scale(VIEW)
-    assert f", and {why}" in str(told.value)
+    assert f", but {why}" in str(told.value)
     assert "test_stage_answers:Says" in str(told.value)
 
 

@@ -107,5 +107,5 @@ def test_without_losses_a_world_that_stands_still_says_what_waits_where() -> Non
 def test_a_memory_is_a_length_of_time(memory_s: object) -> None:
     scaler = OneEach()
     scaler.memory_s = memory_s  # type: ignore[assignment]
-    with pytest.raises(PolicyError, match=r"memory_s.*it may answer seconds: a number of 0 or more"):
+    with pytest.raises(PolicyError, match=r"memory_s.*it must be seconds: a number of 0 or more"):
         played(Fault(SECOND, "replica", 0), scaler=scaler, case=two_stages(2))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from serving.protocols.scaling import Calm, ScaleDecision, ScalingView
+from serving.protocols.scaling import NoChangeBounds, ScaleDecision, ScalingView
 from serving.vocabulary.actions import Load
 from tests.states.scaling_states import CELLS
 from tests.worlds.elastic_world import MS, Setting, Told
@@ -17,7 +17,7 @@ class Says:
 
     def __init__(self) -> None:
         self.act = ""
-        self.is_calm = False
+        self.has_bounds = False
         self.asked = 0
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
@@ -27,8 +27,8 @@ class Says:
         act: Any = self.act
         return (ScaleDecision(act, "m", "both", 1, (), "told to"),)
 
-    def calm(self, view: ScalingView) -> Calm | None:
-        return Calm(BOUND_TOKENS, 1000, 1000) if self.is_calm else None
+    def no_change_bounds(self, view: ScalingView) -> NoChangeBounds | None:
+        return NoChangeBounds(BOUND_TOKENS, 1000, 1000) if self.has_bounds else None
 
 
 class Case:
@@ -43,7 +43,7 @@ class Case:
         self.told = Told(setting)
         self.told.arrive(BUSY, model="o")
         self.told.lose(0)
-        looks = {"at rest": ("", False), "calm": ("", True), "starved": ("shortage", True)}
+        looks = {"at rest": ("", False), "within bounds": ("", True), "starved": ("shortage", True)}
         if state in looks:
             self.look(*looks[state])
         assert self.state == state
@@ -56,10 +56,10 @@ class Case:
             return "starved"
         if "m" in elastic._active:
             return "looked at"
-        return "calm" if "m" in elastic.answers.calm else "at rest"
+        return "within bounds" if "m" in elastic.answers.no_change_bounds else "at rest"
 
-    def look(self, act: str, is_calm: bool) -> list[Any]:
-        self.scaler.act, self.scaler.is_calm = act, is_calm
+    def look(self, act: str, has_bounds: bool) -> list[Any]:
+        self.scaler.act, self.scaler.has_bounds = act, has_bounds
         return self.told.woke(self.told.now_ns // (100 * MS) * 100 * MS + 100 * MS)
 
     def play(self, event: str) -> str:

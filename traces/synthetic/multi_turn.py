@@ -23,7 +23,7 @@ from traces.streams import stream
 from traces.synthetic.arrivals import LONGEST_S, poisson_ns
 from traces.synthetic.drawn import DEFAULT_REQUESTS, count_of, recipe
 from traces.turns import Turns
-from traces.workload import MAX_TOKENS, NS_PER_S, Workload
+from traces.workload import MAX_TOKENS, NS_PER_S, OPEN_LOOP, Workload
 
 NAME: Final = "multi_turn"
 USER_TOKENS: Final = (120, 160)
@@ -31,9 +31,9 @@ ANSWER_TOKENS: Final = (80, 120)
 BEGIN_MEDIAN_RATIO: Final = 0.85
 BEGIN_MOST_TOKENS: Final = 5000
 _MOST_MESSAGES: Final = 2000
-_LABEL: Final = (
-    "synthetic: conversations with turns and tokens of vLLM's multi-turn benchmark; a next turn arrives its"
-    " think time after the answer at {:g} ms per token, whenever that really ends (open loop)"
+_LABEL: Final = "synthetic: conversations with turns and tokens of vLLM's multi-turn benchmark"
+_ARRIVALS: Final = (
+    OPEN_LOOP + "a next turn arrives its think time after the answer at {:g} ms per token, whenever that ends"
 )
 Ints = NDArray[np.int64]
 
@@ -88,7 +88,7 @@ def multi_turn(
         source=recipe(NAME, seed, parameters),
         session=Names.of(f"s{at}" for at in session[order].tolist()),
         prefix=Turns(session[order], common),
-        labels=(_LABEL.format(token_ms),),
+        labels=(_LABEL, _ARRIVALS.format(token_ms)),
         rows_read=count,
     )
 

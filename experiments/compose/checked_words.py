@@ -1,0 +1,32 @@
+"""Words of many runs, checked before the first one: what no run could take is told at once and alone."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from experiments.compose import run_again
+from experiments.compose.compose import check_choice
+from experiments.config.config import RunConfig
+from experiments.config.options import option_groups
+from experiments.config.overrides import leaves, parse_value, parse_words, unknown_key
+from experiments.config.renamed import refuse_renamed
+
+# Their parameters are those of the chosen policy or trace, which each run knows.
+_OF_RUNS: Final = ("system.", "trace.")
+
+
+def check_words(plain: Sequence[str], swept: Iterable[str], own: Iterable[str], kind: str) -> None:
+    """``plain``: words of one value; ``swept``: keys of several. ``own``: keys of the command itself.
+
+    UserError for a key that nothing has, an option that nobody has, and a value of a wrong type.
+    """
+    groups, known = option_groups(), leaves(RunConfig)
+    words = parse_words(plain)
+    for key in (*(word.key for word in words), *swept):
+        if key not in known and key not in groups and key != run_again.KEY and not key.startswith(_OF_RUNS):
+            refuse_renamed(key)
+            raise unknown_key(key, [*known, *groups, *own], kind)
+    for word in words:
+        if word.key in groups:
+            check_choice(word, groups)
+        elif word.key in known:
+            parse_value(word, known[word.key])

@@ -1,0 +1,53 @@
+"""What a summary says of the requests: where they come from, what was changed, how fast they were sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from experiments.build import build
+from experiments.build.lengths import context_labels, truncated
+from experiments.build.shared_prefixes import shares_prefixes
+from experiments.build.workload import unused
+from experiments.config.config import RunConfig
+from experiments.config.trace_config import TraceConfig
+from experiments.results.metrics import NS_PER_S, RunMetrics, per_s
+from traces.workload import Workload
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def trace_section(config: RunConfig, workload: Workload, hosted: int, capacity: float) -> dict[str, Any]:
+    """``mean_rate_per_s`` is the trace's; a closed loop does not keep to it, so it has none."""
+    return {
+        "name": workload.name,
+        "source": workload.source,
+        "labels": [
+            *workload.labels,
+            *unused(workload, hosted, shares_prefixes(config, workload)),
+            *build.reserve_labels(config, workload),
+            *context_labels(config, workload),
+        ],
+        "dropped": dict(sorted(workload.dropped.items())),
+        "truncated_outputs": truncated(config, workload),
+        "mean_rate_per_s": workload.mean_rate_per_s if config.trace.clients is None else None,
+        "capacity_req_per_s": capacity,
+    }
+
+
+def clients_section(
+    trace: TraceConfig, metrics: RunMetrics, columns: dict[str, np.ndarray]
+) -> dict[str, Any]:
+    """How fast the clients of a closed loop sent, served or not; empty of an open loop."""
+    if trace.clients is None:
+        return {}
+    served, unserved = columns["arrival_ns"], metrics.unserved.columns()["arrival_ns"]
+    count = len(served) + len(unserved)
+    last_ns = max((int(sent.max()) for sent in (served, unserved) if len(sent)), default=0)
+    return {
+        "clients": {
+            "count": trace.clients,
+            "think_s": trace.client_think_s,
+            "sent_req_per_s": per_s(count - 1, last_ns / NS_PER_S),
+        }
+    }

@@ -1,0 +1,35 @@
+"""Settings, means and differences of a sweep in words."""
+
+from experiments.report.metric_text import told
+from experiments.sweep.student import Interval
+from experiments.sweep.table import Values
+
+
+def told_interval(metric: str, one: Interval | None) -> str:
+    """The mean and, over several seeds, the half width of its interval."""
+    if one is None:
+        return "–"  # noqa: RUF001 (as tables show what is missing)
+    return told(metric, one.mean) + ("" if one.half is None else f" ± {told(metric, one.half)}")
+
+
+def told_difference(metric: str, one: Interval | None) -> str:
+    """By how much more; what an interval around 0 leaves open is said."""
+    if one is None:
+        return "–"  # noqa: RUF001
+    sign = "+" if one.mean > 0 else "-" if one.mean < 0 else ""
+    text = f"{sign}{_amount(metric, abs(one.mean))}"
+    if one.half is None:
+        return text
+    if one.half == 0 and one.mean == 0:
+        return "none: every seed gave the same"
+    return f"{text} ± {_amount(metric, one.half)}" + (" (not distinguishable)" if one.holds_zero else "")
+
+
+def _amount(metric: str, value: float) -> str:
+    """A difference of shares is one of percentage points."""
+    return told(metric, value).replace(" %", " points")
+
+
+def setting_name(setting: Values) -> str:
+    """``system=vllm, cluster=a100_x4``."""
+    return ", ".join(f"{key}={text}" for key, text in setting) or "every run"
