@@ -548,8 +548,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "channels that share a link as one", "simcore",
-        "alone = len(channels) == 1 or not channel.links or any(users[link] > 1 for link in channel.links)",
-        "alone = len(channels) == 1 or not channel.links",
+        "alone = not channel.links or any(users[link] > 1 for link in channel.links)",
+        "alone = not channel.links",
         "channels behind one NIC are one flow that counts it once",
         "data_plane loading_edges loading",
     ),
