@@ -1,6 +1,7 @@
-"""What QUART's results hang on beside the systems: the rate, the length of a run, the replicas at the start.
+"""What QUART's results hang on beside the systems: the rate, the length of a run, the replicas at the start,
+and whether InferLine is told the mean rate that it plans for.
 
-The paper tells none of the three. No point chooses a number: figures are made of the set-ups as they stand.
+The paper tells none of them. No point chooses a number: figures are made of the set-ups as they stand.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,8 @@ LOADS: Final = (1.0, 2.0, 6.0)
 MAF_LOADS: Final = (1.0, 3.0)
 STARTS: Final = (2, 4)
 LONGER: Final = 4
+PLANNER: Final = "inferline"
+UNTOLD: Final[Words] = ("system.stages.planned_per_s=0",)
 
 
 def sweeps_of(cases: Sequence[Case]) -> tuple[Sweep, ...]:
@@ -36,12 +39,23 @@ def _of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[Sweep]:
     yield _sweep("mean load", set_up, told, systems, loads)
     starts = {f"{count} replicas": (f"pipeline.replicas={count}",) for count in STARTS}
     yield _sweep("start", set_up, "replicas of every stage at the start; the set-up's is 1", systems, starts)
+    yield _plan(set_up, systems)
     if not bursts:
         (count,) = [
             int(word.partition("=")[2]) for word in set_up.trace if word.startswith("trace.requests=")
         ]
         longer = {f"{LONGER} times": (f"trace.requests={LONGER * count}",)}
         yield _sweep("length", set_up, "requests of a run, over the set-up's", systems, longer)
+
+
+def _plan(set_up: SetUp, systems: Sequence[Case]) -> Sweep:
+    """The others have the runs of the set-up: nobody else is told a rate."""
+    cases = [
+        replace(one, words=(*one.words, *UNTOLD), once=True) if one.label == PLANNER else one
+        for one in systems
+    ]
+    told = "the rate that InferLine plans for; the set-up's is the mean rate, which nobody else is told"
+    return Sweep("plan", set_up.name, told, (("that of the first second", tuple(cases)),))
 
 
 def _load(bursts: bool) -> float:
