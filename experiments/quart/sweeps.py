@@ -1,13 +1,14 @@
-"""What QUART's results hang on beside the systems: the rate, the length of a run, the replicas at the start.
+"""What QUART's results hang on beside the systems: the rate, the length of a run, the replicas at the start,
+whether InferLine is told the mean rate that it plans for, and whether QUART's formula counts what queues.
 
-The paper tells none of the three. No point chooses a number: figures are made of the set-ups as they stand.
+The paper tells none of them. No point chooses a number: figures are made of the set-ups as they stand.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from experiments.quart.set_ups import GAMMA_LOAD, MAF_LOAD, MODELS, SYSTEMS, Model
+from experiments.quart.set_ups import GAMMA_LOAD, MAF_LOAD, MODELS, QUART, SYSTEMS, Model
 from experiments.reproduce.set_ups import Case, SetUp, Words
 from experiments.reproduce.sweep import Sweep
 
@@ -16,6 +17,8 @@ LOADS: Final = (1.0, 2.0, 6.0)
 MAF_LOADS: Final = (1.0, 3.0)
 STARTS: Final = (2, 4)
 LONGER: Final = 4
+UNTOLD: Final[Words] = ("system.stages.planned_per_s=0",)
+UNCOUNTED: Final[Words] = ("system.stages.drain_s=1e9",)  # longer than any run
 
 
 def sweeps_of(cases: Sequence[Case]) -> tuple[Sweep, ...]:
@@ -36,12 +39,29 @@ def _of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[Sweep]:
     yield _sweep("mean load", set_up, told, systems, loads)
     starts = {f"{count} replicas": (f"pipeline.replicas={count}",) for count in STARTS}
     yield _sweep("start", set_up, "replicas of every stage at the start; the set-up's is 1", systems, starts)
+    told = "the rate that InferLine plans for; the set-up's is the mean rate, which nobody else is told"
+    yield _of_one("plan", set_up, told, systems, "inferline", ("that of the first second", UNTOLD))
     if not bursts:
+        told = (
+            "what the formula of QUART's corrector takes for arrivals; the set-up's has what queues with them"
+        )
+        yield _of_one("queue", set_up, told, systems, QUART, ("arrivals alone", UNCOUNTED))
         (count,) = [
             int(word.partition("=")[2]) for word in set_up.trace if word.startswith("trace.requests=")
         ]
         longer = {f"{LONGER} times": (f"trace.requests={LONGER * count}",)}
         yield _sweep("length", set_up, "requests of a run, over the set-up's", systems, longer)
+
+
+def _of_one(
+    kind: str, set_up: SetUp, told: str, systems: Sequence[Case], label: str, point: tuple[str, Words]
+) -> Sweep:
+    """One system is changed; the others have the runs of the set-up."""
+    value, words = point
+    cases = [
+        replace(one, words=(*one.words, *words), once=True) if one.label == label else one for one in systems
+    ]
+    return Sweep(kind, set_up.name, told, ((value, tuple(cases)),))
 
 
 def _load(bursts: bool) -> float:

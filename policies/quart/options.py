@@ -48,6 +48,7 @@ def quart(
     derivative_s: float | None = None,
     bounded: bool | None = None,
     anti_windup: bool = True,
+    drain_s: float | None = None,
     period_s: float | None = None,
     target_s: float | None = None,
     smoother: str = "whitt",
@@ -72,7 +73,9 @@ def quart(
     _known("smoother", smoother, get_args(Predictor))
     base = DEFAULTS[defaults]
     given: dict[str, Any] = {"form": delay, "control": corrector, "sign": sign}
-    given |= {"bounded": bounded, "anti_windup": anti_windup}
+    if drain_s is not None and drain_s <= 0:
+        raise ValueError(f"drain_s={drain_s:g} is no length of time: write seconds above 0")
+    given |= {"bounded": bounded, "anti_windup": anti_windup, "drain_s": drain_s}
     given |= {"period_s": period_s, "target_s": target_s, "key_margin": key_margin, "key_passes": key_passes}
     settings = replace(base, **{key: value for key, value in given.items() if value is not None})
     settings = replace(settings, gains=_gains(base, proportional, integral_per_s, derivative_s))

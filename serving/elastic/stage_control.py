@@ -181,11 +181,11 @@ class StageControl:
             service.set_batches(decision.replicas, decision.most)
         elif isinstance(decision, KeepCopy):
             part = service.stages[decision.stage].part
-            replicas.hosts.keep(now_ns, decision.host, part, replicas.has(decision.host, part))
+            replicas.hosts.copies.keep(now_ns, decision.host, part, replicas.has(decision.host, part))
             self._tell_copy(now_ns, "keep_copy", service.model, decision)
         elif isinstance(decision, EvictCopy):
             stages = self._services[decision.model].stages
-            replicas.hosts.evict(decision.host, stages[decision.stage].part)
+            replicas.hosts.copies.evict(now_ns, decision.host, stages[decision.stage].part)
             self._tell_copy(now_ns, "evict_copy", decision.model, decision)
         elif isinstance(decision, CutAnew):
             self._recut.begin(now_ns, service, decision, actions)

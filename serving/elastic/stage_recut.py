@@ -84,7 +84,7 @@ class StageRecut:
         if own:
             replicas.stop(now_ns, service, StopReplicas(0, tuple(own), why), actions)
         for part in parts:
-            replicas.hosts.forget(part)
+            replicas.hosts.copies.forget(now_ns, part)
 
 
 def _changes(service: StagedService) -> CutChanges:

@@ -1,6 +1,6 @@
 """Replicas of stages that come and go: from the decision to the load, from the last pass to the free GPU."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from serving.elastic.stage_hosts import HostResources
 from serving.elastic.stage_peers import StagePeers
@@ -45,7 +45,7 @@ class StageReplicas:
         self._seats, self._place = seats, place
         self._next_load = self.changes = 0
         self.loads = Loads()
-        self.hosts = HostResources(setup, self.loads.reads_host)
+        self.hosts = HostResources(setup)
         residency = self.loads.residency
         self._given_up: dict[int, str] = {}  # got nothing, and wait until others do not load from them
         self._peers = None if setup.peers is None else StagePeers(setup.peers, self.loads, residency.has)
@@ -127,10 +127,9 @@ class StageReplicas:
         assert self._peers is not None
         first = list({one.gpus: one for one in reversed(wanting)}.values())  # one on each GPU
         there = [self._engines[number].replica for number in self.states]
-        copies = sorted(host for host, one in self.hosts.copies if one == part)
         served = set[int]()
         peers = [one for one in there if one.part.model == part.model and one.part.has(*part.layers)]
-        for edge in self._peers.edges(part, first, peers, copies):
+        for edge in self._peers.edges(part, first, peers, self.hosts.copies.hosts_of(part)):
             targets = tuple([number for _, number in edge.targets])
             served |= set(targets)
             self._begin(now_ns, part, edge.sources, targets, edge.shards, reason, actions)
@@ -148,7 +147,7 @@ class StageReplicas:
         hosts, resources, seats = self._setup.hosts, self.hosts, self._seats
         size = seats.bytes_of(part)
         found = [
-            ((host, part) not in resources.copies, len(seats.replicas_on(gpu)), gpu)
+            (not resources.copies.has(host, part), len(seats.replicas_on(gpu)), gpu)
             for host in range(hosts.count)
             if host not in resources.lost and resources.free_cores(host) >= cores
             for gpu in hosts.gpus(host)
@@ -161,7 +160,7 @@ class StageReplicas:
         host = self._setup.hosts.of(gpu)
         if host in self.hosts.lost:
             return None
-        if wanted != "ssd" and (host, part) in self.hosts.copies:
+        if wanted != "ssd" and self.hosts.copies.has(host, part):
             return ("host", host)
         return None if wanted == "host" or host in self.hosts.lost_ssds else ("ssd", host)
 
@@ -187,15 +186,13 @@ class StageReplicas:
         reason: str,
         actions: list[Action],
     ) -> None:
-        for source in sources:
-            if source[0] == "host":
-                self.hosts.copies[source[1], part] = now_ns
         ends = tuple([("replica", number) for number in targets])
         live = self._services[part.model].live_stages
         told = live is not None, False, reason, False  # of every layer
         load = Load(self._next_load, part.model, sources, ends, shards, *told, part.layers)
         self._next_load += 1
         self.loads.begin(load)
+        self.hosts.copies.begin(now_ns, load)
         actions.append(load)
         for number in targets:
             if live is not None:
@@ -218,14 +215,14 @@ class StageReplicas:
             live.layers_loaded(number, event.layers, there, actions)
         if there:
             self._came(now_ns, number, actions)
-            self._sent(now_ns, load.sources, actions)
+            self._sent(now_ns, load, actions)
 
     def _came(self, now_ns: int, replica: int, actions: list[Action]) -> None:
         engine = self._engines[replica]
         if engine.state is EngineState.LOST:
             return
         part = engine.replica.part
-        self.hosts.came(now_ns, self.host_of(engine.id), part)
+        self.hosts.copies.came(now_ns, self.host_of(engine.id), part)
         engine.ready(actions)
         if self.states[engine.id] == "draining":
             self.empty(now_ns, engine.id, actions)
@@ -236,11 +233,10 @@ class StageReplicas:
 
     def load_stopped(self, now_ns: int, event: LoadStopped, actions: list[Action]) -> None:
         """A load ended early: its replica goes."""
-        flight = self.loads.in_flight.get(event.load)
-        endpoint = self.loads.ended_early(event)
+        flight, endpoint = self.loads.in_flight[event.load], self.loads.ended_early(event)
         if endpoint[1] in self.states:
             self._leave(now_ns, endpoint[1], event.cause, actions)
-        self._sent(now_ns, () if flight is None else flight.load.sources, actions)
+        self._sent(now_ns, flight.load, actions)
 
     def _leave(self, now_ns: int, replica: int, reason: str, actions: list[Action]) -> None:
         """It has not got its parameters, and goes; while others need it, when these have ended."""
@@ -250,9 +246,11 @@ class StageReplicas:
             live.stop(replica, actions)
         self.empty(now_ns, replica, actions)
 
-    def _sent(self, now_ns: int, sources: Sequence[Endpoint], actions: list[Action]) -> None:
+    def _sent(self, now_ns: int, load: Load, actions: list[Action]) -> None:
         """A load has ended at one of its targets: whose parameters it took may go now."""
-        for kind, number in sources:
+        if load.load not in self.loads.in_flight:
+            self.hosts.copies.end(now_ns, load)
+        for kind, number in load.sources:
             if kind == "replica":
                 self.empty(now_ns, number, actions)
 

@@ -144,7 +144,7 @@ class StageViews:
                     ),
                     resources.free_cores(host),
                     setup.memory_bytes,
-                    resources.used_bytes(host),
+                    resources.copies.caches.used_bytes[host],
                     self._copies(host),
                 )
                 for host in range(setup.count)
@@ -154,10 +154,9 @@ class StageViews:
 
     def _copies(self, host: int) -> tuple[HostCopyView, ...]:
         """Those of this model's stages that the view can name; others by their own model's number."""
-        found = []
-        for (where, part), used_ns in sorted(self._replicas.hosts.copies.items()):
-            if where == host:
-                stage = self._replicas.stage_number(part)
-                size, in_use = self._setup.sizes_bytes[part], self._replicas.hosts.reads(host, part)
-                found.append(HostCopyView(part.model, stage, size, used_ns, in_use))
+        found, copies = [], self._replicas.hosts.copies
+        for part in copies.on(host):
+            size, stage = self._setup.sizes_bytes[part], self._replicas.stage_number(part)
+            use = copies.caches.used_ns(host, part), copies.caches.is_pinned(host, part)
+            found.append(HostCopyView(part.model, stage, size, *use))
         return tuple(found)

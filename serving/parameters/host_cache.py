@@ -48,12 +48,14 @@ class _Copy:
 class HostCaches:
     """The copies of all domains. Methods take ``now_ns``, which must not go back."""
 
-    __slots__ = ("_copies", "_domains_of", "hits", "misses", "rules", "used_bytes")
+    __slots__ = ("_copies", "_domains_of", "_leaving", "hits", "misses", "rules", "used_bytes")
 
     def __init__(self, domains: int, rules: CacheRules) -> None:
         assert domains > 0 and rules.capacity_bytes >= 0
         self.rules = rules
         self._copies: list[dict[Part, _Copy]] = [{} for _ in range(domains)]
+        # They went by order while loads read them: no load begins from them, and their bytes are in use.
+        self._leaving: list[dict[Part, _Copy]] = [{} for _ in range(domains)]
         self._domains_of: dict[Part, set[int]] = {}
         self.used_bytes = [0] * domains
         self.hits = self.misses = 0
@@ -77,6 +79,10 @@ class HostCaches:
         copy = self._copies[domain].get(part)
         return copy is not None and copy.pins > 0
 
+    def used_ns(self, domain: int, part: Part) -> int:
+        """When the domain's copy was last used."""
+        return self._copies[domain][part].used_ns
+
     def domains_of(self, part: Part) -> list[int]:
         """The domains that have the part, ascending."""
         return sorted(self._domains_of.get(part, ()))
@@ -93,19 +99,25 @@ class HostCaches:
 
     def unpin(self, domain: int, part: Part, now_ns: int) -> None:
         """A load has read the copy."""
-        copy = self._copies[domain].get(part)
+        leaving = self._leaving[domain]
+        copy = leaving.get(part) or self._copies[domain].get(part)
         if copy is None:
             return  # its host was lost meanwhile
         assert copy.pins > 0, "a copy was unpinned more often than pinned"
         copy.pins -= 1
         copy.used_ns = now_ns
+        if part in leaving and not copy.pins:
+            self.used_bytes[domain] -= leaving.pop(part).size_bytes
 
     def admit(self, domain: int, part: Part, size_bytes: int, now_ns: int) -> list[Evicted] | None:
         """Keep a copy, letting others go as needed; None, and nothing changed, when there is no room for it.
 
-        A copy that is there already is renewed as if loaded now.
+        A copy that is there already, or was to go when loads have read it, is renewed as if loaded now.
         """
-        copies = self._copies[domain]
+        copies, leaving = self._copies[domain], self._leaving[domain]
+        if part in leaving:
+            copies[part] = leaving.pop(part)
+            self._domains_of[part].add(domain)
         if part in copies:
             copies[part].loaded_ns = copies[part].used_ns = now_ns
             return []
@@ -123,11 +135,22 @@ class HostCaches:
         assert self._copies[domain][part].pins == 0, "a copy that is being read was dropped"
         return self._end(domain, part, "order")
 
+    def retire(self, domain: int, part: Part) -> None:
+        """Let a copy go by order: at once, or, while loads read it, when the last has. None begins anew."""
+        copy = self._copies[domain][part]
+        if not copy.pins:
+            self.drop(domain, part)
+            return
+        self._leaving[domain][part] = self._copies[domain].pop(part)
+        self._domains_of[part].discard(domain)
+
     def lose(self, domain: int) -> list[Part]:
         """The host is gone: its copies with it. Returns the parts that have no copy any more."""
         parts = self.parts_in(domain)
         for part in parts:
             self._end(domain, part, "lost")
+        self._leaving[domain] = {}
+        self.used_bytes[domain] = 0
         return [part for part in parts if not self._domains_of.get(part)]
 
     def expire(self, now_ns: int) -> list[Evicted]:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from serving.parameters.residency import Residency
 from serving.vocabulary.actions import Endpoint, Load
 from serving.vocabulary.events import Loaded, LoadStopped
-from serving.vocabulary.layers import Part
 
 UNDER_WAY, THERE, STOPPED = "under way", "there", "stopped"
 
@@ -58,13 +57,6 @@ class Loads:
     def sending(self) -> Mapping[Endpoint, int]:
         """How many loads under way each source has; kept up to date: what is returned changes with them."""
         return self._busy
-
-    def reads_host(self, host: int, part: Part) -> bool:
-        """Whether a load under way reads the part from this host's memory."""
-        source = "host", host
-        return source in self._busy and any(
-            source in flight.load.sources and flight.part == part for flight in self.in_flight.values()
-        )
 
     def to(self, replica: int) -> LoadInFlight | None:
         """The load that is under way to a replica."""

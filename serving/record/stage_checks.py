@@ -57,8 +57,8 @@ def broken_hosts(control: StageControl, service: Pipeline | LanguagePipeline) ->
     for host, taken in replicas.hosts.taken_cores.items():
         if taken != cores[host]:
             yield 8, f"{taken} cores of host {host} are taken, and its replicas have {cores[host]}"
-    for host in sorted(replicas.hosts.hosts_with_copies):
-        used_bytes, most_bytes = replicas.hosts.used_bytes(host), replicas.hosts.most_bytes
+    most_bytes = replicas.hosts.most_bytes
+    for host, used_bytes in enumerate(replicas.hosts.copies.caches.used_bytes):
         if used_bytes > most_bytes:
             yield 8, f"copies on host {host} are {used_bytes} bytes, and may be {most_bytes}"
     for number, state in replicas.states.items():

@@ -183,7 +183,7 @@ def test_a_row_that_is_out_says_how_far_it_moves_along_the_sweeps() -> None:
     """With longer runs the order is the paper's, under the start's few replicas it is not."""
     cases = systems_figures.cases_7(FEW)
     sweeps = sweeps_of([*cases, *parts_figure.cases(FEW), *loads_figure.cases(FEW)])
-    assert {one.kind for one in sweeps} == {"mean load", "start", "length"}
+    assert {one.kind for one in sweeps} == {"mean load", "start", "length", "plan", "queue"}
     assert {one.subject for one in sweeps} == {f"{model.title}, CV 4" for model in MODELS}
     wrong = {QUART: 3.0, "cocktail": 1.9, "inferline": 1.5, "infless": 1.2}
     right = {QUART: 1.0, "cocktail": 1.9, "infless": 3.0, "inferline": 4.0}
@@ -199,6 +199,14 @@ def test_a_row_that_is_out_says_how_far_it_moves_along_the_sweeps() -> None:
     assert "by length 0.333 (4 times), 1 of 1 in band" in ratio.why
     assert ("length", "BERT-21B, CV 4") in ratio.saved
     assert lacking_words([one for sweep in sweeps for one in sweep.cases()]) == []
+
+
+@pytest.mark.parametrize(("kind", "changed"), [("plan", "inferline"), ("queue", QUART)])
+def test_where_one_system_is_changed_the_others_have_the_runs_of_the_set_up(kind: str, changed: str) -> None:
+    sweep = next(one for one in sweeps_of(systems_figures.cases_7(FEW)) if one.kind == kind)
+    ((_, cases),) = sweep.points
+    assert {one.label for one in cases if one.once} == {changed}
+    assert {one.label for one in cases} == set(SYSTEMS)
 
 
 def lacking_words(cases: list[Case]) -> list[str]:

@@ -57,6 +57,15 @@ def test_shares_out_of_range_are_refused() -> None:
             make(utilization=1.5)  # type: ignore[operator]
     with pytest.raises(ValueError, match="most_used=0 is no share"):
         quart(most_used=0)
+    with pytest.raises(ValueError, match="drain_s=0 is no length of time"):
+        quart(drain_s=0)
+
+
+def test_without_end_to_drain_a_queue_is_not_counted_as_arrivals() -> None:
+    assert made().corrector.settings.drain_s == 2.0
+    view = pipeline([stage(0, queued=40), stage(1)])
+    for drain_s, rates in ((2.0, [25.0, 5.0]), (1e12, [5.0, 5.0])):
+        assert made(drain_s=drain_s).corrector.arrivals_per_s(view) == pytest.approx(rates)
 
 
 def test_models_do_not_mix() -> None:

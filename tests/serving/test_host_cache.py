@@ -58,6 +58,35 @@ def test_a_copy_that_is_read_does_not_end() -> None:
         caches.unpin(0, B, 10 * S)
 
 
+def test_a_copy_that_is_to_go_keeps_its_bytes_until_it_is_read() -> None:
+    caches = HostCaches(1, CacheRules(50))
+    caches.admit(0, A, 40, 0)
+    caches.pin(0, A, 0)
+    caches.pin(0, A, 1)
+    caches.retire(0, A)
+    assert not caches.holds(0, A) and caches.parts_in(0) == [] and caches.domains_of(A) == []
+    assert caches.used_bytes == [40] and caches.admit(0, B, 20, 2) is None
+    caches.unpin(0, A, 3)
+    assert caches.used_bytes == [40]
+    caches.unpin(0, A, 4)
+    assert caches.used_bytes == [0] and not caches.holds(0, A)
+
+
+def test_a_copy_that_is_to_go_may_stay_after_all() -> None:
+    caches = HostCaches(2, CacheRules(50))
+    caches.admit(0, A, 40, 0)
+    caches.pin(0, A, 0)
+    caches.retire(0, A)
+    assert caches.admit(0, A, 40, 1) == [] and caches.domains_of(A) == [0] and caches.is_pinned(0, A)
+    caches.unpin(0, A, 2)
+    assert caches.used_bytes == [40, 0] and caches.used_ns(0, A) == 2
+    caches.pin(0, A, 3)
+    caches.retire(0, A)
+    assert caches.lose(0) == [] and caches.used_bytes == [0, 0]
+    caches.unpin(0, A, 4)  # the load that read it ends later
+    assert caches.used_bytes == [0, 0]
+
+
 def test_the_last_copy_ends_by_order_only() -> None:
     caches = HostCaches(2, CacheRules(50, ttl_ns=S, keep_one_copy=True))
     caches.admit(0, A, 40, 0)

@@ -70,7 +70,7 @@ def test_in_these_worlds_replicas_come_and_copies_are_kept_and_forgotten() -> No
         control = found.controller.elastic
         assert isinstance(control, StageControl)
         acts |= {one.act for one in control.replicas.history}
-        evictions += control.replicas.hosts.evicted
+        evictions += control.replicas.hosts.copies.evicted
     assert acts >= {"load", "ready", "drain", "released"} and evictions
 
 
@@ -91,7 +91,7 @@ def test_broken_books_of_hosts_are_named_by_number() -> None:
     assert found() == [(8, str(replicas.hosts.taken_cores[0]))]
     replicas.hosts.taken_cores[0] -= 1
     part = service.stages[0].part
-    replicas.hosts.copies[0, part] = 0
+    replicas.hosts.copies.keep(0, 0, part, True)
     assert not found()
     replicas.states[0] = "loading"
     assert found() == [(3, "replica")]
@@ -112,7 +112,7 @@ def test_copies_above_the_share_of_the_policy_are_named_though_they_fit(wanted: 
         controller = controller_of(*world.cases, scaler=MAKERS[0](), host_bytes=memory, copies_share=0.85)
         control, (service, *_) = controller.elastic, controller.services.values()
         assert isinstance(control, StageControl) and isinstance(service, Pipeline)
-        control.replicas.hosts.keep(0, 0, part, not wanted)
+        control.replicas.hosts.copies.keep(0, 0, part, not wanted)
         return [text for number, text in broken_hosts(control, service) if number == 8]
 
     assert told(10 * size // 9) == [
