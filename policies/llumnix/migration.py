@@ -52,7 +52,7 @@ class Llumnix:
             return ()
         leaving = view.leaving
         sources = self._sources(view, leaving)
-        if all([view.engaged(one) for _, one in sources]):
+        if all(view.engaged(one) for _, one in sources):
             return ()
         order = self._orders.get(view.model)
         if order is None:

@@ -226,9 +226,7 @@ class Colocated:
                 departed(event.replica, requests[request])
             if self.live.enabled:
                 self.sharing.has_more(engine.id)
-        if reports is not None and (
-            event.running or not engine.halts
-        ):  # else its next pass is not chosen yet
+        if reports is not None and (event.running or not engine.halts):  # else nothing is chosen yet
             reports.look(engine.id, bool(finished), event.steps)
         if self._pairs:
             self.feed(actions, engine.id)
