@@ -19,6 +19,10 @@ from realexec.weights import Weights
 # Transfers of state that go side by side; more wait for one to end.
 FETCHES: Final = 4
 STOPPED: Final = "it was stopped"
+# A thread to wake, and the way back, take 0.1 to 0.2 ms of processor time (docs/REALEXEC.md); a copy of so
+# many bytes takes 0.01.
+AT_HAND_BYTES: Final = 32 << 10
+AT_HAND_S: Final = 0.0005
 
 
 class Mover:
@@ -104,15 +108,19 @@ class Mover:
     def bring(
         self, source: int, segments: Sequence[Segment], ended: Callable[[str, int | None, int], None]
     ) -> None:
-        """Read bytes of a peer; ``ended`` alone is told why not all came, which peer is lost, and how many ns
-        of CPU time that took."""
+        """Read bytes of a peer; ``ended`` alone is told what `bring_now` returns."""
+        self._have_done(self._fetches, lambda: ended(*self.bring_now(source, segments)))
 
-        def read() -> None:
-            began_ns = time.thread_time_ns()
-            cause, lost_peer = self._read(source, segments)
-            ended(cause, lost_peer, time.thread_time_ns() - began_ns)
+    def bring_now(self, source: int, segments: Sequence[Segment]) -> tuple[str, int | None, int]:
+        """Read bytes of a peer in this thread: why not all came, which peer is lost, how many ns of CPU time
+        that took."""
+        began_ns = time.thread_time_ns()
+        cause, lost_peer = self._read(source, segments)
+        return cause, lost_peer, time.thread_time_ns() - began_ns
 
-        self._have_done(self._fetches, read)
+    def is_at_hand(self, source: int, size_bytes: int) -> bool:
+        """Whether reading so many bytes of a peer takes less than handing them to another thread."""
+        return size_bytes <= AT_HAND_BYTES and self._peers.wait_s(source, size_bytes) <= AT_HAND_S
 
     def _fetch(
         self, transfer: int, source: int, segments: Sequence[Segment], ended: Callable[[bool], None]

@@ -1,5 +1,6 @@
 """The other workers of a run as one of them sees them: where their memory is, and how fast it may be read."""
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -7,7 +8,7 @@ from typing import Any
 
 from realexec.memory.arena import Arena
 from realexec.transports.base import Link, PeerLost, Segment, Transport
-from realexec.transports.registry import AHEAD, opened
+from realexec.transports.registry import AHEAD, ONE_HOST, opened
 from realexec.transports.shaped import Paths
 from realexec.wire.listener import LOOPBACK
 
@@ -52,6 +53,7 @@ class Peers:
         self.slot = slot
         self._transport: Transport = opened(transport, arena, host, memory)
         self._ahead = transport in AHEAD
+        self._alone = transport in ONE_HOST  # reads without a peer's doing
         self._paths = paths
         self._addresses: list[Mapping[str, Any]] = []
         self._links: dict[int, Link] = {}
@@ -91,6 +93,14 @@ class Peers:
         except PeerLost:
             self._drop(slot, link)
             raise
+
+    def wait_s(self, slot: int, size_bytes: int) -> float:
+        """How long so many bytes of a peer may take to come; inf where that is the peer's to say, or nobody
+        has read from it yet."""
+        if not self._alone or slot not in self._links:
+            return math.inf
+        names = self._known(f"nic of host {slot}, out", f"nic of host {self.slot}, in")
+        return 0.0 if self._paths is None else self._paths.wait_s(names, size_bytes)
 
     def _link(self, slot: int) -> Link:
         """One for each peer, whichever thread reads first."""

@@ -14,12 +14,13 @@ from realexec.messages import CODEC, Died, FromWorker, Ready, ToWorker
 from realexec.wire.channel import Channel
 from realexec.wire.frames import ChannelClosed, ProtocolError
 from realexec.wire.handshake import new_secret
+from realexec.wire.inbox import Inbox
 from realexec.wire.listener import Listener
 from realexec.wire.outbox import Outbox
 from realexec.worker_process import BEAT
 from serving.vocabulary.errors import UserError
 
-Inbox = queue.SimpleQueue[tuple[int, FromWorker]]
+Said = Inbox[tuple[int, FromWorker]]
 # How long to wait for the exit code of a process whose connection has already closed.
 EXIT_WAIT_S: Final = 10.0
 # Looked so often at every worker. One is lost when so many looks one after the other found that nothing came
@@ -33,7 +34,7 @@ class WorkerProcess:
     """One worker: its process, and its connection once it has proved that it is the one that was started."""
 
     def __init__(
-        self, worker: int, inbox: Inbox, launcher: Launcher, start: Mapping[str, Any], epoch: int = 0
+        self, worker: int, inbox: Said, launcher: Launcher, start: Mapping[str, Any], epoch: int = 0
     ) -> None:
         self.worker = worker
         self.epoch = epoch  # of the process in this place: one that was replaced is not let in any more
@@ -41,7 +42,7 @@ class WorkerProcess:
         self._outbox = Outbox()
         self._lock = threading.Lock()
         self._channel: Channel | None = None
-        self._reader: threading.Thread | None = None
+        self._asker: threading.Thread | None = None
         self._ended = False  # its end is in the inbox, or nobody wants to know
         self._ready = False
         self._heard = False
@@ -55,20 +56,14 @@ class WorkerProcess:
         self._outbox.put(*CODEC.encode(message))
 
     def connected(self, channel: Channel) -> None:
-        """Read what it sends until it ends; in the thread that calls."""
+        """From now on what it sends reaches the inbox, and it gets what it was told."""
         with self._lock:
             if self._ended or self._channel is not None:
                 channel.close()
                 return
-            self._channel, self._reader = channel, threading.current_thread()
+            self._channel = channel
         self._outbox.open(channel)
-        try:
-            while True:
-                self._take(*channel.receive())
-        except ProtocolError as error:
-            self.lose(f"the worker sent what is no message: {error}")
-        except ChannelClosed:
-            self._tell_exit()
+        self._inbox.watch(channel, self._take, self._hung_up)
 
     def look(self) -> None:
         """Called every `LOOK_S`: a process that ended before it connected is told, and one that is silent."""
@@ -80,8 +75,9 @@ class WorkerProcess:
             return
         if self._channel is None and (cause := self.process.ended()) is not None:
             self._tell(Died(cause))
+        unread = self._channel is not None and self._channel.unread()
         # One that runs may keep the interpreter's lock for seconds, in imports for example.
-        if self._heard or not self._ready or self.process.ran():
+        if self._heard or unread or not self._ready or self.process.ran():
             self._heard, self._silent_looks = False, 0
             return
         self._silent_looks += 1
@@ -110,8 +106,8 @@ class WorkerProcess:
         if self._channel is not None:
             self._channel.close()
         self._outbox.close()
-        if self._reader is not None:
-            self._reader.join()
+        if self._asker is not None:
+            self._asker.join()
 
     def _take(self, head: dict[str, Any], payload: bytes) -> None:
         self._heard = True
@@ -133,6 +129,14 @@ class WorkerProcess:
         if isinstance(sent_ns, int):
             now_ns = time.monotonic_ns()
             self._beat_ns = sent_ns if self._clock is None else self._clock.beat(sent_ns, now_ns)
+
+    def _hung_up(self, why: ChannelClosed | ProtocolError) -> None:
+        """Its connection has ended; how it ended itself is waited for elsewhere."""
+        if isinstance(why, ProtocolError):
+            self.lose(f"the worker sent what is no message: {why}")
+            return
+        self._asker = threading.Thread(target=self._tell_exit, name="exit", daemon=True)
+        self._asker.start()
 
     def _tell_exit(self) -> None:
         cause = self.process.end_within(EXIT_WAIT_S)
@@ -172,7 +176,7 @@ class WorkerPool:
 
         ``launcher``: where they are started, closed with the pool; None: on this machine.
         """
-        self.inbox: Inbox = queue.SimpleQueue()
+        self.inbox = Said()
         self.workers: list[WorkerProcess] = []
         self.secret = new_secret()
         self._closing = threading.Event()
@@ -241,6 +245,7 @@ class WorkerPool:
         if self._listener is not None:
             self._listener.close()
         self._launcher.close()
+        self.inbox.close()
 
     def _admitted(self, channel: Channel, identity: dict[str, Any]) -> None:
         with self._starting:

@@ -1,4 +1,4 @@
-"""A worker process: one thread computes, one listens to the driver, others move bytes (`realexec.mover`).
+"""A worker process: one thread computes, one listens meanwhile, others move bytes (`realexec.mover`).
 
 The compute thread alone computes and changes who decodes. What is told while steps run is done at the next
 step boundary, in the order in which it came; but what concerns no step, where KV lies and room for more of
@@ -9,11 +9,12 @@ state does not wait for steps on its way.
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, Protocol
 
+from realexec.ears import Ears, Source, Thing
 from realexec.messages import (
     Alive,
     DropKV,
@@ -55,14 +56,11 @@ def serve(connection: "Connection", start: Mapping[str, Any]) -> None:
     worker.serve()
 
 
-class Connection(Protocol):
+class Connection(Source, Protocol):
     """What is needed of `realexec.worker_process.Control`."""
 
     def send(self, message: FromWorker) -> None:
         """Any thread may."""
-
-    def recv(self) -> ToWorker:
-        """The next message; EOFError when the driver is gone."""
 
 
 class Worker:
@@ -77,7 +75,7 @@ class Worker:
         self._model, self._seed, self._batch_size = model, seed, batch_size
         self._memory: Any = None  # a SlotMemory, from `Open` on
         self._stages: Any = None  # a StageWork, as well
-        self._inbox: queue.SimpleQueue[ToWorker | Callable[[], None] | None] = queue.SimpleQueue()
+        self._ears = Ears(connection, self._hear)
         self._heard_ns = time.monotonic_ns()  # when the driver last heard of this worker
         self._every_step = False
         # Whoever changes what is held has it; a step is computed without it, and ``_stepping`` meanwhile.
@@ -87,32 +85,39 @@ class Worker:
 
     def serve(self) -> None:
         """Never returns; EOFError says that the driver is gone."""
-        threading.Thread(target=self._listen, name="listen", daemon=True).start()
+        self._ears.begin()
         try:
             while True:
-                self._carry_out(self._next(wait=True))
+                self._at(self._ears.next(wait=True))
         finally:
             if self._memory is not None:
                 self._memory.close()
 
-    def _listen(self) -> None:
-        """The thread that reads what the driver says; what it cannot do ends the compute thread too."""
-        try:
-            while True:
-                message: ToWorker = self._connection.recv()
-                if isinstance(message, _MOVED):
-                    self._memory.mover.handle(message)
-                elif isinstance(message, PlacePart):
-                    self._memory.mover.hold(placed := threading.Event())
-                    self._inbox.put(partial(self._place, message, placed))
-                elif isinstance(message, Meet):
-                    self._memory.peers.meet(message.addresses)
-                elif not (isinstance(message, _MEANWHILE) and self._done_meanwhile(message)):
-                    self._inbox.put(message)
-        except EOFError:
-            self._inbox.put(None)
-        except Exception as error:
-            self._inbox.put(raising(error))
+    def _at(self, message: Thing) -> None:
+        """Carry it out. Passes of stages are short, and what is told meanwhile waits: it wakes nobody."""
+        if isinstance(message, RunSteps):
+            with self._ears.computing():
+                done = self._run_steps(message)
+            self._send(done)
+        elif isinstance(message, RunStage):
+            self._stages.begin(message)
+        elif callable(message):
+            self._carry_out(message)
+        else:
+            with self._ears.computing():
+                self._carry_out(message)
+
+    def _hear(self, message: ToWorker) -> None:
+        """By the thread that reads what the driver says."""
+        if isinstance(message, _MOVED):
+            self._memory.mover.handle(message)
+        elif isinstance(message, PlacePart):
+            self._memory.mover.hold(placed := threading.Event())
+            self._ears.put(partial(self._place, message, placed))
+        elif isinstance(message, Meet):
+            self._memory.peers.meet(message.addresses)
+        elif not (isinstance(message, _MEANWHILE) and self._done_meanwhile(message)):
+            self._ears.put(message)
 
     def _done_meanwhile(self, message: ToWorker) -> bool:
         """Whether it could be done while a step is computed; what goes wrong ends the compute thread."""
@@ -121,21 +126,15 @@ class Worker:
         if isinstance(message, Locate | Fetch) and message.what != KV:
             return False
         with self._changing:
-            if not self._stepping or not self._inbox.empty():
+            if not self._stepping or not self._ears.empty():
                 return False
             if isinstance(message, Forget) and self._in_step(message.request):
                 return False
             try:
                 self._change(message)
             except Exception as error:
-                self._inbox.put(raising(error))
+                self._ears.put(raising(error))
             return True
-
-    def _next(self, wait: bool) -> ToWorker | Callable[[], None]:
-        message = self._inbox.get(block=wait)
-        if message is None:
-            raise EOFError
-        return message
 
     def _place(self, what: PlacePart, placed: threading.Event) -> None:
         self._memory.place(what)
@@ -147,19 +146,15 @@ class Worker:
 
         how = self._model, self._seed, self._batch_size, what
         self._every_step = what.every_step
-        self._memory = SlotMemory(*how, self._send, self._inbox.put)
-        self._stages = StageWork(self._memory, self._send, self._inbox.put)
+        self._memory = SlotMemory(*how, self._send, self._ears.put)
+        self._stages = StageWork(self._memory, self._send, self._ears.put)
         self._send(Opened(self._memory.address))
 
-    def _carry_out(self, message: ToWorker | Callable[[], None]) -> None:
+    def _carry_out(self, message: Thing) -> None:
         """Between two steps."""
         match message:
             case Open():
                 self._open(message)
-            case RunSteps():
-                self._send(self._run_steps(message))
-            case RunStage():
-                self._stages.begin(message)
             case StopSteps():
                 pass  # the run it meant ended by itself
             case _ if callable(message):
@@ -237,7 +232,7 @@ class Worker:
             stop_after -= 1
         while True:
             try:
-                message = self._next(wait=False)
+                message = self._ears.next(wait=False)
             except queue.Empty:
                 return stop_after
             if isinstance(message, StopSteps):

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from typing import Any, Final
 
 from realexec import signals
@@ -66,6 +67,18 @@ class Control:
         except (ChannelClosed, ProtocolError):
             raise EOFError("the driver is gone") from None
         return message
+
+    def recv_some(self) -> Iterator[ToWorker]:
+        """The messages that are there; waits for none. Raises as `recv` does, for one thread at a time."""
+        try:
+            for head, payload in self._channel.receive_some():
+                yield CODEC.decode(head, payload)
+        except (ChannelClosed, ProtocolError):
+            raise EOFError("the driver is gone") from None
+
+    def fileno(self) -> int:
+        """Of the connection, to wait for messages."""
+        return self._channel.fileno()
 
     def _beat(self) -> None:
         pause = threading.Event()

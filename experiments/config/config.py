@@ -22,7 +22,7 @@ FLOAT32: Final = "float32"
 GIVEN, MEASURED = "given", "measured"
 LINKS: Final = (GIVEN, MEASURED)  # where the rates of cluster=local are from
 # By which real workers read each other's memory.
-TRANSPORTS: Final = ("shared_memory", "tcp", "nixl", "verbs", "peer_copy")
+TRANSPORTS: Final = ("shared_memory", "tcp", "nixl", "verbs", "peer_copy", "nccl", "gloo")
 DTYPES: Final = (FLOAT32, "bfloat16")  # what real workers compute in
 STEP_TIMES: Final = ("auto", "whole_step", "op_table", "linear", "calibrated_roofline", "roofline")
 

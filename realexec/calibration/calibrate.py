@@ -14,13 +14,13 @@ from realexec.calibration.sends import KvSends
 from realexec.liveness import cpu_time_ns
 from realexec.messages import Open
 from realexec.processes import WorkerPool
-from realexec.transports.registry import DIRECT, TRANSPORTS, missing
+from realexec.transports.registry import TRANSPORTS, missing
 
 TIMEOUT_S: Final = 300.0
 STARTS: Final = "starts of workers"
 MESSAGES: Final = "messages"
 KV_SENDS: Final = "sends of KV between busy workers"
-NOT_MEASURED: Final = "it copies between devices' memories, and links are measured between arenas"
+CPU: Final = "cpu"
 _COPIES: Final = {
     "parameters from their source": ("ssd", 0),
     "parameters from the host's memory": ("host", 0),
@@ -47,9 +47,8 @@ def measure(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress | None
     for transport, why_not in missing().items():
         name = link_name(transport)
         if name not in log.entries:
-            why_not = NOT_MEASURED if transport in DIRECT else why_not
-            entry = {"missing": why_not} if why_not else link_of(transport, plan.repeats, TIMEOUT_S)
-            log.add(name, entry)
+            how = transport, plan.repeats, TIMEOUT_S, fleet.model.get("device", CPU)
+            log.add(name, {"missing": why_not} if why_not else link_of(*how))
 
 
 def link_name(transport: str) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 from realexec.memory.arena import Arena
 from realexec.messages import Meet, Open, Opened, Pull, Pulled, Ready
-from realexec.transports.base import Link, Segment
-from realexec.transports.registry import opened
+from realexec.transports.base import Link, Segment, Transport
+from realexec.transports.registry import DIRECT, opened
 from realexec.worker_process import Control
 
 ENTRY = "realexec.calibration.link_worker:serve"
@@ -21,7 +21,7 @@ def serve(control: Control, start: Mapping[str, Any]) -> None:
     control.send(Ready())
     what = control.recv()
     assert isinstance(what, Open)
-    with Arena.create(what.kv_bytes) as arena, closing(opened(what.transport, arena)) as transport:
+    with Arena.create(what.kv_bytes) as arena, closing(_transport(what, arena, start["model"])) as transport:
         control.send(Opened(transport.address()))
         links: dict[int, Link] = {}
         while True:
@@ -32,3 +32,14 @@ def serve(control: Control, start: Mapping[str, Any]) -> None:
             elif isinstance(message, Pull):
                 links[message.source[1]].read([Segment(0, 0, message.unit)])
                 control.send(Pulled(message.load, message.unit, message.unit, ""))
+
+
+def _transport(what: Open, arena: Arena, model: Mapping[str, Any]) -> Transport:
+    """Torch is imported for those alone that read where a device computes."""
+    if what.transport not in DIRECT:
+        return opened(what.transport, arena)
+    from realexec.memory.device import device_for, device_of
+    from realexec.tensor_memory import ArenaMemory
+
+    device = device_of(device_for(model["device"], what.slot))
+    return opened(what.transport, arena, memory=ArenaMemory(arena, device, direct=True))

@@ -32,9 +32,12 @@ def wait_for(pool: WorkerPool, kind: type | tuple[type, ...], timeout_s: float) 
             return worker, message
 
 
-def link_of(transport: str, repeats: int, timeout_s: float) -> dict[str, Any]:
-    """Bytes per second of a large read, and what a small one takes with the message that asks for it."""
-    with WorkerPool(2, {}, 0, 1, entry=ENTRY) as pool:
+def link_of(transport: str, repeats: int, timeout_s: float, device: str) -> dict[str, Any]:
+    """Bytes per second of a large read, and what a small one takes with the message that asks for it.
+
+    Between arenas, or between memories of this device where the transport reads those.
+    """
+    with WorkerPool(2, {"device": device}, 0, 1, entry=ENTRY) as pool:
         pool.wait_ready(timeout_s)
         addresses: dict[int, Any] = {}
         for slot, worker in enumerate(pool.workers):

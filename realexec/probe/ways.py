@@ -9,6 +9,8 @@ _HOW: Final = {
     "shared_memory": "the reader copies out of the peer's arena",
     "tcp": "a connection of its own; a thread of the peer sends",
     "peer_copy": "from the peer's device memory into the own one",
+    "nccl": "a thread of the peer sends from its GPU to the own one",
+    "gloo": "a thread of the peer sends from where it computes",
 }
 _GPU: Final = "; between arena and GPU by copies of pinned pages"
 

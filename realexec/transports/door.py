@@ -4,7 +4,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from realexec.transports.base import PeerLost
 from realexec.wire.channel import Channel
@@ -62,21 +62,40 @@ def enter(address: dict[str, Any], limits: Limits) -> Channel:
         raise PeerLost(str(error)) from None
 
 
-class _Closable(Protocol):
+class Closable(Protocol):
+    """What has an end."""
+
     def close(self) -> None: ...
+
+
+AnyLink = TypeVar("AnyLink", bound=Closable)
 
 
 class Links:
     """Those that a transport has made and somebody still holds; they end with it."""
 
     def __init__(self) -> None:
-        self._links: weakref.WeakSet[_Closable] = weakref.WeakSet()
+        self._links: weakref.WeakSet[Closable] = weakref.WeakSet()
 
-    def add(self, link: _Closable) -> None:
-        """One more."""
+    def add(self, link: AnyLink) -> AnyLink:
+        """One more, which is returned."""
         self._links.add(link)
+        return link
 
     def close(self) -> None:
         """All of them."""
         for link in list(self._links):
             link.close()
+
+
+class Doorway:
+    """What transports with a door have: the door that serves readers, and the links that were made here."""
+
+    def __init__(self, serve: Callable[[Channel], None], limits: Limits, host: str = LOOPBACK) -> None:
+        self.links = Links()
+        self.door = Door(serve, limits, host)
+
+    def close(self) -> None:
+        """Hangs up on every reader, and ends the links made here."""
+        self.door.close()
+        self.links.close()

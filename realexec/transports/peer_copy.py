@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from realexec.memory.arena import Arena
 from realexec.transports.base import PeerLost, Segment, batches, check_segments
-from realexec.transports.door import Door, Links, enter
+from realexec.transports.door import Doorway, enter
 from realexec.wire.channel import Channel
 from realexec.wire.frames import ChannelClosed, Limits, ProtocolError
 from realexec.wire.listener import LOOPBACK
@@ -37,12 +37,12 @@ class PeerCopyTransport:
 
         self._arena = arena
         self._memory = ArenaMemory(arena) if memory is None else memory
-        self._links = Links()
-        self._door = Door(self._serve, LIMITS, host)
+        self._doorway = Doorway(self._serve, LIMITS, host)
+        self.close = self._doorway.close
 
     def address(self) -> dict[str, Any]:
         """Of the door, and the arena's handle; the block is told there, to each peer by itself."""
-        return {"transport": NAME, **self._door.address(), "arena": self._arena.handle}
+        return {"transport": NAME, **self._doorway.door.address(), "arena": self._arena.handle}
 
     def connect(self, address: dict[str, Any]) -> "PeerCopyLink":
         """Opens the peer's block and arena."""
@@ -53,13 +53,7 @@ class PeerCopyTransport:
         except (ChannelClosed, ProtocolError, TimeoutError, OSError) as error:
             channel.close()
             raise PeerLost(f"the peer's memory cannot be opened: {error}") from None
-        self._links.add(link)
-        return link
-
-    def close(self) -> None:
-        """Hangs up on every reader, and ends the links made here."""
-        self._door.close()
-        self._links.close()
+        return self._doorway.links.add(link)
 
     def _serve(self, channel: Channel) -> None:
         channel.send({"type": "block", **self._memory.shared()})

@@ -4,12 +4,13 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from realexec.memory.arena import Arena
 from realexec.probe.devices import SYS
-from realexec.transports import nixl, peer_copy, shared_memory, tcp
+from realexec.transports import groups, nixl, peer_copy, shared_memory, tcp
 from realexec.transports.base import Transport
 from realexec.verbs import package
 from realexec.verbs import transport as verbs
@@ -22,13 +23,15 @@ TRANSPORTS: Final[dict[str, Callable[..., Transport]]] = {
     nixl.NAME: nixl.NixlTransport,
     verbs.NAME: verbs.VerbsTransport,
     peer_copy.NAME: peer_copy.PeerCopyTransport,
+    groups.NCCL: partial(groups.GroupTransport, groups.NCCL),
+    groups.GLOO: partial(groups.GroupTransport, groups.GLOO),
 }
 # Those that want a package or a device that not every machine has.
-OPTIONAL: Final = frozenset({nixl.NAME, verbs.NAME, peer_copy.NAME})
+OPTIONAL: Final = frozenset({nixl.NAME, verbs.NAME, peer_copy.NAME, groups.NCCL, groups.GLOO})
 # Those that read memory of their own host alone.
 ONE_HOST: Final = frozenset({shared_memory.NAME, peer_copy.NAME})
 # Those that read where peers compute and write where this worker does: a device's own memory, not the arena.
-DIRECT: Final = frozenset({peer_copy.NAME})
+DIRECT: Final = frozenset({peer_copy.NAME, groups.NCCL, groups.GLOO})
 # Those that connect to all peers at the start of a run: what it takes is not in the first load's time.
 AHEAD: Final = frozenset({verbs.NAME})
 
@@ -89,4 +92,6 @@ _LACKS: Final[dict[str, Callable[[], str | None]]] = {
     tcp.NAME: _without_tcp,
     nixl.NAME: nixl.missing,
     peer_copy.NAME: peer_copy.missing,
+    groups.NCCL: partial(groups.missing, groups.NCCL),
+    groups.GLOO: partial(groups.missing, groups.GLOO),
 }

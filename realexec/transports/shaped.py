@@ -75,6 +75,17 @@ class Paths:
         """The link, over these paths."""
         return ShapedLink(link, self.passage(names))
 
+    def wait_s(self, names: Sequence[str], size_bytes: int) -> float:
+        """How long a read of so many bytes would take over all of these, as they are booked now."""
+        now_ns, latency_s, longest_s = time.monotonic_ns(), 0.0, 0.0
+        for name in names:
+            shape = self._shapes[name]
+            (booked_ns,) = _CELL.unpack_from(self._cells, self._place[name] * _CELL.size)
+            behind_s = max((booked_ns - now_ns) / 1e9, 0.0)
+            longest_s = max(longest_s, behind_s + size_bytes / shape.rate_bytes_per_s)
+            latency_s += shape.latency_s
+        return latency_s + longest_s
+
     def book(self, name: str, from_ns: int, for_ns: int) -> int:
         """The first gap of the path after ``from_ns`` is taken; returns when it ends."""
         place = self._place[name] * _CELL.size

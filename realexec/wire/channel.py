@@ -85,6 +85,37 @@ class Channel:
         self.receive_into([memoryview(payload)])
         return head, bytes(payload)
 
+    def receive_some(self) -> Iterator[tuple[dict[str, Any], bytes]]:
+        """The frames that are whole after one look at the socket, which waits for nothing.
+
+        Of a long frame that has begun the rest is waited for. Raises as `receive` does.
+        """
+        try:
+            self._add(self._socket.recv(_READ_BYTES, socket.MSG_DONTWAIT))
+        except (BlockingIOError, InterruptedError):
+            pass
+        except (OSError, ValueError) as error:
+            raise ChannelClosed(self._why(error)) from None
+        while len(self._came) - self._at >= HEADER_BYTES:
+            try:
+                frame = self._frame_here()
+            except ProtocolError:
+                self.close()
+                raise
+            if frame is None:
+                return
+            yield frame
+
+    def _frame_here(self) -> tuple[dict[str, Any], bytes] | None:
+        """The next one if it is whole; of a long one the rest is waited for."""
+        begin = self._at + HEADER_BYTES
+        head_bytes, payload_bytes = lengths(self._came[self._at : begin], self.limits)
+        middle, end = begin + head_bytes, begin + head_bytes + payload_bytes
+        if end > len(self._came):
+            return self.receive() if end - self._at > _READ_BYTES else None
+        came, self._at = self._came, end
+        return head_of(came[begin:middle]), came[middle:end]
+
     def receive_into(self, views: Sequence[memoryview]) -> None:
         """Fill these with the bytes that follow a frame."""
         waiting = list(views)
@@ -100,8 +131,10 @@ class Channel:
 
     def ready(self, timeout_s: float = 0.0) -> bool:
         """Whether `receive` has something to take or would tell an end; waits so long for that at most."""
-        if len(self._came) > self._at or self._closed:
-            return True
+        return len(self._came) > self._at or self._closed or self.unread(timeout_s)
+
+    def unread(self, timeout_s: float = 0.0) -> bool:
+        """Whether the system has something that nobody has read yet; for any thread."""
         watch = select.poll()
         try:
             watch.register(self._socket, select.POLLIN)
@@ -180,6 +213,9 @@ class Channel:
             raise TimeoutError(_TOO_LONG) from None
         except (OSError, ValueError) as error:
             raise ChannelClosed(self._why(error)) from None
+        self._add(got)
+
+    def _add(self, got: bytes) -> None:
         if not got:
             raise ChannelClosed(self._why(None))
         self._came = self._came[self._at :] + got if self._came else got

@@ -14,6 +14,7 @@ from realexec.wire.frames import ProtocolError
 TYPE: Final = "type"
 FIELDS: Final = "fields"
 Read = Callable[[Any], Any]
+_INT: Final = frozenset({int})
 
 
 class Codec:
@@ -143,6 +144,8 @@ def _reader(hint: Any) -> Read:
         return _in_tuples
     if hint is type(None):
         return _nothing
+    if origin is tuple and set(inner) <= {int, ...}:
+        return _integers(None if ... in inner else len(inner))
     if origin is tuple:
         return _row_of(_reader(inner[0])) if inner[1:] == (...,) else _tuple_of([*map(_reader, inner)])
     if origin is dict and inner[0] is int:
@@ -179,6 +182,19 @@ def _in_tuples(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _in_tuples(part) for key, part in value.items()}
     return value
+
+
+def _integers(count: int | None) -> Read:
+    """A row of them, the most common of all; None: of any length."""
+
+    def read(value: Any) -> Any:
+        if type(value) is not list or not _INT.issuperset(map(type, value)):
+            raise TypeError(f"{value!r:.40} is no list of integers")
+        if count is not None and len(value) != count:
+            raise TypeError(f"{value!r:.40} is no list of {count}")
+        return tuple(value)
+
+    return read
 
 
 def _row_of(part: Read) -> Read:

@@ -26,6 +26,8 @@ from serving.vocabulary.units import NS_PER_S
 
 # So many looks of a controller at itself, with nothing under way between them, and it waits for nothing.
 IDLE_LOOKS: Final = 1000
+# So often at most it is looked who has been silent for too long, or four times in as long as that takes.
+SILENCE_LOOK_NS: Final = NS_PER_S
 NOBODY_LEFT: Final = "what is left of the workers serves nobody any more"
 
 
@@ -72,6 +74,7 @@ class Execution:
         self._controller, self._pool, self._world, self._tracker = controller, pool, world, tracker
         self._journal = journal
         self._report_timeout_ns = int(report_timeout_s * NS_PER_S)
+        self._look_ns = 0
         self._opens = opens
         self._counts = step_counts_of(controller, _AllTold(), journal is not None)
         self._idle_looks = 0
@@ -144,7 +147,7 @@ class Execution:
             return self._fact(*settled)
         if not due.has_arrivals and self._is_stalled():
             return self._closing()
-        wait_s = min([(one - self._now_ns()) / NS_PER_S for one in due.times_ns()] + [self._patience_s()])
+        wait_s = min([(one - self._now_ns()) / NS_PER_S for one in due.times_ns()] + [self._look_s()])
         try:
             told = self._pool.inbox.get(wait_s > 0, wait_s)
             return None if self._doubts.puts_off(*told) else self._fact(*told)
@@ -197,16 +200,18 @@ class Execution:
 
     # Who is silent, and who waits for nothing.
 
-    def _patience_s(self) -> float:
-        """How long until the first run in flight has been silent for too long."""
-        now_ns, world = self._now_ns(), self._world
-        since_ns = min(world.runs.first_heard_ns(now_ns), world.paths.first_heard_ns(now_ns))
-        left_s = max(since_ns + self._report_timeout_ns - now_ns, 0) / NS_PER_S
+    def _look_s(self) -> float:
+        """How long to wait at most before looking who has been silent for too long."""
+        left_s = max(self._look_ns - self._now_ns(), 0) / NS_PER_S
         return min(left_s, LOOK_S) if self._doubts else left_s
 
     def _end_silent_workers(self) -> None:
         """A process that hangs is a process that is gone."""
-        how = self._now_ns(), self._report_timeout_ns
+        now_ns = self._now_ns()
+        if now_ns < self._look_ns:
+            return
+        self._look_ns = now_ns + min(SILENCE_LOOK_NS, self._report_timeout_ns // 4)
+        how = now_ns, self._report_timeout_ns
         for replica in [*self._world.runs.silent(*how), *self._world.paths.silent(*how)]:
             self._world.slots.end(self._world.slots.of(replica))
 

@@ -144,7 +144,3 @@ class PathRuns:
         for one in found:
             one.heard_ns = now_ns
         return [one.replica for one in found]
-
-    def first_heard_ns(self, now_ns: int) -> int:
-        """When the pass that waits longest was asked for."""
-        return min((one.heard_ns for one in self._flying.values()), default=now_ns)

@@ -63,7 +63,3 @@ class Runs:
         for replica in found:
             self._in_flight[replica].heard_ns = now_ns
         return found
-
-    def first_heard_ns(self, now_ns: int) -> int:
-        """Of all runs, when the one that has been silent longest was last heard of."""
-        return min((run.heard_ns for run in self._in_flight.values()), default=now_ns)

@@ -1,12 +1,21 @@
 """Slots: the worker processes, one per GPU, and which replica has which of them now."""
 
-import queue
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from realexec.messages import FromWorker, ToWorker
 from serving.vocabulary.actions import AllocateGpus, Span
 from serving.vocabulary.layers import Part
+
+
+class Said(Protocol):
+    """What is needed of `realexec.wire.inbox.Inbox`."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> tuple[int, FromWorker]:
+        """(slot, message); queue.Empty when nothing came in all that time (seconds)."""
+
+    def empty(self) -> bool:
+        """Whether nothing has come."""
 
 
 class Worker(Protocol):
@@ -28,7 +37,7 @@ class Pool(Protocol):
     """What is needed of `realexec.processes.WorkerPool`."""
 
     @property
-    def inbox(self) -> "queue.SimpleQueue[tuple[int, FromWorker]] | queue.Queue[tuple[int, FromWorker]]":
+    def inbox(self) -> Said:
         """What workers say."""
 
     @property

@@ -64,7 +64,11 @@ def test_a_nixl_that_cannot_be_imported_is_refused_in_a_sentence(
 @pytest.mark.parametrize(
     ("kind", "word", "part"),
     [
-        ("realexec", "transport=pigeon", "write one of shared_memory, tcp, nixl, verbs, peer_copy"),
+        (
+            "realexec",
+            "transport=pigeon",
+            "write one of shared_memory, tcp, nixl, verbs, peer_copy, nccl, gloo",
+        ),
         ("simulate", "transport=tcp", "unknown key 'transport'"),
     ],
 )

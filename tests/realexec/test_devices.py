@@ -178,13 +178,14 @@ def test_a_run_says_whose_memory_could_not_be_pinned(
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["real"]["pinned"] == list(told)
 
 
+@pytest.mark.parametrize("kind", ["peer_copy", "gloo"])
 @pytest.mark.parametrize("device", ["apart", WITH_GPU])
-def test_peers_copy_between_their_devices_and_arenas_have_nothing_of_it(device: str) -> None:
+def test_peers_copy_between_their_devices_and_arenas_have_nothing_of_it(device: str, kind: str) -> None:
     """But for what is the host's alone at the peer, which is read out of its arena."""
     size, first = 1 << 20, 1 << 18
-    with serving_device(device, size, first) as peer, Arena.create(size) as arena:
+    with serving_device(kind, device, size, first) as peer, Arena.create(size) as arena:
         memory = ArenaMemory(arena, device_of(device), 4096, direct=True)
-        transport = opened("peer_copy", arena, memory=memory)
+        transport = opened(kind, arena, memory=memory)
         link = transport.connect(peer.address)
         parts = [Segment(0, 8192, 4096), Segment(first, 16384, 4096), Segment(size - 4096, 65536, 4096)]
         link.read(parts)
@@ -203,7 +204,9 @@ def test_peers_copy_between_their_devices_and_arenas_have_nothing_of_it(device: 
             link.read([Segment(size - 8, 8192, 16)])
         os.kill(peer.process.pid, signal.SIGKILL)
         peer.process.wait()
-        with pytest.raises(PeerLost, match="its process has ended"):
+        with pytest.raises(
+            PeerLost, match="its process has ended" if kind == "peer_copy" else "closed|broke"
+        ):
             link.read([Segment(0, 8192, 8)])
         transport.close()
         del memory, before
@@ -338,7 +341,7 @@ RUN = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("transport", ["shared_memory", "peer_copy"])
+@pytest.mark.parametrize("transport", ["shared_memory", "peer_copy", "gloo"])
 @pytest.mark.parametrize("device", ["apart", WITH_GPU])
 def test_a_run_that_loads_and_hands_over_changes_no_token(
     device: str, transport: str, tmp_path: Path

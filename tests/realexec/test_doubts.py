@@ -15,6 +15,7 @@ from realexec.world.doubts import Doubts
 from tests.worlds.real_runs import TINY
 from tests.worlds.told_workers import ToldWorld
 from tests.worlds.transports_here import transports
+from tests.worlds.wired import Wired
 
 LOST = Pulled(0, 2, 0, "the peer's process has ended", 1)
 
@@ -116,7 +117,7 @@ def test_peers_are_known_before_a_pull_however_busy_the_worker_is(monkeypatch: p
     memory = _Memory(driver)
     monkeypatch.setattr("realexec.memory_of_slot.SlotMemory", lambda *_: memory)
     with pytest.raises(EOFError):
-        Worker(driver, TINY, 5, 4).serve()
+        Worker(Wired(driver), TINY, 5, 4).serve()
     assert memory.at_pull == 2
 
 

@@ -9,6 +9,7 @@ import pytest
 from realexec.messages import Fetch, Forget, Hold, Locate, Located, Open, RunSteps, StepsDone
 from realexec.worker import Worker
 from tests.worlds.real_runs import TINY
+from tests.worlds.wired import Wired
 
 pytestmark = pytest.mark.real
 pytest.importorskip("torch")
@@ -87,7 +88,7 @@ def done_by(monkeypatch: pytest.MonkeyPatch, *says: Any) -> list[str]:
     world = World(*says)
     monkeypatch.setattr("realexec.memory_of_slot.SlotMemory", lambda *_: world)
     with pytest.raises(EOFError):
-        Worker(world, TINY, 5, 4).serve()
+        Worker(Wired(world), TINY, 5, 4).serve()
     return world.done
 
 
@@ -124,4 +125,4 @@ def test_what_goes_wrong_meanwhile_ends_the_worker(monkeypatch: pytest.MonkeyPat
     world.ended.set()
     monkeypatch.setattr("realexec.memory_of_slot.SlotMemory", lambda *_: world)
     with pytest.raises(KeyError, match="nobody holds it"):
-        Worker(world, TINY, 5, 4).serve()
+        Worker(Wired(world), TINY, 5, 4).serve()

@@ -22,6 +22,7 @@ from serving.vocabulary.events import Lost, Sent
 from tests.worlds.processes import patience_s
 from tests.worlds.real_runs import TINY
 from tests.worlds.real_scripts import Move, run
+from tests.worlds.wired import Wired
 
 pytestmark = pytest.mark.real
 
@@ -88,7 +89,7 @@ def test_what_the_listening_thread_cannot_do_ends_the_worker(monkeypatch: pytest
     memory = SimpleNamespace(address={}, engine=None, mover=mover, close=lambda: None)
     monkeypatch.setattr("realexec.memory_of_slot.SlotMemory", lambda *_: memory)
     with pytest.raises(ValueError, match="as the test says"):
-        Worker(_Says(), TINY, 5, 4).serve()
+        Worker(Wired(_Says()), TINY, 5, 4).serve()
 
 
 def test_a_run_ends_with_the_cause_and_not_with_its_patience(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def serve(kind: str, size_bytes: int) -> None:
         sys.stdin.readline()
 
 
-def serve_device(device: str, size_bytes: int, first: int) -> None:
+def serve_device(kind: str, device: str, size_bytes: int, first: int) -> None:
     """As `serve`, for those who copy between devices' memories: the arena has the known bytes up to
     ``first``, the device those behind it, which the arena has not."""
     from realexec.memory.device import device_of
@@ -55,7 +55,7 @@ def serve_device(device: str, size_bytes: int, first: int) -> None:
         memory = ArenaMemory(arena, device_of(device), first, direct=True)
         memory.to_device([(first, size_bytes - first)])
         arena.buffer[first:] = bytes(size_bytes - first)
-        transport = opened("peer_copy", arena, memory=memory)
+        transport = opened(kind, arena, memory=memory)
         print(json.dumps(transport.address()), flush=True)
         sys.stdin.readline()
         transport.close()
@@ -80,12 +80,12 @@ def serving(kind: str, size_bytes: int) -> AbstractContextManager[Peer]:
     return _serving(code, kind, str(size_bytes))
 
 
-def serving_device(device: str, size_bytes: int, first: int) -> AbstractContextManager[Peer]:
+def serving_device(kind: str, device: str, size_bytes: int, first: int) -> AbstractContextManager[Peer]:
     code = (
         "import sys; from tests.worlds.arena_peers import serve_device; "
-        "serve_device(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))"
+        "serve_device(*sys.argv[1:3], int(sys.argv[3]), int(sys.argv[4]))"
     )
-    return _serving(code, device, str(size_bytes), str(first))
+    return _serving(code, kind, device, str(size_bytes), str(first))
 
 
 @contextmanager

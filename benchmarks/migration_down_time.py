@@ -1,0 +1,98 @@
+"""How long a running request is in no batch while it moves between two real workers, at long contexts.
+
+python -m benchmarks.migration_down_time [MIGRATIONS [CONTEXT]]    # 20 at 4,000 tokens: some five minutes
+
+Requests of two clients go back and forth between two workers of `tiny_llama` over the links of
+``cluster=local``: live, stage by stage, and then by stop and copy, a quarter as often. Every token is
+compared with one undisturbed worker. Exit status 1 where a live migration takes longer than a step, or than
+stop and copy.
+"""
+
+import contextlib
+import io
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.command import command, count
+from experiments.realexec_cli import run
+from serving.protocols.migration import InstancesView, Pair, SourceView
+from serving.vocabulary.errors import UserError
+
+MIGRATIONS = 20
+CONTEXT = 4000
+# A migration takes some 0.7 s over 25 MB/s: 9 came of 1,200 tokens, on two cores that other work shared.
+TOKENS_PER_MIGRATION = 150
+OUTPUT_TOKENS = 240
+WORDS = (
+    "run", "system=vllm", "system/migration=benchmarks.migration_down_time:BackAndForth",
+    "system/dispatch=round_robin", "cluster=local", "workers=2", "model=tiny_llama", "trace=file",
+    "trace.limit=null", "trace.tokens_scale=1", "trace.clients=2", "migration.period_ms=100",
+)  # fmt: skip
+
+
+class BackAndForth:
+    """Whoever decodes on the instance with more requests goes to the other one, whatever that has."""
+
+    def pair(self, view: InstancesView) -> Sequence[Pair]:
+        """One at a time."""
+        if any(view.engaged(one) for one in view.taking):
+            return []
+        _, source = max((view.load(one, "outstanding"), -one) for one in view.taking)
+        return [Pair(-source, other, "back and forth") for other in view.taking if other != -source]
+
+    def choose(self, view: SourceView) -> tuple[int, str] | None:
+        """The one that came first."""
+        return next(((one, "back and forth") for one in view.decoding()), None)
+
+
+def moved(folder: Path, mode: str, migrations: int, context: int) -> dict[str, Any]:
+    """The summary of a run with about so many migrations."""
+    requests = max(2, -(-migrations * TOKENS_PER_MIGRATION // OUTPUT_TOKENS))
+    trace = folder / f"{mode}.csv"
+    rows = [f"{0.1 * one:.1f},{context + 8 * one},{OUTPUT_TOKENS}\n" for one in range(requests)]
+    trace.write_text("arrival_s,prompt_tokens,output_tokens\n" + "".join(rows))
+    out = folder / mode
+    room = f"engine.kv_tokens={8 * (context + OUTPUT_TOKENS)}"
+    words = [*WORDS, f"trace.path={trace}", f"migration.mode={mode}", room, f"out={out}", "-q"]
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        status = run(words)
+    if status:
+        raise UserError(f"the run with migration.mode={mode} ended with status {status}: {said.getvalue()}")
+    summary: dict[str, Any] = json.loads((out / "summary.json").read_text())
+    return summary
+
+
+def row(mode: str, summary: dict[str, Any]) -> tuple[float, float]:
+    """Print it; returns (median down time, median step), ms."""
+    found, real = summary["migrations"], summary["real"]
+    down, step_ms = found["down_ms"], summary["itl_ms"]["p50"]
+    print(
+        f"{mode:14s} {found['committed']:4d} migrations   down {down['p50']:7.1f} ms (P50) "
+        f"{down['max']:7.1f} (most)   a step {step_ms:6.1f} ms (P50)   {real['tokens_checked']} tokens, "
+        f"{real['tokens_different']} differ"
+    )
+    return down["p50"], step_ms
+
+
+def main(words: list[str]) -> int:
+    """Exit status."""
+    if len(words) > 2:
+        raise UserError(f"it takes two numbers and {words[2]!r} was given too: leave it out")
+    migrations = count(words[0], "number of migrations", str(MIGRATIONS)) if words else MIGRATIONS
+    context = count(words[1], "number of tokens", str(CONTEXT)) if len(words) > 1 else CONTEXT
+    with tempfile.TemporaryDirectory() as folder:
+        print(f"contexts from {context} tokens on, two workers", flush=True)
+        live_ms, step_ms = row("live", moved(Path(folder), "live", migrations, context))
+        sys.stdout.flush()
+        copied_ms, _ = row("stop_and_copy", moved(Path(folder), "stop_and_copy", migrations // 4, context))
+    print(f"live: {live_ms / step_ms:.2f} of a step, {live_ms / copied_ms:.3f} of stop and copy")
+    return int(live_ms >= min(step_ms, copied_ms))
+
+
+if __name__ == "__main__":
+    command("benchmarks.migration_down_time", __doc__, main)

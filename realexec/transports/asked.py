@@ -1,0 +1,97 @@
+"""Reads that a peer is asked for and does its part of: what is asked, and connections that serve one each."""
+
+import struct
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+from realexec.transports.base import BadSegment, PeerLost, Segment, check_segments
+from realexec.transports.door import Closable
+from realexec.wire.channel import Channel
+from realexec.wire.frames import ChannelClosed, ProtocolError
+
+Way = TypeVar("Way", bound=Closable)
+# (offset at the peer, size in bytes).
+Part = tuple[int, int]
+
+
+def ask(channel: Channel, segments: Sequence[Segment]) -> None:
+    """Returns when the peer is about to send them; BadSegment when it refuses to."""
+    numbers = [number for remote, _, size in segments for number in (remote, size)]
+    channel.send({"type": "read"}, struct.pack(f"!{len(numbers)}Q", *numbers))
+    head, _ = channel.receive()
+    if head["type"] == "refused":
+        raise BadSegment(str(head["why"]))
+
+
+def asked(head: dict[str, Any], packed: bytes) -> list[Part]:
+    """What a reader wants."""
+    if head.get("type") != "read" or not packed or len(packed) % 16:
+        raise ProtocolError("a peer asked for something that is no read")
+    numbers = struct.unpack(f"!{len(packed) // 8}Q", packed)
+    return list(zip(numbers[::2], numbers[1::2]))
+
+
+def granted(channel: Channel, parts: list[Part], size_bytes: int) -> list[Part]:
+    """Those of an arena of so many bytes; none where one lies outside, which the reader is told."""
+    segments = [Segment(offset, 0, size) for offset, size in parts]
+    try:
+        check_segments(segments, max(size for _, size in parts), size_bytes)
+    except BadSegment as error:
+        channel.send({"type": "refused", "why": str(error)})
+        return []
+    return parts
+
+
+class Ways(Generic[Way]):
+    """Connections to one peer: each serves one read at a time, and one more is made where all are busy."""
+
+    def __init__(self, connect: Callable[[], Way]) -> None:
+        """``connect``: makes one, or raises PeerLost; the first is made at once."""
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._closed = False
+        self._open: set[Way] = set()
+        self._idle: list[Way] = [self._one_more()]
+
+    @contextmanager
+    def one(self) -> Iterator[Way]:
+        """For a read, which raises PeerLost when the connection ends."""
+        way = self._taken()
+        try:
+            yield way
+        except BadSegment:
+            self._free(way)
+            raise
+        except (ChannelClosed, ProtocolError, TimeoutError) as error:
+            self.close()  # bytes of this read may still come
+            raise PeerLost(str(error)) from None
+        self._free(way)
+
+    def close(self) -> None:
+        """Reads under way get PeerLost."""
+        with self._lock:
+            self._closed = True
+            for way in self._open:
+                way.close()
+
+    def _free(self, way: Way) -> None:
+        with self._lock:
+            self._idle.append(way)
+
+    def _taken(self) -> Way:
+        with self._lock:
+            if self._closed:
+                raise PeerLost("the link was closed")
+            if self._idle:
+                return self._idle.pop()
+        return self._one_more()
+
+    def _one_more(self) -> Way:
+        way = self._connect()
+        with self._lock:
+            self._open.add(way)
+            if self._closed:  # meanwhile; who reads from it hears of that
+                way.close()
+        return way

@@ -1,0 +1,217 @@
+"""Reads by `torch.distributed`: the peer sends out of the memory where it computes, and this side receives
+into its own.
+
+``nccl`` goes between GPUs, one worker on each. UNTESTED: no GPU has run it. ``gloo`` is the same code between
+CPUs, and what tests run. Each connection is a channel to the peer's door, on which reads are asked for, and a
+group of two beside it; who the two are goes over that channel too, so no port is open to who has not proved
+the secret but those of Gloo and NCCL themselves, whose bytes travel as they are.
+"""
+
+import importlib.util
+import os
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from realexec.memory.arena import Arena
+from realexec.transports.asked import Part, Ways, ask, asked, granted
+from realexec.transports.base import PeerLost, Segment, check_segments
+from realexec.transports.door import Doorway, enter
+from realexec.transports.pair_store import pair_store
+from realexec.wire.channel import Channel
+from realexec.wire.frames import ChannelClosed, Limits, ProtocolError
+from realexec.wire.listener import LOOPBACK
+
+NCCL: Final = "nccl"
+GLOO: Final = "gloo"
+# Reads list segments in the payload, 16 bytes each; what a group's two tell each other is shorter.
+LIMITS: Final = Limits(head_bytes=1 << 16, payload_bytes=16 << 20)
+# Of one message of a group. Small segments go together, by a copy on each side.
+CHUNK_BYTES: Final = 16 << 20
+# A peer that is busy still sends: its serving threads need the processor for moments only.
+SILENCE: Final = timedelta(seconds=10)
+_SERVING, _READING = 0, 1
+# Of NVIDIA's driver on Linux, and of Linux within Windows.
+_DRIVERS: Final = ("/dev/nvidiactl", "/dev/dxg")
+
+
+def missing(backend: str) -> str | None:
+    """What keeps this machine from it; imports nothing."""
+    if importlib.util.find_spec("torch") is None:
+        return "torch is not installed: write `pip install torch`"
+    if backend == NCCL and not any(map(os.path.exists, _DRIVERS)):
+        return "NCCL moves bytes between GPUs, and there is no NVIDIA driver (untested: no GPU has run it)"
+    return None
+
+
+class GroupTransport:
+    """``backend``: nccl or gloo. ``memory``: where this worker computes; None: in the arena."""
+
+    def __init__(self, backend: str, arena: Arena, host: str = LOOPBACK, memory: Any = None) -> None:
+        from realexec.tensor_memory import ArenaMemory
+
+        self._arena, self._backend, self._host = arena, backend, host
+        self._memory = ArenaMemory(arena) if memory is None else memory
+        self._doorway = Doorway(self._serve, LIMITS, host)
+        self.close = self._doorway.close
+
+    def address(self) -> dict[str, Any]:
+        """Of the door, and which GPU the peer has."""
+        door = self._doorway.door.address()
+        return {"transport": self._backend, **door, "size_bytes": self._arena.size_bytes, "gpu": self._gpu()}
+
+    def connect(self, address: dict[str, Any]) -> "GroupLink":
+        """A link with its first group. PeerLost also where both ends are on one GPU, which NCCL refuses."""
+        if address["gpu"] is not None and address["gpu"] == self._gpu():
+            raise PeerLost(
+                "both workers are on one GPU, and NCCL connects different ones; write transport=peer_copy"
+            )
+        how = self._backend, self._host
+        return self._doorway.links.add(GroupLink(self._memory, address, *how))
+
+    def _gpu(self) -> str | None:
+        """None: it computes on a CPU."""
+        device = self._memory.place(0, 1).device if self._backend == NCCL else None
+        if device is None or device.type != "cuda":
+            return None
+        import torch
+
+        return f"{socket.gethostname()} {torch.cuda.get_device_properties(device).uuid}"
+
+    def _serve(self, channel: Channel) -> None:
+        """Answer one peer's reads until it goes."""
+        pair = _Pair(self._backend, channel, self._host, _SERVING)
+        while True:
+            parts = granted(channel, asked(*channel.receive()), self._memory.size_bytes)
+            if parts:
+                channel.send({"type": "bytes"})
+                for batch in _batches(parts):
+                    pair.send(self._memory, batch)
+
+
+class GroupLink:
+    """A way to a peer's memory. Reads of several threads go side by side, each by a group of its own."""
+
+    def __init__(self, memory: Any, address: dict[str, Any], backend: str, host: str) -> None:
+        self._memory, self._address, self._how = memory, address, (backend, host)
+        self._ways = Ways(self._connected)
+        self.close = self._ways.close
+
+    def check(self, segments: Sequence[Segment]) -> None:
+        """By what the address says of the peer's arena; the peer looks for itself."""
+        check_segments(segments, self._memory.size_bytes, int(self._address["size_bytes"]))
+
+    def read(self, segments: Sequence[Segment]) -> None:
+        """Asks once for all of them; the bytes are where this worker computes when it returns."""
+        self.check(segments)
+        if not segments:
+            return
+        with self._ways.one() as pair:
+            ask(pair.channel, segments)
+            for batch in _batches([(local, size) for _, local, size in segments]):
+                pair.receive(self._memory, batch)
+
+    def _connected(self) -> "_Pair":
+        channel = enter(self._address, LIMITS)
+        channel.set_timeout(SILENCE.total_seconds())
+        try:
+            return _Pair(self._how[0], channel, self._how[1], _READING)
+        except (ChannelClosed, ProtocolError, TimeoutError) as error:
+            channel.close()
+            raise PeerLost(str(error)) from None
+
+
+class _Pair:
+    """A group of two, and the channel beside it: one side sends, the other receives."""
+
+    def __init__(self, backend: str, channel: Channel, host: str, rank: int) -> None:
+        self.channel, self._backend, self._closed = channel, backend, threading.Event()
+        try:
+            self._group = _group(backend, pair_store(channel), host, rank)
+        except RuntimeError as error:
+            raise ChannelClosed(f"no group of two could be made: {_first_line(error)}") from None
+
+    def send(self, memory: Any, parts: Sequence[Part]) -> None:
+        """These bytes, in one message."""
+        device = self._device(memory)
+        with memory.lane():
+            places = [memory.place(*part).to(device, non_blocking=True) for part in parts]
+            self._done(self._group.send([_joined(places)], _READING, 0))
+
+    def receive(self, memory: Any, parts: Sequence[Part]) -> None:
+        """What the peer has sent in one message, to these places."""
+        if self._closed.is_set():
+            raise ChannelClosed("the link was closed")
+        device = self._device(memory)
+        with memory.lane():
+            places = [memory.place(*part) for part in parts]
+            straight = len(places) == 1 and places[0].device == device
+            came = places[0] if straight else places[0].new_empty(sum(map(len, places)), device=device)
+            self._done(self._group.recv([came], _SERVING, 0))
+            if not straight:
+                for place, part in zip(places, came.split([len(one) for one in places])):
+                    place.copy_(part, non_blocking=True)
+        if self._closed.is_set():
+            raise ChannelClosed("the link was closed")
+
+    def _device(self, memory: Any) -> Any:
+        """Where messages lie: NCCL knows GPUs alone, and Gloo the host."""
+        import torch
+
+        last = memory.place(memory.size_bytes - 1, 1).device
+        return last if self._backend == NCCL else torch.device("cpu")
+
+    def close(self) -> None:
+        """A read under way ends behind the message that it is at."""
+        self._closed.set()
+        self.channel.close()
+
+    def _done(self, work: Any) -> None:
+        try:
+            work.wait()
+        except RuntimeError as error:
+            raise ChannelClosed(f"the peer is gone or silent: {_first_line(error)}") from None
+
+
+def _group(backend: str, store: Any, host: str, rank: int) -> Any:
+    """Of these two alone: none that the process has otherwise is touched."""
+    from torch import distributed
+
+    made: Any = distributed
+    if backend == NCCL:
+        options = made.ProcessGroupNCCL.Options()
+        options._timeout = SILENCE
+        return made.ProcessGroupNCCL(store, rank, 2, options)
+    options = made.ProcessGroupGloo._Options()
+    options._timeout, options._threads = SILENCE, 1
+    options._devices = [made.ProcessGroupGloo.create_device(hostname=host, lazy_init=False)]
+    return made.ProcessGroupGloo(store, rank, 2, options)
+
+
+def _batches(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """Of both sides: parts of the same sizes are parted alike."""
+    batch: list[Part] = []
+    room = CHUNK_BYTES
+    for offset, size in parts:
+        for begin in range(0, size, CHUNK_BYTES):
+            now = min(CHUNK_BYTES, size - begin)
+            if now > room:
+                yield batch
+                batch, room = [], CHUNK_BYTES
+            batch.append((offset + begin, now))
+            room -= now
+    if batch:
+        yield batch
+
+
+def _joined(places: Sequence[Any]) -> Any:
+    import torch
+
+    return places[0] if len(places) == 1 else torch.cat(list(places))
+
+
+def _first_line(error: Exception) -> str:
+    """What these libraries say goes on for lines, with addresses of their code."""
+    return str(error).partition("\n")[0].rpartition("] ")[2] or type(error).__name__
