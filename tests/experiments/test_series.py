@@ -41,7 +41,7 @@ MIGRATING = {
     "victims": (*CROWDED, "migration.victims=neighbour"),
     "aborted": (*CROWDED, "migration.max_stages=1", "migration.last_stage=paper"),
 }
-# Replica 0 is the destination of a migration from 17.84 to 18.11 s, and the source of one from 18.25 to 18.31 s.
+# Replica 0 is the destination of a migration from 17.84 to 18.11 s, and the source of one until 18.31 s.
 MIGRATING_AND_LOST = {
     f"{end} lost {when}": (*CROWDED, "faults=one_replica", f"faults.at_s={at_s}")
     for end, when, at_s in (
