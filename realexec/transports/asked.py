@@ -64,6 +64,9 @@ class Ways(Generic[Way]):
         except BadSegment:
             self._free(way)
             raise
+        except PeerLost:
+            self.close()
+            raise
         except (ChannelClosed, ProtocolError, TimeoutError) as error:
             self.close()  # bytes of this read may still come
             raise PeerLost(str(error)) from None
@@ -73,8 +76,9 @@ class Ways(Generic[Way]):
         """Reads under way get PeerLost."""
         with self._lock:
             self._closed = True
-            for way in self._open:
-                way.close()
+            ways = list(self._open)
+        for way in ways:  # which may wait for a read, which frees its way
+            way.close()
 
     def _free(self, way: Way) -> None:
         with self._lock:
@@ -92,6 +96,7 @@ class Ways(Generic[Way]):
         way = self._connect()
         with self._lock:
             self._open.add(way)
-            if self._closed:  # meanwhile; who reads from it hears of that
-                way.close()
+            closed = self._closed
+        if closed:  # meanwhile; who reads from it hears of that
+            way.close()
         return way

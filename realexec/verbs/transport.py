@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from realexec.memory.arena import Arena
+from realexec.transports.asked import Ways
 from realexec.transports.base import BadSegment, PeerLost, Segment, check_segments
 from realexec.transports.door import Door, Links, enter
 from realexec.verbs import helper
@@ -76,10 +77,8 @@ class VerbsLink:
 
     def __init__(self, device: Any, local_bytes: int, address: dict[str, Any]) -> None:
         self._device, self._local_bytes, self._address = device, local_bytes, address
-        self._lock = threading.Lock()
-        self._closed = False
-        self._open: set[_Lane] = set()
-        self._idle = [self._joined()]
+        self._ways = Ways(self._joined)
+        self.close = self._ways.close
 
     def check(self, segments: Sequence[Segment]) -> None:
         """By what the address says of the peer's arena; its device looks for itself."""
@@ -90,47 +89,17 @@ class VerbsLink:
         self.check(segments)
         if not segments:
             return
-        lane = self._taken()
-        try:
+        with self._ways.one() as lane:
             lane.read(segments)
-        except PeerLost:
-            self.close()
-            raise
-        finally:
-            with self._lock:
-                self._idle.append(lane)
-
-    def close(self) -> None:
-        """Reads under way get PeerLost."""
-        with self._lock:
-            self._closed = True
-            lanes = list(self._open)
-        for lane in lanes:
-            lane.close()
-
-    def _taken(self) -> "_Lane":
-        """Queues that nobody reads from."""
-        with self._lock:
-            if self._closed:
-                raise PeerLost("the link was closed")
-            if self._idle:
-                return self._idle.pop()
-        return self._joined()
 
     def _joined(self) -> "_Lane":
         """More of them. Raises PeerLost."""
         channel = enter(self._address, LIMITS)
         try:
-            lane = _Lane(self._device, channel, self._address)
+            return _Lane(self._device, channel, self._address)
         except Broken as error:
             channel.close()
             raise PeerLost(str(error)) from None
-        with self._lock:
-            self._open.add(lane)
-            closed = self._closed
-        if closed:  # meanwhile; who reads from it hears of that
-            lane.close()
-        return lane
 
 
 class _Lane:

@@ -40,6 +40,11 @@ def head_of(engine: Engine) -> int:
     return queue[0].id if queue else -1
 
 
+def has_begun(known: InstanceLoad) -> bool:
+    """Whether a pass with others than those of its last report has begun since."""
+    return len(known.engine.running) - len(known.engine.ended) != known.running
+
+
 def report_of(known: InstanceLoad) -> LoadReport:
     """Batch and queue are as when they last changed."""
     engine = known.engine

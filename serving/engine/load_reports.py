@@ -16,7 +16,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from serving.engine.engine import Engine
-from serving.engine.instance_load import InstanceLoad, free_blocks_after, head_of, report_of, told_report
+from serving.engine.instance_load import (
+    InstanceLoad,
+    free_blocks_after,
+    has_begun,
+    head_of,
+    report_of,
+    told_report,
+)
 from serving.engine.memory_watch import MemoryWatch
 from serving.engine.progress import AT_WORK, EngineState
 from serving.protocols.load_report import LoadReport, ReportsAt
@@ -169,7 +176,7 @@ class LoadReports:
             self._rising[replica] = self._tick()
             return False
         engine = known.engine
-        begun = len(engine.running) - len(engine.ended) != known.running
+        begun = has_begun(known)
         if self.at_step_ends:
             if begun:
                 self._comes(known, known.steps)
@@ -217,7 +224,7 @@ class LoadReports:
             if self._rising.get(replica, tick_ns) < tick_ns:
                 self._changed[replica] = None
             self._rising[replica] = tick_ns
-            if not self.at_step_ends or len(known.engine.running) - len(known.engine.ended) != known.running:
+            if not self.at_step_ends or has_begun(known):
                 self.look(replica)
             if self._memory_watch is not None:
                 self._memory_watch.moved(known, tick_ns)
