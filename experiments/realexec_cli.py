@@ -10,6 +10,7 @@ from experiments.commands.fidelity import fidelity
 from experiments.commands.flags import asked_for_json
 from experiments.commands.observe import observing_words, with_servers
 from experiments.commands.process import Command, as_process, dispatch, tell, telling
+from experiments.commands.random_checkpoint import random_checkpoint
 from experiments.config.http_config import HTTP
 from serving.vocabulary.errors import UserError
 
@@ -26,6 +27,7 @@ USAGE = """realexec: the policies of a simulation on real worker processes
   realexec fidelity KEY=VALUE ... out=DIR  real runs of this machine beside their simulations, as one page
   realexec probe                        what this machine has, what of it is used, and what is missing
   realexec fetch-model smollm2 out=DIR  make a folder for model.checkpoint: a small trained model (93 MB)
+  realexec random-checkpoint KEY=VALUE ... out=DIR  the same with random parameters, in any size
   realexec completion bash | zsh        for your shell: eval "$(realexec completion bash)"
 
 Exit status of run: 0 done, 1 a checked token differs, 2 you must change something, 3 a fault of the program,
@@ -65,6 +67,7 @@ def commands() -> dict[str, Command]:
         "fidelity": fidelity,
         "probe": _probe,
         "fetch-model": _fetch_model,
+        "random-checkpoint": random_checkpoint,
         "completion": _completion,
     }
 

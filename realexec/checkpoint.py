@@ -8,13 +8,30 @@ from typing import Any
 import torch
 
 from realexec.models import ModelSpec, build_model, model_spec
-from realexec.weight_sources import HEAD, ONE_FILE
+from realexec.weight_sources import HEAD, ONE_FILE, random_parameter
 
 
 def write_checkpoint(model: Mapping[str, Any], seed: int, folder: Path) -> None:
     """The model that ``model`` and ``seed`` give, as a folder for ``model.checkpoint`` and others."""
     spec = model_spec(model)
     write_tensors(spec, dict(build_model(model, seed).named_parameters()), folder)
+
+
+def write_random_checkpoint(model: Mapping[str, Any], seed: int, spread: float, folder: Path) -> int:
+    """A folder as of a real model of that size, with random parameters drawn on ``model``'s device.
+
+    They are others than those of a run without a checkpoint: a GPU draws 8 billion in a second, and a CPU
+    core in a minute. Returns how many bytes the parameters have.
+    """
+    spec = model_spec(model)
+    generator = torch.Generator(spec.device).manual_seed(seed)
+    parameters = spec.skeleton().named_parameters()
+    tensors = {
+        name: random_parameter(name, tuple(one.shape), spread, generator).to("cpu", spec.dtype)
+        for name, one in parameters
+    }
+    write_tensors(spec, tensors, folder)
+    return sum(tensor.nbytes for tensor in tensors.values())
 
 
 def write_tensors(spec: ModelSpec, tensors: Mapping[str, torch.Tensor], folder: Path) -> None:

@@ -216,6 +216,10 @@ class SlotMemory:
 
         return [(region.offset, tensor.numel() * dtype.itemsize)], ended
 
+    def wait(self) -> None:
+        """Returns when what a step gave to the device is computed, sampled or not: its end is told then."""
+        self._memory.wait()
+
     def close(self) -> None:
         """The process ends: a GPU's driver lets go of the pages."""
         self._memory.close()

@@ -105,6 +105,7 @@ class StageWork:
         started_ns, began_ns = time.monotonic_ns(), time.thread_time_ns()
         decode = [request for request, _ in run.decode]
         sampled, finished = engine.run_layers(run.chunks, run.layers, decode, hand_over=False)
+        self._memory.wait()
         place = () if last else self._leave(run, [*[one[0] for one in run.chunks], *decode])
         tokens = {request: (token,) for request, token in sampled.items()}
         costs = time.thread_time_ns() - began_ns + taken_ns, read_cpu_ns

@@ -177,6 +177,10 @@ class ArenaMemory(HostMemory):
         """Copies between host and device."""
         return self._device.lane()
 
+    def wait(self) -> None:
+        """Returns when the device has computed all that it was given so far."""
+        self._device.wait()
+
     def _copy(self, ranges: Iterable[ByteRange], inwards: bool) -> None:
         if not self.apart:
             return

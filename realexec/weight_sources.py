@@ -41,8 +41,15 @@ class SeededSource:
         name = EMBEDDING_TABLE if self._tied and name == HEAD else name
         digest = hashlib.sha256((self._stem + name).encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
-        drawn = torch.randn(shape, generator=generator).mul_(self._spread)
-        return drawn.add_(1) if name.endswith("norm.weight") else drawn
+        return random_parameter(name, shape, self._spread, generator)
+
+
+def random_parameter(
+    name: str, shape: tuple[int, ...], spread: float, generator: torch.Generator
+) -> torch.Tensor:
+    """Normally distributed around 1 (norms) or 0, on the generator's device."""
+    drawn = torch.randn(shape, generator=generator, device=generator.device).mul_(spread)
+    return drawn.add_(1) if name.endswith("norm.weight") else drawn
 
 
 class SafetensorsSource:

@@ -110,11 +110,7 @@ class Weights:
             for name, tensor in other.on_host(unit).items():
                 self._tensors[unit][name].copy_(tensor, non_blocking=True)
         self.whole.add(unit)
-        # For peers, where they read the arena.
-        for name, tensor in (
-            other.on_host(unit).items() if self._memory.apart and not self._memory.direct else ()
-        ):
-            self._host[unit][name].copy_(tensor)
+        self._memory.for_peer(self.segments(unit))  # where peers read the arena
 
     def forget(self, units: Iterable[int] | None = None) -> None:
         """The bytes of these units (None: of all) are overwritten; they are not whole any more."""

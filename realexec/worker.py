@@ -223,8 +223,11 @@ class Worker:
     def _step(self, run: RunSteps, chunks: tuple[Any, ...], decode: bool) -> Any:
         engine = self._memory.engine
         if run.layers is not None:
-            return engine.run_layers(chunks, run.layers)
-        return engine.step(chunks, decode, hand_over=run.hand_over)
+            done = engine.run_layers(chunks, run.layers)
+        else:
+            done = engine.step(chunks, decode, hand_over=run.hand_over)
+        self._memory.wait()
+        return done
 
     def _between_steps(self, steps: "_Steps", stop_after: int | None) -> int | None:
         """Do what was told meanwhile; returns how many steps there may be yet, None: as were asked for."""

@@ -38,6 +38,10 @@ class Device(Protocol):
     def lane(self) -> AbstractContextManager[None]:
         """Copies of this thread: they go behind all that was computed so far, and are over at its end."""
 
+    def wait(self) -> None:
+        """Returns when all that was given to the device so far is computed: a step ends then, and not when
+        the last of it was asked for."""
+
     def share(self, block: torch.Tensor) -> dict[str, Any] | None:
         """By what one process of this host may `reach` a block that `mirror` made; it can be written as JSON.
         None: it is the arena itself."""
@@ -61,6 +65,9 @@ class SameMemory:
     def lane(self) -> AbstractContextManager[None]:
         """A CPU does one thing after the other."""
         return nullcontext()
+
+    def wait(self) -> None:
+        """A CPU has computed what it was told to."""
 
     def share(self, block: torch.Tensor) -> dict[str, Any] | None:
         """Peers have the arena."""
@@ -104,6 +111,9 @@ class MemoryApart:
     def lane(self) -> AbstractContextManager[None]:
         """A CPU does one thing after the other."""
         return nullcontext()
+
+    def wait(self) -> None:
+        """A CPU has computed what it was told to."""
 
 
 class Gpu:
@@ -150,6 +160,10 @@ class Gpu:
         with torch.cuda.stream(stream):
             yield
         stream.synchronize()
+
+    def wait(self) -> None:
+        """For the stream that computes; copies of other threads go on."""
+        torch.cuda.default_stream(self._device).synchronize()
 
     def share(self, block: torch.Tensor) -> dict[str, Any] | None:
         """By CUDA IPC."""
