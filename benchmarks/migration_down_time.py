@@ -1,11 +1,12 @@
 """How long a running request is in no batch while it moves between two real workers, at long contexts.
 
-python -m benchmarks.migration_down_time [MIGRATIONS [CONTEXT]]    # 20 at 4,000 tokens: some five minutes
+python -m benchmarks.migration_down_time [MIGRATIONS [CONTEXT]] [KEY=VALUE ...]
+    # 20 at 4,000 tokens: some five minutes on two cores
 
 Requests of two clients go back and forth between two workers of `tiny_llama` over the links of
 ``cluster=local``: live, stage by stage, and then by stop and copy, a quarter as often. Every token is
-compared with one undisturbed worker. Exit status 1 where a live migration takes longer than a step, or than
-stop and copy.
+compared with one undisturbed worker. KEY=VALUE: keys of ``realexec run``, such as device=cuda. Exit status 1
+where a live migration takes longer than a step, or than stop and copy.
 """
 
 import contextlib
@@ -49,15 +50,16 @@ class BackAndForth:
         return next(((one, "back and forth") for one in view.decoding()), None)
 
 
-def moved(folder: Path, mode: str, migrations: int, context: int) -> dict[str, Any]:
-    """The summary of a run with about so many migrations."""
+def moved(folder: Path, mode: str, migrations: int, context: int, keys: Sequence[str]) -> dict[str, Any]:
+    """The summary of a run with about so many migrations; ``keys`` are of `realexec run`."""
     requests = max(2, -(-migrations * TOKENS_PER_MIGRATION // OUTPUT_TOKENS))
     trace = folder / f"{mode}.csv"
     rows = [f"{0.1 * one:.1f},{context + 8 * one},{OUTPUT_TOKENS}\n" for one in range(requests)]
     trace.write_text("arrival_s,prompt_tokens,output_tokens\n" + "".join(rows))
     out = folder / mode
     room = f"engine.kv_tokens={8 * (context + OUTPUT_TOKENS)}"
-    words = [*WORDS, f"trace.path={trace}", f"migration.mode={mode}", room, f"out={out}", "-q"]
+    given = {word.partition("=")[0]: word for word in (*WORDS[1:], room, *keys)}
+    words = [WORDS[0], *given.values(), f"trace.path={trace}", f"migration.mode={mode}", f"out={out}", "-q"]
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         status = run(words)
@@ -81,15 +83,18 @@ def row(mode: str, summary: dict[str, Any]) -> tuple[float, float]:
 
 def main(words: list[str]) -> int:
     """Exit status."""
+    keys = [word for word in words if "=" in word]
+    words = [word for word in words if word not in keys]
     if len(words) > 2:
         raise UserError(f"it takes two numbers and {words[2]!r} was given too: leave it out")
     migrations = count(words[0], "number of migrations", str(MIGRATIONS)) if words else MIGRATIONS
     context = count(words[1], "number of tokens", str(CONTEXT)) if len(words) > 1 else CONTEXT
     with tempfile.TemporaryDirectory() as folder:
         print(f"contexts from {context} tokens on, two workers", flush=True)
-        live_ms, step_ms = row("live", moved(Path(folder), "live", migrations, context))
+        live_ms, step_ms = row("live", moved(Path(folder), "live", migrations, context, keys))
         sys.stdout.flush()
-        copied_ms, _ = row("stop_and_copy", moved(Path(folder), "stop_and_copy", migrations // 4, context))
+        copied = moved(Path(folder), "stop_and_copy", migrations // 4, context, keys)
+        copied_ms, _ = row("stop_and_copy", copied)
     print(f"live: {live_ms / step_ms:.2f} of a step, {live_ms / copied_ms:.3f} of stop and copy")
     return int(live_ms >= min(step_ms, copied_ms))
 

@@ -182,6 +182,7 @@ def _limits(gpu: Gpu, llm: LlmShape, tp: int) -> StepLimits:
     if free_bytes < llm.kv_bytes_per_token:
         raise HardwareError(
             f"{llm.name} ({llm.weight_bytes / 1e9:.1f} GB of weights) does not fit into {tp} x {gpu.name} "
-            f"({gpu.memory_bytes * tp / 1e9:.1f} GB); write a larger model.tp or a smaller model"
+            f"({gpu.memory_bytes * tp / 1e9:.1f} GB); write a larger model.tp, a smaller model or another "
+            "cluster.gpu"
         )
     return StepLimits(MAX_DECODE_SEQUENCES, free_bytes // llm.kv_bytes_per_token, MAX_PREFILL_TOKENS)

@@ -27,7 +27,7 @@ def write_random_checkpoint(model: Mapping[str, Any], seed: int, spread: float, 
     generator = torch.Generator(spec.device).manual_seed(seed)
     parameters = spec.skeleton().named_parameters()
     tensors = {
-        name: random_parameter(name, tuple(one.shape), spread, generator).to("cpu", spec.dtype)
+        name: random_parameter(name, tuple(one.shape), spread, generator).to(spec.dtype).cpu()
         for name, one in parameters
     }
     write_tensors(spec, tensors, folder)

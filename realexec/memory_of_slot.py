@@ -94,8 +94,12 @@ class SlotMemory:
     def _runner(self, model: int, layers: Span | None, filled: bool) -> ModelRunner:
         """Of these layers, in the region that all models take in turn."""
         span = None if layers is None else LayerRange(*layers)
+        copies = self._parameters.host[model] if filled and self._parameters.host else None
         what = self._models.keys[model], self._models.seeds[model], self._batch_size, span
-        runner = ModelRunner(*what, self._memory, filled, self._state, self._parameters.region)
+        read = filled and copies is None
+        runner = ModelRunner(*what, self._memory, read, self._state, self._parameters.region)
+        for unit in () if copies is None else runner.weights.layout.units:
+            runner.weights.copy_from(unit, copies)
         self._parameters.replica, self._parameters.model = runner.weights, model
         return runner
 

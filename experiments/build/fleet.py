@@ -63,14 +63,15 @@ def launcher_of(config: RunConfig) -> Launcher:
 
 def transport_of(config: RunConfig) -> str:
     """By which workers read each other's memory: the one asked for, or the first that this machine has."""
-    from realexec.transports.registry import ONE_HOST, TRANSPORTS, lack_of
+    from realexec.transports.registry import ONE_HOST, TRANSPORTS, lack_between, lack_of
 
     names = [name for name in TRANSPORTS if config.transport in (None, name)]
-    if config.launcher != "local":
+    local = config.launcher == "local"
+    if not local:
         names = [name for name in names if name not in ONE_HOST]
     lacks = {}
     for name in names:
-        lacks[name] = lack_of(name)
+        lacks[name] = lack_between(name, config.device) if local else lack_of(name)
         if lacks[name] is None:
             return name
     causes = "; ".join(f"{name}: {lack}" for name, lack in lacks.items())

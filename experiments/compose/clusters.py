@@ -8,7 +8,9 @@ import re
 from typing import Final
 
 from experiments.config.config import GIVEN, LINKS, ClusterConfig
+from experiments.config.overrides import Override
 from experiments.config.ranges import MAX_GPUS
+from hwmodels.catalogue import gpu_names
 from hwmodels.topology.cluster_file import cluster_names, load_cluster
 from hwmodels.topology.spec import ClusterSpec, with_rate
 from serving.vocabulary.errors import UserError
@@ -29,6 +31,9 @@ CLUSTER_FAMILIES: Final = {
     "v100": "v100",
 }
 _LONGEST_FIRST: Final = tuple(sorted(CLUSTER_FAMILIES, key=len, reverse=True))
+# The workers of this machine; local_HxG is its simulated twin.
+LOCAL: Final = "local"
+CLUSTER_GPU: Final = "cluster.gpu"
 _COUNT_FIRST: Final = re.compile(r"([1-9][0-9]{0,5})_?x_?([a-z].*)")
 # Links whose rate a run may set: cluster.nic_gbps=50.
 RATED: Final = ("pcie", "nvlink", "nic", "ssd", "remote")
@@ -50,7 +55,7 @@ def requested_cluster(name: str) -> dict[str, str | int | float | None] | None:
 
 def topology_names() -> tuple[str, ...]:
     """The clusters of the catalogue that have links; ``local`` alone has none here, ``local_HxG`` has."""
-    return tuple(name for name in cluster_names() if name != "local")
+    return tuple(name for name in cluster_names() if name != LOCAL)
 
 
 def _with_links(name: str) -> dict[str, str | int | float | None] | None:
@@ -73,6 +78,18 @@ def spec_of_cluster(cluster: ClusterConfig) -> ClusterSpec:
         if gbps is not None:
             spec = with_rate(link, gbps, spec)
     return spec
+
+
+def check_gpu(word: Override, cluster: str) -> None:
+    """UserError unless the cluster is this machine, of which nobody else knows what GPU it has, and the GPU
+    is one of the catalogue."""
+    if cluster != LOCAL and not cluster.startswith(f"{LOCAL}_"):
+        raise UserError(
+            f"{word.key} is of this machine's workers, and cluster={cluster} has its own: write cluster=OPTION, "
+            f"such as {near_cluster(word.text) or 'h100_x8'}, and leave it out"
+        )
+    if word.text not in (known := gpu_names()):
+        raise UserError(f"{word} is not in the catalogue: write one of {', '.join(known)}")
 
 
 def check_rates(cluster: ClusterConfig) -> None:

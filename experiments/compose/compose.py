@@ -12,7 +12,7 @@ import yaml
 
 from experiments.compose import run_again
 from experiments.compose.checks import check
-from experiments.compose.clusters import made_names, near_cluster, requested_cluster
+from experiments.compose.clusters import CLUSTER_GPU, check_gpu, made_names, near_cluster, requested_cluster
 from experiments.compose.engine_defaults import (
     clip_default_seqs,
     fill_batch_defaults,
@@ -59,7 +59,7 @@ _OWN_ENGINE: Final = Override("engine", "own_workers")
 _REAL_KEYS: Final = frozenset(
     {"workers", "transport", "launcher", "ray", "device", "world", "http", "metrics", "log"}
 )
-_FIXED_KEYS: Final = frozenset({"kind", "cluster.gpu", "cluster.topology", "trace.synthetic"})
+_FIXED_KEYS: Final = frozenset({"kind", "cluster.topology", "trace.synthetic"})
 
 
 def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
@@ -176,6 +176,8 @@ def _set(tree: Tree, word: Override, kind: Kind, groups: dict[str, list[str]]) -
     paths = _paths(tree, kind)
     key = canonical(word.key)
     _refuse_fixed(word, key, groups)
+    if key == CLUSTER_GPU:
+        check_gpu(word, tree["cluster"]["name"])
     if key not in paths:
         refuse_renamed(word.key)
         _refuse_parameter(tree, word, key, paths)

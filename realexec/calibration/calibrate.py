@@ -14,7 +14,7 @@ from realexec.calibration.sends import KvSends
 from realexec.liveness import cpu_time_ns
 from realexec.messages import Open
 from realexec.processes import WorkerPool
-from realexec.transports.registry import TRANSPORTS, missing
+from realexec.transports.registry import TRANSPORTS, lack_between
 
 TIMEOUT_S: Final = 300.0
 STARTS: Final = "starts of workers"
@@ -44,10 +44,12 @@ def measure(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress | None
     wanted = [*(name_of(unit, one) for unit in plan.units for one in range(plan.repeats)), *_others(fleet)]
     if any(name not in log.entries for name in wanted):
         _with_workers(fleet, plan, log, on_progress)
-    for transport, why_not in missing().items():
+    device = str(fleet.model.get("device", CPU))
+    for transport in TRANSPORTS:
         name = link_name(transport)
         if name not in log.entries:
-            how = transport, plan.repeats, TIMEOUT_S, fleet.model.get("device", CPU)
+            why_not = lack_between(transport, device)
+            how = transport, plan.repeats, TIMEOUT_S, device
             log.add(name, {"missing": why_not} if why_not else link_of(*how))
 
 

@@ -137,8 +137,16 @@ class Gpu:
         runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         with torch.cuda.device(self._device):
             self.pinned = int(runtime.cudaHostRegister(host.data_ptr(), host.numel(), 0)) == 0
-        self._pages += [host.data_ptr()] if self.pinned else []
+        if self.pinned:
+            self._pages.append(host.data_ptr())
+        else:
+            self._drop_error()
         return made
+
+    def _drop_error(self) -> None:
+        """CUDA keeps why it refused, and torch raises that at its next call: here, not in somebody's step."""
+        with suppress(RuntimeError):
+            torch.zeros(1, device=self._device)
 
     def close(self) -> None:
         """What is under way on the device is over first."""

@@ -33,6 +33,7 @@ CHUNK_BYTES: Final = 16 << 20
 # A peer that is busy still sends: its serving threads need the processor for moments only.
 SILENCE: Final = timedelta(seconds=10)
 _SERVING, _READING = 0, 1
+ONE_GPU: Final = "both workers are on one GPU, and NCCL connects different ones"
 # Of NVIDIA's driver on Linux, and of Linux within Windows.
 _DRIVERS: Final = ("/dev/nvidiactl", "/dev/dxg")
 
@@ -43,6 +44,20 @@ def missing(backend: str) -> str | None:
         return "torch is not installed: write `pip install torch`"
     if backend == NCCL and not any(map(os.path.exists, _DRIVERS)):
         return "NCCL moves bytes between GPUs, and there is no NVIDIA driver (untested: no GPU has run it)"
+    return None
+
+
+def missing_between(backend: str, device: str) -> str | None:
+    """What keeps two workers of this machine from it, of which each computes on ``device``."""
+    if (lack := missing(backend)) is not None or backend != NCCL:
+        return lack
+    kind, _, number = device.partition(":")
+    if kind != "cuda":
+        return "NCCL moves bytes between GPUs, and workers compute on the CPU: write device=cuda"
+    import torch
+
+    if number or torch.cuda.device_count() < len((_SERVING, _READING)):
+        return f"{ONE_GPU}; write transport=peer_copy"
     return None
 
 
@@ -65,9 +80,7 @@ class GroupTransport:
     def connect(self, address: dict[str, Any]) -> "GroupLink":
         """A link with its first group. PeerLost also where both ends are on one GPU, which NCCL refuses."""
         if address["gpu"] is not None and address["gpu"] == self._gpu():
-            raise PeerLost(
-                "both workers are on one GPU, and NCCL connects different ones; write transport=peer_copy"
-            )
+            raise PeerLost(f"{ONE_GPU}; write transport=peer_copy")
         how = self._backend, self._host
         return self._doorway.links.add(GroupLink(self._memory, address, *how))
 

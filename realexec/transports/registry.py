@@ -48,6 +48,11 @@ def lack_of(name: str, sys_root: Path = SYS) -> str | None:
     return _LACKS[name]()
 
 
+def lack_between(name: str, device: str) -> str | None:
+    """What keeps two workers of this machine, which compute on ``device``, from one."""
+    return groups.missing_between(name, device) if name == groups.NCCL else lack_of(name)
+
+
 def opened(name: str, arena: Arena, host: str = LOOPBACK, memory: Any = None) -> Transport:
     """The transport of this name for an arena, reached at the address ``host`` of this machine.
 

@@ -113,7 +113,8 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     (["system.dispatch=least_kv"], ["write system/dispatch=least_kv"]),
     (["model.name=other"], ["model.name belongs", "write model=OPTION", "llama2_7b"]),
     (["slo.source=me"], ["slo.source belongs", "write slo=OPTION"]),
-    (["cluster.gpu=h100"], ["cluster.gpu belongs", "write cluster=OPTION"]),
+    (["cluster.gpu=h100"], ["is of this machine's workers", "write cluster=OPTION, such as h100_x8"]),
+    (["cluster=local", "cluster.gpu=h300"], ["cluster.gpu=h300 is not in the catalogue", "h100, h200"]),
     (["system.dispatch.policy=os:system"], ["write system/dispatch=OPTION"]),
     # types
     (["seed=abc"], ["seed=abc", "an integer", "write"]),

@@ -166,6 +166,21 @@ def test_pages_that_the_driver_took_are_given_back_once(status: int, monkeypatch
         assert ArenaMemory(arena).pinned is None is ArenaMemory(arena, MemoryApart()).pinned
 
 
+@pytest.mark.gpu
+@NO_GPU
+def test_a_driver_that_refuses_pages_is_no_fault_of_the_next_call() -> None:
+    """CUDA keeps the refusal, and torch would raise it in whatever comes next."""
+    with Arena.create(1 << 20) as arena:
+        first, second = (ArenaMemory(arena, device_of("cuda")) for _ in range(2))
+        assert (first.pinned, second.pinned) == (True, False)
+        region = arena.take(64)
+        second.to_device([(region.offset, 64)])
+        assert not second.tensor(region).any()
+        for memory in (second, first):
+            memory.close()
+        del first, second, memory
+
+
 def test_a_run_says_whose_memory_could_not_be_pinned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,5 +1,6 @@
 """Where NCCL is refused, and what groups send. NCCL has run nowhere; Gloo runs as all transports do."""
 
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -8,7 +9,7 @@ from realexec.memory.arena import Arena
 from realexec.transports import groups
 from realexec.transports.base import PeerLost
 from realexec.transports.groups import CHUNK_BYTES, GroupTransport, _batches, missing
-from realexec.transports.registry import opened
+from realexec.transports.registry import lack_between, opened
 from serving.vocabulary.errors import UserError
 
 torch = pytest.importorskip("torch")
@@ -23,6 +24,25 @@ def test_without_a_driver_it_is_refused_in_a_sentence(monkeypatch: pytest.Monkey
     with Arena.create(4096) as arena, pytest.raises(UserError) as told:
         opened("nccl", arena)
     assert str(told.value) == f"transport=nccl cannot be used here ({lack}); or write transport=tcp"
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "lack"),
+    [
+        ("cpu", 2, "workers compute on the CPU: write device=cuda"),
+        ("cuda", 1, "both workers are on one GPU, .* write transport=peer_copy"),
+        ("cuda:1", 2, "both workers are on one GPU, .* write transport=peer_copy"),
+        ("cuda", 2, None),
+    ],
+)
+def test_nccl_wants_a_gpu_for_each_worker(
+    device: str, gpus: int, lack: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "_DRIVERS", ("/",))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    found = lack_between("nccl", device)
+    assert found is None if lack is None else re.search(lack, found or "")
+    assert lack_between("gloo", device) is None
 
 
 def test_two_workers_on_one_gpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

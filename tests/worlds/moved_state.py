@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any
+from weakref import finalize
 
 import torch
 
@@ -51,6 +52,7 @@ class InProcessWorker:
         self.arena = Arena.create(arena_bytes)
         self.arena.buffer[:] = b"\xff" * arena_bytes  # NaN, to whoever reads what was never written
         memory = memory_of(self.arena)
+        finalize(self, memory.close)  # a GPU's driver has the pages until then, and others may come there
         span = None if layers is None else LayerRange(*layers)
         self.runner = ModelRunner(model, SEED, batch_size, span, memory, filled, memory)
         self.engine = StepEngine(self.runner)
