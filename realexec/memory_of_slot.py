@@ -53,13 +53,16 @@ class SlotMemory:
         given = [{**one, **devices} for one in what.models or (model,)]
         self._models = HostedModels(given, seed)
         sizes = [self._models.layout(number, None).size_bytes for number in range(len(self._models))]
-        copies = sum(sizes) if what.host else 0
-        arena = Arena.create(max(sizes) + copies + what.kv_bytes + SPARE_BYTES)
-        # What is the host's alone lies first: the device has no memory for it.
+        copies = sum(sizes) + ALIGN_BYTES * len(sizes) if what.host else 0
+        device, direct = device_of(devices["device"]), what.transport in DIRECT
+        # What is the host's alone lies first: the device has no memory for it. All else peers read in the
+        # arena, or in the device's own memory, and then the arena needs no pages for it.
+        touched_bytes = copies if direct and device.own_memory else None
+        arena = Arena.create(max(sizes) + copies + what.kv_bytes + SPARE_BYTES, touched_bytes)
         host = copies_on_host(self._models, HostMemory(arena)) if what.host else []
         ends = [one.region.offset + one.region.size_bytes for one in host]
         first = -(-max(ends, default=0) // ALIGN_BYTES) * ALIGN_BYTES
-        self._memory = ArenaMemory(arena, device_of(devices["device"]), first, what.transport in DIRECT)
+        self._memory = ArenaMemory(arena, device, first, direct)
         self._later, self._batch_size = later, batch_size
         # Where KV lies: where peers can read it, if it is to go to any.
         self._state = self._memory if what.kv_bytes else None

@@ -116,7 +116,7 @@ class ArenaMemory(HostMemory):
         self._device: Device = SameMemory() if device is None else device
         self._first, self.direct = first, direct
         self.size_bytes: int = self._host.numel()
-        self._bytes = self._device.mirror(self._host, first)
+        self._bytes = self._device.mirror(self._host, first, staged=not direct)
         self.apart = self._bytes.data_ptr() != self._host[first:].data_ptr()
 
     def tensor(self, region: Region) -> torch.Tensor:

@@ -21,8 +21,8 @@ class Copy(NamedTuple):
 class Weights:
     """One tensor per parameter, each a view of the region; nothing moves when its bytes come.
 
-    A unit is ``whole`` when all its bytes are here. Whoever brings them by itself writes to `segments` and
-    then calls `filled`, or `came` when it was a transport; `fill` does both from a source.
+    A unit is ``whole`` when all its bytes are here. A transport writes to `segments`, and `came` is called
+    then; `fill` brings them from a source.
     """
 
     def __init__(
@@ -83,19 +83,16 @@ class Weights:
         ]
 
     def fill(self, unit: int, source: WeightSource) -> None:
-        """Bring the unit from a source that this process can read."""
-        for place in self.layout.places(unit):
-            if not self.layout.shared(unit, place):
-                self._host[unit][place.name].copy_(source.read(place.name, place.shape))
-        self.filled(unit)
-
-    def filled(self, unit: int) -> None:
-        """The unit's bytes have come: it can be computed with, and be read by peers."""
-        self._memory.to_device(self.segments(unit))
+        """Bring the unit from a source that this process can read, and to where peers read it."""
+        with self._memory.lane():
+            for place in self.layout.places(unit):
+                if not self.layout.shared(unit, place):
+                    self._tensors[unit][place.name].copy_(source.read(place.name, place.shape))
         self.whole.add(unit)
+        self._memory.for_peer(self.segments(unit))
 
     def came(self, unit: int) -> None:
-        """As `filled`, of bytes that a transport has brought."""
+        """The unit's bytes have come by a transport: it can be computed with, and be read by peers."""
         self._memory.from_peer(self.segments(unit))
         self.whole.add(unit)
 

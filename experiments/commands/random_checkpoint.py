@@ -9,12 +9,12 @@ from experiments.commands.process import tell, telling
 from experiments.config.overrides import Wanted, parse_value, parse_words
 from serving.vocabulary.errors import UserError
 
-USAGE: Final = """realexec random-checkpoint: random parameters in the shape of a model, as a checkpoint folder
+USAGE: Final = """realexec random-checkpoint: random parameters in the shape of a model, as a folder
 
   realexec random-checkpoint model=llama3_1_8b model.dtype=bfloat16 device=cuda out=DIR
 
-For loads from a disk and from host memory where the real parameters are not at hand: 8 billion parameters of
-16 bits are 16 GB, drawn on the GPU and written to DIR. Then write model.checkpoint=DIR.
+For loads from a disk and from host memory where the real parameters are not at hand: 8 billion parameters
+of 16 bits are 16 GB, drawn on the GPU and written to DIR. Then write model.checkpoint=DIR.
 Keys: model=, model.dtype=, device=, seed=0; spread=0.02 is the standard deviation that parameters are drawn
 with.
 """

@@ -17,7 +17,6 @@ from experiments.config.config import (
     FLOAT32,
     STARTS,
     STEP_TIMES,
-    TRANSPORTS,
     RunConfig,
 )
 from experiments.config.data_parallel import check_data_parallel
@@ -31,7 +30,7 @@ from experiments.config.ranges import RANGES
 from experiments.config.trace_config import check_trace
 from experiments.config.uncertainty_config import ON, UNCERTAINTIES
 from experiments.config.vllm_defaults import USAGE_CONTEXTS
-from experiments.config.workers_config import check_workers
+from experiments.config.workers_config import TRANSPORTS, check_workers
 from hwmodels.topology.cluster_file import load_cluster
 from serving.vocabulary.errors import PlaceError, UserError
 

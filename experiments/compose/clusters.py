@@ -85,8 +85,8 @@ def check_gpu(word: Override, cluster: str) -> None:
     is one of the catalogue."""
     if cluster != LOCAL and not cluster.startswith(f"{LOCAL}_"):
         raise UserError(
-            f"{word.key} is of this machine's workers, and cluster={cluster} has its own: write cluster=OPTION, "
-            f"such as {near_cluster(word.text) or 'h100_x8'}, and leave it out"
+            f"{word.key} is of this machine's workers, and cluster={cluster} has its own: write "
+            f"cluster=OPTION, such as {near_cluster(word.text) or 'h100_x8'}, and leave it out"
         )
     if word.text not in (known := gpu_names()):
         raise UserError(f"{word} is not in the catalogue: write one of {', '.join(known)}")

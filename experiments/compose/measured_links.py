@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from experiments.config.config import MEASURED, TRANSPORTS
+from experiments.config.config import MEASURED
 from experiments.config.overrides import echo
+from experiments.config.workers_config import transports_asked
 from serving.vocabulary.errors import UserError
 
 CALIBRATION: Final = "calibration.json"
@@ -31,7 +32,7 @@ def fill_measured_links(tree: dict[str, Any], profile: str | None) -> None:
             f"cluster.links={MEASURED} is of the workers of one machine, and cluster={name} has no links of "
             "theirs: write cluster=local in a real run, and a size such as cluster=local_4x1 in a simulation"
         )
-    rates = _measured(_record(profile), tree["transport"], str(profile))
+    rates = _measured(_record(profile), tree["transport"], tree["device"], str(profile))
     for kind in unset:
         cluster[f"{kind}_gbps"] = rates[kind] * 8 / _BITS_PER_GBIT
 
@@ -56,11 +57,11 @@ def _record(profile: str | None) -> dict[str, Any]:
     return found
 
 
-def _measured(record: dict[str, Any], transport: str | None, profile: str) -> dict[str, float]:
+def _measured(record: dict[str, Any], transport: str | None, device: str, profile: str) -> dict[str, float]:
     """Bytes/s: between workers by the transport of the run, of parameters from their source and the host."""
     try:
         links, parameters = record["links"], record["parameters"]
-        asked = TRANSPORTS if transport is None else (transport,)
+        asked = transports_asked(transport, device)
         there = [links[name] for name in asked if "missing" not in links.get(name, {"missing": ""})]
         kinds = {"nic": there[0], "ssd": parameters[SOURCE], "pcie": parameters[HOST]}
         return {kind: float(one["median_bytes_per_s"]) for kind, one in kinds.items()}

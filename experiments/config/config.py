@@ -22,7 +22,6 @@ FLOAT32: Final = "float32"
 GIVEN, MEASURED = "given", "measured"
 LINKS: Final = (GIVEN, MEASURED)  # where the rates of cluster=local are from
 # By which real workers read each other's memory.
-TRANSPORTS: Final = ("shared_memory", "tcp", "nixl", "verbs", "peer_copy", "nccl", "gloo")
 DTYPES: Final = (FLOAT32, "bfloat16")  # what real workers compute in
 STEP_TIMES: Final = ("auto", "whole_step", "op_table", "linear", "calibrated_roofline", "roofline")
 
@@ -212,9 +211,9 @@ STAY: Final = PolicyConfig("none", "", {})
 class RunConfig:
     """Everything one run depends on. ``workers`` is None in a simulation.
 
-    ``transport``: by which real workers read each other's memory, of ``TRANSPORTS``; None: the first of them
-    that the machine has. ``launcher``: who starts real workers, of ``LAUNCHERS``. ``device``: what they
-    compute on: cpu, cuda, or cuda:N.
+    ``transport``: by which real workers read each other's memory, of ``TRANSPORTS``; None: the first of
+    `transports_asked` that the machine has. ``launcher``: who starts real workers, of ``LAUNCHERS``.
+    ``device``: what they compute on: cpu, cuda, or cuda:N.
     ``world``: of a real run, ``workers`` of this machine or ``http``, servers that run already. ``metrics``,
     ``log``: what a real run tells while it lasts; ``log``: ``json``, a line for every decision.
     ``estimates``: what policies assume about speed: ``model`` (this run's own step times and links) or

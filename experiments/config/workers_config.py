@@ -11,6 +11,8 @@ CPU: Final = "cpu"
 CUDA: Final = "cuda"
 _DEVICE: Final = re.compile(r"cpu|apart|cuda(:\d+)?")
 SHARED_MEMORY: Final = "shared_memory"
+# By which workers read each other's memory (`realexec.transports.registry` has them).
+TRANSPORTS: Final = (SHARED_MEMORY, "tcp", "nixl", "verbs", "peer_copy", "nccl", "gloo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,13 @@ class RayConfig:
 
 
 NO_RAY: Final = RayConfig()
+
+
+def transports_asked(transport: str | None, device: str) -> tuple[str, ...]:
+    """The one that a run names, or all, the best first."""
+    from realexec.transports.registry import best_first
+
+    return best_first(TRANSPORTS, device.startswith(CUDA)) if transport is None else (transport,)
 
 
 def check_workers(launcher: str, ray: RayConfig, device: str, transport: str | None) -> None:

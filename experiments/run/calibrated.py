@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from experiments.build.fleet import state_bytes
+from experiments.build.fleet import state_bytes, transport_of
 from experiments.build.hardware import kv_memory, precision_of
 from experiments.build.hosted import hosted_models
 from experiments.compose.measured_links import CALIBRATION
@@ -105,6 +105,7 @@ def fleet_of(config: RunConfig, plan: Plan) -> Fleet:
         config.seed,
         config.engine.max_num_seqs,
         state_bytes(max(kv_tokens_of(config), plan.held_tokens), model.shape.kv_bytes_per_token),
+        transport_of(config),
     )
 
 
@@ -112,7 +113,8 @@ def _all_of(fleet: Fleet, plan: Plan) -> dict[str, Any]:
     """All that samples depend on: others are not continued."""
     return {
         "workers": fleet.workers, "model": dict(fleet.model), "seed": fleet.seed,
-        "batch_size": fleet.batch_size, "plan": plan.as_dict(), "machine": machine(), "code": code_version(),
+        "batch_size": fleet.batch_size, "transport": fleet.transport, "plan": plan.as_dict(),
+        "machine": machine(), "code": code_version(),
     }  # fmt: skip
 
 

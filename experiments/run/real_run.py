@@ -10,7 +10,7 @@ from typing import Any
 
 from experiments.build import build
 from experiments.build.clients import requests_of
-from experiments.build.fleet import fleet_of, launcher_of
+from experiments.build.fleet import fleet_of, launcher_of, start_timeout_s
 from experiments.build.hosted import hosted_models
 from experiments.compose.resolved import resolved_yaml
 from experiments.config.config import ModelConfig, RunConfig
@@ -73,6 +73,7 @@ def real_run(
             recorder=told.recorder,
             journal=told.journal,
             on_progress=None if on_progress is None else lambda ended, _: on_progress(ended, total),
+            start_timeout_s=start_timeout_s(config, fleet),
             fleet=fleet,
             launcher=launcher_of(config),
         )

@@ -15,6 +15,7 @@ from realexec.liveness import cpu_time_ns
 from realexec.messages import Open
 from realexec.processes import WorkerPool
 from realexec.transports.registry import TRANSPORTS, lack_between
+from realexec.transports.shared_memory import NAME as SHARED_MEMORY
 
 TIMEOUT_S: Final = 300.0
 STARTS: Final = "starts of workers"
@@ -30,13 +31,15 @@ _PEER: Final = {"parameters from another worker": ("replica", 1)}
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The workers that are measured: ``model`` as `realexec.models` has it, ``kv_bytes`` of memory each."""
+    """The workers that are measured: ``model`` as `realexec.models` has it, ``kv_bytes`` of memory each, and
+    ``transport``, by which they read each other's."""
 
     workers: int
     model: Mapping[str, Any]
     seed: int
     batch_size: int
     kv_bytes: int
+    transport: str = SHARED_MEMORY
 
 
 def measure(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress | None = None) -> None:
@@ -73,7 +76,8 @@ def _with_workers(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress 
     with WorkerPool(fleet.workers, fleet.model, fleet.seed, fleet.batch_size) as pool:
         pool.wait_ready(TIMEOUT_S)
         process_s = (time.monotonic_ns() - began_ns) / 1e9
-        opens = [Open(slot, fleet.kv_bytes, True, True, None, False) for slot in range(fleet.workers)]
+        how = fleet.kv_bytes, True, True, None, False, fleet.transport
+        opens = [Open(slot, *how) for slot in range(fleet.workers)]
         memory_s, addresses = starts_of(pool, opens, TIMEOUT_S)
         layers = addresses[0]["layers"][0]
         if STARTS not in log.entries:
@@ -92,7 +96,7 @@ def _with_workers(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress 
                 log.add(name, copies_of(pool, layers, source, plan.repeats, TIMEOUT_S))
         if fleet.workers > 1 and KV_SENDS not in log.entries:
             sends = KvSends(pool, plan, vocabulary, TIMEOUT_S)
-            log.add(KV_SENDS, {"transport": opens[0].transport, **sends.measured()})
+            log.add(KV_SENDS, {"transport": fleet.transport, **sends.measured()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,7 @@ def measured(fleet: Fleet, plan: Plan, log: DoneLog) -> Measured:
         "starts": others[STARTS],
         "messages": others[MESSAGES],
         "parameters": {name: others[name] for name in sources_of(fleet)},
+        "transport": fleet.transport,  # of parameters from another worker, and of sends
         "kv_sends": others.get(KV_SENDS),  # with two workers or more
         "links": links,
     }

@@ -53,35 +53,42 @@ class Arena:
         self._taken: dict[int, int] = {}
 
     @classmethod
-    def create(cls, size_bytes: int, touched: bool = True) -> "Arena":
-        """A new one of zeros; UserError where the machine has not so much memory."""
+    def create(cls, size_bytes: int, touched_bytes: int | None = None) -> "Arena":
+        """A new one of zeros; UserError where the machine has not so much memory.
+
+        ``touched_bytes``: how many of its first bytes are there from the start, None: all. The others take
+        no memory until somebody writes there.
+        """
         if size_bytes < 1:
             raise ValueError(f"an arena has at least 1 byte, not {size_bytes}")
         whole = _whole_pages(size_bytes) + PAGE_BYTES
-        _refuse_more_than_there_is(whole)
+        touched_bytes = whole if touched_bytes is None else min(_whole_pages(touched_bytes), whole)
+        _refuse_more_than_there_is(touched_bytes)
         descriptor, path = _backing()
         try:
             os.ftruncate(descriptor, whole)
-            if touched and hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(descriptor, 0, whole)
+            if touched_bytes and hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(descriptor, 0, touched_bytes)
             status = os.fstat(descriptor)
             handle = {
                 "path": path, "pid": os.getpid(), "device": status.st_dev, "inode": status.st_ino,
-                "size_bytes": size_bytes,
+                "size_bytes": size_bytes, "touched_bytes": touched_bytes,
             }  # fmt: skip
             _keep_size(descriptor)
             arena = cls(descriptor, size_bytes, handle, owned=True)
         except OSError as error:
             os.close(descriptor)
             raise _too_large(size_bytes, str(error)) from None
-        if touched:
-            arena._touch(_MADV_POPULATE_WRITE)
+        arena._touch(_MADV_POPULATE_WRITE)
         arena._map[arena._state_at] = 1
         return arena
 
     @classmethod
     def attach(cls, handle: dict[str, Any], touched: bool = False) -> "Arena":
-        """The arena of another process of this user on this host; OSError when it is gone."""
+        """The arena of another process of this user on this host; OSError when it is gone.
+
+        ``touched``: those of its bytes that are there from the start are mapped now.
+        """
         descriptor = os.open(handle["path"], os.O_RDWR | os.O_CLOEXEC)
         try:
             status = os.fstat(descriptor)
@@ -175,10 +182,13 @@ class Arena:
         self.close()
 
     def _touch(self, advice: int) -> None:
+        touched_bytes = int(self._handle["touched_bytes"])
+        if not touched_bytes:
+            return
         try:
-            self._map.madvise(advice)
+            self._map.madvise(advice, 0, touched_bytes)
         except (OSError, AttributeError, ValueError):  # older kernels, other systems
-            for at in range(0, self._state_at, PAGE_BYTES):
+            for at in range(0, touched_bytes, PAGE_BYTES):
                 byte = self._map[at]
                 if advice == _MADV_POPULATE_WRITE:
                     self._map[at] = byte

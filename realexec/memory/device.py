@@ -31,9 +31,14 @@ class Device(Protocol):
     def torch_name(self) -> str:
         """What torch calls it."""
 
-    def mirror(self, host: torch.Tensor, first: int) -> torch.Tensor:
+    @property
+    def own_memory(self) -> bool:
+        """Whether tensors lie beside the arena, and not in it."""
+
+    def mirror(self, host: torch.Tensor, first: int, staged: bool) -> torch.Tensor:
         """A byte for each byte of ``host`` from ``first`` on, for tensors: those bytes themselves where the
-        device computes in them, else zeros that bytes are copied to and from."""
+        device computes in them, else zeros that bytes are copied to and from. ``staged``: by way of those of
+        the host; else these are never used, and only what lies before ``first`` is."""
 
     def lane(self) -> AbstractContextManager[None]:
         """Copies of this thread: they go behind all that was computed so far, and are over at its end."""
@@ -56,9 +61,9 @@ class Device(Protocol):
 class SameMemory:
     """A CPU: tensors lie in the arena itself."""
 
-    torch_name, pinned = CPU, None
+    torch_name, pinned, own_memory = CPU, None, False
 
-    def mirror(self, host: torch.Tensor, first: int) -> torch.Tensor:
+    def mirror(self, host: torch.Tensor, first: int, staged: bool) -> torch.Tensor:
         """The arena."""
         return host[first:]
 
@@ -84,12 +89,12 @@ class SameMemory:
 class MemoryApart:
     """A CPU with memory of its own for tensors: what nobody copies is found missing."""
 
-    torch_name, pinned = CPU, None
+    torch_name, pinned, own_memory = CPU, None, True
 
     def __init__(self) -> None:
         self._shared: dict[int, Arena] = {}  # blocks, by where they begin
 
-    def mirror(self, host: torch.Tensor, first: int) -> torch.Tensor:
+    def mirror(self, host: torch.Tensor, first: int, staged: bool) -> torch.Tensor:
         """Of bytes that are no numbers, so that nobody takes them for the arena's."""
         block = Arena.create(host.numel() - first)
         made = torch.frombuffer(block.buffer, dtype=torch.uint8).fill_(255)
@@ -117,12 +122,14 @@ class MemoryApart:
 
 
 class Gpu:
-    """A CUDA device. No GPU has run this yet; all that only a GPU can show is in this class.
+    """A CUDA device; all that only a GPU can show is in this class (docs/GPU.md says what one has run).
 
     The arena's pages are pinned, so that copies go by DMA. A thread that copies has a stream of its own,
     which waits for what the stream that computes was given before. That one never waits: who copies in tells
     others only when the bytes are there.
     """
+
+    own_memory = True
 
     def __init__(self, index: int) -> None:
         self.torch_name = f"{CUDA}:{index}"
@@ -131,14 +138,18 @@ class Gpu:
         self._device = torch.device(self.torch_name)
         self._own = threading.local()
 
-    def mirror(self, host: torch.Tensor, first: int) -> torch.Tensor:
-        """A block of the GPU's memory; all of the arena is pinned, the host's copies too."""
+    def mirror(self, host: torch.Tensor, first: int, staged: bool) -> torch.Tensor:
+        """A block of the GPU's memory. What is used of the arena is pinned, the host's copies too."""
         made = torch.zeros_like(host[first:], device=self._device)
+        used = host if staged else host[:first]
+        if used.numel() == 0:
+            self.pinned = True
+            return made
         runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         with torch.cuda.device(self._device):
-            self.pinned = int(runtime.cudaHostRegister(host.data_ptr(), host.numel(), 0)) == 0
+            self.pinned = int(runtime.cudaHostRegister(used.data_ptr(), used.numel(), 0)) == 0
         if self.pinned:
-            self._pages.append(host.data_ptr())
+            self._pages.append(used.data_ptr())
         else:
             self._drop_error()
         return made

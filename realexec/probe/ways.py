@@ -1,9 +1,9 @@
 """What will be used for each path of bytes, by what the machine has."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from realexec.transports.registry import ONE_HOST
+from realexec.transports.registry import DIRECT, ONE_HOST, best_first
 
 _HOW: Final = {
     "shared_memory": "the reader copies out of the peer's arena",
@@ -18,20 +18,24 @@ _GPU: Final = "; between arena and GPU by copies of pinned pages"
 def ways(transports: Mapping[str, str | None], on_gpu: bool) -> dict[str, str]:
     """For each path a sentence. ``transports``: what keeps the machine from each."""
     have = [name for name, lack in transports.items() if lack is None]
-    near = _told(have)
+    near = _told(best_first(have, on_gpu))
     far = _told([name for name in have if name not in ONE_HOST])
     copied = _GPU if on_gpu else ""
     return {
         "parameters from a disk": f"files mapped, through the page cache{copied}",
         "parameters from the host's memory": f"a second copy in the worker's arena{copied}",
-        "parameters from a peer of this host": f"{near}{copied}",
+        "parameters from a peer of this host": near if _direct(have, on_gpu) else f"{near}{copied}",
         "parameters from a peer of another host": f"{far}{copied}",
         "KV": f"as parameters from a peer{', at a boundary between two steps' if on_gpu else ''}",
         "hidden states": "as parameters from a peer",
     }
 
 
-def _told(names: list[str]) -> str:
+def _direct(have: Sequence[str], on_gpu: bool) -> bool:
+    return bool(have) and best_first(have, on_gpu)[0] in DIRECT
+
+
+def _told(names: Sequence[str]) -> str:
     """The first of them, and what may be asked for in its place."""
     if not names:
         return "no transport works here"

@@ -9,7 +9,7 @@ import pytest
 from experiments.build.fleet import transport_of
 from experiments.compose.compose import load_config
 from experiments.compose.resolved import resolved_yaml
-from experiments.config.config import TRANSPORTS
+from experiments.config.workers_config import TRANSPORTS
 from realexec.memory.arena import Arena
 from realexec.transports import registry
 from serving.vocabulary.errors import UserError

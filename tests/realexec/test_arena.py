@@ -2,15 +2,34 @@
 
 import gc
 import json
+import os
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from realexec.memory import arena as arenas
-from realexec.memory.arena import Arena, ArenaFull, Region
+from realexec.memory.arena import PAGE_BYTES, Arena, ArenaFull, Region
 from serving.vocabulary.errors import UserError
 from tests.worlds.processes import started
+
+
+def pages_bytes(arena: Arena) -> int:
+    return os.fstat(arena.descriptor).st_blocks * 512
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="files have other blocks")
+def test_bytes_that_are_not_touched_take_no_memory_until_they_are_written() -> None:
+    size, touched = 1 << 20, 64 << 10
+    with Arena.create(size, touched) as arena:
+        assert pages_bytes(arena) == touched + PAGE_BYTES, "and the page of the owner's word"
+        with Arena.attach(arena.handle, touched=True) as other:
+            assert pages_bytes(arena) == touched + PAGE_BYTES
+            arena.buffer[-1] = 7
+            assert other.buffer[-1] == 7
+        assert pages_bytes(arena) == touched + 2 * PAGE_BYTES
+    with Arena.create(size, 0) as arena:
+        assert pages_bytes(arena) == PAGE_BYTES
 
 
 def test_regions_do_not_overlap_and_all_comes_back() -> None:

@@ -145,6 +145,10 @@ def test_what_is_used_follows_what_works() -> None:
     assert (
         "GPU" not in " ".join(on_cpu.values()) and "GPU" in ways(plain, on_gpu=True)["parameters from a disk"]
     )
+    on_gpu = ways({**plain, "peer_copy": None}, on_gpu=True)
+    assert on_gpu["parameters from a peer of this host"].startswith("peer_copy (")
+    assert on_gpu["parameters from a peer of this host"].endswith("or transport=shared_memory or tcp")
+    assert on_gpu["parameters from a peer of another host"].startswith("tcp (")
     with_nixl = ways({**plain, "nixl": None}, on_gpu=False)
     assert with_nixl["parameters from a peer of another host"].endswith("or transport=nixl")
     nothing = ways(dict.fromkeys(plain, "no"), on_gpu=False)

@@ -108,7 +108,7 @@ def test_bytes_of_a_peer_are_parameters_at_once(model: dict, layers: tuple[int, 
             ours.buffer[local : local + size] = theirs.buffer[remote : remote + size]
             read += size
         assert unit not in target.whole
-        target.filled(unit)
+        target.came(unit)
     there = by_name(source)
     assert all(torch.equal(one, there[name]) for name, one in by_name(target).items())
     if layers == (0, 3):

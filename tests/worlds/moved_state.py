@@ -77,7 +77,7 @@ class InProcessWorker:
         remote = source.runner.weights.segments(unit)
         for theirs, ours, size in self.runner.weights.copies(unit, remote):
             self.arena.buffer[ours : ours + size] = source.arena.buffer[theirs : theirs + size]
-        self.runner.weights.filled(unit)
+        self.runner.weights.came(unit)
 
     def pull_kv(
         self, request: int, source: "InProcessWorker", layers: tuple[int, int], positions: tuple[int, int]
