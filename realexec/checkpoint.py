@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -30,7 +31,10 @@ def write_random_checkpoint(model: Mapping[str, Any], seed: int, spread: float, 
         name: random_parameter(name, tuple(one.shape), spread, generator).to(spec.dtype).cpu()
         for name, one in parameters
     }
-    write_tensors(spec, tensors, folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as beside:
+        write_tensors(spec, tensors, Path(beside) / "made")
+        (Path(beside) / "made").rename(folder)  # all of it or nothing
     return sum(tensor.nbytes for tensor in tensors.values())
 
 

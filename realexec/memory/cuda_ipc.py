@@ -1,4 +1,4 @@
-"""A block of a GPU's memory as another process of this host sees it. UNTESTED: no GPU has run this.
+"""A block of a GPU's memory as another process of this host sees it.
 
 CUDA IPC: the driver hands out memory by handles. What torch has for tensors of several processes is used,
 field by field, so that nothing is unpickled. Copies between two GPUs go directly (NVLink, PCIe) where the

@@ -1,10 +1,10 @@
 """Reads by `torch.distributed`: the peer sends out of the memory where it computes, and this side receives
 into its own.
 
-``nccl`` goes between GPUs, one worker on each. UNTESTED: no GPU has run it. ``gloo`` is the same code between
-CPUs, and what tests run. Each connection is a channel to the peer's door, on which reads are asked for, and a
-group of two beside it; who the two are goes over that channel too, so no port is open to who has not proved
-the secret but those of Gloo and NCCL themselves, whose bytes travel as they are.
+``nccl`` goes between GPUs, one worker on each. UNTESTED: no machine with two GPUs has run it. ``gloo`` is the
+same code between CPUs, and what tests run. Each connection is a channel to the peer's door, on which reads are
+asked for, and a group of two beside it; who the two are goes over that channel too, so no port is open to who
+has not proved the secret but those of Gloo and NCCL themselves, whose bytes travel as they are.
 """
 
 import importlib.util
@@ -43,7 +43,7 @@ def missing(backend: str) -> str | None:
     if importlib.util.find_spec("torch") is None:
         return "torch is not installed: write `pip install torch`"
     if backend == NCCL and not any(map(os.path.exists, _DRIVERS)):
-        return "NCCL moves bytes between GPUs, and there is no NVIDIA driver (untested: no GPU has run it)"
+        return "NCCL moves bytes between GPUs, and there is no NVIDIA driver"
     return None
 
 

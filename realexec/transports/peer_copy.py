@@ -3,7 +3,7 @@
 Where the device computes in the arena (a CPU) the copy is one between arenas. With memory of its own
 (``device=apart``, a GPU by CUDA IPC) the arenas hold nothing of it; what is the host's alone at the peer,
 copies of whole models, is read out of its arena. A channel to the peer's door hands over the block and ends
-with the peer's process. No GPU has run this yet (docs/GPU.md).
+with the peer's process. Two workers on one GPU have run it; none on two (docs/GPU.md).
 """
 
 import importlib.util

@@ -32,6 +32,7 @@ PARSED_ONLY: Final = (
     ("COMPARE.md", "realexec run", LIKE_REAL_RUNS),
     ("CALIBRATE.md", "realexec", LONG),
     ("GPU.md", "realexec run device=cuda", GPU),
+    ("GPU.md", "realexec random-checkpoint", GPU),
     ("RDMA.md", "realexec run transport=verbs", VM),
     ("MANY_HOSTS.md", "realexec run launcher=ray", INSTALL),
     ("REALEXEC.md", "realexec run transport=nixl", INSTALL),
