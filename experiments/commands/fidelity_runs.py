@@ -38,6 +38,8 @@ CASES: Final[dict[str, Mapping[str, str]]] = {
     "scaling": _SCALES,
     "migrating": _MIGRATES,
 }
+# Seconds of prompts that wait, below and above which BlitzScale's load monitor has an instance less and more.
+_BACKLOG_S: Final = (0.5, 0.7)
 # What every case says itself.
 _FIXED: Final = frozenset(key for case in CASES.values() for key in case) | {"journal", "config", "world"}
 # Keys that steps depend on: those of a calibration.
@@ -98,6 +100,9 @@ def holds(cases: Mapping[str, Any]) -> dict[str, float | None]:
 
 def _words(asked: Asked, case: str, profile: Path | None) -> list[str]:
     given = {**BASE, **asked.keys, **CASES[case]}
+    if case == "scaling":  # with a tenth of the tokens a tenth of the backlog is as much work to wait for
+        scale = float(given["trace.tokens_scale"])
+        given["system.scaler.prefill"] = f"[{_BACKLOG_S[0] * scale:g},{_BACKLOG_S[1] * scale:g}]"
     given |= {"journal": "true", "out": str(asked.out / case / "real")}
     if profile is None and PROFILE not in asked.keys:  # as if it were there: loads and links are told by it
         given = {

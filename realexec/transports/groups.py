@@ -2,9 +2,9 @@
 into its own.
 
 ``nccl`` goes between GPUs, one worker on each. UNTESTED: no machine with two GPUs has run it. ``gloo`` is the
-same code between CPUs, and what tests run. Each connection is a channel to the peer's door, on which reads are
-asked for, and a group of two beside it; who the two are goes over that channel too, so no port is open to who
-has not proved the secret but those of Gloo and NCCL themselves, whose bytes travel as they are.
+same code between CPUs, and what tests run. Each connection is a channel to the peer's door, on which reads
+are asked for, and a group of two beside it; who the two are goes over that channel too, so no port is open to
+who has not proved the secret but those of Gloo and NCCL themselves, whose bytes travel as they are.
 """
 
 import importlib.util
