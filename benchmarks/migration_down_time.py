@@ -63,9 +63,11 @@ def moved(folder: Path, mode: str, migrations: int, context: int, keys: Sequence
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         status = run(words)
+    told = out / "summary.json"
+    summary: dict[str, Any] = json.loads(told.read_text()) if told.exists() else {}
     if status:
-        raise UserError(f"the run with migration.mode={mode} ended with status {status}: {said.getvalue()}")
-    summary: dict[str, Any] = json.loads((out / "summary.json").read_text())
+        why = summary.get("real", {}).get("first_difference") or said.getvalue()
+        raise UserError(f"the run with migration.mode={mode} ended with status {status}: {why}")
     return summary
 
 

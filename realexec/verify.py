@@ -13,9 +13,9 @@ from realexec.report import Generation
 GENERATE: Final = "generate"
 UNDISTURBED: Final = "one undisturbed worker"
 
-# The reference's tokens after a prompt and after the run's own tokens, and the places where the run has
-# another one that is as good.
-Judge = Callable[[Sequence[int], Sequence[int]], tuple[tuple[int, ...], frozenset[int]]]
+# The reference's tokens after a prompt and after the run's own tokens; and of places where the run has
+# another one, how far its logit lies below the highest, in standard deviations, where the reference tells.
+Judge = Callable[[Sequence[int], Sequence[int]], tuple[tuple[int, ...], Mapping[int, float]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,12 @@ def check_tokens(
     ``model``, ``seed`` and ``batch_size`` are the run's. Tokens are compared up to the first unequal one of a
     request: those after it follow from it, and all count as different.
     """
-    judge = _judge(model, seed, batch_size)
+    judge, tolerance = _judge(model, seed, batch_size)
     checked = different = recomputed = recomputed_different = close = 0
     first: str | None = None
     for generation in generations:
-        expected, as_good = judge(generation.prompt, generation.tokens)
+        expected, below = judge(generation.prompt, generation.tokens)
+        as_good = frozenset(place for place, gap in below.items() if gap <= tolerance)
         equal = _equal_prefix(generation.tokens, expected, as_good)
         exact = generation.exact_tokens
         checked += exact
@@ -62,9 +63,15 @@ def check_tokens(
         if equal < exact and first is None:
             first = (
                 f"token {equal} of request {generation.request} is {generation.tokens[equal]}, "
-                f"but an undisturbed worker generates {expected[equal]}"
+                f"but an undisturbed worker generates {expected[equal]}{_told(below.get(equal), tolerance)}"
             )
     return TokenCheck(checked, different, recomputed, recomputed_different, first, close)
+
+
+def _told(below: float | None, tolerance: float) -> str:
+    if below is None:
+        return ""
+    return f", whose logit is {below:.3f} standard deviations higher (up to {tolerance:.3f} is rounding)"
 
 
 def together(checks: Sequence[TokenCheck]) -> TokenCheck:
@@ -79,7 +86,8 @@ def together(checks: Sequence[TokenCheck]) -> TokenCheck:
     )
 
 
-def _judge(model: Mapping[str, Any], seed: int, batch_size: int) -> Judge:
+def _judge(model: Mapping[str, Any], seed: int, batch_size: int) -> tuple[Judge, float]:
+    """And how far below the highest a logit may lie."""
     from realexec.memory.device import CPU, here_or_cpu
     from realexec.model_runner import ModelRunner
     from realexec.models import build_model
@@ -87,13 +95,14 @@ def _judge(model: Mapping[str, Any], seed: int, batch_size: int) -> Judge:
 
     here = {**model, "device": here_or_cpu(str(model.get("device", CPU)))}
     if reference_of(model) == UNDISTURBED:
-        return UndisturbedWorker(ModelRunner(here, seed, batch_size)).judge
+        worker = UndisturbedWorker(ModelRunner(here, seed, batch_size))
+        return worker.judge, worker.tolerance
     reference = build_model(here, seed)
 
-    def judge(prompt: Sequence[int], tokens: Sequence[int]) -> tuple[tuple[int, ...], frozenset[int]]:
-        return reference_tokens(reference, tuple(prompt), len(tokens), batch_size), frozenset()
+    def judge(prompt: Sequence[int], tokens: Sequence[int]) -> tuple[tuple[int, ...], Mapping[int, float]]:
+        return reference_tokens(reference, tuple(prompt), len(tokens), batch_size), {}
 
-    return judge
+    return judge, 0.0
 
 
 def reference_tokens(

@@ -150,7 +150,9 @@ class _Pair:
         """These bytes, in one message."""
         device = self._device(memory)
         with memory.lane():
-            places = [memory.place(*part).to(device, non_blocking=True) for part in parts]
+            # Gloo sends at once, so its bytes are to be on the host when `to` returns.
+            on_the_way = device.type != "cpu"
+            places = [memory.place(*part).to(device, non_blocking=on_the_way) for part in parts]
             self._done(self._group.send([_joined(places)], _READING, 0))
 
     def receive(self, memory: Any, parts: Sequence[Part]) -> None:

@@ -13,7 +13,7 @@ import torch
 from experiments import cli, realexec_cli
 from realexec.model_runner import ModelRunner
 from realexec.report import Generation
-from realexec.undisturbed import CLOSE, UndisturbedWorker
+from realexec.undisturbed import UndisturbedWorker
 from realexec.verify import TokenCheck, check_tokens
 from tests.worlds.real_runs import TINY
 
@@ -51,8 +51,8 @@ def undisturbed(tokens: int = TOKENS) -> list[int]:
     """Each is the best after those before it."""
     worker, found = UndisturbedWorker(ModelRunner(BFLOAT16, SEED, BATCH_SIZE)), list[int]()
     for _ in range(tokens):
-        best, close = worker.judge(PROMPT, [*found, 0])
-        assert not close - {len(found)}
+        best, below = worker.judge(PROMPT, [*found, 0])
+        assert not below.keys() - {len(found)}
         found.append(best[-1])
     return found
 
@@ -84,10 +84,12 @@ def test_a_token_is_another_unless_it_is_as_likely(rank: int) -> None:
         logits = logits_after(tokens[:place])
         ranked = [one for one in logits.argsort(descending=True).tolist() if one != tokens[place]]
         gap = float(logits[tokens[place]] - logits[ranked[rank - 1]]) / float(logits.std())
-        if abs(gap - CLOSE) > CLOSE / 2:  # else rounding decides
-            best, close = worker.judge(PROMPT, [*tokens[:place], ranked[rank - 1]])
-            assert best == tuple(tokens[: place + 1]) and close == ({place} if gap < CLOSE else set())
-            found.add(gap < CLOSE)
+        if abs(gap - worker.tolerance) > worker.tolerance / 2:  # else rounding decides
+            best, below = worker.judge(PROMPT, [*tokens[:place], ranked[rank - 1]])
+            assert best == tuple(tokens[: place + 1]) and below.keys() == {place}
+            assert below[place] == pytest.approx(gap, abs=worker.tolerance)
+            assert (below[place] <= worker.tolerance) == (gap <= worker.tolerance)
+            found.add(gap <= worker.tolerance)
     assert found == ({True, False} if rank == 1 else {False})
 
 
@@ -95,7 +97,7 @@ def test_one_as_likely_is_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None
     tokens = undisturbed()
     logits = logits_after(tokens[:-1])
     other = int(logits.argsort(descending=True)[1])
-    monkeypatch.setattr("realexec.undisturbed.CLOSE", 10.0)
+    monkeypatch.setattr("realexec.undisturbed.CLOSE_PER_ROOT_LAYER", 10.0)
     check = checked([*tokens[:-1], other])
     assert (check.tokens_different, check.tokens_close, check.first_difference) == (0, 1, None)
 
@@ -107,3 +109,4 @@ def test_all_after_a_wrong_token_count_as_different() -> None:
     assert check.tokens_different == TOKENS - 4 and check.tokens_close == 0
     assert check.first_difference is not None
     assert check.first_difference.startswith(f"token 4 of request 7 is {tokens[4]}")
+    assert "standard deviations higher (up to 0." in check.first_difference
