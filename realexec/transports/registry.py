@@ -55,7 +55,7 @@ def lack_between(name: str, device: str) -> str | None:
 
 def best_first(names: Iterable[str], on_gpu: bool) -> tuple[str, ...]:
     """In the order in which they are taken where a run names none: copies from GPU to GPU before what goes
-    by the hosts' memory, 360 GB/s and 6 within an H100 (docs/GPU.md)."""
+    by the hosts' memory, 1,024 GB/s and 6 within an H200 (docs/GPU.md)."""
     return tuple(sorted(names, key=lambda name: on_gpu and name != peer_copy.NAME))
 
 
