@@ -43,7 +43,8 @@ class Fleet:
     their memory. ``kv_bytes``: of state in a slot's memory. ``rates``: bytes/s of ``nic``, ``ssd``, ``pcie``
     and ``remote``, where they are to be slower than this machine. ``transport``: by which workers read each
     other's memory, a name of `realexec.transports.registry`. ``parts``: what those of the start
-    have. ``models``: the keys of each by name, where there are several.
+    have. ``models``: the keys of each by name, where there are several. ``stages``: whether batches go round
+    workers that have a stage each.
     """
 
     replicas: tuple[int, ...] | None = None
@@ -55,6 +56,7 @@ class Fleet:
     transport: str = SHARED_MEMORY
     parts: Mapping[int, Part] = field(default_factory=dict)
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    stages: bool = False
 
 
 def execute(
@@ -158,5 +160,5 @@ def _open(slot: int, fleet: Fleet, paths: Any, bind: str) -> Open:
     names, keys = list(fleet.models), tuple(fleet.models.values())
     model = names.index(part.model) if part is not None and names else 0
     layers = None if part is None else part.layers
-    how = fleet.hosts_cache, paths, fleet.every_step, fleet.transport, layers, keys, model, bind
+    how = fleet.hosts_cache, paths, fleet.every_step, fleet.transport, layers, keys, model, bind, fleet.stages
     return Open(slot, fleet.kv_bytes, warm, *how)
