@@ -39,9 +39,13 @@ class Open(NamedTuple):
 
 
 class Meet(NamedTuple):
-    """To a worker: where the memory of each slot is (`Opened`), its own among them."""
+    """To a worker: where the memory of each slot is (`Opened`), its own among them.
+
+    ``ahead``: link to all of them now, and tell (`Met`); else it does so when it first reads from one.
+    """
 
     addresses: tuple[Any, ...]
+    ahead: bool = False
 
 
 class Hold(NamedTuple):
@@ -90,7 +94,7 @@ class Passed(NamedTuple):
 
     ``number``, ``batch``: of `RunRounds`. ``place``: where the rows lie, (offset, bytes); none after the last
     stage. ``decode``: request and newest token, one pair after the other. ``costs``: of the stages that were
-    passed in this round, `StageCosts` one after the other.
+    passed in this round, one after the other (`realexec.stage_costs`).
     """
 
     number: int
@@ -198,6 +202,10 @@ class Opened(NamedTuple):
     address: Any
 
 
+class Met(NamedTuple):
+    """From a worker: it is linked to all others that are there."""
+
+
 class StepsDone(NamedTuple):
     """From a worker: steps since its last report; ``running`` when the run goes on.
 
@@ -216,21 +224,11 @@ class StepsDone(NamedTuple):
     cpu_ns: int = 0
 
 
-class StageCosts(NamedTuple):
-    """What a stage's passes took. ``read_bytes``: of the stage before. ``cpu_ns``: of the thread that
-    computes; ``read_cpu_ns``: of the one that read."""
-
-    busy_ns: int
-    read_bytes: int
-    cpu_ns: int
-    read_cpu_ns: int
-
-
 class RoundsDone(NamedTuple):
     """From the worker of a last stage: rounds of a batch since it was last told of, at ``ends_ns``.
 
     From any on its path with a ``cause``: the batch goes no further. ``tokens``: as in `StepsDone`.
-    ``costs``: `StageCosts` of each stage, in the order of the path. ``lost_peer``: see `Pulled`.
+    ``costs``: of each stage (`realexec.stage_costs`), in the order of the path. ``lost_peer``: see `Pulled`.
     """
 
     number: int
@@ -306,7 +304,7 @@ ToWorker = (
     | Fetch
     | StopFetch
 )
-FromWorker = Ready | Opened | StepsDone | RoundsDone | Alive | Died | Pulled | Located | Fetched
+FromWorker = Ready | Opened | Met | StepsDone | RoundsDone | Alive | Died | Pulled | Located | Fetched
 BetweenWorkers = Passed
 
 # Rows of numbers that are too long for JSON: token ids, and the times at which steps ended.

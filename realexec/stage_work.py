@@ -14,8 +14,9 @@ from typing import Any, Final
 import torch
 
 from realexec.memory_of_slot import SlotMemory
-from realexec.messages import Alive, FromWorker, Passed, RoundsDone, RunRounds, StageCosts
+from realexec.messages import Alive, FromWorker, Passed, RoundsDone, RunRounds
 from realexec.neighbours import Neighbours
+from realexec.stage_costs import StageCosts
 from realexec.tensor_memory import Region
 from realexec.transports.base import Segment
 

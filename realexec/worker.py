@@ -25,6 +25,7 @@ from realexec.messages import (
     Join,
     Locate,
     Meet,
+    Met,
     Open,
     Opened,
     Passed,
@@ -130,7 +131,8 @@ class Worker:
             self._memory.mover.hold(placed := threading.Event())
             self._ears.put(partial(self._place, message, placed))
         elif isinstance(message, Meet):
-            self._memory.peers.meet(message.addresses)
+            linked = partial(self._send, Met()) if message.ahead else None
+            self._memory.peers.meet(message.addresses, linked)
             if self._neighbours is not None:
                 self._neighbours.meet([one["stage"] for one in message.addresses])
         elif not (isinstance(message, _MEANWHILE) and self._done_meanwhile(message)):

@@ -1,4 +1,4 @@
-"""The scaling case of ``realexec fidelity`` in terms of the machine: when it is to load, and how long that takes.
+"""The scaling case of ``realexec fidelity`` in terms of the machine: when it loads, and how long that takes.
 
 BlitzScale's own bounds are of GPUs whose prompts take tenths of a second. On another machine a short run
 never reaches them, or is over before the load monitor looks, and a small model loads within a step. So the

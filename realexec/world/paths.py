@@ -8,7 +8,8 @@ allowed are done, an interrupt.
 
 from dataclasses import dataclass, field
 
-from realexec.messages import RoundsDone, RunRounds, StageCosts, StepsDone, StopRounds
+from realexec.messages import RoundsDone, RunRounds, StepsDone, StopRounds
+from realexec.stage_costs import StageCosts
 from realexec.tracking import Tracker
 from realexec.world.holders import Holders
 from realexec.world.slots import Slots

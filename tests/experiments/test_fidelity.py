@@ -91,9 +91,8 @@ def test_a_scaling_case_that_loaded_nothing_says_so_at_the_head_of_its_page() ->
     scaling = case("scaling")
     assert "loaded nothing" not in as_page(found(scaling=scaling))
     scaling["moved"]["loads"] = [1, 0]
-    assert claim(found(scaling=scaling)).endswith(
-        "** **1 of 2 real runs of the case `scaling` loaded nothing: its rows are not of a system that scales.**"
-    )
+    said = "1 of 2 real runs of the case `scaling` loaded nothing: its rows are not of a system that scales."
+    assert claim(found(scaling=scaling)).endswith(f"** **{said}**")
     noisy = claim(found((NOISY,), scaling=case("scaling", refused=(NOISY,)) | {"moved": scaling["moved"]}))
     assert noisy.startswith("**Nothing is claimed") and "loaded nothing" in noisy
     scaling["moved"]["loads"] = [1, 1]

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from realexec.messages import Passed, RoundsDone, RunRounds, StageCosts
+from realexec.messages import Passed, RoundsDone, RunRounds
+from realexec.stage_costs import StageCosts
 from realexec.wire.handshake import new_secret
 from realexec.wire.listener import Listener
 
