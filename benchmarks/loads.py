@@ -32,8 +32,8 @@ _FILE_BYTES = 16 << 20
 
 def main(words: list[str]) -> int:
     """Exit status 0, whatever the rates are."""
-    require_torch()
     config = load_config(["workers=2", "out=out/none", *words], "realexec")
+    require_torch()
     fleet = fleet_of(config, plan_of(1, 16, 16, 1, True))
     for name, rate in raw_rates(5, str(fleet.model["device"])).items():
         row(f"raw: {name}", rate)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from realexec.launchers.base import Launcher
-from realexec.messages import Died, Meet, Open, Opened
+from realexec.messages import Died, Meet, Met, Open, Opened
 from realexec.peers import paths_between
 from realexec.processes import WorkerPool
 from realexec.report import RunReport
@@ -43,7 +43,8 @@ class Fleet:
     their memory. ``kv_bytes``: of state in a slot's memory. ``rates``: bytes/s of ``nic``, ``ssd``, ``pcie``
     and ``remote``, where they are to be slower than this machine. ``transport``: by which workers read each
     other's memory, a name of `realexec.transports.registry`. ``parts``: what those of the start
-    have. ``models``: the keys of each by name, where there are several.
+    have. ``models``: the keys of each by name, where there are several. ``stages``: whether batches go round
+    workers that have a stage each.
     """
 
     replicas: tuple[int, ...] | None = None
@@ -55,6 +56,7 @@ class Fleet:
     transport: str = SHARED_MEMORY
     parts: Mapping[int, Part] = field(default_factory=dict)
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    stages: bool = False
 
 
 def execute(
@@ -129,25 +131,33 @@ def open_slots(
     handle = None if paths is None else paths.handle
     for slot in slots:
         pool.workers[slot].send(_open(slot, fleet, handle, pool.addresses[slot]))
-    addresses: dict[int, dict[str, Any]] = {}
-    while len(addresses) < len(slots):
+    addresses = {slot: one.address for slot, one in _said_by_all(pool, Opened, until_s).items()}
+    for slot in slots:
+        pool.workers[slot].send(Meet(tuple([addresses[one] for one in slots]), fleet.opens))
+    if fleet.opens:  # the first load or transfer is then as long as any other
+        _said_by_all(pool, Met, until_s)
+    models = Models(tuple(fleet.models), tuple(addresses[0]["layers"]))
+    return models, tuple(addresses[slot].get("pinned") for slot in slots)
+
+
+def _said_by_all(pool: WorkerPool, kind: type[Any], until_s: float) -> dict[int, Any]:
+    """What each worker says that is of this kind."""
+    said: dict[int, Any] = {}
+    while len(said) < len(pool.workers):
         try:
             slot, message = pool.inbox.get(timeout=max(until_s - time.monotonic(), 0))
         except queue.Empty:
             raise UserError(
-                f"Only {len(addresses)} of {len(slots)} workers had their memory in time; start fewer "
+                f"Only {len(said)} of {len(pool.workers)} workers had their memory in time; start fewer "
                 "workers, or end what else keeps the cores busy."
             ) from None
         if isinstance(message, Died):
             raise UserError(
                 f"Worker {slot} did not start ({message.cause}); correct the cause and run again."
             )
-        if isinstance(message, Opened):
-            addresses[slot] = message.address
-    for slot in slots:
-        pool.workers[slot].send(Meet(tuple([addresses[one] for one in slots])))
-    models = Models(tuple(fleet.models), tuple(addresses[0]["layers"]))
-    return models, tuple(addresses[slot].get("pinned") for slot in slots)
+        if isinstance(message, kind):
+            said[slot] = message
+    return said
 
 
 def _open(slot: int, fleet: Fleet, paths: Any, bind: str) -> Open:
@@ -158,5 +168,5 @@ def _open(slot: int, fleet: Fleet, paths: Any, bind: str) -> Open:
     names, keys = list(fleet.models), tuple(fleet.models.values())
     model = names.index(part.model) if part is not None and names else 0
     layers = None if part is None else part.layers
-    how = fleet.hosts_cache, paths, fleet.every_step, fleet.transport, layers, keys, model, bind
+    how = fleet.hosts_cache, paths, fleet.every_step, fleet.transport, layers, keys, model, bind, fleet.stages
     return Open(slot, fleet.kv_bytes, warm, *how)

@@ -2,7 +2,7 @@
 
 While it has nothing to do it reads the connection itself: a message wakes one thread. While it runs steps
 another one reads, for there is what waits for no step boundary. Which of the two does is a matter of what
-epoll is told to look for, which wakes nobody.
+epoll is told to look for, which wakes nobody. What other workers say it reads itself.
 """
 
 import queue
@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
-from realexec.messages import ToWorker
+from realexec.messages import CODEC, Passed, ToWorker
 from realexec.raising import raising
+from realexec.wire.channel import Channel
+from realexec.wire.frames import ChannelClosed, ProtocolError
 
-Thing = ToWorker | Callable[[], None]
+Thing = ToWorker | Passed | Callable[[], None]
 _WAKES: Final = 64
 
 
@@ -40,6 +42,8 @@ class Ears:
         self._reading = threading.Lock()
         self._waker, self._woken = socket.socketpair()
         self._waiting = self._computing = False
+        self._new: deque[Channel] = deque()
+        self._channels: dict[int, Channel] = {}  # of other workers, by descriptor
         self._poll = select.poll()
         for descriptor in (source.fileno(), self._woken.fileno()):
             self._poll.register(descriptor, select.POLLIN)
@@ -56,8 +60,12 @@ class Ears:
     def put(self, thing: Thing | None) -> None:
         """For the compute thread, from any; None: the driver is gone."""
         self._things.append(thing)
-        if self._waiting:
-            self._waker.send(b"!")
+        self._wake()
+
+    def listen_to(self, channel: Channel) -> None:
+        """From now on the compute thread has what another worker says here, too, whenever it waits."""
+        self._new.append(channel)
+        self._wake()
 
     def empty(self) -> bool:
         """Whether all that was put has been taken."""
@@ -91,15 +99,40 @@ class Ears:
         if self._aside is not None:
             self._aside.modify(self._source.fileno(), events)
 
+    def _wake(self) -> None:
+        if self._waiting:
+            self._waker.send(b"!")
+
     def _wait(self) -> None:
         self._waiting = True
+        while self._new:
+            self._adopt(self._new.popleft())
         ready = [] if self._things else self._poll.poll()
         self._waiting = False
         for descriptor, _ in ready:
-            if descriptor == self._woken.fileno():
+            if descriptor in self._channels:
+                self._read(descriptor, self._channels[descriptor])
+            elif descriptor == self._woken.fileno():
                 self._woken.recv(_WAKES)
             else:
                 self._hear()
+
+    def _adopt(self, channel: Channel) -> None:
+        """What came behind its greeting has been read already."""
+        descriptor = channel.fileno()
+        self._channels[descriptor] = channel
+        self._poll.register(descriptor, select.POLLIN)
+        self._read(descriptor, channel)
+
+    def _read(self, descriptor: int, channel: Channel) -> None:
+        """Of a worker that has gone the driver hears by itself."""
+        try:
+            for head, payload in channel.receive_some():
+                self._things.append(CODEC.decode(head, payload))
+        except (ChannelClosed, ProtocolError):
+            del self._channels[descriptor]
+            self._poll.unregister(descriptor)
+            channel.close()
 
     def _listen(self) -> None:
         """Wakes while the compute thread is at steps, and when the driver is gone."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from realexec.messages import StageDone, StepsDone
+from realexec.messages import RoundsDone, StepsDone
 
 
 class FarClock:
@@ -25,14 +25,10 @@ class FarClock:
 
     def here(self, message: Any) -> Any:
         """The message, its times by this host's clock."""
-        if not isinstance(message, StepsDone | StageDone):
+        if not isinstance(message, StepsDone | RoundsDone) or not message.ends_ns:
             return message
         self._settled, ahead_ns = True, self._ahead_ns or 0
-        started_ns = message.started_ns + ahead_ns if message.started_ns else 0
-        if isinstance(message, StepsDone):
-            return message._replace(
-                started_ns=started_ns, ends_ns=tuple([end_ns + ahead_ns for end_ns in message.ends_ns])
-            )
-        return message._replace(
-            started_ns=started_ns, ended_ns=message.ended_ns + ahead_ns if message.ended_ns else 0
-        )
+        message = message._replace(ends_ns=tuple([end_ns + ahead_ns for end_ns in message.ends_ns]))
+        if isinstance(message, RoundsDone):
+            return message
+        return message._replace(started_ns=message.started_ns + ahead_ns)

@@ -1,4 +1,6 @@
-"""What travels between the driver and one worker. Times are ``time.monotonic_ns``.
+"""What travels between the driver and one worker, and between workers (`Passed`).
+
+Times are ``time.monotonic_ns``.
 
 A message is a NamedTuple; its annotations say what a frame may hold (`realexec.wire.codec`). What is added to
 the unions at the end can be sent.
@@ -18,7 +20,8 @@ class Open(NamedTuple):
     ``transport``: by which peers read this memory, a name of `realexec.transports.registry`. ``layers``:
     those of the stage that it runs; None: all of the model's. ``models``: the keys of each model of the run
     where there are several; ``model``: the number of the one that is here at first. ``bind``: the address of
-    its host at which peers reach it, for transports that go between hosts.
+    its host at which peers reach it, for transports that go between hosts. ``stages``: batches go round
+    workers that have a stage each, and these tell each other.
     """
 
     slot: int
@@ -32,12 +35,17 @@ class Open(NamedTuple):
     models: tuple[Any, ...] = ()
     model: int = 0
     bind: str = "127.0.0.1"
+    stages: bool = False
 
 
 class Meet(NamedTuple):
-    """To a worker: where the memory of each slot is (`Opened`), its own among them."""
+    """To a worker: where the memory of each slot is (`Opened`), its own among them.
+
+    ``ahead``: link to all of them now, and tell (`Met`); else it does so when it first reads from one.
+    """
 
     addresses: tuple[Any, ...]
+    ahead: bool = False
 
 
 class Hold(NamedTuple):
@@ -61,21 +69,39 @@ class RunSteps(NamedTuple):
     layers: Span | None = None
 
 
-class RunStage(NamedTuple):
-    """To a worker that has a stage: one pass of a batch over its layers.
+class RunRounds(NamedTuple):
+    """To every worker on the path of a batch: it goes round them, so many ``rounds`` at most.
 
-    ``number``: of the pass. ``decode``: the requests that get a token, each with its newest one. ``source``:
-    the slot in whose memory the rows lie that the stage before computed, at ``place`` (offset, bytes); -1 for
-    the first stage.
+    ``number``: of this order, above all before. ``path``: (slot, first layer, end of its layers) of each
+    stage. ``decode``: the requests that get a token, each with its newest one.
     """
 
     number: int
     batch: int
+    path: tuple[tuple[int, int, int], ...]
     chunks: tuple[Chunk, ...]
     decode: tuple[tuple[int, int], ...]
-    layers: Span
-    source: int
+    rounds: int
+
+
+class StopRounds(NamedTuple):
+    """To the worker of a last stage: report when the next round has ended, whichever batch's it is."""
+
+
+class Passed(NamedTuple):
+    """From the worker of a stage to that of the next one: a pass has ended; from the last to the first: a
+    round has, and the next one begins.
+
+    ``number``, ``batch``: of `RunRounds`. ``place``: where the rows lie, (offset, bytes); none after the last
+    stage. ``decode``: request and newest token, one pair after the other. ``costs``: of the stages that were
+    passed in this round, one after the other (`realexec.stage_costs`).
+    """
+
+    number: int
+    batch: int
     place: tuple[int, ...]
+    decode: tuple[int, ...]
+    costs: tuple[int, ...]
 
 
 class StopSteps(NamedTuple):
@@ -176,6 +202,10 @@ class Opened(NamedTuple):
     address: Any
 
 
+class Met(NamedTuple):
+    """From a worker: it is linked to all others that are there."""
+
+
 class StepsDone(NamedTuple):
     """From a worker: steps since its last report; ``running`` when the run goes on.
 
@@ -194,25 +224,20 @@ class StepsDone(NamedTuple):
     cpu_ns: int = 0
 
 
-class StageDone(NamedTuple):
-    """From a worker: a pass of a stage has ended; with a ``cause`` it was not run.
+class RoundsDone(NamedTuple):
+    """From the worker of a last stage: rounds of a batch since it was last told of, at ``ends_ns``.
 
-    ``place``: where its rows lie for the next stage, (offset, bytes); after the last one there are tokens
-    instead. ``read_bytes``: that it read before. ``lost_peer``: see `Pulled`. ``cpu_ns``: of the thread that
-    computes; ``read_cpu_ns``: of the one that read.
+    From any on its path with a ``cause``: the batch goes no further. ``tokens``: as in `StepsDone`.
+    ``costs``: of each stage (`realexec.stage_costs`), in the order of the path. ``lost_peer``: see `Pulled`.
     """
 
     number: int
-    started_ns: int
-    ended_ns: int
+    ends_ns: tuple[int, ...]
     tokens: dict[int, tuple[int, ...]]
     finished: tuple[int, ...]
-    place: tuple[int, ...]
-    read_bytes: int
-    cause: str
+    costs: tuple[tuple[int, int, int, int], ...]
+    cause: str = ""
     lost_peer: int | None = None
-    cpu_ns: int = 0
-    read_cpu_ns: int = 0
 
 
 class Pulled(NamedTuple):
@@ -265,7 +290,8 @@ ToWorker = (
     | Meet
     | Hold
     | RunSteps
-    | RunStage
+    | RunRounds
+    | StopRounds
     | StopSteps
     | DropKV
     | Forget
@@ -278,13 +304,14 @@ ToWorker = (
     | Fetch
     | StopFetch
 )
-FromWorker = Ready | Opened | StepsDone | StageDone | Alive | Died | Pulled | Located | Fetched
+FromWorker = Ready | Opened | Met | StepsDone | RoundsDone | Alive | Died | Pulled | Located | Fetched
+BetweenWorkers = Passed
 
 # Rows of numbers that are too long for JSON: token ids, and the times at which steps ended.
 PACKED: Final = {
     Hold: {"prompt": "i", "generated": "i"},
     Join: {"generated": "i"},
     StepsDone: {"ends_ns": "q", "tokens": "i"},
-    StageDone: {"tokens": "i"},
+    RoundsDone: {"ends_ns": "q", "tokens": "i"},
 }
-CODEC: Final = Codec(get_args(ToWorker) + get_args(FromWorker), PACKED)
+CODEC: Final = Codec(get_args(ToWorker) + get_args(FromWorker) + (BetweenWorkers,), PACKED)

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -65,9 +65,16 @@ class ModelSpec:
         model.train(False)
         return model
 
-    def layout(self, layers: LayerRange | None = None) -> LayerLayout:
-        """Where the parameters of these layers (None: of all) lie in a stretch of memory."""
-        units = units_of_skeleton(self.skeleton(), self.layers)
+    def units(self) -> list[Parameters]:
+        """Names and shapes of the parameters of every unit; tens of milliseconds, for modules are built."""
+        return units_of_skeleton(self.skeleton(), self.layers)
+
+    def layout(
+        self, layers: LayerRange | None = None, units: Sequence[Parameters] | None = None
+    ) -> LayerLayout:
+        """Where the parameters of these layers (None: of all) lie in a stretch of memory; ``units``: of
+        `units`, where they are known."""
+        units = self.units() if units is None else units
         whole = LayerRange(0, self.layers) if layers is None else layers
         return LayerLayout(units, self.dtype.itemsize, whole, self.config.tie_word_embeddings)
 

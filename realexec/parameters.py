@@ -26,13 +26,16 @@ class HostedModels:
             spec.source(seed) for spec, seed in zip(self.specs, self.seeds, strict=True)
         ]
         self.layout = cache(self._layout)
+        # Of all layers at once: a load begins with a layout that nobody has asked for yet.
+        self._units = cache(lambda number: self.specs[number].units())
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def _layout(self, model: int, layers: Span | None) -> LayerLayout:
         """Where parameters of these layers (None: of all) lie."""
-        return self.specs[model].layout(None if layers is None else LayerRange(*layers))
+        span = None if layers is None else LayerRange(*layers)
+        return self.specs[model].layout(span, self._units(model))
 
 
 def copies_on_host(models: HostedModels, memory: HostMemory) -> list[Weights]:

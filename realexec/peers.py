@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -63,18 +63,20 @@ class Peers:
         """What the others need; ``regions``: where each begins."""
         return {"transport": self._transport.address(), "regions": dict(regions)}
 
-    def meet(self, addresses: Sequence[Mapping[str, Any]]) -> None:
-        """All workers are there."""
+    def meet(self, addresses: Sequence[Mapping[str, Any]], linked: Callable[[], None] | None = None) -> None:
+        """All workers are there. ``linked`` is told when there is a link to each."""
         self._addresses = list(addresses)
-        if self._ahead:
-            threading.Thread(target=self._link_all, name="links", daemon=True).start()
+        if self._ahead or linked is not None:
+            threading.Thread(target=self._link_all, args=(linked,), name="links", daemon=True).start()
 
-    def _link_all(self) -> None:
+    def _link_all(self, linked: Callable[[], None] | None) -> None:
         """Before the first read; who is not there yet, or gone, is linked to when it is read."""
         for slot in range(len(self._addresses)):
             if slot != self.slot:
                 with suppress(PeerLost, OSError):
                     self._link(slot)
+        if linked is not None:
+            linked()
 
     def region(self, slot: int, place: str) -> int:
         """Where a region of a peer begins."""

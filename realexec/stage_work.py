@@ -1,56 +1,130 @@
-"""Passes of a worker that has one stage of a model: what it reads for them, and what it leaves to be read."""
+"""Rounds of a worker that has one stage of a model: what it reads for a pass, leaves to be read, and tells.
+
+The driver tells every worker on the path of a batch once that rounds begin. A worker whose pass has ended
+tells the next one where its rows lie, and the last one tells the first what it sampled. The driver hears of
+rounds when something is to be decided: a request has ended, the rounds allowed are done, or it asked.
+"""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from realexec.memory_of_slot import SlotMemory
-from realexec.messages import FromWorker, RunStage, StageDone
+from realexec.messages import Alive, FromWorker, Passed, RoundsDone, RunRounds
+from realexec.neighbours import Neighbours
+from realexec.stage_costs import StageCosts
 from realexec.tensor_memory import Region
 from realexec.transports.base import Segment
 
 # Where rows lie, and as they are computed with.
 Rows = tuple[Region, torch.Tensor]
-GONE = "its requests are not here any more"
+GONE: Final = "its requests are not here any more"
+# Rounds that nobody is told of say this often that they go on, well within the driver's patience.
+ALIVE_NS: Final = 1_000_000_000
+_COSTS: Final = len(StageCosts._fields)
+
+
+@dataclass(slots=True)
+class _Rounds:
+    """``stage``: the number of this worker's on the path. What the last stage has not told yet: ``ends_ns``,
+    ``tokens``, ``costs`` (of all stages, one after the other)."""
+
+    what: RunRounds
+    stage: int
+    ends_ns: list[int] = field(default_factory=list)
+    tokens: dict[int, list[int]] = field(default_factory=dict)
+    costs: list[int] = field(default_factory=list)
+    told: bool = False
+
+    @property
+    def is_last(self) -> bool:
+        """Whether this worker has the last stage, and samples."""
+        return self.stage == len(self.what.path) - 1
+
+    def add(self, ended_ns: int, sampled: Mapping[int, int], costs: Sequence[int]) -> None:
+        """A round has ended here."""
+        self.ends_ns.append(ended_ns)
+        for request, token in sampled.items():
+            self.tokens.setdefault(request, []).append(token)
+        self.costs = [*map(sum, zip(self.costs, costs, strict=True))] if self.costs else list(costs)
+
+    def report(self, finished: tuple[int, ...]) -> RoundsDone:
+        """What the driver is told of them."""
+        self.told = True
+        tokens = {request: tuple(row) for request, row in self.tokens.items()}
+        costs = [tuple(self.costs[at : at + _COSTS]) for at in range(0, len(self.costs), _COSTS)]
+        return RoundsDone(self.what.number, tuple(self.ends_ns), tokens, finished, tuple(costs))
 
 
 class StageWork:
-    """In the order in which their inputs are here. Only the compute thread calls it, but for what it is told
+    """In the order in which passes can begin. Only the compute thread calls it, but for what it is told
     ``later``, between two passes."""
 
     def __init__(
         self,
         memory: SlotMemory,
+        neighbours: Neighbours,
         send: Callable[[FromWorker], None],
         later: Callable[[Callable[[], None]], None],
     ) -> None:
-        self._memory, self._send, self._later = memory, send, later
+        self._memory, self._neighbours, self._send, self._later = memory, neighbours, send, later
+        self._slot = memory.peers.slot
+        # By batch: the newest rounds, and what the stage before told of rounds that are not known here yet.
+        self._rounds: dict[int, _Rounds] = {}
+        self._early: dict[int, Passed] = {}
+        self._cut = False  # whether the next round to end here is to be told
+        self._said_ns = time.monotonic_ns()
         # Of each batch: what came out of its last pass, for the next stage, and where what goes in is read.
         self._left: dict[int, Rows] = {}
         self._near: dict[int, Rows] = {}
 
-    def begin(self, run: RunStage) -> None:
-        """At once where nothing is to be read, or little, else when it has been."""
-        if run.source < 0:
-            self._send(self._pass(run))
-            return
-        mover, (offset, size_bytes) = self._memory.mover, run.place
-        rows = sum(tokens for _, _, tokens in run.chunks) + len(run.decode)
-        if mover.is_at_hand(run.source, size_bytes):
-            region, tensor = self._kept(self._near, run.batch, rows)
-            told = mover.bring_now(run.source, [Segment(offset, region.offset, size_bytes)])
-            self._came(run, region, tensor, size_bytes, *told)
+    def begin(self, what: RunRounds) -> None:
+        """Rounds of a batch; where this is not the first stage, those before tell when it is their turn."""
+        stage = [slot for slot, _, _ in what.path].index(self._slot)
+        rounds = self._rounds[what.batch] = _Rounds(what, stage)
+        early = self._early.pop(what.batch, None)
+        if stage == 0:
+            self._pass(rounds, what.decode, ())
+        elif early is not None and early.number == what.number:
+            self.passed(early)
+
+    def stop(self) -> None:
+        """The next round to end here is to be told."""
+        self._cut = any(one.is_last and not one.told for one in self._rounds.values())
+
+    def passed(self, what: Passed) -> None:
+        """It is this stage's turn. What the driver has told of the rounds may yet have to come."""
+        rounds = self._rounds.get(what.batch)
+        if rounds is None or rounds.what.number < what.number:
+            self._early[what.batch] = what
+        elif rounds.what.number == what.number and not rounds.told:
+            decode = tuple(zip(what.decode[::2], what.decode[1::2], strict=True))
+            if rounds.stage == 0:
+                self._pass(rounds, decode, ())
+            else:
+                self._bring(rounds, decode, what)
+
+    def _bring(self, rounds: _Rounds, decode: tuple[tuple[int, int], ...], what: Passed) -> None:
+        """Compute at once where little is to be read, else when it has been."""
+        source, batch = rounds.what.path[rounds.stage - 1][0], what.batch
+        mover, (offset, size_bytes) = self._memory.mover, what.place
+        rows = sum(tokens for _, _, tokens in rounds.what.chunks) + len(decode)
+        if mover.is_at_hand(source, size_bytes):
+            region, tensor = self._kept(self._near, batch, rows)
+            told = mover.bring_now(source, [Segment(offset, region.offset, size_bytes)])
+            self._came(rounds, decode, what, region, tensor, *told)
         else:
             region, tensor = self._memory.rows(rows)
-            came = partial(self._came_later, run, region, tensor, size_bytes)
+            came = partial(self._came_later, rounds, decode, what, region, tensor)
             segments = [Segment(offset, region.offset, size_bytes)]
-            mover.bring(run.source, segments, lambda *told: self._later(lambda: came(*told)))
+            mover.bring(source, segments, lambda *told: self._later(lambda: came(*told)))
 
-    def _came_later(self, run: RunStage, region: Region, *came: Any) -> None:
-        self._came(run, region, *came)
+    def _came_later(self, rounds: _Rounds, decode: Any, what: Passed, region: Region, *came: Any) -> None:
+        self._came(rounds, decode, what, region, *came)
         self._memory.give(region)
 
     def _kept(self, kept: dict[int, Rows], batch: int, rows: int) -> Rows:
@@ -64,58 +138,102 @@ class StageWork:
 
     def _came(
         self,
-        run: RunStage,
+        rounds: _Rounds,
+        decode: tuple[tuple[int, int], ...],
+        what: Passed,
         region: Region,
         tensor: torch.Tensor,
-        size_bytes: int,
         cause: str,
         lost_peer: int | None,
         read_cpu_ns: int,
     ) -> None:
-        if cause or not self._holds(run):
-            why = cause or GONE, lost_peer
-            self._send(StageDone(run.number, 0, 0, {}, (), (), 0, *why, read_cpu_ns=read_cpu_ns))
+        if cause or not self._holds(rounds.what.chunks, decode):
+            self._give_up(rounds, cause or GONE, lost_peer)
             return
         began_ns = time.thread_time_ns()
         self._memory.from_peer(region)
-        self._take(run, tensor)
+        self._take(rounds, decode, tensor)
         taken_ns = time.thread_time_ns() - began_ns
-        self._send(self._pass(run, size_bytes, taken_ns, read_cpu_ns))
+        self._pass(rounds, decode, what.costs, what.place[1], taken_ns, read_cpu_ns)
 
-    def _holds(self, run: RunStage) -> bool:
+    def _holds(self, chunks: Sequence[Any], decode: Sequence[tuple[int, int]]) -> bool:
         """Whether all its requests are here: they failed meanwhile where another stage is lost."""
         engine = self._memory.engine
-        return all(engine.holds(one[0]) for one in (*run.chunks, *run.decode))
+        return all(engine.holds(one[0]) for one in (*chunks, *decode))
 
-    def _take(self, run: RunStage, tensor: torch.Tensor) -> None:
+    def _take(self, rounds: _Rounds, decode: Sequence[tuple[int, int]], tensor: torch.Tensor) -> None:
         """What the stage before computed, row by row."""
-        engine, at = self._memory.engine, 0
-        counts = [(request, tokens) for request, _, tokens in run.chunks]
-        for request, tokens in [*counts, *[(request, 1) for request, _ in run.decode]]:
+        engine, at, first = self._memory.engine, 0, rounds.what.path[rounds.stage][1]
+        counts = [(request, tokens) for request, _, tokens in rounds.what.chunks]
+        for request, tokens in [*counts, *[(request, 1) for request, _ in decode]]:
             held = engine.held(request)
-            held.hidden, held.depth = tensor[at : at + tokens].clone(), run.layers[0]
+            held.hidden, held.depth = tensor[at : at + tokens].clone(), first
             at += tokens
 
-    def _pass(self, run: RunStage, read_bytes: int = 0, taken_ns: int = 0, read_cpu_ns: int = 0) -> StageDone:
-        if not self._holds(run):
-            return StageDone(run.number, 0, 0, {}, (), (), 0, GONE)
-        engine, last = self._memory.engine, run.layers[1] == self._memory.model_layers
-        if not last:  # who sampled them knows them
-            engine.told(dict(run.decode))
+    def _pass(
+        self,
+        rounds: _Rounds,
+        decode: tuple[tuple[int, int], ...],
+        before: tuple[int, ...],
+        read_bytes: int = 0,
+        taken_ns: int = 0,
+        read_cpu_ns: int = 0,
+    ) -> None:
+        """Compute, and tell whose turn it is. ``before``: the costs of the stages before."""
+        chunks, batch = rounds.what.chunks, rounds.what.batch
+        if not self._holds(chunks, decode):
+            self._give_up(rounds, GONE)
+            return
+        engine, (_, *layers) = self._memory.engine, rounds.what.path[rounds.stage]
+        if not rounds.is_last:  # who sampled them knows them
+            engine.told(dict(decode))
         started_ns, began_ns = time.monotonic_ns(), time.thread_time_ns()
-        decode = [request for request, _ in run.decode]
-        sampled, finished = engine.run_layers(run.chunks, run.layers, decode, hand_over=False)
+        requests = [request for request, _ in decode]
+        sampled, finished = engine.run_layers(chunks, (layers[0], layers[1]), requests, hand_over=False)
         self._memory.wait()
-        place = () if last else self._leave(run, [*[one[0] for one in run.chunks], *decode])
-        tokens = {request: (token,) for request, token in sampled.items()}
-        costs = time.thread_time_ns() - began_ns + taken_ns, read_cpu_ns
-        times = started_ns, time.monotonic_ns()
-        return StageDone(run.number, *times, tokens, finished, place, read_bytes, "", None, *costs)
+        place = () if rounds.is_last else self._leave(batch, [*[one[0] for one in chunks], *requests])
+        ended_ns, cpu_ns = time.monotonic_ns(), time.thread_time_ns() - began_ns + taken_ns
+        costs = (*before, ended_ns - started_ns, read_bytes, cpu_ns, read_cpu_ns)
+        if rounds.is_last:
+            rounds.add(ended_ns, sampled, costs)
+            self._ended(rounds, decode, sampled, finished)
+        else:
+            flat = tuple([number for pair in decode for number in pair])
+            self._tell(rounds, rounds.stage + 1, Passed(rounds.what.number, batch, place, flat, costs))
+        if ended_ns - self._said_ns > ALIVE_NS:
+            self._said_ns = ended_ns
+            self._send(Alive())
 
-    def _leave(self, run: RunStage, requests: list[int]) -> tuple[int, ...]:
+    def _ended(
+        self,
+        rounds: _Rounds,
+        decode: Sequence[tuple[int, int]],
+        sampled: Mapping[int, int],
+        finished: tuple[int, ...],
+    ) -> None:
+        """A round, of which this worker has the last stage."""
+        if finished or self._cut or len(rounds.ends_ns) == rounds.what.rounds:
+            self._cut = False
+            self._send(rounds.report(finished))
+            return
+        newest = tuple([number for request, _ in decode for number in (request, sampled[request])])
+        self._tell(rounds, 0, Passed(rounds.what.number, rounds.what.batch, (), newest, ()))
+
+    def _tell(self, rounds: _Rounds, stage: int, what: Passed) -> None:
+        slot = rounds.what.path[stage][0]
+        if slot == self._slot:
+            self._later(lambda: self.passed(what))
+        elif cause := self._neighbours.tell(slot, what):
+            self._give_up(rounds, cause, slot)
+
+    def _give_up(self, rounds: _Rounds, cause: str, lost_peer: int | None = None) -> None:
+        rounds.told = True
+        self._send(RoundsDone(rounds.what.number, (), {}, (), (), cause, lost_peer))
+
+    def _leave(self, batch: int, requests: list[int]) -> tuple[int, ...]:
         """Where the next stage reads it. What the batch left in its last round has been read."""
         hidden = torch.cat([self._memory.engine.hidden_of(self._memory.engine.held(one)) for one in requests])
-        region, tensor = self._kept(self._left, run.batch, hidden.shape[0])
+        region, tensor = self._kept(self._left, batch, hidden.shape[0])
         tensor.copy_(hidden)
         self._memory.for_peer(region)
         return region.offset, tensor.numel() * tensor.dtype.itemsize

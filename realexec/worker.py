@@ -25,16 +25,19 @@ from realexec.messages import (
     Join,
     Locate,
     Meet,
+    Met,
     Open,
     Opened,
+    Passed,
     PlacePart,
     Pull,
     Ready,
-    RunStage,
+    RunRounds,
     RunSteps,
     StepsDone,
     StopFetch,
     StopPull,
+    StopRounds,
     StopSteps,
     TakeOut,
     ToWorker,
@@ -51,7 +54,7 @@ _MOVED: Final = (Pull, StopPull, StopFetch)
 
 def serve(connection: "Connection", start: Mapping[str, Any]) -> None:
     """Carry out messages until the driver goes away. Runs in a fresh process."""
-    worker = Worker(connection, start["model"], start["seed"], start["batch_size"])
+    worker = Worker(connection, start["model"], start["seed"], start["batch_size"], start)
     connection.send(Ready())
     worker.serve()
 
@@ -66,13 +69,22 @@ class Connection(Source, Protocol):
 class Worker:
     """Takes messages in order; a run's steps come between them."""
 
-    def __init__(self, connection: Connection, model: Mapping[str, Any], seed: int, batch_size: int) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        model: Mapping[str, Any],
+        seed: int,
+        batch_size: int,
+        run: Mapping[str, Any] | None = None,
+    ) -> None:
+        """``run``: what workers of stages need to reach each other, see `Neighbours`."""
         # Imported here, so that who only names this module need not load torch.
         from realexec.models import model_spec
 
         model_spec(model)  # what is wrong with the model is told before anything else
         self._connection = connection
-        self._model, self._seed, self._batch_size = model, seed, batch_size
+        self._model, self._seed, self._batch_size, self._run = model, seed, batch_size, run
+        self._neighbours: Any = None  # where batches go round stages
         self._memory: Any = None  # a SlotMemory, from `Open` on
         self._stages: Any = None  # a StageWork, as well
         self._ears = Ears(connection, self._hear)
@@ -99,8 +111,12 @@ class Worker:
             with self._ears.computing():
                 done = self._run_steps(message)
             self._send(done)
-        elif isinstance(message, RunStage):
+        elif isinstance(message, Passed):
+            self._stages.passed(message)
+        elif isinstance(message, RunRounds):
             self._stages.begin(message)
+        elif isinstance(message, StopRounds):
+            self._stages.stop()
         elif callable(message):
             self._carry_out(message)
         else:
@@ -115,7 +131,10 @@ class Worker:
             self._memory.mover.hold(placed := threading.Event())
             self._ears.put(partial(self._place, message, placed))
         elif isinstance(message, Meet):
-            self._memory.peers.meet(message.addresses)
+            linked = partial(self._send, Met()) if message.ahead else None
+            self._memory.peers.meet(message.addresses, linked)
+            if self._neighbours is not None:
+                self._neighbours.meet([one["stage"] for one in message.addresses])
         elif not (isinstance(message, _MEANWHILE) and self._done_meanwhile(message)):
             self._ears.put(message)
 
@@ -142,13 +161,18 @@ class Worker:
 
     def _open(self, what: Open) -> None:
         from realexec.memory_of_slot import SlotMemory
+        from realexec.neighbours import Neighbours
         from realexec.stage_work import StageWork
 
         how = self._model, self._seed, self._batch_size, what
         self._every_step = what.every_step
         self._memory = SlotMemory(*how, self._send, self._ears.put)
-        self._stages = StageWork(self._memory, self._send, self._ears.put)
-        self._send(Opened(self._memory.address))
+        address = self._memory.address
+        if what.stages and self._run is not None:
+            self._neighbours = Neighbours(what.slot, self._run, what.bind, self._ears)
+            self._stages = StageWork(self._memory, self._neighbours, self._send, self._ears.put)
+            address = {**address, "stage": self._neighbours.address}
+        self._send(Opened(address))
 
     def _carry_out(self, message: Thing) -> None:
         """Between two steps."""

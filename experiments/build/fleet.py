@@ -51,6 +51,7 @@ def fleet_of(
         rates=rates_of(config),
         transport=transport_of(config),
         parts={one.id: one.part for one in replicas},
+        stages=config.system.in_stages,
     )
 
 

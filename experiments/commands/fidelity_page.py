@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from experiments.compare.agreement import MOST_RATIO, STATISTICS
+from experiments.commands.fidelity_runs import SCALING
+from experiments.compare.agreement import AGREES, MOST_RATIO, STATISTICS
 from experiments.compare.decisions import KINDS
 from experiments.report.number_text import NOTHING
 from experiments.report.table import LATENCIES
@@ -44,15 +45,39 @@ def claim(found: Found) -> str:
     if noisy:
         return (
             f"**Nothing is claimed: the machine was not quiet while its steps were measured ({noisy[0]}).** "
-            "The numbers are of that hour."
+            f"The numbers are of that hour.{_not_scaled(found)}"
         )
-    agreeing = [name for name, case in found["cases"].items() if case["agreement"]["agrees"]]
-    told = f"cannot be told from a rerun in {', '.join(agreeing) or 'no case'}"
     unclear = [name for name, why in refused.items() if why]
     more = (
         f"; nothing is claimed of {', '.join(unclear)}, for the real runs differ too much" if unclear else ""
     )
-    return f"**The simulation {told}{more}.**"
+    return f"**{_how_many_agree(found)}{more}.**{_not_scaled(found)}"
+
+
+def _how_many_agree(found: Found) -> str:
+    """Rows of the table in which the simulation is as near to the real runs as these are to each other."""
+    cases = {name: case["agreement"] for name, case in found["cases"].items()}
+    rows = [
+        (name, one["verdict"])
+        for name, agreement in cases.items()
+        for one in ([] if agreement["refused"] else agreement["timing"].values())
+    ]
+    alike = [name for name, verdict in rows if verdict == AGREES]
+    told = f"In {len(alike)} of {len(rows)} rows the simulation cannot be told from a rerun"
+    whole = [name for name, agreement in cases.items() if agreement["agrees"]]
+    if whole:
+        return f"{told}, in {', '.join(whole)} in all"
+    return f"{told} ({', '.join(dict.fromkeys(alike))})" if alike else told
+
+
+def _not_scaled(found: Found) -> str:
+    """A run that was to scale and did not says nothing of scaling, which nobody should have to look up."""
+    case = found["cases"].get(SCALING)
+    without = [] if case is None else [loads for loads in case["moved"]["loads"] if not loads]
+    if case is None or not without:
+        return ""
+    of_runs = f"{len(without)} of {len(case['moved']['loads'])} real runs of the case `{SCALING}`"
+    return f" **{of_runs} loaded nothing: its rows are not of a system that scales.**"
 
 
 def _timing(found: Found) -> Iterator[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from experiments.commands.compare_repeats import as_data
+from experiments.commands.fidelity_scaling import BOUNDS, LINK, PERIOD, scaling_keys
 from experiments.compare.agreement import AGREES, agreement_of
 from experiments.compose.compose import load_config
 from experiments.compose.measured_links import CALIBRATION
@@ -33,15 +34,16 @@ _SCALES: Final = {
     "system": "blitzscale", "system.instances.split": "false", "cluster.links": "measured",
     "trace.utilization": "2",
 }  # fmt: skip
+SCALING: Final = "scaling"
 CASES: Final[dict[str, Mapping[str, str]]] = {
     **{name: {"system": "vllm", "trace.utilization": f"{load:g}"} for name, load in LOADS.items()},
-    "scaling": _SCALES,
+    SCALING: _SCALES,
     "migrating": _MIGRATES,
 }
-# Seconds of prompts that wait, below and above which BlitzScale's load monitor has an instance less and more.
-_BACKLOG_S: Final = (0.5, 0.7)
 # What every case says itself.
-_FIXED: Final = frozenset(key for case in CASES.values() for key in case) | {"journal", "config", "world"}
+_FIXED: Final = frozenset(key for case in CASES.values() for key in case) | {
+    "journal", "config", "world", BOUNDS, PERIOD, LINK,
+}  # fmt: skip
 # Keys that steps depend on: those of a calibration.
 _OF_STEPS: Final = ("workers", "model", "device", "seed", "engine", "cluster")
 _MOVED: Final = ("loads", "live_passes", "migrations", "handoffs", "loaded_bytes", "kv_bytes", "transport")
@@ -98,11 +100,18 @@ def holds(cases: Mapping[str, Any]) -> dict[str, float | None]:
     return found
 
 
+def words_of(asked: Asked, case: str, profile: Path) -> tuple[list[str], dict[str, str]]:
+    """Of a real run of a case, and which of them are the case's own."""
+    words, keys = _words(asked, case, profile), dict(CASES[case])
+    if case == SCALING:
+        told = scaling_keys(load_config(words, "realexec"))
+        keys |= told
+        words += [f"{key}={text}" for key, text in told.items()]
+    return words, keys
+
+
 def _words(asked: Asked, case: str, profile: Path | None) -> list[str]:
     given = {**BASE, **asked.keys, **CASES[case]}
-    if case == "scaling":  # with a tenth of the tokens a tenth of the backlog is as much work to wait for
-        scale = float(given["trace.tokens_scale"])
-        given["system.scaler.prefill"] = f"[{_BACKLOG_S[0] * scale:g},{_BACKLOG_S[1] * scale:g}]"
     given |= {"journal": "true", "out": str(asked.out / case / "real")}
     if profile is None and PROFILE not in asked.keys:  # as if it were there: loads and links are told by it
         given = {
@@ -134,7 +143,7 @@ def _profile(asked: Asked) -> Path:
 
 def _case(asked: Asked, name: str, profile: Path) -> dict[str, Any]:
     """Its real runs and twin, and how they agree. What is there of an earlier start is not run again."""
-    words = _words(asked, name, profile)
+    words, keys = words_of(asked, name, profile)
     reals = [asked.out / name / f"real-{number}" for number in range(1, asked.repeats + 1)]
     for number, folder in enumerate(reals, 1):
         if not _there(folder):
@@ -147,7 +156,7 @@ def _case(asked: Asked, name: str, profile: Path) -> dict[str, Any]:
     data = as_data(agreement_of(twin, reals)) | {"simulated": twin.name, "real": [one.name for one in reals]}
     told = [one["real"] for one in summaries]
     return {
-        "keys": dict(CASES[name]), "agreement": data,
+        "keys": keys, "agreement": data,
         "requests": {
             key: [one["requests"].get(key) for one in (_summary(twin), *summaries)]
             for key in ("finished", "failed")

@@ -36,12 +36,12 @@ def random_checkpoint(words: Sequence[str]) -> int:
     own = [word for word in words if word.partition("=")[0] in _OWN]
     config = load_config([word for word in words if word not in own], "realexec")
     spread = next((parse_value(word, _OWN[word.key]) for word in parse_words(own)), _SPREAD)
-    require_torch()
     out = Path(config.out).expanduser().absolute()
     if out.exists():
         raise UserError(f"out={config.out} exists: write the name of a folder that does not")
     if config.model.checkpoint is not None:
         raise UserError(f"model.checkpoint={config.model.checkpoint} is there already: leave it out")
+    require_torch()
     from realexec.checkpoint import write_random_checkpoint
 
     size_bytes = write_random_checkpoint(worker_model(config.model, config.device), config.seed, spread, out)

@@ -34,8 +34,12 @@ class Listener:
         tcp_host: str | None = None,
         limits: Limits | None = None,
         timeout_s: float = HANDSHAKE_S,
+        path: str | None = None,
     ) -> None:
-        """``admitted`` gets the channel and who its peer is, in that thread; ``tcp_host`` asks for TCP."""
+        """``admitted`` gets the channel and who its peer is, in that thread; ``tcp_host`` asks for TCP.
+
+        ``path``: of a Unix socket, in a folder that only this user enters and somebody else removes.
+        """
         self._secret = secret
         self._admitted = admitted
         self._limits = limits
@@ -44,9 +48,11 @@ class Listener:
         self._folder: Path | None = None
         self.refused: list[str] = []  # why, of the last ones
         if tcp_host is None:
-            self._folder = private_folder()
+            if path is None:
+                self._folder = private_folder()
+                path = str(self._folder / "s")
             self._socket = socket.socket(socket.AF_UNIX)
-            self._socket.bind(str(self._folder / "s"))
+            self._socket.bind(path)
         else:
             self._socket = socket.create_server((tcp_host, 0), backlog=MOST_STRANGERS)
         self._socket.listen(MOST_STRANGERS)

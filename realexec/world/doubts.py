@@ -8,7 +8,7 @@ then only the way to it broke.
 import time
 from typing import Final
 
-from realexec.messages import Fetched, FromWorker, Pulled, StageDone
+from realexec.messages import Fetched, FromWorker, Pulled, RoundsDone
 from realexec.world.slots import Slots
 from serving.vocabulary.units import NS_PER_S
 
@@ -16,7 +16,7 @@ from serving.vocabulary.units import NS_PER_S
 LOOK_S: Final = 0.02
 # Whoever is stopped is lost by then. What is left is a worker that runs and keeps its interpreter's lock.
 PATIENCE_NS: Final = 10 * NS_PER_S
-_READERS: Final = (Pulled, Fetched, StageDone)
+_READERS: Final = (Pulled, Fetched, RoundsDone)
 
 
 class Doubts:

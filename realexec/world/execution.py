@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from realexec.messages import Alive, Died, Fetched, FromWorker, Located, Pulled, StageDone, StepsDone
+from realexec.messages import Alive, Died, Fetched, FromWorker, Located, Pulled, RoundsDone, StepsDone
 from realexec.report import Moved, RunReport
 from realexec.tracking import Tracker
 from realexec.world.actions import World
@@ -164,13 +164,15 @@ class Execution:
             finished = self._tracker.ran(replica, message, self.start_ns)
             world.finished(finished, replica)
             return world.runs.ran(replica, message._replace(finished=finished), self._now_ns())
-        if isinstance(message, StageDone):
-            self._costs.stepped(message.cpu_ns)
-            self._costs.read(message.read_cpu_ns)
-            return world.paths.done(message, self._now_ns(), self.start_ns)
+        if isinstance(message, RoundsDone):
+            for _, _, cpu_ns, read_cpu_ns in message.costs:
+                self._costs.stepped(cpu_ns)
+                self._costs.read(read_cpu_ns)
+            return world.paths.done(slot, message, self.start_ns)
         if isinstance(message, Alive):
             if replica is not None:
                 world.runs.heard(replica, self._now_ns())
+                world.paths.heard(replica, self._now_ns())
         elif isinstance(message, Pulled):
             self._costs.read(message.cpu_ns)
             world.loads.pulled(slot, message)

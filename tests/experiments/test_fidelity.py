@@ -8,9 +8,14 @@ import pytest
 
 from experiments import realexec_cli
 from experiments.commands.fidelity_page import as_page, claim
-from experiments.commands.fidelity_runs import CASES, LOADS, holds
+from experiments.commands.fidelity_runs import CASES, LOADS, SCALING, Asked, holds, words_of
+from experiments.commands.fidelity_scaling import BOUNDS
+from experiments.compose.compose import load_config
+from experiments.compose.resolved import resolved_yaml
 from experiments.report.number_text import NOTHING
-from tests.worlds.calibrations import profile
+from experiments.run.real_folder import simulated_folder
+from experiments.run.write_results import write_config
+from tests.worlds.calibrations import law_us, profile
 
 NOISY = "workers waited for a core"
 APART = "the real runs differ too much among themselves: the mean ttft_ms by 40%"
@@ -65,10 +70,14 @@ def test_the_range_ends_at_the_first_load_that_does_not_agree(
 
 def test_a_page_claims_only_what_may_be_claimed() -> None:
     agreeing, apart = case("light"), case("knee", refused=(APART,))
-    assert claim(found(light=agreeing)) == "**The simulation cannot be told from a rerun in light.**"
-    assert claim(found(light=case("light", 1.4))).endswith("from a rerun in no case.**")
+    told = "rows the simulation cannot be told from a rerun"
+    assert claim(found(light=agreeing)) == f"**In 2 of 2 {told}, in light in all.**"
+    assert claim(found(light=case("light", 1.4))) == f"**In 0 of 2 {told}.**"
     mixed = claim(found(light=agreeing, knee=apart))
-    assert "a rerun in light; nothing is claimed of knee" in mixed
+    assert mixed.startswith(f"**In 2 of 2 {told}, in light in all; nothing is claimed of knee")
+    some = case("knee", 1.4)
+    some["agreement"]["timing"]["e2e_ms"] = agreeing["agreement"]["timing"]["e2e_ms"]
+    assert claim(found(knee=some)) == f"**In 1 of 2 {told} (knee).**"
     noisy = found((NOISY,), light=case("light", refused=(NOISY,)), knee=case("knee", refused=(NOISY, APART)))
     assert claim(noisy).startswith("**Nothing is claimed: the machine was not quiet") and NOISY in claim(
         noisy
@@ -76,6 +85,35 @@ def test_a_page_claims_only_what_may_be_claimed() -> None:
     page = as_page(noisy)
     assert f"* light, knee: {NOISY}" in page and f"* knee: {APART}" in page
     assert "| agrees |" not in page and page.count("| not claimed |") == 4
+
+
+def test_a_scaling_case_that_loaded_nothing_says_so_at_the_head_of_its_page() -> None:
+    scaling = case("scaling")
+    assert "loaded nothing" not in as_page(found(scaling=scaling))
+    scaling["moved"]["loads"] = [1, 0]
+    said = "1 of 2 real runs of the case `scaling` loaded nothing: its rows are not of a system that scales."
+    assert claim(found(scaling=scaling)).endswith(f"** **{said}**")
+    noisy = claim(found((NOISY,), scaling=case("scaling", refused=(NOISY,)) | {"moved": scaling["moved"]}))
+    assert noisy.startswith("**Nothing is claimed") and "loaded nothing" in noisy
+    scaling["moved"]["loads"] = [1, 1]
+    assert "loaded nothing" not in claim(found(light=case("light"), scaling=scaling))
+
+
+@pytest.mark.parametrize("faster", [1, 30])
+def test_the_scaling_case_loads_on_machines_of_any_speed(faster: float, tmp_path: Path) -> None:
+    """Simulated with a made-up profile, of a machine so many times as fast: nothing is typed in seconds."""
+    profile(tmp_path / "profile", lambda *step: law_us(*step) / faster)
+    asked = Asked(tmp_path, 2, True, (SCALING,), {"trace.limit": "48"})
+    words, keys = words_of(asked, SCALING, tmp_path / "profile")
+    real = tmp_path / "real"
+    real.mkdir()
+    write_config(real, resolved_yaml(load_config(words, "realexec")))
+    twin = load_config([f"config={real}", f"out={tmp_path}/twin", "overwrite=true"], "simulate")
+    summary, _ = simulated_folder(twin)
+    link_s = 15_803_392 / 1e9  # over the link of the made-up profile
+    upper_s = max(json.loads(keys[BOUNDS])[1], link_s)
+    assert summary["loads"]["count"] >= 1
+    assert summary["loads"]["seconds"]["mean"] == pytest.approx(upper_s, rel=0.02)
 
 
 def test_a_page_has_every_number() -> None:

@@ -13,7 +13,7 @@ from realexec.launchers.ray_cluster import imported, refuse_unreached
 from realexec.launchers.ray_nodes import Nodes
 from realexec.launchers.ray_process import NO_ANSWER, RayProcess, first_line
 from realexec.launchers.ray_seat import Look, Where
-from realexec.messages import Alive, StageDone, StepsDone
+from realexec.messages import Alive, RoundsDone, StepsDone
 from realexec.wire.listener import LOOPBACK
 from serving.vocabulary.errors import UserError
 from tests.worlds.processes import wait_until
@@ -31,9 +31,9 @@ def test_times_of_another_host_are_told_in_those_of_this_one() -> None:
     ]
     done = StepsDone(0, 300, (310, 320), {7: (1, 2)}, (), False)
     assert clock.here(done) == done._replace(started_ns=1320, ends_ns=(1330, 1340))
-    stage = StageDone(0, 400, 410, {}, (), (), 0, "")
-    assert clock.here(stage) == stage._replace(started_ns=1420, ended_ns=1430)
-    failed = StageDone(0, 0, 0, {}, (), (), 0, "its requests are not here any more")
+    rounds = RoundsDone(0, (410, 430), {}, (), ((10, 0, 0, 0),))
+    assert clock.here(rounds) == rounds._replace(ends_ns=(1430, 1450))
+    failed = RoundsDone(0, (), {}, (), (), "its requests are not here any more")
     assert clock.here(failed) == failed and clock.here(Alive()) == Alive()
     clock.beat(500, 1505)  # came faster, but steps have been told by then
     assert clock.here(done).started_ns == 1320

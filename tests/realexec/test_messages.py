@@ -6,7 +6,22 @@ from typing import Any, NamedTuple, get_args
 import pytest
 
 from realexec import messages
-from realexec.messages import CODEC, PACKED, Died, Hold, Join, Located, Pull, RunSteps, StepsDone, StopSteps
+from realexec.messages import (
+    CODEC,
+    PACKED,
+    Died,
+    Hold,
+    Join,
+    Located,
+    Passed,
+    Pull,
+    RoundsDone,
+    RunRounds,
+    RunSteps,
+    StepsDone,
+    StopRounds,
+    StopSteps,
+)
 from realexec.wire.codec import Codec
 from realexec.wire.frames import ProtocolError, encoded, head_of, lengths
 
@@ -23,6 +38,10 @@ EXAMPLES: list[Any] = [
     STEPS,
     STEPS._replace(tokens={}, ends_ns=(), joins=()),
     Located(3, ((0, 4096, 12), {"at": [1, (2, 3)]}, None, "x")),
+    RunRounds(3, 1, ((0, 0, 1), (4, 1, 3)), ((7, 0, 3),), ((8, 42),), 1 << 62),
+    StopRounds(),
+    Passed(3, 1, (4096, 128), (8, 42), (1 << 40, 0, 7, 0)),
+    RoundsDone(3, (2**61, 2**61 + 4), {8: (5, 6)}, (8,), ((9, 0, 7, 0), (8, 128, 7, 1))),
     Died('he said "no"\n\u20ac'),
 ]
 
@@ -56,7 +75,7 @@ def test_a_message_comes_as_it_was_sent(message: Any) -> None:
 
 
 def test_every_message_of_the_unions_is_known() -> None:
-    union = {*get_args(messages.ToWorker), *get_args(messages.FromWorker)}
+    union = {*get_args(messages.ToWorker), *get_args(messages.FromWorker), messages.BetweenWorkers}
     assert union == {
         one for one in vars(messages).values() if hasattr(one, "_fields") and one is not NamedTuple
     }

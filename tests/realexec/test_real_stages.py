@@ -49,7 +49,8 @@ def test_a_request_passes_stages_on_three_workers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("transport", ["shared_memory", "tcp"])
 def test_replicas_of_stages_come_while_requests_run(tmp_path: Path, transport: str) -> None:
-    """Far more requests come at once than two workers end before the first looks: idle workers load."""
+    """More come before the first look than two workers end in that time, however short the first requests
+    are by whose times stages are judged: idle workers load."""
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     folder = tmp_path / "run"
@@ -58,9 +59,9 @@ def test_replicas_of_stages_come_while_requests_run(tmp_path: Path, transport: s
         "trace.gap_cv=1",
         "trace.limit=null",
         "trace.requests=120",
-        "trace.rate_per_s=400",
+        "trace.rate_per_s=4000",
     )
-    often = ("pipeline.period_s=0.25", "pipeline.window_s=1", "engine.max_num_seqs=4", "workers=4")
+    often = ("pipeline.period_s=0.05", "pipeline.window_s=1", "engine.max_num_seqs=4", "workers=4")
     quart = ("system=quart", "system/provision=multicast", *STAGES[1:], "pipeline.stages=2")
     words = [*TRACE[1:], *burst, *often, *quart, f"transport={transport}"]
     assert realexec_cli.run(["run", *words, f"out={folder}"]) == 0

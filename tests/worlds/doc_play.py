@@ -99,7 +99,7 @@ def play(page: Sequence[Command], real: bool, servers: Sequence[str]) -> Played:
 
 
 def needs_torch(command: Command) -> bool:
-    return command.verb == "realexec calibrate" or (
+    return command.verb in ("realexec calibrate", "realexec random-checkpoint") or (
         command.verb == "realexec run" and "world=http" not in command.words
     )
 
