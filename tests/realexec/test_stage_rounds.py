@@ -45,7 +45,7 @@ class Told:
 
         self.engine, self.said, self.passed = Engine(), [], []
         self.lost: str = ""
-        memory: Any = SimpleNamespace(peers=SimpleNamespace(slot=slot), engine=self.engine)
+        memory: Any = SimpleNamespace(peers=SimpleNamespace(slot=slot), engine=self.engine, wait=lambda: None)
         self.work = StageWork(memory, self, self.said.append, lambda thing: thing())  # type: ignore[arg-type]
         # What lies in memory and is read from there is for real workers to show.
         self.work._leave = lambda batch, requests: (64, 128)  # type: ignore[method-assign]
