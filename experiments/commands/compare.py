@@ -20,6 +20,10 @@ USAGE: Final = """servetwin compare: runs beside each other, or how far a run is
   servetwin compare DIR REAL REAL ...           a simulated run and repeats of the real one: does it differ
                                                 more than they do? Exit status 1: it does, or nobody can tell
 
+  servetwin compare RUN RUN ... against RUN RUN ...
+                                                the same requests measured by two clients: do they differ more
+                                                than repeats of one client? Exit status 1: they do; json=true
+
 DIR is the out= of a run; with series.period_s=1 it has what load regimes are told from. MEASURED has
 per-request timings of the same workload: csv, jsonl (columns of ours), vllm_bench, guidellm, aiperf,
 llmservingsim, llmservingsim_csv, or servetwin (the out= of another run, such as that of realexec).

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from experiments.commands import compare_repeats, compare_runs, compare_sweeps
+from experiments.commands import compare_clients, compare_repeats, compare_runs, compare_sweeps
 from experiments.commands.compare_runs import are_runs
 from experiments.commands.process import telling
 from experiments.compare.agreement import are_repeats
@@ -46,6 +46,10 @@ def answer(words: Sequence[str]) -> int:
             "servetwin compare DIR MEASURED"
         )
     asked = _given(words[len(places) :])
+    if compare_clients.AGAINST in places:
+        at = places.index(compare_clients.AGAINST)
+        first, second = ([_path(place) for place in some] for some in (places[:at], places[at + 1 :]))
+        return compare_clients.answer(first, second, asked)
     paths = [_path(place) for place in places]
     if compare_sweeps.are_sweeps(paths):
         return compare_sweeps.answer(paths, asked)

@@ -34,8 +34,13 @@ BUSY_S: Final = 0.02
 PAUSE_S: Final = 20e-6
 # A transfer that was cancelled may still write here until NIXL lets go of it.
 CANCEL_S: Final = 5.0
+# UCX waits for a host that has fallen silent for as long as TCP tries, which is many minutes. So a peer that
+# is read says so often that it is there, and is lost when nothing was heard of it for so long.
+BEAT_S: Final = 0.5
+SILENCE_S: Final = 10.0
 _BEGIN: Final = {"type": "begin"}
 _END: Final = {"type": "end"}
+_HERE: Final = {"type": "here"}
 _MEMORY: Final = "DRAM"
 _API: Final = "nixl._api"
 T = TypeVar("T")
@@ -61,8 +66,8 @@ def _broken(fault: str) -> str:
 class NixlTransport:
     """Registers an arena with NIXL; binds this host's loopback unless told another address."""
 
-    def __init__(self, arena: Arena, host: str = LOOPBACK) -> None:
-        self._agent = _Agent(arena, host)
+    def __init__(self, arena: Arena, host: str = LOOPBACK, silence_s: float = SILENCE_S) -> None:
+        self._agent, self._silence_s = _Agent(arena, host), silence_s
         self._links = Links()
         self._door = Door(self._serve, LIMITS, host)
 
@@ -75,7 +80,8 @@ class NixlTransport:
         channel = enter(address, LIMITS)
         try:
             head, metadata = channel.receive()
-            link = NixlLink(self._agent, channel, self._agent.met(metadata), head["begins"], address)
+            name = self._agent.met(metadata)
+            link = NixlLink(self._agent, channel, name, head["begins"], address, self._silence_s)
         except (ChannelClosed, ProtocolError, TimeoutError) as error:
             raise PeerLost(str(error)) from None
         self._links.add(link)
@@ -93,18 +99,24 @@ class NixlTransport:
         while True:
             head, _ = channel.receive()
             if head == _BEGIN:
-                looks = _Looks()
+                looks, said_s = _Looks(), time.monotonic()
                 while not channel.ready():
                     self._agent.progress()
                     looks.pause()
+                    if time.monotonic() - said_s > BEAT_S:
+                        channel.send(_HERE)
+                        said_s = time.monotonic()
 
 
 class NixlLink:
     """A peer's memory as NIXL knows it; reads of several threads go one after the other."""
 
-    def __init__(self, agent: "_Agent", channel: Channel, name: str, begins: int, address: Any) -> None:
+    def __init__(
+        self, agent: "_Agent", channel: Channel, name: str, begins: int, address: Any, silence_s: float
+    ) -> None:
         self._agent = agent
         self._channel = channel
+        self._silence_s = silence_s
         self._name = name
         self._begins = int(begins)
         self._remote_bytes = int(address["size_bytes"])
@@ -134,11 +146,14 @@ class NixlLink:
     def _transfer(self, segments: Sequence[Segment]) -> None:
         transfer = self._agent.reading(self._name, self._begins, segments)
         try:
-            looks = _Looks()
+            looks, heard_s = _Looks(), time.monotonic()
             while not self._agent.done(transfer):
-                if self._channel.ready():  # it says nothing unless it ends
-                    self._channel.receive()
-                    raise ProtocolError("a peer spoke during a read")
+                if self._channel.ready():
+                    if self._channel.receive()[0] != _HERE:
+                        raise ProtocolError("a peer said what it does not say during a read")
+                    heard_s = time.monotonic()
+                elif time.monotonic() - heard_s > self._silence_s:
+                    raise PeerLost(f"nothing was heard of the peer for {self._silence_s:g} s during a read")
                 looks.pause()
         finally:
             self._agent.release(transfer)

@@ -12,11 +12,11 @@ import pytest
 from realexec.memory.arena import Arena
 from realexec.transports import tcp
 from realexec.transports.base import BadSegment, Link, PeerLost, Segment
-from realexec.transports.registry import TRANSPORTS, missing
+from realexec.transports.registry import missing
 from realexec.transports.shaped import Paths, Shape
 from realexec.transports.tcp import TcpTransport
 from realexec.wire.channel import Channel
-from tests.worlds.arena_peers import Peer, known_words, serving, words_at
+from tests.worlds.arena_peers import Peer, known_words, serving, transport_of, words_at
 from tests.worlds.processes import patience_s
 from tests.worlds.transports_here import transports
 
@@ -44,7 +44,7 @@ def arena() -> Iterator[Arena]:
 
 
 def connected(kind: str, arena: Arena, address: dict[str, object]) -> Link:
-    link = TRANSPORTS[kind.removeprefix(SHAPED)](arena).connect(address)
+    link = transport_of(kind.removeprefix(SHAPED), arena).connect(address)
     if not kind.startswith(SHAPED):
         return link
     return Paths.create({"wire": Shape(100e9)}).link(link, ["wire"])
@@ -178,7 +178,7 @@ def test_a_peer_that_comes_back_is_connected_to_at_its_new_address(kind: str, ar
 
 
 def test_a_transport_that_is_closed_ends_its_links(kind: str, peer: Peer, arena: Arena) -> None:
-    transport = TRANSPORTS[kind.removeprefix(SHAPED)](arena)
+    transport = transport_of(kind.removeprefix(SHAPED), arena)
     link = transport.connect(peer.address)
     link.read([Segment(0, 0, 8)])
     transport.close()
@@ -190,7 +190,7 @@ def test_a_transport_that_is_closed_ends_its_links(kind: str, peer: Peer, arena:
 def test_256_megabytes_are_as_they_were(kind: str) -> None:
     whole = 256 * MB
     with serving(kind, whole) as peer, Arena.create(whole) as arena:
-        TRANSPORTS[kind](arena).connect(peer.address).read([Segment(0, 0, whole)])
+        transport_of(kind, arena).connect(peer.address).read([Segment(0, 0, whole)])
         for offset in range(0, whole, 16 * MB):
             assert holds(arena, Segment(offset, offset, 16 * MB))
 

@@ -1,6 +1,11 @@
-"""Processes that let others read an arena of known bytes."""
+"""Processes that let others read an arena of known bytes, on this host or on another.
+
+Another one is a network namespace: SERVETWIN_TESTS_PEERS=NAMESPACE=ADDRESS starts peers there, and then
+SERVETWIN_TESTS_HERE is at which address they reach this process.
+"""
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -11,10 +16,19 @@ from typing import Any
 import numpy as np
 
 from realexec.memory.arena import Arena
-from realexec.transports.registry import opened
+from realexec.transports.base import Transport
+from realexec.transports.registry import TRANSPORTS, opened
+from realexec.wire.listener import LOOPBACK
 from tests.worlds.processes import started
 
 WORD_BYTES = 8
+HERE = os.environ.get("SERVETWIN_TESTS_HERE", LOOPBACK)
+NAMESPACE, _, THERE = os.environ.get("SERVETWIN_TESTS_PEERS", "").partition("=")
+
+
+def transport_of(kind: str, arena: Arena) -> Transport:
+    """That of this process."""
+    return TRANSPORTS[kind](arena) if HERE == LOOPBACK else TRANSPORTS[kind](arena, HERE)
 
 
 def known_words(offset: int, size_bytes: int) -> np.ndarray:
@@ -32,11 +46,11 @@ def words_at(arena: Arena, offset: int, size_bytes: int) -> np.ndarray:
     return np.frombuffer(arena.buffer[offset : offset + size_bytes], dtype=np.uint64)
 
 
-def serve(kind: str, size_bytes: int) -> None:
+def serve(kind: str, size_bytes: int, host: str) -> None:
     """Says the address, and serves until standard input has a line or ends."""
     with Arena.create(size_bytes) as arena:
         fill(arena)
-        transport = opened(kind, arena)
+        transport = opened(kind, arena, host)
         print(json.dumps(transport.address()), flush=True)
         sys.stdin.readline()
         transport.close()
@@ -76,8 +90,11 @@ class Peer:
 
 
 def serving(kind: str, size_bytes: int) -> AbstractContextManager[Peer]:
-    code = "import sys; from tests.worlds.arena_peers import serve; serve(sys.argv[1], int(sys.argv[2]))"
-    return _serving(code, kind, str(size_bytes))
+    code = (
+        "import sys; from tests.worlds.arena_peers import serve; "
+        "serve(sys.argv[1], int(sys.argv[2]), sys.argv[3])"
+    )
+    return _serving(code, kind, str(size_bytes), THERE or LOOPBACK)
 
 
 def serving_device(kind: str, device: str, size_bytes: int, first: int) -> AbstractContextManager[Peer]:
@@ -90,6 +107,7 @@ def serving_device(kind: str, device: str, size_bytes: int, first: int) -> Abstr
 
 @contextmanager
 def _serving(code: str, *words: str) -> Iterator[Peer]:
-    with started(code, *words, stdin=-1) as process:
+    inside = ["ip", "netns", "exec", NAMESPACE] if NAMESPACE else []
+    with started(code, *words, inside=inside, stdin=-1) as process:
         assert process.stdout is not None
         yield Peer(process, json.loads(process.stdout.readline()))

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -49,13 +49,18 @@ def _own_path() -> list[str]:
 
 
 @contextmanager
-def started(code: str, *words: str, **options: Any) -> Iterator["subprocess.Popen[str]"]:
-    """``python -c code words`` with pipes, ended with the test that started it."""
+def started(
+    code: str, *words: str, inside: Sequence[str] = (), **options: Any
+) -> Iterator["subprocess.Popen[str]"]:
+    """``python -c code words`` with pipes, ended with the test that started it.
+
+    ``inside``: what the command begins with, of a program that becomes the one it is told to start.
+    """
     given: dict[str, Any] = {
         "env": {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *_own_path()])},
         "text": True, "preexec_fn": default_signals, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
     }  # fmt: skip
-    with subprocess.Popen([sys.executable, "-c", code, *words], **(given | options)) as running:
+    with subprocess.Popen([*inside, sys.executable, "-c", code, *words], **(given | options)) as running:
         try:
             yield running
         finally:

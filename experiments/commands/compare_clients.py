@@ -1,0 +1,67 @@
+"""``servetwin compare RUN RUN ... against RUN RUN ...``: the same requests, measured by two clients."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from experiments.commands.process import telling
+from experiments.compare.clients import DIFFER, LEAST_CHANCE, STATISTICS, TOO_FEW, Apart, apart
+from experiments.report.number_text import NOTHING, duration
+from experiments.report.table import LATENCIES
+from experiments.report.text_table import text_table
+from serving.vocabulary.errors import UserError
+
+AGAINST: Final = "against"
+RED: Final = 1
+_LEGEND: Final = (
+    "first, second: means of all requests and runs of a client; mean to p99: second / first. D_clients: "
+    "Kolmogorov-Smirnov distance from a run of one client to a run of the other, D_repeat: between two runs "
+    "of one client, means; ratio: D_clients / D_repeat. chance: of all ways to divide these runs in two "
+    f"groups, the share with at least this ratio; clients differ where it is at most {LEAST_CHANCE:g}"
+)
+
+
+def answer(places: Sequence[Path], others: Sequence[Path], asked: Mapping[str, Any]) -> int:
+    """Exit status 1 where the clients differ in a metric, else 0. UserError for runs of other requests."""
+    if unknown := [key for key in asked if key != "json"]:
+        raise UserError(f"{unknown[0]}= is not for runs of two clients: leave it out")
+    found = apart(places, others)
+    with telling():
+        if asked.get("json"):
+            print(json.dumps(as_data(places, others, found), indent=2, allow_nan=False))
+        else:
+            print("\n".join(lines_of(places, others, found)))
+    return RED if any(one.verdict == DIFFER for one in found.values()) else 0
+
+
+def lines_of(places: Sequence[Path], others: Sequence[Path], found: Mapping[str, Apart]) -> Iterator[str]:
+    """The table for people."""
+    yield f"first   {', '.join(map(str, places))}"
+    yield f"second  {', '.join(map(str, others))}"
+    yield ""
+    labels = dict(LATENCIES)
+    head = ["", "requests", "first", "second", *STATISTICS, "D_clients", "D_repeat", "ratio", "chance", ""]
+    yield from text_table([head, *([labels[metric], *_cells(one)] for metric, one in found.items())])
+    yield _LEGEND
+    if any(one.verdict == TOO_FEW for one in found.values()):
+        yield "no verdict: so few runs can be divided in too few ways; measure four times with each client"
+
+
+def _cells(one: Apart) -> list[str]:
+    ratios = [
+        NOTHING if not one.first[name] else f"{one.second[name] / one.first[name]:.3f}" for name in STATISTICS
+    ]
+    means = [duration(side["mean"]) for side in (one.first, one.second)]
+    numbers = [f"{one.between:.3f}", f"{one.within:.3f}", f"{one.ratio:.2f}", f"{one.chance:.2f}"]
+    return [f"{one.requests:,}", *means, *ratios, *numbers, one.verdict]
+
+
+def as_data(places: Sequence[Path], others: Sequence[Path], found: Mapping[str, Apart]) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "first": [str(path) for path in places],
+        "second": [str(path) for path in others],
+        "timing": {metric: {**asdict(one), "verdict": one.verdict} for metric, one in found.items()},
+    }
