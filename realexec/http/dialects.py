@@ -157,8 +157,11 @@ class Vllm(OpenAI):
     health = "/health"
 
     def body(self, wish: Wish) -> dict[str, Any]:
-        """As many tokens as asked for, whatever they are, and their ids."""
-        more = {"ignore_eos": True, "min_tokens": wish.max_tokens, "return_token_ids": True}
+        """As many tokens as asked for, whatever they are, and their ids.
+
+        ``ignore_eos`` is enough for that: ``min_tokens`` would have the server do the same in another way.
+        """
+        more = {"ignore_eos": True, "return_token_ids": True}
         return super().body(wish) | more
 
     def load(self, samples: Sequence[Sample]) -> Load | None:

@@ -51,6 +51,7 @@ _SPLITWISE: Final = "splitwise_llama2-70b_tp2_tp8.csv"
 STANDS_FOR: Final[Mapping[str, Mapping[str, str]]] = {
     "README.md": {"FOLDER": _LAYERS, "FILE": "measured.csv"},
     "COMPARE.md": {"DIR": "out/sim", "MEASURED": "measured.csv", "U": "0.5"},
+    "HTTP.md": {f"out/bench-{number}.json": f"out/mine-{number}" for number in (1, 2, 3, 4)},
     "METRICS.md": {"out/first": "out/light", "U": "0.5"},
     "MOE.md": {"$Q": _MOE, "$P": "$SERVETWIN_PROFILES"},
     "PLAN.md": {"H100_SXM_TABLES": "$SERVETWIN_PROFILES/aiconfigurator/h100_sxm", "0.24.0": "0.19.0"},

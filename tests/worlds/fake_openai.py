@@ -9,8 +9,10 @@ import asyncio
 import json
 import sys
 import threading
+import time
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from tests.worlds.fake_connectors import Connectors, Gone
@@ -46,6 +48,8 @@ class Settings:
     ``metrics``: it has some; ``info_route``: where SGLang tells of itself, of old ones /get_server_info.
     ``sleeps``: it has a sleep mode and routes for it ("yes"), or "routes" alone, as vLLM's on a CPU.
     ``nixl``: it keeps and fetches KV as vLLM's connector does; ``mode``: SGLang's --disaggregation-mode.
+    ``log``: a file that gets a line for each stream that came to its end, with the times at which the request
+    was read and each token written (CLOCK_MONOTONIC, which all processes of a machine share).
     """
 
     kind: Kind = "vllm"
@@ -62,6 +66,7 @@ class Settings:
     sleeps: str = ""
     nixl: bool = False
     mode: str = "null"
+    log: str = ""
 
 
 @dataclass(eq=False)
@@ -75,6 +80,8 @@ class Job:
     sent: list[int] = field(default_factory=list)
     ended: str = ""
     state: int = 0
+    read_ns: int = field(default_factory=time.monotonic_ns)
+    written_ns: list[int] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:
@@ -337,12 +344,14 @@ class FakeServer:
             place = 0  # of the token, counted from 1
             while (token := await job.out.get()) is not None:
                 place += 1
+                job.written_ns.append(time.monotonic_ns())
                 self._chunk(writer, self._event(job, token, place, body))
                 await writer.drain()
             if job.ended == "finished":
                 self.connectors.keep(body, state, len(job.prompt))
                 await self.connectors.given_away(body)
                 self._usage(writer, job, body)
+                self._log(job)
                 self._chunk(writer, "[DONE]")
             writer.write(b"0\r\n\r\n")
             await writer.drain()
@@ -381,6 +390,12 @@ class FakeServer:
     def _usage(self, writer: asyncio.StreamWriter, job: Job, body: Any) -> None:
         if body.get("stream_options", {}).get("include_usage"):
             self._chunk(writer, json.dumps({"choices": [], "usage": {"completion_tokens": len(job.sent)}}))
+
+    def _log(self, job: Job) -> None:
+        if self.settings.log:
+            told = {"prompt_tokens": len(job.prompt), "read_ns": job.read_ns, "written_ns": job.written_ns}
+            with Path(self.settings.log).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(told) + "\n")
 
     def _chunk(self, writer: asyncio.StreamWriter, text: str) -> None:
         payload = f"data: {text}\n\n".encode()
