@@ -101,7 +101,7 @@ class _Memory:
         assert self.driver.pulled.wait(60), "the compute thread was waited for"
         return Located(0, ())
 
-    def meet(self, addresses: tuple[Any, ...]) -> None:
+    def meet(self, addresses: tuple[Any, ...], linked: Any) -> None:
         self.known = len(addresses)
 
     def handle(self, message: Any) -> None:

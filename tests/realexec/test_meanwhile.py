@@ -33,6 +33,9 @@ class World:
     def close(self) -> None:
         """Nothing is pinned."""
 
+    def wait(self) -> None:
+        """It computes on a CPU."""
+
     # The driver.
 
     def recv(self) -> Any:
