@@ -23,6 +23,14 @@ _LEGEND: Final = (
 )
 
 
+def sides(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """The runs of the first client and those of the second one."""
+    if words.count(AGAINST) > 1:
+        raise UserError(f"{AGAINST} stands there twice: two clients can be compared, so write it once")
+    at = words.index(AGAINST)
+    return words[:at], words[at + 1 :]
+
+
 def answer(places: Sequence[Path], others: Sequence[Path], asked: Mapping[str, Any]) -> int:
     """Exit status 1 where the clients differ in a metric, else 0. UserError for runs of other requests."""
     if unknown := [key for key in asked if key != "json"]:

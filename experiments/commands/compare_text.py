@@ -47,8 +47,7 @@ def answer(words: Sequence[str]) -> int:
         )
     asked = _given(words[len(places) :])
     if compare_clients.AGAINST in places:
-        at = places.index(compare_clients.AGAINST)
-        first, second = ([_path(place) for place in some] for some in (places[:at], places[at + 1 :]))
+        first, second = ([_path(place) for place in some] for some in compare_clients.sides(places))
         return compare_clients.answer(first, second, asked)
     paths = [_path(place) for place in places]
     if compare_sweeps.are_sweeps(paths):

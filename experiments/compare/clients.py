@@ -60,11 +60,11 @@ def apart(first: Sequence[Path], second: Sequence[Path]) -> dict[str, Apart]:
 
     UserError for fewer than two runs of a client and for runs of other requests.
     """
-    for paths in (first, second):
+    for name, paths in (("first", first), ("second", second)):
         if not LEAST_RUNS <= len(paths) <= MOST_RUNS:
             raise UserError(
-                f"{len(paths)} runs of a client: measure with each {LEAST_RUNS} to {MOST_RUNS} times, and "
-                "write servetwin compare RUN RUN ... against RUN RUN ..."
+                f"the {name} client has {len(paths)} of {LEAST_RUNS} to {MOST_RUNS} runs: write servetwin "
+                "compare RUN RUN ... against RUN RUN ..."
             )
     runs = [read_measured(path) for path in (*first, *second)]
     rows = [_in_order(run) for run in runs]

@@ -98,7 +98,9 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path, capsys: Captured) ->
     head, *rows = first[0].read_text().splitlines()
     failed.write_text("\n".join([head, *rows[:-1], "59,5.9,56,9,,"]) + "\n")
     for given, told in (
-        (words(first, second[:1]), "1 runs of a client: measure with each 2 to 10 times"),
+        (words(first, second[:1]), "the second client has 1 of 2 to 10 runs"),
+        (words([], second), "the first client has 0 of 2 to 10 runs"),
+        (words(first, ["against", *second]), "against stands there twice"),
         (words(first, [*second, other]), "other.csv has requests of other lengths (output_tokens) than"),
         ([*words(first, second), "page=x.html"], "page= is not for runs of two clients: leave it out"),
         (words(first, [*second, failed]), "failed.csv: 1 requests failed"),
