@@ -75,6 +75,11 @@ class RequestKV:
         room[:, 0] = keys[0].transpose(0, 1)
         room[:, 1] = values[0].transpose(0, 1)
 
+    def write_one(self, layer: int, position: int, pair: torch.Tensor) -> None:
+        """Store the keys and values [2, kv heads, head dim] of one position, by one copy."""
+        self._extend(layer, position, position + 1)
+        self._tensor[layer - self.shape.layers.first, position] = pair
+
     def read(self, layer: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Views of the keys and values of positions [0, end), each [1, kv heads, end, head dim]."""
         pairs = self._tensor[layer - self.shape.layers.first, :end].permute(1, 2, 0, 3)

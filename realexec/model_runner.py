@@ -162,11 +162,12 @@ class ModelRunner:
         for index in range(layers.first, layers.last):
             layer = self._layers[index]
             queries, keys, values = project(layer, hidden, rotation)
+            # Rows, then keys and values: what the KV of a request has of a position.
+            pairs = torch.cat((keys, values)).permute(2, 0, 1, 3).unbind()
             attended = []
-            for i, row in enumerate(batch):
-                row.kv.write(index, row.position, keys[:, :, i : i + 1], values[:, :, i : i + 1])
-                held = row.kv.read(index, row.position + 1)
-                attended.append(attend(layer, queries[:, :, i : i + 1], *held))
+            for query, pair, row in zip(queries.split(1, dim=2), pairs, batch):
+                row.kv.write_one(index, row.position, pair)
+                attended.append(attend(layer, query, *row.kv.read(index, row.position + 1)))
             hidden = finish(layer, hidden, torch.cat(attended))
         return hidden
 
