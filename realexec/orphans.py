@@ -4,25 +4,22 @@ A worker that waits for a message sees that its connection is closed; one that i
 for seconds.
 """
 
-import ctypes
 import os
-import signal
-import sys
 import threading
 from typing import Final
 
-_PR_SET_PDEATHSIG: Final = 1  # prctl(2)
+from realexec import prctl
+
 _READ_BYTES: Final = 4096
 
 
 def end_with_parent(parent: int, lifeline: int) -> None:
     """From now on this process ends when its parent has. Call it in the process that was started.
 
-    ``parent`` is the number of the process that started it, ``lifeline`` a pipe whose other end it alone has.
+    ``parent`` is the number of the process that started it, ``lifeline`` a pipe whose other end it alone has,
+    or the process that has it started.
     """
-    if sys.platform == "linux":
-        # The kernel does it at once, whatever this process is at. It means the thread that started it.
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    prctl.end_with_starting_thread()
     if os.getppid() != parent:  # it died before the call above
         os._exit(1)
     threading.Thread(target=_end_after, args=(lifeline,), name="parent", daemon=True).start()

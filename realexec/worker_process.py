@@ -1,7 +1,8 @@
 """A worker's process from its first line on: where it connects, how it is heard of, what it is told.
 
-The driver starts a fresh interpreter and writes one line of JSON into its standard input. The secret of the
-run is in it, and so stands in no argument, environment or file. The pipe stays open while the driver lives.
+The driver has a process started (`realexec.launchers`) and writes one line of JSON into its standard input.
+The secret of the run is in it, and so stands in no argument, environment or file. The pipe stays open while
+the driver lives.
 """
 
 import importlib
@@ -13,7 +14,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Any, Final
 
-from realexec import signals
+from realexec import prctl, signals
 from realexec.messages import CODEC, Died, FromWorker, ToWorker
 from realexec.orphans import end_with_parent
 from realexec.wire.channel import Channel
@@ -32,6 +33,7 @@ def main(start: dict[str, Any]) -> None:
     # Ctrl-C reaches the whole process group; the driver decides when workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signals.let_in()
+    prctl.set_name(f"realexec-w{start['worker']}")
     end_with_parent(start["parent"], lifeline=0)
     identity = {"worker": start["worker"], "epoch": start["epoch"]}
     try:

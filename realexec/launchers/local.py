@@ -1,13 +1,14 @@
-"""Workers as processes of this machine, each a fresh interpreter."""
+"""Workers as processes of this machine: forked from one that has imported torch, or fresh interpreters."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
+from realexec.launchers.fork_server import ForkedChild, fork_server, write_line
 from realexec.liveness import ProcessClock
 from realexec.wire.listener import LOOPBACK
 
@@ -18,6 +19,10 @@ _BOOT: Final = (
     "from realexec.worker_process import main; main(start)"
 )
 _STOPPED: Final = "it is stopped (SIGSTOP or a debugger)"
+# Those that compute by torch on a CPU. Once a process has initialised CUDA a forked one cannot use it, and an
+# import may do that: on a GPU each worker is a fresh interpreter.
+_FORKED_ENTRIES: Final = ("realexec.worker:serve",)
+_FORKED_DEVICES: Final = ("cpu", "apart")
 _WHY: Final = {"T": _STOPPED, "t": _STOPPED}
 _IDLE: Final = "it waits for something that does not come"
 
@@ -38,10 +43,10 @@ class LocalLauncher:
 
     def start(self, worker: int, start: Mapping[str, Any]) -> "LocalProcess":
         """A child of this process, which ends with the thread that calls."""
-        return LocalProcess(worker, start)
+        return LocalProcess(worker, start, forked=_may_be_forked(start))
 
     def close(self) -> None:
-        """Nothing was taken."""
+        """Nothing was taken; what forks workers stays for the next ones."""
 
 
 class LocalProcess:
@@ -49,10 +54,15 @@ class LocalProcess:
 
     far_clock = False
 
-    def __init__(self, worker: int, start: Mapping[str, Any]) -> None:
-        self._process = _started(worker, {**start, "parent": os.getpid(), "path": sys.path})
-        self.pid = self._process.pid
-        self._clock = ProcessClock(self.pid)
+    def __init__(self, worker: int, start: Mapping[str, Any], forked: bool = False) -> None:
+        here = {**start, "parent": os.getpid(), "path": sys.path}
+        self._process = _forked(worker, here) if forked else _started(worker, here)
+        self._clock: ProcessClock | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its number; 0 while it is still to be forked."""
+        return self._process.pid
 
     def ended(self) -> str | None:
         """By its exit status."""
@@ -72,15 +82,18 @@ class LocalProcess:
 
     def ran(self) -> bool:
         """By the system's account."""
-        return self._clock.ran()
+        clock = self._its_clock()
+        return clock is None or clock.ran()
 
     def silence(self) -> str:
         """By the state that the system has it in."""
-        return _WHY.get(self._clock.state(), _IDLE)
+        clock = self._its_clock()
+        return _IDLE if clock is None else _WHY.get(clock.state(), _IDLE)
 
     def cpu_ns(self) -> int:
         """By the system's account."""
-        return self._clock.cpu_ns()
+        clock = self._its_clock()
+        return 0 if clock is None else clock.cpu_ns()
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -93,18 +106,34 @@ class LocalProcess:
         assert self._process.stdin is not None
         self._process.stdin.close()
 
+    def _its_clock(self) -> ProcessClock | None:
+        """None while it is still to be forked."""
+        if self._clock is None and (pid := self.pid):
+            self._clock = ProcessClock(pid)
+        return self._clock
+
+
+def _may_be_forked(start: Mapping[str, Any]) -> bool:
+    """Only Linux ends forked workers with the process that forks them."""
+    device = str(start["model"].get("device", "cpu"))
+    return sys.platform == "linux" and start["entry"] in _FORKED_ENTRIES and device in _FORKED_DEVICES
+
+
+def _forked(worker: int, start: Mapping[str, Any]) -> "ForkedChild | subprocess.Popen[bytes]":
+    """By the fork server; where that has just ended, a fresh interpreter."""
+    try:
+        return fork_server().fork(start)
+    except OSError:
+        return _started(worker, start)
+
 
 def _started(worker: int, start: Mapping[str, Any]) -> "subprocess.Popen[bytes]":
-    """A fresh interpreter: a forked child would share torch's threads and this process's connections."""
+    """A fresh interpreter."""
     words = [sys.executable, "-P", "-c", _BOOT, "realexec-worker", str(worker)]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, bufsize=0)
     assert process.stdin is not None
-    line = json.dumps(start).encode() + b"\n"
-    try:
-        while line:
-            line = line[process.stdin.write(line) :]
-    except BrokenPipeError:
-        pass  # it ended at once, which is seen and told
+    with suppress(BrokenPipeError):  # it ended at once, which is seen and told
+        write_line(process.stdin, start)
     return process
 
 

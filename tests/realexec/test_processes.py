@@ -4,6 +4,7 @@ import os
 import queue
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from realexec.launchers import fork_server, local
 from realexec.messages import Alive, Died, Forget, Hold, Ready, StepsDone, StopSteps
 from realexec.processes import WorkerPool, WorkerProcess
 from realexec.wire.frames import ChannelClosed
@@ -25,6 +27,16 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="pr
 
 WORLD = "tests.worlds.real_workers"
 FAILS, EXITS, COMPUTES, COMPUTES_ALONE, HANGS = range(5)
+
+
+@pytest.fixture(params=[False, True], ids=["fresh", "forked"], autouse=True)
+def forked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Each test twice: with fresh interpreters, and with workers that are forked."""
+    if request.param and sys.platform != "linux":
+        pytest.skip("only Linux ends forked workers with the process that forks them")
+    monkeypatch.setattr(local, "_may_be_forked", lambda _: request.param)
+    monkeypatch.setattr(fork_server, "_IMPORTED", ("realexec.worker",))
+    return bool(request.param)
 
 
 def pool_of(entry: str, workers: int = 1, **options: Any) -> WorkerPool:
@@ -148,7 +160,8 @@ def test_what_keeps_a_worker_from_its_start_is_said(entry: str, said: str) -> No
 
 
 def test_a_worker_that_ends_before_it_connects_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("realexec.launchers.local._BOOT", "raise SystemExit(3)")
+    monkeypatch.setattr(local, "_BOOT", "raise SystemExit(3)")
+    monkeypatch.setattr(local, "_may_be_forked", lambda _: False)
     with pool_of("echo") as pool, pytest.raises(UserError, match="ended with exit status 3"):
         pool.wait_ready(patience_s())
 
@@ -197,10 +210,16 @@ def test_the_secret_stands_in_no_argument_and_no_environment() -> None:
 
 DRIVER = f"""
 import sys, time
+from realexec.launchers import fork_server, local
+local._may_be_forked = lambda _: sys.argv[2] == "forked"
+fork_server._IMPORTED = ()
 from realexec.processes import WorkerPool
 with WorkerPool(2, {{}}, 5, 4, entry="{WORLD}:" + sys.argv[1]) as pool:
     if sys.argv[1] == "echo":
         pool.wait_ready(1000)
+    for one in pool.workers:
+        while not one.process.pid:
+            time.sleep(0.01)
     print("begun", flush=True)
     time.sleep(100_000)
 """
@@ -208,12 +227,12 @@ with WorkerPool(2, {{}}, 5, 4, entry="{WORLD}:" + sys.argv[1]) as pool:
 
 @pytest.mark.parametrize("entry", ["echo", "never_ready"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
-def test_workers_end_with_their_driver(entry: str, how: signal.Signals) -> None:
-    with started(DRIVER, entry) as driver:
+def test_workers_end_with_their_driver(entry: str, how: signal.Signals, forked: bool) -> None:
+    with started(DRIVER, entry, "forked" if forked else "fresh") as driver:
         assert driver.stdout is not None
         assert driver.stdout.readline() == "begun\n"
-        numbers: dict[int, int] = workers_of(driver.pid)
-        assert len(numbers) == 2
+        numbers: dict[int, int] = {}
+        wait_until(lambda: numbers.update(workers_of(driver.pid)) or len(numbers) == 2, "they have no names")
         driver.send_signal(how)
         driver.wait(patience_s())
         gone: Callable[[], bool] = lambda: not any(Path(f"/proc/{one}").exists() for one in numbers.values())  # noqa: E731

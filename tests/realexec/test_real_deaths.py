@@ -11,7 +11,7 @@ import pytest
 from experiments import cli
 from tests.worlds.processes import REAL, patience_s, started, wait_until
 from tests.worlds.real_runs import DRAWN, FILES, UNSERVED, of_group
-from tests.worlds.real_workers import is_worker
+from tests.worlds.real_workers import worker_number
 
 pytestmark = [
     pytest.mark.real,
@@ -38,7 +38,7 @@ def wait_for_lines(running: "subprocess.Popen[str]", folder: Path, marks: bytes,
 
 def workers_of(group: int) -> list[int]:
     found = [number for number in of_group(group) if number != group]
-    return [number for number in found if is_worker(number)]
+    return [number for number in found if worker_number(number) is not None]
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ import pytest
 from experiments import cli, realexec_cli
 from tests.worlds.processes import REAL, patience_s, started, wait_until
 from tests.worlds.real_runs import of_group
+from tests.worlds.real_workers import worker_number
 
 pytestmark = pytest.mark.real
 
@@ -128,9 +129,8 @@ def test_a_worker_dies_in_the_middle_of_a_load(tmp_path: Path, victim: int) -> N
     def workers(group: int) -> list[int]:
         found = {}
         for number in of_group(group):
-            words = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
-            if b"realexec-worker" in words:
-                found[int(words[words.index(b"realexec-worker") + 1])] = number
+            if (worker := worker_number(number)) is not None:
+                found[worker] = number
         return [found[one] for one in sorted(found)]
 
     def loads() -> bool:

@@ -15,6 +15,7 @@ import pytest
 from experiments import cli, realexec_cli
 from tests.worlds.processes import REAL, patience_s, started, wait_until
 from tests.worlds.real_runs import of_group
+from tests.worlds.real_workers import worker_number
 
 pytestmark = pytest.mark.real
 
@@ -121,7 +122,6 @@ def test_a_lost_stage_takes_its_requests_with_it_and_the_others_go_on(tmp_path: 
 
 def _worker(group: int, slot: int) -> int:
     for number in of_group(group):
-        words = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
-        if b"realexec-worker" in words and words[words.index(b"realexec-worker") + 1] == b"%d" % slot:
+        if worker_number(number) == slot:
             return number
     raise AssertionError(f"there is no worker {slot}")

@@ -3,6 +3,7 @@
 import ctypes
 import itertools
 import os
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,28 +12,49 @@ from typing import Any
 from realexec.messages import Alive, Died, Forget, Hold, Ready, StepsDone, StopSteps
 from realexec.worker_process import Control
 
-MARK = b"realexec-worker"
+_NAME = re.compile(r"realexec-w(\d+)\n")
+_FORKS = "realexec-forks\n"
 
 
-def is_worker(number: int) -> bool:
-    try:
-        return MARK in Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
+def worker_number(process: int) -> int | None:
+    """Which worker of its run this process is, by its name; None where it is none, or gone."""
+    named = _NAME.fullmatch(_name(process))
+    return None if named is None else int(named[1])
 
 
 def workers_of(parent: int) -> dict[int, int]:
-    """Worker number -> process, of those that are alive."""
-    found = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, its_parent = stat.read_text().rpartition(")")[2].split()[:2]
-            words = (stat.parent / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if int(its_parent) == parent and state not in "ZX" and MARK in words:
-            found[int(words[words.index(MARK) + 1])] = int(stat.parent.name)
-    return found
+    """Worker number -> process, of those that are alive; ``parent`` started them or what forks them."""
+    alive = {
+        int(stat.parent.name): told[1]
+        for stat in Path("/proc").glob("[0-9]*/stat")
+        if (told := _told(stat)) and told[0] not in "ZX"
+    }
+    parents = {parent, *forks_of(parent)}
+    numbers = {one: worker_number(one) for one, its in alive.items() if its in parents}
+    return {number: one for one, number in numbers.items() if number is not None}
+
+
+def forks_of(parent: int) -> list[int]:
+    """The processes that fork workers, of those that this one has started."""
+    stats = {int(stat.parent.name): _told(stat) for stat in Path("/proc").glob("[0-9]*/stat")}
+    ours = [one for one, told in stats.items() if told and told[0] not in "ZX" and told[1] == parent]
+    return [one for one in ours if _name(one) == _FORKS]
+
+
+def _name(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/comm").read_text()
+    except OSError:
+        return ""
+
+
+def _told(stat: Path) -> tuple[str, int] | None:
+    """State and parent of a process; None when it has gone."""
+    try:
+        state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+    except OSError:
+        return None
+    return state, int(parent)
 
 
 def own_workers() -> dict[int, int]:

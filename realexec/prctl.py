@@ -1,0 +1,25 @@
+"""What a process tells Linux of itself; nothing on other systems."""
+
+import ctypes
+import signal
+import sys
+from typing import Final
+
+_PR_SET_PDEATHSIG: Final = 1  # prctl(2)
+_PR_SET_NAME: Final = 15
+
+
+def end_with_starting_thread() -> None:
+    """The kernel ends this process at once when the thread that started it ends, whatever it is at."""
+    if sys.platform == "linux":
+        _prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+
+
+def set_name(name: str) -> None:
+    """What `ps -o comm` and `top` show of the calling thread; Linux keeps 15 characters."""
+    if sys.platform == "linux":
+        _prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()))
+
+
+def _prctl(option: int, value: ctypes.c_ulong | ctypes.c_char_p) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
