@@ -1,4 +1,7 @@
-"""Workers forked from a process that has imported torch, which takes an emulated processor minutes."""
+"""Workers forked from the command's own process, which has imported torch.
+
+That takes an emulated processor minutes, and the fork server would import it once more.
+"""
 
 import json
 import multiprocessing
@@ -28,8 +31,8 @@ class ForkedWorkers:
         self._forked = [_Forked() for _ in range(workers)]
 
     def in_use(self) -> AbstractContextManager[Any]:
-        """Within it this machine's launcher takes them in place of fresh interpreters."""
-        return patch.object(local, "_started", self._start)
+        """Within it this machine's launcher takes them, and has nothing forked."""
+        return patch.multiple(local, _started=self._start, _forked=self._start)
 
     def _start(self, worker: int, start: Mapping[str, Any]) -> "_Forked":
         forked = self._forked[worker]
