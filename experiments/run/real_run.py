@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from experiments.run.simulate import prepare
 from experiments.run.telling import telling_of
 from experiments.run.write_results import write_config
 from hwmodels.catalogue import load_llm
+from realexec.launchers.local import import_early
 from realexec.report import Generation, RunReport
 from serving.vocabulary.errors import UserError
 
@@ -36,6 +38,8 @@ def real_run(
     config: RunConfig, folder: Path, on_progress: Callable[[int, int], None] | None = None
 ) -> dict[str, Any]:
     """Run, check the tokens, write every file into ``folder``, and return the summary."""
+    if config.launcher == "local" and _has_torch():
+        import_early(config.device)  # the fork server and this process import torch at the same time
     require_torch()
     from realexec.driver import CARRIES_OUT, execute
     from realexec.memory.device import device_of
@@ -177,6 +181,10 @@ def _first_tokens(report: RunReport) -> list[Generation]:
             break
         chosen.append(generation)
     return chosen
+
+
+def _has_torch() -> bool:
+    return all(find_spec(name) is not None for name in ("torch", "transformers"))
 
 
 def require_torch() -> None:

@@ -113,10 +113,19 @@ class LocalProcess:
         return self._clock
 
 
+def import_early(device: str) -> None:
+    """Start the fork server if workers on ``device`` are forked: it imports torch while the driver does."""
+    if _may_be_forked_on(device):
+        fork_server()
+
+
 def _may_be_forked(start: Mapping[str, Any]) -> bool:
+    return start["entry"] in _FORKED_ENTRIES and _may_be_forked_on(str(start["model"].get("device", "cpu")))
+
+
+def _may_be_forked_on(device: str) -> bool:
     """Only Linux ends forked workers with the process that forks them."""
-    device = str(start["model"].get("device", "cpu"))
-    return sys.platform == "linux" and start["entry"] in _FORKED_ENTRIES and device in _FORKED_DEVICES
+    return sys.platform == "linux" and device in _FORKED_DEVICES
 
 
 def _forked(worker: int, start: Mapping[str, Any]) -> "ForkedChild | subprocess.Popen[bytes]":

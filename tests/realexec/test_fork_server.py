@@ -54,6 +54,17 @@ def test_one_process_forks_the_workers_of_many_pools() -> None:
     assert len(seen) == 1
 
 
+def test_it_can_begin_to_import_before_workers_are_asked_for() -> None:
+    local.import_early("cuda")
+    assert fork_server._OWN.server is None
+    local.import_early("cpu")
+    wait_until(lambda: len(forks_of(os.getpid())) == 1, "it has not started")
+    early = forks()
+    with pool_of() as pool:
+        pool.wait_ready(patience_s())
+        assert forks() == early
+
+
 def test_a_worker_is_where_the_driver_is_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Folder, environment and paths are those at its start, not those when the fork server began."""
     with pool_of() as pool:
