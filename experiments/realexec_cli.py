@@ -105,9 +105,13 @@ def _repeats(words: Sequence[str]) -> int:
 
 
 def _run_once(config: "RunConfig", as_json: bool) -> int:
+    from experiments.build.fleet import slow_links
     from experiments.report.table import print_summary
     from experiments.run.real_folder import real_folder
 
+    if config.world != HTTP and not as_json and (slow := slow_links(config)):
+        with telling():
+            print(slow)
     summary, target = real_folder(config)
     real, who = summary["real"], "server" if config.world == HTTP else "worker"
     lines = [f"{who} {replica} was lost: {cause}" for replica, cause in real["workers_lost"]]

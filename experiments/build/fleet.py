@@ -25,6 +25,8 @@ LEAST_KV_BYTES = 32 << 20
 # A worker's memory is there, and its parameters in it, before a run begins. Where a virtual machine has not
 # had the pages before, 250 MB/s were seen for one worker.
 START_S = 120.0
+# The rates of cluster=local suit models of some MB: a load of more than this was hardly meant.
+SLOW_LOAD_S = 30.0
 START_BYTES_PER_S = 100e6
 
 
@@ -105,3 +107,17 @@ def rates_of(config: RunConfig) -> dict[str, float]:
         return {}
     rates = {"nic": spec.nic, "ssd": spec.ssd, "pcie": spec.pcie, "remote": spec.remote}
     return {kind: float(reached(spec, rate, kind)) for kind, rate in rates.items() if rate is not None}
+
+
+def slow_links(config: RunConfig) -> str | None:
+    """A sentence for the user if a load takes over ``SLOW_LOAD_S`` at the rate that links are held to."""
+    rate = rates_of(config).get("nic")
+    largest = max((one.shape for one in hosted_models(config)), key=lambda shape: shape.weight_bytes)
+    if rate is None or largest.weight_bytes < rate * SLOW_LOAD_S:
+        return None
+    kv_s = 1000 * largest.kv_bytes_per_token / rate
+    return (
+        f"links between workers are held to {rate * 8 / 1e9:g} Gbit/s (cluster={config.cluster.name}): the "
+        f"parameters of {largest.name} take {largest.weight_bytes / rate:,.0f} s, KV of 1,000 tokens {kv_s:.2g} "
+        "s; write a rate that suits the model, such as cluster.nic_gbps=200"
+    )

@@ -9,7 +9,7 @@ import pytest
 
 from experiments import cli
 from experiments.build.data_plane import spec_of
-from experiments.build.fleet import rates_of
+from experiments.build.fleet import rates_of, slow_links
 from experiments.compose.compose import load_config
 from serving.vocabulary.errors import UserError
 from tests.worlds.calibrations import profile
@@ -50,6 +50,20 @@ def test_real_workers_and_their_twin_have_the_same_measured_rates(calibrated: Pa
     found = spec.nic.bytes_per_s, spec.ssd.bytes_per_s, spec.pcie.bytes_per_s
     assert found == pytest.approx((700 * MB, 90 * MB, 1300 * MB))
     assert rates_of(load_config(list(REAL), "realexec"))["nic"] == 25 * MB, "given, as before"
+
+
+def test_a_model_too_large_for_the_links_of_cluster_local_is_told_before_the_run() -> None:
+    large = [one for one in REAL if not one.startswith("model=")] + ["model=llama3_1_8b"]
+    assert slow_links(load_config(large, "realexec")) == (
+        "links between workers are held to 0.2 Gbit/s (cluster=local): the parameters of llama3_1_8b take 642 s, "
+        "KV of 1,000 tokens 5.2 s; write a rate that suits the model, such as cluster.nic_gbps=200"
+    )
+    for words in ([*large, "cluster.nic_gbps=200"], [*REAL]):
+        assert slow_links(load_config(words, "realexec")) is None
+    static = [one for one in large if not one.startswith("system=")]
+    assert slow_links(load_config([*static, "system=vllm"], "realexec")) is None, (
+        "nothing goes between workers"
+    )
 
 
 def test_a_rate_of_the_command_line_stays_and_a_transport_has_its_own(
