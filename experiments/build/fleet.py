@@ -118,6 +118,6 @@ def slow_links(config: RunConfig) -> str | None:
     kv_s = 1000 * largest.kv_bytes_per_token / rate
     return (
         f"links between workers are held to {rate * 8 / 1e9:g} Gbit/s (cluster={config.cluster.name}): the "
-        f"parameters of {largest.name} take {largest.weight_bytes / rate:,.0f} s, KV of 1,000 tokens {kv_s:.2g} "
-        "s; write a rate that suits the model, such as cluster.nic_gbps=200"
+        f"parameters of {largest.name} take {largest.weight_bytes / rate:,.0f} s, KV of 1,000 tokens "
+        f"{kv_s:.2g} s; write a rate that suits the model, such as cluster.nic_gbps=200"
     )

@@ -55,8 +55,8 @@ def test_real_workers_and_their_twin_have_the_same_measured_rates(calibrated: Pa
 def test_a_model_too_large_for_the_links_of_cluster_local_is_told_before_the_run() -> None:
     large = [one for one in REAL if not one.startswith("model=")] + ["model=llama3_1_8b"]
     assert slow_links(load_config(large, "realexec")) == (
-        "links between workers are held to 0.2 Gbit/s (cluster=local): the parameters of llama3_1_8b take 642 s, "
-        "KV of 1,000 tokens 5.2 s; write a rate that suits the model, such as cluster.nic_gbps=200"
+        "links between workers are held to 0.2 Gbit/s (cluster=local): the parameters of llama3_1_8b take "
+        "642 s, KV of 1,000 tokens 5.2 s; write a rate that suits the model, such as cluster.nic_gbps=200"
     )
     for words in ([*large, "cluster.nic_gbps=200"], [*REAL]):
         assert slow_links(load_config(words, "realexec")) is None
