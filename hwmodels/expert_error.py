@@ -1,4 +1,4 @@
-"""How far expert times may be off because nobody knows which experts tokens choose, and how they exchange."""
+"""Error of expert times from two unknowns: which experts tokens choose, and how engines exchange."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ _SIZES: Final = tuple(1 << power for power in range(15))
 
 
 def other_skew(skew: float) -> float:
-    """The other end of what is plausible: skewed for equal popularity, equal for a skewed one."""
+    """The other plausible extreme: skewed if popularity is equal, equal if it is skewed."""
     return POWER_LAW_SKEW if skew < POWER_LAW_SKEW else 0.0
 
 
@@ -38,7 +38,7 @@ def routing_errors(
 
 
 def group_ends_s(times: ExpertTimes, other: ExpertTimes, error_band: str) -> tuple[GroupTimes, GroupTimes]:
-    """Lowest and highest seconds of what engines do together.
+    """Lowest and highest seconds of the part that engines do together.
 
     Expert times within their held-out p95 and between both popularities, the exchange within a factor of 2.
     """

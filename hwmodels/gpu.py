@@ -1,4 +1,4 @@
-"""What one accelerator offers: the datasheet numbers every rougher model starts from."""
+"""Datasheet numbers of one accelerator, from which every rougher model starts."""
 
 from dataclasses import dataclass
 
