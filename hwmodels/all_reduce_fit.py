@@ -19,7 +19,7 @@ FEWEST_POINTS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class StretchFit:
-    """``errors`` are relative, of each measured size; ``held_out``: of every second one, left out in turn."""
+    """``errors`` are relative, per measured size; ``held_out``: of every second one, left out in turn."""
 
     stretches: tuple[Stretch, ...]
     errors: Floats

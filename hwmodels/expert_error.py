@@ -27,7 +27,7 @@ def other_skew(skew: float) -> float:
 def routing_errors(
     times: ExpertTimes, other: ExpertTimes, dense_s: Callable[[int], float], largest: tuple[int, int]
 ) -> StepErrors:
-    """Of whole steps, with the experts in ``dense_s``. ``largest`` tokens: with prompts, and without."""
+    """Errors of whole steps, with experts in ``dense_s``. ``largest`` tokens: with and without prompts."""
     last_prefill, last_decode = largest
 
     def error(first: int, last: int) -> StepError:

@@ -162,7 +162,7 @@ def at_points(lattice: Lattice, tokens: Floats, activated: Floats) -> Floats:
 
 
 def _filled(values: Floats) -> Floats:
-    """Column by column (one number of experts), what is missing at few tokens is that at the next more."""
+    """Column by column (one number of experts), fill gaps at few tokens from the next larger count."""
     filled = values.copy()
     for row in range(len(filled) - 2, -1, -1):
         gaps = np.isnan(filled[row])

@@ -148,7 +148,7 @@ class LlmShape:
             )
 
     def computes_like(self, other: "LlmShape") -> bool:
-        """Whether a step takes the same time: all is equal but name, source and the longest context."""
+        """Whether a step takes the same time: all but name, source and the longest context is equal."""
         same = replace(other, name=self.name, source=self.source, max_context_tokens=self.max_context_tokens)
         return self == same
 

@@ -236,7 +236,7 @@ def _cell(matrix: Floats) -> tuple[npt.NDArray[np.intp], Floats]:
 
 
 def _axis_weights(lines: Floats, at: Floats) -> tuple[Floats, Floats, Floats]:
-    """Matrix from lines to points, h^2 w (1 - w) (what a straight line may miss), and who is inside."""
+    """Matrix from lines to points, h^2 w (1 - w) (possible error of a line), and which points are inside."""
     place, measured = np.log(at + LOG_OFFSET), np.log(lines + LOG_OFFSET)
     low = np.clip(np.searchsorted(lines, at) - 1, 0, max(len(lines) - 2, 0))
     high = np.minimum(low + 1, len(lines) - 1)

@@ -118,7 +118,7 @@ class MixedAttention:
     def mixed_decode_attention_s(
         self, decode_sequences: int, context_tokens: float, new_tokens: int, cached_tokens: int
     ) -> float:
-        """Measured together minus the chunk alone, so it may be slightly below 0 for very short contexts."""
+        """Time together minus the chunk alone, so it may be slightly below 0 for very short contexts."""
         news, caches, contexts = self._new, self._cached, self._context
         each = context_tokens / decode_sequences
         try:

@@ -1,4 +1,4 @@
-"""Links that a flow has booked while its latency lasts, because no other flow is on them."""
+"""Links that a flow has booked during its latency, because no other flow uses them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class Bookings:
             flow.due_s += flow.size_bytes / rate
 
     def give_back(self, flow: Moving) -> None:
-        """The flow has no booking any more."""
+        """Remove the flow's bookings."""
         flow.booked = False
         for link in flow.links:
             del self.by_link[link]
