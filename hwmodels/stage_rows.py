@@ -57,7 +57,7 @@ class HeadShare:
     ridge: float
 
     def of(self, tokens: int, sequences: int) -> int:
-        """Of a step with so many tokens and sequences, in 2^-20: every sequence has one row at the head."""
+        """Share of a step with these tokens and sequences, in 2^-20: a sequence has one row at the head."""
         head = self.head * max(float(sequences), self.ridge)
         layers = self.layers * max(float(tokens), self.ridge)
         return int(_ONE * head / (head + layers))

@@ -18,7 +18,7 @@ class Bookings:
         on_links: Sequence[Mapping[int, Moving]],
         capacities: Sequence[float],
     ) -> None:
-        """A flow whose latency begins: if no flow is on its links or has booked them, its end is known."""
+        """Book a new flow's links if no flow uses or has booked them: then its end is known."""
         by_link, links, rate = self.by_link, flow.links, flow.spec.cap_bytes_per_s
         if not by_link.keys().isdisjoint(links):
             return

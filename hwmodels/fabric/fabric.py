@@ -1,10 +1,10 @@
 """The fabric: flows over links of finite capacity, as rates between events.
 
-A flow's rate changes only when a flow starts or ends or a link changes. Changes at one moment are collected.
-They are solved together when time advances or a rate is requested, and only where they can change a rate
-(``hwmodels.fabric.region``). No solving is needed for a flow that finds capacity on every link, nor for the
-end of a flow that filled no shared link. A flow that is alone on its links books them when it starts. Its end
-is known then, and the end of its latency is not an event, unless another flow starts on one of its links.
+A flow's rate changes only when a flow starts or ends or a link changes. Changes at one moment are solved
+together when time advances or a rate is requested, and only where they can change a rate
+(``hwmodels.fabric.region``). A flow that finds capacity on every link needs no solving, nor does the end of a
+flow that filled no shared link. A flow alone on its links books them when it starts: its end is known then,
+and the end of its latency is not an event unless another flow starts on one of its links.
 """
 
 import math
@@ -24,9 +24,9 @@ _FULL = 1 - SAME_LEVEL
 class Fabric:
     """Flows on links with these capacities (bytes/s; 0 is a failed link), over time (seconds).
 
-    Events up to ``now_s`` of a call happen first; finished flows are kept for the next ``advance``. A flow is
-    identified by the number that ``start`` returned. Raises HardwareError for a capacity that is neither 0
-    nor finite and at least ``LEAST_BYTES_PER_S``.
+    Events up to ``now_s`` of a call happen first; finished flows are kept for the next ``advance``. ``start``
+    returns the number that identifies a flow. Raises HardwareError for a capacity that is neither 0 nor
+    finite and at least ``LEAST_BYTES_PER_S``.
     """
 
     __slots__ = (
@@ -59,7 +59,7 @@ class Fabric:
         return self._now_s
 
     def start(self, spec: FlowSpec, now_s: float, size_bytes: float | None = None) -> int:
-        """A flow begins; its number. Numbers count up from 0. size_bytes: instead of what ``spec`` says."""
+        """Start a flow; returns its number, counting up from 0. size_bytes: replaces the size in ``spec``."""
         self._run_to(now_s)
         number = self._started
         self._started = number + 1
@@ -100,8 +100,7 @@ class Fabric:
         self._capacities[link] = float(bytes_per_s)
         self._largest[link] = max(self._largest[link], self._capacities[link])
         flows = self._on[link].values()
-        # The carried rate is known up to rounding of the old capacity, which may be large for a small new
-        # one.
+        # The carried rate is known up to rounding of the old capacity, possibly large for a small new one.
         self._used[link] = math.fsum([flow.rate for flow in flows])
         if flows and (self._pending.links or self._used[link] >= least * _FULL):
             priority = max(flow.priority for flow in flows)

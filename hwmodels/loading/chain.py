@@ -137,7 +137,7 @@ class Chain:
         return self._step(hop, idle=False)
 
     def part(self) -> list[ChunkSend]:
-        """From now on every chunk is a flow. The flows of several, to be aborted and told to ``parted``."""
+        """Make every chunk a flow from now on. Returns combined flows, to abort and pass to ``parted``."""
         self._together = False
         return [self._send(hop) for hop, count in enumerate(self._sending) if count > 1]
 

@@ -44,7 +44,7 @@ class Ranks:
         return [send for chain in self._chains for send in chain.begin()]
 
     def finished(self, rank: int, hop: int, chunk: int) -> LoadStep:
-        """The flow of ``chunk`` over ``hop`` of ``rank`` is through; units arrive with the last shard."""
+        """Handle the end of the flow of ``chunk`` over ``hop`` of ``rank``; the last shard ends a unit."""
         step = self._chains[rank].finished(hop, chunk)
         if not step.arrivals or hop not in self._places:
             return LoadStep(step.sends, ())

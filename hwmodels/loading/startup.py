@@ -87,7 +87,7 @@ class ConnectionPool:
             self.connect(group, 0.0)
 
     def connect(self, group: Iterable[int], make_s: float) -> float:
-        """Seconds until the group can talk: 0 where it could already, or is a single GPU; else ``make_s``."""
+        """Seconds until the group can communicate: 0 if it already can or has one GPU; else ``make_s``."""
         key = frozenset(group)
         if len(key) < 2:
             return 0.0
