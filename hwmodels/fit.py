@@ -20,8 +20,7 @@ from hwmodels.errors import HardwareError
 PHASES = ("decode", "prefill")
 COLUMNS = ("gpu", "model", "tp", "phase", "batch", "tokens", "sum_sq", "total_context", "t_total_ms")
 Floats = npt.NDArray[np.float64]
-# Relative error above which a row pulls less than its square would (as in Huber's loss), and how often rows
-# change lines.
+# Relative error above which a row pulls less than its square would (Huber), and how often rows change lines.
 ROBUST_ERROR = 0.03
 FIT_ROUNDS = 24
 # Columns count as dependent below this ratio of singular values. Residuals count as equal within this share

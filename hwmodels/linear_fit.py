@@ -172,14 +172,12 @@ def _fit_prefill(lattices: tuple[Lattice, ...], dense: DenseLines) -> tuple[floa
     (new, cached), seconds = lattice_rows(lattices, "prefill")
     weight_s = seconds + _dense_s(dense, new, np.ones(len(new)))
     fits = []
-    # Without cached tokens waves and tokens cannot be separated: later chunks cost the difference of two
-    # prompts.
+    # Without cached tokens waves cannot be told from tokens: later chunks cost the difference of two prompts.
     for tile in ATTENTION_TILES if cached.any() else (1,):
         design = _columns(1.0, new, _padded(new, tile) * (new + 2 * cached)) / weight_s[:, None]
         found = non_negative(design, seconds / weight_s)
         fits.append((float(np.square(design @ found - seconds / weight_s).sum()), tile, found))
-    # Waves that pad all measured points in the same proportion fit equally well: use the shortest, whatever
-    # rounding says.
+    # Waves that pad all measured points in one proportion fit equally well: use the shortest.
     least = min(residual for residual, *_ in fits)
     _, tile, found = next(fit for fit in fits if fit[0] <= least * (1.0 + EQUAL_FIT))
     return float(found[0]), ChunkLine(float(found[1]), float(found[2]), tile)

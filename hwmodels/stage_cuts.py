@@ -50,8 +50,7 @@ def balanced_cut(weights: Sequence[float], before: float, after: float, stages: 
     sums = [0.0]
     for weight in weights:
         sums.append(sums[-1] + weight)
-    # best[count] of the stages so far: (heaviest stage, first layer of the last stage) if they hold count
-    # layers.
+    # best[count] of the stages so far: (heaviest stage, first layer of the last stage) with count layers.
     heaviest = [before + total for total in sums]
     begins: list[list[int]] = []
     for stage in range(1, stages):

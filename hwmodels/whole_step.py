@@ -20,8 +20,7 @@ from hwmodels.step_error import ROUGH, StepErrors
 from hwmodels.step_profile import Ints, PromptBlocks, Steps
 from hwmodels.step_time import Interplay, Piece, StepLimits
 
-# Attention never takes all of a prompt's time; if noise gives it more than this share, the excess goes to the
-# rest.
+# Attention never takes all of a prompt's time: noise above this share goes to the rest.
 _MOST_ATTENTION = 0.9
 
 

@@ -48,8 +48,7 @@ class Paces:
         machine._rows, machine._pieces, machine._output_token = rows, rows.decode, rows.output_token
         if machine.run is None or not machine._steps:
             return
-        # If steps were single events, replicas of a lower rank at a boundary now would already be in their
-        # next step.
+        # With single steps, replicas of a lower rank at a boundary now would already be in their next step.
         at_ns = now_ns + (replica < _rank(event))
         booked = machine._joined and machine._begins_later(at_ns)
         steps = 0 if booked else machine._steps_by(at_ns)

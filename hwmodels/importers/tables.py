@@ -50,7 +50,7 @@ class Table:
         )
 
     def having(self, **wanted: int | str) -> "Table":
-        """The rows whose columns have these values; HardwareError with what there is when none has."""
+        """The rows with these values in their columns; HardwareError with the existing values if none has."""
         found = self
         for name, value in wanted.items():
             column = found.counts[name] if name in found.counts else found.words[name]

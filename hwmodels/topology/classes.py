@@ -23,8 +23,7 @@ _RDMA: Final = (
 )
 
 # About a microsecond from GPU to GPU over either network, 0.3 us through a switch, 0.1 ms for an SSD's first
-# block and 10 ms for a store's first answer. Loads take milliseconds at least, so none of these decides a
-# load.
+# block and 10 ms for a store's first answer. Loads take milliseconds at least, so none of these matters.
 DEFAULT_CLASSES: Final = MappingProxyType(
     {
         "ssd": LinkClass(1.0, _STATED, 1e-4, _ROUGH),

@@ -1,11 +1,10 @@
 """ZigZag's split of layers as an integer program (BlitzScale, OSDI '25, Eq. 1), checked by its replay.
 
 T_i: layers of batch i on the target, S_i = L - T_i on the source, w_i: time of one layer of the batch,
-Time_l: time to load one layer. Claimed finish of batch i: w_1*T_1 + sum of w_j*S_j over j <= i; the program
-minimises their mean. C2: the target's layers up to batch i take no longer than the source's before i. C3
-concerns loading and comes in three formulations. T_1 is 1, since no second layer is loaded in time, and is
-part of every claim. As printed T_1 is free and left out, and the optimum is a schedule that cannot be
-executed.
+Time_l: time to load one layer. Claimed finish of batch i: w_1*T_1 + sum of w_j*S_j over j <= i; their mean is
+minimised. C2: the target's layers up to batch i take no longer than the source's before i. C3 concerns
+loading and has three formulations. T_1 is 1, since no second layer is loaded in time, and is part of every
+claim. As printed T_1 is free and left out, and the optimum is a schedule that cannot be executed.
 """
 
 from collections.abc import Sequence

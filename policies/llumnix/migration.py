@@ -94,8 +94,7 @@ class Llumnix:
         """The free blocks from which an instance with this report is not a source."""
         if self._shipped and report.preempted:
             return report.total_blocks + 1
-        # The blocks at which its freeness crosses the threshold, and one more. Rules are linear in free
-        # blocks.
+        # The blocks at which its freeness crosses the threshold, plus one. Rules are linear in free blocks.
         none, some = [self._freeness(report._replace(free_blocks=free)) for free in (0, _SOME)]
         return 0 if none == inf else ceil((self._threshold - none) * _SOME / (some - none)) + 1
 

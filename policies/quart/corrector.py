@@ -50,10 +50,7 @@ class Corrector:
         self._grown_ns: dict[int, int] = {}
 
     def expected_s(self, stage: StageView, arrival_per_s: float) -> float:
-        """The delay by the formula, counting serving and loading replicas.
-
-        If no replica loads and the measured delay is longer, that one.
-        """
+        """The formula's delay with serving and loading replicas; if none loads, at least the measured one."""
         settings = self.settings
         rates = arrival_per_s, stage.replica_per_s, max(stage.supply, 1)
         formula_s = delay_s(*rates, settings.form, stage.arrival_cv, stage.service_cv)

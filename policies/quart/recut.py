@@ -168,8 +168,7 @@ def even_layers(layers: int, stages: int) -> tuple[int, ...]:
 def even_times(layers: Sequence[float], stages: int) -> tuple[int, ...]:
     """The first layers of ``stages`` stages whose longest is as short as possible; the earliest such cut."""
     sums, count = [0.0, *accumulate(layers)], len(layers)
-    # least[n]: for the first n layers in the stages so far, the time of the longest stage and the first
-    # layers
+    # least[n]: for the first n layers in the stages so far, the longest stage's time and the first layers
     least: list[tuple[float, tuple[int, ...]]] = [(sums[last], (0,)) for last in range(count + 1)]
     for stage in range(1, stages):
         least = [

@@ -188,7 +188,7 @@ class StageReplicas:
     ) -> None:
         ends = tuple([("replica", number) for number in targets])
         live = self._services[part.model].live_stages
-        told = live is not None, False, reason, False  # the load reports every layer
+        told = live is not None, False, reason, False  # the first: whether it reports every layer
         load = Load(self._next_load, part.model, sources, ends, shards, *told, part.layers)
         self._next_load += 1
         self.loads.begin(load)

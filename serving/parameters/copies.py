@@ -174,7 +174,7 @@ class PooledCopies:
 
 
 class CachedCopies:
-    """Host caches: a load to a host leaves a copy there, which ends by time or for lack of room.
+    """Host caches: a load leaves a copy on its target's host, which ends by time or for lack of room.
 
     ``everywhere``: every host has every part from the start, and for ever (AllCache).
     """

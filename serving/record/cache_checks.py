@@ -17,8 +17,7 @@ def broken(ledger: KvLedger) -> Iterator[str]:
         for extent in parts:
             users[extent] = users.get(extent, 0) + 1
         found = sum([extent.stop - extent.start for extent in parts])
-        # A block that a running decode step fills is already in the cache; it is counted when the step has
-        # ended.
+        # A block that a running decode step fills is already in the cache, but counted after the step.
         most = ledger.held_blocks(request) + ledger.decodes(request)
         if not found == table.cached_blocks <= most:
             yield f"request {request} holds {found} blocks that are found, its table {table.cached_blocks}"

@@ -1,17 +1,16 @@
 """One data-parallel group: ranks with a scheduler, a queue and KV memory each, whose steps begin together.
 
 Every forward pass of a mixture of experts has collectives over all ranks, so each rank waits for the slowest.
-A rank without work takes part with a dummy step (vLLM 0.19: DPEngineCoreProc.run_busy_loop). docs/STATES.md
-has the table of its states and events.
+A rank without work runs a dummy step (vLLM 0.19: DPEngineCoreProc.run_busy_loop). docs/STATES.md has the
+table of states and events.
 
 A step takes as long as the slowest rank's own part, plus the experts' time for the tokens of all ranks. Step
-times of decoding ranks are linear in steps, so a series of steps in which no batch changes is one event. A
-rank receives a report only when its own batch changes; steps cut by other ranks' changes are counted until
-then.
+times of decoding ranks are linear, so a series of steps in which no batch changes is one event. A rank
+receives a report only when its own batch changes; steps cut by other ranks are counted until then.
 
-A request that arrives at a rank without work waits for the next boundary. The rank's first choice is dropped,
-and the rank chooses again there, since more requests may have come: its report has no steps. A rank that has
-work and has not chosen in time requests a dummy step itself, and chooses again after it.
+A request that arrives at a rank without work waits for the next boundary. There the rank chooses again, since
+more requests may have come: the report for its dropped first choice has no steps. A rank that has work and
+has not chosen in time requests a dummy step itself, and chooses again after it.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,10 +50,10 @@ _PAUSED, _STEPPING, _BOUNDARY, _LOST = GroupState
 
 
 class LockstepGroup:
-    """A group of ranks. steps: all steps of the group.
+    """A group of ranks. By rank: dummy_steps, time of other steps, and waiting in it.
 
-    By rank: dummy_steps, the time of its other steps (worked_fixed), and how much of that it waited for the
-    slowest rank (waited_fixed).
+    steps: all steps of the group. worked_fixed: time of the other steps; waited_fixed: how much of it the
+    rank waited for the slowest one.
     """
 
     __slots__ = (

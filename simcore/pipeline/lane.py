@@ -212,8 +212,7 @@ class Lane:
         for stage in range(self.stages):
             if ends[stage] - 2 * one[stage] + two[stage] != curve:
                 return 0
-            # How much later the last step came to the stage than the stage was free, and the same for the
-            # step before.
+            # By how much the last step came after the stage was free, and the same for the step before.
             slack = at + hops[stage] - free[stage]
             slack_1 = at_1 + hops[stage] - free_1[stage]
             at, at_1 = ends[stage], one[stage]
