@@ -10,7 +10,7 @@ from hwmodels.expert_rows import GroupTimes
 from hwmodels.expert_times import ExpertTimes
 from hwmodels.step_error import ROUGH_SHARE, StepError, StepErrors
 
-# At this skew the times here meet AIConfigurator's tables of loads drawn from its power laws (exponents 1.01
+# At this skew the times here match AIConfigurator's tables of loads drawn from its power laws (exponents 1.01
 # and 1.2, which stand in for real popularity there) without bias: -1.7 to +0.2 % for 4 to 192 tokens on one
 # H100 and one RTX PRO 6000, where equal popularity is 7 to 9 % slower (tests/hwmodels/test_expert_tables.py).
 POWER_LAW_SKEW: Final = 0.7

@@ -1,9 +1,9 @@
-"""Fit coefficients that are times: to a table of iteration times (``python -m scripts.fit_step_times CSV``),
-or to any rows whose time is the largest of several lines.
+"""Fits coefficients that are times, by non-negative least squares.
 
-Non-negative least squares on *relative* error, so that a 10 ms decode step weighs as much as a 1 s prefill.
-Three coefficients per phase: intercept, per sequence (decode) or per token (prefill), and per token of total
-context (decode) or per squared prompt token (prefill).
+The input is a table of iteration times (``python -m scripts.fit_step_times CSV``), or any rows whose time is
+the largest of several lines. The fit is on *relative* error, so that a 10 ms decode step weighs as much as a
+1 s prefill. Three coefficients per phase: intercept, per sequence (decode) or per token (prefill), and per
+token of total context (decode) or per squared prompt token (prefill).
 """
 
 import csv

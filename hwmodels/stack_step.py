@@ -46,7 +46,7 @@ class StackStep:
 
     @property
     def interplay(self) -> Interplay | None:
-        """None."""
+        """None: there are no decodes to interact with."""
         return None
 
     def dense_s(self, prefill_tokens: int, prefill_sequences: int, decode_sequences: int) -> float:

@@ -35,7 +35,7 @@ class FreenessBand:
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
         """Decisions that bring the average back into the band."""
-        (role,) = view.roles  # instances that make load reports do both
+        (role,) = view.roles  # instances with load reports prefill and decode
         least = max(role.minimum, int(view.has_work))
         if role.supply < least:
             why = f"{role.supply} instances are fewer than {least}"

@@ -48,7 +48,7 @@ class Band:
         if counts:
             low = floor(exact(bounds.lower) * per_instance * (supply - 1)) + 1
             high = floor(exact(bounds.upper) * per_instance * supply)
-        elif supply <= 1:  # work of any kind keeps one instance, and wants one
+        elif supply <= 1:  # any work needs one instance, and is enough to keep it
             low, high = supply, inf if supply else 0
         if supply == self.minimum:
             low = 0

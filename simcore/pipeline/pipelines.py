@@ -26,7 +26,7 @@ class PipelinePlan:
 
 
 class Pipelines:
-    """``of``: by replica."""
+    """``of``: the pipelined replicas, by replica number."""
 
     __slots__ = ("_machines", "of")
 
