@@ -30,7 +30,7 @@ def relieved(edges: list[Edge], sources: Sequence[Source], served: Sequence[Targ
 
 
 def _slowed(edge: Edge, factor: float) -> Edge:
-    if factor > 1 - 1e-9:  # tolerance for rounding when fractions of a byte are added up
+    if factor > 1 - 1e-9:  # what adding up fractions of a byte may miss
         return edge
     rate = max(1, int(edge.rate_bytes_per_s * factor))
     shards = tuple([replace(shard, rate_bytes_per_s=shard.share * rate) for shard in edge.shards])

@@ -235,7 +235,7 @@ class CachedCopies:
             if not self.caches.holds(host, load.part):
                 continue  # the host is lost
             fetched = self._coming.get((load.part, host)) == load.load
-            if fully_loaded and (fetched or self._renewed):  # its time to live begins when it is loaded
+            if fully_loaded and (fetched or self._renewed):  # its time begins when it is there
                 self.caches.admit(host, load.part, self._sizes_bytes[load.part], now_ns)
             if fetched:
                 del self._coming[load.part, host]
