@@ -24,12 +24,12 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepAllReduce:
-    """All the all-reduces of one step over its tokens; they overlap nothing."""
+    """All all-reduces of one step over its tokens; they overlap with nothing."""
 
     stretches: tuple[Stretch, ...]
 
     def line(self, tokens: int) -> tuple[float, float]:
-        """(seconds at no token, seconds per token) of the stretch that holds a step of ``tokens``."""
+        """(seconds at 0 tokens, seconds per token) of the stretch that contains a step of ``tokens``."""
         found = self.stretches[0]
         for stretch in self.stretches:
             if tokens < stretch.from_size:
@@ -45,7 +45,7 @@ class StepAllReduce:
 
 @dataclass(frozen=True, slots=True)
 class RankTimes:
-    """Messages between one number of ranks. ``label``: what a run says of it at its head, if anything."""
+    """Messages between one number of ranks. ``label``: what a run's header says of them, if anything."""
 
     stretches: tuple[Stretch, ...]
     source: str
@@ -64,7 +64,7 @@ class AllReduce:
     ranks: Mapping[int, RankTimes]
 
     def of(self, tp: int) -> RankTimes:
-        """The times between ``tp`` ranks; HardwareError when nothing is known."""
+        """The times between ``tp`` ranks; HardwareError if they are unknown."""
         if tp == 1:
             return NO_TIME
         if tp not in self.ranks:
@@ -75,7 +75,7 @@ class AllReduce:
         return self.ranks[tp]
 
     def of_step(self, llm: LlmShape, tp: int) -> StepAllReduce:
-        """All of a step of ``llm``, over its tokens."""
+        """All all-reduces of a step of ``llm``, over its tokens."""
         if tp == 1:
             return NO_ALL_REDUCE
         times = ALL_REDUCES_PER_LAYER * llm.layers

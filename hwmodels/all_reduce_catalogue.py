@@ -13,7 +13,7 @@ _ROUGH: Final = "rough, "
 
 
 class Imitated(NamedTuple):
-    """The engine a run imitates."""
+    """The engine that a run imitates."""
 
     engine: str
     version: str
@@ -23,10 +23,10 @@ class Imitated(NamedTuple):
 
 
 def load_all_reduce(gpu_name: str, imitated: Imitated | None = None) -> AllReduce:
-    """All-reduce times between GPUs of this kind; a GPU without any knows one rank only.
+    """All-reduce times between GPUs of this kind; a GPU without measurements knows one rank only.
 
-    Of several engine versions that of ``imitated`` is taken, else the newest. What was not measured in that
-    engine, on that GPU, says so in its label.
+    Of several engine versions the one of ``imitated`` is used, else the newest. Times not measured in that
+    engine, on that GPU, say so in their label.
     """
     declared = gpu_all_reduce(gpu_name)
     if "same_as" in declared:
@@ -47,7 +47,7 @@ def load_all_reduce(gpu_name: str, imitated: Imitated | None = None) -> AllReduc
 
 
 def measured_label(gpu: str, tp: int, engine: str, version: str, imitated: Imitated | None) -> str:
-    """What a run says of all-reduces that were measured, but not in the engine it imitates; else nothing."""
+    """The label of measured all-reduces from another engine than the imitated one; else empty."""
     if engine == NCCL:
         return f"all-reduce of {tp} {gpu}: NCCL {version} measured alone, in no engine"
     if imitated is None or imitated == (engine, version):
@@ -56,7 +56,7 @@ def measured_label(gpu: str, tp: int, engine: str, version: str, imitated: Imita
 
 
 def _fitness(entry: Mapping[str, Any], imitated: Imitated | None) -> tuple[bool, bool, list[int]]:
-    """The last of these wins: an engine before NCCL alone, then the imitated version, then the newest."""
+    """Sort key; the last wins: an engine before NCCL alone, then the imitated version, then the newest."""
     same = imitated == (entry["engine"], entry["version"])
     return entry["engine"] != NCCL, same, _numbers(entry["version"].split("."))
 

@@ -1,4 +1,4 @@
-"""Measured all-reduce times to a few stretches of a start and a rate, and how far those are off."""
+"""Fits stretches of a start and a rate to measured all-reduce times, and reports the fit's errors."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,7 +10,7 @@ from hwmodels.errors import HardwareError
 from hwmodels.fit import non_negative
 from hwmodels.profile import Floats
 
-# Stretches are added until no measured size is farther off than this, or there are so many.
+# Stretches are added until every measured size is within this error, or there are MOST_STRETCHES.
 TOLERANCE: Final = 0.06
 MOST_STRETCHES: Final = 5
 # Two points decide a line, so that a single one never makes a stretch of its own.
@@ -19,7 +19,7 @@ FEWEST_POINTS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class StretchFit:
-    """``errors`` are relative, of each measured size; ``held_out``: of every second one, left out in turn."""
+    """``errors`` are relative, per measured size; ``held_out``: of every second one, left out in turn."""
 
     stretches: tuple[Stretch, ...]
     errors: Floats
@@ -82,10 +82,10 @@ def _cut(sizes: Floats, seconds: Floats, count: int) -> tuple[Stretch, ...]:
 
 
 def _boundary(before: Stretch, start_s: float, s_per_unit: float, gap: Floats) -> int:
-    """Where in the ``gap`` between two measured sizes the next line takes over.
+    """Where the next line takes over in the ``gap`` between two measured sizes.
 
-    Where the lines cross; where the next one is above the one before all through the gap, at its end (an
-    algorithm that takes over from that size on); where it is below all through it, right behind its start.
+    Where the lines cross. If the next line is above throughout the gap: at its end (an algorithm that takes
+    over from that size on). If it is below throughout: right behind its start.
     """
     low, high = int(gap[0]), int(gap[1])
     above_at = [start_s + s_per_unit * at - before.start_s - before.s_per_unit * at for at in (low, high)]
@@ -97,7 +97,7 @@ def _boundary(before: Stretch, start_s: float, s_per_unit: float, gap: Floats) -
 
 
 def _line(sizes: Floats, seconds: Floats) -> tuple[float, float, float]:
-    """(sum of squared relative errors, start, seconds per unit), neither of them negative."""
+    """(sum of squared relative errors, start, seconds per unit), neither start nor rate negative."""
     design = np.stack([np.ones(len(sizes)), sizes], axis=1) / seconds[:, None]
     start_s, s_per_unit = (float(value) for value in non_negative(design, np.ones(len(sizes))))
     residual = float(np.square(design @ np.array([start_s, s_per_unit]) - 1.0).sum())

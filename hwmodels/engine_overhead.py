@@ -12,8 +12,8 @@ from hwmodels.step_time import Interplay, StepLimits, StepModel
 MAX_GRAPH_BATCH: Final = 512
 # A declared overhead may be as far off as other declarations turned out to be (step_error.ROUGH_SHARE).
 DECLARED_FACTOR: Final = 1.0 + ROUGH_SHARE
-# An engine of which nothing is known adds between nothing and what vLLM (2024) added to a step, Python
-# included: the line through CPU overheads in microsoft/vidur (MIT) at no sequence, engine=vllm_v0.
+# An unknown engine adds between nothing and what vLLM (2024) added to a step, including Python: the line
+# through CPU overheads in microsoft/vidur (MIT) at zero sequences, engine=vllm_v0.
 UNKNOWN_STEP_S: Final = 9.0e-4
 UNKNOWN_SOURCE: Final = "unknown, from none to the 0.9 ms a step of vLLM (2024)"
 
@@ -22,13 +22,13 @@ UNKNOWN_SOURCE: Final = "unknown, from none to the 0.9 ms a step of vLLM (2024)"
 class EngineOverhead:
     """``step_s`` and ``per_sequence_s`` are added to every step.
 
-    ``per_output_token_s``: for every token that the decoding sequences have generated so far, where an engine
-    goes through all of them in each step (vLLM before 0.2 made their text anew).
+    ``per_output_token_s``: for every token that the decoding sequences have generated so far, if an engine
+    processes all of them in each step (vLLM before 0.2 made their text anew).
 
     ``graph_batches`` are the batch sizes captured as CUDA graphs, ascending: a step with up to the largest of
-    them runs as the next captured size, idle rows included. ``source`` says where the numbers come from.
-    ``inside``: the step times were measured whole, so that there is nothing to add. ``error_s``: how far off
-    that of a step may be, where it was fitted to measured steps; None: it was not.
+    them runs as the next captured size, including idle rows. ``source`` says where the numbers come from.
+    ``inside``: the step times were measured whole, so nothing is added. ``error_s``: error of a step's
+    overhead, if it was fitted to measured steps; None: it was not.
     """
 
     step_s: float = 0.0
@@ -53,7 +53,7 @@ class EngineOverhead:
             )
 
     def ends(self) -> tuple["EngineOverhead", "EngineOverhead", str]:
-        """The least and the most it may be, and what that rests on; none of what is inside the steps."""
+        """The least and the most it may be, and the reason; no range if it is inside the steps."""
         if self.inside:
             return self, self, "inside the measured steps"
         if self.error_s is not None:
@@ -87,7 +87,7 @@ def vllm_graph_batches(largest: int) -> tuple[int, ...]:
 
 
 class EngineStepModel:
-    """A step model's operations as one engine runs them; the protocol is StepModel's."""
+    """A step model's operations as one engine runs them; implements StepModel."""
 
     __slots__ = (
         "decode_attention",
@@ -121,7 +121,7 @@ class EngineStepModel:
 
 
 def _padded_dense(operations: StepModel, overhead: EngineOverhead) -> Callable[[int, int, int], float]:
-    """``StepModel.dense_s`` with idle rows, as far as the operations' range goes, and the engine's time.
+    """``StepModel.dense_s`` with idle rows, within the operations' range, plus the engine's time.
 
     A closure, because every step with chunks calls it.
     """

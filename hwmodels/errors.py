@@ -1,4 +1,4 @@
-"""Errors a user of the hardware models is meant to read (hwmodels imports nothing of ours)."""
+"""Errors shown to users of the hardware models (hwmodels imports no other package of this project)."""
 
 
 class HardwareError(Exception):

@@ -1,4 +1,4 @@
-"""How far expert times may be off because nobody knows which experts tokens choose, and how they exchange."""
+"""Error of expert times from two unknowns: which experts tokens choose, and how engines exchange."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -10,7 +10,7 @@ from hwmodels.expert_rows import GroupTimes
 from hwmodels.expert_times import ExpertTimes
 from hwmodels.step_error import ROUGH_SHARE, StepError, StepErrors
 
-# At this skew the times here meet AIConfigurator's tables of loads drawn from its power laws (exponents 1.01
+# At this skew the times here match AIConfigurator's tables of loads drawn from its power laws (exponents 1.01
 # and 1.2, which stand in for real popularity there) without bias: -1.7 to +0.2 % for 4 to 192 tokens on one
 # H100 and one RTX PRO 6000, where equal popularity is 7 to 9 % slower (tests/hwmodels/test_expert_tables.py).
 POWER_LAW_SKEW: Final = 0.7
@@ -20,14 +20,14 @@ _SIZES: Final = tuple(1 << power for power in range(15))
 
 
 def other_skew(skew: float) -> float:
-    """The other end of what is plausible: skewed for equal popularity, equal for a skewed one."""
+    """The other plausible extreme: skewed if popularity is equal, equal if it is skewed."""
     return POWER_LAW_SKEW if skew < POWER_LAW_SKEW else 0.0
 
 
 def routing_errors(
     times: ExpertTimes, other: ExpertTimes, dense_s: Callable[[int], float], largest: tuple[int, int]
 ) -> StepErrors:
-    """Of whole steps, with the experts in ``dense_s``. ``largest`` tokens: with prompts, and without."""
+    """Errors of whole steps, with experts in ``dense_s``. ``largest`` tokens: with and without prompts."""
     last_prefill, last_decode = largest
 
     def error(first: int, last: int) -> StepError:
@@ -38,7 +38,7 @@ def routing_errors(
 
 
 def group_ends_s(times: ExpertTimes, other: ExpertTimes, error_band: str) -> tuple[GroupTimes, GroupTimes]:
-    """Lowest and highest seconds of what engines do together.
+    """Lowest and highest seconds of the part that engines do together.
 
     Expert times within their held-out p95 and between both popularities, the exchange within a factor of 2.
     """

@@ -1,4 +1,4 @@
-"""Expert times as two lines, fitted: reading the activated experts, or computing all tokens."""
+"""Expert times fitted as two lines: reading the activated experts, or computing all tokens."""
 
 from dataclasses import dataclass
 
@@ -25,14 +25,14 @@ class ExpertLines:
     computing_per_token_s: float
 
     def seconds(self, tokens: Floats, activated: Floats) -> Floats:
-        """At each pair."""
+        """Seconds at each pair."""
         reading = self.reading_s + self.per_expert_s * activated + self.per_token_s * tokens
         found: Floats = np.maximum(reading, self.computing_s + self.computing_per_token_s * tokens)
         return found
 
 
 def fit_expert_lines(table: ExpertTable) -> ExpertLines:
-    """Through the most activated experts of every number of tokens; errors relative."""
+    """Fit through the most activated experts at every number of tokens; errors relative."""
     axes, values = table.lattice.axes, table.lattice.values
     most = [int(np.flatnonzero(~np.isnan(row))[-1]) for row in values]
     tokens = np.array(axes[0], dtype=np.float64)
@@ -51,7 +51,7 @@ def fit_expert_lines(table: ExpertTable) -> ExpertLines:
         for part in (0.2, 0.5)
     ]
     found = fit_largest(lines, seconds, seconds, starts)
-    # A line that is never the larger one says nothing: it is left at 0.
+    # A line that is never the larger one is undetermined: it is left at 0.
     if (largest_s(lines[:1], found) >= largest_s(lines[1:], found)).all():
         found[3:] = 0.0
     return ExpertLines(table.expert_tp, table.expert_ep, int(tokens[-1]), *map(float, found))

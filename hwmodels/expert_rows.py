@@ -1,4 +1,4 @@
-"""What engines of a mixture of experts do together in a step, as integers: the group's part of step costs."""
+"""The common part of a step of data-parallel engines with a mixture of experts, as integers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ class GroupTimes:
 class ExpertRows:
     """Fixed-point costs over the tokens of all engines of a data-parallel group (``hwmodels.rows``).
 
-    A step of the group takes the longest of its engines' own parts (``StepRows``) and ``group_cost`` of what
-    each of them computes: layer by layer they meet before the experts and behind them.
+    A step of the group takes the longest of its engines' own parts (``StepRows``) plus ``group_cost`` for the
+    tokens of each. In every layer the engines synchronise before and after the experts.
     """
 
-    # What the ends of the range rest on (hwmodels.expert_error:group_ends_s).
+    # The reason for the ends of the range (hwmodels.expert_error:group_ends_s).
     rests_on: Final = (
         "experts within held-out p95, chosen alike or by a power law; exchange within a factor of 2"
     )
@@ -34,24 +34,24 @@ class ExpertRows:
     def __init__(
         self, times: GroupTimes, overhead: EngineOverhead, ends: tuple[GroupTimes, GroupTimes]
     ) -> None:
-        """``ends``: the lowest and the highest times that ``times`` may really be."""
+        """``ends``: the lowest and the highest plausible times."""
         self._overhead = overhead
         self._ends = ends
         self._experts, self._moved = _fixed(times.experts_s), _fixed(times.moved_s)
         self.max_tokens: int = len(self._experts) - 1
 
     def at_end(self, end: Literal["low", "high"]) -> "ExpertRows":
-        """The same at an end of its error."""
+        """The same costs at one end of their error."""
         low, high = self._ends
         return ExpertRows(low if end == "low" else high, self._overhead, self._ends)
 
     def group_cost(self, tokens: Sequence[int]) -> int:
         """Exchange and experts of a step in which engines have ``tokens``, one number each; an idle one 1.
 
-        vLLM 0.19.0 (``v1/worker/dp_utils.py``): where all of them run as CUDA graphs each is padded to the
-        largest captured size among them; else none is padded. What they exchange then are broadcasts and
-        reductions of unequal sizes in one group of NCCL (``pynccl.py``): taken to end with the largest, as
-        if all had as many tokens, since links carry both directions at once.
+        vLLM 0.19.0 (``v1/worker/dp_utils.py``): if all engines run as CUDA graphs, each is padded to the
+        largest captured size among them; else none is padded. The exchange then consists of broadcasts and
+        reductions of unequal sizes in one group of NCCL (``pynccl.py``). It is assumed to end with the
+        largest, as if all had as many tokens, since links carry both directions at once.
         """
         most = max(tokens)
         captured = self._overhead.graph_batches
@@ -61,7 +61,7 @@ class ExpertRows:
         return self.cost(sum(tokens), len(tokens) * most)
 
     def cost(self, tokens: int, moved_tokens: int) -> int:
-        """Experts of ``tokens``, padded ones included, and the exchange of so many."""
+        """Experts of ``tokens``, including padding, and the exchange of ``moved_tokens``."""
         try:
             return self._experts[tokens] + self._moved[moved_tokens]
         except IndexError:

@@ -21,10 +21,10 @@ class ExpertTimes:
     """The part of a step that all ranks do together: exchange, the slowest rank's experts, exchange.
 
     With data-parallel engines vLLM 0.19.0 gathers the hidden states and choices of all engines on every rank
-    before the experts and sums the results back behind them (``all2all_backend`` allgather_reducescatter, its
-    default whatever links there are: AgRsAll2AllManager, an NCCL all-gather and reduce-scatter per layer).
-    Without them there is nothing to exchange: what tensor- or expert-parallel ranks of one engine add up is
-    the all-reduce behind the MLP.
+    before the experts and sums the results after them (``all2all_backend`` allgather_reducescatter, its
+    default for all links: AgRsAll2AllManager, an NCCL all-gather and reduce-scatter per layer). Without
+    data-parallel engines there is no exchange: the all-reduce after the MLP adds up the results of one
+    engine's tensor- or expert-parallel ranks.
     """
 
     __slots__ = ("_seconds", "experts_s", "labels", "max_tokens", "moved_s", "source")
@@ -43,7 +43,7 @@ class ExpertTimes:
             moved = np.interp(counts, exchange.curve.counts, exchange.curve.seconds)
             last = min(last, len(counts))
         tokens = np.arange(1, last + 1, dtype=np.float64)
-        # Of experts and of exchange, at 0, 1, ... tokens; the exchange goes further.
+        # Experts and exchange, at 0, 1, ... tokens; the exchange covers more tokens.
         self.experts_s: Floats = _from_none(_slowest_s(table, routing, tokens))
         self.moved_s: Floats = _from_none(moved)
         moved_s = self.moved_s[: last + 1] if exchange is not None else 0.0
@@ -56,7 +56,7 @@ class ExpertTimes:
         )
 
     def seconds(self, tokens: int) -> float:
-        """Seconds of a step in which all ranks together have ``tokens``; 0 of none."""
+        """Seconds of a step in which all ranks together have ``tokens``; 0 for no tokens."""
         try:
             return self._seconds[tokens]
         except IndexError:
@@ -72,9 +72,9 @@ class ExpertTimes:
 
 @dataclass(frozen=True, slots=True)
 class SharedExperts:
-    """Every way to share a model's experts between GPUs that is known, and what engines exchange.
+    """All known ways to share a model's experts between GPUs, and the exchange between engines.
 
-    ``holder``: what these are from, in words; ``error_band``: how far off they are.
+    ``holder``: the source, in words; ``error_band``: the error of the times.
     """
 
     gpu: str
@@ -84,7 +84,7 @@ class SharedExperts:
     error_band: str = ""
 
     def times(self, llm: LlmShape, parallelism: Parallelism, skew: float = 0.0) -> ExpertTimes:
-        """For one way to share them; HardwareError says which table is missing."""
+        """The times of one way to share; HardwareError names the missing table."""
         assert llm.experts is not None, "a mixture of experts"
         routing = Routing(llm.experts.count, llm.experts.per_token, skew)
         table = self._way(llm.name, parallelism)
@@ -117,19 +117,19 @@ def _way_text(expert_tp: int, expert_ep: int) -> str:
 
 
 def _from_none(seconds: Floats) -> Floats:
-    """With 0 of no tokens in front, and never falling."""
+    """The seconds with 0 for no tokens in front, made non-decreasing."""
     found: Floats = np.concatenate([[0.0], np.maximum.accumulate(seconds)])
     return found
 
 
 def experts_of(profile: Profile) -> SharedExperts:
-    """The measured ones of a profile."""
+    """The measured experts of a profile."""
     tables, stamp = profile.tables, profile.stamp
     return SharedExperts(stamp.gpu, tables.experts, tables.exchange, "the profile", stamp.error_band)
 
 
 def lined(profile: Profile) -> SharedExperts:
-    """The same as lines fitted to them."""
+    """The same experts as fitted lines."""
     lines = tuple(fit_expert_lines(table) for table in profile.tables.experts)
     return replace(experts_of(profile), ways=lines)
 
@@ -145,10 +145,10 @@ def _slowest_s(table: ExpertTable | ExpertLines, routing: Routing, tokens: Float
 
 
 def at_points(lattice: Lattice, tokens: Floats, activated: Floats) -> Floats:
-    """Straight lines over tokens and over activated experts; beyond the last tokens their line goes on.
+    """Linear interpolation over tokens and over activated experts; extrapolated beyond the last tokens.
 
-    So many experts that few tokens could not choose them were not measured with few tokens: there the time of
-    the fewest tokens that could holds, as reading the experts takes nearly all of it.
+    Few tokens cannot choose many experts, so those points were not measured. There the time of the fewest
+    tokens that could is used, since reading the experts takes nearly all of it.
     """
     lines, experts = (np.array(axis, dtype=np.float64) for axis in lattice.axes)
     values = _filled(lattice.values)
@@ -162,7 +162,7 @@ def at_points(lattice: Lattice, tokens: Floats, activated: Floats) -> Floats:
 
 
 def _filled(values: Floats) -> Floats:
-    """Column by column (one number of experts), what is missing at few tokens is that at the next more."""
+    """Column by column (one number of experts), fill gaps at few tokens from the next larger count."""
     filled = values.copy()
     for row in range(len(filled) - 2, -1, -1):
         gaps = np.isnan(filled[row])
@@ -175,7 +175,7 @@ def _filled(values: Floats) -> Floats:
 
 
 def _place(lines: Floats, at: Floats, beyond: bool) -> tuple[npt.NDArray[np.intp], Floats]:
-    """The line before each value, and the share of the way to the next; 0 before the first line."""
+    """The line before each value, and the fraction of the way to the next; 0 before the first line."""
     low = np.clip(np.searchsorted(lines, at, side="right") - 1, 0, max(len(lines) - 2, 0))
     gap = lines[np.minimum(low + 1, len(lines) - 1)] - lines[low]
     share = np.maximum((at - lines[low]) / np.where(gap > 0.0, gap, 1.0), 0.0)
@@ -200,7 +200,7 @@ def with_experts(dense: Floats, times: ExpertTimes) -> Floats:
 
 
 def lattice_points(lattice: Lattice) -> Sequence[tuple[int, int, float]]:
-    """(tokens, activated experts, seconds) of everything measured."""
+    """(tokens, activated experts, seconds) of all measured points."""
     tokens, experts = lattice.axes
     return [
         (tokens[row], experts[column], float(lattice.values[row, column]))

@@ -1,4 +1,4 @@
-"""Mixtures of experts, and attention over a latent: the sizes that such models have beside a dense one's."""
+"""Mixtures of experts, and attention over a latent: the sizes such models have beyond a dense one's."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ class Experts:
     """The MLP of a layer: ``count`` routed experts, gated MLPs of ``width``; a token goes to ``per_token``.
 
     ``shared_width``: of all shared experts together, which every token goes through (0: none).
-    ``dense_layers``: so many first layers have one MLP of the model's ``intermediate`` instead.
+    ``dense_layers``: number of first layers with one MLP of the model's ``intermediate`` instead.
     ``gate_bias``: the gate has a bias for each expert (DeepSeek-V3 corrects its scores with it).
     """
 
@@ -52,7 +52,7 @@ class LatentAttention:
 
     @property
     def kv_elements(self) -> int:
-        """What is cached of a token in one layer; every tensor-parallel rank keeps a copy."""
+        """Cached elements of a token in one layer; every tensor-parallel rank keeps a copy."""
         return self.kv_rank + self.rope
 
     def matrix_parameters(self, hidden: int, heads: int) -> int:
@@ -64,5 +64,5 @@ class LatentAttention:
 
     @property
     def norm_parameters(self) -> int:
-        """The norms of the latents."""
+        """Weights of the latents' norms."""
         return self.kv_rank + self.query_rank

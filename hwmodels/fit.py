@@ -1,9 +1,9 @@
-"""Fit coefficients that are times: to a table of iteration times (``python -m scripts.fit_step_times CSV``),
-or to any rows whose time is the largest of several lines.
+"""Fits coefficients that are times, by non-negative least squares.
 
-Non-negative least squares on *relative* error, so that a 10 ms decode step weighs as much as a 1 s prefill.
-Three coefficients per phase: intercept, per sequence (decode) or per token (prefill), and per token of total
-context (decode) or per squared prompt token (prefill).
+The input is a table of iteration times (``python -m scripts.fit_step_times CSV``), or any rows whose time is
+the largest of several lines. The fit is on *relative* error, so that a 10 ms decode step weighs as much as a
+1 s prefill. Three coefficients per phase: intercept, per sequence (decode) or per token (prefill), and per
+token of total context (decode) or per squared prompt token (prefill).
 """
 
 import csv
@@ -20,15 +20,14 @@ from hwmodels.errors import HardwareError
 PHASES = ("decode", "prefill")
 COLUMNS = ("gpu", "model", "tp", "phase", "batch", "tokens", "sum_sq", "total_context", "t_total_ms")
 Floats = npt.NDArray[np.float64]
-# Relative error from which a row pulls less than its square would (as Huber's loss has it), and how often
-# rows change lines.
+# Relative error above which a row pulls less than its square would (Huber), and how often rows change lines.
 ROBUST_ERROR = 0.03
 FIT_ROUNDS = 24
-# Columns are taken as dependent below this ratio of singular values, and residuals as equal within this share
-# of the target's square: far above rounding (1e-16), far below what tables tell (1e-3).
+# Columns count as dependent below this ratio of singular values. Residuals count as equal within this share
+# of the target's square. Both are far above rounding (1e-16) and far below the resolution of tables (1e-3).
 DEPENDENT = 1e-9
 EQUAL_RESIDUAL = 1e-12
-# So are the lines of a row, and the errors of two fits.
+# The same for the lines of a row, and the errors of two fits.
 EQUAL_LINES = 1e-9
 EQUAL_FIT = 1e-9
 
@@ -114,7 +113,7 @@ def error_percent(errors: Floats) -> ErrorPercent:
 
 
 def fit_phase(rows: Sequence[Iteration]) -> PhaseFit:
-    """Fit all rows of one (GPU, model, tp, phase), and judge it on batch sizes it has not seen."""
+    """Fit all rows of one (GPU, model, tp, phase), and evaluate the fit on batch sizes it has not seen."""
     coefficients = fit_coefficients(rows)
     batches = sorted({row.batch for row in rows})
     held_out = [_errors_without(rows, batch) for batch in batches] if len(batches) > 1 else []
@@ -134,9 +133,9 @@ def non_negative(design: Floats, target: Floats) -> Floats:
     """Non-negative least squares for a handful of columns.
 
     The constrained optimum is the best feasible one among the unconstrained optima of all subsets of columns,
-    so no iterative solver is needed; the rows are first reduced to as many as there are columns. Where
-    columns depend on each other several optima exist: fewer columns win, then earlier ones, so that rounding
-    chooses nothing.
+    so no iterative solver is needed; the rows are first reduced to as many as there are columns. If columns
+    depend on each other several optima exist: fewer columns win, then earlier ones, so that rounding decides
+    nothing.
     """
     count = design.shape[1]
     scale = np.abs(design).max(axis=0)
@@ -175,10 +174,10 @@ def largest_s(lines: Sequence[Line], coefficients: Floats) -> Floats:
 
 
 def fit_largest(lines: Sequence[Line], seconds: Floats, weight_s: Floats, starts: Sequence[Floats]) -> Floats:
-    """Non-negative coefficients whose largest line meets ``seconds``, errors taken relative to ``weight_s``.
+    """Non-negative coefficients whose largest line matches ``seconds``, errors relative to ``weight_s``.
 
-    Each round gives every row to the line that is largest there, solves, and goes half of the way; rows far
-    off weigh less, so that a cliff no line describes does not bend the rest. The best round over all
+    Each round assigns every row to its largest line, solves, and goes half of the way. Rows with large errors
+    weigh less, so that a cliff that no line describes does not distort the rest. The best round over all
     ``starts`` is kept: the result is deterministic.
     """
     best, least = starts[0], np.inf
@@ -220,7 +219,7 @@ def report(path: Path) -> str:
 
 
 def report_rows(rows: Sequence[Iteration]) -> str:
-    """What ``report`` says of rows already read."""
+    """The ``report`` of rows already read."""
     lines = [
         "gpu model tp phase rows: intercept_s per_count_s per_work_s | error % mean/p95, held out mean/p95"
     ]

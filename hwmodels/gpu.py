@@ -1,15 +1,17 @@
-"""What one accelerator offers: the datasheet numbers every rougher model starts from."""
+"""Datasheet numbers of one accelerator, from which every rougher model starts."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One device. ``memory_bytes`` is what a process can allocate, ``flops_per_s`` the dense rate of 16-bit
-    matrix products (fp32 for ``cpu_core``); ``activation_reserve_bytes`` is what an engine keeps free of KV
-    per device (activations, communication buffers, context). ``l2_cache_bytes`` None: not declared.
+    """One device.
+
+    ``memory_bytes`` is what a process can allocate, ``flops_per_s`` the dense rate of 16-bit matrix products
+    (fp32 for ``cpu_core``). ``activation_reserve_bytes`` is what an engine keeps free of KV per device
+    (activations, communication buffers, context). ``l2_cache_bytes`` None: not declared.
     ``compute_efficiency``: the share of ``flops_per_s`` that prompts reach on it (None: as on other GPUs).
-    ``source`` names where each number comes from.
+    ``source`` names the source of each number.
     """
 
     name: str

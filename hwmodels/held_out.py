@@ -1,4 +1,4 @@
-"""How far a step-time model is off where it has not looked: every second grid line is kept from it."""
+"""Error of a step-time model on points it has not seen: every second grid line is withheld from it."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -23,10 +23,9 @@ Builder = Callable[[Profile], StepModel]
 
 @dataclass(frozen=True, slots=True)
 class PhaseError:
-    """Relative error of whole steps at ``rows`` points held out; ``bias_percent`` above 0 is too slow.
+    """Relative error of whole steps at ``rows`` held-out points; ``bias_percent`` above 0 is too slow.
 
-    ``refused`` more points are outside of what the model answers for: where a table has holes, the thinned
-    one ends earlier.
+    ``refused`` more points are outside the model's range: if a table has holes, the thinned one ends earlier.
     """
 
     phase: str
@@ -77,26 +76,26 @@ def thinned(profile: Profile) -> Profile:
 
 
 def op_table_model(profile: Profile) -> StepModel:
-    """The op tables of an engine that shares its experts with no other."""
+    """The op tables of an engine that does not share its experts with others."""
     model, experts = OpTableStepModel(profile), _experts(profile)
     return model if experts is None else MixtureStepModel(model, experts)
 
 
 def held_out_errors(profile: Profile, build: Builder = op_table_model) -> tuple[PhaseError, ...]:
-    """Errors of ``build(thinned(profile))`` on what was thinned out, per phase that has such points.
+    """Errors of ``build(thinned(profile))`` on the thinned-out points, per phase that has such points.
 
-    A step is the dense layers of its tokens, the attention measured, and the head of its sequences. Left out
-    is a step of more tokens than the dense table has, and one with a longer context than its model takes:
-    attention tables are shared between models, and no run gets there. A phase without held-out points is
-    left out as well. ``experts``, of op tables, are times of the experts alone, at the most activated
-    ones of every number of tokens and every way to share them.
+    A step is the dense layers of its tokens, the measured attention, and the head of its sequences. Excluded
+    are steps with more tokens than the dense table, and steps with a longer context than the profile's model
+    takes: attention tables are shared between models, and no run gets there. A phase without held-out points
+    is excluded as well. ``experts``, of op tables, are times of the experts alone, at the most activated
+    experts for every number of tokens and every way to share them.
     """
     own = _expert_errors(profile) if build is op_table_model else ()
     return (*_errors(build(thinned(profile)), profile, True), *own)
 
 
 def seen_errors(profile: Profile, build: Builder) -> tuple[PhaseError, ...]:
-    """Errors of ``build(profile)`` on all points that ``held_out_errors`` judges or keeps."""
+    """Errors of ``build(profile)`` on all points that ``held_out_errors`` evaluates or keeps."""
     return _errors(build(profile), profile, False)
 
 
@@ -132,7 +131,7 @@ def _phase_error(
 
 
 def _experts(profile: Profile) -> ExpertTimes | None:
-    """Shared between the GPUs of one engine as the profile has them."""
+    """The experts, shared between the GPUs of one engine, as measured in the profile."""
     return own_experts(experts_of(profile), profile) if profile.tables.experts else None
 
 
@@ -160,7 +159,7 @@ def _thin_experts(table: ExpertTable) -> ExpertTable:
 
 
 def _longest_context(profile: Profile) -> float:
-    """What the catalogue says of the profile's model; without limit where it does not know it."""
+    """The context limit of the profile's model in the catalogue; infinite for an unknown model."""
     try:
         return load_llm(profile.stamp.llm).max_context_tokens
     except HardwareError:
@@ -185,7 +184,7 @@ def _decode_attention_s(model: StepModel, n: int, total: int) -> float:
 
 
 def _judged(phase: str, lattices: Sequence[Lattice], unseen: bool) -> Iterator[tuple[_Step, float]]:
-    """Each measured point once; ``unseen``: those with a coordinate off the kept lines."""
+    """Yield each measured point once; ``unseen``: only those with a coordinate off the kept lines."""
     kept = _kept_lines(lattices)
     seen = set()
     for lattice in lattices:

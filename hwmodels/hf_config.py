@@ -1,4 +1,4 @@
-"""Model shapes from a ``config.json`` as Hugging Face repositories have them."""
+"""Model shapes from a ``config.json`` in the format of Hugging Face repositories."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -14,14 +14,14 @@ from hwmodels.reading import read_limited
 
 CONFIG_FILE: Final = "config.json"
 BYTES_OF_DTYPE: Final[Mapping[str, int]] = {"float16": 2, "bfloat16": 2, "float32": 4}
-_MOST_BYTES: Final = 16 << 20  # the longest known are some hundred kB, of quantised models
+_MOST_BYTES: Final = 16 << 20  # the longest known ones have some hundred kB, of quantised models
 
 
 def llm_shape_from_config(path: Path | str, name: str | None = None) -> LlmShape:
-    """The shape in a Hugging Face ``config.json`` (the file, or the folder that holds one).
+    """The shape in a Hugging Face ``config.json`` (the file, or the folder that contains one).
 
-    Knows the architectures of ``ARCHITECTURES``; of a multimodal model the ``text_config`` is taken. ``name``
-    None: the folder's name. Raises HardwareError naming file and key, and what to write instead.
+    Supports the architectures of ``ARCHITECTURES``; for a multimodal model it uses the ``text_config``.
+    ``name`` None: the folder's name. Raises HardwareError naming file and key, and what to write instead.
     """
     outer = _read(Path(path))
     section = _language_model(outer)
@@ -45,7 +45,7 @@ def llm_shape_from_config(path: Path | str, name: str | None = None) -> LlmShape
 
 
 def looks_like_config(text: str) -> bool:
-    """Whether a model's name is rather a path: of a config.json, or of a folder."""
+    """Whether a model's name looks like a path: of a config.json, or of a folder."""
     if "/" in text or "\\" in text or text.endswith(".json"):
         return True
     try:
@@ -79,7 +79,7 @@ def _language_model(outer: Section) -> Section:
 
 
 def _architecture(section: Section) -> str:
-    """From ``architectures``, or from ``model_type`` where a text_config has only that."""
+    """The architecture from ``architectures``, or from ``model_type`` if a text_config has only that."""
     named, model_type = section.data.get("architectures"), section.data.get("model_type")
     if named is None and isinstance(model_type, str):
         named = [MODEL_TYPES.get(model_type, model_type)]
@@ -95,7 +95,7 @@ def _architecture(section: Section) -> str:
 
 
 def _dtype(sections: Sequence[Section]) -> str:
-    """``dtype`` is the newer name of ``torch_dtype``; of a multimodal model it may stand outside."""
+    """The ``dtype``, or its older name ``torch_dtype``; for a multimodal model it may be outside."""
     known = f"one of {', '.join(BYTES_OF_DTYPE)}"
     for section in sections:
         for key in ("dtype", "torch_dtype"):

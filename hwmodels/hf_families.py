@@ -12,7 +12,7 @@ Notes = tuple[str, ...]
 
 
 def decoder(section: Section) -> Fields:
-    """What every family here shares."""
+    """The fields that all families here share."""
     hidden, heads = section.count("hidden_size"), section.count("num_attention_heads")
     kv_heads = section.count("num_key_value_heads", heads)
     if heads % kv_heads:
@@ -31,7 +31,7 @@ def decoder(section: Section) -> Fields:
 
 
 def gated(section: Section) -> Fields:
-    """A decoder with a gated MLP, as all but OPT have."""
+    """A decoder with a gated MLP, as all families but OPT have."""
     fields = decoder(section)
     fields["intermediate"] = section.count("intermediate_size")
     fields["tied_embeddings"] = section.flag("tie_word_embeddings", False)
@@ -39,7 +39,7 @@ def gated(section: Section) -> Fields:
 
 
 def llama(section: Section) -> tuple[Fields, Notes]:
-    """Llama 1 to 3; biases only where the file says so."""
+    """Llama 1 to 3; biases only if the file says so."""
     attention_bias = section.flag("attention_bias", False)
     biases = {"qkv_bias": attention_bias, "output_bias": attention_bias}
     return gated(section) | biases | {"mlp_bias": section.flag("mlp_bias", False)}, ()
@@ -83,6 +83,6 @@ def opt(section: Section) -> tuple[Fields, Notes]:
 
 
 def slides_over(section: Section, slides: bool) -> Notes:
-    """A note where a window is taken for the whole context."""
+    """A note if a window is treated as the whole context."""
     width = section.data.get("sliding_window")
     return (f"attention over the whole context instead of a window of {width} tokens",) if slides else ()

@@ -6,7 +6,7 @@ from hwmodels.hf_section import Section
 
 
 def qwen3_moe(section: Section) -> tuple[Fields, Notes]:
-    """Every layer is a mixture: what mixes both kinds in turns is refused."""
+    """Every layer is a mixture; models that alternate both kinds are refused."""
     if section.count("decoder_sparse_step", 1) != 1:
         raise section.refusal("decoder_sparse_step", "1, every layer a mixture of experts")
     if section.data.get("mlp_only_layers"):
@@ -32,7 +32,7 @@ def mixtral(section: Section) -> tuple[Fields, Notes]:
 def deepseek(section: Section) -> tuple[Fields, Notes]:
     """Latent attention; the first layers are dense, all others have shared experts beside the routed ones.
 
-    What predicts further tokens (``num_nextn_predict_layers``) is left out: it is no part of a step.
+    The predictor of further tokens (``num_nextn_predict_layers``) is left out: it is not part of a step.
     """
     if section.count("moe_layer_freq", 1) != 1:
         raise section.refusal("moe_layer_freq", "1, every layer behind the dense ones a mixture of experts")

@@ -13,7 +13,7 @@ _LONGEST_ECHO: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The part of a config.json that describes the language model; ``prefix`` stands before its keys."""
+    """The part of a config.json that describes the language model; ``prefix`` precedes its keys."""
 
     path: Path
     prefix: str
@@ -25,7 +25,7 @@ class Section:
         if value is None and default is not None:
             return default
         if value == default == 0 and type(value) is int:
-            return 0  # where none is a possible answer, so is 0
+            return 0  # if none is a possible answer, so is 0
         if type(value) is not int or value < 1:
             raise self.refusal(key, "a whole number of at least 1")
         return value
@@ -38,7 +38,7 @@ class Section:
         return value
 
     def refusal(self, key: str, wanted: str) -> HardwareError:
-        """What is wrong with ``key``, or that it is missing."""
+        """The error for ``key``: wrong or missing."""
         name = f'"{self.prefix}{key}"'
         if self.data.get(key) is None:
             return HardwareError(f"{self.path} has no {name}: write it with {wanted}")
@@ -46,6 +46,6 @@ class Section:
 
 
 def echo(value: Any) -> str:
-    """The value as JSON, never long."""
+    """The value as short JSON."""
     shown = json.dumps(value)
     return shown if len(shown) <= _LONGEST_ECHO else shown[: _LONGEST_ECHO - 3] + "..."

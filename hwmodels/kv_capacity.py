@@ -13,7 +13,7 @@ _NO_TP = "no model.tp of 1, 2, 4, 8 fits: write a smaller model, a larger GPU or
 
 @dataclass(frozen=True, slots=True)
 class KvCapacity:
-    """KV memory of one replica (all its ranks): whole blocks, their tokens, and how the number came about."""
+    """KV memory of one replica (all its ranks): whole blocks, their tokens, and how it was computed."""
 
     blocks: int
     tokens: int
@@ -32,14 +32,13 @@ def kv_capacity(
 ) -> KvCapacity:
     """Blocks of ``block_tokens`` tokens that one replica of ``llm`` on ``tp`` of ``gpu`` can hold.
 
-    ``layers``: those that the replica has (None: all). It holds their weights, with the embedding where layer
-    0 is among them and the head where the last one is, and a token's KV of these layers only.
-    ``data_parallel``: it is one of so many engines that share the routed experts between them; its blocks are
-    its own.
+    ``layers``: those that the replica has (None: all). It holds their weights, with the embedding if layer 0
+    is among them and the head if the last one is, and a token's KV of these layers only. ``data_parallel``:
+    number of engines that share the routed experts; each has its own blocks.
 
     ``memory_utilization`` is the share of each GPU the engine may use, ``activation_reserve_bytes`` what it
     keeps free of KV on each GPU (None: the catalogue's number, whose source is in ``gpu.source``). An
-    engine's own reported capacity, where known, is better than this.
+    engine's own reported capacity, if known, is better than this.
     """
     llm.require_tp(tp)
     reserve = gpu.activation_reserve_bytes if activation_reserve_bytes is None else activation_reserve_bytes
@@ -68,7 +67,7 @@ def smallest_tp(
     block_tokens: int,
     activation_reserve_bytes: int | None = None,
 ) -> int | None:
-    """The least of ``CANDIDATE_TP`` at which weights and one KV block fit; None when none does."""
+    """The least of ``CANDIDATE_TP`` at which weights and one KV block fit; None if none does."""
     reserve = gpu.activation_reserve_bytes if activation_reserve_bytes is None else activation_reserve_bytes
     _check_settings(memory_utilization, block_tokens, reserve)
     per_gpu = int(gpu.memory_bytes * memory_utilization) - reserve

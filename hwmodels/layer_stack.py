@@ -1,10 +1,10 @@
-"""A model that answers in one pass and keeps no KV: its layers in order, with their bytes and their time."""
+"""A model that answers in one pass and keeps no KV: its layers in order, with their bytes and times."""
 
 from dataclasses import dataclass
 
 from hwmodels.errors import HardwareError
 
-# It looks at no context, so any number of tokens is within it.
+# It has no context, so any number of tokens is within the limit.
 _ANY_CONTEXT = 1 << 30
 
 
@@ -12,9 +12,9 @@ _ANY_CONTEXT = 1 << 30
 class LayerStack:
     """``layer_bytes`` and ``layer_s`` of every layer: parameters, and time of one request.
 
-    What stands before the first layer or after the last one is counted with it. ``tokens``: what a request
-    has (1 where it has none). ``activation_bytes``: what one request sends from a layer to the next.
-    ``cut``: where its publisher cuts it, layers of each stage. ``labels``: what of this nobody published.
+    The part before the first layer or after the last one is counted with that layer. ``tokens``: of a request
+    (1 if it has none). ``activation_bytes``: what one request sends from a layer to the next. ``cut``: the
+    publisher's cut, as layers of each stage. ``labels``: which of these numbers are unpublished.
     """
 
     name: str
@@ -34,27 +34,27 @@ class LayerStack:
 
     @property
     def layers(self) -> int:
-        """How many there are."""
+        """Number of layers."""
         return len(self.layer_bytes)
 
     @property
     def weight_bytes(self) -> int:
-        """Of all layers."""
+        """Bytes of all layers."""
         return sum(self.layer_bytes)
 
     @property
     def execution_s(self) -> float:
-        """One request through all layers, without a wait."""
+        """Time of one request through all layers, without waiting."""
         return sum(self.layer_s)
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """It keeps no KV."""
+        """0: the model keeps no KV."""
         return 0
 
     @property
     def max_context_tokens(self) -> int:
-        """It has no context to fill."""
+        """A number without effect: the model has no context."""
         return _ANY_CONTEXT
 
     def bytes_of(self, first: int, last: int) -> int:
@@ -66,6 +66,6 @@ class LayerStack:
         return sum(self.layer_s[first:last])
 
     def require_tp(self, tp: int) -> None:
-        """Its layers are not cut over ranks."""
+        """Accept only tp 1: the layers are not split over ranks."""
         if tp != 1:
             raise HardwareError(f"{self.name} is cut into stages and not over ranks: write model.tp=1")

@@ -1,4 +1,4 @@
-"""Linear coefficients from the catalogue: which exist, and the step model they make."""
+"""Linear coefficients in the catalogue: which exist, and the step model built from them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ ROUGH_ERROR_BAND = "rough declaration, error unknown: may be off by a factor of 
 
 
 class LinearKey(NamedTuple):
-    """What a set of coefficients holds for."""
+    """The (GPU, model, tp) that a set of coefficients is for."""
 
     gpu: str
     llm: str
@@ -43,7 +43,7 @@ def linear_keys() -> tuple[LinearKey, ...]:
 
 
 def linear_entry(key: LinearKey) -> Mapping[str, Any]:
-    """The catalogue entry of ``key`` as it stands in linear.yaml."""
+    """The catalogue entry of ``key`` as written in linear.yaml."""
     for entry in _entries():
         if _key(entry) == key:
             return entry
@@ -54,14 +54,14 @@ def linear_entry(key: LinearKey) -> Mapping[str, Any]:
 def fitted_coefficients(entry: Mapping[str, Any], phase: str) -> tuple[float, float, float]:
     """Six-coefficient entries; seconds: intercept, per sequence or token, per context or squared token.
 
-    ``kv_bytes_ratio`` is not yet in them.
+    ``kv_bytes_ratio`` is not yet applied.
     """
     intercept, per_count, per_work = (float(value) for value in entry[phase].values())
     return intercept, per_count, per_work
 
 
 def linear_step_model(key: LinearKey) -> LinearStepModel | TiledStepModel:
-    """The committed linear model of ``key``, in the form its entry has (see the head of linear.yaml)."""
+    """The committed linear model of ``key``, in the form of its entry (see the head of linear.yaml)."""
     entry = linear_entry(key)
     about: dict[str, Any] = {
         "limits": StepLimits(**entry["limits"]),
@@ -86,7 +86,7 @@ def linear_step_model(key: LinearKey) -> LinearStepModel | TiledStepModel:
 
 
 def linear_experts(key: LinearKey) -> SharedExperts:
-    """Lines of the experts of ``key``, and what engines that share them exchange; HardwareError if none."""
+    """Lines of the experts of ``key``, and the exchange of engines that share them; HardwareError if none."""
     entry = linear_entry(key)
     ways = tuple(ExpertLines(**lines) for lines in entry.get("experts", ()))
     exchange = tuple(_exchange(**one) for one in entry.get("exchange", ()))
@@ -95,7 +95,7 @@ def linear_experts(key: LinearKey) -> SharedExperts:
 
 
 def _exchange(ranks: int, last_tokens: int, stretches: Sequence[Sequence[float]], source: str) -> Exchange:
-    """Both sides of the start of a stretch, so that a jump stays one."""
+    """Both sides of the start of a stretch are points, so that a jump stays a jump."""
     times = StepAllReduce(tuple(Stretch(int(first), start, rate) for first, start, rate in stretches))
     starts = (int(first) - before for first, _, _ in stretches for before in (0, 1))
     tokens = sorted({1, last_tokens, *(at for at in starts if 1 <= at <= last_tokens)})
@@ -103,7 +103,7 @@ def _exchange(ranks: int, last_tokens: int, stretches: Sequence[Sequence[float]]
 
 
 def _with_errors(model: TiledStepModel, key: LinearKey, errors: StepErrors) -> TiledStepModel:
-    """With what labelled all-reduces add: they are inside the dense lines."""
+    """Add the errors of labelled all-reduces, which are inside the dense lines."""
     if model.labels:
         step = load_all_reduce(key.gpu).of_step(load_llm(key.llm), key.tp)
         largest = model.limits.max_prefill_tokens, model.limits.max_decode_sequences

@@ -1,4 +1,4 @@
-"""Fit the tiled linear rung to the operation tables of a profile: a dozen coefficients, relative errors."""
+"""Fits the tiled linear rung to the operation tables of a profile: a dozen coefficients, relative errors."""
 
 from dataclasses import dataclass
 
@@ -15,21 +15,21 @@ from hwmodels.profile import Curve, Floats, Lattice, OpTables, Profile
 from hwmodels.step_error import UNJUDGED_LINES, of_percents
 from hwmodels.step_time import StepLimits, StepModel
 
-# Rows of a matrix product that the libraries' kernels compute together; 1: no rounding.
+# Rows of a matrix product that kernels compute together; 1: no rounding.
 DENSE_TILES = (1, 64, 128, 256)
 # One wave of the attention kernel: about processors * 64 / query heads, so tens to hundreds of tokens.
 ATTENTION_TILES = (1, *range(32, 1025, 8))
-# Where the search for the second slope of decode attention starts: sequences that fill a GPU.
+# Start values for the second slope of decode attention: sequences that fill a GPU.
 LONGEST_SHARES = (0.0, 2.0, 4.0)
-# Where the search for the least time of a sequence starts: contexts that take no longer than none.
+# Start values for the least time of a sequence: contexts that take no longer than an empty one.
 BLOCK_TOKENS = (64.0, 128.0)
-# Where the search for the second slope of mixed steps starts: shares of the largest measured.
+# Start values for the second slope of mixed steps: shares of the largest measured.
 REREAD_SHARES = (0.01, 0.03, 0.1, 0.3)
 
 
 @dataclass(frozen=True, slots=True)
 class LinearFit:
-    """The coefficients of one (GPU, model, tp); ``mixed`` is None where mixed steps were not measured."""
+    """The coefficients of one (GPU, model, tp); ``mixed`` is None if mixed steps were not measured."""
 
     dense: DenseLines
     decode: DecodeLine
@@ -38,11 +38,11 @@ class LinearFit:
 
 
 def fit_linear(profile: Profile) -> LinearFit:
-    """Non-negative coefficients that meet the tables best, each error relative to a whole iteration."""
+    """Non-negative coefficients that fit the tables best, each error relative to a whole iteration."""
     tables = profile.tables
     dense = _fit_dense(tables)
     chunk_step_s, prefill = _fit_prefill(tables.prefill, dense)
-    # The launch cost of attention kernels is paid once per step, whatever requests are in it.
+    # A step pays the launch cost of attention kernels once, for any requests in it.
     dense = _with_step(dense, dense.step_s + chunk_step_s)
     decode = _fit_decode(tables.decode, dense, chunk_step_s)
     mixed = _fit_mixed(tables.mixed, dense, prefill, decode, chunk_step_s)
@@ -50,7 +50,7 @@ def fit_linear(profile: Profile) -> LinearFit:
 
 
 def linear_model(profile: Profile) -> StepModel:
-    """The fitted model, answering within the range of the tables; of a mixture with lines of its experts."""
+    """The fitted model within the range of the tables; a mixture gets lines for its experts."""
     model = tiled_model(profile)
     if not profile.tables.experts:
         return model
@@ -58,14 +58,14 @@ def linear_model(profile: Profile) -> StepModel:
 
 
 def own_experts(experts: SharedExperts, profile: Profile) -> ExpertTimes:
-    """Of an engine that shares them with no other: cut over its GPUs if that was measured, else whole."""
+    """Experts of an engine that does not share them: cut over its GPUs if that was measured, else whole."""
     tp = profile.stamp.tp
     cut = any((one.expert_tp, one.expert_ep) == (tp, 1) for one in experts.ways)
     return experts.times(load_llm(profile.stamp.llm), Parallelism(tp, expert_parallel=not cut))
 
 
 def tiled_model(profile: Profile) -> TiledStepModel:
-    """The same without experts."""
+    """The fitted model without experts."""
     fit = fit_linear(profile)
     limits = measured_limits(profile.tables)
     return TiledStepModel(
@@ -87,7 +87,7 @@ def tiled_model(profile: Profile) -> TiledStepModel:
 
 
 def measured_limits(tables: OpTables) -> StepLimits:
-    """How far the measured points reach."""
+    """The range of the measured points."""
     (sequences, context), _ = lattice_rows(tables.decode, "decode")
     (new, cached), _ = lattice_rows(tables.prefill, "prefill")
     return StepLimits(
@@ -113,7 +113,7 @@ def lattice_rows(lattices: tuple[Lattice, ...], what: str) -> tuple[list[Floats]
 
 
 def interpolated(curve: Curve, counts: Floats) -> Floats:
-    """Seconds of ``curve`` at ``counts``, straight between its points and flat outside."""
+    """Seconds of ``curve`` at ``counts``: linear between its points, constant outside."""
     seconds: Floats = np.interp(counts, curve.counts, curve.seconds)
     return seconds
 
@@ -149,7 +149,7 @@ def _floor_and_line(tokens: Floats, seconds: Floats, tile_tokens: int) -> tuple[
         Line(_columns(1.0, tokens, 0.0, 0.0), none),
         Line(_columns(0.0, 0.0, 1.0, _padded(tokens, tile_tokens)), none),
     )
-    # The last point is computing, the first is reading the weights: the lines start through these two.
+    # The last point is computing, the first is reading the weights: start with lines through these two.
     start = np.array([seconds[0], 0.0, 0.0, seconds[-1] / _padded(tokens, tile_tokens)[-1]])
     found = fit_largest(lines, seconds, seconds, [start])
     return float(np.abs(largest_s(lines, found) / seconds - 1.0).mean()), found
@@ -168,16 +168,16 @@ def _dense_s(dense: DenseLines, tokens: Floats, sequences: Floats) -> Floats:
 
 
 def _fit_prefill(lattices: tuple[Lattice, ...], dense: DenseLines) -> tuple[float, ChunkLine]:
-    """Seconds of running the kernel at all, and the line of a chunk in the wave that fits best."""
+    """Seconds of launching the kernel, and the line of a chunk in the wave that fits best."""
     (new, cached), seconds = lattice_rows(lattices, "prefill")
     weight_s = seconds + _dense_s(dense, new, np.ones(len(new)))
     fits = []
-    # Without a cache nothing tells waves from tokens: then later chunks cost the difference of two prompts.
+    # Without cached tokens waves cannot be told from tokens: later chunks cost the difference of two prompts.
     for tile in ATTENTION_TILES if cached.any() else (1,):
         design = _columns(1.0, new, _padded(new, tile) * (new + 2 * cached)) / weight_s[:, None]
         found = non_negative(design, seconds / weight_s)
         fits.append((float(np.square(design @ found - seconds / weight_s).sum()), tile, found))
-    # Waves that pad all measured points in one proportion fit alike: the shortest, whatever rounding says.
+    # Waves that pad all measured points in one proportion fit equally well: use the shortest.
     least = min(residual for residual, *_ in fits)
     _, tile, found = next(fit for fit in fits if fit[0] <= least * (1.0 + EQUAL_FIT))
     return float(found[0]), ChunkLine(float(found[1]), float(found[2]), tile)
@@ -204,7 +204,7 @@ def _fit_decode(lattices: tuple[Lattice, ...], dense: DenseLines, kernel_s: floa
 def _fit_mixed(
     lattices: tuple[Lattice, ...], dense: DenseLines, chunk: ChunkLine, decode: DecodeLine, kernel_s: float
 ) -> MixedAttention | None:
-    """The five coefficients of hwmodels.linear_step.MixedAttention, behind the chunk line already found."""
+    """The five coefficients of hwmodels.linear_step.MixedAttention, given the chunk line."""
     if not lattices:
         return None
     (new, cached, sequences, context), seconds = lattice_rows(lattices, "mixed")
@@ -221,8 +221,8 @@ def _fit_mixed(
         Line(on_top + _columns(0.0, 0.0, total, 0.0, 0.0), work_s),
         Line(on_top + _columns(0.0, 0.0, 0.0, total, -1.0 / sequences), work_s),
     )
-    # A decoding sequence takes a query tile as a chunk does, so its token costs a good part of the wave's;
-    # the second slope may begin anywhere within the totals measured.
+    # A decoding sequence takes a query tile as a chunk does, so its token costs a good part of the wave's.
+    # The second slope may begin anywhere within the measured totals.
     slope = max(0.3 * wave_s, 1.5 * decode.per_context_token_s)
     free_s = slope * float((total * sequences).max())
     sequence_s = max(decode.per_sequence_s, decode.least_per_sequence_s)

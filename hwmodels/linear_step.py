@@ -46,9 +46,9 @@ class LinearCoefficients:
 
 @dataclass(frozen=True, slots=True)
 class LinearStepModel:
-    """``limits`` is the range answered, ``measured`` the part of it the fit has seen.
+    """``limits`` is the range answered, ``measured`` the part of it that the fit has seen.
 
-    ``includes_overhead``: the times were measured end to end, so an engine's overhead is inside them.
+    ``includes_overhead``: the times were measured end to end, so they contain the engine's overhead.
     """
 
     coefficients: LinearCoefficients
@@ -73,12 +73,12 @@ class LinearStepModel:
             return c.decode_s + decode_s
         prefill_s = c.prefill_per_token_s * prefill_tokens
         if decode_sequences == 0:
-            # A short prompt cannot cost less than reading every weight once, which is what decode_s is.
+            # A short prompt cannot cost less than reading every weight once, which is decode_s.
             return max(c.prefill_s + prefill_s, c.decode_s)
         return max(c.prefill_s, c.decode_s) + prefill_s + decode_s
 
     def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
-        """One straight piece up to the end of the range."""
+        """One linear piece up to the end of the range."""
         return (Piece(self.limits.max_context_tokens, 0.0, self.coefficients.decode_per_context_token_s),)
 
     def prefill_attention_s(self, new_tokens: int, cached_tokens: int) -> float:
@@ -91,9 +91,9 @@ class LinearStepModel:
 class DenseLines:
     """Seconds: ``step_s + per_sequence_s * sequences`` + the larger of two lines over tokens.
 
-    ``floor_s + floor_per_token_s * tokens`` is reading the weights, ``line_s + per_token_s * tokens``
-    computing with tokens rounded up to whole ``tile_tokens``. ``step_s`` is head and kernel starts, paid by
-    every step.
+    ``floor_s + floor_per_token_s * tokens`` is reading the weights. ``line_s + per_token_s * tokens`` is
+    computing, with tokens rounded up to whole ``tile_tokens``. ``step_s`` is head and kernel launches, paid
+    by every step.
     """
 
     step_s: float
@@ -111,7 +111,7 @@ class DenseLines:
             raise HardwareError("linear coefficients floor_s and step_s must not both be 0")
 
     def seconds(self, tokens: int, sequences: int) -> float:
-        """A step of ``tokens`` whose head answers for ``sequences``."""
+        """A step of ``tokens`` whose head computes ``sequences`` rows."""
         floor_s = self.floor_s + self.floor_per_token_s * tokens
         line_s = self.line_s + self.per_token_s * padded(tokens, self.tile_tokens)
         return self.step_s + self.per_sequence_s * sequences + max(floor_s, line_s)
@@ -121,9 +121,9 @@ class DenseLines:
 class DecodeLine:
     """Attention of decoding sequences: ``intercept_s`` + ``per_sequence_s * n`` + the larger of two lines.
 
-    ``per_context_token_s * T`` is reading all contexts; ``per_longest_token_s * T / n`` is going through one
-    of them, which a few sequences wait for because they do not fill the GPU. Behind the intercept it takes at
-    least ``least_per_sequence_s * n``: a sequence takes a block of the cache, however short it is.
+    ``per_context_token_s * T`` is reading all contexts. ``per_longest_token_s * T / n`` is traversing one of
+    them, which dominates if a few sequences do not fill the GPU. After the intercept it takes at least
+    ``least_per_sequence_s * n``: a sequence takes a block of the cache, however short it is.
     """
 
     intercept_s: float
@@ -136,12 +136,12 @@ class DecodeLine:
         _require_times(self, tuple(field.name for field in fields(self)))
 
     def pieces(self, decode_sequences: int, max_context_tokens: int) -> tuple[Piece, ...]:
-        """Flat while the sequences are short, then one line to ``max_context_tokens`` in total."""
+        """Constant while the sequences are short, then one line to ``max_context_tokens`` in total."""
         slope_s = max(self.per_context_token_s, self.per_longest_token_s / decode_sequences)
         start_s = self.intercept_s + self.per_sequence_s * decode_sequences
         flat_s = (self.least_per_sequence_s - self.per_sequence_s) * decode_sequences
         line = Piece(max_context_tokens, start_s, slope_s)
-        if flat_s < slope_s:  # not even one token long
+        if flat_s < slope_s:  # below the length of one token
             return (line,)
         if flat_s >= slope_s * max_context_tokens:
             return (Piece(max_context_tokens, start_s + flat_s, 0.0),)
@@ -152,8 +152,8 @@ class DecodeLine:
 class ChunkLine:
     """Attention of one prompt chunk: ``per_token_s * new + per_square_token_s * tiles * (new + 2 * cached)``.
 
-    ``tiles`` is ``new`` rounded up to whole ``tile_tokens``: the tokens one wave of the GPU takes at once, so
-    a short chunk behind a long cache costs as much as a full one.
+    ``tiles`` is ``new`` rounded up to whole ``tile_tokens``: the tokens one wave of the GPU computes at once,
+    so a short chunk behind a long cache costs as much as a full one.
     """
 
     per_token_s: float
@@ -180,8 +180,8 @@ class MixedAttention:
 
     The kernel takes as long as the slowest of: the chunk alone; one wave over the longest context; all work
     (the chunk's squares without rounding + ``per_context_token_s * T``); the same at
-    ``reread_per_context_token_s``, less ``reread_free_s / n``, where the query heads no longer share what
-    they read. ``per_sequence_s`` and ``per_new_token_s`` (of the chunks) come on top.
+    ``reread_per_context_token_s``, less ``reread_free_s / n``, when query heads no longer share their reads.
+    ``per_sequence_s`` and ``per_new_token_s`` (of the chunks) are added.
     """
 
     chunk: ChunkLine
@@ -196,7 +196,7 @@ class MixedAttention:
 
     @property
     def skewed(self) -> bool:
-        """No: only total contexts were fitted."""
+        """False: only total contexts were fitted."""
         return False
 
     def skew(self, decode_sequences: int, prefill_tokens: int) -> float:
@@ -206,7 +206,7 @@ class MixedAttention:
     def mixed_decode_attention_s(
         self, decode_sequences: int, context_tokens: float, new_tokens: int, cached_tokens: int
     ) -> float:
-        """What the decoding sequences add to the chunk alone; seconds."""
+        """Seconds that the decoding sequences add to the chunk alone."""
         if decode_sequences == 0:
             return 0.0
         chunk, tile = self.chunk, self.chunk.tile_tokens
@@ -222,7 +222,7 @@ class MixedAttention:
 
 @dataclass(frozen=True, slots=True)
 class TiledStepModel:
-    """Lines per kind of operation. ``limits`` is answered, ``measured`` the part of it the fit has seen."""
+    """Lines per kind of operation. ``limits`` is the range answered, ``measured`` what the fit has seen."""
 
     dense: DenseLines
     decode: DecodeLine
@@ -238,15 +238,15 @@ class TiledStepModel:
 
     @property
     def interplay(self) -> Interplay | None:
-        """What mixed steps cost, where that was measured; else parts add."""
+        """The cost of mixed steps, if it was measured; else parts are added."""
         return self.mixed
 
     def dense_s(self, prefill_tokens: int, prefill_sequences: int, decode_sequences: int) -> float:
-        """One line for all tokens of the step, whichever phase they are in."""
+        """One line for all tokens of the step, in either phase."""
         return self.dense.seconds(prefill_tokens + decode_sequences, prefill_sequences + decode_sequences)
 
     def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
-        """One or two straight pieces, to the end of the range."""
+        """One or two linear pieces, to the end of the range."""
         return self.decode.pieces(decode_sequences, self.limits.max_context_tokens)
 
     def prefill_attention_s(self, new_tokens: int, cached_tokens: int) -> float:

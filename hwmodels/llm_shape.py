@@ -1,4 +1,4 @@
-"""The shape of a decoder-only language model: everything bytes and operation counts follow from."""
+"""The shape of a decoder-only language model, from which bytes and operation counts are computed."""
 
 from dataclasses import dataclass, replace
 
@@ -15,9 +15,9 @@ class LlmShape:
     ``norm_bias`` one to every norm (LayerNorm instead of RMSNorm). ``gated_mlp`` False: two matrices with the
     activation between them, as in OPT, instead of three. ``qk_norm``: queries and keys are normalised per
     head. ``position_rows`` is the height of a table of learned positions, 0 with rotary embedding.
-    ``experts``: a mixture of experts in place of the MLP (``hwmodels.experts``). ``latent``: attention over a
-    latent; ``kv_heads`` then counts heads whose keys and values are made of it, and ``head_dim`` is that of a
-    query.
+    ``experts``: a mixture of experts replaces the MLP (``hwmodels.experts``). ``latent``: attention over a
+    latent; ``kv_heads`` then counts heads whose keys and values are computed from it, and ``head_dim`` is
+    that of a query.
     """
 
     name: str
@@ -49,11 +49,11 @@ class LlmShape:
 
     @property
     def parameters_per_layer(self) -> int:
-        """Of the last layer: matrix weights, the norms, the biases the model has, all experts."""
+        """Parameters of the last layer: matrix weights, norms, the model's biases, all experts."""
         return self.parameters_of(self.layers - 1)
 
     def parameters_of(self, layer: int) -> int:
-        """Of one layer, which in a mixture of experts may be one of the dense ones."""
+        """Parameters of one layer, which in a mixture of experts may be dense."""
         norms = 2 * self._norm_parameters + (2 * self.head_dim if self.qk_norm else 0)
         norms += self.latent.norm_parameters if self.latent is not None else 0
         if self.experts is None or layer < self.experts.dense_layers:
@@ -69,12 +69,12 @@ class LlmShape:
 
     @property
     def moe_layers(self) -> int:
-        """Layers with experts."""
+        """Number of layers with experts."""
         return 0 if self.experts is None else self.layers - self.experts.dense_layers
 
     @property
     def embedding_parameters(self) -> int:
-        """Weights of the token embedding, and of the head alone when embeddings are not tied."""
+        """Weights of the token embedding, and of the separate head if embeddings are not tied."""
         return self.vocab * self.hidden
 
     @property
@@ -92,7 +92,7 @@ class LlmShape:
 
     @property
     def active_parameters(self) -> int:
-        """Weights that one token goes through: all but the experts that its gates do not choose."""
+        """Weights that one token uses: all but the experts that its gates do not choose."""
         if self.experts is None:
             return self.parameters
         idle = self.experts.count - self.experts.per_token
@@ -114,14 +114,14 @@ class LlmShape:
     def kv_bytes_per_token(self) -> int:
         """Bytes of keys and values of one token, all layers, all ranks together.
 
-        Of a latent, which is not cut over heads, each rank keeps a copy: this is one copy (``kv_copies``).
+        A latent is not split over heads: each rank keeps a copy, and this is one copy (``kv_copies``).
         """
         if self.latent is not None:
             return self.layers * self.latent.kv_elements * self.bytes_per_parameter
         return 2 * self.layers * self.kv_heads * self.head_dim * self.bytes_per_parameter
 
     def kv_copies(self, tp: int) -> int:
-        """How often ``tp`` ranks together hold what ``kv_bytes_per_token`` counts."""
+        """How many times ``tp`` ranks together hold the bytes of ``kv_bytes_per_token``."""
         return 1 if self.latent is None else tp
 
     def splits_into(self, tp: int) -> bool:
@@ -131,7 +131,7 @@ class LlmShape:
         return tp >= 1 and self.heads % tp == 0 and self.kv_heads % tp == 0
 
     def require_tp(self, tp: int) -> None:
-        """Refuse a tensor-parallel size that would replicate or tear heads."""
+        """Refuse a tensor-parallel size that would replicate or split heads."""
         if not self.splits_into(tp):
             sizes = ", ".join(str(size) for size in range(1, self.kv_heads + 1) if self.splits_into(size))
             raise HardwareError(
@@ -140,7 +140,7 @@ class LlmShape:
             )
 
     def require_known_attention(self) -> None:
-        """Refuse attention over a latent: no table of its times is read here."""
+        """Refuse attention over a latent: no importer here reads a table of its times."""
         if self.latent is not None:
             raise HardwareError(
                 f"{self.name} has multi-head latent attention, of which no table is read here: only its "
@@ -148,7 +148,7 @@ class LlmShape:
             )
 
     def computes_like(self, other: "LlmShape") -> bool:
-        """Whether a step takes the same time: all is equal but name, source and the longest context."""
+        """Whether a step takes the same time: all but name, source and the longest context is equal."""
         same = replace(other, name=self.name, source=self.source, max_context_tokens=self.max_context_tokens)
         return self == same
 

@@ -1,4 +1,4 @@
-"""A step of a mixture of experts: a model of all else, and its experts over the tokens of the step."""
+"""A step of a mixture of experts: a model of the rest, plus its experts over the step's tokens."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +9,7 @@ from hwmodels.step_time import Interplay, StepLimits, StepModel
 
 
 class MixtureStepModel:
-    """``rest`` with ``experts`` in its dense part; the protocol is StepModel's."""
+    """``rest`` with ``experts`` in its dense part; implements StepModel."""
 
     __slots__ = (
         "decode_attention",
@@ -25,7 +25,7 @@ class MixtureStepModel:
     )
 
     def __init__(self, rest: StepModel, experts: ExpertTimes, alone: bool = True) -> None:
-        """``alone`` False: engines that step together have ``experts`` in common; this is an own part."""
+        """``alone`` False: engines that step together share ``experts``; this is an engine's own part."""
         self.experts = experts
         self.dense_s = _with_experts(rest, experts) if alone else rest.dense_s
         self.decode_attention = rest.decode_attention

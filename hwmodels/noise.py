@@ -1,4 +1,4 @@
-"""Measured times that fall where work grows: single bad points are found, left out and said in a note."""
+"""Measured times that fall although work grows: single bad points are found, removed and noted."""
 
 import math
 from dataclasses import replace
@@ -10,31 +10,31 @@ import numpy.typing as npt
 from hwmodels.errors import HardwareError
 from hwmodels.profile import Curve, ExpertTable, Floats, Lattice, Profile
 
-# A fall by less than this share is noise that lines through the points even out.
+# A fall by less than this share is noise, which lines through the points smooth out.
 FALL: Final = 0.10
-# Libraries choose another kernel for another number of rows, and the next one may be so much faster.
+# Libraries choose another kernel for another number of rows, and the next kernel may be this much faster.
 PRODUCT_FALL: Final = 0.20
-# More bad points than this share of a table: it is not single points that are wrong with it.
+# With more bad points than this share of a table, the table as a whole is wrong.
 MOST_BAD: Final = 0.2
 # Counts start at 0 on some axes; as in hwmodels.op_table.
 _LOG_OFFSET: Final = 16.0
 # Beside many decoding sequences a chunk is a small part of the work, and falls over its tokens are noise that
-# surfaces even out; so of mixed steps only sequences and their context count.
+# surfaces smooth out. So mixed steps are checked only over sequences and their context.
 _GROWING_AXES: Final = {"decode": (0, 1), "prefill": (0, 1), "mixed": (2, 3)}
-# A line of fewer points cannot tell which of two neighbours is the bad one.
+# On a line of fewer points it is undecidable which of two neighbours is bad.
 _FEWEST: Final = 4
 
 
 def bad_points(counts: Floats, seconds: Floats, fall: float = FALL) -> npt.NDArray[np.intp]:
     """Positions of the fewest points without which ``seconds`` never falls by more than ``fall`` to the next.
 
-    Where it is as well to leave out one as another, those stay that lie nearest to one line in logarithms.
+    If several choices remove as many points, those nearest to one line in logarithms stay.
     """
     points = len(counts)
     if points < _FEWEST or not (seconds[1:] < (1.0 - fall) * seconds[:-1]).any():
         return np.empty(0, dtype=np.intp)
     places, logs = np.log(counts + _LOG_OFFSET).tolist(), np.log(seconds).tolist()
-    # Per point the best way to keep it as the last one: (points left out, bends, the one kept before it).
+    # For each point the best way to keep it as the last one: (points left out, bends, previous kept point).
     best: list[tuple[int, float, int]] = []
     for at in range(points):
         ways = [(at, 0.0, -1)]
@@ -66,8 +66,8 @@ def require_few(bad: int, points: int, what: str, fall: float = FALL) -> None:
 def steadied(profile: Profile) -> Profile:
     """The profile without bad points, and a note for each table that had some.
 
-    Of the curves over one count bad points are left out; in lattices, which may have no holes, the line (in
-    logarithms) between their neighbours stands in. HardwareError names a table with too many.
+    Bad points of curves over one count are removed. Lattices may have no holes, so there the line (in
+    logarithms) between the neighbours replaces them. HardwareError names a table with too many.
     """
     tables, notes = profile.tables, []
     dense, dense_notes = _without(tables.dense, "dense", "tokens")
@@ -96,7 +96,7 @@ def steadied(profile: Profile) -> Profile:
 
 
 def _steady_experts(tables: tuple[ExpertTable, ...]) -> tuple[tuple[ExpertTable, ...], list[str]]:
-    """More tokens and more activated experts are more work, alike."""
+    """More tokens and more activated experts both count as more work."""
     found, notes = [], []
     for table in tables:
         lattice, bad = _bridged(table.lattice, (0, 1))
@@ -123,7 +123,7 @@ def _without(curve: Curve, name: str, unit: str) -> tuple[Curve, list[str]]:
 
 
 def _bridged(lattice: Lattice, axes: tuple[int, ...]) -> tuple[Lattice, int]:
-    """The lattice with every bad point of a line along one of ``axes`` replaced, and how many there were."""
+    """The lattice with every bad point along one of ``axes`` replaced, and the number of bad points."""
     values, bad = lattice.values.copy(), np.zeros(lattice.values.shape, dtype=np.bool_)
     for axis in axes:
         counts = lattice.axes[axis]

@@ -1,8 +1,8 @@
-"""Measured points to any point between them: staircases over a count, and attention over two or four counts.
+"""Interpolates measured points: staircases over one count, and attention over two or four counts.
 
-Attention times run over four decades, so not they are interpolated but their ratio to a physical form: a sum
-of work terms with non-negative coefficients, fitted to the same points on relative error. Ratios stay near 1
-and change slowly, in straight lines over log(count + 16).
+Attention times span four decades, so the interpolated value is their ratio to a physical form: a sum of work
+terms with non-negative coefficients, fitted to the same points on relative error. Ratios stay near 1 and
+change slowly; they are interpolated linearly over log(count + 16).
 """
 
 from collections.abc import Callable, Sequence
@@ -17,11 +17,11 @@ from hwmodels.errors import HardwareError
 from hwmodels.fit import non_negative
 from hwmodels.profile import Curve, Floats, Lattice, OpTables
 
-# Matrix products run in tiles of so many rows: their time jumps right after a multiple of it, and hardly
-# moves in between (llmservingsim layer tables of RTX 4090 and RTX PRO 6000; up to 64 rows tiles are of 16).
+# Rows in a tile of a matrix product: the time jumps right after a multiple of it, and hardly changes in
+# between (llmservingsim layer tables of RTX 4090 and RTX PRO 6000; up to 64 rows tiles are of 16).
 TILE_TOKENS: Final = 64
 SMALL_TILE_TOKENS: Final = 16
-# Coordinates are log(count + 16): 16 is the first measured line of those tables, and 0 must have a place.
+# Coordinates are log(count + 16): 16 is the first measured line of those tables, and 0 needs a finite value.
 LOG_OFFSET: Final = 16.0
 # A chunk of fewer queries leaves part of a GPU idle and takes as long (same tables, both GPUs).
 FULL_GPU_TOKENS: Final = 256.0
@@ -41,7 +41,7 @@ def prefill_form(new: Floats, cached: Floats) -> Sequence[Floats]:
 
 
 def mixed_form(new: Floats, cached: Floats, sequences: Floats, context: Floats) -> Sequence[Floats]:
-    """Work terms of a chunk and decoding sequences in one kernel; the longest of them ends it."""
+    """Work terms of a chunk and decoding sequences in one kernel; the longest term determines its end."""
     both = (np.ones(1), new, new * new, new * cached, cached, sequences, sequences * context, context)
     return (*both, np.maximum(cached, context))
 
@@ -70,12 +70,11 @@ class Surface:
         return sorted(self._axes()[axis])
 
     def on(self, *lines: Sequence[int]) -> Floats:
-        """Seconds at the product of ``lines``; NaN where a measured neighbour is missing.
+        """Seconds at the product of ``lines``; NaN if a measured neighbour is missing.
 
-        On two axes the farther of them may be missing, up to the line between the two beside it.
-
-        Below the first line of an axis its values hold. Where several lattices answer, the one whose points
-        are nearer counts more; at a measured point only that point does.
+        On two axes the farther neighbour may be missing, up to the line between the two beside it. Below the
+        first line of an axis its values are used. If several lattices answer, the one with nearer points
+        counts more; at a measured point only that point counts.
         """
         points = [
             np.maximum(np.asarray(at, dtype=np.float64), low) for at, low in zip(lines, self.first_lines)
@@ -97,7 +96,7 @@ class Surface:
 
 
 def fitted(form: Form, lattices: Sequence[Lattice], name: str) -> Surface:
-    """The surface through all points of ``lattices``; ``name`` is for the error."""
+    """The surface through all points of ``lattices``; ``name`` is used in errors."""
     designs, seconds = [], []
     for lattice in lattices:
         known = ~np.isnan(lattice.values)
@@ -117,9 +116,9 @@ def fitted(form: Form, lattices: Sequence[Lattice], name: str) -> Surface:
 
 
 def seconds_by_count(curve: Curve) -> Floats:
-    """Seconds at every count from 0 (never asked: 0 seconds) to the curve's end.
+    """Seconds at every count from 0 (0 seconds, never used) to the curve's end.
 
-    Straight lines inside a tile; where a tile has points on one side of a count only, the nearest of them.
+    Linear inside a tile; if a tile has points on one side of a count only, the nearest of them.
     """
     counts, seconds = np.asarray(curve.counts), np.asarray(curve.seconds, dtype=np.float64)
     every = np.arange(1, counts[-1] + 1)
@@ -154,8 +153,11 @@ def refined(lines: Sequence[int], ratio: float) -> list[int]:
 
 
 def rising(values: Floats, axis: int) -> Floats:
-    """``values`` made not decreasing along ``axis``: half way between the lowest such curve above them and
-    the highest below; NaN stays NaN. Measured times dip by noise, a longer context never takes less."""
+    """Make ``values`` non-decreasing along ``axis``; NaN stays NaN.
+
+    The result is midway between the lowest such curve above and the highest below. Measured times dip by
+    noise; a longer context never takes less.
+    """
     above = np.fmax.accumulate(values, axis=axis)
     below = np.flip(np.fmin.accumulate(np.flip(values, axis), axis=axis), axis)
     return np.where(np.isnan(values), np.nan, (above + below) / 2.0)
@@ -184,7 +186,7 @@ def _form_s(form: Form, weights: Floats, points: Sequence[Sequence[int]] | Seque
 def _interpolated(
     axes: Sequence[Sequence[int]], values: Floats, points: Sequence[Floats]
 ) -> tuple[Floats, Floats]:
-    """Multilinear values at the product of ``points``, and how far each is from measured points."""
+    """Multilinear values at the product of ``points``, and the distance of each from measured points."""
     missing = np.isnan(values).astype(np.float64)
     holes = missing if missing.any() else None
     found = np.nan_to_num(values if holes is None else _with_far_corners(values))
@@ -202,7 +204,7 @@ def _interpolated(
 
 
 def _with_far_corners(values: Floats) -> Floats:
-    """A missing far corner of a cell of two axes gets the value of the plane through the other three."""
+    """Give a missing far corner of a two-axis cell the value of the plane through the other three."""
     if values.ndim != 2:
         return values
     filled = values.copy()
@@ -212,10 +214,10 @@ def _with_far_corners(values: Floats) -> Floats:
 
 
 def _in_corners(values: Floats, matrices: Sequence[Floats]) -> npt.NDArray[np.bool_]:
-    """Which points lie between the three measured corners of a cell of two axes whose far one is missing.
+    """Which points lie inside the three measured corners of a two-axis cell without its far corner.
 
-    Memory bounds sequences times context, so that a table ends in steps; between the steps its edge is
-    the line from corner to corner.
+    Memory bounds sequences times context, so a table ends in steps; between the steps its edge is the line
+    from corner to corner.
     """
     if values.ndim != 2:
         return np.zeros((), dtype=np.bool_)
@@ -228,13 +230,13 @@ def _in_corners(values: Floats, matrices: Sequence[Floats]) -> npt.NDArray[np.bo
 
 
 def _cell(matrix: Floats) -> tuple[npt.NDArray[np.intp], Floats]:
-    """The line before each point of one axis, and the share of the way to the next."""
+    """The line before each point of one axis, and the fraction of the way to the next."""
     near = (matrix > 0.0).argmax(axis=1)
     return near, 1.0 - matrix[np.arange(len(matrix)), near]
 
 
 def _axis_weights(lines: Floats, at: Floats) -> tuple[Floats, Floats, Floats]:
-    """Matrix from lines to points, h^2 w (1 - w) (what a straight line may miss), and who is inside."""
+    """Matrix from lines to points, h^2 w (1 - w) (possible error of a line), and which points are inside."""
     place, measured = np.log(at + LOG_OFFSET), np.log(lines + LOG_OFFSET)
     low = np.clip(np.searchsorted(lines, at) - 1, 0, max(len(lines) - 2, 0))
     high = np.minimum(low + 1, len(lines) - 1)

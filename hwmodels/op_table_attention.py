@@ -11,10 +11,10 @@ from hwmodels.errors import HardwareError
 from hwmodels.op_table import Surface, refined, rising, segments
 from hwmodels.profile import Floats, Lattice
 
-# Straight lines between neighbours of this ratio miss the curve by at most 0.1 % where one lattice was
-# measured (RTX 4090, prefill over cached tokens), by 0.1 % on average where two are (RTX PRO 6000).
+# Linear interpolation between neighbours of this ratio misses the curve by at most 0.1 % if one lattice was
+# measured (RTX 4090, prefill over cached tokens), by 0.1 % on average if two were (RTX PRO 6000).
 FINE: Final = 1.2
-# The same by 0.4 % and 0.4 %: for three axes at once, where a finer table would be too large.
+# The same by 0.4 % and 0.4 %: for three axes at once, for which a finer table would be too large.
 COARSE: Final = 1.5
 
 
@@ -48,9 +48,9 @@ class PrefillTable:
 
 
 class PrefillPrefixes:
-    """Where only whole prompts were measured, a chunk costs what it makes its prompt's attention longer.
+    """If only whole prompts were measured, a chunk costs the growth of its prompt's attention.
 
-    At least a launch: what a chunk of one token alone takes.
+    At least a launch: the time of a chunk of one token alone.
     """
 
     __slots__ = ("_seconds", "prompt_tokens")
@@ -76,8 +76,8 @@ class MixedAttention:
     """What decoding sequences add to chunks in one kernel, and what unequal contexts add (Interplay).
 
     One table per number of sequences over refined lines of new tokens, cached tokens and context of each.
-    Above the ``measured_sequences`` and up to ``reach`` the line through the last two measured numbers goes
-    on: decode steps are measured further than mixed ones, and an engine mixes whatever it decodes.
+    Above ``measured_sequences`` and up to ``reach`` the line through the last two measured numbers is
+    extrapolated: decode steps are measured further than mixed ones, and an engine mixes all its sequences.
     """
 
     __slots__ = (
@@ -110,7 +110,7 @@ class MixedAttention:
         self.skewed = any(alpha > 0.0 for alphas in self._alphas for alpha in alphas)
 
     def skew(self, decode_sequences: int, prefill_tokens: int) -> float:
-        """Measured alpha; beyond the last line of the skew table the last line's."""
+        """Measured alpha; beyond the last line of the skew table the last line's value."""
         line = self._skew_line
         alphas = self._alphas[line[prefill_tokens] if prefill_tokens < len(line) else line[-1]]
         return alphas[decode_sequences] if decode_sequences < len(alphas) else alphas[-1]
@@ -118,7 +118,7 @@ class MixedAttention:
     def mixed_decode_attention_s(
         self, decode_sequences: int, context_tokens: float, new_tokens: int, cached_tokens: int
     ) -> float:
-        """Measured together minus the chunk alone, so it may be slightly below 0 for very short contexts."""
+        """Time together minus the chunk alone, so it may be slightly below 0 for very short contexts."""
         news, caches, contexts = self._new, self._cached, self._context
         each = context_tokens / decode_sequences
         try:
@@ -130,7 +130,7 @@ class MixedAttention:
             raise self._outside(decode_sequences, context_tokens, new_tokens, cached_tokens) from None
         over_new, width = self._stride
         at = i * over_new + j * width + k
-        # Below the first line its values hold: the shares are cut at 0 there.
+        # Below the first line its values are used: the fractions are cut at 0 there.
         share = (each - contexts.low[k]) * contexts.inverse[k] if each > contexts.first else 0.0
         one = table[at] + (table[at + 1] - table[at]) * share
         next_at = at + width
@@ -158,7 +158,7 @@ class MixedAttention:
 
 
 def _continued(added: Floats, line_before: int, reach: int) -> Floats:
-    """``added`` over 1, 2, ... sequences, and on to ``reach`` along its line from ``line_before`` of them."""
+    """``added`` over 1, 2, ... sequences, extrapolated to ``reach`` along its line from ``line_before``."""
     last = len(added)
     slope = (added[last - 1] - added[line_before - 1]) / (last - line_before)
     beyond = np.arange(1, reach - last + 1, dtype=np.float64)
@@ -166,7 +166,7 @@ def _continued(added: Floats, line_before: int, reach: int) -> Floats:
 
 
 class _Lines:
-    """A refined axis with the segment of every value, and its share of the way through it."""
+    """A refined axis with the segment of every value, and its fraction of the way through it."""
 
     __slots__ = ("first", "inverse", "low", "segment", "share")
 
@@ -202,9 +202,9 @@ def _alphas(skew: Lattice, sequences: int) -> tuple[list[int], list[list[float]]
         row = skew.values[line]
         measured = ~np.isnan(row)
         alpha = np.clip(np.interp(every, np.log(counts)[measured], row[measured]), 0.0, 1.0)
-        alpha[0] = 0.0  # one sequence is as long as the mean
+        alpha[0] = 0.0  # a single sequence equals the mean
         alphas.append([0.0, *alpha.tolist()])
-    # Only the line 0 stands for steps without prompt tokens, and only for them.
+    # Line 0 is used for steps without prompt tokens, and only for them.
     place = np.log([max(tokens[line], 1e-9) for line in known])
     wanted = np.log(np.maximum(np.arange(tokens[-1] + 1), 1e-9))
     return np.abs(wanted[:, None] - place).argmin(axis=1).tolist(), alphas

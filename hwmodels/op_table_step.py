@@ -26,12 +26,12 @@ NOT_JUDGED: Final = (
     "interpolated between measured operations, how well was not judged; a sum of operations is not a step: "
     "what the engine adds is declared apart"
 )
-# A decode step may differ by so much from the curve it is a straight piece of.
+# A linear piece may differ from a decode step's curve by at most this share.
 PIECE_TOLERANCE: Final = 0.003
 
 
 class OpTableStepModel:
-    """A profile as a step-time model; ``error_band`` says how far off it may be (hwmodels.held_out)."""
+    """A profile as a step-time model; ``error_band`` states its error (hwmodels.held_out)."""
 
     __slots__ = (
         "_decode",
@@ -65,7 +65,7 @@ class OpTableStepModel:
             if prefill.last_lines[1] > 0
             else PrefillPrefixes(prefill)
         )
-        # Attention of one chunk, as if it were alone in its step.
+        # Attention of one chunk alone in its step.
         self.prefill_attention_s = self._prefill.seconds
         self.interplay: MixedAttention | None = _interplay(tables, prefill, sequences)
         self.limits = StepLimits(
@@ -105,10 +105,10 @@ class OpTableStepModel:
             ) from None
 
     def _judged(self, profile: Profile) -> StepErrors:
-        """What held-out lines said, and what all-reduces with a label add."""
+        """The errors on held-out lines, plus those of labelled all-reduces."""
         found = judged_errors(self.error_band)
         if found is not None and self.interplay is None:
-            found.pop("mixed", None)  # of tables that these are not
+            found.pop("mixed", None)  # measured on other tables than these
         if found is None:
             errors = of_percents(
                 dict(UNJUDGED_TABLES), "assumed", "not judged: as the worst of six tables that were"
@@ -128,10 +128,10 @@ class OpTableStepModel:
         )
 
     def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
-        """Few straight pieces, within PIECE_TOLERANCE of the step; flat up to the first measured context.
+        """Few linear pieces, within PIECE_TOLERANCE of the step; constant up to the first measured context.
 
-        Where a table ends before its longest context, as memory did when it was measured, the fitted form
-        goes on from there.
+        If a table ends before its longest context, because memory did when it was measured, the fitted form
+        continues from there.
         """
         n = decode_sequences
         if not 1 <= n <= len(self._decode):
@@ -156,7 +156,7 @@ class OpTableStepModel:
 
 
 def _edges(measured: Floats, lines: Sequence[int]) -> list[int]:
-    """The total context up to which each number of sequences was measured, without a gap before it."""
+    """The total context up to which each number of sequences was measured without a gap."""
     edges = []
     for n, row in enumerate(measured, start=1):
         known = int(np.argmin(np.append(~np.isnan(row), False)))
@@ -170,7 +170,7 @@ def _edges(measured: Floats, lines: Sequence[int]) -> list[int]:
 
 
 def _beyond(measured: Floats, formed: Floats) -> Floats:
-    """``measured``, and behind the last point of each row the form in the ratio it has there."""
+    """``measured``, continued after the last point of each row by the form, scaled to match there."""
     whole = measured.copy()
     for row, form in zip(whole, formed, strict=True):
         known = int(np.argmin(np.append(~np.isnan(row), False)))

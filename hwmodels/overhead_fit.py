@@ -1,4 +1,4 @@
-"""What an engine adds to the operations of a step, fitted: measured steps less the operations' sum."""
+"""Fits what an engine adds to the operations of a step: measured steps minus the operations' sum."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from hwmodels.step_profile import PHASES, Mask, Phase, StepProfile, Steps
 from hwmodels.step_time import StepModel, pieces_s
 from hwmodels.whole_step_error import folds
 
-# Fewer steps that the operations answer for decide nothing.
+# With fewer steps in the operations' range no fit is made.
 FEWEST = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """Steps of one phase: mean seconds beyond the operations' sum, and how far off sum + overhead is.
+    """Steps of one phase: mean seconds beyond the operations' sum, and the error of sum + overhead.
 
     ``held_out_percent``: (mean, p95) of the whole step, on rows that the fitted overhead had not seen.
     """
@@ -35,7 +35,7 @@ class Regime:
 class OverheadFit:
     """``rows``: those it was fitted to; ``refused``: beyond the operations' range.
 
-    ``error_s``: p95 of what the overhead of such a step is off, on grid lines it had not seen.
+    ``error_s``: p95 of the overhead's error for such a step, on grid lines it had not seen.
     """
 
     step_s: float
@@ -51,8 +51,7 @@ def fit_overhead(
 ) -> OverheadFit:
     """Seconds per step and per sequence on top of ``operations``, which run with those captured batches.
 
-    HardwareError when the profile is a sum of operations itself, or measured hardly any step that the model
-    answers for.
+    HardwareError if the profile is a sum of operations itself, or has too few steps within the model's range.
     """
     if not profile.includes_overhead:
         raise HardwareError(
@@ -76,7 +75,7 @@ def fit_overhead(
 
 
 def _basis(steps: Steps) -> Mask:
-    """Which rows it is fitted to: decodes alone, where an engine's share is largest; without such all.
+    """The rows to fit: decodes alone, where an engine's share is largest; all rows if there are none.
 
     What a prompt takes beyond the sum grows with its tokens, so it is the operations' error, not overhead.
     """
@@ -85,7 +84,7 @@ def _basis(steps: Steps) -> Mask:
 
 
 def _fitted(steps: Steps, sums: Floats) -> tuple[float, float]:
-    """Non-negative, by relative error of the whole step."""
+    """Non-negative coefficients, by relative error of the whole step."""
     ones, sequences = np.ones(len(steps)), _sequences(steps)
     design = np.stack([ones, sequences], axis=1) / steps.seconds[:, None]
     beyond = (steps.seconds - sums) / steps.seconds
@@ -98,9 +97,9 @@ def _sequences(steps: Steps) -> Floats:
 
 
 def _unseen(steps: Steps, sums: Floats, basis: Mask) -> Floats:
-    """Of each row what an overhead fitted without its grid line leaves, the largest of several.
+    """The remainder of each row with an overhead fitted without its grid line, the largest of several.
 
-    Where it is on none, what the fit to all leaves.
+    A row on no grid line gets the remainder of the fit to all rows.
     """
     left = _left(steps, sums, basis)
     for out in folds(steps, "decode"):
@@ -112,7 +111,7 @@ def _unseen(steps: Steps, sums: Floats, basis: Mask) -> Floats:
 
 
 def _left(steps: Steps, sums: Floats, kept: Mask) -> Floats:
-    """Measured less sum and the overhead fitted to ``kept``; of every row."""
+    """Measured minus sum and the overhead fitted to ``kept``, for every row."""
     step_s, per_sequence_s = _fitted(steps.where(kept), sums[kept])
     left: Floats = steps.seconds - sums - step_s - per_sequence_s * _sequences(steps)
     return left
@@ -127,7 +126,7 @@ def _regime(phase: Phase, steps: Steps, sums: Floats, unseen: Floats) -> Regime:
 
 
 def _operations_s(model: StepModel, steps: Steps, row: int) -> float:
-    """The sum for one measured step; NaN beyond the model's range."""
+    """The operations' sum for one measured step; NaN beyond the model's range."""
     prefill, chunks = int(steps.prefill_tokens[row]), int(steps.prefill_sequences[row])
     n, context = int(steps.decode_sequences[row]), int(steps.context_tokens[row])
     limits, cached = model.limits, int(steps.cached_tokens[row])
@@ -145,7 +144,7 @@ def _sum_s(model: StepModel, prefill: int, chunks: int, new: int, cached: int, n
     seconds = model.dense_s(prefill, chunks, n)
     attention: Callable[[int, int], float] = model.prefill_attention_s
     if chunks:
-        launch_s = max(0.0, 2.0 * attention(1, 0) - attention(2, 0))  # paid once, as hwmodels.rows has it
+        launch_s = max(0.0, 2.0 * attention(1, 0) - attention(2, 0))  # paid once, as in hwmodels.rows
         seconds += chunks * attention(new, cached) - (chunks - 1) * launch_s
     if not n:
         return seconds

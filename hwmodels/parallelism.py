@@ -8,7 +8,7 @@ from hwmodels.llm_shape import LlmShape
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
-    """``tp`` GPUs an engine; ``dp`` engines share the experts of a mixture, each with all else for itself.
+    """``tp`` GPUs per engine; ``dp`` engines share the experts of a mixture, and each has the rest itself.
 
     ``expert_parallel``: a GPU has whole experts, one part in tp x dp of them; else it has that part of every
     expert (vLLM's FusedMoEParallelConfig: without expert parallelism tp is flattened over dp).
@@ -20,7 +20,7 @@ class Parallelism:
 
     @property
     def gpus(self) -> int:
-        """Of all engines together."""
+        """GPUs of all engines together."""
         return self.tp * self.dp
 
     @property
@@ -34,7 +34,7 @@ class Parallelism:
         return self.gpus if self.expert_parallel else 1
 
     def check(self, llm: LlmShape) -> None:
-        """HardwareError where ``llm`` cannot be shared like this."""
+        """HardwareError if ``llm`` cannot be shared like this."""
         llm.require_tp(self.tp)
         if llm.experts is None:
             if self.dp > 1 or self.expert_parallel:

@@ -1,7 +1,7 @@
-"""How much power a GPU draws while it serves: by its limit, what it does, and how many requests it decodes.
+"""Power of a serving GPU: by its limit, its work, and how many requests it decodes.
 
-Rough, within some 20 %: drawn power was measured on H100s and A100s, and other GPUs are taken alike, in
-shares of their limits. Hosts, networks and cooling are not counted.
+Rough, within some 20 %: power was measured on H100s and A100s, and other GPUs are assumed alike, in shares of
+their limits. Hosts, networks and cooling are not counted.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from typing import Final
 # for one request, 600 W for 128 (ML.ENERGY Benchmark 3.0, as the power model of vLLM's semantic router cites
 # it), 688 W for 511 (rows of that benchmark in the Green Token Index).
 DECODE_SHARES: Final = ((1.0, 300 / 700), (128.0, 600 / 700), (511.0, 688 / 700))
-# Prompts reach the limit (Splitwise, ISCA 2024, section III; POLCA, ASPLOS 2024).
+# Prompts draw the full limit (Splitwise, ISCA 2024, section III; POLCA, ASPLOS 2024).
 PROMPT_SHARE: Final = 1.0
 SOURCE: Final = (
     "rough, 20 %: prompts at the power limit (Splitwise), decode at 43 to 98 % of it by batch (ML.ENERGY, on "
@@ -22,14 +22,14 @@ SOURCE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class GpuPower:
-    """``limit_w``: what the card may draw. ``idle_w``: with a loaded model and nothing to do."""
+    """``limit_w``: the most the card may draw. ``idle_w``: with a loaded model and no work."""
 
     limit_w: float
     idle_w: float
 
 
 def decode_share(batch: float) -> float:
-    """Share of the power limit while ``batch`` requests decode at once: straight lines over log2(batch)."""
+    """Share of the power limit while ``batch`` requests decode at once: linear over log2(batch)."""
     (low, first), *rest = DECODE_SHARES
     if batch <= low:
         return first
@@ -41,7 +41,7 @@ def decode_share(batch: float) -> float:
 
 
 def energy_j(power: GpuPower, prompt_s: float, decode_s: float, batch: float, idle_s: float) -> float:
-    """Joules of GPU seconds spent on prompts, on decoding ``batch`` requests at once, and on nothing."""
+    """Joules of GPU seconds spent on prompts, on decoding ``batch`` requests at once, and idle."""
     assert min(prompt_s, decode_s, idle_s) >= 0
     busy = PROMPT_SHARE * prompt_s + decode_share(batch) * decode_s
     return power.limit_w * busy + power.idle_w * idle_s

@@ -16,9 +16,9 @@ NOT_JUDGED: Final = "how far off between the measured points was not judged"
 class Stamp:
     """What a profile is valid for and who measured it.
 
-    ``gpu`` and ``llm`` are catalogue names; ``files`` are (name, sha256) of what was imported; ``notes`` say
-    was assumed because it was not measured. ``error_band``: errors of whole steps on grid lines that were
-    kept from the model (hwmodels.held_out).
+    ``gpu`` and ``llm`` are catalogue names; ``files`` are (name, sha256) of what was imported; ``notes``
+    state what was assumed because it was not measured. ``error_band``: errors of whole steps on grid lines
+    that were withheld from the model (hwmodels.held_out).
     """
 
     gpu: str
@@ -35,12 +35,12 @@ class Stamp:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The notes that a run says at its head: where its all-reduces come from, if not from this engine."""
+        """The notes for a run's header: where its all-reduces come from, if not from this engine."""
         return tuple(note for note in self.notes if note.startswith(ALL_REDUCE_LABEL))
 
     @property
     def noise(self) -> tuple[str, ...]:
-        """Why what was measured is not to be trusted; empty for a machine that was quiet, as far as known."""
+        """Reasons not to trust the measurement; empty if the machine was quiet, as far as known."""
         return tuple(note.removeprefix(NOISE_LABEL) for note in self.notes if note.startswith(NOISE_LABEL))
 
 
@@ -54,7 +54,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Lattice:
-    """Values at the points of a product of increasing axes; NaN where nothing was measured."""
+    """Values at the points of a product of increasing axes; NaN if not measured."""
 
     axes: tuple[tuple[int, ...], ...]
     values: Floats
@@ -65,7 +65,7 @@ class ExpertTable:
     """Seconds per step of the experts of all layers on one rank, with the gate and the choice of experts.
 
     ``expert_tp``: parts that each expert is cut into, ``expert_ep``: parts that the set of them is cut into
-    (``hwmodels.parallelism``). Axes: tokens of all ranks, experts of this rank that any of them chose.
+    (``hwmodels.parallelism``). Axes: tokens of all ranks, experts of this rank that any token chose.
     """
 
     expert_tp: int
@@ -75,7 +75,7 @@ class ExpertTable:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Seconds per step of what ``ranks`` engines exchange around the experts, over the tokens of all."""
+    """Seconds per step of the exchange of ``ranks`` engines around the experts, over the tokens of all."""
 
     ranks: int
     curve: Curve

@@ -1,4 +1,4 @@
-"""Does a profile fit a run? Else it is foreign (another GPU, model or tp) or stale (another engine)."""
+"""Checks whether a profile fits a run: it may be foreign (GPU, model or tp) or stale (another engine)."""
 
 from dataclasses import replace
 from typing import Final, TypeVar
@@ -10,19 +10,19 @@ from hwmodels.profile_file import LoadedProfile
 from hwmodels.step_profile import LoadedSteps
 
 Loaded = TypeVar("Loaded", LoadedProfile, LoadedSteps)
-# The engine preset that imitates a software, of several the one with the newest scheduler.
+# The engine preset that imitates a software; of several the one with the newest scheduler.
 _PRESETS: Final = {"vllm": "vllm_v1"}
-# Datasheets give one rate for both 16-bit formats, and both move two bytes per number.
+# Datasheets give one rate for both 16-bit formats, and both use two bytes per number.
 _SAME_WIDTH: Final = {"bf16": "16-bit", "bfloat16": "16-bit", "fp16": "16-bit", "float16": "16-bit"}
 
 
 def profile_problems(
     stamp: Stamp, gpu: str, llm: str, tp: int, engine: str, engine_version: str | None, precision: str
 ) -> tuple[str, ...]:
-    """One clause for each thing in which a profile differs from the run; empty when it fits.
+    """One clause for each difference between a profile and the run; empty if it fits.
 
-    ``gpu`` and ``llm`` are catalogue names; models of the same shape count as the same.
-    ``engine_version`` None: the run does not declare one, so it is not compared.
+    ``gpu`` and ``llm`` are catalogue names; models of the same shape count as the same. ``engine_version``
+    None: the run does not declare one, so it is not compared.
     """
     found = []
     if stamp.gpu != gpu:
@@ -55,9 +55,9 @@ def require_profile(
     force: bool = False,
     kept: str = "",
 ) -> Loaded:
-    """``loaded``, if it fits the run; else HardwareError with all problems, or, by ``force``, told in it.
+    """``loaded`` if it fits the run; else HardwareError with all problems, or with ``force`` noted in it.
 
-    ``kept``: words to write beside another engine, so that it still fits the rest of the run.
+    ``kept``: settings to write beside another engine, so that it still fits the rest of the run.
     """
     misfits = profile_problems(loaded.profile.stamp, gpu, llm, tp, engine, engine_version, precision)
     problems = loaded.problems + misfits
@@ -74,7 +74,7 @@ def require_profile(
 def keys_that_fit(
     stamp: Stamp, gpu: str, llm: str, tp: int, engine: str, engine_version: str | None, kept: str = ""
 ) -> str:
-    """The words of a run that a profile fits, as far as they differ from this run's."""
+    """The settings with which a run fits the profile, as far as they differ from this run's."""
     words = []
     if stamp.gpu != gpu:
         words.append(f"cluster={stamp.gpu}_xN")
@@ -91,12 +91,12 @@ def keys_that_fit(
 
 
 def same_shape(one: str, other: str) -> bool:
-    """Whether two catalogue models do the same work: equal in all but name, source and context length."""
+    """Whether two catalogue models do the same work: equal except name, source and context length."""
     if one == other:
         return True
     try:
         return load_llm(one).computes_like(load_llm(other))
-    except HardwareError:  # the catalogue does not know one of them, so nothing says that they are equal
+    except HardwareError:  # the catalogue does not know one of them, so equality cannot be shown
         return False
 
 

@@ -23,7 +23,7 @@ _KEYS: Final = ("format", "schema", "stamp", "tables", "digest")
 
 @dataclass(frozen=True, slots=True)
 class LoadedProfile:
-    """A profile from a file: ``digest`` is that of its content, ``problems`` what was let pass by force."""
+    """A profile from a file: ``digest`` is that of its content, ``problems`` those accepted by force."""
 
     profile: Profile
     digest: str
@@ -36,10 +36,9 @@ def profile_digest(profile: Profile) -> str:
 
 
 def save_profile(profile: Profile, path: Path) -> str:
-    """Write ``profile`` to ``path`` at once or not at all; returns its digest.
+    """Write ``profile`` to ``path`` atomically; returns its digest.
 
-    HardwareError when the profile breaks a rule that ``load_profile`` enforces, or when the file cannot be
-    written.
+    HardwareError if the profile breaks a rule that ``load_profile`` enforces, or the file cannot be written.
     """
     document = _document(profile)
     place = FieldPath(str(path))
@@ -51,10 +50,10 @@ def save_profile(profile: Profile, path: Path) -> str:
 
 
 def load_profile(path: Path, force: bool = False) -> LoadedProfile:
-    """The profile in ``path``, everything in it checked.
+    """The profile in ``path``, with everything in it checked.
 
-    A digest that does not fit the content is refused, or with ``force`` told in ``problems``; a broken
-    document is always refused. HardwareError names the file and the key.
+    A wrong digest is refused, or with ``force`` noted in ``problems``; a broken document is always refused.
+    HardwareError names the file and the key.
     """
     document = _read(path)
     place = FieldPath(str(path))
@@ -86,7 +85,7 @@ def _document(profile: Profile) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: NaN is null, tuples are lists, curves and lattices are objects."""
+    """The value in JSON's form: NaN is null, tuples are lists, curves and lattices are objects."""
     match value:
         case Curve():
             return {"counts": _plain(value.counts), "seconds": _plain(value.seconds)}
@@ -112,7 +111,7 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Through a temporary file in the same folder, which is gone whatever happens."""
+    """Write through a temporary file in the same folder, which is always removed."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         try:
@@ -131,7 +130,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The document, its outermost keys checked."""
+    """The document, with its outermost keys checked."""
     document = _json(path)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise HardwareError(

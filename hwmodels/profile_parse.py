@@ -1,4 +1,4 @@
-"""A profile's stamp and tables out of parsed JSON, with every rule checked and named by its key."""
+"""Reads a profile's stamp and tables from parsed JSON; checks every rule and names the key in errors."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -19,31 +19,31 @@ _AXES: Final[Mapping[str, tuple[int, ...]]] = {
     "skew": (0, 1),
     "experts": (1, 1),
 }
-# Of the tables those that a profile of a dense model does not have; files from before there were any read on.
+# Tables that a profile of a dense model lacks; older files without them can still be read.
 OF_MIXTURES: Final = ("experts", "exchange")
 Member = TypeVar("Member")
-_LARGEST_COUNT: Final = 2**53  # what a JSON reader in any language keeps exact
+_LARGEST_COUNT: Final = 2**53  # JSON readers in any language keep these exact
 _LONGEST_ECHO: Final = 60  # characters of a wrong value
 
 
 @dataclass(frozen=True, slots=True)
 class FieldPath:
-    """Where in which file a value stands, for the sentence that refuses it."""
+    """The place of a value in a file, for error messages."""
 
     file: str
     key: str = ""
 
     def inside(self, key: str | int) -> "FieldPath":
-        """The place of one member of this one."""
+        """The place of a member of this value."""
         step = f"[{key}]" if isinstance(key, int) else f".{key}" if self.key else key
         return FieldPath(self.file, self.key + step)
 
     def refuse(self, reason: str) -> NoReturn:
-        """Say what is wrong here."""
+        """Raise the error about this place."""
         raise HardwareError(f"{self.file}: {f'{self.key} ' if self.key else ''}{reason}")
 
     def keys(self, value: Any, wanted: Sequence[str], optional: Sequence[str] = ()) -> Mapping[str, Any]:
-        """``value`` as an object with exactly these keys, and perhaps ``optional`` ones."""
+        """``value`` as an object with exactly these keys, and possibly ``optional`` ones."""
         if not isinstance(value, dict):
             self.refuse(f"must be an object with the keys {', '.join(wanted)}")
         if missing := [key for key in wanted if key not in value]:
@@ -59,7 +59,7 @@ class FieldPath:
         return value
 
     def text(self, value: Any) -> str:
-        """``value`` as a text that is not empty."""
+        """``value`` as a non-empty text."""
         if not isinstance(value, str) or not value.strip():
             self.refuse(f"is {_shown(value)}; write a text that is not empty")
         return value
@@ -79,7 +79,7 @@ class FieldPath:
 
 
 def parse_stamp(value: Any, place: FieldPath) -> Stamp:
-    """The stamp; HardwareError names the key that is wrong."""
+    """The stamp; HardwareError names the wrong key."""
     found = dict(place.keys(value, [field.name for field in fields(Stamp)]))
     files = [
         place.inside("files").inside(at).items(pair)
@@ -96,7 +96,7 @@ def parse_stamp(value: Any, place: FieldPath) -> Stamp:
 
 
 def parse_tables(value: Any, place: FieldPath) -> OpTables:
-    """The tables; HardwareError names the key that is wrong."""
+    """The tables; HardwareError names the wrong key."""
     wanted = [field.name for field in fields(OpTables) if field.name not in OF_MIXTURES]
     found = place.keys(value, wanted, OF_MIXTURES)
     all_reduce, skew = found["all_reduce"], found["skew"]
@@ -198,13 +198,13 @@ def _flattened(value: Any, shape: tuple[int, ...], place: FieldPath) -> list[Any
 
 
 def _shown(value: Any) -> str:
-    """The value in a sentence, never long."""
+    """The value for a sentence, shortened."""
     text = repr(value)
     return text if len(text) <= _LONGEST_ECHO else f"{text[:_LONGEST_ECHO]}..."
 
 
 def _number(value: Any) -> float:
-    """The number, or infinity (which no rule allows) for what is none."""
+    """The number, or infinity (which no rule allows) if it is none."""
     if type(value) not in (int, float):
         return math.inf
     try:

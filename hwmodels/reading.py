@@ -1,4 +1,4 @@
-"""A user's file as bytes: a regular one, and not larger than such a file can honestly be."""
+"""Reads a user's file as bytes: a regular file of limited size."""
 
 import os
 import stat
@@ -8,9 +8,9 @@ from hwmodels.errors import HardwareError
 
 
 def read_limited(path: Path, most_bytes: int) -> bytes:
-    """The whole file, which has at most ``most_bytes``. HardwareError when it has more or is no regular file.
+    """The whole file of at most ``most_bytes``. HardwareError if it has more or is no regular file.
 
-    OSError when it cannot be read, which callers explain by what the file is for.
+    OSError if it cannot be read; callers explain it by the file's purpose.
     """
     # Non-blocking: opening a pipe without a writer would never return.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))

@@ -14,7 +14,7 @@ from hwmodels.llm_shape import LlmShape
 from hwmodels.profile import Floats, OpTables, Profile
 from hwmodels.roofline_step import Efficiencies, RooflineStepModel, roofline_step_model
 
-# Where the search for 1 / share starts, for each of the four.
+# Start values for 1 / share, for each of the four.
 START_SHARES = (0.6, 0.8, 0.4, 0.7)
 
 
@@ -22,8 +22,8 @@ START_SHARES = (0.6, 0.8, 0.4, 0.7)
 class Iterations:
     """Measured or composed steps of one phase each, one value per row.
 
-    ``squares`` is the sum over prompt chunks of new * (new + 2 * cached), ``context`` the tokens whose KV a
-    step reads: all contexts of decoding sequences, or what chunks end at.
+    ``squares`` is the sum over prompt chunks of new * (new + 2 * cached). ``context`` is the number of tokens
+    whose KV a step reads: all contexts of decoding sequences, or the end positions of chunks.
     """
 
     tokens: Floats
@@ -34,9 +34,9 @@ class Iterations:
 
 
 def fit_roofline(profile: Profile, gpu: Gpu, llm: LlmShape, tp: int) -> Efficiencies:
-    """The shares that meet decode and prefill of the tables best, errors relative to whole steps."""
+    """The shares that fit decode and prefill of the tables best, errors relative to whole steps."""
     if profile.tables.all_reduce is None:
-        # Without measured all-reduces the tables are those of a rank alone.
+        # Without measured all-reduces the tables describe a single rank.
         all_reduce = AllReduce(gpu.name, {tp: NO_TIME})
     else:
         all_reduce = _of_profile(profile, gpu)
@@ -52,7 +52,7 @@ def roofline_model(profile: Profile, gpu: Gpu, llm: LlmShape, tp: int) -> Roofli
 def fit_efficiencies(
     rows: Iterations, gpu: Gpu, llm: LlmShape, tp: int, all_reduce: AllReduce
 ) -> Efficiencies:
-    """Four shares of at most 1 and seconds per step, from whole steps."""
+    """Four shares of at most 1, and seconds per step, fitted to whole steps."""
     peak = roofline_step_model(gpu, llm, tp, all_reduce, Efficiencies(1.0, 1.0))
     lines = [_line(peak, rows, *bounds) for bounds in product((False, True), repeat=3)]
     start = np.array([*(1.0 / share - 1.0 for share in START_SHARES), 0.0])
@@ -75,14 +75,14 @@ def table_iterations(tables: OpTables) -> Iterations:
 
 
 def _of_profile(profile: Profile, gpu: Gpu) -> AllReduce:
-    """The catalogue's, of the engine that the profile was measured in."""
+    """The catalogue's all-reduce times for the engine in which the profile was measured."""
     return load_all_reduce(gpu.name, Imitated(profile.stamp.engine, profile.stamp.engine_version))
 
 
 def _line(peak: RooflineStepModel, rows: Iterations, layers: bool, head: bool, attention: bool) -> Line:
-    """One candidate: what computes (True) and what reads.
+    """One candidate line: for each part, whether it computes (True) or reads.
 
-    Coefficients are 1 / share - 1 of compute, memory, attention compute and attention memory, and seconds; so
+    Coefficients are 1 / share - 1 of compute, memory, attention compute and attention memory, and seconds. So
     a share is at most 1 because a coefficient is at least 0.
     """
     design = np.zeros((len(rows.seconds), 5))

@@ -12,7 +12,7 @@ from hwmodels.llm_shape import LlmShape
 from hwmodels.step_error import ROUGH, StepErrors, all_off_by, all_reduce_errors, off_by
 from hwmodels.step_time import Interplay, Piece, StepLimits
 
-# Ranges a caller may rely on; the model has no measured grid, so these only stop nonsense.
+# Limits of the model: it has no measured grid, so these only exclude nonsense.
 MAX_DECODE_SEQUENCES = 1024
 MAX_PREFILL_TOKENS = 32_768
 ERROR_BAND = (
@@ -22,7 +22,7 @@ FITTED_ERROR_BAND = (
     "2..11 % mean on held-out lines of six tables (A100, RTX 4090, RTX PRO 6000) for steps of one phase; "
     "steps of prompts and decodes together 22..27 %, too fast; a real engine adds its own overhead"
 )
-# As factors: 40 % and what the sentences above say of a fitted one, whose p95 on six tables is 16 % at worst.
+# As factors: 40 %, and for a fitted one the sentences above; its p95 on six tables is at most 16 %.
 DECLARED_ERRORS = all_off_by(0.4, "assumed", "declared shares of the datasheet's peaks, +-25..40 %")
 _FITTED = off_by(
     0.16, "assumed", "shares fitted to a profile: p95 16 % on held-out lines of the worst of six tables"
@@ -70,7 +70,7 @@ class Efficiencies:
 
 @dataclass(frozen=True, slots=True)
 class RooflineStepModel:
-    """Rates of one replica, all tensor-parallel ranks working at once; built by ``roofline_step_model``."""
+    """Rates of one replica, all its tensor-parallel ranks working; built by ``roofline_step_model``."""
 
     layers_weight_read_s: float
     layers_compute_s_per_token: float
@@ -92,7 +92,7 @@ class RooflineStepModel:
         return None
 
     def dense_s(self, prefill_tokens: int, prefill_sequences: int, decode_sequences: int) -> float:
-        """The head runs on the last token of each sequence only; all-reduces overlap nothing."""
+        """The head runs on the last token of each sequence only; all-reduces overlap with nothing."""
         tokens = prefill_tokens + decode_sequences
         sequences = prefill_sequences + decode_sequences
         alone_s = (
@@ -100,7 +100,7 @@ class RooflineStepModel:
             + max(self.layers_weight_read_s, self.layers_compute_s_per_token * tokens)
             + max(self.head_weight_read_s, self.head_compute_s_per_sequence * sequences)
         )
-        if self.all_reduce is NO_ALL_REDUCE:  # asked for every prompt of a simulation
+        if self.all_reduce is NO_ALL_REDUCE:  # called for every prompt of a simulation
             return alone_s
         all_reduce_s, all_reduce_s_per_token = self.all_reduce.line(tokens)
         return alone_s + all_reduce_s + all_reduce_s_per_token * tokens
@@ -110,7 +110,7 @@ class RooflineStepModel:
         return (Piece(self.limits.max_context_tokens, 0.0, self.kv_read_s_per_token),)
 
     def prefill_attention_s(self, new_tokens: int, cached_tokens: int) -> float:
-        """Causal pairs at the compute rate, or reading the chunk's KV when that is slower (short chunks)."""
+        """Causal pairs at the compute rate, or reading the chunk's KV if that is slower (short chunks)."""
         squares = new_tokens * (new_tokens + 2 * cached_tokens)
         read_s = self.kv_read_s_per_token * (cached_tokens + new_tokens)
         return max(self.attention_compute_s_per_square_token * squares, read_s)
@@ -120,7 +120,7 @@ DEFAULT_EFFICIENCIES = Efficiencies()
 
 
 def efficiencies_of(gpu: Gpu) -> Efficiencies:
-    """What the catalogue declares of this GPU, or what it declares of all."""
+    """The catalogue's declaration for this GPU, or its declaration for all GPUs."""
     share = gpu.compute_efficiency
     return DEFAULT_EFFICIENCIES if share is None else Efficiencies(compute=share)
 
@@ -133,7 +133,7 @@ def roofline_step_model(
     efficiencies: Efficiencies = DEFAULT_EFFICIENCIES,
     fitted_to: str | None = None,
 ) -> RooflineStepModel:
-    """Build the rates for ``llm`` split over ``tp`` of ``gpu``; ``fitted_to``: where the shares come from."""
+    """Build the rates for ``llm`` split over ``tp`` of ``gpu``; ``fitted_to``: the source of the shares."""
     llm.require_tp(tp)
     flops_per_s = gpu.flops_per_s * tp
     bytes_per_s = gpu.memory_bandwidth_bytes_per_s * tp
@@ -148,7 +148,7 @@ def roofline_step_model(
         head_compute_s_per_sequence=2 * head / (flops_per_s * compute),
         all_reduce=all_reduce.of_step(llm, tp),
         kv_read_s_per_token=llm.kv_bytes_per_token / (bytes_per_s * attention_memory),
-        # Scores and weighted sum are 2 flops each per pair and channel; pairs are half the square term.
+        # Scores and weighted sum take 2 flops each per pair and channel; pairs are half the square term.
         attention_compute_s_per_square_token=(
             2 * llm.layers * llm.heads * llm.head_dim / (flops_per_s * attention_compute)
         ),
@@ -177,7 +177,7 @@ def _source(gpu: Gpu, efficiencies: Efficiencies, all_reduce: RankTimes | None, 
 
 
 def _limits(gpu: Gpu, llm: LlmShape, tp: int) -> StepLimits:
-    """Total context ends where the memory beside the weights is full."""
+    """The limits; total context ends when the memory beside the weights is full."""
     free_bytes = gpu.memory_bytes * tp - llm.weight_bytes
     if free_bytes < llm.kv_bytes_per_token:
         raise HardwareError(

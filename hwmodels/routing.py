@@ -1,8 +1,8 @@
 """Which experts the tokens of a step choose: expected numbers under a declared popularity of the experts.
 
-Nobody records routing per step, so it is assumed: tokens choose independently of each other, each its
+Routing per step is not recorded anywhere, so it is assumed: tokens choose independently of each other, each
 ``per_token`` different experts. Uniform popularity is what training aims at (a loss or a bias balances the
-load of experts: Switch Transformers, section 2.2; DeepSeek-V3 report, section 2.1.2); a skewed one is an
+load of experts: Switch Transformers, section 2.2; DeepSeek-V3 report, section 2.1.2). A skewed one is an
 option, with the r-th expert chosen in proportion to r ** -skew.
 """
 
@@ -17,7 +17,7 @@ from hwmodels.profile import Floats
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """``per_token`` of ``count`` experts a token; ``skew`` 0: all experts alike."""
+    """A token chooses ``per_token`` of ``count`` experts; ``skew`` 0: all experts alike."""
 
     count: int
     per_token: int
@@ -32,7 +32,7 @@ class Routing:
         return _skewed(self.count, self.per_token, self.skew)
 
     def activated(self, tokens: Floats) -> Floats:
-        """Expected number of different experts that so many tokens choose.
+        """Expected number of different experts that ``tokens`` tokens choose.
 
         Uniform: count * (1 - (1 - per_token / count) ** tokens).
         """
@@ -41,10 +41,10 @@ class Routing:
         return found
 
     def slowest_load(self, tokens: Floats, ranks: int) -> Floats:
-        """Expected work of the busiest of ``ranks``, in multiples of the mean; experts lie at random.
+        """Expected work of the busiest of ``ranks``, in multiples of the mean; experts are placed at random.
 
-        Each rank has count / ranks experts. What they get varies with the tokens (hypergeometric, a token
-        takes each expert once) and with which experts they are; the sums are taken as normal.
+        Each rank has count / ranks experts. Their load varies with the tokens (hypergeometric, a token takes
+        each expert once) and with which experts they are; the sums are taken as normal.
         """
         if ranks == 1:
             return np.ones(len(tokens))
@@ -58,7 +58,7 @@ class Routing:
         return np.minimum(mean + _largest_of(ranks) * spread, most) / mean
 
     def slowest_activated(self, tokens: Floats, ranks: int) -> Floats:
-        """Expected number of activated experts of the rank that has most of them."""
+        """Expected number of activated experts on the rank that has most of them."""
         whole = self.activated(tokens)
         if ranks == 1:
             return whole
@@ -84,7 +84,7 @@ def _skewed(count: int, per_token: int, skew: float) -> Floats:
 
 @cache
 def _largest_of(ranks: int) -> float:
-    """Expected largest of ``ranks`` normal numbers that add up to 0, in standard deviations of one."""
+    """Expected maximum of ``ranks`` normal numbers that add up to 0, in standard deviations of one."""
     at = np.linspace(-8.0, 8.0, 4001)
     below = np.array([0.5 * (1.0 + math.erf(x / math.sqrt(2.0))) for x in at]) ** ranks
     return float((np.diff(below) * (at[:-1] + at[1:]) / 2.0).sum()) / math.sqrt(1.0 - 1.0 / ranks)

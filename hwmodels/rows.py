@@ -1,4 +1,4 @@
-"""Step times compiled to integers: the rows are the definition of time in a simulation.
+"""Step times compiled to integers; the rows define time in a simulation.
 
 Fixed point is nanoseconds with ``FRACTION_BITS`` binary fraction bits, so k steps added one by one and k
 steps in closed form are the same integer.
@@ -12,7 +12,7 @@ from hwmodels.step_time import Piece, StepLimits, StepModel
 
 FRACTION_BITS: Final = 24
 FIXED_PER_S: Final = float(1_000_000_000 << FRACTION_BITS)
-# Binary fraction bits of alpha, the share of a spread that counts; nothing is measured to 2^-16 of it.
+# Binary fraction bits of alpha, the share of a spread that counts; no measurement resolves 2^-16 of it.
 SKEW_BITS: Final = 16
 SKEW_ONE: Final = 1 << SKEW_BITS
 
@@ -78,10 +78,11 @@ class StepRows:
         raise self.out_of_context(n, context)
 
     def shift(self, n: int, spread: int, prefill_tokens: int = 0) -> int:
-        """Tokens to add to the total context of ``n`` decoding sequences because theirs are unequal.
+        """Tokens to add to the total context of ``n`` decoding sequences because their contexts are unequal.
 
-        ``spread`` is n times the largest context less the total; it stays while the same sequences decode, so
-        a run of shifted steps is as straight as one of equal contexts. ``prefill_tokens`` share the step.
+        ``spread`` is n times the largest context less the total. It is constant while the same sequences
+        decode, so a run of shifted steps is as linear as one of equal contexts. ``prefill_tokens`` share the
+        step.
         """
         if self._interplay is None:
             return 0
@@ -99,10 +100,10 @@ class StepRows:
         n is 0.
         """
         count = len(chunks)
-        if count == 1:  # nearly always
+        if count == 1:  # the most frequent case
             _, cached, tokens = chunks[0]
             if tokens < 1 or cached < 0 or cached + tokens > self._max_prompt or tokens > self._max_prefill:
-                self._prompts(chunks)  # says what is wrong
+                self._prompts(chunks)  # raises the error
             seconds = self._prefill_attention_s(tokens, cached)
         else:
             tokens, cached, seconds = self._prompts(chunks)
@@ -150,7 +151,7 @@ class StepRows:
         return tokens, cached, seconds
 
     def out_of_context(self, n: int, context: int) -> HardwareError:
-        """The error of a step whose total context is beyond the model's range."""
+        """The error for a step whose total context is beyond the model's range."""
         limit = self._attention_rows(n)[-1][0]
         return HardwareError(
             f"{n} decoding sequences with {context} tokens of context are beyond the step model's {limit}; "
@@ -188,7 +189,7 @@ class StepRows:
 def _compile(pieces: Sequence[Piece]) -> tuple[Row, ...]:
     """Integer rows of ``pieces``; a model that breaks the protocol is a programming error.
 
-    A piece that gets steeper than the one before may start below 0, if the piece itself does not.
+    A piece that is steeper than the one before may start below 0, if its values are not below 0.
     """
     limits = [piece.context_limit for piece in pieces]
     if not limits or limits != sorted(set(limits)):
@@ -202,7 +203,7 @@ def _compile(pieces: Sequence[Piece]) -> tuple[Row, ...]:
 
 
 def _with_dense(attention: tuple[Row, ...], dense: int) -> tuple[Row, ...]:
-    """Rows of whole decode steps; one that would start at nothing takes one unit all the same."""
+    """Rows of whole decode steps; a row that would start at 0 takes one unit instead."""
     rows = []
     before = 0
     for limit, intercept, slope in attention:
@@ -212,10 +213,10 @@ def _with_dense(attention: tuple[Row, ...], dense: int) -> tuple[Row, ...]:
 
 
 def _launch_s(model: StepModel) -> float:
-    """What a chunk takes however short it is: chunks of one step share a kernel, and pay it once.
+    """The least time of a chunk: chunks of one step share a kernel launch, and pay it once.
 
-    The line through one and two tokens, at none. Against 60 measured steps of 2 to 16 equal prompts of 128 to
-    4,096 tokens (tests/hwmodels/test_rows_mixed.py) it is 0.4 % off on average; 1.3 % without.
+    Extrapolated to zero tokens from one and two tokens. Against 60 measured steps of 2 to 16 equal prompts of
+    128 to 4,096 tokens (tests/hwmodels/test_rows_mixed.py) it is 0.4 % off on average; 1.3 % without.
     """
     return max(0.0, 2.0 * model.prefill_attention_s(1, 0) - model.prefill_attention_s(2, 0))
 
@@ -223,5 +224,5 @@ def _launch_s(model: StepModel) -> float:
 def _fixed(seconds: float) -> int:
     if seconds < 0.0:
         raise ValueError(f"a step model answered a negative time, {seconds} s")
-    # As mixed steps are rounded, ties included: one without chunks is exactly a decode step.
+    # Rounded like mixed steps, including ties: one without chunks is exactly a decode step.
     return int(seconds * FIXED_PER_S + 0.5)

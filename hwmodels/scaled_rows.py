@@ -1,4 +1,4 @@
-"""Step times at an end of their error: operations by a factor per phase, and another overhead."""
+"""Step times at one end of their error: operations times a factor per phase, and another overhead."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ _ONE: Final = 1 << FACTOR_BITS
 
 @dataclass(frozen=True, slots=True)
 class PhaseFactors:
-    """What the operations of a step are multiplied by: with prompts alone, with decodes alone, with both."""
+    """The factors for a step's operations: with prompts alone, with decodes alone, with both."""
 
     prefill: float = 1.0
     decode: float = 1.0
@@ -21,10 +21,10 @@ class PhaseFactors:
 
 
 class ScaledRows:
-    """``StepRows`` of ``model`` with its operations times ``factors`` and ``overhead`` in place of its own.
+    """``StepRows`` of ``model`` with its operations times ``factors`` and ``overhead`` instead of its own.
 
-    They cost the event loop a call more per step with prompts; decode steps are compiled once, as those of
-    ``StepRows`` are.
+    They cost the event loop an extra call per step with prompts; decode steps are compiled once, as in
+    ``StepRows``.
     """
 
     __slots__ = (

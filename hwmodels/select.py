@@ -1,4 +1,4 @@
-"""Pick the best rung of the step-time ladder that exists for a (GPU, model, tensor-parallel size)."""
+"""Selects the best rung of the step-time ladder that exists for a (GPU, model, tensor-parallel size)."""
 
 from dataclasses import replace
 from typing import Literal, get_args
@@ -39,12 +39,12 @@ def step_model(
 ) -> StepModel:
     """The step model of one replica of ``llm`` on ``tp`` of ``gpu``: its operations, no engine overhead.
 
-    With a profile of whole steps 'whole_step' (or 'auto') is that. With one of operations 'op_table' (or
-    'auto') is its tables, and 'linear' and 'calibrated_roofline' are fitted to them. Without one 'linear' has
-    the catalogue's coefficients, and 'auto' takes them where they exist for this GPU, tp and a model of
-    exactly this shape, else 'roofline', the datasheet's. ``imitated``: the engine whose all-reduce it has. Of
-    a mixture of experts whose engines step together (``parallelism.dp`` above 1) it is an engine's own part:
-    ``shared_experts`` has what they do together.
+    With a profile of whole steps, 'whole_step' (or 'auto') uses it. With one of operations, 'op_table' (or
+    'auto') uses its tables, and 'linear' and 'calibrated_roofline' are fitted to them. Without a profile
+    'linear' uses the catalogue's coefficients. 'auto' takes them if they exist for this GPU, tp and a model
+    of exactly this shape, else 'roofline', the datasheet's. ``imitated``: the engine whose all-reduce times
+    are used. For a mixture of experts whose engines step together (``parallelism.dp`` above 1) the model is
+    an engine's own part: ``shared_experts`` has the common part.
     """
     if kind not in get_args(StepModelKind):
         raise HardwareError(f"unknown step model {kind!r}; write one of {', '.join(get_args(StepModelKind))}")
@@ -70,7 +70,7 @@ def shared_experts(
     profile: Profile | None,
     kind: str = "auto",
 ) -> SharedExperts:
-    """What is known of the experts: tables or lines of a profile, else lines of the catalogue."""
+    """The known times of the experts: tables or lines of a profile, else lines of the catalogue."""
     if profile is not None:
         return lined(profile) if kind == "linear" else experts_of(profile)
     return linear_experts(linear_key(gpu, llm, parallelism.tp))
@@ -79,7 +79,7 @@ def shared_experts(
 def _of_mixture(
     kind: str, gpu: Gpu, llm: LlmShape, parallelism: Parallelism, profile: Profile | None, expert_skew: float
 ) -> StepModel:
-    """Of operations alone: which experts a step reads is in no roofline."""
+    """Only from measured operations: a roofline cannot tell which experts a step reads."""
     key = linear_key(gpu, llm, parallelism.tp)
     if kind not in ("auto", "op_table", "linear") or (
         profile is None and (kind == "op_table" or key not in linear_keys())
@@ -102,7 +102,7 @@ def _of_mixture(
 
 
 def _rest(kind: str, gpu: Gpu, llm: LlmShape, key: LinearKey, profile: Profile | None) -> StepModel:
-    """All of a step but the experts."""
+    """All of a step except the experts."""
     if profile is None:
         return linear_step_model(key)
     measured = _required(kind, profile, gpu, llm, key.tp)
@@ -112,7 +112,7 @@ def _rest(kind: str, gpu: Gpu, llm: LlmShape, key: LinearKey, profile: Profile |
 
 
 def includes_overhead(model: StepModel) -> bool:
-    """Whether the engine's overhead is inside the model's times, so that none may be added."""
+    """Whether the model's times contain the engine's overhead, so that none may be added."""
     whole = LinearStepModel | TiledStepModel | WholeStepModel
     return isinstance(model, whole) and model.includes_overhead
 
@@ -134,7 +134,7 @@ def _of_whole_steps(kind: str, profile: Profile | StepProfile | None, parallelis
 
 
 def linear_key(gpu: Gpu, llm: LlmShape, tp: int) -> LinearKey:
-    """The catalogue key of these coefficients; that of a model with the same shape where only it has them."""
+    """The catalogue key of these coefficients; or that of a model with the same shape if only it has them."""
     named = LinearKey(gpu.name, llm.name, tp)
     known = linear_keys()
     if named in known:
@@ -156,9 +156,9 @@ def _on_profile(kind: str, profile: Profile, gpu: Gpu, llm: LlmShape, tp: int) -
 
 
 def _required(kind: str, profile: Profile | None, gpu: Gpu, llm: LlmShape, tp: int) -> Profile:
-    """The profile, with the catalogue's all-reduce where the ranks' was not measured.
+    """The profile, with the catalogue's all-reduce if that of its ranks was not measured.
 
-    Whether the profile is of this GPU and model is hwmodels.profile_check's to say.
+    Whether the profile is of this GPU and model is checked by hwmodels.profile_check.
     """
     if profile is None:
         raise HardwareError(f"the step model {kind!r} needs a profile: name one, or write 'auto'")
@@ -168,7 +168,7 @@ def _required(kind: str, profile: Profile | None, gpu: Gpu, llm: LlmShape, tp: i
     link = load_all_reduce(gpu.name, Imitated(stamp.engine, stamp.engine_version))
     times, step = link.of(tp), link.of_step(llm, tp)
     last = profile.tables.dense.counts[-1]
-    # Both sides of the start of a stretch, so that a jump stays one.
+    # Both sides of the start of a stretch are points, so that a jump stays a jump.
     starts = {one.from_size - before for one in step.stretches for before in (0, 1)}
     counts = sorted({*profile.tables.dense.counts, *(count for count in starts if 0 < count <= last)})
     curve = Curve(tuple(counts), tuple(step.seconds(tokens) for tokens in counts))

@@ -16,7 +16,7 @@ BYTES_PER_ACTIVATION: Final = 2  # 16 bits
 
 
 def stack_names() -> tuple[str, ...]:
-    """Every one, sorted."""
+    """All names, sorted."""
     return tuple(sorted(read_yaml(STACKS_FILE)))
 
 
@@ -26,7 +26,7 @@ def is_stack(name: str) -> bool:
 
 
 def stack_of_shape(name: str) -> LayerStack | None:
-    """The pass over a prompt of the language model called ``name``, where one is published."""
+    """The pass over a prompt of the language model called ``name``, if one is published."""
     for stack, entry in read_yaml(STACKS_FILE).items():
         if entry.get("of") == name:
             return load_stack(stack)
@@ -82,7 +82,7 @@ def _equal_layers(entry: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _layers_of_shape(name: str) -> tuple[int, ...]:
-    """The embedding with the first layer, a head of its own with the last one."""
+    """The embedding is in the first layer, a separate head in the last one."""
     first, *others = model_units(load_llm(name))
     sizes = [unit.size_bytes for unit in others if unit.layer is not None]
     sizes[0] += first.size_bytes

@@ -1,4 +1,4 @@
-"""What a model without KV takes for a request, as a step model: one published time, whatever its length."""
+"""The step model of a model without KV: one published time per request, independent of its length."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from hwmodels.step_time import Interplay, Piece, StepLimits
 
 UNKNOWN: Final = "unknown: one published time per model, around which passes are drawn"
 _ANY: Final = 1 << 30
-_NOTHING_S: Final = 1e-9  # of a decode step, which no run has
+_NOTHING_S: Final = 1e-9  # for a decode step, which no run has
 
 
 class StackStep:
@@ -26,12 +26,12 @@ class StackStep:
 
     @property
     def source(self) -> str:
-        """Who published it."""
+        """The publisher."""
         return f"published: {self._stack.source}"
 
     @property
     def error_band(self) -> str:
-        """Nobody knows."""
+        """Unknown."""
         return UNKNOWN
 
     @property
@@ -41,22 +41,22 @@ class StackStep:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What of the model nobody published."""
+        """Which numbers of the model are unpublished."""
         return self._stack.labels
 
     @property
     def interplay(self) -> Interplay | None:
-        """None."""
+        """None: there are no decodes to interact with."""
         return None
 
     def dense_s(self, prefill_tokens: int, prefill_sequences: int, decode_sequences: int) -> float:
-        """A request through all layers."""
+        """One request through all layers."""
         return self._stack.execution_s if prefill_tokens else _NOTHING_S
 
     def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
-        """Nothing is decoded."""
+        """Not used: no request decodes."""
         return (Piece(_ANY, 0.0, 0.0),)
 
     def prefill_attention_s(self, new_tokens: int, cached_tokens: int) -> float:
-        """Counted with the rest."""
+        """0: attention is part of ``dense_s``."""
         return 0.0

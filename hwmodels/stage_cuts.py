@@ -1,6 +1,6 @@
 """Where a model is cut into pipeline stages: contiguous ranges of layers, the first stage first.
 
-The embedding goes with the first stage, head and sampling with the last one.
+The embedding is in the first stage, head and sampling in the last one.
 """
 
 import itertools
@@ -17,9 +17,9 @@ CUTS: Final = ("layers", "bytes", "time")
 
 
 def even_cut(layers: int, stages: int) -> Cut:
-    """As many layers for each stage, as vLLM cuts (0.19, vllm/distributed/utils.py:get_pp_indices).
+    """Equal numbers of layers for each stage, as vLLM cuts (0.19, vllm/distributed/utils.py:get_pp_indices).
 
-    What does not divide goes to the stages before the last one, one layer each, from the back.
+    Remaining layers go to the stages before the last one, one layer each, from the back.
     """
     _check_stages(layers, stages)
     counts = [layers // stages] * stages
@@ -29,7 +29,7 @@ def even_cut(layers: int, stages: int) -> Cut:
 
 
 def given_cut(layers: int, counts: Sequence[int]) -> Cut:
-    """Stages of so many layers each (vLLM: VLLM_PP_LAYER_PARTITION). Raises HardwareError."""
+    """Stages with ``counts`` layers (vLLM: VLLM_PP_LAYER_PARTITION). Raises HardwareError."""
     if not counts or min(counts) < 1 or sum(counts) != layers:
         told = ",".join(map(str, counts))
         raise HardwareError(
@@ -40,17 +40,17 @@ def given_cut(layers: int, counts: Sequence[int]) -> Cut:
 
 
 def balanced_cut(weights: Sequence[float], before: float, after: float, stages: int) -> Cut:
-    """The cut whose heaviest stage is lightest, each layer weighing ``weights``.
+    """The cut with the lightest heaviest stage, each layer weighing ``weights``.
 
-    The first stage also carries ``before``, the last one ``after``. Among equals the one whose early stages
-    are largest.
+    The first stage also carries ``before``, the last one ``after``. Among equal cuts the one with the largest
+    early stages is chosen.
     """
     layers = len(weights)
     _check_stages(layers, stages)
     sums = [0.0]
     for weight in weights:
         sums.append(sums[-1] + weight)
-    # best[count] of the stages so far: (heaviest, where the last of them begins) if they hold count layers.
+    # best[count] of the stages so far: (heaviest stage, first layer of the last stage) with count layers.
     heaviest = [before + total for total in sums]
     begins: list[list[int]] = []
     for stage in range(1, stages):
@@ -72,7 +72,7 @@ def balanced_cut(weights: Sequence[float], before: float, after: float, stages: 
 
 
 def bytes_cut(shape: LlmShape, stages: int) -> Cut:
-    """The largest stage is as small as it can be, embedding and head counted."""
+    """Minimise the bytes of the largest stage, including embedding and head."""
     sizes = [
         unit.size_bytes for unit in model_units(shape, layers=range(shape.layers)) if unit.layer is not None
     ]
@@ -83,12 +83,12 @@ def bytes_cut(shape: LlmShape, stages: int) -> Cut:
 
 
 def time_cut(layers: int, head_layers: float, stages: int) -> Cut:
-    """The slowest stage is as fast as it can be, where the head takes as long as so many layers."""
+    """Minimise the time of the slowest stage, if the head takes as long as ``head_layers`` layers."""
     return balanced_cut([1.0] * layers, 0.0, head_layers, stages)
 
 
 def stage_bytes(shape: LlmShape, cut: Cut) -> tuple[int, ...]:
-    """Parameters of each stage; a tied embedding lies with the first and with the last stage."""
+    """Parameters of each stage; a tied embedding is in the first and in the last stage."""
     return tuple([sum([unit.size_bytes for unit in model_units(shape, layers=part)]) for part in cut])
 
 

@@ -1,8 +1,8 @@
-"""Step times of a model cut into pipeline stages, from those of the whole model, and of what lies between.
+"""Step times of a model cut into pipeline stages, from those of the whole model and of the hops.
 
-Every layer takes the same part of a step, and the parts add up to the whole to the last unit. The head runs
-in the last stage alone: its share of a step follows from its weights, of those of all layers, by the roofline
-of its GPU. What an engine adds to a step is spread as the layers are.
+Every layer takes the same part of a step, and the parts add up to the whole to the last unit. Only the last
+stage runs the head. Its share of a step follows from its weights and those of all layers, by the roofline of
+the GPU. An engine's overhead per step is spread as the layers are.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class WholeRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """The way of activations from a stage to the next: its latency, and the time of each token."""
+    """The transfer of activations from a stage to the next: its latency, and the time per token."""
 
     latency_s: float
     token_s: float
@@ -57,31 +57,31 @@ class HeadShare:
     ridge: float
 
     def of(self, tokens: int, sequences: int) -> int:
-        """Of a step with so many tokens and sequences, in 2^-20: every sequence has one row at the head."""
+        """Share of a step with these tokens and sequences, in 2^-20: a sequence has one row at the head."""
         head = self.head * max(float(sequences), self.ridge)
         layers = self.layers * max(float(tokens), self.ridge)
         return int(_ONE * head / (head + layers))
 
 
 def head_share(gpu: Gpu, shape: LlmShape) -> HeadShare:
-    """By the weights that a step reads, and by what the GPU computes while it reads one."""
+    """Compute it from the weights a step reads, and from what the GPU computes while it reads one."""
     layers = shape.active_parameters - shape.embedding_parameters * (1 if shape.tied_embeddings else 2)
     ridge = gpu.flops_per_s * shape.bytes_per_parameter / (2.0 * gpu.memory_bandwidth_bytes_per_s)
     return HeadShare(shape.embedding_parameters, layers, ridge)
 
 
 def activation_bytes(shape: LlmShape) -> int:
-    """Of a token, from a stage to the next."""
+    """Bytes per token from a stage to the next."""
     return TENSORS_SENT * shape.hidden * shape.bytes_per_parameter
 
 
 class StageRows:
-    """Integer step costs of every stage; a straight piece of the whole is one of each stage."""
+    """Integer step costs of every stage; a linear piece of the whole has a part in each stage."""
 
     __slots__ = ("_decode", "_ends", "_head", "_hops", "_layers", "_rows", "_starts", "stages")
 
     def __init__(self, rows: WholeRows, cut: Cut, head: HeadShare, hops: Sequence[Hop]) -> None:
-        """``hops``: between neighbours."""
+        """``hops``: between consecutive stages."""
         assert len(hops) == len(cut) - 1
         self._rows = rows
         self._head = head
@@ -115,21 +115,21 @@ class StageRows:
         return self._cut(whole, whole * self._head.of(tokens, n + len(chunks)) >> SHARE_BITS)
 
     def hops(self, tokens: int) -> tuple[int, ...]:
-        """How long the activations of so many tokens are on their way to each stage; none to the first."""
+        """Transfer time of the activations of ``tokens`` tokens to each stage; 0 to the first."""
         return (0, *[latency + tokens * each for latency, each in self._hops])
 
     @property
     def skewed(self) -> bool:
-        """As the whole model."""
+        """As in the whole model."""
         return self._rows.skewed
 
     @property
     def output_token(self) -> int:
-        """As the whole model."""
+        """As in the whole model."""
         return self._rows.output_token
 
     def shift(self, n: int, spread: int) -> int:
-        """As the whole model: these are tokens."""
+        """As in the whole model: these are tokens."""
         return self._rows.shift(n, spread)
 
     def _cut(self, whole: int, head: int) -> tuple[int, ...]:

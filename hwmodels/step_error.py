@@ -1,4 +1,4 @@
-"""How far the step times of a model may be off, by phase: factors on them, and what these rest on."""
+"""Error of a model's step times by phase: factors on them, and the reasons for them."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -9,16 +9,16 @@ from hwmodels.errors import HardwareError
 
 How = Literal["held out", "fitted", "assumed"]
 PHASES: Final = ("prefill", "decode", "mixed")
-# Best first: a sum is as good as its worst part.
+# Best first: a sum counts as its worst part.
 _HOWS: Final[tuple[str, ...]] = get_args(How)
 
 
 @dataclass(frozen=True, slots=True)
 class StepError:
-    """A step really takes between ``low`` and ``high`` times what the model says.
+    """A real step takes between ``low`` and ``high`` times the model's value.
 
     ``how``: from points that the model had not seen, from those it was fitted to, or assumed; ``source``
-    says which points, or whose assumption.
+    states which points, or whose assumption.
     """
 
     low: float
@@ -36,7 +36,7 @@ class StepError:
             raise HardwareError(f"a step-time error cannot be {self.how!r}: write one of {', '.join(_HOWS)}")
 
     def beside(self, other: "StepError") -> "StepError":
-        """Both at once and in one direction: such errors are systematic, so what they add, adds."""
+        """Both errors in the same direction: such errors are systematic, so their sizes add up."""
         if other.low == other.high == 1.0:
             return self
         low = 1.0 / (1.0 / self.low + 1.0 / other.low - 1.0)
@@ -47,7 +47,8 @@ class StepError:
 def off_by(share: float, how: How, source: str, too_slow: float | None = None) -> StepError:
     """The model is up to ``share`` too fast and up to ``too_slow`` (None: the same) too slow.
 
-    The low factor is the inverse of what the model is too slow by, so that an error of 1 is a factor of 2.
+    The low factor is the inverse of 1 plus what the model is too slow by, so that an error of 1 is a factor
+    of 2.
     """
     if min(share, too_slow or 0.0) < 0.0:
         raise HardwareError(f"a step-time error of {share} is negative: write a share such as 0.05")
@@ -56,14 +57,14 @@ def off_by(share: float, how: How, source: str, too_slow: float | None = None) -
 
 @dataclass(frozen=True, slots=True)
 class StepErrors:
-    """Of steps with prompts alone, with decodes alone, and with both."""
+    """Errors of steps with prompts alone, with decodes alone, and with both."""
 
     prefill: StepError
     decode: StepError
     mixed: StepError
 
     def told(self) -> str:
-        """Factors by phase, and what they rest on."""
+        """Factors by phase, and their reasons."""
         return "; ".join(
             f"{phase} x{error.low:.2f} to x{error.high:.2f}, {error.how}: {error.source}"
             for phase, error in ((phase, getattr(self, phase)) for phase in PHASES)
@@ -75,23 +76,23 @@ class StepErrors:
 
 
 def all_off_by(share: float, how: How, source: str) -> StepErrors:
-    """The same in every phase."""
+    """The same error in every phase."""
     one = off_by(share, how, source)
     return StepErrors(one, one, one)
 
 
 NO_ERROR: Final = all_off_by(0.0, "assumed", "none: the times are exact by definition")
-# What is declared and not measured. Declared all-reduces of two RTX PRO 6000 turned out 2.5 times too fast,
-# NCCL alone twice as fast as vLLM's (docs/STEP_TIMES.md): a factor of two is what happened.
+# For values that are declared and not measured. Declared all-reduces of two RTX PRO 6000 turned out 2.5 times
+# too fast, NCCL alone twice as fast as vLLM's (docs/STEP_TIMES.md): a factor of two was observed.
 ROUGH_SHARE: Final = 1.0
 ROUGH: Final = all_off_by(ROUGH_SHARE, "assumed", "nothing was measured, taken as within a factor of 2")
-# p95 in percent of the worst of six tables whose lines were held out (docs/STEP_TIMES.md): what is taken
-# where a profile was not judged, or is used on a rung on which it was not.
+# p95 in percent of the worst of six tables with held-out lines (docs/STEP_TIMES.md): used if a profile was
+# not evaluated, or is used on a rung on which it was not.
 UNJUDGED_TABLES: Final = (("prefill", 4.0), ("decode", 6.1))
 UNJUDGED_LINES: Final = (("prefill", 8.8), ("decode", 9.4), ("mixed", 16.0))
-# Parts of a mixed step that are added because it was not measured. Against mixed steps that were (three
-# tables of the RTX 4090 and the RTX PRO 6000; chunks of 256 tokens and more, contexts up to 4,096) 19 of 20
-# sums are at most 24.5 % too fast (tests/hwmodels/test_step_error.py).
+# For parts of a mixed step that are added because it was not measured. Compared with measured mixed steps
+# (three tables of the RTX 4090 and the RTX PRO 6000; chunks of 256 tokens and more, contexts up to 4,096) 19
+# of 20 sums are at most 24.5 % too fast (tests/hwmodels/test_step_error.py).
 ADDED_PARTS: Final = off_by(
     0.325, "assumed", "mixed steps not measured, parts added: p95 24.5 % too fast where they were",
     too_slow=0.0,
@@ -99,7 +100,7 @@ ADDED_PARTS: Final = off_by(
 
 
 def mixed_of_parts(prefill: StepError, decode: StepError) -> StepError:
-    """Where parts are added: the worse of both phases, and what adding them adds."""
+    """For added parts: the worse of both phases, plus the error of adding them."""
     how = max(prefill.how, decode.how, key=_HOWS.index)
     worse = StepError(
         min(prefill.low, decode.low), max(prefill.high, decode.high), how, "the worse of prefill and decode"
@@ -123,12 +124,12 @@ def of_percents(p95_percent: Mapping[str, float], how: How, source: str) -> Step
 
 
 def judged_text(p95: Iterable[tuple[str, float, float]]) -> str:
-    """(phase, mean, p95) in percent, as profiles carry them; ``judged_errors`` reads it back."""
+    """(phase, mean, p95) in percent, as written in profiles; ``judged_errors`` reads it back."""
     return ", ".join(f"{phase} {mean:.1f} / {p95:.1f} %" for phase, mean, p95 in p95)
 
 
 def judged_errors(text: str) -> dict[str, float] | None:
-    """p95 in percent by phase out of a profile's words; None where prefill or decode was not judged."""
+    """p95 in percent by phase from a profile's text; None if prefill or decode was not evaluated."""
     found = {
         phase: float(p95) for phase, p95 in re.findall(rf"({'|'.join(PHASES)}) [0-9.]+ / ([0-9.]+) %", text)
     }
@@ -141,10 +142,10 @@ def all_reduce_errors(
     dense_s: Callable[[int], float],
     largest: tuple[int, int],
 ) -> StepErrors:
-    """What all-reduces with a label add: they are rough, of another engine or of none.
+    """The error added by labelled all-reduces: rough ones, of another engine or of no engine.
 
-    ``largest``: the most tokens of a step with prompts, and of one without. The share of a step they take is
-    the largest of its sizes by powers of two.
+    ``largest``: the most tokens of a step with prompts, and of one without. Their share of a step is the
+    largest over sizes by powers of two.
     """
     label = next(iter(labels), None)
     if label is None:
@@ -156,7 +157,7 @@ def all_reduce_errors(
         return max((all_reduce_s(size) / dense_s(size) for size in sizes if size <= last), default=0.0)
 
     def error(part: float) -> StepError:
-        # Half of them gone, or as much again.
+        # Between half of them and twice as much.
         source = f"{part:.0%} of a step is all-reduce within a factor of 2, for it is labelled: {label}"
         return StepError(max(1.0 - part / 2.0, 0.5), 1.0 + part * ROUGH_SHARE, "assumed", source)
 
@@ -165,7 +166,7 @@ def all_reduce_errors(
 
 
 def catalogue_errors(entry: Mapping[str, Any]) -> StepErrors:
-    """Of an entry of linear.yaml or linear_composed.yaml, without what its all-reduces add."""
+    """Errors of an entry of linear.yaml or linear_composed.yaml, without those of its all-reduces."""
     errors = entry.get("errors_percent")
     if errors is None:
         return ROUGH
@@ -179,7 +180,7 @@ def _composed(decode: StepError, prefill: StepError) -> StepErrors:
     return StepErrors(prefill, decode, prefill)
 
 
-# A model put together from products measured for others (docs/STEP_TIMES.md, "Composed models").
+# A model composed of products measured for others (docs/STEP_TIMES.md, "Composed models").
 _COMPOSED: Final = _composed(
     off_by(0.0, "assumed", "composed: 2 to 6 % too slow on the RTX PRO 6000", too_slow=0.06),
     off_by(0.0, "assumed", "composed: 3 to 26 % too slow on the RTX PRO 6000", too_slow=0.26),

@@ -1,4 +1,4 @@
-"""A whole-step profile: iterations of a serving engine as they were measured, and what they are of.
+"""A whole-step profile: measured iterations of a serving engine, and their setting.
 
 One row is one step: prompt chunks, decoding sequences, or both. docs/PROFILES.md has the format.
 """
@@ -20,7 +20,7 @@ PHASES: tuple[Phase, ...] = ("prefill", "decode", "mixed")
 
 @dataclass(frozen=True, slots=True)
 class PromptBlocks:
-    """A chunk attends over its whole prompt, cut at the next multiple of ``block``, not before ``fewest``.
+    """A chunk attends over its whole prompt, cut at the next multiple of ``block``, at least ``fewest``.
 
     Its tokens are computed in multiples of ``rows``.
     """
@@ -30,11 +30,11 @@ class PromptBlocks:
     rows: int = 1
 
     def attended(self, end: int, known_tokens: int) -> int:
-        """Positions that a chunk up to ``end`` costs, of a prompt with ``known_tokens``."""
+        """Positions that a chunk up to ``end`` costs, in a prompt with ``known_tokens``."""
         return min(known_tokens, max(-(-end // self.block) * self.block, self.fewest))
 
     def computed(self, tokens: int, chunks: int) -> float:
-        """Tokens of each of so many chunks, as they are computed: of several the mean of what is likely."""
+        """Computed tokens per chunk with padding; for several chunks the mean of the likely sizes."""
         if chunks == 1:
             return float(-(-tokens // self.rows) * self.rows)
         return tokens / chunks + (self.rows - 1) / 2 if tokens % (self.rows * chunks) else tokens / chunks
@@ -44,9 +44,9 @@ class PromptBlocks:
 class Steps:
     """Columns of equal length, no step twice.
 
-    ``prefill_tokens``: new prompt tokens in ``prefill_sequences`` chunks of one length, each behind
-    ``cached_tokens`` stored before. ``context_tokens``: total of the ``decode_sequences``, the tokens being
-    fed included. ``seconds``: mean of ``repeats``.
+    ``prefill_tokens``: new prompt tokens in ``prefill_sequences`` chunks of one length, each after
+    ``cached_tokens`` stored before. ``context_tokens``: total of the ``decode_sequences``, including the
+    tokens being fed. ``seconds``: mean of ``repeats``.
     """
 
     prefill_tokens: Ints
@@ -78,13 +78,13 @@ class Steps:
 
     @property
     def whole_squares(self) -> Floats:
-        """The same of chunks that are laid out in prompts which end where they do."""
+        """The same for chunks that are laid out in prompts which end where they do."""
         ends = np.maximum(self.prefill_tokens, 1) / np.maximum(self.prefill_sequences, 1) + self.cached_tokens
         return np.asarray(self.prefill_sequences * ends * ends)
 
     @property
     def prompt_ends(self) -> Ints:
-        """How far into its prompt each chunk ends."""
+        """The position in its prompt at which each chunk ends."""
         return -(-self.prefill_tokens // np.maximum(self.prefill_sequences, 1)) + self.cached_tokens
 
 
@@ -92,10 +92,10 @@ class Steps:
 class StepProfile:
     """Measured steps with their stamp.
 
-    ``includes_overhead``: the engine's own time is in them (whole steps); else they are sums of operations.
-    ``apart``: the engine runs each chunk of a step, and its decodes, as a pass of its own.
-    ``blocks``: of an engine that lays each chunk out in its whole prompt; None: a chunk costs its own part.
-    ``repeat_spread``: p95 of how far repeats of one step lie from their mean, as a share; None: no repeats.
+    ``includes_overhead``: they contain the engine's own time (whole steps); else they are sums of operations.
+    ``apart``: the engine runs each chunk of a step, and its decodes, as separate passes. ``blocks``: for an
+    engine that lays each chunk out in its whole prompt; None: a chunk costs its own part. ``repeat_spread``:
+    p95 of the deviation of repeats of one step from their mean, as a share; None: no repeats.
     """
 
     stamp: Stamp
@@ -108,7 +108,7 @@ class StepProfile:
 
 @dataclass(frozen=True, slots=True)
 class LoadedSteps:
-    """A profile from a folder: ``digest`` is that of its table, ``problems`` what was let pass by force."""
+    """A profile from a folder: ``digest`` is that of its table, ``problems`` those accepted by force."""
 
     profile: StepProfile
     digest: str
@@ -116,7 +116,7 @@ class LoadedSteps:
 
 
 def distinct(columns: Sequence[Ints], repeats: Ints, seconds: Floats) -> tuple[Steps, float | None]:
-    """Rows of one step put together, weighted by their repeats, and the spread between them."""
+    """Merge rows of the same step, weighted by their repeats; returns also the spread between them."""
     keys, row = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
     row = row.reshape(-1)
     weight = np.bincount(row, weights=repeats)

@@ -1,4 +1,4 @@
-"""How long one engine step takes: the protocol every step-time model fulfils, whatever stands behind it."""
+"""The protocol of all step-time models: how long one engine step takes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from hwmodels.step_error import StepErrors
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A straight stretch of decode attention time: valid up to ``context_limit`` total context tokens."""
+    """A linear piece of decode attention time, valid up to ``context_limit`` total context tokens."""
 
     context_limit: int
     intercept_s: float
@@ -17,7 +17,7 @@ class Piece:
 
 
 def pieces_s(pieces: Sequence[Piece], context_tokens: int) -> float | None:
-    """Seconds at ``context_tokens`` in all: of the first piece that reaches so far, None beyond the last."""
+    """Seconds at ``context_tokens`` in total, from the first piece that covers them; None beyond the last."""
     for piece in pieces:
         if context_tokens <= piece.context_limit:
             return piece.intercept_s + piece.slope_s_per_token * context_tokens
@@ -26,10 +26,10 @@ def pieces_s(pieces: Sequence[Piece], context_tokens: int) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """The range a model answers in; everything outside is refused.
+    """The range of a model; everything outside is refused.
 
     ``max_context_tokens`` is the sum over the decoding sequences, ``max_prefill_tokens`` the new prompt
-    tokens of one step, ``max_prompt_tokens`` how far into one prompt a chunk may end (None: as far as
+    tokens of one step, ``max_prompt_tokens`` the last position of one prompt at which a chunk may end (None:
     ``max_context_tokens``).
     """
 
@@ -45,7 +45,7 @@ class StepLimits:
 
 
 class Interplay(Protocol):
-    """What sequences of one step do to each other inside the attention kernel."""
+    """The mutual effects of sequences of one step inside the attention kernel."""
 
     @property
     def skewed(self) -> bool:
@@ -61,7 +61,7 @@ class Interplay(Protocol):
     ) -> float:
         """Attention that decoding sequences add to a step with ``new_tokens`` of prompt chunks; seconds.
 
-        ``context_tokens`` is their total context, ``cached_tokens`` what lies before the longest chunk.
+        ``context_tokens`` is their total context, ``cached_tokens`` those before the longest chunk.
         """
         ...
 
@@ -70,8 +70,8 @@ class StepModel(Protocol):
     """Seconds of the operations of one forward pass of a whole model on one replica.
 
     A step = ``dense_s`` (all that depends on token and sequence counts) + attention: the decode piece of its
-    decoding sequences + ``prefill_attention_s`` of each prompt chunk, unless ``interplay`` knows what both
-    cost in one step. What an engine adds to that is hwmodels.engine_overhead's.
+    decoding sequences + ``prefill_attention_s`` of each prompt chunk, unless ``interplay`` knows the cost of
+    both in one step. hwmodels.engine_overhead adds the engine's time.
     """
 
     @property
@@ -85,12 +85,12 @@ class StepModel(Protocol):
 
     @property
     def errors(self) -> StepErrors:
-        """How far off steps of each phase may be, as factors; ``error_band`` says it in words."""
+        """Errors of steps of each phase, as factors; ``error_band`` states them in words."""
         ...
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What a run has to say at its head: parts of a step that are rough or of another engine."""
+        """Notes for a run's header: parts of a step that are rough or of another engine."""
         ...
 
     @property
@@ -101,7 +101,7 @@ class StepModel(Protocol):
         ...
 
     def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
-        """Attention time over total context T (each sequence's tokens, the one being fed included).
+        """Attention time over total context T (each sequence's tokens, including the one being fed).
 
         Pieces in order of ``context_limit``; the first with T <= context_limit holds, the last limit is the
         end of the valid range.
@@ -109,5 +109,5 @@ class StepModel(Protocol):
         ...
 
     def prefill_attention_s(self, new_tokens: int, cached_tokens: int) -> float:
-        """Attention of one prompt chunk of ``new_tokens`` behind ``cached_tokens``; seconds."""
+        """Attention of one prompt chunk of ``new_tokens`` after ``cached_tokens``; seconds."""
         ...

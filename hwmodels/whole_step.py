@@ -1,10 +1,10 @@
-"""The rung of whole steps: measured iterations between whose lines a step is interpolated.
+"""The rung of whole steps: interpolates a step between measured iterations.
 
-Prompts: seconds = D(tokens) + q * squares, q fitted once, D a line through what is left at each measured
-number of tokens. Decodes: at each measured number of sequences a line through the measured contexts, and
-between two such numbers the mean at the same context of each. A step with both is the larger start of the
-two, plus both attentions; of an engine that runs chunks and decodes one after the other the sum of all. Of
-an engine that lays a chunk out in its whole prompt the squares are those of the prompt; laying takes time.
+Prompts: seconds = D(tokens) + q * squares, q fitted once, D a line through the remainders at each measured
+number of tokens. Decodes: at each measured number of sequences a line through the measured contexts; between
+two such numbers the mean of both at the same context of each. A step with both takes the larger start of the
+two plus both attentions; if the engine runs chunks and decodes one after the other, the sum of all. If the
+engine lays a chunk out in its whole prompt, the squares are those of the prompt, and laying takes time.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,20 +20,20 @@ from hwmodels.step_error import ROUGH, StepErrors
 from hwmodels.step_profile import Ints, PromptBlocks, Steps
 from hwmodels.step_time import Interplay, Piece, StepLimits
 
-# Of a prompt's time attention is never all; what noise would give it beyond this share is the rest's.
+# Attention never takes all of a prompt's time: noise above this share goes to the rest.
 _MOST_ATTENTION = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeLine:
-    """Seconds of a step at increasing total contexts; beyond the last the line goes on at ``slope_s``."""
+    """Seconds of a step at increasing total contexts; beyond the last the line continues with ``slope_s``."""
 
     contexts: tuple[float, ...]
     seconds: tuple[float, ...]
     slope_s: float
 
     def at(self, context: float) -> float:
-        """Below the first measured context along the first stretch, but not below nothing."""
+        """Below the first measured context along the first stretch, but never below 0."""
         if context >= self.contexts[-1]:
             return self.seconds[-1] + self.slope_s * (context - self.contexts[-1])
         if context <= self.contexts[0]:
@@ -44,7 +44,7 @@ class DecodeLine:
 
     @property
     def first_slope_s(self) -> float:
-        """Of the first stretch; at most that of a line from nothing."""
+        """Slope of the first stretch; at most that of a line from 0."""
         slope_s = self.slope_s
         if len(self.contexts) > 1:
             slope_s = (self.seconds[1] - self.seconds[0]) / (self.contexts[1] - self.contexts[0])
@@ -53,10 +53,10 @@ class DecodeLine:
 
 @dataclass(frozen=True, slots=True)
 class WholeStepModel:
-    """The protocol is StepModel's. ``sequences``: of each decode line; ``tokens`` and ``dense``: D.
+    """Implements StepModel. ``sequences``: of each decode line; ``tokens`` and ``dense``: D.
 
-    ``apart``: D is of one chunk, and chunks and decodes follow each other. ``blocks``: of a `StepProfile`;
-    ``laying_s``: what a chunk takes to be laid out, if it is not its whole prompt.
+    ``apart``: D is of one chunk, and chunks and decodes run one after the other. ``blocks``: of a
+    `StepProfile`; ``laying_s``: time to lay a chunk out, if it is not its whole prompt.
     """
 
     sequences: tuple[int, ...]
@@ -80,7 +80,7 @@ class WholeStepModel:
         return None
 
     def dense_s(self, prefill_tokens: int, prefill_sequences: int, decode_sequences: int) -> float:
-        """What does not depend on contexts."""
+        """The part of a step that does not depend on contexts."""
         if prefill_tokens == 0:
             return self._decode_s(decode_sequences, 0.0)
         if self.apart:
@@ -93,7 +93,7 @@ class WholeStepModel:
         return alone_s if decode_sequences == 0 else max(alone_s, self._decode_s(decode_sequences, 0.0))
 
     def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
-        """Straight between the contexts measured at the numbers of sequences on both sides."""
+        """Linear between the contexts measured at the numbers of sequences on both sides."""
         n, last = decode_sequences, self.limits.max_context_tokens
         places = self._around(n)
         bends = {
@@ -109,14 +109,14 @@ class WholeStepModel:
         return tuple(pieces)
 
     def prefill_attention_s(self, new_tokens: int, cached_tokens: int) -> float:
-        """The square term, telescoping over the chunks of one prompt; laid out, of one that ends there."""
+        """The square term, telescoping over a prompt's chunks; if laid out, of a prompt that ends there."""
         if self.blocks is not None:
             laying_s = self.laying_s if cached_tokens else 0.0
             return laying_s + self.square_s * (new_tokens + cached_tokens) ** 2
         return self.square_s * new_tokens * (new_tokens + 2 * cached_tokens)
 
     def beyond_s(self, start: int, end: int, known_tokens: int) -> float:
-        """What a chunk costs more because its prompt goes on behind ``end``, to ``known_tokens``."""
+        """The extra cost of a chunk whose prompt continues after ``end``, to ``known_tokens``."""
         if self.blocks is None or end >= known_tokens:
             return 0.0
         attended = self.blocks.attended(end, known_tokens)
@@ -124,7 +124,7 @@ class WholeStepModel:
         return laying_s + self.square_s * (attended * attended - end * end)
 
     def step_s(self, steps: Steps) -> Floats:
-        """Each of ``steps`` as a whole; NaN where it is out of range."""
+        """Seconds of each whole step; NaN if it is out of range."""
         return np.array([self._step_s(steps, row) for row in range(len(steps))])
 
     def _step_s(self, steps: Steps, row: int) -> float:
@@ -141,7 +141,7 @@ class WholeStepModel:
         return seconds + (self._decode_s(n, context) - self._decode_s(n, 0.0) if n else 0.0)
 
     def _dense_s(self, tokens: float) -> float:
-        """D; beyond the last measured number of tokens its last stretch goes on."""
+        """D; beyond the last measured number of tokens its last stretch continues."""
         known, seconds = self.tokens, self.dense
         if len(known) == 1 or tokens <= known[0]:
             return seconds[0]
@@ -150,14 +150,14 @@ class WholeStepModel:
         return seconds[at] + slope_s * (tokens - known[at])
 
     def _around(self, n: int) -> tuple[int, ...]:
-        """Which line, or which two, ``n`` sequences lie at or between."""
+        """The line, or the two lines, at or around ``n`` sequences."""
         at = bisect_left(self.sequences, n)
         if at == len(self.sequences):
             return (at - 1,)
         return (at,) if at == 0 or self.sequences[at] == n else (at - 1, at)
 
     def _decode_s(self, n: int, context: float) -> float:
-        """A step of ``n`` sequences with ``context`` tokens in all."""
+        """A step of ``n`` sequences with ``context`` tokens in total."""
         places = self._around(n)
         times = [self.lines[at].at(context * self.sequences[at] / n) for at in places]
         if len(times) == 1:
@@ -169,9 +169,9 @@ class WholeStepModel:
 def fitted_whole_steps(
     steps: Steps, apart: bool = False, blocks: PromptBlocks | None = None
 ) -> tuple[WholeStepModel, tuple[str, ...]]:
-    """The model of measured steps, without words, and notes on what was assumed in it.
+    """The model of measured steps, without texts, and notes on its assumptions.
 
-    ``apart``, ``blocks``: as of a `StepProfile`.
+    ``apart``, ``blocks``: as in a `StepProfile`.
     """
     decode, prefill = steps.where(steps.phase("decode")), steps.where(steps.phase("prefill"))
     if not len(decode) or not len(prefill):
@@ -199,7 +199,7 @@ def fitted_whole_steps(
 
 
 def _one_chunk_each(prefill: Steps) -> Steps:
-    """Of passes that follow each other each takes its part."""
+    """Divide passes that run one after the other: each chunk takes its part."""
     chunks = prefill.prefill_sequences
     return replace(
         prefill,
@@ -217,7 +217,7 @@ def _decode_lines(decode: Steps) -> tuple[tuple[int, ...], tuple[DecodeLine, ...
         rows = decode.decode_sequences == n
         context, seconds = decode.context_tokens[rows].astype(float), decode.seconds[rows]
         order = np.argsort(context)
-        context, seconds = context[order], np.maximum.accumulate(seconds[order])  # noise does not fall
+        context, seconds = context[order], np.maximum.accumulate(seconds[order])  # falls are noise
         slope_s = common_s
         if len(context) > 1:
             slope_s = float((seconds[-1] - seconds[0]) / (context[-1] - context[0]))
@@ -226,7 +226,7 @@ def _decode_lines(decode: Steps) -> tuple[tuple[int, ...], tuple[DecodeLine, ...
 
 
 def _square_s(prefill: Steps, squares: Floats) -> tuple[float, tuple[str, ...]]:
-    """Seconds per squared token: from chunks of as many tokens and other squares, else from the curve."""
+    """Seconds per squared token: from chunks with equal tokens and other squares, else from the curve."""
     seconds, notes = prefill.seconds, tuple[str, ...]()
     groups = np.unique(prefill.prefill_tokens, return_inverse=True)[1].reshape(-1)
     if not (prefill.cached_tokens > 0).any():
@@ -240,9 +240,9 @@ def _square_s(prefill: Steps, squares: Floats) -> tuple[float, tuple[str, ...]]:
 
 
 def _laid_out(prefill: Steps, square_s: float) -> tuple[float, float]:
-    """(seconds to lay a chunk out, seconds per square): of chunks beside whole prompts of as many tokens.
+    """(seconds to lay a chunk out, seconds per square): of chunks and whole prompts of as many tokens.
 
-    With fewer than two kinds of such chunks the slope stays as it is, and laying takes nothing.
+    With fewer than two kinds of such chunks the slope stays as it is, and laying takes no time.
     """
     rows = (prefill.cached_tokens == 0) & (prefill.prefill_sequences == 1)
     whole_s = dict(zip(prefill.prefill_tokens[rows].tolist(), prefill.seconds[rows].tolist()))
@@ -262,7 +262,7 @@ def _laid_out(prefill: Steps, square_s: float) -> tuple[float, float]:
 
 
 def _slope_s(groups: Ints, work: Ints | Floats, seconds: Floats) -> float:
-    """One slope over ``work`` within all groups, by relative error; 0 where no group has two points."""
+    """One slope over ``work`` within all groups, by relative error; 0 if no group has two points."""
     above = below = 0.0
     for group in np.unique(groups):
         rows = groups == group
@@ -276,7 +276,7 @@ def _slope_s(groups: Ints, work: Ints | Floats, seconds: Floats) -> float:
 def _dense_line(
     prefill: Steps, attention_s: Floats, sequences: Sequence[int], lines: Sequence[DecodeLine]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """What prompts take beside their squares; below the shortest of them what decodes do without context."""
+    """Time of prompts without their squares; below the shortest prompt, of decodes without context."""
     left = prefill.seconds - attention_s
     tokens = np.unique(prefill.prefill_tokens)
     points = {float(count): float(left[prefill.prefill_tokens == count].mean()) for count in tokens}

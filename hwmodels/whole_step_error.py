@@ -1,4 +1,4 @@
-"""How far the rung of whole steps is off on grid lines it has not seen, and the model with that in it."""
+"""Error of the whole-step rung on grid lines it has not seen, and the model including that error."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -68,7 +68,7 @@ def held_out_whole_steps(
 
 
 def _unseen(steps: Steps, phase: Phase, apart: bool, blocks: PromptBlocks | None) -> tuple[Floats, Floats]:
-    """(measured, predicted) of each row on an inner line; NaN where the smaller model does not answer."""
+    """(measured, predicted) of each row on an inner line; NaN if the smaller model does not answer."""
     measured, told = [np.empty(0)], [np.empty(0)]
     for out in folds(steps, phase):
         model, _ = fitted_whole_steps(steps.where(~out), apart, blocks)
@@ -79,9 +79,9 @@ def _unseen(steps: Steps, phase: Phase, apart: bool, blocks: PromptBlocks | None
 
 
 def folds(steps: Steps, phase: Phase) -> Iterator[Mask]:
-    """Which rows are left out: of each axis every FOLDS-th inner line at once, its ends always stay.
+    """Which rows are left out: of each axis every FOLDS-th inner line at once; the ends always stay.
 
-    A line with over MOST_OF_A_PHASE of the rows stays as well: without it nothing is known of the other axis.
+    A line with over MOST_OF_A_PHASE of the rows stays as well: without it the other axis could not be fitted.
     """
     mine = steps.phase(phase)
     each = steps.context_tokens // np.maximum(steps.decode_sequences, 1)
@@ -114,7 +114,7 @@ def _phase_error(phase: Phase, measured: Floats, told: Floats) -> PhaseError | N
 
 
 def _errors(judged: tuple[PhaseError, ...]) -> StepErrors:
-    """As factors; a phase that could not be judged counts as the worst of the tables that were."""
+    """As factors; a phase that could not be evaluated counts as the worst of the evaluated tables."""
     p95 = {one.phase: one.p95_percent for one in judged}
     if missing := [phase for phase in ("prefill", "decode") if phase not in p95]:
         unjudged = dict(UNJUDGED_LINES)

@@ -1,6 +1,6 @@
-"""YAML that this package ships, read as data: by libyaml where PyYAML was built with it, eight times as fast.
+"""Parses YAML that this package ships: by libyaml if PyYAML was built with it, eight times as fast.
 
-Files of others are read by PyYAML's own loader, which refuses in a sentence what is nested too deeply.
+Users' files are read by PyYAML's own loader, whose error for too deep nesting is a sentence.
 """
 
 from functools import cache
@@ -15,7 +15,7 @@ def _loader() -> Any:
 
 
 def yaml_data(text: str) -> Any:
-    """What ``yaml.safe_load(text)`` gives, with its errors: libyaml's say less about where and why."""
+    """The result of ``yaml.safe_load(text)``, with its errors: libyaml's say less about where and why."""
     import yaml
 
     try:

@@ -1,4 +1,4 @@
-"""Which requests are let in."""
+"""Admission policies: which arriving requests the service accepts."""
 
 from math import inf
 
@@ -8,18 +8,18 @@ from serving.vocabulary.units import NS_PER_S
 
 
 class AdmitAll:
-    """Everyone."""
+    """Accept every request."""
 
     def admit(self, now_ns: int, request: Request, fleet: FleetView) -> str | None:
-        """Never refuses."""
+        """Accept the request; never refuses."""
         return None
 
 
 class TokenBucket:
     """At most ``rate_per_s`` requests per second on average and ``burst`` at once.
 
-    In integers: the bucket gains ``rate_per_s`` in millionths each nanosecond, and a request costs what one
-    per second gains in a second.
+    The bucket counts in integers: it gains ``rate_per_s`` in millionths each nanosecond. A request costs what
+    a rate of one per second gains in a second.
     """
 
     def __init__(self, rate_per_s: float, burst: int) -> None:
@@ -32,7 +32,7 @@ class TokenBucket:
         self._filled_ns = 0
 
     def admit(self, now_ns: int, request: Request, fleet: FleetView) -> str | None:
-        """Takes one token, or refuses when there is none."""
+        """Take one token; refuse the request if the bucket is empty."""
         filled = self._level + (now_ns - self._filled_ns) * self._rate_millionths
         self._level = min(self._capacity, filled)
         self._filled_ns = now_ns

@@ -1,8 +1,8 @@
 """Which requests a replica computes in its next pass.
 
-ChunkedPrefill follows the vLLM v1 scheduler, PrefillFirst the v0 scheduler (vLLM, Apache-2.0); both are held
-against schedules recorded from it (tests/policies/test_vllm_schedules.py and test_vllm_v0_schedules.py), and
-both preempt by recompute, newest first.
+ChunkedPrefill follows the vLLM v1 scheduler, PrefillFirst the v0 scheduler (vLLM, Apache-2.0). Tests compare
+both with recorded vLLM schedules (tests/policies/test_vllm_schedules.py and test_vllm_v0_schedules.py). Both
+preempt by recompute, newest request first.
 """
 
 from collections import deque
@@ -12,10 +12,10 @@ from serving.vocabulary.actions import Chunk
 
 
 def make_room(view: ReplicaView, need: int) -> tuple[tuple[int, ...], int, int]:
-    """Preempt from the tail of the running set (lowest priorities first) until a step's ``need`` is there.
+    """Preempt from the tail of the running set (lowest priority first) until ``need`` blocks are free.
 
-    Every one who leaves may need one fewer. Returns (victims newest first, requests left decoding, free
-    blocks after their step).
+    ``need``: blocks the next step takes; each preempted request may lower it by one. Returns (victims newest
+    first, requests left decoding, free blocks after their step).
     """
     kv = view.kv
     free, decoding = kv.free_blocks, kv.decoding
@@ -32,11 +32,12 @@ def make_room(view: ReplicaView, need: int) -> tuple[tuple[int, ...], int, int]:
 
 
 def append_slots(view: ReplicaView) -> tuple[int, ...]:
-    """Requests to preempt, newest first, where each request must find a free block, needed or not.
+    """Requests to preempt, newest first, if each request must find a free block, needed or not.
 
-    The oldest goes first. Where no block is free the newest request not looked at yet is preempted, in the
-    end the request itself (vLLM 0.6: Scheduler._schedule_running, BlockSpaceManagerV1.can_append_slots). By
-    priority those of higher ones go before and are preempted after all others.
+    The oldest request takes its block first. If no block is free, the newest request not yet handled is
+    preempted, and finally the request itself (vLLM 0.6: Scheduler._schedule_running,
+    BlockSpaceManagerV1.can_append_slots). With priorities, requests of higher priority take blocks first and
+    are preempted last.
     """
     kv = view.kv
     order = reversed(list(view.newest_first())) if view.by_priority else view.running
@@ -62,7 +63,7 @@ def _spare(
     budget: int,
     free: int,
 ) -> tuple[tuple[int, ...], int, int]:
-    """Preempt those of lower priority than a prompt until it has its blocks, in the end itself.
+    """Preempt requests of lower priority than ``prompt`` until it has its blocks, finally the prompt itself.
 
     ``chunks``: of requests that stay. Returns (victims, budget left, free blocks left).
     """
@@ -83,12 +84,12 @@ def _spare(
 
 
 def decode_batch(steps: int, interruptible: bool) -> Batch:
-    """The resident set decodes for up to ``steps`` steps."""
+    """The resident requests decode for up to ``steps`` steps."""
     return Batch((), (), 0, True, steps, interruptible and steps > 1, "decode")
 
 
 def after_preemption(victims: tuple[int, ...]) -> Batch:
-    """One decode step of the remaining requests; the victims' blocks are used from the next choice on."""
+    """One decode step of the remaining requests; the next batch can use the victims' blocks."""
     return Batch(victims, (), 0, True, 1, False, "decode after preemption")
 
 
@@ -110,7 +111,7 @@ class ChunkedPrefill:
         self.reserve_full_prompt = reserve_full_prompt
 
     def choose(self, view: ReplicaView) -> Batch | None:
-        """Running requests in order, then the queue while budget, sequences and memory last."""
+        """Take running requests in order, then queued ones while budget, sequence slots and memory last."""
         running, waiting, kv = len(view.running), len(view.waiting), view.kv
         if not waiting and not view.prefilling:
             if not kv.decoding:
@@ -140,8 +141,8 @@ class ChunkedPrefill:
                 return after_preemption(victims)
             return decode_batch(1 if growing else kv.steps_until_full(), False) if decoding else None
         steps = 1
-        # With budget left over every prompt in hand is complete, so only decoding follows: as many steps as
-        # a block has tokens take one block per request, wherever each of them stands.
+        # With budget left over every prompt admitted so far is complete, so only decoding follows. As many
+        # steps as a block has tokens take one block per request, whatever its position in its block.
         if budget and admit == waiting and not victims:
             steps += free // (decoding + len(chunks)) * kv.block_tokens
         interruptible = steps > 1 and running + admit < self.max_num_seqs
@@ -152,9 +153,9 @@ class ChunkedPrefill:
     ) -> tuple[tuple[int, ...], int, int]:
         """Append chunks of prompts begun earlier; returns (victims, budget left, free blocks left).
 
-        A prompt stays unfinished only when it used up a step's budget, so nothing was admitted behind it:
-        the newest running request is preempted, and that is the prompt itself. By priority others of lower
-        ones are preempted before.
+        A prompt stays unfinished only if it used up a step's budget, so nothing was admitted after it. The
+        newest running request, which is preempted, is therefore the prompt itself. With priorities, requests
+        of lower priority are preempted before it.
         """
         kv = view.kv
         for progress in view.prefilling.values():
@@ -180,9 +181,10 @@ class ChunkedPrefill:
     def _admit(
         self, view: ReplicaView, chunks: list[Chunk], seats: int, budget: int, free: int
     ) -> tuple[int, int, int, bool]:
-        """Append chunks for admitted queue heads.
+        """Append chunks for admitted requests from the head of the queue.
 
-        Returns (admitted, budget left, free blocks left, whether the head may need less after each step).
+        Returns (admitted, budget left, free blocks left, whether the queue's head may need less after each
+        step).
         """
         kv, full = view.kv, self.reserve_full_prompt
         block = kv.block_tokens
@@ -197,7 +199,7 @@ class ChunkedPrefill:
             tokens = known - start
             if tokens > budget:
                 tokens = budget
-            # Blocks that are found and free leave the free queue, too.
+            # Cached blocks that nobody uses are on the free list, so using them takes free blocks, too.
             found = start // block - taken
             blocks = -(-(start + tokens) // block) - found
             if (-(-known // block) - found if full else blocks) > free:
@@ -215,8 +217,8 @@ class PrefillFirst:
     """Whole prompts before any decode (vLLM v0).
 
     A prompt longer than ``max_num_batched_tokens`` runs alone; admission leaves the watermark free. With
-    ``decode_spare_block`` a request decodes on only while a block is free at its turn, needed or not, as in
-    vLLM v0; else while it has the blocks that it needs.
+    ``decode_spare_block`` a request goes on decoding only if a block is free at its turn, needed or not, as
+    in vLLM v0. Without it the request goes on as long as it has the blocks it needs.
     """
 
     def __init__(
@@ -229,7 +231,7 @@ class PrefillFirst:
         self.spare_blocks = int(decode_spare_block)
 
     def choose(self, view: ReplicaView) -> Batch | None:
-        """A prefill pass when the queue's head fits, else a decode pass."""
+        """A prefill pass if the queue's head fits, else a decode pass."""
         running, waiting = len(view.running), len(view.waiting)
         if view.prefilling:
             return self._prefill_again(view)
@@ -248,7 +250,7 @@ class PrefillFirst:
         return after_preemption(victims) if victims else decode_batch(1, False)
 
     def _prefill(self, view: ReplicaView, running: int, waiting: int) -> Batch | None:
-        """Whole prompts from the head of the queue; if that empties it, decoding follows in the same pass."""
+        """Whole prompts from the head of the queue; if that empties the queue, the same pass also decodes."""
         chunks, free = self._prompts(view, self.max_num_seqs - running)
         if not chunks:
             return None
@@ -259,7 +261,7 @@ class PrefillFirst:
         return Batch((), chunks, len(chunks), False, steps, interruptible, "prefill")
 
     def _prefill_again(self, view: ReplicaView) -> Batch:
-        """A prefill pass was cancelled before its first step: its prompts have their memory and no KV."""
+        """Repeat a prefill pass cancelled before its first step: its prompts hold memory but no KV."""
         chunks = tuple(
             (progress.id, progress.computed, progress.known_tokens - progress.computed)
             for progress in view.prefilling.values()
@@ -267,7 +269,7 @@ class PrefillFirst:
         return Batch((), chunks, 0, False, 1, False, "prefill again")
 
     def _prompts(self, view: ReplicaView, seats: int) -> tuple[tuple[Chunk, ...], int]:
-        """At most ``seats`` whole prompts, as tokens and memory allow, and the free blocks they leave."""
+        """At most ``seats`` whole prompts, as tokens and memory allow, and the free blocks that remain."""
         chunks: list[Chunk] = []
         kv = view.kv
         room = kv.free_blocks - kv.watermark_blocks

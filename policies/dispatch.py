@@ -1,4 +1,4 @@
-"""Which replica serves a request."""
+"""Dispatch policies: which replica serves a request."""
 
 from math import inf
 from random import Random
@@ -15,7 +15,7 @@ class RoundRobin:
         self._next: dict[str, int] = {}
 
     def dispatch(self, request: Request, fleet: FleetView) -> tuple[int, str]:
-        """The next position in the circle of this model's replicas."""
+        """The next of this model's replicas in round-robin order."""
         turn = self._next.get(request.model, 0) % fleet.replicas
         self._next[request.model] = turn + 1
         return fleet.replica_at(turn), "its turn"
@@ -25,7 +25,7 @@ class LeastOutstanding:
     """The replica with the fewest requests assigned and not finished."""
 
     def dispatch(self, request: Request, fleet: FleetView) -> tuple[int, str]:
-        """The least loaded replica; the reason tells its load."""
+        """The replica with the fewest outstanding requests; the reason states how many."""
         replica, load = fleet.least("outstanding")
         return replica, f"{load} outstanding"
 
@@ -34,7 +34,7 @@ class LeastKv:
     """The replica whose requests may need the least KV memory (prompt + max_new_tokens of each)."""
 
     def dispatch(self, request: Request, fleet: FleetView) -> tuple[int, str]:
-        """The replica with the least KV demand; the reason tells it."""
+        """The replica with the least KV demand; the reason states the demand."""
         replica, load = fleet.least("kv_demand")
         return replica, f"{load} KV tokens demanded"
 
@@ -46,7 +46,7 @@ class PowerOfTwoChoices:
         self._random = random
 
     def dispatch(self, request: Request, fleet: FleetView) -> tuple[int, str]:
-        """The better of two draws, the lower id among equals."""
+        """The less loaded of two random draws; on a tie the lower id."""
         count, draw = fleet.replicas, self._random.random
         drawn = [fleet.replica_at(int(draw() * count)) for _ in range(2)]
         load, replica = min((fleet.load(replica, "outstanding"), replica) for replica in drawn)
@@ -56,10 +56,10 @@ class PowerOfTwoChoices:
 class WaitingRunning:
     """vLLM 0.19's front end before data-parallel engines: least waiting x 4 + running requests.
 
-    It knows counts that its engines publish at most every 100 ms, and adds 1 to the waiting ones of an engine
-    for each request that it sends there (v1/engine/core_client.py: get_core_engine_for_request;
-    coordinator.py: min_stats_update_interval_ms). Here it looks again when the counts that it has are
-    ``counts_age_ms`` old. The lowest id among equals.
+    vLLM's front end has counts that its engines publish at most every 100 ms. It adds 1 to an engine's
+    waiting count for each request that it sends there (v1/engine/core_client.py: get_core_engine_for_request;
+    coordinator.py: min_stats_update_interval_ms). This class reads the counts again once they are
+    ``counts_age_ms`` old. Ties go to the lowest id.
     """
 
     def __init__(self, counts_age_ms: float = 100.0) -> None:
@@ -70,7 +70,7 @@ class WaitingRunning:
         self._counts: dict[str, dict[int, list[int]]] = {}  # by model and replica: waiting, running
 
     def dispatch(self, request: Request, fleet: FleetView) -> tuple[int, str]:
-        """The replica of least score; the reason tells its counts."""
+        """The replica with the least score; the reason states its counts."""
         model, now_ns = request.model, request.arrival_ns
         alive = [fleet.replica_at(position) for position in range(fleet.replicas)]
         counts = self._counts.get(model, {})
@@ -88,13 +88,14 @@ class WaitingRunning:
 
 
 class PrefixAware:
-    """Where the prompt tokens left to compute and the load together are least, as KV routers choose.
+    """The replica with the least uncached prompt tokens plus load, as KV routers choose.
 
     Cost of a replica: ``overlap_weight`` x the prompt tokens that it has not cached + the prompt tokens of
-    its outstanding requests; the lowest wins, the lowest id among equals. This is the rule of NVIDIA Dynamo's
-    KV router (docs.nvidia.com/dynamo, Router Design: overlap weight x new prefill blocks + active blocks), in
-    tokens and without its term for other prompts in progress; its weight is 1 by default. 0 is pure load.
-    What is cached is estimated from what was sent (``serving.engine.sent_prefixes``).
+    its outstanding requests. The lowest cost wins, on a tie the lowest id. This is the rule of NVIDIA
+    Dynamo's KV router (docs.nvidia.com/dynamo, Router Design: overlap weight x new prefill blocks + active
+    blocks), in tokens and without its term for other prompts in progress; its weight is 1 by default. Weight
+    0 considers load alone. Cached tokens are estimated from the requests sent
+    (``serving.engine.sent_prefixes``).
     """
 
     def __init__(self, overlap_weight: float = 1.0) -> None:
@@ -103,7 +104,7 @@ class PrefixAware:
         self._weight = overlap_weight
 
     def dispatch(self, request: Request, fleet: FleetView) -> tuple[int, str]:
-        """The replica of least cost; the reason tells what it has of the prompt, and its load."""
+        """The replica of least cost; the reason states its cached prompt tokens and its load."""
         weight, prompt, least, best = self._weight, request.prompt_tokens, inf, (-1, 0, 0)
         for position in range(fleet.replicas):
             replica = fleet.replica_at(position)

@@ -1,4 +1,4 @@
-"""Which running requests go to another instance."""
+"""Migration policies: which running requests move to another instance."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,11 @@ from serving.protocols.migration import InstancesView, Pair, SourceView
 
 
 class LeastLoadedPairs:
-    """From the instance with the most requests to the one with the fewest: the shortest that decodes there.
+    """The instance with the most requests sends its shortest decoding request to the one with the fewest.
 
-    An instance that takes no requests any more comes before all others. One that still loads has no
-    requests. ``least_gap``: in requests, below which a pair is left alone; with at least 2 no request is sent
-    back and forth.
+    An instance that takes no more requests is a source before all others. A loading instance counts as having
+    no requests. ``least_gap``: in requests, below which a pair is left alone; with at least 2 no request
+    moves back and forth.
     """
 
     def __init__(self, least_gap: int = 2) -> None:
@@ -19,7 +19,7 @@ class LeastLoadedPairs:
         self._least_gap = least_gap
 
     def pair(self, view: InstancesView) -> Sequence[Pair]:
-        """The fullest with the emptiest, the second of each with the other, and so on."""
+        """Pair the fullest with the emptiest, the second fullest with the second emptiest, and so on."""
         free = [one for one in view.taking if not view.engaged(one)]
         by_load = [(0, one) for one in view.loading if not view.engaged(one)]
         by_load = sorted([*by_load, *((view.load(one, "outstanding"), one) for one in free)])
@@ -35,7 +35,7 @@ class LeastLoadedPairs:
         return pairs
 
     def choose(self, view: SourceView) -> tuple[int, str] | None:
-        """The shortest, the last to arrive among equals."""
+        """The shortest request; on a tie the last to arrive."""
         found = [(view.context_tokens(one), -view.arrival_ns(one), -one) for one in view.decoding()]
         if not found:
             return None

@@ -1,4 +1,4 @@
-"""Requests move between decode instances so that a completed prompt which waits for room finds it in one."""
+"""Move requests between decode instances so that a waiting completed prompt finds room in one of them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,10 +6,11 @@ from serving.protocols.migration import InstancesView, Pair, SourceView
 
 
 class Defragment:
-    """Where no decode instance has room for the first completed prompt, and all together have, one request
-    moves: the smallest that makes room enough where it leaves, to the fullest instance that takes it. Where
-    no single one does, the largest leaves the instance that lacks least. Who takes no requests any more comes
-    first: its requests go wherever there is room.
+    """Move one request if only all decode instances together have room for the first completed prompt.
+
+    The smallest request that makes enough room on its instance moves, to the fullest instance that can take
+    it. If no single request is enough, the largest one leaves the instance with the most room. Instances that
+    take no more requests come first: their requests go wherever there is room.
     """
 
     for_head = True
@@ -18,7 +19,7 @@ class Defragment:
         self._chosen: dict[int, tuple[int, str]] = {}
 
     def pair(self, view: InstancesView) -> Sequence[Pair]:
-        """One pair for each that leaves, one for the head."""
+        """One pair for each instance that takes no more requests, and one for the waiting prompt."""
         free = {
             one: view.kv_tokens(one) - view.load(one, "kv_demand")
             for one in view.taking
@@ -41,7 +42,7 @@ class Defragment:
     def _room_for(
         self, head: int, view: InstancesView, free: Mapping[int, int]
     ) -> tuple[int, tuple[int, int, int]] | None:
-        """(source, (tokens, request, destination)); None: no request can go anywhere."""
+        """(source, (tokens, request, destination)); None if no request can move anywhere."""
         single = list[tuple[int, int, int, int, int]]()
         for source, room in free.items():
             for request, tokens in view.kv_demands(source).items():
@@ -64,13 +65,13 @@ class Defragment:
         return Pair(source, destination, f"{source} {why}" if why.startswith("takes") else why)
 
     def choose(self, view: SourceView) -> tuple[int, str] | None:
-        """Who was to leave when the instances were paired, if it still decodes."""
+        """The request chosen when the instances were paired, if it still decodes."""
         chosen = self._chosen.pop(view.replica, None)
         return chosen if chosen is not None and chosen[0] in set(view.decoding()) else None
 
 
 def largest(demands: Mapping[int, int], free: Mapping[int, int], source: int) -> tuple[int, int, int] | None:
-    """(tokens, request, destination) of the largest request that fits somewhere, into the fullest there."""
+    """(tokens, request, destination): the largest request that fits, to the fullest instance with room."""
     for tokens, request in sorted([(tokens, one) for one, tokens in demands.items()], reverse=True):
         there = [(room, one) for one, room in free.items() if one != source and room >= tokens]
         if there:

@@ -1,4 +1,4 @@
-"""Requests that would be preempted go to an instance with free blocks instead (``migration.victims``)."""
+"""Move requests that would be preempted to an instance with free blocks (``migration.victims``)."""
 
 from collections.abc import Sequence
 
@@ -7,14 +7,14 @@ from serving.protocols.migration import InstancesView, Pair, SourceView
 
 
 class NextVictim:
-    """Who would be preempted next leaves for the instance with most free blocks.
+    """The next request to be preempted moves to the instance with the most free blocks.
 
-    By load reports where there are some, of which nobody may be left waiting; else the one with the fewest
-    requests, if that has fewer than half of the source's.
+    By load reports, blocks that waiting requests need are not free. Without reports the destination is the
+    instance with the fewest requests, if it has fewer than half of the source's.
     """
 
     def pair(self, view: InstancesView) -> Sequence[Pair]:
-        """Of the instance whose memory is nearly full, with the freest."""
+        """Pair an instance whose memory is nearly full with the freest."""
         pairs = list[Pair]()
         for source in view.nearly_full:
             found = [_freest(view, source, other) for other in view.taking if not view.engaged(other)]
@@ -24,13 +24,13 @@ class NextVictim:
         return pairs
 
     def choose(self, view: SourceView) -> tuple[int, str] | None:
-        """The lowest priority, of it the last to be admitted."""
+        """The request of the lowest priority; among these the last admitted."""
         found = [(view.priority(one), -place, one) for place, one in enumerate(view.decoding())]
         return (min(found)[2], "it would be preempted next") if len(found) > 1 else None
 
 
 def _freest(view: InstancesView, source: int, other: int) -> tuple[int, int] | None:
-    """(room, minus its number): the larger the better, the lowest number among equals."""
+    """(room, minus its number) of the freest instance; on a tie the lowest number."""
     if other == source:
         return None
     free = view.free_blocks(other)
@@ -40,13 +40,13 @@ def _freest(view: InstancesView, source: int, other: int) -> tuple[int, int] | N
 
 
 class StopsAtReserve:
-    """A batcher whose runs end where the next step would leave fewer free blocks than ``reserve_blocks``."""
+    """A batcher that ends a run before a step that would leave fewer than ``reserve_blocks`` free blocks."""
 
     def __init__(self, inner: Batcher, reserve_blocks: int) -> None:
         self._inner, self._reserve_blocks = inner, reserve_blocks
 
     def choose(self, view: ReplicaView) -> Batch | None:
-        """What the inner one chooses, for fewer steps."""
+        """The inner batcher's choice, for fewer steps."""
         batch = self._inner.choose(view)
         if batch is None or batch.max_steps == 1:
             return batch

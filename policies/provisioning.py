@@ -1,4 +1,4 @@
-"""Which free slots become instances, and from where they load: the network, stores, a doubling multicast."""
+"""Which free slots become instances and where they load from: network, stores, a doubling multicast."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,12 +20,12 @@ TIERS = ("host", "ssd", "remote")
 
 
 class NetworkProvisioner:
-    """Instances load from instances (BlitzScale and its ablations).
+    """Instances load from other instances (BlitzScale and its ablations).
 
-    With ``scale_up_first`` slots beside a holder come first: it sends over the links of its scale-up domain.
-    The ``planner`` finds sources over the network for the others; instances that load beside a holder forward
-    what they get. Only when no replica can send does a host's memory, to its own GPUs before others'.
-    ``order`` and ``grouping`` are the planner's; ``one_to_one`` has neither.
+    With ``scale_up_first`` slots in a holder's scale-up domain come first: the holder sends over the links of
+    that domain. The ``planner`` finds sources over the network for the other slots; instances that load
+    beside a holder forward what they receive. A host's memory is used only if no replica can send, for its
+    own GPUs before others'. ``order`` and ``grouping`` are the planner's; ``one_to_one`` has neither.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class NetworkProvisioner:
         self._scale_up_first = scale_up_first
 
     def provision(self, wanted: Provision) -> Provisioned:
-        """Beside a holder, then as planned, ties in the order of the slots' numbers."""
+        """Choose slots beside a holder, then those of the planner; ties in order of the slots' numbers."""
         draft = _Draft(wanted)
         if self._scale_up_first and wanted.scale_up_bytes_per_s:
             draft.add("beside a holder", _beside_holders(wanted, draft, self._prunes))
@@ -62,7 +62,7 @@ class NetworkProvisioner:
         return draft.provisioned(overlap=False, obstacle=_beyond_memory(wanted))
 
     def _replica_can_send(self, wanted: Provision, draft: "_Draft") -> bool:
-        """Whether the planner would load from a replica before it thinks of hosts' memory."""
+        """Whether the planner loads from a replica before it considers hosts' memory."""
         if not self._prunes:
             return bool(wanted.holders)
         return not all(source.out_busy for source in (*wanted.holders, *draft.loading))
@@ -71,11 +71,11 @@ class NetworkProvisioner:
 class StoreProvisioner:
     """Instances load from where their host finds the parameters (ServerlessLLM, AllCache, PipeSwitch).
 
-    Locality-aware: the start time of a slot is estimated by the first of ``tiers`` (of ``host``, its host's
-    memory, ``ssd``, ``remote``) that has the model; the earliest start, ties by number. A slot for which none
-    of them has it loads from the remote store, if there is one. With ``host`` alone and a copy on every host
-    this is AllCache; with ``overlap``, which runs the first batch while layers arrive, PipeSwitch.
-    Edges have one source, one target, no shards and no rate of their own.
+    Locality-aware: a slot's start time is estimated from the first of ``tiers`` that has the model (``host``,
+    its host's memory, ``ssd``, ``remote``). The earliest start wins, ties by number. If no tier has the
+    model, the slot loads from the remote store, if there is one. With ``host`` alone and a copy on every host
+    this is AllCache; with ``overlap``, which runs the first batch while layers arrive, PipeSwitch. Edges have
+    one source, one target, no shards and no rate of their own.
     """
 
     def __init__(self, tiers: Sequence[str] = ("host", "ssd"), overlap: bool = False) -> None:
@@ -88,7 +88,7 @@ class StoreProvisioner:
         self._overlap = overlap
 
     def provision(self, wanted: Provision) -> Provisioned:
-        """The slots that start earliest, each from its nearest tier."""
+        """The slots that start earliest, each loading from its nearest tier."""
         draft = _Draft(wanted)
         tiers = self._tiers if "remote" in self._tiers else [*self._tiers, "remote"]
         for position, tier in enumerate(tiers):
@@ -107,14 +107,14 @@ class StoreProvisioner:
 class BinomialProvisioner:
     """Doubling (after lambdaScale's binomial multicast): in each round every holder sends to one new target.
 
-    Approximate. Blocks travel in one order over the binomial tree, while lambdaScale's nodes send different
-    blocks to each other: here a source of several targets divides its out-link among them, so that the last
-    target has everything after (rounds x size / bandwidth), and not after little more than one size /
-    bandwidth. No instance executes what it has while it loads. Leaves and busy links are not looked at.
+    Approximate. Blocks travel in one order over the binomial tree, while lambdaScale's nodes send each other
+    different blocks. Here a source of several targets divides its out-link among them. The last target
+    therefore has everything after (rounds x size / bandwidth), not after little more than one size /
+    bandwidth. No instance executes loaded layers while it loads. Leaves and busy links are ignored.
     """
 
     def provision(self, wanted: Provision) -> Provisioned:
-        """The first slots by number, served in rounds by running replicas, or by host copies without any."""
+        """The first slots by number, loaded in rounds from running replicas, or from host copies if none."""
         draft = _Draft(wanted)
         targets = [Target(slot.replica, slot.ports) for slot in draft.slots[: draft.left]]
         if not targets:
@@ -138,7 +138,7 @@ class BinomialProvisioner:
 
 
 class _Draft:
-    """A provision under way: the slots still free, how many are still wanted, which replicas load already."""
+    """A provision in progress: free slots, how many are still wanted, which replicas are already loading."""
 
     def __init__(self, wanted: Provision) -> None:
         self.wanted = wanted
@@ -149,7 +149,7 @@ class _Draft:
         self._parts: list[str] = []
 
     def add(self, how: str, edges: Sequence[Edge]) -> None:
-        """These slots are taken; ``how`` goes on after their number."""
+        """Mark the edges' slots as taken; their numbers precede ``how`` in the reason."""
         taken = {endpoint for edge in edges for endpoint in edge.targets}
         if not taken:
             return
@@ -164,7 +164,7 @@ class _Draft:
         self._parts.append(f"{len(started)} {how}")
 
     def provisioned(self, overlap: bool, obstacle: Obstacle) -> Provisioned:
-        """The edges so far; ``obstacle``: why slots stay free that are still wanted."""
+        """The edges so far; ``obstacle``: why wanted slots stay free."""
         wanted = self.wanted
         parts = list(self._parts)
         if self.left:
@@ -177,9 +177,10 @@ class _Draft:
 def _beside_holders(wanted: Provision, draft: _Draft, relays: bool) -> list[Edge]:
     """One edge per scale-up domain with a holder and free slots, the slots by number.
 
-    The holder's GPUs send a part to each slot, which exchange them: all together get what one link carries.
-    A holder whose out-links are free sends. relays: as over the network, then a replica that loads, and
-    of the busy ones the one with the fewest loads; without, these send only where no holder exists.
+    The holder's GPUs send a part to each slot, and the slots exchange these parts, so that together they
+    receive what one link carries. A holder whose out-links are free sends. relays: as over the network, then
+    a loading replica, then the busy holder with the fewest loads. Without relays, loading replicas send only
+    if there is no holder.
     """
     holders: dict[int, list[Source]] = {}
     for source in wanted.holders:
@@ -208,13 +209,13 @@ def _beside_holders(wanted: Provision, draft: _Draft, relays: bool) -> list[Edge
 
 
 def _linked(endpoint: Endpoint, one: Source | Target, bytes_per_s: int) -> Holder:
-    """A replica at the scale-up links of its GPUs."""
+    """A replica as a holder at the scale-up links of its GPUs."""
     lanes = tuple([(port.gpu, bytes_per_s) for port in one.ports])
     return Holder(endpoint, one.ports[0].leaf, lanes, bytes_per_s * len(lanes))
 
 
 def _beyond_memory(wanted: Provision) -> Obstacle:
-    """Why nothing can be loaded by those that take parameters from instances and hosts' memory alone."""
+    """Why provisioners that load from instances and hosts' memory alone cannot load."""
     in_memory = wanted.holders or wanted.loading or wanted.host_copies
     return "no_path" if in_memory or any(slot.cached for slot in wanted.slots) else "no_copy"
 
@@ -227,7 +228,7 @@ def _from_own_hosts(draft: _Draft) -> list[Edge]:
 
 
 def _stored(slot: GpuSlot, tier: str, why: str) -> Edge:
-    """A slot's load from a store, at whatever rate that has."""
+    """A slot's load from a store, at the store's own rate."""
     place = 0 if tier == "remote" else slot.host
     return Edge(((tier, place),), (endpoint_of(slot),), 0, (), f"{tier} {place}: {why}")
 

@@ -1,3 +1,3 @@
-"""The simulated world: SimPy advances virtual time, hardware models say how long each action takes."""
+"""The simulated world: SimPy advances virtual time, hardware models give the duration of each action."""
 
 import nativecore  # noqa: F401  (finds the compiled modules, where there are any)

@@ -1,4 +1,4 @@
-"""Requests in the order in which they arrive: at times of their own, or as clients have had their answers."""
+"""Requests in order of arrival: at given times, or from clients that wait for their answers."""
 
 from collections.abc import Collection, Iterator
 
@@ -9,7 +9,7 @@ Arrival = tuple[Request, int]
 
 
 class Arrivals:
-    """``closed``: whether the next one depends on which have ended. ``lives``: requests in flight."""
+    """``closed``: whether the next arrival depends on ended requests. ``lives``: requests in flight."""
 
     __slots__ = ("_clients", "_lives", "_times", "closed")
 
@@ -20,16 +20,16 @@ class Arrivals:
         self._lives, self.closed = lives, self._clients is not None
 
     def take(self, now_ns: int) -> Arrival | None:
-        """The next; None: there are no more, or no client is free. The one before it has arrived."""
+        """Take the next arrival; None if there is none or no client is free. The previous one has arrived."""
         if self._clients is None:
             return next(self._times, None)
         self._clients.in_flight(now_ns, len(self._lives))
         return self._clients.take()
 
     def look(self, now_ns: int, coming: Arrival | None) -> bool:
-        """Requests may have ended; whether another can be taken.
+        """Check after requests ended; returns whether another arrival can be taken.
 
-        ``coming``: the one that is still to arrive, or is being told of; None: there is none.
+        ``coming``: the arrival that is pending or being reported; None if there is none.
         """
         if self._clients is not None and coming is not None:
             self._clients.in_flight(now_ns, len(self._lives) + (coming[0].id not in self._lives))

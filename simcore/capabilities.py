@@ -1,4 +1,4 @@
-"""Which actions the simulated world carries out, with a data plane and without."""
+"""Which actions the simulated world carries out, with and without a data plane."""
 
 from typing import Final
 
@@ -29,5 +29,5 @@ MOVING: Final[frozenset[type]] = frozenset((AllocateGpus, ReleaseGpus, Load, Sto
 
 
 def carries_out(data_plane: bool) -> frozenset[type]:
-    """The classes of the actions that it carries out."""
+    """The classes of the actions that the world carries out."""
     return SERVING | MOVING if data_plane else SERVING

@@ -1,4 +1,4 @@
-"""Where the computation of each request begins: behind what it found cached when it was first admitted."""
+"""Records where each request's computation begins: after the tokens cached at its first admission."""
 
 from array import array
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ from serving.vocabulary.events import Event
 
 
 class ChunkStarts:
-    """Implements serving.vocabulary.driver.JournalSink, and hands on to ``journal``.
+    """Implements serving.vocabulary.driver.JournalSink, and forwards to ``journal``.
 
-    ``starts``: (request, start) of every chunk of a prompt, by time.
+    ``starts``: (request, start) of every prompt chunk, by time.
     """
 
     __slots__ = ("_journal", "starts")
@@ -21,7 +21,7 @@ class ChunkStarts:
         self._journal = journal
 
     def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
-        """One event and what was answered."""
+        """Write one event and its answer."""
         if self._journal is not None:
             self._journal.write(now_ns, event, actions, told)
         for action in actions:

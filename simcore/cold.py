@@ -1,4 +1,4 @@
-"""Replicas whose parameters are on their way: a run asked of one is held until they are there."""
+"""Replicas that are loading parameters: a run requested of one is held until the load has ended."""
 
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -14,8 +14,10 @@ LOADING_RANK: Final = 1 << 32  # + COMPLETION_RANK + replica id, while the repli
 
 
 class RunHooks(NamedTuple):
-    """Who looks at runs before they begin: ``takes`` is asked for those of replicas in ``looked_at``, and
-    says whether it begins them itself. An ``Interrupt`` of a replica in ``held`` goes to ``interrupts``.
+    """Hooks called before runs begin: ``takes`` is called for runs of the replicas in ``looked_at``.
+
+    It returns whether it begins the run itself. An ``Interrupt`` of a replica in ``held`` goes to
+    ``interrupts``.
     """
 
     looked_at: set[int]
@@ -25,7 +27,7 @@ class RunHooks(NamedTuple):
 
 
 class ColdReplicas:
-    """``lacking``: those that lack parameters; ``held``: runs asked of them all the same, and when."""
+    """``lacking``: replicas without parameters; ``held``: runs requested of them, and when."""
 
     __slots__ = ("_cut", "_data_plane", "_machines", "_targets", "_timers", "held", "lacking")
 
@@ -35,26 +37,26 @@ class ColdReplicas:
         self._machines, self._timers, self._data_plane = machines, timers, data_plane
         self.lacking: set[int] = set()
         self.held: dict[int, tuple[int, Run]] = {}
-        self._cut: set[int] = set()  # of these, the interrupted ones
+        self._cut: set[int] = set()  # the interrupted ones in ``held``
         self._targets: dict[int, tuple[Endpoint, ...]] = {}
 
     def hooks(self) -> RunHooks:
-        """Runs of replicas that lack parameters are looked at."""
+        """Hooks for runs of replicas that lack parameters."""
         return RunHooks(self.lacking, self.held, self.is_held, self.interrupt)
 
     def place(self, action: AllocateGpus) -> None:
-        """A replica is placed, with parameters or without."""
+        """Note a placed replica, with or without parameters."""
         if not action.warm:
             self.lacking.add(action.replica)
         rank = COMPLETION_RANK + action.replica
         self._timers[action.replica].rank = rank + (0 if action.warm else LOADING_RANK)
 
     def load(self, action: Load) -> None:
-        """Parameters are to come."""
+        """Note a load and its targets."""
         self._targets[action.load] = action.targets
 
     def is_held(self, now_ns: int, run: Run) -> bool:
-        """Whether a run on a replica that lacks parameters waits; one of layers that are there does not."""
+        """Hold a run of a replica that lacks parameters, except a run over loaded layers."""
         assert run.replica not in self.held, "one pass at a time"
         if run.layers is None:
             self.held[run.replica] = now_ns, run
@@ -64,11 +66,11 @@ class ColdReplicas:
         return False
 
     def interrupt(self, now_ns: int, action: Interrupt) -> None:
-        """A run that is held ends at its first boundary."""
+        """Let a held run end at its first boundary."""
         self._cut.add(action.replica)
 
     def warm(self, now_ns: int, fact: Loaded) -> None:
-        """A replica has all its parameters; a run that overlapped with loading ends as its layers allow."""
+        """Handle a fully loaded replica; a run that overlapped with the load ends as its layers allow."""
         kind, replica = self._targets[fact.load][fact.target]
         if kind != "replica":
             return
@@ -80,8 +82,8 @@ class ColdReplicas:
         assert self._data_plane is not None
         asked_ns, run = held
         machine = self._machines[replica]
-        # Each layer runs once it is there and the one before it is done; as if all ran without a pause at
-        # the end of that time.
+        # Each layer runs once it is loaded and the layer before it is done. The result is as if all ran
+        # without a pause at the end of that time.
         layers_ns = self._data_plane.layer_ready_ns(replica)
         machine.start(asked_ns, run)
         count, step_ns = len(layers_ns), machine.first_step_ns
@@ -93,7 +95,7 @@ class ColdReplicas:
         self._timers[replica].at(max(machine.due_ns, now_ns))
 
     def lose(self, replica: int) -> None:
-        """A replica is gone: nothing waits there for parameters."""
+        """Forget a lost replica and its held run."""
         self.lacking.discard(replica)
         self.held.pop(replica, None)
         self._cut.discard(replica)

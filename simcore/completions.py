@@ -1,4 +1,4 @@
-"""What wakes a replica whose run is due."""
+"""The timer callback that completes a replica's due run."""
 
 from collections.abc import Callable
 
@@ -12,17 +12,17 @@ from simcore.timers import Timer
 def completes(
     machine: Machine, timer: Timer, handle: Callable[[int, Ran], None], complete: Callable[[], Ran]
 ) -> Callable[[Event], None]:
-    """What ``timer`` calls: the run of ``machine`` may be due, and ``handle`` is told what happened.
+    """The callback of ``timer``: if the run of ``machine`` is due, ``handle`` receives its report.
 
-    ``complete``: of the machine, or what is called instead. Half of all events: what a timer does is
-    written out here, and needs no call.
+    ``complete``: the machine's, or a replacement for it. Half of all events pass here, so the timer's code is
+    inlined and needs no call.
     """
     push, pending = timer.push, timer.pending
 
     def due(event: Event) -> None:
         now_ns = pending.pop()
         if machine.run is None:
-            return  # what this was for has been cut
+            return  # the run of this entry was cut short
         due_ns = machine.due_ns
         if due_ns <= now_ns:
             report = complete()

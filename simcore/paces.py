@@ -1,4 +1,4 @@
-"""Replicas whose steps take longer while KV of a running request is copied from them or to them."""
+"""Replicas whose steps take longer while KV of a running request is copied from or to them."""
 
 from collections.abc import Mapping
 from math import inf
@@ -14,9 +14,9 @@ _LOSSES: Final = (Closing, Lost, LostHost, LostLink, LostSsd)
 
 
 class Paces:
-    """``under_way``: by transfer that slows steps, its two ends. At most one such transfer has a replica.
+    """``under_way``: by transfer that slows steps, its two ends. A replica has at most one such transfer.
 
-    A run in progress goes on with other step times from its next boundary on: what is planned ends there.
+    A run in progress continues with other step times from its next boundary on: the planned part ends there.
     """
 
     __slots__ = ("_machines", "_slowed", "_timers", "under_way")
@@ -27,13 +27,13 @@ class Paces:
         self.under_way: dict[int, tuple[int, int]] = {}
 
     def begun(self, now_ns: int, event: Event, send: Send) -> None:
-        """A transfer begins, while ``event`` is handled."""
+        """Handle the begin of a transfer while ``event`` is handled."""
         ends = self.under_way[send.transfer] = (send.source, send.target)
         for replica in ends:
             self._set(now_ns, event, replica, send.slowdown_ppm)
 
     def ended(self, now_ns: int, event: Event, transfer: int) -> None:
-        """It has ended or is stopped."""
+        """Handle the end or stop of a transfer."""
         for replica in self.under_way.pop(transfer, ()):
             self._set(now_ns, event, replica, 0)
 
@@ -48,7 +48,7 @@ class Paces:
         machine._rows, machine._pieces, machine._output_token = rows, rows.decode, rows.output_token
         if machine.run is None or not machine._steps:
             return
-        # Step by step one of lower number has begun its next step already, if it was at a boundary now.
+        # With single steps, replicas of a lower rank at a boundary now would already be in their next step.
         at_ns = now_ns + (replica < _rank(event))
         booked = machine._joined and machine._begins_later(at_ns)
         steps = 0 if booked else machine._steps_by(at_ns)
@@ -59,7 +59,7 @@ class Paces:
 
 
 def _rank(event: Event) -> float:
-    """Whose boundaries at the time of this event come before it: those of replicas below."""
+    """Boundaries at the time of this event come before it for replicas of a lower rank."""
     if type(event) is Ran:
         return event.replica
     return inf if type(event) in _LOSSES or (type(event) is Sent and event.cause) else -1

@@ -1,4 +1,4 @@
-"""What a run in virtual time tells of itself."""
+"""The report of a run in virtual time."""
 
 from array import array
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from simcore.replica.machine import Machine
 
 @dataclass(frozen=True, slots=True)
 class SimReport:
-    """What the event loop itself can tell: events handled, looks of the load monitor, CPU time of some."""
+    """Measured by the event loop: events handled, looks of the load monitor, CPU time of some looks."""
 
     events: int
     looks: int
@@ -18,7 +18,7 @@ class SimReport:
 
 
 def losses_by_request_ns(machines: Iterable[Machine]) -> dict[int, int]:
-    """Request -> from each of its preemptions until it was computed again, in all."""
+    """By request, the total time from each of its preemptions until it was computed again."""
     found: dict[int, int] = {}
     for machine in machines:
         for request, loss_fixed in machine.preemption_losses:

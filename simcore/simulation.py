@@ -1,9 +1,8 @@
 """The SimPy driver: it turns arrivals and due runs into events, and carries out the controller's actions.
 
-Same-time order is (time, kind rank, replica id): the opening, arrivals in trace order, what arrived on the
-data plane, the load monitor's period, notices of losses, then completions by replica, of those that still
-load last: so before these begin another pass it is known which instances are idle and may take over layers
-from them.
+Same-time order is (time, kind rank, replica id): the opening, arrivals in trace order, events of the data
+plane, the load monitor's period, notices of losses, then completions by replica. Loading replicas complete
+last: before they begin another pass it is then known which instances are idle and may take over layers.
 """
 
 from array import array
@@ -65,7 +64,7 @@ ARRIVAL_RANK = 1
 DATA_RANK = 2
 MONITOR_RANK = 3
 NOBODY_LEFT = "what is left of the cluster serves nobody any more"
-MEASURED_LOOKS = 32  # the CPU time of every 32nd look is measured: asking the clock costs as much as a look
+MEASURED_LOOKS = 32  # the CPU time of every 32nd look is measured: reading the clock costs as much as a look
 _MOVES = frozenset((Load, StopLoad, StopSend, AllocateGpus, ReleaseGpus))
 
 
@@ -89,11 +88,11 @@ class Simulation:
     ) -> None:
         """``arrivals``: (request, true output tokens) by arrival, or a closed loop; ``rows``: per replica.
 
-        With a ``data_plane`` the controller is told that the world has opened, and may load and send; one
-        that works in rounds is told without.
-        ``rows_of``: by model, for replicas that are placed later. ``cpu_ns``: a clock of CPU time, by which
-        decisions are measured (never a part of virtual time). ``faults``: what is lost, and when.
-        ``groups``: of data-parallel ranks; ``stages``: of models in stages; ``pipelines``: replicas in such.
+        With a ``data_plane`` the controller receives ``Opened`` and may load and send; a controller with
+        rounds receives it also without one. ``rows_of``: by model, for replicas placed later. ``cpu_ns``: a
+        clock of CPU time to measure decisions (never a part of virtual time). ``faults``: what is lost, and
+        when. ``groups``: of data-parallel ranks; ``stages``: of models in stages; ``pipelines``: pipelined
+        replicas.
         """
         self._env, self._decide = Environment(), controller.handle
         self._recorder, self._journal = recorder, journal
@@ -129,11 +128,11 @@ class Simulation:
         self._arrival.calls(self._arrive)  # one at a time, so nothing is pending
 
     def now_ns(self) -> int:
-        """The virtual time."""
+        """The virtual time in ns."""
         return int(self._env.now)
 
     def preemption_losses_ns(self) -> dict[int, int]:
-        """Request -> from each of its preemptions until it was computed again, in all."""
+        """By request, the total time from each of its preemptions until it was computed again."""
         return losses_by_request_ns(self._machines.values())
 
     def run(self) -> SimReport:
@@ -153,7 +152,7 @@ class Simulation:
         return SimReport(self._events, self._looks, self._decisions_ns)
 
     def _add(self, replica: int, rows: StepTimes) -> None:
-        """A machine for a replica, and the timer that wakes it when its run is due.
+        """Create a machine for a replica, and the timer for its due runs.
 
         ``rows`` are those of its whole model; only a data plane knows layers.
         """
@@ -169,7 +168,7 @@ class Simulation:
         timer.calls(completes(machine, timer, tell, completing))
 
     def _data(self, now_ns: int) -> None:
-        """The data plane asked to be asked now; too early a call finds nothing."""
+        """The data plane requested this call; a call that is too early finds nothing."""
         assert self._data_plane is not None
         self._collecting = True
         for fact in self._data_plane.collect(now_ns):
@@ -187,7 +186,7 @@ class Simulation:
         return self._next is not None or bool(self._lives)
 
     def _cut_off(self, now_ns: int, replica: int) -> None:
-        """A replica is gone: nothing runs there, nothing waits there for parameters."""
+        """Stop a lost replica: end its run and drop what waits there for parameters."""
         self.pipelines.lose(now_ns, replica)
         self._cold.lose(replica)
         self.groups.lose(replica)
@@ -195,11 +194,11 @@ class Simulation:
             self._stages.lose(now_ns, replica)
 
     def _useful(self) -> int:
-        """Events handled, but for those that only told of loads in vain."""
+        """Events handled, except those that only reported loads in vain."""
         return self._events - (self._data_plane.outages.given_up if self._data_plane is not None else 0)
 
     def _await_data(self, now_ns: int) -> None:
-        """See to it that the data plane is asked when something is due, or before."""
+        """Schedule a call of the data plane for its next due time, or earlier."""
         if self._data_plane is None:
             return
         due_ns = self._data_plane.next_ns()
@@ -207,7 +206,7 @@ class Simulation:
             self._data_timer.at(due_ns if due_ns > now_ns else now_ns)
 
     def _woke(self, now_ns: int) -> None:
-        """A period of the load monitor is over; after the last request there are no more looks."""
+        """End a period of the load monitor; after the last request there are no more looks."""
         if self._next is None and not self._lives:
             return
         idle_links = self._data_plane is None or self._data_plane.next_ns() is None
@@ -259,11 +258,11 @@ class Simulation:
                     continue
                 due_ns, timer = self._machines[replica].start(now_ns, action), self._timers[replica]
                 pending = timer.pending
-                if not pending or pending[-1] > due_ns:  # as Timer.at
+                if not pending or pending[-1] > due_ns:  # the same as Timer.at
                     pending.append(due_ns)
                     timer.push((due_ns, timer.rank, 0, timer.event))
             elif type(action) is Assign:
-                pass  # the world has the request already; the queue is the controller's
+                pass  # the world already has the request; the controller keeps the queue
             elif type(action) is Send:
                 assert self._data_plane is not None, "nothing can be moved in this world"
                 self._data_plane.send(now_ns, action)
@@ -286,10 +285,10 @@ class Simulation:
                 moved = True
             else:
                 self._carry_out_other(now_ns, action)
-        if moved and not self._collecting:  # else it is asked when all is handled
+        if moved and not self._collecting:  # else it is asked after everything is handled
             self._await_data(now_ns)
         if self._arrivals.closed and self._arrivals.look(now_ns, self._next):
-            self._await_next_arrival(now_ns)  # whoever waited for a request that has ended sends the next
+            self._await_next_arrival(now_ns)  # a client whose request has ended sends the next
 
     def _move(self, now_ns: int, event: Fact, action: Action) -> None:
         data_plane = self._data_plane
@@ -315,6 +314,6 @@ class Simulation:
             for machine in self._machines.values():
                 machine.forget(action.request)
             self._recorder.failed(life.request, now_ns, action.reason)
-        elif type(action) not in (SwitchRole, Migrate):  # a role is the controller's matter
+        elif type(action) not in (SwitchRole, Migrate):  # roles concern only the controller
             assert isinstance(action, Reject), f"this world cannot carry out {action}"
             self._recorder.refused(self._lives.pop(action.request).request, now_ns, action.reason)

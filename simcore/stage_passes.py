@@ -1,6 +1,6 @@
-"""Passes of stages before a GPU runs them: their inputs come, the CPU prepares them, the GPU is another's.
+"""Stage passes before the GPU runs them: waiting for inputs, CPU preparation, a busy GPU.
 
-A GPU runs one pass at a time, in the order in which they are ready for it.
+A GPU runs one pass at a time, in the order in which the passes become ready.
 """
 
 from collections import deque
@@ -22,9 +22,9 @@ from simcore.replica.machine import Machine
 from simcore.replica.stage_times import StageTimes
 from simcore.timers import Timer
 
-# After what came on links and after passes that end at that moment.
+# After arrivals on links and after passes that end at that moment.
 READY_RANK: Final = 1 << 33
-# After all others: of rounds that end at a moment, what happens at that moment is seen.
+# After all others: a round that ends at a moment sees all other events of that moment.
 CIRCUIT_RANK: Final = 1 << 34
 
 
@@ -39,7 +39,7 @@ class StagePlan:
 
 @dataclass(slots=True)
 class _Held:
-    """A pass that a GPU does not run yet. ``missing``: inputs on their way; ``lost``: some will not come."""
+    """A pass that no GPU runs yet. ``missing``: inputs in transit; ``lost``: some will not arrive."""
 
     run: Run
     missing: int
@@ -47,7 +47,7 @@ class _Held:
 
 
 class StagePasses:
-    """``replicas``: all that there were. ``tell`` takes reports."""
+    """``replicas``: those placed and not lost. ``tell`` receives reports."""
 
     __slots__ = (
         "_circuits", "_data_plane", "_held", "_inputs", "_machines", "_of_input", "_on_paths", "_plan",
@@ -73,7 +73,7 @@ class StagePasses:
         self._of_input: dict[int, int] = {}  # transfer -> replica
         self._on_paths: dict[int, str] = {}  # replica -> its model
         self._inputs = 0
-        self._preparing: list[tuple[int, int]] = []  # a heap of (when the CPU is done, replica)
+        self._preparing: list[tuple[int, int]] = []  # a heap of (end of CPU work, replica)
         self._queues: dict[int, deque[int]] = {}  # GPU -> replicas whose pass is ready for it
         self._running: dict[int, int] = {}  # GPU -> replica
         self._timer = Timer(env, READY_RANK, self._prepared)
@@ -85,23 +85,23 @@ class StagePasses:
         }
 
     def hooks(self) -> RunHooks:
-        """Every run of a stage is taken; only those on paths are interrupted."""
+        """Hooks for every run of a stage; only runs on paths can be interrupted."""
         return RunHooks(self.replicas, self._on_paths, self.takes, self._interrupt)
 
     def told_by(self, replica: int) -> Callable[[int, Ran], None]:
-        """Whom a replica, which is placed for the first time, reports to."""
+        """Register a newly placed replica; returns the receiver of its reports."""
         self.replicas.add(replica)
         if (model := self._model(replica)) in self._circuits:
             self._on_paths[replica] = model
         return self.ran
 
     def takes(self, now_ns: int, run: Run) -> bool:
-        """The pass begins when all it waits for is there."""
+        """Accept a run; the pass begins once all its inputs have arrived."""
         replica = run.replica
         if run.layers is not None and run.layers != self._data_plane.placement.part_of[replica].layers:
             self._data_plane.require_layers(replica, run.layers)
         if run.path:
-            if self.replicas.issuperset(run.path):  # else a loss that is yet to be told
+            if self.replicas.issuperset(run.path):  # else a loss will be reported next
                 for one, layers in zip(run.path, run.spans):
                     self._data_plane.require_layers(one, layers)
                 self._circuits[self._model(replica)].begin(now_ns, run)
@@ -113,7 +113,7 @@ class StagePasses:
         requests = tuple([chunk[0] for chunk in run.chunks])
         for source, size_bytes in sources:
             self._inputs += 1
-            transfer = -self._inputs  # no number that a controller gives
+            transfer = -self._inputs  # a number no controller uses
             self._of_input[transfer] = replica
             self._data_plane.send(
                 now_ns, Send(transfer, "activations", requests, source, replica, size_bytes, "input")
@@ -123,7 +123,7 @@ class StagePasses:
         return True
 
     def came(self, now_ns: int, fact: Sent) -> None:
-        """An input of a pass is there, or will not come; of other transfers the controller hears."""
+        """Handle an arrived or failed input of a pass; forward other transfers to the controller."""
         if fact.transfer >= 0:
             self._tell(now_ns, fact)
             return
@@ -142,12 +142,12 @@ class StagePasses:
             self._prepare(now_ns, replica)
 
     def ran(self, now_ns: int, report: Ran) -> None:
-        """A GPU is done with a pass: the next one begins there, then the controller hears of it."""
+        """Handle the end of a pass: start the GPU's next pass, then report to the controller."""
         self._next(now_ns, self._gpu(report.replica))
         self._tell(now_ns, report)
 
     def lose(self, now_ns: int, replica: int) -> None:
-        """A replica is gone."""
+        """Drop a lost replica."""
         self.replicas.discard(replica)
         circuits = self._circuits.get(self._model(replica))
         if circuits is not None:
@@ -171,7 +171,7 @@ class StagePasses:
         return self._data_plane.placement.gpus_of[replica][0]
 
     def _prepare(self, now_ns: int, replica: int) -> None:
-        """Its inputs are there: the CPU is next."""
+        """All inputs are there: start the CPU preparation."""
         run = self._held[replica].run
         assert run.layers is not None
         took_ns = self._plan.times[self._model(replica)].cpu_ns(

@@ -1,4 +1,4 @@
-"""Notices a world of stages in which requests wait for replicas that nobody starts any more."""
+"""Detects a simulation in which requests wait for stage replicas that no scaler will start."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -13,11 +13,11 @@ STAGE_PATIENCE_NS: Final = 3600 * NS_PER_S
 
 
 class StageStalls:
-    """Since when no request got further, and since when nothing changed at all.
+    """Tracks since when no request made progress, and since when nothing changed at all.
 
-    A scaler sees rates of a window and remembers views of ``memory_s``. Once nothing else has changed for
-    as long it answers as it did before. One that does not say how long, or that starts and stops replicas for
-    ever that no request waits for, has an hour.
+    A scaler sees rates of a window and remembers views of ``memory_s``. Once nothing has changed for as long,
+    it repeats its answers. A scaler without ``memory_s``, or one that endlessly starts and stops replicas
+    that no request waits for, has an hour.
     """
 
     __slots__ = ("_changes", "_control", "_passes", "_since_ns", "_still_ns")
@@ -28,7 +28,7 @@ class StageStalls:
         self._since_ns = self._still_ns = 0
 
     def is_stalled(self, now_ns: int, events: int, alone: bool) -> bool:
-        """At a look after the last arrival. ``alone``: no other event is due."""
+        """Whether the run is stalled, at a look after the last arrival. ``alone``: no other event is due."""
         control = self._control
         passes, changes = control.passes, control.replicas.changes
         if passes != self._passes or control.goes_on():
@@ -41,7 +41,7 @@ class StageStalls:
         return is_still or now_ns - self._since_ns > STAGE_PATIENCE_NS
 
     def error(self, lives: Mapping[int, Lifetime]) -> UserError:
-        """What is said of requests that will never be served."""
+        """The error about requests that will never be served."""
         return UserError(
             f"the world stands still with {len(lives)} requests that nobody will serve: "
             f"{self._control.what_waits()}; give the cluster more GPUs and hosts, write a larger "

@@ -1,4 +1,4 @@
-"""Notices a simulation in which only periodic looks of the load monitor are left."""
+"""Detects a simulation in which only periodic looks of the load monitor are left."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -19,10 +19,10 @@ changes by itself (``expiry_times_ns``); the second half is counted after that t
 
 
 class StallDetector:
-    """Since when only looks have been handled, and whether anything can still come of them.
+    """Tracks since when only looks were handled, and whether they can still change anything.
 
-    Between looks time alone changes what policies see: copies in host memory and parameters on free GPUs end,
-    and a scaler waits before it lets an instance go. ``elastic`` knows when; None: it is not known.
+    Between looks only time changes what policies see: copies in host memory and parameters on free GPUs
+    expire, and a scaler waits before it drains an instance. ``elastic`` knows these times; None: unknown.
     """
 
     __slots__ = (
@@ -35,18 +35,18 @@ class StallDetector:
         elastic: Elastic | None = None,
         expiry_times_ns: Callable[[Elastic], list[int] | None] = expiry_times_ns,
     ) -> None:
-        """``expiry_times_ns``: when what ends by time alone does so; None: not known."""
+        """``expiry_times_ns``: when time-limited states expire; None: unknown."""
         self._elastic = elastic
         self._expiry_times_ns = expiry_times_ns
         self._events = -1
         self._since_ns = 0
         self._looks = 0  # without change, while no other event was due
-        self._past = 0  # of them, after all that changes by itself has
-        self._settled_ns: int | None = 0  # when that will be; None: not known
+        self._past = 0  # those after the last expiry
+        self._settled_ns: int | None = 0  # when the last expiry is; None: unknown
         self._state = (0, 0)
 
     def is_stalled(self, now_ns: int, events: int, alone: bool) -> bool:
-        """At a look. ``events``: handled before it, looks included; ``alone``: no other event is due."""
+        """Whether the run is stalled. ``events``: handled before, with looks; ``alone``: no other is due."""
         if events != self._events + 1:
             self._since_ns = now_ns
             self._looks = 0
@@ -75,19 +75,19 @@ class StallDetector:
         return self._past >= LOOKS
 
     def error(self, lives: Mapping[int, Lifetime]) -> UserError:
-        """What is said of requests that will never be served."""
+        """The error about requests that will never be served."""
         return stall_error(lives)
 
 
 def stall_detector_of(control: object) -> StallDetector | StageStalls:
-    """The one for who brings parameters to replicas."""
+    """The stall detector that fits this replica control."""
     if isinstance(control, StageControl):
         return StageStalls(control)
     return StallDetector(control if isinstance(control, Elastic) else None)
 
 
 def stall_error(lives: Mapping[int, Lifetime]) -> UserError:
-    """What is said of requests that will never be served."""
+    """The error about requests that will never be served."""
     first = next(iter(lives.values())).request
     return UserError(
         f"the world stands still with {len(lives)} requests that nobody will serve, request {first.id} of "

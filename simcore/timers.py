@@ -1,4 +1,4 @@
-"""SimPy events that are scheduled again and again, and the times for which they are."""
+"""Reusable SimPy events and the times for which they are scheduled."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -9,9 +9,9 @@ from simpy import Environment, Event
 
 
 def run_all(env: Environment) -> None:
-    """What ``env.run()`` does where all events are timers', without calls of its own for each of them.
+    """Do what ``env.run()`` does if all events are timers, without its calls for each of them.
 
-    None of them fails, nothing stops the world, and their callbacks stay as they are.
+    No event fails, nothing stops the world, and the events' callbacks do not change.
     """
     world: Any = env
     queue = world._queue
@@ -24,15 +24,15 @@ def run_all(env: Environment) -> None:
 class Timer:
     """One reusable event with one rank; its pending times are a stack, the next one last.
 
-    What is due may move: to an earlier time by another entry, to a later one by an entry that comes too early
-    and is renewed. So there is seldom more than one.
+    A due time may move: to an earlier time by another entry, to a later one if an entry comes too early and
+    is renewed. So there is rarely more than one entry.
     """
 
     __slots__ = ("event", "pending", "push", "rank")
 
     def __init__(self, env: Environment, rank: int, callback: Callable[[int], None]) -> None:
-        """``callback`` is given the time; it asks for the next one with ``at``."""
-        # What env.schedule does. Its serial numbers are not needed: no two of ours have time and rank alike.
+        """``callback`` receives the time; it schedules the next call with ``at``."""
+        # As env.schedule, but without serial numbers: no two of our events have the same time and rank.
         world: Any = env
         self.push: Callable[[tuple[int, int, int, Event]], None] = partial(heappush, world._queue)
         self.rank = rank
@@ -45,11 +45,11 @@ class Timer:
         self.calls(lambda _: callback(pending.pop()))
 
     def calls(self, callback: Callable[[Event], None]) -> None:
-        """Instead of what it has called: this, which takes the time from ``pending`` itself."""
+        """Replace the callback: the new one takes the time from ``pending`` itself."""
         self.event.callbacks = [callback]
 
     def at(self, due_ns: int) -> None:
-        """Call back at ``due_ns``, or before."""
+        """Call back at ``due_ns``, or earlier."""
         pending = self.pending
         if not pending or pending[-1] > due_ns:
             pending.append(due_ns)
@@ -57,6 +57,6 @@ class Timer:
 
 
 def are_only(timers: Iterable[Timer], env: Environment) -> bool:
-    """Whether nothing is scheduled but these: each has one entry in the queue per pending time."""
+    """Whether only these are scheduled: each has one entry in the queue per pending time."""
     world: Any = env
     return len(world._queue) == sum([len(timer.pending) for timer in timers])

@@ -1,4 +1,4 @@
-"""The catalogue: GPUs, model shapes and linear coefficients in YAML beside this file, all with sources."""
+"""The catalogue: GPUs, model shapes and linear coefficients in YAML files in this folder, with sources."""
 
 import difflib
 import re
@@ -44,7 +44,7 @@ def load_gpu(name: str) -> Gpu:
 
 
 def gpu_power(name: str) -> GpuPower | None:
-    """What the GPU called ``name`` draws; None where nobody says."""
+    """The power of the GPU called ``name``; None if unknown."""
     entry = _entry("GPU", name, GPUS_FILE)
     if "power_limit_w" not in entry:
         return None
@@ -54,8 +54,8 @@ def gpu_power(name: str) -> GpuPower | None:
 def load_llm(name: str) -> LlmShape:
     """The model shape called ``name`` in models.yaml, or in the config.json (or its folder) at that path.
 
-    A config.json with exactly a catalogue model's shape is that model, so what was measured for it holds.
-    Another one is called by its path, which no catalogue name can equal.
+    A config.json with exactly a catalogue model's shape counts as that model, so measurements of it apply.
+    Another one is named by its path, which no catalogue name can equal.
     """
     if name in read_yaml(MODELS_FILE) or not looks_like_config(name):
         return _llm(name, _entry("model", name, MODELS_FILE))
@@ -67,7 +67,7 @@ def load_llm(name: str) -> LlmShape:
 
 
 def _llm(name: str, entry: Mapping[str, Any]) -> LlmShape:
-    """Experts and latent attention are entries of their own."""
+    """Build the shape; experts and latent attention are entries of their own."""
     parts: dict[str, Any] = {}
     if "experts" in entry:
         parts["experts"] = Experts(**entry["experts"])
@@ -77,7 +77,7 @@ def _llm(name: str, entry: Mapping[str, Any]) -> LlmShape:
 
 
 def gpu_all_reduce(gpu_name: str) -> Mapping[str, Any]:
-    """What gpus.yaml declares of all-reduces between GPUs of this kind; empty where it declares nothing."""
+    """The declaration in gpus.yaml of all-reduces between GPUs of this kind; empty if there is none."""
     found: Mapping[str, Any] = _entry("GPU", gpu_name, GPUS_FILE).get("all_reduce", {})
     return found
 
@@ -104,7 +104,7 @@ def _suggest(name: str, known: Iterable[str]) -> str:
     names = sorted(known, key=_by_number)
     folded = name.lower().replace("-", "_").replace(".", "_")
     begun = [known for known in names if known.startswith(folded)]
-    # A cut-off of 0 always names the nearest one: the lists are short and a poor guess costs nothing.
+    # A cut-off of 0 always returns the nearest name: the lists are short and a poor guess costs nothing.
     nearest = difflib.get_close_matches(folded, begun or names, n=1, cutoff=0.0)[0]
     return f"write {nearest!r} or another of {', '.join(names)}"
 

@@ -1,1 +1,1 @@
-"""Flows that share links max-min fairly, and when they end."""
+"""Flows that share links max-min fairly, and the times at which they end."""

@@ -1,4 +1,4 @@
-"""Links that a flow has booked while its latency lasts, because no other flow is on them."""
+"""Links that a flow has booked during its latency, because no other flow uses them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class Bookings:
         on_links: Sequence[Mapping[int, Moving]],
         capacities: Sequence[float],
     ) -> None:
-        """A flow whose latency begins: if no flow is on its links or has booked them, its end is known."""
+        """Book a new flow's links if no flow uses or has booked them: then its end is known."""
         by_link, links, rate = self.by_link, flow.links, flow.spec.cap_bytes_per_s
         if not by_link.keys().isdisjoint(links):
             return
@@ -33,7 +33,7 @@ class Bookings:
             flow.due_s += flow.size_bytes / rate
 
     def give_back(self, flow: Moving) -> None:
-        """The flow has no booking any more."""
+        """Remove the flow's bookings."""
         flow.booked = False
         for link in flow.links:
             del self.by_link[link]

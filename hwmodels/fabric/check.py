@@ -1,4 +1,4 @@
-"""Are rates possible, fair and without waste? Checked from the definition, not by solving again."""
+"""Checks that rates are possible, fair and without waste: from the definition, not by solving again."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -13,10 +13,10 @@ OnLinks = Sequence[Mapping[int, Moving]]
 def faults(
     moving: Mapping[int, Moving], on_links: OnLinks, capacities: Sequence[float], used: Sequence[float]
 ) -> list[str]:
-    """What is wrong, one sentence each.
+    """The faults, one sentence each.
 
-    Nothing crosses a link beyond its capacity or a flow's cap; each flow that could get more is stopped by a
-    full link on which no flow of its priority has more per weight and none of lower priority has anything.
+    Rates stay within each link's capacity and each flow's cap. A flow below its cap is stopped by a full link
+    on which no flow of its priority has more per weight and none of lower priority has anything.
     """
     rates = [sum(flow.rate for flow in flows.values()) for flows in on_links]
     joined = [flow for flow in moving.values() if flow.joined]
@@ -51,7 +51,7 @@ def _unfair(
 
 
 def _leads(flow: Moving, others: Mapping[int, Moving]) -> bool:
-    """No flow on this link has a higher rate than its share allows."""
+    """Whether no other flow on this link has a higher rate per weight."""
     level = flow.rate / flow.spec.weight
     for other in others.values():
         if other.priority < flow.priority and other.rate > 0:

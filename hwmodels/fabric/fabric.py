@@ -1,10 +1,10 @@
 """The fabric: flows over links of finite capacity, as rates between events.
 
-A flow's rate changes only when a flow starts or ends or a link changes. Changes of one moment are gathered
-and solved together when time moves on or a rate is asked for, and only where they can change a rate
-(``hwmodels.fabric.region``). A flow that finds capacity on every link, and the end of one that filled no link
-it shared, need no solving. A flow that is alone on its links books them when it starts: its end is known
-then, and the end of its latency is no event of its own, unless another flow starts on one of its links.
+A flow's rate changes only when a flow starts or ends or a link changes. Changes at one moment are solved
+together when time advances or a rate is requested, and only where they can change a rate
+(``hwmodels.fabric.region``). A flow that finds capacity on every link needs no solving, nor does the end of a
+flow that filled no shared link. A flow alone on its links books them when it starts: its end is known then,
+and the end of its latency is not an event unless another flow starts on one of its links.
 """
 
 import math
@@ -24,9 +24,9 @@ _FULL = 1 - SAME_LEVEL
 class Fabric:
     """Flows on links with these capacities (bytes/s; 0 is a failed link), over time (seconds).
 
-    What happens by ``now_s`` of a call happens first; what finished is kept for the next
-    ``advance``. A flow is named by the number ``start`` gave it. Raises HardwareError for a capacity that is
-    neither 0 nor finite and at least ``LEAST_BYTES_PER_S``.
+    Events up to ``now_s`` of a call happen first; finished flows are kept for the next ``advance``. ``start``
+    returns the number that identifies a flow. Raises HardwareError for a capacity that is neither 0 nor
+    finite and at least ``LEAST_BYTES_PER_S``.
     """
 
     __slots__ = (
@@ -51,15 +51,15 @@ class Fabric:
         self._done: list[tuple[float, int, float]] = []
         self._usage = Usage(len(self._capacities))
 
-    # What is asked of it.
+    # Calls from outside.
 
     @property
     def now_s(self) -> float:
-        """The time of the latest call that named one."""
+        """The time of the latest call that passed one."""
         return self._now_s
 
     def start(self, spec: FlowSpec, now_s: float, size_bytes: float | None = None) -> int:
-        """A flow begins; its number. Numbers count up from 0. size_bytes: instead of what ``spec`` says."""
+        """Start a flow; returns its number, counting up from 0. size_bytes: replaces the size in ``spec``."""
         self._run_to(now_s)
         number = self._started
         self._started = number + 1
@@ -77,7 +77,7 @@ class Fabric:
         return number
 
     def abort(self, flow: int, now_s: float) -> float:
-        """The flow ends here; bytes it moved, all of them if it was just done. It will not be reported."""
+        """End the flow now; returns the bytes it moved, all if it was just done. It will not be reported."""
         self._run_to(now_s)
         moving = self._moving.get(flow)
         if moving is not None:
@@ -92,7 +92,7 @@ class Fabric:
         return sizes[0]
 
     def set_capacity(self, link: int, bytes_per_s: float, now_s: float) -> None:
-        """The link has this capacity from now on; at 0 its flows wait."""
+        """Set the link's capacity from now on; at 0 its flows wait."""
         check_capacity(link, bytes_per_s)
         self._run_to(now_s)
         self._touch(link)
@@ -100,7 +100,7 @@ class Fabric:
         self._capacities[link] = float(bytes_per_s)
         self._largest[link] = max(self._largest[link], self._capacities[link])
         flows = self._on[link].values()
-        # What it carries is known up to rounding of the old capacity, which may be much of a small new one.
+        # The carried rate is known up to rounding of the old capacity, possibly large for a small new one.
         self._used[link] = math.fsum([flow.rate for flow in flows])
         if flows and (self._pending.links or self._used[link] >= least * _FULL):
             priority = max(flow.priority for flow in flows)
@@ -108,11 +108,11 @@ class Fabric:
             self._pending.add((link,), priority, min(level, full_level(flows, priority, 0.0, bytes_per_s)))
 
     def advance(self, now_s: float) -> list[Finished]:
-        """What finished by ``now_s`` and was not yet reported, in order of time, at one time by number."""
+        """Flows that finished by ``now_s`` and were not yet reported, by time, then by number."""
         return [Finished(number, at_s) for at_s, number, _ in self._reported(now_s)]
 
     def finished(self, now_s: float) -> list[int]:
-        """The flows that ``advance`` would tell of, without their times."""
+        """The flows that ``advance`` would return, without their times."""
         return [number for _, number, _ in self._reported(now_s)]
 
     def _reported(self, now_s: float) -> list[tuple[float, int, float]]:
@@ -125,7 +125,7 @@ class Fabric:
         return done
 
     def next_completion_s(self) -> float:
-        """When ``advance`` is next worth a call: a flow finishes or, its latency over, takes its share."""
+        """When to call ``advance`` next: a flow finishes, or takes its share after its latency."""
         if self._done:
             return self._now_s
         if self._pending.links:
@@ -149,7 +149,7 @@ class Fabric:
         return tuple(self._on[link])
 
     def capacity(self, link: int) -> float:
-        """Bytes/s that the link lets through now."""
+        """Present capacity of the link in bytes/s."""
         return self._capacities[link]
 
     def used(self, link: int) -> float:
@@ -159,14 +159,14 @@ class Fabric:
         return self._used[link]
 
     def carried_bytes(self, link: int, kind: str) -> float:
-        """Bytes of this kind that have crossed the link so far, those of flows that were aborted too."""
+        """Bytes of this kind that have crossed the link so far, including those of aborted flows."""
         self._touch(link)
         on_the_way = [flow for flow in self._on[link].values() if flow.spec.kind == kind]
         moved_bytes = [flow.size_bytes - flow.left_bytes(self._now_s) for flow in on_the_way]
         return self._usage.carried_bytes[kind][link] + math.fsum(moved_bytes)
 
     def peak_share(self, link: int) -> float:
-        """The most that ever crossed the link at a time, as a share of the largest capacity it ever had."""
+        """The highest rate that ever crossed the link, as a share of the largest capacity it ever had."""
         self._touch(link)
         self._settle()
         largest = self._largest[link]
@@ -184,17 +184,17 @@ class Fabric:
         return list(zip(points[::2], points[1::2], strict=True))
 
     def check(self) -> None:
-        """Raise AssertionError unless the rates are possible and fair and nothing is wasted."""
+        """Raise AssertionError unless the rates are possible, fair and without waste."""
         for flow in list(self._bookings.by_link.values()):
             self._unbook(flow)
         self._settle()
         found = faults(self._moving, self._on, self._capacities, self._used)
         assert not found, "; ".join(found)
 
-    # How it goes on.
+    # Internal steps.
 
     def _run_to(self, now_s: float) -> None:
-        """Let happen what is due by then."""
+        """Carry out what is due by ``now_s``."""
         assert now_s >= self._now_s, f"time goes back from {self._now_s} to {now_s}"
         agenda = self._agenda
         if not self._pending.links and (not agenda.entries or agenda.entries[0][0] > now_s):
@@ -217,7 +217,7 @@ class Fabric:
         self._now_s = now_s
 
     def _join(self, flow: Moving) -> None:
-        """The flow takes its share of its links: at once if it finds room, else when all is settled."""
+        """Give the flow its share of its links: at once if there is room, else at the next solution."""
         flow.joined = True
         links, on, capacities, used = flow.links, self._on, self._capacities, self._used
         if self._bookings.by_link:
@@ -244,13 +244,13 @@ class Fabric:
         self._pending.add(links, flow.priority, level)
 
     def _touch(self, link: int) -> None:
-        """Turn the booking of a link into a flow on it: another flow joins, or the flows on it are listed."""
+        """Turn the booking of a link into a flow on it: another flow joins, or its flows are listed."""
         flow = self._bookings.by_link.get(link)
         if flow is not None:
             self._unbook(flow)
 
     def _unbook(self, flow: Moving) -> None:
-        """From now on the flow is like any other: its latency is an event, or has been one."""
+        """Treat the flow like any other from now on: the end of its latency is an event, or has been one."""
         if not flow.booked:
             return
         self._bookings.give_back(flow)
@@ -266,7 +266,7 @@ class Fabric:
             self._use(link, flow.rate)
 
     def _end(self, flow: Moving, moved_bytes: float) -> None:
-        """The flow leaves its links; its bytes are counted. The flows on its full links get new rates."""
+        """Remove the flow from its links and count its bytes. The flows on its full links get new rates."""
         del self._moving[flow.number]
         if flow.booked:
             self._bookings.give_back(flow)
@@ -293,7 +293,7 @@ class Fabric:
             self._pending.add(full, flow.priority, flow.level)
 
     def _settle(self) -> None:
-        """Solve what is pending, at the present time."""
+        """Solve pending changes, at the present time."""
         if not self._pending.links:
             return
         flows, links = region_of(self._pending, self._on, self._capacities, self._free)
@@ -311,7 +311,7 @@ class Fabric:
         self._agenda.put(flow)
 
     def _use(self, link: int, rate: float) -> None:
-        """The link's total rate is this from now on; nothing it had before counts if no time went by."""
+        """Set the link's total rate from now on; an earlier rate at the same time does not count."""
         self._used[link] = rate
         usage = self._usage
         if rate > usage.peak_bytes_per_s[link]:

@@ -1,4 +1,4 @@
-"""What the fabric is asked to move, and what it says when it is done."""
+"""The flows that the fabric moves, and its report of finished ones."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ PARAMETERS: Final = "parameters"
 KV: Final = "kv"
 ACTIVATIONS: Final = "activations"
 KINDS: Final = (PARAMETERS, KV, ACTIVATIONS)
-# One byte in eleven days. Of shares of a link near 1e-308 bytes/s a float holds too few digits.
+# One byte in eleven days. For shares of a link near 1e-308 bytes/s a float has too few digits.
 LEAST_BYTES_PER_S: Final = 1e-6
 
 
@@ -19,11 +19,11 @@ class FlowSpec:
     """Bytes that cross all of ``links`` at one rate at once.
 
     links: indices of the fabric's links, each at most once: a path, or the tree of a broadcast that hardware
-    copies (one out-link, many in-links); empty for a move within one memory, which takes the latency only.
-    size_bytes: at least 0. weight: its share against others on the same link, above 0.
-    cap_bytes_per_s: it never gets more. priority: higher ones are served first and leave the rest; equal ones
-    share max-min fairly. latency_s: before the first byte crosses; the links are free for that time.
-    kind: what is counted under, one of ``KINDS``. Raises HardwareError.
+    copies (one out-link, many in-links); empty for a move within one memory, which takes only the latency.
+    size_bytes: at least 0. weight: its share relative to others on the same link, above 0. cap_bytes_per_s:
+    its highest rate. priority: higher ones are served first, lower ones share the rest; equal ones share
+    max-min fairly. latency_s: before the first byte crosses; the links are free for that time. kind: for
+    counting, one of ``KINDS``. Raises HardwareError.
     """
 
     links: tuple[int, ...]
@@ -53,7 +53,7 @@ class Finished(NamedTuple):
 
 
 def check_capacity(link: int, bytes_per_s: float) -> None:
-    """Raises HardwareError for what no link lets through; 0 is a link that has failed."""
+    """Raise HardwareError for an invalid capacity; 0 is a link that has failed."""
     if not (math.isfinite(bytes_per_s) and (bytes_per_s == 0 or bytes_per_s >= LEAST_BYTES_PER_S)):
         raise HardwareError(
             f"link {link} lets {bytes_per_s} bytes/s through: write at least {LEAST_BYTES_PER_S:g}, "

@@ -1,9 +1,9 @@
 """The rates of flows on shared links: weighted max-min fairness with caps and strict priorities.
 
-All flows are filled at one level (bytes/s per unit of weight) that rises until a flow meets its cap or a link
-is full; these flows stay where they are and the others go on (progressive filling, Bertsekas and Gallager,
-Data Networks, section 6.5.2). The result is the only one in which nobody can get more without taking from
-somebody who has no more per weight.
+All flows are filled at one level (bytes/s per unit of weight) that rises until a flow reaches its cap or a
+link is full. These flows keep their level and the others continue (progressive filling, Bertsekas and
+Gallager, Data Networks, section 6.5.2). The result is unique: no flow can get more without taking from a flow
+that has no more per weight.
 """
 
 import math
@@ -14,9 +14,9 @@ from typing import Final
 
 from hwmodels.fabric.flow import FlowSpec
 
-# What is left of a link below this share of it is rounding: each of n rates is right to 1e-16 of the link.
+# A remainder of a link below this share is rounding: each of n rates is right to 1e-16 of the link.
 ROUNDING: Final = 1e-12
-# A sum of weights that fell below this share of what was summed afresh is summed afresh again.
+# A sum of weights that fell below this share of its last fresh sum is computed afresh.
 RESUM: Final = 1e-3
 _OPEN: Final = -1.0
 
@@ -27,9 +27,9 @@ def max_min_rates(flows: Sequence[FlowSpec], capacities_bytes_per_s: Sequence[fl
 
 
 def fill(flows: Sequence[FlowSpec], capacities: Sequence[float], free: list[float]) -> list[float]:
-    """The same where others hold a part of the links: ``free``, by link, is what is left for these flows.
+    """The same if other flows use a part of the links: ``free``, by link, is left for these flows.
 
-    Only the entries of links that the flows cross are read; what the flows get is taken off them.
+    Only the entries of links that the flows cross are read; the flows' rates are subtracted from them.
     """
     priorities = {flow.priority for flow in flows}
     if len(priorities) == 1:
@@ -62,7 +62,7 @@ def _fill_class(flows: Sequence[FlowSpec], free: list[float]) -> list[float]:
     next_capped = 0
     summed = dict(weight_on)
     while True:
-        # A share in the heap may be out of date, but then it is too low: shares only grow.
+        # A share in the heap may be outdated, but then it is too low: shares only grow.
         level = shares[0][0] if shares else math.inf
         while capped[next_capped][0] <= level:
             number = capped[next_capped][1]
@@ -97,7 +97,7 @@ def _shares(
 ) -> tuple[list[tuple[float, int]], dict[int, float]]:
     """Heap of (level at which a link is full, link), and the weight on each link.
 
-    A link that only one flow crosses is no more than a cap of that flow.
+    A link that only one flow crosses is just a cap of that flow.
     """
     shares = []
     weight_on = {}
@@ -124,7 +124,7 @@ def _freeze(
     free: list[float],
     weight_on: dict[int, float],
 ) -> None:
-    """The flows of a full link stay at this level; what they take is gone from all of their links."""
+    """Fix the flows of a full link at this level; subtract their rates from all of their links."""
     for number in numbers:
         if rates[number] == _OPEN:
             weight = weights[number]

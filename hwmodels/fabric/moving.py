@@ -1,4 +1,4 @@
-"""A flow on its way, and the times at which flows have something to do."""
+"""A flow in progress, and the times at which flows are due."""
 
 import math
 from dataclasses import dataclass, field
@@ -15,8 +15,8 @@ class Moving:
 
     due_s: when it joins its links (``joined`` is False) or ends. rate, bytes/s, since ``since_s``;
     ``remaining_bytes`` of ``size_bytes`` were left then. level: rate per weight; infinite until its first
-    rate is known. queued_s: the earliest time under which the agenda has it. booked: no other flow is on
-    its links, so it joins them at ``since_s`` and ends at ``due_s`` unless another flow starts there.
+    rate is known. queued_s: the earliest time at which the agenda lists it. booked: no other flow is on its
+    links, so it joins them at ``since_s`` and ends at ``due_s`` unless another flow starts there.
     """
 
     number: int
@@ -34,11 +34,11 @@ class Moving:
     booked: bool = False
 
     def left_bytes(self, now_s: float) -> float:
-        """What is still to be moved at ``now_s``."""
+        """Bytes still to be moved at ``now_s``."""
         return max(self.remaining_bytes - self.rate * (now_s - self.since_s), 0.0)
 
     def set_rate(self, rate: float, now_s: float) -> None:
-        """From ``now_s`` on it moves at this rate; what it moved until then is taken off."""
+        """Set the rate from ``now_s`` on; subtract the bytes moved until then."""
         if self.rate:
             self.remaining_bytes = self.left_bytes(now_s)
         self.since_s = now_s
@@ -48,23 +48,23 @@ class Moving:
 
 @dataclass(slots=True)
 class Agenda:
-    """Flows by the time they are due: a heap whose outdated entries stay until they come up.
+    """Flows by due time: a heap whose outdated entries stay until they reach the top.
 
-    A flow that becomes due later keeps its early entry; it is put where it belongs when that comes up.
+    A flow whose due time moves back keeps its early entry; it is queued anew when that entry reaches the top.
     """
 
     moving: dict[int, Moving]
     entries: list[tuple[float, int]] = field(default_factory=list)
 
     def put(self, flow: Moving) -> None:
-        """The flow's due time may have changed."""
+        """Queue the flow; its due time may have changed."""
         due_s = flow.due_s
         if due_s < flow.queued_s:
             flow.queued_s = due_s
             heappush(self.entries, (due_s, flow.number))
 
     def next_s(self) -> float:
-        """When the next flow is due; infinite when none is."""
+        """When the next flow is due; infinite if there is none."""
         entries = self.entries
         while entries:
             at_s, number = entries[0]
@@ -78,7 +78,7 @@ class Agenda:
         return INF
 
     def pop(self) -> Moving:
-        """The flow that ``next_s`` spoke of."""
+        """Remove and return the flow due at ``next_s``."""
         flow = self.moving[heappop(self.entries)[1]]
         flow.queued_s = INF
         return flow

@@ -1,8 +1,8 @@
-"""What a change of the fabric can touch, so that no more than that is solved again.
+"""What a change of the fabric can affect, so that only this is solved again.
 
-Filling (``max_min``) with the change and without it goes alike up to some level: the one at which a flow that
-left had been stopped, or at which a link of a new flow is full. Flows that were stopped below it keep their
-rates, and two links that only such flows join are not joined here. Flows of higher priority keep theirs too.
+Filling (``max_min``) with and without the change is equal up to some level: the one at which a departed flow
+had been stopped, or at which a link of a new flow is full. Flows stopped below it keep their rates, and two
+links connected only by such flows are not connected here. Flows of higher priority keep their rates, too.
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import Final
 from hwmodels.fabric.max_min import ROUNDING
 from hwmodels.fabric.moving import Moving
 
-# Levels nearer than this count as one: it is far above their rounding, and solving too much is never wrong.
+# Levels nearer than this count as equal: it is far above their rounding, and solving too much is never wrong.
 SAME_LEVEL: Final = 1e-9
 _REFINEMENTS: Final = 2
 
@@ -22,7 +22,7 @@ OnLinks = Sequence[dict[int, Moving]]
 
 @dataclass(slots=True)
 class Pending:
-    """Changes of one moment that are not solved yet: the links where they begin, and from where on they tell.
+    """Unsolved changes of one moment: the links where they begin, and the level from which they matter.
 
     Only flows of ``priority`` at ``level`` or above, and flows of lower priority, can get another rate.
     """
@@ -32,7 +32,7 @@ class Pending:
     level: float = math.inf
 
     def add(self, links: Iterable[int], priority: int, level: float) -> None:
-        """One more change."""
+        """Add one more change."""
         if not self.links or priority > self.priority:
             self.priority, self.level = priority, level
         elif priority == self.priority and level < self.level:
@@ -40,14 +40,14 @@ class Pending:
         self.links.update(links)
 
     def clear(self) -> None:
-        """All is solved."""
+        """Forget all changes after they are solved."""
         self.links.clear()
 
 
 def full_level(flows: Iterable[Moving], priority: int, weight: float, capacity_bytes_per_s: float) -> float:
-    """At least this level is reached before a link with these flows and one more is full; a lower bound.
+    """A lower bound of the level at which a link with these flows and one more is full.
 
-    weight, priority: of the one more. The others count with the levels they have now.
+    weight, priority: of the additional flow. The others count with their present levels.
     """
     free = capacity_bytes_per_s
     total = weight
@@ -87,10 +87,10 @@ def region_of(
     links = list(pending.links)
     seen = set(links)
     flows: dict[int, Moving] = {}
-    for link in links:  # grows on the way
+    for link in links:  # grows during the loop
         fixed = 0.0
         for flow in on_links[link].values():
-            # One test decides for most: flows of lower priority may be at any level.
+            # One test is enough for most: flows of lower priority may be at any level.
             if flow.level >= floor if flow.priority == priority else flow.priority < priority:
                 if flow.number not in flows:
                     flows[flow.number] = flow

@@ -1,4 +1,4 @@
-"""What links carried: bytes by kind, the highest rate, and on request the rate over time."""
+"""What links carried: bytes by kind, the highest rate, and if requested the rate over time."""
 
 from array import array
 
@@ -8,8 +8,8 @@ from hwmodels.fabric.flow import KINDS
 class Usage:
     """Counters by link. A flow is counted when it ends, so that a change of its rate costs nothing here.
 
-    carried_bytes: by kind, then by link, of flows that ended. peak_bytes_per_s: by link. series: of the links
-    that are watched, time and total rate from then on, at every change, one after the other.
+    carried_bytes: by kind, then by link, of flows that ended. peak_bytes_per_s: by link. series: of watched
+    links, (time, total rate from then on) at every change, in order.
     """
 
     __slots__ = ("carried_bytes", "peak_bytes_per_s", "series")
@@ -20,7 +20,7 @@ class Usage:
         self.series: dict[int, array[float]] = {}
 
     def count(self, kind: str, links: tuple[int, ...], size_bytes: float) -> None:
-        """A flow ended and had moved that much over each of its links."""
+        """Count an ended flow that moved ``size_bytes`` over each of its links."""
         carried = self.carried_bytes[kind]
         for link in links:
             carried[link] += size_bytes
@@ -30,7 +30,7 @@ class Usage:
         self.series.setdefault(link, array("d", (at_s, rate_bytes_per_s)))
 
     def note(self, link: int, at_s: float, rate_bytes_per_s: float) -> None:
-        """The total rate of a watched link is this from now on; of several at one time the last stays."""
+        """Set the total rate of a watched link from now on; of several at one time the last counts."""
         points = self.series[link]
         if points[-2] == at_s:
             del points[-2:]
@@ -40,7 +40,7 @@ class Usage:
     def note_span(
         self, links: tuple[int, ...], since_s: float, until_s: float, rate_bytes_per_s: float
     ) -> None:
-        """Of the links those that are watched had this rate for so long: a flow had them to itself."""
+        """Note a rate during a span on those of the links that are watched: a flow had them alone."""
         for link in links:
             if link in self.series:
                 self.note(link, since_s, rate_bytes_per_s)

@@ -31,7 +31,7 @@ IMPORTERS: Final[Mapping[str, Importer]] = MappingProxyType(
 
 
 def import_profile(format_name: str, request: ImportRequest) -> Profile:
-    """The profile that ``request`` names, out of files of this format; HardwareError when there is none."""
+    """The profile that ``request`` names, from files of this format; HardwareError if there is none."""
     if format_name == "splitwise":
         raise HardwareError(
             f"{request.path} holds whole iterations, and a profile holds operations: its linear coefficients "
@@ -47,7 +47,7 @@ def import_profile(format_name: str, request: ImportRequest) -> Profile:
 
 
 def _error_band(profile: Profile) -> str:
-    """Errors on held-out grid lines; a grid with too few lines to spare is not judged."""
+    """Errors on held-out grid lines; a grid with too few lines is not evaluated."""
     try:
         phases = held_out_errors(profile)
     except HardwareError:

@@ -23,14 +23,14 @@ from hwmodels.importers.tables import summed
 from hwmodels.llm_shape import LlmShape
 from hwmodels.profile import Curve, Exchange, ExpertTable, OpTables, Profile, Stamp
 
-# The share of the datasheet's memory bandwidth that streaming kernels reach: the roofline rung's, which gave
-# 3.6 to 22 % error on A100 without any fit.
+# The share of the datasheet's memory bandwidth that streaming kernels reach: as on the roofline rung, where
+# it gave 3.6 to 22 % error on A100 without any fit.
 _BANDWIDTH_SHARE: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class _Mixture:
-    """What a mixture of experts has beside a dense model's tables."""
+    """The tables that a mixture of experts has in addition to a dense model's."""
 
     tables: tuple[ExpertTable, ...] = ()
     exchanges: tuple[Exchange, ...] = ()
@@ -39,7 +39,7 @@ class _Mixture:
 
 
 def _mixture(folder: Folder, llm: LlmShape, products: Products) -> _Mixture:
-    """Nothing for a dense model; HardwareError where its experts were not measured."""
+    """Empty for a dense model; HardwareError if the mixture's experts were not measured."""
     if llm.experts is None:
         return _Mixture()
     tables, notes, files = read_experts(folder, llm, products)
@@ -99,7 +99,7 @@ def head_curve(products: Products, llm: LlmShape, tp: int) -> tuple[Curve, tuple
 
 
 def _dense(products: Products, llm: LlmShape, request: ImportRequest) -> tuple[Curve, tuple[str, ...]]:
-    """All products of all layers, and what streams through memory between them."""
+    """All products of all layers, and the kernels that stream through memory between them."""
     tp, width = request.tp, llm.head_dim
     shapes = [
         (llm.layers, (llm.heads + 2 * llm.kv_heads) * width // tp, llm.hidden),
@@ -128,8 +128,10 @@ def _dense(products: Products, llm: LlmShape, request: ImportRequest) -> tuple[C
 
 
 def dense_mlps(llm: LlmShape) -> list[tuple[int, int]]:
-    """(layers, width) of MLPs that every token goes through: all of a dense model; of a mixture of experts
-    those of its dense layers, and shared experts."""
+    """(layers, width) of the MLPs that every token goes through.
+
+    All MLPs of a dense model; the dense layers and shared experts of a mixture.
+    """
     if llm.experts is None:
         return [(llm.layers, llm.intermediate)]
     mlps = [(llm.experts.dense_layers, llm.intermediate), (llm.moe_layers, llm.experts.shared_width)]

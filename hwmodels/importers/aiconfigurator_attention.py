@@ -18,13 +18,13 @@ from hwmodels.profile import Lattice
 _HEADS: Final = ("num_heads", "num_key_value_heads", "head_dim")
 _COUNTS: Final = ("batch_size", "isl", "step", *_HEADS)
 _WORDS: Final = ("attn_dtype", "kv_cache_dtype")
-# Newer tables have rows of a sliding window of 128 tokens as well; 0 or no such column is full attention.
+# Newer tables also have rows of a sliding window of 128 tokens; 0 or no such column is full attention.
 _WINDOW: Final = "window_size"
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """The attention lattices of a model, what was assumed, and the files they came from."""
+    """The attention lattices of a model, the assumptions made, and the files read."""
 
     decode: tuple[Lattice, ...]
     prefill: tuple[Lattice, ...]
@@ -33,7 +33,7 @@ class Attention:
 
 
 def read_attention(folder: Folder, llm: LlmShape) -> Attention:
-    """Both attention tables at this model's heads per rank; HardwareError where times are impossible."""
+    """Both attention tables at this model's heads per rank; HardwareError if times are impossible."""
     context = _read(folder, "context_attention_perf")
     generation = _read(folder, "generation_attention_perf")
     prefill_table, prefill_notes = _plausible(folder, llm, context)
@@ -49,12 +49,12 @@ def read_attention(folder: Folder, llm: LlmShape) -> Attention:
 
 
 def _read(folder: Folder, name: str) -> Table:
-    """Full attention alone."""
+    """The rows of full attention."""
     return folder.read("attention", name, _COUNTS, _WORDS, (_WINDOW,)).having(**{_WINDOW: 0})
 
 
 def _share_of_peak(table: Table, llm: LlmShape, gpu: Gpu) -> float:
-    """The largest share of the datasheet's rate that any prompt would have reached, whatever its heads."""
+    """The largest share of the datasheet's rate that any prompt would have reached, with any heads."""
     table = table.having(attn_dtype=BF16, kv_cache_dtype=BF16, head_dim=llm.head_dim)
     batch, new, cached, heads, _, width = (table.counts[name].astype(np.float64) for name in _COUNTS)
     flops = 4 * batch * heads * width * new * (new / 2 + cached)  # scores and weighted sum
@@ -62,7 +62,7 @@ def _share_of_peak(table: Table, llm: LlmShape, gpu: Gpu) -> float:
 
 
 def _plausible(folder: Folder, llm: LlmShape, context: Table) -> tuple[Table, tuple[str, ...]]:
-    """The table of prompts, or that of the second folder that was named where this one is impossible."""
+    """The table of prompts, or that of the second named folder if this one is impossible."""
     request, gpu = folder.request, load_gpu(folder.request.gpu)
     if (share := _share_of_peak(context, llm, gpu)) <= 1.0:
         return context, ()
@@ -86,14 +86,14 @@ def _plausible(folder: Folder, llm: LlmShape, context: Table) -> tuple[Table, tu
 
 
 def _prefill(table: Table, llm: LlmShape, tp: int) -> tuple[Lattice, ...]:
-    """Prompts alone in their step; ``isl`` new tokens behind ``step`` cached ones."""
+    """Prompts alone in their step; ``isl`` new tokens after ``step`` cached ones."""
     rows = _of_heads(table, llm.heads // tp, llm.kv_heads // tp, llm.head_dim).having(batch_size=1)
     rows = rows.where(rows.counts["isl"] > 0)
     return lattices_of([rows.counts["isl"], rows.counts["step"]], rows.times["latency"] * (1e-3 * llm.layers))
 
 
 def _decode(table: Table, llm: LlmShape, tp: int) -> tuple[tuple[Lattice, ...], tuple[str, ...]]:
-    """Context is ``isl + step``. Heads that were not measured: a part of them at as many times the batch."""
+    """Context is ``isl + step``. For unmeasured heads: a part of them at a correspondingly larger batch."""
     heads, kv_heads = llm.heads // tp, llm.kv_heads // tp
     parts = _parts(table, heads, kv_heads, llm.head_dim)
     rows = _of_heads(table, heads // parts, kv_heads // parts, llm.head_dim)
@@ -109,7 +109,7 @@ def _decode(table: Table, llm: LlmShape, tp: int) -> tuple[tuple[Lattice, ...], 
 
 
 def _at_larger_batch(lattice: Lattice, times: int) -> Lattice:
-    """Row b becomes row ``times * b``, interpolated (in logarithms) between batches where it must be."""
+    """Row b becomes row ``times * b``, interpolated (in logarithms) between batches if needed."""
     measured, contexts = lattice.axes
     batches = tuple(batch for batch in measured if times * batch <= measured[-1])
     logs, wanted = np.log(measured), np.log(np.array(batches, dtype=np.float64) * times)
@@ -122,7 +122,7 @@ def _at_larger_batch(lattice: Lattice, times: int) -> Lattice:
 
 
 def _parts(table: Table, heads: int, kv_heads: int, head_dim: int) -> int:
-    """The least divisor of both head counts at which a table has rows, 1 if none (and that is refused)."""
+    """The least divisor of both head counts with rows in the table, 1 if none (which is then refused)."""
     measured = set(zip(*(table.counts[name].tolist() for name in _HEADS)))
     for parts in range(1, kv_heads + 1):
         whole = heads % parts == 0 and kv_heads % parts == 0

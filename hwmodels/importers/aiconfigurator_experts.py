@@ -20,13 +20,13 @@ _COUNTS: Final = (
     "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size",
 )  # fmt: skip
 _WORDS: Final = ("moe_dtype", "distribution", "kernel_source")
-_KERNEL: Final = "vllm_fused_moe"  # what vLLM runs for bf16 weights
+_KERNEL: Final = "vllm_fused_moe"  # vLLM's kernel for bf16 weights
 BALANCED: Final = "balanced"
 _MOST_RANKS: Final = 8
-# What the exchange carries of a token beside its hidden state: weights and numbers of its experts, 4 bytes
-# each (vLLM 0.19.0, MoEPrepareAndFinalizeNaiveDPEPModular: topk_weights float32, topk_ids int32).
+# Bytes that the exchange carries of a token besides its hidden state: weights and numbers of its experts, 4
+# bytes each (vLLM 0.19.0, MoEPrepareAndFinalizeNaiveDPEPModular: topk_weights float32, topk_ids int32).
 _CHOICE_BYTES: Final = 8
-# As many tokens of all engines as the tables of experts have, and each of four as many as the largest.
+# Tokens of all engines: enough for the tables of experts, and for four engines with their largest count each.
 _LAST_TOKENS: Final = 65_536
 
 
@@ -39,7 +39,7 @@ class ExpertRows:
     experts: Experts
 
     def curve(self, expert_tp: int, expert_ep: int) -> Curve | None:
-        """Seconds of one layer over tokens of all ranks at balanced loads; None: not measured."""
+        """Seconds of one layer over tokens of all ranks at balanced loads; None if not measured."""
         counts = self.table.counts
         rows = (counts["moe_tp_size"] == expert_tp) & (counts["moe_ep_size"] == expert_ep)
         if not rows.any():
@@ -70,7 +70,7 @@ def read_expert_rows(folder: Folder, llm: LlmShape) -> ExpertRows:
 def read_experts(
     folder: Folder, llm: LlmShape, products: Products, without: tuple[tuple[int, int], ...] = ()
 ) -> tuple[tuple[ExpertTable, ...], tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """Tables of every way to share the experts between ``tp`` GPUs and engines of so many, notes and files.
+    """Tables, notes and files for every way to share the experts between ``tp`` GPUs and engines.
 
     ``without``: ways (parts of an expert, parts of their set) that other tables have.
     """
@@ -95,7 +95,7 @@ def read_experts(
 def _lattice(
     rows: ExpertRows, curve: Curve, expert_tp: int, expert_ep: int, gpu: str
 ) -> tuple[Lattice, tuple[str, ...]]:
-    """Of one layer, reading from memory."""
+    """The lattice of one layer that reads from memory."""
     experts, llm = rows.experts, rows.llm
     tokens, seconds = np.array(curve.counts, dtype=np.float64), np.array(curve.seconds)
     lattice = balanced_lattice(tokens, seconds, experts.per_token, experts.count, expert_ep)
@@ -104,7 +104,7 @@ def _lattice(
 
 
 def _per_step(lattice: Lattice, llm: LlmShape, products: Products, dp: int) -> Lattice:
-    """All layers, with the gate, of which each engine computes its own tokens."""
+    """All layers, with the gate, which each engine computes for its own tokens."""
     tokens = np.array(lattice.axes[0], dtype=np.float64)
     values = (lattice.values + gate_s(products, llm, tokens / dp)[:, None]) * llm.moe_layers
     return Lattice(lattice.axes, values)
@@ -119,7 +119,7 @@ def gate_s(products: Products, llm: LlmShape, tokens: Floats) -> Floats:
 
 
 def read_exchanges(folder: Folder, llm: LlmShape) -> tuple[tuple[Exchange, ...], tuple[tuple[str, str], ...]]:
-    """All-gather and reduce-scatter of a step between 2, 4 and 8 engines, as far as NCCL was measured."""
+    """All-gather and reduce-scatter of a step between 2, 4 and 8 engines, if NCCL was measured for them."""
     assert llm.experts is not None, "a mixture of experts"
     exchanges, files = [], set()
     hidden_bytes = llm.hidden * llm.bytes_per_parameter

@@ -1,4 +1,4 @@
-"""All-reduces of an AIConfigurator folder: measured in vLLM, or NCCL alone where vLLM was not measured."""
+"""All-reduces of an AIConfigurator folder: measured in vLLM, or NCCL alone if vLLM was not measured."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +16,7 @@ from hwmodels.noise import bad_points, require_few
 from hwmodels.profile import Curve, Floats
 
 _ELEMENT_BYTES: Final = 2  # message_size counts elements of 16 bits
-# vLLM leaves messages to another all-reduce from this size on: max_size of its CustomAllreduce. The tables
+# vLLM uses another all-reduce for messages from this size on: max_size of its CustomAllreduce. The tables
 # have 4 and 8 MiB; on the A100 they jump in between, 2.8 to 3.6 times the time for twice the bytes.
 SWITCH_BYTES: Final = 8 << 20
 _TABLE: Final = "custom_allreduce_perf"
@@ -25,7 +25,7 @@ _NCCL_TABLE: Final = "nccl_perf"
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Seconds of one all-reduce over message bytes; ``left_out`` are sizes whose times were bad."""
+    """Seconds of one all-reduce over message bytes; ``left_out`` are sizes with bad times."""
 
     engine: str
     version: str
@@ -36,7 +36,7 @@ class Messages:
 
 
 def read_messages(folder: Folder, tp: int) -> Messages:
-    """Between ``tp`` ranks as vLLM runs it in CUDA graphs, else NCCL of the newest version there."""
+    """Between ``tp`` ranks as vLLM runs it in CUDA graphs, else NCCL in the newest version measured."""
     version = folder.version()
     path = folder.path / "comm" / ENGINE / version / f"{_TABLE}.parquet"
     if path.exists() or not _nccl_versions(folder):
@@ -56,7 +56,7 @@ def nccl_messages(folder: Folder, tp: int) -> Messages:
 
 
 def collective_messages(folder: Folder, operation: str, ranks: int) -> Messages | None:
-    """Another collective of NCCL alone, over the bytes that all ranks give or get; None: not measured.
+    """Another collective of NCCL alone, over the total bytes sent or received; None if not measured.
 
     The sizes are those of nccl-tests: of the whole that an all-gather makes or a reduce-scatter starts from.
     """
@@ -83,7 +83,7 @@ def _nccl_table(folder: Folder) -> tuple[str, Table]:
 def read_all_reduce(
     folder: Folder, llm: LlmShape
 ) -> tuple[Curve | None, tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """All all-reduces of a step over tokens, notes and files; nothing for one rank."""
+    """All all-reduces of a step over tokens, notes and files; empty for one rank."""
     tp = folder.request.tp
     if tp == 1:
         return None, (), ()
@@ -122,7 +122,7 @@ def _messages(gpu: str, engine: str, version: str, table: Table, rows: Table) ->
 
 
 def _over_tokens(messages: Messages, token_bytes: int, times: int) -> Curve | None:
-    """Both neighbours of a size that is no whole number of tokens, so that hardly any knot is lost."""
+    """A size that is no whole number of tokens becomes both neighbouring counts, to keep nearly all knots."""
     sizes, seconds = messages.sizes, messages.seconds
     if messages.engine == ENGINE:
         sizes, seconds = _with_switch(sizes, seconds)
@@ -136,7 +136,7 @@ def _over_tokens(messages: Messages, token_bytes: int, times: int) -> Curve | No
 
 
 def _with_switch(sizes: Floats, seconds: Floats) -> tuple[Floats, Floats]:
-    """One point more just below the switch to another all-reduce: the line goes on to there."""
+    """Add a point just below the switch to another all-reduce, up to which the line continues."""
     switch = int(np.searchsorted(sizes, SWITCH_BYTES))
     if switch < 2 or switch == len(sizes):
         return sizes, seconds

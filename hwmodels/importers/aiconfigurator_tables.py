@@ -25,13 +25,13 @@ _FARTHEST_RATIO: Final = 2.0  # a product is scaled from one with n and k within
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """One GPU's folder, in it kind/engine/version/file; ``request`` names GPU, tp and perhaps the version."""
+    """One GPU's folder with kind/engine/version/file; ``request`` names GPU, tp and maybe the version."""
 
     path: Path
     request: ImportRequest
 
     def version(self) -> str:
-        """The vLLM version measured: the user's, or the only one there is."""
+        """The vLLM version measured: the user's, or the only one present."""
         there = sorted(path.name for path in (self.path / "gemm" / ENGINE).glob("*") if path.is_dir())
         given = self.request.engine_version
         if not there:
@@ -65,10 +65,10 @@ class Products:
     table: Table
 
     def curve(self, n: int, k: int) -> tuple[Curve, tuple[str, ...]]:
-        """Seconds over tokens of a product with n columns out and k in; a note when it was not measured.
+        """Seconds over tokens of a product with n columns out and k in; a note if it was not measured.
 
-        One that was not measured takes the time of the nearest one (in logarithms), scaled by n * k.
-        HardwareError when that is more than a factor of 2 away in n or in k.
+        An unmeasured product takes the time of the nearest one (in logarithms), scaled by n * k.
+        HardwareError if that is more than a factor of 2 away in n or in k.
         """
         shapes = np.unique(np.stack([self.table.counts["n"], self.table.counts["k"]], axis=1), axis=0)
         shapes = shapes[(shapes > 0).all(axis=1)]
@@ -89,16 +89,16 @@ class Products:
         return curve, () if same else (note,)
 
     def widest(self) -> int:
-        """The most columns any product was measured with."""
+        """The largest number of columns of any measured product."""
         return int(self.table.counts["n"].max())
 
     def narrowest(self) -> int:
-        """The fewest columns any product was measured with."""
+        """The smallest number of columns of any measured product."""
         columns = self.table.counts["n"]
         return int(columns[columns > 0].min())
 
     def shortest_s(self) -> float:
-        """The shortest product of all: next to nothing but the start of a kernel."""
+        """The time of the shortest product: little more than a kernel launch."""
         return float(self.table.times["latency"].min()) * 1e-3
 
 

@@ -1,4 +1,4 @@
-"""Expert times over tokens and activated experts: made whole where only balanced loads were measured."""
+"""Expert times over tokens and activated experts: completed if only balanced loads were measured."""
 
 from typing import Final
 
@@ -7,18 +7,18 @@ import numpy as np
 from hwmodels.gpu import Gpu
 from hwmodels.profile import Floats, Lattice
 
-# Least-recently-used caches keep some of what is a little larger than they are: up to twice their size times
-# bend away from the line of reading from memory (the moe.csv and moe_perf tables of the RTX PRO 6000, where
-# 8 experts of 9.4 MB take 25 us less than that line, 32 of 4.7 MB 16 us less; its cache has 134 MB).
+# A least-recently-used cache keeps a part of data a little larger than itself: up to twice its size, times
+# bend away from the line of reading from memory. (In the moe.csv and moe_perf tables of the RTX PRO 6000,
+# whose cache has 134 MB, 8 experts of 9.4 MB take 25 us less than that line, 32 of 4.7 MB 16 us less.)
 CACHE_FACTOR: Final = 2.0
 
 
 def balanced_lattice(tokens: Floats, seconds: Floats, per_token: int, count: int, ranks: int) -> Lattice:
-    """From a curve over tokens whose choices were spread evenly over all ``count`` experts.
+    """The lattice from a curve over tokens whose choices were spread evenly over all ``count`` experts.
 
-    Up to count / per_token tokens each of them activates ``per_token`` experts more: the time of reading so
-    many. Beyond, all are activated, and what the time grows by is the work of the tokens. Fewer activated
-    experts than balanced choices have take the time of reading them, and that work.
+    Up to count / per_token tokens each token activates ``per_token`` more experts: the time of reading that
+    many. Beyond, all are activated, and the growth of the time is the work of the tokens. With fewer
+    activated experts than balanced choices have, the time is that of reading them plus that work.
     """
     full = count / per_token
     reading = tokens <= full
@@ -29,17 +29,17 @@ def balanced_lattice(tokens: Floats, seconds: Floats, per_token: int, count: int
     values[per_token * tokens[:, None] < experts[None, :] * ranks - 1e-9] = np.nan
     kept = (experts >= 1.0) & (experts == np.floor(experts))
     values = values[:, kept]
-    some = ~np.isnan(values).all(axis=1)  # fewer tokens than give every rank an expert tell nothing
+    some = ~np.isnan(values).all(axis=1)  # fewer tokens than give every rank an expert are not usable
     axes = (tuple(int(count) for count in tokens[some]), tuple(int(count) for count in experts[kept]))
     return Lattice(axes, values[some])
 
 
 def from_memory(lattice: Lattice, expert_bytes: float, gpu: Gpu) -> tuple[Lattice, tuple[str, ...]]:
-    """Times of reading few experts from memory, not from the cache in which repeated measurements find them.
+    """Times of reading few experts from memory, not from the cache that repeated measurements hit.
 
-    A step reads all layers, so that no layer finds its experts there. Numbers of experts whose weights the
-    cache may hold take what the line through the next two larger numbers says, at least what was measured.
-    Where there are no two larger ones they stay, and a note says so.
+    A step reads all layers, so no layer finds its experts in the cache. Numbers of experts whose weights the
+    cache may hold get the value of the line through the next two larger numbers, at least the measured one.
+    If there are no two larger ones they stay, with a note.
     """
     if gpu.l2_cache_bytes is None:
         return lattice, ()

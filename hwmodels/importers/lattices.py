@@ -1,4 +1,4 @@
-"""Measured points, as few product lattices as possible with no holes inside."""
+"""Splits measured points into as few product lattices as possible, without holes inside."""
 
 from collections.abc import Sequence
 
@@ -12,11 +12,11 @@ Point = tuple[int, ...]
 
 
 def lattices_of(columns: Sequence[Counts], values: Floats) -> tuple[Lattice, ...]:
-    """Lattices that hold every row, the first with the most rows; a row may be in several.
+    """Lattices that contain every row, the first with the most rows; a row may be in several.
 
     One lattice if no line of it has a hole between two measured points (a cut corner is no hole). Else the
-    table is the union of several grids: they are found by the lines on which slices across an axis were
-    measured, and the axis that leaves fewest holes is taken. Several values of one point are averaged.
+    table is the union of several grids. They are found by the lines on which slices across an axis were
+    measured; the axis that leaves fewest holes is taken. Several values of one point are averaged.
     """
     points, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
     inverse = inverse.reshape(-1)  # numpy 2.0 keeps the shape of its input here
@@ -39,7 +39,7 @@ def _lattice(points: Counts, values: Floats) -> Lattice:
 
 
 def _no_holes(lattice: Lattice) -> bool:
-    """Whether the measured points of every line, along every axis, stand side by side."""
+    """Whether the measured points of every line, along every axis, are contiguous."""
     measured = ~np.isnan(lattice.values)
     for axis in range(measured.ndim):
         starts = np.diff(measured.astype(np.int8), axis=axis, prepend=0) == 1
@@ -49,14 +49,14 @@ def _no_holes(lattice: Lattice) -> bool:
 
 
 def _badness(split: tuple[Lattice, ...]) -> tuple[int, int]:
-    """Lattices with holes, then lattices."""
+    """(number of lattices with holes, number of lattices)."""
     return sum(not _no_holes(part) for part in split), len(split)
 
 
 def _split(points: Counts, axis: int) -> list[npt.NDArray[np.int64]]:
-    """Row numbers of each product, greedily: the one that holds most rows not yet in any comes next.
+    """Row numbers of each product, greedily: the one with most rows not yet in any comes next.
 
-    A candidate is what one slice across ``axis`` was measured on, times all slices measured on at least that.
+    A candidate is the grid of one slice across ``axis``, times all slices measured on at least that.
     """
     slices: dict[int, dict[Point, int]] = {}
     for row, point in enumerate(points.tolist()):

@@ -1,7 +1,8 @@
-"""LLMServingSim's layer tables: a folder per GPU, organisation and model, in it one per tensor-parallel size.
+"""LLMServingSim's layer tables: a folder per GPU, organisation and model, with one per tensor-parallel size.
 
 Times in microseconds of one layer in vLLM: operations over tokens, head and sampler over sequences, attention
-over prompt chunk, its cached tokens, decoding sequences and their context, and how unequal contexts interact.
+over prompt chunk, its cached tokens, decoding sequences and their context, and the effect of unequal
+contexts.
 """
 
 from collections.abc import Mapping
@@ -34,7 +35,7 @@ _OF_MLP: Final = ("gate_up_proj", "act_fn", "down_proj")  # a mixture of experts
 _NOT_IN_EVERY_MODEL: Final = frozenset({"qk_norm"})
 _HEAD: Final = {"lm_head": 1.0, "sampler": 1.0}
 _ATTENTION: Final = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
-_LOW_SKEW_PERCENT: Final = 40.0  # the rates of ordinary batches; beyond, single outliers decide alpha
+_LOW_SKEW_PERCENT: Final = 40.0  # the rates of ordinary batches; beyond, single outliers determine alpha
 _NOTES: Final = (
     "one layer was measured: what each layer does is multiplied by the layers of the model",
     "layernorm counts twice per layer, embedding and final_layernorm once per step",
@@ -43,7 +44,7 @@ _NOTES: Final = (
 
 
 def import_llmservingsim(request: ImportRequest) -> Profile:
-    """The profile of ``request.tp`` ranks in the folder ``request.path``; HardwareError if it misfits."""
+    """The profile of ``request.tp`` ranks in folder ``request.path``; HardwareError if it does not fit."""
     llm = load_llm(request.llm)
     llm.require_tp(request.tp)
     folder = _tp_folder(request)
@@ -95,7 +96,7 @@ def import_llmservingsim(request: ImportRequest) -> Profile:
 
 
 def _source(all_reduce: Curve | None, mixture: Mixture) -> str:
-    """The other project where something of it was taken."""
+    """The source, naming the other project if anything was taken from it."""
     taken = ["all-reduce"] if all_reduce is not None else []
     taken += ["shared experts and exchange"] if mixture.other_files else []
     return f"{SOURCE}; {' and '.join(taken)} of {OTHER_SOURCE}" if taken else SOURCE
@@ -104,7 +105,7 @@ def _source(all_reduce: Curve | None, mixture: Mixture) -> str:
 def _all_reduce(
     request: ImportRequest, llm: LlmShape, version: str
 ) -> tuple[Curve | None, tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """That of AIConfigurator's folder of this GPU in the same engine version, if it was named."""
+    """All-reduces from AIConfigurator's folder of this GPU in the same engine version, if it was named."""
     if request.aiconfigurator is not None:
         return read_all_reduce(Folder(request.aiconfigurator, replace(request, engine_version=version)), llm)
     alone = request.tp == 1
@@ -127,7 +128,7 @@ def _files(root: Path, meta: Meta, tables: list[Table]) -> tuple[tuple[str, str]
 
 
 def _dense_weights(dense: Table, llm: LlmShape) -> dict[str, float]:
-    """How often per step each operation runs; one that is not known runs once per layer."""
+    """How often per step each operation runs; an unknown one runs once per layer."""
     if llm.qk_norm != ("qk_norm" in dense.words["layer"]):
         has, is_with = ("no", "has it") if llm.qk_norm else ("an", "is without")
         raise HardwareError(
@@ -145,7 +146,7 @@ def _unknown(dense: Table) -> list[str]:
 
 
 def _weighted(table: Table, count: str, weights: Mapping[str, float]) -> Curve:
-    """Seconds per step over ``count``; every operation must have been measured on the same counts."""
+    """Seconds per step over ``count``; every operation must be measured on the same counts."""
     curves: list[tuple[float, Curve]] = []
     there = set(table.words["layer"].tolist())
     for layer, weight in weights.items():

@@ -1,7 +1,7 @@
 """LLMServingSim's moe.csv: one block of a mixture of experts in vLLM, over tokens and activated experts.
 
-A block is the gate, the choice and the experts; which experts are chosen was forced, in turns, so that loads
-are balanced. What it has no table of (experts shared between GPUs, exchanges) is AIConfigurator's, if named.
+A block is the gate, the choice and the experts; the choice was forced in rotation, so that loads are
+balanced. Tables it lacks (experts shared between GPUs, exchanges) come from AIConfigurator, if named.
 """
 
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ class Mixture:
 
 
 def read_mixture(request: ImportRequest, folder: Path, llm: LlmShape, version: str) -> Mixture:
-    """Nothing for a dense model; HardwareError where no table has the experts."""
+    """Empty for a dense model; HardwareError if no table has the experts."""
     if llm.experts is None:
         return Mixture()
     own = _own(request, folder / FILE, llm)
@@ -54,7 +54,7 @@ def read_mixture(request: ImportRequest, folder: Path, llm: LlmShape, version: s
 
 
 def _own(request: ImportRequest, path: Path, llm: LlmShape) -> Mixture:
-    """Of whole experts on one GPU; such a table was measured with all experts, whatever tp."""
+    """Tables of whole experts on one GPU, measured with all experts, whatever tp."""
     if not path.exists() or request.tp > 1:
         return Mixture()
     assert llm.experts is not None, "a mixture of experts"

@@ -1,4 +1,4 @@
-"""The meta.yaml of an LLMServingSim profile: which GPU, model shape, engine and number format it is of."""
+"""The meta.yaml of an LLMServingSim profile: its GPU, model shape, engine and number format."""
 
 import hashlib
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ from hwmodels.llm_shape import LlmShape
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """The file's entries; ``sha256`` None: there is no such file."""
+    """The file's entries; ``sha256`` None if there is no such file."""
 
     path: Path
     sha256: str | None = None
     entries: Mapping[str, Any] = field(default_factory=dict)
 
     def engine_version(self, request: ImportRequest) -> str:
-        """The file's word, or without a file the user's."""
+        """The version in the file, or without a file the user's."""
         measured, given = self.entries.get("vllm_version"), request.engine_version
         if measured is None and given is None:
             raise HardwareError(
@@ -40,7 +40,7 @@ class Meta:
         return str(self.entries.get("variant", "bf16"))
 
     def notes(self, request: ImportRequest, llm: LlmShape) -> tuple[str, ...]:
-        """What was taken on trust; HardwareError when the file is of another GPU or model."""
+        """Unverified assumptions; HardwareError if the file is of another GPU or model."""
         if self.sha256 is None:
             return (
                 f"no {self.path.name}: GPU, model and engine version are the user's word, bf16 is assumed",
@@ -50,12 +50,12 @@ class Meta:
         return device_notes(request.gpu, device, self.path)
 
     def says_no_skew(self) -> bool:
-        """Whether the file says that skewed batches were not profiled."""
+        """Whether the file states that skewed batches were not profiled."""
         flags = (self.entries.get(key) for key in ("skew_profile", "skew_fit"))
         return any(isinstance(flag, Mapping) and flag.get("enabled") is False for flag in flags)
 
     def _require_shape(self, llm: LlmShape) -> None:
-        """The overrides are one rank's share of the model at one of the measured tensor-parallel sizes."""
+        """Require that the overrides are one rank's share of the model at a measured tensor-parallel size."""
         settings = self.entries.get("engine_effective")
         shares = settings.get("hf_overrides") if isinstance(settings, Mapping) else None
         if not isinstance(shares, Mapping):
@@ -78,7 +78,7 @@ class Meta:
 
 
 def read_meta(path: Path) -> Meta:
-    """The file at ``path``, or an empty one where there is none."""
+    """The file at ``path``, or empty entries if there is none."""
     import yaml  # type: ignore[import-untyped, unused-ignore]
 
     if not path.exists():

@@ -1,14 +1,14 @@
-"""Published tables that the importers read: where they are, for which GPUs, models and engine versions."""
+"""Published tables that the importers read: their locations, GPUs, models and engine versions."""
 
 from dataclasses import dataclass
 from typing import Final
 
 from hwmodels.llm_shape import LlmShape
 
-# The commit whose folders these are. Later ones measure other engine versions.
+# The commit of these folders. Later ones measure other engine versions.
 AICONFIGURATOR: Final = "ai-dynamo/aiconfigurator at commit 095f58a"
 LLMSERVINGSIM: Final = "casys-kaist/LLMServingSim"
-# Query heads of a rank, head size and all-reduces that the attention tables of AIConfigurator have there.
+# The query heads of a rank, head sizes and all-reduces in AIConfigurator's attention tables.
 _HEADS: Final = frozenset({1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 64})
 _HEAD_DIM: Final = 128
 ALL_REDUCE: Final = "the all-reduce"
@@ -20,9 +20,9 @@ _LLAMA: Final = ("llama3_1_8b", "llama3_8b")
 class Published:
     """Tables of one GPU.
 
-    ``llms``: of these models alone, named as in the catalogue; empty: a model is composed of measured
-    products and attention. ``engine_version``: of vLLM, which a run must imitate.
-    ``beside``: a second folder of AIConfigurator, for what these tables lack (``beside_for``).
+    ``llms``: only these models, named as in the catalogue; empty: a model is composed of measured products
+    and attention. ``engine_version``: of vLLM, which a run must imitate. ``beside``: a second folder of
+    AIConfigurator, for what these tables lack (``beside_for``).
     """
 
     source: str
@@ -66,5 +66,5 @@ PUBLISHED: Final = (
 
 
 def published_for(gpu: str, llm: LlmShape, tp: int) -> Published | None:
-    """The first that covers the combination: measured for the model before composed."""
+    """The first entry that covers the combination: measured for the model before composed."""
     return next((one for one in PUBLISHED if one.covers(gpu, llm, tp)), None)

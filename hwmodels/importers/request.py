@@ -1,4 +1,4 @@
-"""What an importer is asked for, and whether the device in a file is the GPU that was named."""
+"""The request to an importer, and the check whether the device in a file is the named GPU."""
 
 import re
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from hwmodels.errors import HardwareError
 class ImportRequest:
     """``path``: the file or folder of the format. ``gpu`` and ``llm``: catalogue names.
 
-    ``engine_version`` is needed where the files do not say it. ``aiconfigurator``: the folder of one GPU in
-    that format, for what another format did not measure, or for prefill attention where that of path is
+    ``engine_version`` is needed if the files do not state it. ``aiconfigurator``: the folder of one GPU in
+    that format, for what another format did not measure, or for prefill attention if that of path is
     impossible.
     """
 
@@ -26,9 +26,9 @@ class ImportRequest:
 
 
 def device_notes(gpu: str, device: str, path: Path) -> tuple[str, ...]:
-    """Refuse ``gpu`` when ``device``, as ``path`` spells it, is another GPU of the catalogue.
+    """Refuse ``gpu`` if ``device``, as written in ``path``, is another GPU of the catalogue.
 
-    A device that no catalogue name fits is left to the user's word, and a note says so.
+    A device that matches no catalogue name is accepted as the user states, with a note.
     """
     fitting = [name for name in gpu_names() if device_fits(name, device)]
     if gpu in fitting:
@@ -39,9 +39,9 @@ def device_notes(gpu: str, device: str, path: Path) -> tuple[str, ...]:
 
 
 def device_fits(gpu: str, device: str) -> bool:
-    """Whether every part of a catalogue name ('a100', '80g') stands in the device's own name.
+    """Whether every part of a catalogue name ('a100', '80g') is in the device's own name.
 
-    A part may be torn between letters and digits there ('RTX 4090'), and no digit follows it: 'a10' is not
+    A part may be split between letters and digits there ('RTX 4090'), and no digit follows it: 'a10' is not
     in 'A100'.
     """
     return all(re.search(_pattern(part), device.lower()) for part in gpu.split("_"))

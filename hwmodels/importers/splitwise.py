@@ -1,6 +1,6 @@
 """Splitwise's table of whole prompts and tokens, measured end to end: iterations for the linear rung.
 
-It holds no operations, so no profile comes of it.
+It holds no operations, so it cannot become a profile of operation tables.
 """
 
 from pathlib import Path
@@ -15,8 +15,8 @@ from hwmodels.importers.tables import Table, read_table
 SOURCE: Final = "Mutinifni/splitwise-sim"
 LICENCE: Final = "MIT"
 _COUNTS: Final = ("prompt_size", "batch_size", "token_size", "tensor_parallel")
-_SYNTHETIC: Final = "h100-80gb-pcap"  # rows made from a model of power caps, not measured
-_IMPOSSIBLE: Final = (2, 64)  # tp and batch size of rows whose KV two GPUs could not hold
+_SYNTHETIC: Final = "h100-80gb-pcap"  # rows computed by a model of power caps, not measured
+_IMPOSSIBLE: Final = (2, 64)  # tp and batch size of rows whose KV would not fit on two GPUs
 _NOTES: Final = (
     "end to end: the engine's overhead is in these times",
     "decode: the mean token of a run, at a context of prompt_size + token_size / 2 of each sequence",
@@ -24,10 +24,10 @@ _NOTES: Final = (
 
 
 def read_splitwise(path: Path, hardware: str, tp: int) -> tuple[list[Iteration], tuple[str, ...]]:
-    """Prefill and decode iterations of one kind of hardware (as the file calls it), and notes on them.
+    """Prefill and decode iterations of one kind of hardware (as named in the file), and notes on them.
 
     Seconds per step. Prefill: ``count`` tokens of all prompts, ``work`` the sum of their squares. Decode:
-    ``count`` sequences, ``work`` their total context. HardwareError when nothing measured is left.
+    ``count`` sequences, ``work`` their total context. HardwareError if no measured row is left.
     """
     if hardware == _SYNTHETIC:
         raise HardwareError(f"the rows of {_SYNTHETIC} in {path} are synthetic; write hardware=h100-80gb")

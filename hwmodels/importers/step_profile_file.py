@@ -22,22 +22,22 @@ TABLES: Final = ("steps.csv", "steps.parquet")
 COUNTS: Final = (
     "prefill_tokens", "prefill_sequences", "cached_tokens", "decode_sequences", "context_tokens",
 )  # fmt: skip
-# What the seconds hold: whole steps of an engine, or sums of operations without what an engine adds.
+# The content of the seconds: whole steps of an engine, or sums of operations without its overhead.
 HOLDS: Final = {"steps": True, "operations": False}
 _TEXTS: Final = ("gpu", "model", "engine", "engine_version", "precision", "source", "licence")
 _KEYS: Final = ("format", "schema", "tp", "holds", *_TEXTS)
 _OPTIONAL: Final = ("notes", "chunks", "prompt_blocks")
-# Whether an engine computes the chunks and decodes of a step at once, or one after the other.
+# Whether an engine computes the chunks and decodes of a step together, or one after the other.
 TOGETHER, APART = "together", "apart"
 
 
 def is_step_profile(path: Path) -> bool:
-    """Whether a path is a folder that could be one; any other is a file of operation tables."""
+    """Whether a path is a folder, which may be a step profile; a file has operation tables."""
     return path.is_dir()
 
 
 def read_step_profile(folder: Path) -> LoadedSteps:
-    """The profile in ``folder``, everything in it checked; bad single points are left out, with a note.
+    """The profile in ``folder``, fully checked; bad single points are left out, with a note.
 
     HardwareError names the file, and the key or the row.
     """
@@ -93,7 +93,7 @@ def _meta(folder: Path) -> Meta:
 
 
 def _blocks(meta: Meta) -> PromptBlocks | None:
-    """Of an engine that lays chunks out in their whole prompts."""
+    """Settings of an engine that lays chunks out in their whole prompts."""
     if "prompt_blocks" not in meta.entries:
         return None
     told = meta.entries["prompt_blocks"]
@@ -113,7 +113,7 @@ def _table(folder: Path) -> Table:
 
 
 def _check_rows(table: Table) -> None:
-    """What contradicts itself in one row."""
+    """Refuse rows that contradict themselves."""
     prefill, chunks, cached, decode, context = (table.counts[name] for name in COUNTS)
     rules: tuple[tuple[Mask, str], ...] = (
         (prefill + decode == 0, "is a step of nothing; write prefill_tokens or decode_sequences above 0"),
@@ -154,7 +154,7 @@ def _stamp(meta: Meta, table: Table) -> Stamp:
 
 
 def _steadied(steps: Steps, path: Path) -> tuple[Steps, tuple[str, ...]]:
-    """Without the points at which more work takes much less (``hwmodels.noise``), and a note on them."""
+    """Remove points at which more work takes much less time (``hwmodels.noise``); returns a note on them."""
     each = steps.context_tokens // np.maximum(steps.decode_sequences, 1)
     lines = (
         ("decode", steps.decode_sequences, steps.context_tokens),
@@ -175,6 +175,6 @@ def _steadied(steps: Steps, path: Path) -> tuple[Steps, tuple[str, ...]]:
 
 
 def _bad_of(rows: "np.ndarray[Any, np.dtype[np.intp]]", counts: Ints, steps: Steps) -> Any:
-    """Of the rows of one line."""
+    """The bad points among the rows of one line."""
     rows = rows[np.argsort(counts[rows], kind="stable")]
     return rows[bad_points(counts[rows].astype(np.float64), steps.seconds[rows])]

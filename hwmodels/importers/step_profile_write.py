@@ -1,4 +1,4 @@
-"""Writes a whole-step profile, and makes one of Splitwise's table (docs/PROFILES.md)."""
+"""Writes a whole-step profile, and makes one from Splitwise's table (docs/PROFILES.md)."""
 
 import csv
 import json
@@ -14,7 +14,7 @@ from hwmodels.importers.step_profile_file import APART, COUNTS, FORMAT, HOLDS, M
 from hwmodels.profile import Stamp
 from hwmodels.step_profile import PromptBlocks
 
-# As Splitwise's table calls the GPUs of the catalogue.
+# Names of the catalogue's GPUs in Splitwise's table.
 _SPLITWISE_GPUS: Final = {"a100_80g": "a100-80gb", "h100": "h100-80gb"}
 _SPLITWISE_MODEL: Final = "llama2_70b"
 # Prompt tokens, chunks, cached tokens, sequences, context tokens, repeats, seconds of one measured step.
@@ -30,11 +30,11 @@ def write_step_profile(
     apart: bool = False,
     blocks: PromptBlocks | None = None,
 ) -> None:
-    """``folder`` with meta.yaml and steps.csv, at once or not at all; it must not exist.
+    """Write ``folder`` with meta.yaml and steps.csv atomically; the folder must not exist.
 
     Rows of the same step may repeat; ``stamp.files`` and ``stamp.error_band`` are not written. ``beside``:
-    texts of more files in it, by name. ``apart``: chunks and decodes are passes of their own. ``blocks``: as
-    of a `StepProfile`.
+    texts of more files in it, by name. ``apart``: chunks and decodes are separate passes. ``blocks``: as in a
+    `StepProfile`.
     """
     holds = next(word for word, whole in HOLDS.items() if whole == includes_overhead)
     words = {

@@ -1,4 +1,4 @@
-"""One measured table from CSV or Parquet: columns checked and typed, the file's digest beside them."""
+"""Reads one measured table from CSV or Parquet: checks and types its columns, computes its digest."""
 
 import hashlib
 import io
@@ -50,7 +50,7 @@ class Table:
         )
 
     def having(self, **wanted: int | str) -> "Table":
-        """The rows whose columns have these values; HardwareError with what there is when none has."""
+        """The rows with these values in their columns; HardwareError with the existing values if none has."""
         found = self
         for name, value in wanted.items():
             column = found.counts[name] if name in found.counts else found.words[name]
@@ -64,7 +64,7 @@ class Table:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The file's content; HardwareError when it cannot be read or is too large."""
+    """The file's content; HardwareError if it cannot be read or is too large."""
     try:
         return read_limited(path, MOST_BYTES)
     except OSError as error:
@@ -83,9 +83,9 @@ def read_table(
 ) -> Table:
     """The named columns of a .csv or .parquet file.
 
-    ``counts`` must be whole numbers of at least 0, ``times`` above 0, ``shares`` any finite numbers (they go
-    with the times); ``optional`` counts are 0 where a file has no such column. HardwareError names the file,
-    the column and the first wrong row (1 is the first).
+    ``counts`` must be whole numbers of at least 0, ``times`` above 0, ``shares`` any finite numbers (returned
+    with the times); ``optional`` counts are 0 if a file has no such column. HardwareError names the file, the
+    column and the first wrong row (1 is the first).
     """
     content = read_bytes(path)
     needed = [*counts, *times, *shares, *words]
@@ -111,7 +111,7 @@ def read_table(
 
 
 def _frame(path: Path, content: bytes, needed: Sequence[str], words: Sequence[str]) -> Any:
-    """The table as it was written, or of Parquet the needed columns that are there."""
+    """The table as written; of Parquet only the existing needed columns."""
     import pandas as pd
 
     try:
@@ -119,7 +119,7 @@ def _frame(path: Path, content: bytes, needed: Sequence[str], words: Sequence[st
             return _parquet(path, content, needed, words)
         _check_lines(path, content)
         return pd.read_csv(io.BytesIO(content), index_col=False)
-    except (ValueError, OSError) as error:  # of pandas and pyarrow, subclasses of these
+    except (ValueError, OSError) as error:  # raised by pandas and pyarrow as subclasses of these
         reason = " ".join(str(error).split())[:200]
         raise HardwareError(
             f"{path} is no table that can be read ({reason}); write a {path.suffix} file with a header"
@@ -127,7 +127,7 @@ def _frame(path: Path, content: bytes, needed: Sequence[str], words: Sequence[st
 
 
 def _parquet(path: Path, content: bytes, needed: Sequence[str], words: Sequence[str]) -> Any:
-    """Each different word is held once: a few bytes of a file can repeat a long one a million times."""
+    """Store each distinct word once: a few bytes of a file can repeat a long one a million times."""
     import pandas as pd
     import pyarrow.parquet as pq
 
@@ -142,7 +142,7 @@ def _parquet(path: Path, content: bytes, needed: Sequence[str], words: Sequence[
 
 
 def _check_lines(path: Path, content: bytes) -> None:
-    """Before a reader makes columns and rows of them."""
+    """Check the lines before a reader makes columns and rows of them."""
     _check_rows(path, content.count(b"\n"))
     start = 0
     for piece in range(MOST_LINE_BYTES, len(content), MOST_LINE_BYTES):
@@ -159,7 +159,7 @@ def _check_rows(path: Path, rows: int) -> None:
 
 
 def _words(path: Path, frame: Any, name: str) -> Words:
-    """The column as text of one width, that of its longest word."""
+    """The column as text with the width of its longest word."""
     longest = max((len(str(word)) for word in frame[name].unique()), default=0)
     if longest > MOST_WORD_CHARS:
         raise HardwareError(

@@ -21,7 +21,7 @@ from hwmodels.profile import Curve, OpTables, Profile, Stamp
 
 SOURCE: Final = f"microsoft/vidur (linear operations), {OTHER_SOURCE} (attention, all-reduce, head)"
 LICENCE: Final = f"MIT (microsoft/vidur), {OTHER_LICENCE} ({OTHER_SOURCE})"
-# Times per layer; two residual additions.
+# Operations per layer; there are two residual additions.
 _PER_LAYER: Final = {
     "input_layernorm": 1,
     "attn_pre_proj": 1,
@@ -81,7 +81,7 @@ def import_vidur(request: ImportRequest) -> Profile:
 
 
 def _read(request: ImportRequest, llm: LlmShape) -> Table:
-    """The rows of this tensor-parallel size; HardwareError when they are of another model."""
+    """The rows of this tensor-parallel size; HardwareError if they are of another model."""
     times = [_column(name) for name in ("emb", *_PER_LAYER)]
     table = read_table(request.path, ("num_tokens", "num_tensor_parallel_workers", *_SHAPE), times)
     rows = table.having(num_tensor_parallel_workers=request.tp)
@@ -97,7 +97,7 @@ def _read(request: ImportRequest, llm: LlmShape) -> Table:
 
 
 def _dense(rows: Table, llm: LlmShape) -> Curve:
-    """Medians in milliseconds; the vocabulary of the table may be padded, which only the head would feel."""
+    """Medians in milliseconds; the table's vocabulary may be padded, which affects only the head."""
     weights = {name: float(llm.layers * times) for name, times in _PER_LAYER.items()}
     weights["input_layernorm"] += 1.0
     weights["emb"] = 1.0

@@ -18,7 +18,7 @@ def broadcast(
 ) -> Chain:
     """Units over ``tree`` (the source's out-link and the in-link of each target), to all targets together.
 
-    before: the way to the broadcasting GPU when it has to get them first (SSD, host); the tree follows on it.
+    before: the route to the broadcasting GPU if it has to load them first (SSD, host); the tree follows it.
     The arrivals at the targets are those of hop ``len(before)``. Raises HardwareError.
     """
     hops = [*before, replace(tree, after=None)]

@@ -18,23 +18,23 @@ from hwmodels.loading.plan import (
 )
 from hwmodels.loading.units import ParameterChunk, Unit, cut_into_chunks
 
-# A chunk that lacks no more than this share of itself is whole: what is left is rounding of the fabric.
+# A chunk that lacks at most this share of itself is complete: the rest is rounding of the fabric.
 _ROUNDING: Final = 1e-12
 
 
 class Chain:
-    """Store and forward: a hop sends a chunk once it lies at the hop's start and the one before is through.
+    """Store and forward: a hop sends a chunk once it is at the hop's start and the previous one has passed.
 
-    A hop pays its latency when it has been idle; a chunk right behind another one does not. A chain knows
-    neither time nor rates: it says which flows to start and is told which have finished. Over n hops of one
-    rate B that share nothing, everything is at the end after |M|/B + (n-1) * largest chunk/B.
+    A hop pays its latency if it was idle, not for a chunk right after another one. A chain knows neither time
+    nor rates: it returns the flows to start and is called when they finish. Over n hops of one rate B that
+    share nothing, everything is at the end after |M|/B + (n-1) * largest chunk/B.
 
-    units: what to move, in order. hops: each with where it starts (``Hop.after``); several that start at the
-    end of one make a tree, one that starts at the ends of several waits for all of them. ends: per target the
-    hops of which it needs every chunk; arrivals there are told by the target's number. None: every hop's end
-    is a target. chunk_bytes: see ``cut_into_chunks``; chunks: the units cut already. sequential: a hop waits
-    until all of it lies at its start. progress: what lies at each hop's end already, when a plan is taken up
-    again. rank: copied into every ``ChunkSend``. Raises HardwareError.
+    units: what to move, in order. hops: each with its start (``Hop.after``). Several hops that start at the
+    end of one make a tree; one that starts at the ends of several waits for all of them. ends: per target the
+    hops of which it needs every chunk; arrivals there are reported by the target's number. None: every hop's
+    end is a target. chunk_bytes: see ``cut_into_chunks``; chunks: the units already cut. sequential: a hop
+    waits until all of it is at its start. progress: what is at each hop's end already, to resume a plan.
+    rank: copied into every ``ChunkSend``. Raises HardwareError.
     """
 
     __slots__ = (
@@ -74,7 +74,7 @@ class Chain:
         self._arrived = [one.chunks for one in kept]
         self._partial = [one.partial_bytes for one in kept]
         self._whole = [min(self._arrived[hop] for hop in own) for own in self._ends]
-        self._sending = [0] * len(self._hops)  # chunks of the flow under way
+        self._sending = [0] * len(self._hops)  # chunks of the flow in progress
         self._together = False
         self._stopped = [False] * len(self._hops)
         self._begun = False
@@ -83,33 +83,33 @@ class Chain:
 
     @property
     def units(self) -> tuple[Unit, ...]:
-        """What is moved, in order."""
+        """The units to move, in order."""
         return self._units
 
     @property
     def chunks(self) -> tuple[ParameterChunk, ...]:
-        """The units as they are sent."""
+        """The chunks in which units are sent."""
         return self._chunks
 
     @property
     def hops(self) -> int:
-        """How many hops there are, stopped ones too."""
+        """Number of hops, including stopped ones."""
         return len(self._hops)
 
     @property
     def done(self) -> bool:
-        """Whether every hop that was not stopped is through."""
+        """Whether every hop that was not stopped has finished."""
         return all(
             stopped or arrived == len(self._chunks)
             for stopped, arrived in zip(self._stopped, self._arrived, strict=True)
         )
 
     def begin(self, ready: int | None = None, together: bool = False) -> list[ChunkSend]:
-        """The first flows, once. ready: so many chunks lie at the source (None: all).
+        """Begin once; returns the first flows. ready: number of chunks at the source (None: all).
 
-        together: until ``part``, nobody asks for single chunks. A hop from which nobody forwards then sends
-        all that lies at its start as one flow, which ends when the last of these chunks would. Call ``part``
-        before ``drop_tail`` or ``cut``.
+        together: until ``part``, single chunks need not be reported. A hop whose end forwards to no other
+        then sends everything at its start as one flow, which ends when the last of these chunks would. Call
+        ``part`` before ``drop_tail`` or ``cut``.
         """
         assert not self._begun, "a chain begins once"
         self._begun = True
@@ -119,7 +119,7 @@ class Chain:
         return [send for hop in range(len(self._hops)) for send in self._sends(hop)]
 
     def feed(self, ready: int) -> list[ChunkSend]:
-        """So many chunks lie at the source by now: the flows that waited for them."""
+        """Note ``ready`` chunks at the source; returns the flows that waited for them."""
         assert self._begun and ready >= self._ready, "what lay at the source does not go away"
         if ready == self._ready:
             return []
@@ -127,7 +127,7 @@ class Chain:
         return [send for hop, after in enumerate(self._after) if not after for send in self._sends(hop)]
 
     def finished(self, hop: int, chunk: int) -> LoadStep:
-        """The flow of ``chunk`` over ``hop`` is through; nothing follows on a hop that was stopped."""
+        """Handle the end of the flow of ``chunk`` over ``hop``; nothing follows on a stopped hop."""
         if self._stopped[hop]:
             return NOTHING
         assert self._sending[hop] and chunk == self._arrived[hop], f"chunk {chunk} is not on hop {hop}"
@@ -137,12 +137,12 @@ class Chain:
         return self._step(hop, idle=False)
 
     def part(self) -> list[ChunkSend]:
-        """From now on every chunk is a flow. The flows of several, to be aborted and told to ``parted``."""
+        """Make every chunk a flow from now on. Returns combined flows, to abort and pass to ``parted``."""
         self._together = False
         return [self._send(hop) for hop, count in enumerate(self._sending) if count > 1]
 
     def parted(self, hop: int, moved_bytes: float) -> LoadStep:
-        """A flow of several chunks was aborted when it had moved so much: what is whole, and what follows."""
+        """Handle an aborted flow of several chunks: complete units, and the flows that follow."""
         moved = self._partial[hop] + moved_bytes
         for chunk in range(self._arrived[hop], self._arrived[hop] + self._sending[hop]):
             size_bytes = self._size_bytes(hop, chunk)
@@ -155,21 +155,21 @@ class Chain:
         return self._step(hop, idle=not moved_bytes)
 
     def complete_chunks(self, target: int) -> int:
-        """How many chunks, from the first on, are whole at a target."""
+        """Number of chunks, from the first on, that are complete at a target."""
         return self._whole[target]
 
     def whole_units_at(self, target: int) -> int:
-        """How many units, from the first on, are whole at a target."""
+        """Number of units, from the first on, that are complete at a target."""
         whole = self._whole[target]
         return self._chunks[whole].unit if whole < len(self._chunks) else len(self._units)
 
     def whole_units(self, hop: int) -> int:
-        """How many units, from the first on, are whole at the hop's end."""
+        """Number of units, from the first on, that are complete at the hop's end."""
         arrived = self._arrived[hop]
         return self._chunks[arrived].unit if arrived < len(self._chunks) else len(self._units)
 
     def progress(self, hop: int) -> ChunkProgress:
-        """What lies at the hop's end; a chunk under way counts once ``delivered`` says so."""
+        """What is at the hop's end; a chunk in progress counts after ``delivered``."""
         return ChunkProgress(self._arrived[hop], self._partial[hop])
 
     def missing(self, hop: int) -> MissingUnits:
@@ -178,25 +178,25 @@ class Chain:
         return MissingUnits(hop, left - self._partial[hop], self._units[self.whole_units(hop) :])
 
     def drop_tail(self, hop: int) -> Stopped:
-        """The targets from this hop's end on are no longer wanted; what comes before them goes on."""
+        """Drop the targets from this hop's end on; hops before it continue."""
         return Stopped(tuple(self._stop(hop)), ())
 
     def cut(self, hop: int) -> Stopped:
-        """The node at the hop's end is dead: those after it lost their source and keep what they have."""
+        """The node at the hop's end is lost: those after it lose their source and keep what they have."""
         living = [one for one in dict.fromkeys(self._below(hop)) if not self._stopped[one]]
         return Stopped(tuple(self._stop(hop)), tuple(map(self.missing, living)))
 
     def delivered(self, hop: int, size_bytes: float) -> None:
-        """So much of the chunk that was under way on a stopped hop arrived before its flow was aborted."""
+        """Note how much of the chunk in progress on a stopped hop arrived before its flow was aborted."""
         assert self._stopped[hop] and self._sending[hop], f"no flow of hop {hop} was aborted"
         assert size_bytes >= 0
         self._sending[hop] = 0
-        # The fabric's bytes are floats: a rounding error must not make more of a chunk than there is.
+        # The fabric's bytes are floats: rounding must not make a chunk larger than it is.
         whole = float(self._size_bytes(hop, self._arrived[hop]))
         self._partial[hop] = min(whole, self._partial[hop] + size_bytes)
 
     def _step(self, hop: int, idle: bool) -> LoadStep:
-        """What follows when chunks came over a hop; ``idle``: it pays its latency again."""
+        """What follows when chunks crossed a hop; ``idle``: it pays its latency again."""
         sends = self._sends(hop, idle)
         for follower in self._next[hop]:
             sends += self._sends(follower)
@@ -213,7 +213,7 @@ class Chain:
         return [self._send(hop, idle)]
 
     def _send(self, hop: int, idle: bool = True) -> ChunkSend:
-        """The chunks that are next, or under way, on a hop."""
+        """The chunks that are next, or in progress, on a hop."""
         chunk, count = self._arrived[hop], self._sending[hop]
         size_bytes = self._size_bytes(hop, chunk) - self._partial[hop]
         if count > 1:
@@ -227,7 +227,7 @@ class Chain:
         return self._chunks[chunk].size_bytes * self._hops[hop].share
 
     def _arrivals(self, target: int) -> Iterator[UnitArrival]:
-        """What has become whole at a target."""
+        """The units that have become complete at a target."""
         before, whole = self._whole[target], min([self._arrived[hop] for hop in self._ends[target]])
         self._whole[target] = whole
         for chunk in self._chunks[before:whole]:
@@ -235,7 +235,7 @@ class Chain:
                 yield UnitArrival(target, chunk.unit, self._units[chunk.unit].layer)
 
     def _at_start(self, hop: int) -> int:
-        """Chunks that may leave the hop's start."""
+        """Number of chunks that may leave the hop's start."""
         after = self._after[hop]
         arrived = min([self._arrived[one] for one in after]) if after else self._ready
         return 0 if self._sequential and arrived < len(self._chunks) else arrived
@@ -267,7 +267,7 @@ class Chain:
 
 
 def _after(index: int, hop: Hop) -> tuple[int, ...]:
-    """The hops that a hop waits for; () for where everything lies."""
+    """The hops that a hop waits for; () if it starts at the source."""
     wanted = index - 1 if hop.after is None else hop.after
     if isinstance(wanted, int):
         wanted = () if wanted == SOURCE else (wanted,)

@@ -12,10 +12,10 @@ from hwmodels.loading.units import Unit, shard
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group of target GPUs that all shall hold the whole.
+    """A group of target GPUs, each of which needs the whole.
 
-    channels: one hop for each GPU, from its partner in the group before (or in the source group); gathers:
-    for each GPU the tree over the scale-up links by which it gives its part to the others (empty for one
+    channels: one hop for each GPU, from its partner in the previous group (or in the source group). gathers:
+    for each GPU the tree over the scale-up links by which it sends its part to the others (empty for one
     GPU). ``Hop.after`` is set here.
     """
 
@@ -32,9 +32,9 @@ def group_chain(
 ) -> Ranks:
     """A chain of groups; a unit arrives at group k (``Arrival.hop``) when each of its GPUs has all of it.
 
-    With g channels of rate B each, all of |M| is across after |M|/(g*B). The gather of a chunk runs beside
-    the next chunk, so that of the last one comes on top. Parts go on to the next group without waiting for
-    it. Raises HardwareError.
+    With g channels of rate B each, all of |M| has crossed after |M|/(g*B). The gather of a chunk runs beside
+    the next chunk, so only that of the last one adds time. Parts move on to the next group without waiting
+    for it. Raises HardwareError.
     """
     count = len(groups[0].channels) if groups else 0
     for index, group in enumerate(groups):
@@ -59,7 +59,7 @@ def group_chain(
 
 
 def _hops_of(channel: int, groups: Sequence[Group]) -> list[Hop]:
-    """Of one channel: to each group in turn, each followed by its gather, which nothing comes after."""
+    """The hops of one channel: to each group in turn, each followed by its gather, which no hop follows."""
     hops: list[Hop] = []
     start = SOURCE
     for group in groups:

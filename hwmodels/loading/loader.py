@@ -1,4 +1,4 @@
-"""What a loader's own software makes of a path: a constant and a rate, per loader and tier."""
+"""What a loader's software adds to a path: a constant and a rate, per loader and tier."""
 
 import math
 from dataclasses import dataclass
@@ -14,11 +14,10 @@ TIER_OF_PLACE: Final = {"dram": "dram", "ssd": "ssd", "gpu_ssd": "ssd", "remote"
 
 @dataclass(frozen=True, slots=True)
 class Loader:
-    """How fast one loader reads from one tier into one GPU when the path does not hold it up.
+    """Speed at which one loader reads from one tier into one GPU, if the path is not slower.
 
-    tier: ``dram`` (the file lies in the host's memory), ``ssd`` or ``remote``. constant_s: before the first
-    byte, whatever the size. rate_bytes_per_s: its own, infinite where only the path limits it.
-    Raises HardwareError.
+    tier: ``dram`` (the file is in the host's memory), ``ssd`` or ``remote``. constant_s: before the first
+    byte, for any size. rate_bytes_per_s: its own, infinite if only the path limits it. Raises HardwareError.
     """
 
     name: str
@@ -45,9 +44,9 @@ class Loader:
     def hop(
         self, links: tuple[int, ...], *, weight: float = 1.0, priority: int = 0, latency_s: float = 0.0
     ) -> Hop:
-        """The first hop of a load with it: its rate is the cap, the fabric does the rest.
+        """The first hop of a load with it: its rate is the cap, the fabric models the path.
 
-        ``constant_s`` is not in it: the load begins so much later.
+        ``constant_s`` is not included: the caller begins the load that much later.
         """
         return Hop(links, weight, self.rate_bytes_per_s, priority, latency_s, after=SOURCE)
 
@@ -58,9 +57,9 @@ def loader_names() -> tuple[str, ...]:
 
 
 def load_loader(name: str, tier: str) -> Loader:
-    """The loader called ``name`` on a tier (or on the kind of place that is one).
+    """The loader called ``name`` on a tier (or on the kind of place of that tier).
 
-    Raises HardwareError with the names or tiers there are: a tier that was not measured is not guessed.
+    Raises HardwareError with the existing names or tiers: an unmeasured tier is not guessed.
     """
     loaders = read_yaml(LOADERS_FILE)["loaders"]
     if name not in loaders:

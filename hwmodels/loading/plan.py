@@ -1,4 +1,4 @@
-"""The terms of a parameter load: hops, what is to be sent, what has arrived, what is missing."""
+"""The data types of a parameter load: hops, chunks to send, arrivals, missing units."""
 
 import math
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ SOURCE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One stretch of the way, from where everything lies or from earlier hops' ends to its own end.
+    """One segment of the route, from the source or from earlier hops' ends to its own end.
 
     links, weight, cap_bytes_per_s, priority, latency_s: of each flow on it, as in ``FlowSpec``; a chunk that
-    follows at once on another pays no latency. after: the hop at whose end it starts (several: it needs a
-    chunk from all of them), ``SOURCE`` for where everything lies; None: the hop before it in the list (the
-    source for the first). share: of every chunk that crosses each of its links.
+    directly follows another pays no latency. after: the hop at whose end it starts (several: it needs a chunk
+    from all of them), ``SOURCE`` for the source; None: the hop before it in the list (the source for the
+    first). share: of every chunk that crosses each of its links.
     """
 
     links: tuple[int, ...]
@@ -29,7 +29,7 @@ class Hop:
     share: float = 1.0
 
     def flow(self, size_bytes: float, kind: str = PARAMETERS, idle: bool = True) -> FlowSpec:
-        """What the fabric is asked for to move ``size_bytes`` over it; ``idle``: nothing went just before."""
+        """The flow that moves ``size_bytes`` over it; ``idle``: no flow went directly before."""
         return FlowSpec(
             self.links,
             size_bytes,
@@ -42,9 +42,9 @@ class Hop:
 
 
 class ChunkSend(NamedTuple):
-    """A flow to start now; once its last byte is there, ``finished`` is to be told rank, hop and chunk.
+    """A flow to start now; after its last byte call ``finished`` with rank, hop and chunk.
 
-    chunk: the first one it brings, of several where nobody waits for each of them.
+    chunk: the first one it brings, if single chunks are not reported.
     """
 
     rank: int
@@ -54,7 +54,7 @@ class ChunkSend(NamedTuple):
 
 
 class UnitArrival(NamedTuple):
-    """Unit number ``unit`` is whole at the end of ``hop``; layer: None for embedding and head."""
+    """Unit number ``unit`` is complete at the end of ``hop``; layer: None for embedding and head."""
 
     hop: int
     unit: int
@@ -62,7 +62,7 @@ class UnitArrival(NamedTuple):
 
 
 class LoadStep(NamedTuple):
-    """What follows from a flow's end: flows to start, units that are there."""
+    """What follows from a flow's end: flows to start, units that are complete."""
 
     sends: tuple[ChunkSend, ...]
     arrivals: tuple[UnitArrival, ...]
@@ -70,7 +70,7 @@ class LoadStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChunkProgress:
-    """What lies at a hop's end: the first ``chunks`` chunks and ``partial_bytes`` of the next."""
+    """What is at a hop's end: the first ``chunks`` chunks and ``partial_bytes`` of the next."""
 
     chunks: int = 0
     partial_bytes: float = 0.0
@@ -78,7 +78,7 @@ class ChunkProgress:
 
 @dataclass(frozen=True, slots=True)
 class MissingUnits:
-    """What a hop's end lacks: ``size_bytes`` of ``units``, the first of which may be there in part."""
+    """What a hop's end lacks: ``size_bytes`` of ``units``, the first of which may be partly there."""
 
     hop: int
     size_bytes: float
@@ -87,10 +87,10 @@ class MissingUnits:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """What a stop leaves behind.
+    """The result of a stop.
 
-    aborts: flows under way, which the caller aborts in the fabric (and then may tell ``delivered``); lacking:
-    one entry for each target that lost its source and still lives, before anything is told.
+    aborts: flows in progress, which the caller aborts in the fabric (and then may report by ``delivered``);
+    lacking: one entry for each live target that lost its source, before any such report.
     """
 
     aborts: tuple[ChunkSend, ...]

@@ -1,4 +1,4 @@
-"""Loads that run side by side, of which a unit is there when every one of them has brought its shard."""
+"""Parallel loads of shards; a unit is complete when every load has brought its shard."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,8 +12,8 @@ from hwmodels.loading.units import model_units
 class Ranks:
     """Chains of the same units and the same hops, each for one shard; chain r has ``rank=r``.
 
-    places: hop -> the number that arrivals there are told by; None: every hop by its own number. Arrivals on
-    other hops are not told. What lies there at the beginning is not told either. Raises HardwareError.
+    places: hop -> the number reported for arrivals there; None: every hop by its own number. Arrivals on
+    other hops, and units present at the beginning, are not reported. Raises HardwareError.
     """
 
     __slots__ = ("_chains", "_joined", "_places")
@@ -31,20 +31,20 @@ class Ranks:
 
     @property
     def unit_count(self) -> int:
-        """How many units there are."""
+        """Number of units."""
         return len(self._chains[0].units)
 
     @property
     def done(self) -> bool:
-        """Whether every rank is through."""
+        """Whether every rank has finished."""
         return all(chain.done for chain in self._chains)
 
     def begin(self) -> list[ChunkSend]:
-        """The first flows of all ranks, once."""
+        """Begin once; returns the first flows of all ranks."""
         return [send for chain in self._chains for send in chain.begin()]
 
     def finished(self, rank: int, hop: int, chunk: int) -> LoadStep:
-        """The flow of ``chunk`` over ``hop`` of ``rank`` is through; units arrive with the last shard."""
+        """Handle the end of the flow of ``chunk`` over ``hop`` of ``rank``; the last shard ends a unit."""
         step = self._chains[rank].finished(hop, chunk)
         if not step.arrivals or hop not in self._places:
             return LoadStep(step.sends, ())
@@ -61,11 +61,11 @@ class Ranks:
         return self._whole(hop)
 
     def progress(self, hop: int) -> tuple[ChunkProgress, ...]:
-        """What lies at the hop's end, rank by rank."""
+        """What is at the hop's end, rank by rank."""
         return tuple(chain.progress(hop) for chain in self._chains)
 
     def missing(self, hop: int) -> MissingUnits:
-        """What the hop's end still lacks: the bytes of all ranks, the units that any of them lacks."""
+        """What the hop's end still lacks: the bytes of all ranks, the units that any rank lacks."""
         parts = [chain.missing(hop) for chain in self._chains]
         longest = max(parts, key=lambda part: len(part.units))
         return MissingUnits(hop, sum(part.size_bytes for part in parts), longest.units)
@@ -79,7 +79,7 @@ class Ranks:
         return self._stop(lambda chain: chain.cut(hop))
 
     def delivered(self, rank: int, hop: int, size_bytes: float) -> None:
-        """As ``Chain.delivered``, of one rank."""
+        """As ``Chain.delivered``, for one rank."""
         self._chains[rank].delivered(hop, size_bytes)
 
     def _whole(self, hop: int) -> int:
@@ -101,9 +101,9 @@ def tensor_parallel(
     progress: Sequence[Sequence[ChunkProgress]] = (),
     places: Mapping[int, int] | None = None,
 ) -> Ranks:
-    """Rank to same rank: ``hops[r]`` are those of rank r of ``len(hops)``, ``progress[r]`` what lies there.
+    """Rank to same rank: ``hops[r]`` are those of rank r of ``len(hops)``, ``progress[r]`` what is there.
 
-    places: as of ``Ranks``. Raises HardwareError.
+    places: as in ``Ranks``. Raises HardwareError.
     """
     if progress and len(progress) != len(hops):
         raise HardwareError(f"progress of {len(progress)} ranks for {len(hops)}: write one for each")

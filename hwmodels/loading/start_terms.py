@@ -1,4 +1,4 @@
-"""Starting an engine, term by term: seconds beside its parameters, by version, layers, GPUs, graphs."""
+"""The terms of an engine start: seconds besides its parameters, by version, layers, GPUs, graphs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -9,14 +9,14 @@ from hwmodels.errors import HardwareError
 from hwmodels.loading.startup import StartUp, load_start_up
 
 START_UP_FILE: Final = "start_up.yaml"
-_DEFAULT_MAX_NUM_SEQS: Final = 256  # vLLM's; twice that bounds the sizes of its graphs
+_DEFAULT_MAX_NUM_SEQS: Final = 256  # vLLM's; twice this number bounds the sizes of its graphs
 
 
 @dataclass(frozen=True, slots=True)
 class Graphs:
     """Which CUDA graphs an engine captures: of 1, 2, 4, 8, 16 ... 248, then in ``step`` up to ``largest``.
 
-    modes: 2 where graphs of whole decode steps are captured beside the piecewise ones.
+    modes: 2 if graphs of whole decode steps are captured besides the piecewise ones.
     """
 
     largest: int
@@ -25,7 +25,7 @@ class Graphs:
     source: str
 
     def count(self, max_num_seqs: int) -> int:
-        """How many graphs an engine with batches of so many sequences captures."""
+        """Number of graphs that an engine with batches of up to ``max_num_seqs`` sequences captures."""
         if not self.modes:
             return 0
         sizes: tuple[int, ...] = (1, 2, 4, *range(8, 256, 8), *range(256, self.largest + 1, self.step))
@@ -37,7 +37,7 @@ class Graphs:
 
 @dataclass(frozen=True, slots=True)
 class StartTerms:
-    """The terms of one engine and version, as start_up.yaml has them; sources: term -> who measured it."""
+    """The terms of one engine and version, as in start_up.yaml; sources: term -> who measured it."""
 
     engine: str
     process_s: float
@@ -74,10 +74,9 @@ class StartTerms:
 
 @dataclass(frozen=True, slots=True)
 class StartSeconds:
-    """Seconds of every term for one model on one number of GPUs; which of them count the kind of start says.
+    """Seconds of every term for one model on one number of GPUs; the kind of start decides which count.
 
-    p2p_check: only where the host has no result of it; compile_whole: where it has no cache, else
-    compile_cached.
+    p2p_check: only if the host has no stored result; compile_whole: without a cache, else compile_cached.
     """
 
     process: float
@@ -93,7 +92,7 @@ class StartSeconds:
 
     @property
     def after_weights(self) -> float:
-        """The least that follows the last byte before the first step, with everything cached."""
+        """The least time from the last byte to the first step, with everything cached."""
         return self.compile_cached + self.profiling + self.graphs + self.first_request
 
 
@@ -123,7 +122,7 @@ def terms_from(startup: StartUp, name: str) -> StartTerms:
 def load_start_terms(engine: str, version: str | None = None) -> StartTerms:
     """The terms of an engine of loaders.yaml at a version (None, or one that is no number: the newest).
 
-    Raises HardwareError with the names there are.
+    Raises HardwareError with the existing names.
     """
     startup = load_start_up(engine)
     entries = read_yaml(START_UP_FILE).get(engine)
@@ -143,13 +142,13 @@ def load_start_terms(engine: str, version: str | None = None) -> StartTerms:
 
 
 def _whole(entry: Mapping[str, Any], entries: list[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """An entry with what it takes over from its base."""
+    """An entry completed with what it inherits from its base."""
     base = [other for other in entries if other["from"] == entry.get("base")]
     return {**base[0], **entry} if base else entry
 
 
 def _number(version: str | None) -> tuple[int, ...] | None:
-    """The version as numbers, None where it is none."""
+    """The version as numbers, None if it has none."""
     parts = (version or "").split(".")
     return tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else None
 

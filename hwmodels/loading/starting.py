@@ -1,4 +1,4 @@
-"""How the instances of a run start: cold, warm, hot or pooled, and which terms of a start each skips."""
+"""How the instances of a run start: cold, warm, hot or pooled, and which terms each kind skips."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -16,13 +16,13 @@ Terms = tuple[tuple[str, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class Starting:
-    """What every start of a run begins with (docs/STARTUP.md).
+    """The state before every start of a run (docs/STARTUP.md).
 
-    kind: ``cold``, nothing is there; ``warm``, the process and its caches are; ``hot``, it sleeps there with
-    its parameters in the memory of its host; ``pooled``, process, context, connections, kernels and graphs
-    wait for parameters. compile_cache: what one start compiled the next finds on its ``host``, on all
-    (``shared``), every start finds it (``present``) or ``none`` does. ready: instances of the start have run
-    on their hosts before.
+    kind: ``cold``, nothing exists; ``warm``, the process and its caches exist; ``hot``, the process sleeps
+    there with its parameters in the memory of its host; ``pooled``, process, context, connections, kernels
+    and graphs wait for parameters. compile_cache: where the next start finds what one start compiled: on its
+    ``host``, on all hosts (``shared``), always (``present``) or never (``none``). ready: the initial
+    instances have run on their hosts before.
     """
 
     kind: str
@@ -32,7 +32,7 @@ class Starting:
     ready: bool = True
 
     def of(self, layers: int, ranks: int) -> StartSeconds:
-        """Seconds of each term for so many layers on so many GPUs."""
+        """Seconds of each term for these layers and GPUs."""
         return self.terms.of(layers, ranks, self.max_num_seqs)
 
 
@@ -48,7 +48,7 @@ def before_weights(kind: str, seconds: StartSeconds, checked: bool) -> Terms:
 
 
 def after_weights(kind: str, seconds: StartSeconds, cached: bool) -> Terms:
-    """The terms from the last byte to the first step; ``cached``: what is compiled is there."""
+    """The terms from the last byte to the first step; ``cached``: the compiled code exists."""
     if kind in ("hot", "pooled"):
         return ()
     return (
@@ -60,17 +60,17 @@ def after_weights(kind: str, seconds: StartSeconds, cached: bool) -> Terms:
 
 
 def seconds_of(terms: Terms) -> float:
-    """One after the other."""
+    """Sum of the terms, which follow one another."""
     return sum(seconds for _, seconds in terms)
 
 
 def serves_while_loading(starting: Starting | None) -> bool:
-    """Whether an instance can run the layers it has: nothing is to be compiled or captured after the last."""
+    """Whether an instance can run its loaded layers: nothing is compiled or captured after the last one."""
     if starting is None:
         return True
     return seconds_of(after_weights(starting.kind, starting.of(1, 1), cached=True)) == 0
 
 
 def declared(startup: StartUp) -> str:
-    """What is said of a run that does not say how instances start: the engine's declaration holds."""
+    """The note for a run that does not say how instances start: the engine's declaration is used."""
     return "pooled, as the engine declares" if startup.pooled else "as the engine declares"

@@ -1,4 +1,4 @@
-"""What a new instance takes beside its parameters: process, CUDA context, connections, engine."""
+"""Start-up time of a new instance besides its parameters: process, CUDA context, connections, engine."""
 
 import math
 from collections.abc import Iterable
@@ -11,11 +11,11 @@ from hwmodels.loading.loader import LOADERS_FILE
 
 @dataclass(frozen=True, slots=True)
 class StartUp:
-    """Seconds of each part for one engine, each when nothing of it is ready; source says who measured.
+    """Seconds of each part for one engine, if nothing of it is ready; source names who measured.
 
     process_s: the worker's process; cuda_context_s: context and kernels of one GPU; connections_s: the group
-    communicator; engine_init_s: what follows the load (memory profile, graphs) before the first step.
-    pooled: contexts and connections are made for every GPU before anybody needs them.
+    communicator; engine_init_s: what follows the load (memory profile, graphs) before the first step. pooled:
+    contexts and connections are made for every GPU in advance.
     """
 
     process_s: float
@@ -41,7 +41,7 @@ class StartUpTimes:
 
 
 class ContextPool:
-    """CUDA contexts made beforehand; not more than ``size`` are kept."""
+    """CUDA contexts made in advance; at most ``size`` are kept."""
 
     __slots__ = ("_ready", "_size")
 
@@ -54,18 +54,18 @@ class ContextPool:
 
     @property
     def ready(self) -> int:
-        """Contexts that are ready and in no use."""
+        """Number of contexts that are ready and unused."""
         return self._ready
 
     def take(self, make_s: float) -> float:
-        """Seconds until the caller has a context: 0 for one of the pool, ``make_s`` when it is empty."""
+        """Seconds until the caller has a context: 0 from the pool, ``make_s`` if it is empty."""
         if not self._ready:
             return make_s
         self._ready -= 1
         return 0.0
 
     def give_back(self) -> bool:
-        """An instance ended and leaves its context; False when the pool is full and it is destroyed."""
+        """Return a context when an instance ends; False if the pool is full and the context is destroyed."""
         if self._ready == self._size:
             return False
         self._ready += 1
@@ -73,7 +73,7 @@ class ContextPool:
 
 
 class ConnectionPool:
-    """Groups of GPUs that have a communicator; beyond ``size`` of them the one used longest ago goes."""
+    """Groups of GPUs with a communicator; beyond ``size`` groups the least recently used one is removed."""
 
     __slots__ = ("_groups", "_size")
 
@@ -87,7 +87,7 @@ class ConnectionPool:
             self.connect(group, 0.0)
 
     def connect(self, group: Iterable[int], make_s: float) -> float:
-        """Seconds until the group can talk: 0 where it could already, or is a single GPU; else ``make_s``."""
+        """Seconds until the group can communicate: 0 if it already can or has one GPU; else ``make_s``."""
         key = frozenset(group)
         if len(key) < 2:
             return 0.0
@@ -99,16 +99,16 @@ class ConnectionPool:
         return 0.0 if known else make_s
 
     def forget(self, gpu: int) -> None:
-        """The GPU is gone, and with it every group it was in."""
+        """Remove a lost GPU and every group that contained it."""
         self._groups = {group: None for group in self._groups if gpu not in group}
 
 
 def start(
     startup: StartUp, contexts: ContextPool, connections: ConnectionPool, gpus: Iterable[int]
 ) -> StartUpTimes:
-    """One part after the other: process, a context for each of ``gpus`` at once, their connections.
+    """One part after the other: process, a context for each of ``gpus`` in parallel, their connections.
 
-    The engine comes after the load. Each GPU takes a context of the pool, to be given back one by one.
+    The engine's part comes after the load. Each GPU takes a context of the pool, returned one by one.
     """
     group = tuple(gpus)
     context_s = max((contexts.take(startup.cuda_context_s) for _ in group), default=0.0)
@@ -122,7 +122,7 @@ def start_up_names() -> tuple[str, ...]:
 
 
 def load_start_up(engine: str) -> StartUp:
-    """The start-up of ``engine`` in loaders.yaml. Raises HardwareError with the names there are."""
+    """The start-up of ``engine`` in loaders.yaml. Raises HardwareError with the existing names."""
     entries = read_yaml(LOADERS_FILE)["start_up"]
     if engine not in entries:
         raise HardwareError(f"unknown start-up {engine!r}: write one of {', '.join(start_up_names())}")

@@ -1,4 +1,4 @@
-"""Bytes of moving state: KV by block and layer, activations; and who sends what to whom when tp differs."""
+"""Bytes of moved state: KV by block and layer, activations; and which rank sends what if tp differs."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,7 +12,7 @@ BLOCK_TOKENS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """``share`` of the whole KV lies on ``source_rank`` and belongs on ``target_rank``."""
+    """``share`` of the whole KV is on ``source_rank`` and belongs on ``target_rank``."""
 
     source_rank: int
     target_rank: int
@@ -56,7 +56,7 @@ def kv_bytes(
 def activation_bytes(shape: LlmShape, tokens: int) -> int:
     """Bytes between two layers: tokens x hidden x width. Every tensor-parallel rank holds all of them.
 
-    Source: BlitzScale, section 5.2, sends this much for each request that another instance goes on with.
+    Source: BlitzScale, section 5.2, sends this much for each request that another instance continues.
     """
     if tokens < 0:
         raise HardwareError(f"activations of {tokens} tokens: write at least 0")
@@ -64,9 +64,9 @@ def activation_bytes(shape: LlmShape, tokens: int) -> int:
 
 
 def reshard(shape: LlmShape, source_tp: int, target_tp: int) -> tuple[Share, ...]:
-    """Who sends which share of the KV to whom; the shares add up to 1. Heads lie on the ranks in order.
+    """Which rank sends which share of the KV to which; shares sum to 1. Heads are on the ranks in order.
 
-    Raises HardwareError where a size does not divide the heads.
+    Raises HardwareError if a size does not divide the heads.
     """
     shape.require_tp(source_tp)
     shape.require_tp(target_tp)

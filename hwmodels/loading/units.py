@@ -1,4 +1,4 @@
-"""The units a model is moved in: embedding, layer by layer, head; and the chunks that large ones become."""
+"""The units in which a model is moved: embedding, each layer, head; and the chunks of large units."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Shape = LlmShape | LayerStack
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A part of a model that is of use only as a whole.
+    """A part of a model that is usable only as a whole.
 
     name: ``embedding``, ``layer 0`` ..., ``head``. layer: the layer's number, None for the other two.
     """
@@ -24,7 +24,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class ParameterChunk:
-    """What is sent at once. unit: index of its unit; last: the unit is there when this one is."""
+    """Bytes sent at once. unit: index of its unit; last: this chunk completes the unit."""
 
     unit: int
     size_bytes: int
@@ -36,11 +36,11 @@ def model_units(
 ) -> tuple[Unit, ...]:
     """The units of tensor-parallel rank ``rank`` of ``tp`` in the order they are needed.
 
-    The ranks' bytes add up to ``shape.weight_bytes``: what real ranks replicate (norms, below 0.01 %) is cut
-    too. The final norm lies with the head, or with the embedding where that is the head as well. ``layers``:
-    only this stretch (step 1); the embedding then comes with layer 0 and the head with the last layer, with a
-    copy of a tied embedding where layer 0 is elsewhere. ``expert_parts``: the engines of a data-parallel
-    group; each has such a part of the routed experts, and all else. Raises HardwareError.
+    The ranks' bytes add up to ``shape.weight_bytes``: what real ranks replicate (norms, below 0.01 %) is
+    split, too. The final norm is in the head, or in the embedding if that is also the head. ``layers``: only
+    this range (step 1); the embedding then comes with layer 0 and the head with the last layer, with a copy
+    of a tied embedding if layer 0 is elsewhere. ``expert_parts``: number of engines in a data-parallel group;
+    each has such a part of the routed experts, and everything else. Raises HardwareError.
     """
     shape.require_tp(tp)
     wanted = range(shape.layers) if layers is None else layers
@@ -64,7 +64,7 @@ def model_units(
 
 
 def _stack_units(stack: LayerStack, wanted: range) -> tuple[Unit, ...]:
-    """Embedding and head are counted with its layers: as units they are there and have no bytes."""
+    """Embedding and head are counted with the stack's layers: as units they exist with 0 bytes."""
     units = [Unit(f"layer {layer}", layer, stack.layer_bytes[layer]) for layer in wanted]
     first = [Unit("embedding", None, 0)] if wanted.start == 0 else []
     return (*first, *units, *([Unit("head", None, 0)] if wanted.stop == stack.layers else []))
@@ -76,7 +76,7 @@ def _of_layer(shape: LlmShape, layer: int, expert_parts: int) -> int:
 
 
 def layers_first(units: Sequence[Unit]) -> tuple[Unit, ...]:
-    """The same units, the layers before what is none: for whoever gets activations, not prompts, at first."""
+    """The same units with the layers first: for instances that at first get activations, not prompts."""
     return tuple(sorted(units, key=lambda unit: unit.layer is None))
 
 
@@ -93,9 +93,9 @@ def split(size_bytes: int, count: int, index: int) -> int:
 
 
 def cut_into_chunks(units: Sequence[Unit], chunk_bytes: int | None = None) -> tuple[ParameterChunk, ...]:
-    """Units of more than ``chunk_bytes`` cut evenly into the fewest chunks that are not larger.
+    """Cut units of more than ``chunk_bytes`` evenly into the fewest chunks that are not larger.
 
-    None: the size of the largest layer, or of the largest unit where no layer is among them.
+    None: the size of the largest layer, or of the largest unit if there is no layer.
     """
     if chunk_bytes is None:
         sizes = [unit.size_bytes for unit in units if unit.layer is not None]

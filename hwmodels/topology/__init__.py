@@ -1,1 +1,1 @@
-"""Topologies: clusters from short YAML, their links, and the paths of bytes over them."""
+"""Topologies: clusters from short YAML files, their links, and the paths of bytes over them."""

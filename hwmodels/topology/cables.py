@@ -1,4 +1,4 @@
-"""Cables that can be lost: of NICs, and between leaf and spine switches, each two links."""
+"""Cables that can be lost: of NICs, and between leaf and spine switches; each is two links."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from hwmodels.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """Both directions together. name: ``host0/nic1``, ``leaf0-spine1``, ...; nic: -1 between switches."""
+    """Both directions of a cable. name: ``host0/nic1``, ``leaf0-spine1``, ...; nic: -1 between switches."""
 
     name: str
     nic: int
@@ -15,7 +15,7 @@ class Cable:
 
 
 def cables_of(topology: Topology) -> tuple[Cable, ...]:
-    """Those of the NICs by number, then those between leaves and spines."""
+    """The cables of the NICs by number, then those between leaves and spines."""
     counts, starts, per_host = topology.counts, topology.starts, topology.spec.nics_per_host
     found = [
         Cable(f"host{nic // per_host}/nic{nic % per_host}", nic, (starts.nic_in + nic, starts.nic_out + nic))

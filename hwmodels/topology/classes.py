@@ -1,6 +1,6 @@
-"""What links of each kind reach of their datasheet, and how long their first byte takes: the defaults.
+"""Default efficiency (share of the datasheet rate) and latency of each kind of link.
 
-A cluster file overrides any of them, with its own source.
+A cluster file can override each of them, with its own source.
 """
 
 from types import MappingProxyType
@@ -22,8 +22,8 @@ _RDMA: Final = (
     "14 GB at 200 Gbps, 560 ms by the datasheet, take 650 ms (first version of the BlitzScale paper)"
 )
 
-# A microsecond or so from GPU to GPU over either network, 0.3 us through a switch, 0.1 ms for an SSD's first
-# block and 10 ms for a store's first answer. Loads take milliseconds at least, so none of them decides one.
+# About a microsecond from GPU to GPU over either network, 0.3 us through a switch, 0.1 ms for an SSD's first
+# block and 10 ms for a store's first answer. Loads take milliseconds at least, so none of these matters.
 DEFAULT_CLASSES: Final = MappingProxyType(
     {
         "ssd": LinkClass(1.0, _STATED, 1e-4, _ROUGH),

@@ -1,4 +1,4 @@
-"""Clusters in YAML: those beside the GPU catalogue by name, others by path, both checked to the last key."""
+"""Clusters in YAML: named ones beside the GPU catalogue, others by path; every key of both is checked."""
 
 import difflib
 import re
@@ -19,7 +19,7 @@ from hwmodels.topology.spec import ClusterSpec, Leaves, LinkClass, Rate, hosts_x
 _BITS_PER_BYTE: Final = 8
 _MOST_BYTES: Final = 1 << 18  # shipped files have less than 2 kB
 _LONGEST_VALUE: Final = 2000  # characters
-_LONGEST_BASE: Final = 8  # files, each the base of the one before: more is a circle
+_LONGEST_BASE: Final = 8  # files, each the base of the one before: more indicates a cycle
 _SIZED: Final = re.compile(r"(.+)_([1-9][0-9]{0,5})x([1-9][0-9]{0,5})")
 _RATE_KEYS: Final = ("gbps", "bytes_per_s", "source")
 _EXTRAS: Final = {
@@ -46,15 +46,15 @@ _LEAF_KEYS: Final = ("hosts", "spines", "oversubscription", "rails", "source")
 
 
 def cluster_names() -> tuple[str, ...]:
-    """Every cluster that has a file beside the GPU catalogue, sorted."""
+    """Names of all clusters with a file beside the GPU catalogue, sorted."""
     return tuple(sorted(item.name[:-5] for item in _folder().iterdir() if item.name.endswith(".yaml")))
 
 
 def load_cluster(name: str) -> ClusterSpec:
     """The cluster called ``name``, the one in the YAML file at that path, or either as ``NAME_HxG``.
 
-    ``NAME_HxG`` is H hosts of G GPUs that are otherwise as NAME's. HardwareError for a name that is unknown
-    and for a file that cannot be used; it names the file and the key.
+    ``NAME_HxG`` is H hosts of G GPUs, otherwise as NAME. HardwareError for an unknown name and for an
+    unusable file; it names the file and the key.
     """
     sized = _SIZED.fullmatch(name)
     if sized and name not in cluster_names():
@@ -65,7 +65,7 @@ def load_cluster(name: str) -> ClusterSpec:
 
 
 def parse_cluster(name: str, file: str, text: str) -> ClusterSpec:
-    """The cluster that ``text`` (YAML) describes; ``file`` is what refusals call it. Raises HardwareError."""
+    """The cluster that ``text`` (YAML) describes; ``file`` is its name in errors. Raises HardwareError."""
     found = _with_base(_At(file), text, 0)
     at = _At(file)
     at.keys(found, _KEYS, _NEEDED)
@@ -99,7 +99,7 @@ def parse_cluster(name: str, file: str, text: str) -> ClusterSpec:
 
 
 def _cores(at: "_At", found: Any) -> int:
-    """CPU cores of a host, with their source."""
+    """CPU cores of a host, which need a source."""
     cpu = at.keys(found, ("cores", "source"), ("cores", "source"))
     at.inside("source").text(cpu["source"])
     return at.inside("cores").count(cpu["cores"])
@@ -107,7 +107,7 @@ def _cores(at: "_At", found: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _At:
-    """Where in which file a value stands."""
+    """The place of a value in a file, for error messages."""
 
     file: str
     key: str = ""
@@ -134,7 +134,7 @@ class _At:
         return value
 
     def text(self, value: Any) -> str:
-        """``value`` as a text that is not empty."""
+        """``value`` as a non-empty text."""
         if not isinstance(value, str) or not value.strip():
             self.refuse(value, "a text that says where the numbers are from")
         return " ".join(value.split())
@@ -142,7 +142,7 @@ class _At:
     def number(self, value: Any) -> float:
         """``value`` as a finite number."""
         if type(value) not in (int, float) or not -1e300 < value < 1e300:
-            # YAML 1.1 reads 1e9 as a text.
+            # YAML 1.1 reads 1e9 as text.
             self.refuse(value, "a number, such as 100 or 1.0e+9 (with point and sign)")
         return float(value)
 
@@ -180,7 +180,7 @@ def _leaves(at: _At, value: Any) -> Leaves:
 
 
 def _classes(at: _At, found: Mapping[str, Any]) -> dict[str, LinkClass]:
-    """The default of every kind, with what the file says of it instead."""
+    """The default of every kind, overridden by the file."""
     classes = dict(DEFAULT_CLASSES)
     for kind, value, source in _values(at.inside("efficiency"), found.get("efficiency", {})):
         classes[kind] = replace(classes[kind], efficiency=value, efficiency_source=source)
@@ -198,7 +198,7 @@ def _values(at: _At, value: Any) -> Iterator[tuple[str, float, str]]:
 
 
 def _with_base(at: _At, text: str, depth: int) -> dict[str, Any]:
-    """The file's mapping laid over that of its ``base``; a key with null takes the base's away."""
+    """The file's mapping over that of its ``base``; a key with null removes the base's."""
     found = _mapping(at, text)
     if "base" not in found:
         return found
@@ -226,7 +226,7 @@ def _mapping(at: _At, text: str) -> dict[str, Any]:
 
 
 def _check_node(at: _At, node: Any, seen: set[int]) -> None:
-    """Refuse what YAML would take in silence: the last of two equal keys, and parts that stand for others.
+    """Refuse what YAML accepts silently: duplicate keys (the last one wins), and aliases.
 
     A few nested aliases (``*name``) can stand for any number of values. ``seen``: identities of the nodes
     before this one.
@@ -250,7 +250,7 @@ def _check_node(at: _At, node: Any, seen: set[int]) -> None:
 
 
 def _text(name: str) -> tuple[str, str]:
-    """What to call the file of this name or path, and what is in it."""
+    """The display name of this name or path, and the file's text."""
     if name.endswith((".yaml", ".yml")):
         try:
             return name, read_limited(Path(name), _MOST_BYTES).decode("utf-8")

@@ -1,8 +1,8 @@
-"""How much a cluster moves at once, from many places to many, and the links that keep it from more.
+"""How much a cluster moves at once, from many places to many, and the links that limit it.
 
-A maximum flow over the graph of the cluster, in other words: what all its links together allow when every
-transfer takes the best way. A path (``Topology.path``) is one way, so several transfers together reach this
-or less. Nothing here runs while requests are served.
+This is a maximum flow over the graph of the cluster: what all its links together allow if every transfer
+takes the best route. A path (``Topology.path``) is one route, so several transfers together reach this or
+less. Nothing here runs while requests are served.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,10 +24,10 @@ _SOURCE, _TARGET = "all sources", "all targets"
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The links that, taken away, part the targets from the sources, with the least rate together.
+    """The links with the least total rate that separate the targets from the sources.
 
-    rate_bytes_per_s: theirs, which is also the most that moves; infinite where no link is in between.
-    links: their indices, none where nothing moves or nothing limits.
+    rate_bytes_per_s: their total, which is also the most that moves; infinite if no link is in between.
+    links: their indices, empty if nothing moves or nothing limits.
     """
 
     rate_bytes_per_s: float
@@ -35,11 +35,11 @@ class Cut:
 
 
 def narrowest(topology: Topology, sources: Sequence[Location], targets: Sequence[Location]) -> Cut:
-    """The narrowest cut between the two groups of places; nothing is passed on by a GPU or another's memory.
+    """The narrowest cut between the two groups of places; GPUs and other hosts' memories forward nothing.
 
-    From storage bytes go through the memory of a GPU's host and no further. Several cuts may be equally
-    narrow: this is the one nearest to the targets. A NIC is used by the GPUs of the groups that own it and by
-    their hosts' memories; where GPUs of several NICs share a PCIe switch, by all of them.
+    From storage, bytes go through the memory of a GPU's host and no further. If several cuts are equally
+    narrow, this is the one nearest to the targets. A NIC is used by the GPUs of the groups that own it and by
+    their hosts' memories; if GPUs of several NICs share a PCIe switch, by all of them.
 
     Raises HardwareError for sources of which some are storage and some are not.
     """
@@ -54,7 +54,7 @@ def narrowest(topology: Topology, sources: Sequence[Location], targets: Sequence
     graph.add_edges_from((_SOURCE, node_of(place)) for place in sources)
     graph.add_edges_from((node_of(place), _TARGET) for place in targets)
     try:
-        # Rates in whole bytes per second: the search compares what is left of a link with nothing.
+        # Rates in whole bytes per second: the search compares the remainder of a link with zero.
         _, (before, _) = networkx.minimum_cut(graph, _SOURCE, _TARGET, flow_func=boykov_kolmogorov)
     except networkx.NetworkXUnbounded:
         return Cut(float("inf"), ())
@@ -66,7 +66,7 @@ def narrowest(topology: Topology, sources: Sequence[Location], targets: Sequence
 
 
 def _passable(topology: Topology, sources: Sequence[Location], targets: Sequence[Location]) -> "Graph":
-    """The graph without what passes nothing on between these places, each link with its rate."""
+    """The graph without places that forward nothing between these places, each link with its rate."""
     ends = (*sources, *targets)
     names = {node_of(place) for place in ends}
     stored = any(place.kind in _STORAGE for place in sources)
@@ -81,7 +81,7 @@ def _passable(topology: Topology, sources: Sequence[Location], targets: Sequence
         about = graph.nodes[name]
         if about["kind"] == "nic":
             return not stored and (name in nics or about["host"] in hosts)
-        if about["kind"] == "host":  # the way between two GPUs, which bytes of a memory do not take
+        if about["kind"] == "host":  # the route between two GPUs, which bytes of a memory do not take
             return peers
         return about["kind"] not in _ENDS or name in names
 
@@ -93,6 +93,6 @@ def _passable(topology: Topology, sources: Sequence[Location], targets: Sequence
 
 
 def _edges(graph: "Graph") -> Iterable[tuple[str, str, int | None]]:
-    """(from, to, its link)."""
+    """Yield (from, to, link of the edge)."""
     edges: Iterable[tuple[str, str, int | None]] = graph.edges(data="link")
     return edges

@@ -1,4 +1,4 @@
-"""A cluster some of whose links are lost: bytes take another NIC or another spine, where there is one."""
+"""A cluster with lost links: bytes take another NIC or another spine, if there is one."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields
@@ -15,14 +15,14 @@ _ON_HOSTS: Final = ("gpu", "dram")
 
 @dataclass(frozen=True, slots=True)
 class Damaged(Topology):
-    """The same links with the same numbers, ``lost`` of which nothing crosses any more."""
+    """The same links with the same numbers; no path uses the ``lost`` ones."""
 
     lost: frozenset[int] = frozenset()
 
     def path(self, source: Location, target: Location, spread: int = 0) -> Path:
-        """As of the whole cluster if that way is left, else the next NIC of a host, the next spine of a leaf.
+        """The undamaged cluster's path if it still exists, else by a host's next NIC or a leaf's next spine.
 
-        Raises HardwareError where nothing is left.
+        Raises HardwareError if no path is left.
         """
         usual = route(self, source, target, spread)
         if self.lost.isdisjoint(usual):
@@ -44,9 +44,9 @@ def damaged(topology: Topology, links: Collection[int]) -> Damaged:
 
 
 def cut_off(topology: Topology, hosts: Collection[int]) -> list[int]:
-    """Those of ``hosts`` that the others must do without, so that each of these reaches each other.
+    """The hosts among ``hosts`` to give up so that all remaining ones reach each other.
 
-    The ones with most neighbours stay, of equals those with most NICs left, then the lowest numbers.
+    Hosts with most reachable hosts stay; on a tie those with most NICs left, then the lowest numbers.
     """
     reached = {host: {other for other in hosts if _reaches(topology, host, other)} for host in hosts}
     stay: list[int] = []
@@ -72,7 +72,7 @@ def _reaches(topology: Topology, host: int, other: int) -> bool:
 
 
 def _others(sites: GpuSites, source: Location, target: Location, usual: Path) -> Iterator[Path]:
-    """Every way between two hosts over their NICs, the nearest to the usual one first."""
+    """Every route between two hosts over their NICs, the nearest to the usual one first."""
     here, there = sites.host_of(source), sites.host_of(target)
     if here == there or source.kind not in _ON_HOSTS or target.kind not in _ON_HOSTS:
         return
@@ -92,7 +92,7 @@ def _others(sites: GpuSites, source: Location, target: Location, usual: Path) ->
 
 
 def _pairs(sites: GpuSites, here: int, there: int, out: int, to: int) -> Iterator[tuple[int, int]]:
-    """NICs at both ends: with as little change as may be."""
+    """NICs at both ends, those with the fewest changes first."""
     per_host = sites.spec.nics_per_host
     ahead = [(one, other) for one in range(per_host) for other in range(per_host)]
     for one, other in sorted(ahead, key=lambda pair: (pair[0] + pair[1], pair)):

@@ -1,4 +1,4 @@
-"""Where GPUs, NICs and hosts are and which of them share a link, by arithmetic on their numbers."""
+"""Positions of GPUs, NICs and hosts and which of them share a link, computed from their numbers."""
 
 from dataclasses import dataclass
 
@@ -13,10 +13,10 @@ Path = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class GpuSite:
-    """Where a GPU sits; all numbers count over the cluster, -1 where there is none.
+    """Position of a GPU; all numbers count over the cluster, -1 if there is none.
 
-    switch: the PCIe switch it shares with its neighbours (its own if it shares none). domain: of NVLink.
-    up: the PCIe links from it towards its host, behind which host memory and NIC lie; down: those back.
+    switch: the PCIe switch it shares with its neighbours (its own if it shares none). domain: of NVLink. up:
+    the PCIe links from it towards its host, which lead to host memory and NIC; down: those back.
     """
 
     gpu: int
@@ -31,7 +31,7 @@ class GpuSite:
 
 @dataclass(frozen=True, slots=True)
 class GpuSites:
-    """The places of a cluster, as the routes over its links need them."""
+    """The positions in a cluster, as the routes over its links need them."""
 
     spec: ClusterSpec
     gpus: tuple[GpuSite, ...]
@@ -44,13 +44,13 @@ class GpuSites:
         return range(self.spec.hosts)
 
     def site(self, gpu: int) -> GpuSite:
-        """Where a GPU sits; HardwareError if there is none of that number."""
+        """Position of a GPU; HardwareError if there is no GPU of that number."""
         if not 0 <= gpu < len(self.gpus):
             raise HardwareError(f"{self.spec.name}: there is no GPU {gpu}; write 0 to {len(self.gpus) - 1}")
         return self.gpus[gpu]
 
     def scale_up_group(self, gpu: int) -> range:
-        """The GPUs that ``gpu`` reaches without a network, itself too: its NVLink domain, else its host's."""
+        """The GPUs that ``gpu`` reaches without a network, itself too: its NVLink domain, else its host."""
         size = self.spec.domain_gpus or self.spec.gpus_per_host
         first = self.site(gpu).gpu // size * size
         return range(first, min(first + size, self.spec.gpus))
@@ -60,11 +60,11 @@ class GpuSites:
         return range(host * self.spec.gpus_per_host, (host + 1) * self.spec.gpus_per_host)
 
     def leaf_of(self, gpu: int) -> int:
-        """The leaf switch of the GPU's NIC; -1 without network."""
+        """The leaf switch of the GPU's NIC; -1 without a network."""
         return self.site(gpu).leaf
 
     def nic_of(self, gpu: int) -> int:
-        """The GPU's NIC; -1 without network."""
+        """The GPU's NIC; -1 without a network."""
         return self.site(gpu).nic
 
     def gpus_on_nic(self, nic: int) -> range:
@@ -76,11 +76,11 @@ class GpuSites:
         return range(switch * self.spec.pcie_shared_by, (switch + 1) * self.spec.pcie_shared_by)
 
     def leaf_of_nic(self, nic: int) -> int:
-        """The leaf switch that a NIC is on."""
+        """The leaf switch of a NIC."""
         return _leaf_of_nic(nic, self.spec, self.counts)
 
     def ssd_of(self, gpu: int) -> Location:
-        """The SSD place that ``gpu`` loads from; HardwareError in a cluster without."""
+        """The SSD location that ``gpu`` loads from; HardwareError if the cluster has no SSDs."""
         if self.spec.ssd is None:
             raise HardwareError(f"{self.spec.file}: there is no ssd; write one, or load from elsewhere")
         return gpu_ssd(self.site(gpu).gpu) if self.spec.ssd_per == "gpu" else ssd(self.site(gpu).host)

@@ -1,9 +1,8 @@
-"""A topology as a directed graph, for what needs a search: the narrowest cuts, and the tests of paths.
+"""A topology as a directed graph, for searches: the narrowest cuts, and the tests of paths.
 
-Nodes carry ``kind`` and ``host`` (-1 in the network). An edge carries ``link``, the index of the link it
-stands for, or None where nothing limits; ``hop`` is 1 or 0 accordingly. GPUs, memories and stores pass
-nothing on but what is staged in them, and a GPU uses no NIC but its own: a search for paths leaves others
-out.
+Nodes have ``kind`` and ``host`` (-1 in the network). An edge has ``link``, the index of its link, or None if
+nothing limits it; ``hop`` is 1 or 0 accordingly. GPUs, memories and stores forward only what is staged in
+them, and a GPU uses no NIC but its own: a search for paths leaves the others out.
 """
 
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def node_of(place: Location) -> str:
-    """The node that stands for a place."""
+    """The node of a place."""
     return "remote" if place.kind == "remote" else f"{place.kind.removeprefix('gpu_')}{place.number}"
 
 
@@ -46,7 +45,7 @@ def _node(graph: "Graph", name: str, kind: str, host: int = -1) -> str:
 
 
 def _edge(graph: "Graph", source: str, target: str, start: int = -1, number: int = 0) -> None:
-    """An edge over link ``start + number``, or a free one."""
+    """Add an edge over link ``start + number``, or a free one."""
     link = start + number if start >= 0 else None
     graph.add_edge(source, target, link=link, hop=int(link is not None))
 

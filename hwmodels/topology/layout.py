@@ -1,4 +1,4 @@
-"""The links of a cluster, one after another by kind, so that a link's index is arithmetic."""
+"""The links of a cluster, grouped by kind, so that a link's index can be computed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,10 +9,11 @@ from hwmodels.topology.spec import ClusterSpec, Rate
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many there are of what, in the whole cluster; 0 where there is none.
+    """Numbers of components in the whole cluster; 0 if there are none.
 
-    switches: PCIe links towards a host's memory beside those of the GPUs' own ports. nic_set_hosts: hosts
-    whose NICs go to the same leaves. leaf_nics: NICs of one leaf. up_spines: spines that a leaf is linked to.
+    switches: PCIe links towards a host's memory in addition to those of the GPUs' own ports. nic_set_hosts:
+    hosts whose NICs go to the same leaves. leaf_nics: NICs of one leaf. up_spines: spines that a leaf is
+    linked to.
     """
 
     switches: int
@@ -28,10 +29,10 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """Index of the first link of each kind and direction (seen from GPU and host); -1 where there is none.
+    """Index of the first link of each kind and direction (seen from GPU and host); -1 if there is none.
 
-    Links of a kind follow each other by GPU, PCIe switch, NIC or host; those between leaves and spines by
-    leaf, then by spine.
+    Links of a kind are ordered by GPU, PCIe switch, NIC or host; those between leaves and spines by leaf,
+    then by spine.
     """
 
     pcie_in: int
@@ -70,7 +71,7 @@ def counts_of(spec: ClusterSpec) -> Counts:
 
 
 def has_switches(spec: ClusterSpec) -> bool:
-    """Whether anything but the GPU's own port limits it towards its host."""
+    """Whether a GPU's path towards its host has a limit besides its own port."""
     return spec.pcie_shared_by > 1 or spec.pcie_peer is not None
 
 
@@ -123,7 +124,7 @@ def _gpu_names(spec: ClusterSpec) -> list[str]:
 
 
 def _uplink_rate(spec: ClusterSpec, counts: Counts) -> Rate:
-    """One link of a leaf to one spine: the leaf's NICs, over the oversubscription, spread over the spines."""
+    """One link of a leaf to one spine: the leaf's NICs, divided by the oversubscription and by the spines."""
     assert spec.nic is not None
     nics, leaves = counts.leaf_nics, spec.leaves
     share = nics / leaves.oversubscription / leaves.spines

@@ -1,4 +1,4 @@
-"""One direction of one link, and the places that bytes lie in."""
+"""Data types: one direction of one link, and the locations of bytes."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,8 +11,8 @@ class Link:
     """A directed link: the two directions of a cable are two links, so that full duplex does not interfere.
 
     name: unique, such as ``host0/gpu3 pcie in``. kind: one of ``LINK_KINDS``. capacity_bytes_per_s: of the
-    datasheet; efficiency: the share of it that bytes of a transfer reach, above 0, at most 1; source: who
-    says both.
+    datasheet; efficiency: the share of it that bytes of a transfer reach, above 0, at most 1; source: of both
+    numbers.
     """
 
     name: str
@@ -23,13 +23,13 @@ class Link:
 
     @property
     def rate_bytes_per_s(self) -> float:
-        """What transfers together get through it."""
+        """Total rate of all transfers over it."""
         return self.capacity_bytes_per_s * self.efficiency
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where bytes lie. kind: ``gpu``, ``dram``, ``ssd``, ``gpu_ssd`` or ``remote``; number: which of them.
+    """A location of bytes. kind: ``gpu``, ``dram``, ``ssd``, ``gpu_ssd`` or ``remote``; number: which one.
 
     GPUs (and ``gpu_ssd``, the SSD bandwidth that belongs to one GPU) are counted over the cluster; ``dram``
     and ``ssd`` are counted by host; there is one ``remote`` store.
@@ -55,7 +55,7 @@ def ssd(host: int) -> Location:
 
 
 def gpu_ssd(index: int) -> Location:
-    """The SSD bandwidth that belongs to one GPU, where the cluster gives it per GPU."""
+    """The SSD bandwidth that belongs to one GPU, if the cluster gives it per GPU."""
     return Location("gpu_ssd", index)
 
 

@@ -1,4 +1,4 @@
-"""Which links bytes cross from one place to another: by arithmetic, in a time that does not grow."""
+"""The links between two places, computed in constant time."""
 
 from typing import Final
 
@@ -43,7 +43,7 @@ def _between_gpus(sites: GpuSites, source: Location, target: Location, spread: i
 def _over_spine(
     sites: GpuSites, from_leaf: int, to_leaf: int, source: Location, target: Location, spread: int
 ) -> Path:
-    """Up to the spine that the hash names, and down from it."""
+    """Up to the spine selected by the hash, and down from it."""
     starts, spines = sites.starts, sites.counts.up_spines
     spine = _hash(source, target, spread) % spines if spines > 1 else 0
     return (starts.leaf_up + from_leaf * spines + spine, starts.spine_down + to_leaf * spines + spine)
@@ -63,9 +63,9 @@ def _with_memory(sites: GpuSites, source: Location, target: Location, spread: in
 
 
 def _nics(sites: GpuSites, source: Location, target: Location, spread: int) -> tuple[int, int]:
-    """The NICs at both ends: a GPU's own, and for a host memory the one that has the same number in its host.
+    """The NICs at both ends: a GPU's own; for a host memory the one with the same number in its host.
 
-    Between two host memories the hash names the number, so several flows use all NICs.
+    Between two host memories the hash selects the number, so several flows use all NICs.
     """
     per_host = sites.spec.nics_per_host
     if source.kind == "gpu":
@@ -133,7 +133,7 @@ def _if(start: int, number: int) -> Path:
 
 
 def _hash(source: Location, target: Location, spread: int) -> int:
-    """64 bits, the same in every process (``hash`` of a text is not); MurmurHash3's last steps mix them."""
+    """A 64-bit hash, the same in every process (``hash`` of a text is not); MurmurHash3's last steps."""
     mixed = 0
     for word in (
         source.number << 3 | PLACE_NUMBERS[source.kind],

@@ -9,14 +9,14 @@ from typing import Final
 from hwmodels.errors import HardwareError
 from hwmodels.topology.link import LINK_KINDS
 
-MAX_GPUS: Final = 131_072  # links are held one by one: 2 kB per GPU
+MAX_GPUS: Final = 131_072  # links are stored individually: 2 kB per GPU
 MAX_SPINES: Final = 4096
-MAX_UPLINKS: Final = 524_288  # cables from leaves to spines, held one by one too: 350 B each
+MAX_UPLINKS: Final = 524_288  # cables from leaves to spines, also stored individually: 350 B each
 MAX_HOST_MEMORY_BYTES: Final = 10**15  # fifty times the largest servers
 SSD_OWNERS: Final = ("gpu", "host")
 REMOTE_OWNERS: Final = ("gpu", "host", "cluster")
-_FASTEST_BYTES_PER_S: Final = 1e15  # a thousand times the memory of any GPU: what is above is a slip of units
-_SLOWEST_BYTES_PER_S: Final = 1e3  # a modem of 1990: at less, loads take longer than the clock counts
+_FASTEST_BYTES_PER_S: Final = 1e15  # a thousand times the memory of any GPU: higher values are unit errors
+_SLOWEST_BYTES_PER_S: Final = 1e3  # a modem of 1990: with less, loads take longer than the clock can count
 _BYTES_PER_GBIT: Final = 1e9 / 8
 _LEAST_EFFICIENCY: Final = 0.001
 _MOST_OVERSUBSCRIPTION: Final = 1000.0
@@ -26,7 +26,7 @@ _SHOWN_CHARS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Bytes per second of one direction, as the datasheet or paper has it, and the source."""
+    """Bytes per second of one direction, as in the datasheet or paper, and the source."""
 
     bytes_per_s: float
     source: str
@@ -34,10 +34,10 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class LinkClass:
-    """What all links of one kind have in common.
+    """Common properties of all links of one kind.
 
     efficiency: the share of the capacity that the bytes of a transfer reach, above 0, at most 1. latency_s:
-    what each link of it on a path adds before the first byte arrives. Both with their source.
+    what each such link on a path adds before the first byte arrives. Both with their source.
     """
 
     efficiency: float
@@ -52,7 +52,7 @@ class Leaves:
 
     hosts: on one leaf (or, with ``rails``, on one set of leaves: NIC k of each of these hosts goes to leaf k
     of the set, "rail-optimised"); None: all hosts. spines: every leaf has a link to each. oversubscription:
-    the NICs of a leaf together over its links to the spines together, at least 1.
+    total rate of a leaf's NICs over the total rate of its links to the spines, at least 1.
     """
 
     hosts: int | None = None
@@ -64,18 +64,17 @@ class Leaves:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """A cluster of equal hosts. What is None is not there.
+    """A cluster of equal hosts. A field that is None does not exist in the cluster.
 
-    gpu: a name of the GPU catalogue. host_memory: bytes per host. pcie: between a GPU and its host,
-    shared by ``pcie_shared_by`` neighbours. pcie_peer: what one GPU's own PCIe port carries, where that
-    is more than its share towards the host; GPUs of a host without NVLink reach each other at this rate.
-    nvlink: per GPU and direction, within domains of ``nvlink_domain_gpus`` (None: one domain per host; a
-    multiple of a host: several hosts). nic: one NIC, used by ``gpus_per_nic`` neighbours. ssd: per GPU or
-    per host. remote: out of the store, per GPU (a host then gets that of its GPUs together), per host, or
-    for all together. dram: what is read from host memory, and as much written to it; left out where it
-    never limits. cpu_cores: of a host, if known. kv: what one GPU sends of KV to another at most, whatever
-    the links carry. classes: one LinkClass for each of LINK_KINDS. Raises HardwareError, which names
-    ``file`` and the key.
+    gpu: a name of the GPU catalogue. host_memory: bytes per host. pcie: between a GPU and its host, shared by
+    ``pcie_shared_by`` neighbours. pcie_peer: rate of one GPU's own PCIe port, if it is more than its share
+    towards the host; GPUs of a host without NVLink reach each other at this rate. nvlink: per GPU and
+    direction, within domains of ``nvlink_domain_gpus`` (None: one domain per host; a multiple of a host:
+    several hosts). nic: one NIC, used by ``gpus_per_nic`` neighbours. ssd: per GPU or per host. remote: out
+    of the store, per GPU (a host then gets the sum of its GPUs), per host, or for all together. dram: read
+    rate of host memory, and equal write rate; left out if it never limits. cpu_cores: of a host, if known.
+    kv: the most KV one GPU sends to another, whatever the links carry. classes: one LinkClass for each of
+    LINK_KINDS. Raises HardwareError, which names ``file`` and the key.
     """
 
     name: str
@@ -136,12 +135,12 @@ class ClusterSpec:
         return -(-self.hosts // self.hosts_per_leaf) * per_set if self.nic else 0
 
     def refuse(self, key: str, reason: str) -> HardwareError:
-        """The error that says what is wrong at ``key``."""
+        """The error for ``key``."""
         return HardwareError(f"{self.file}: {key} {reason}")
 
 
 def hosts_x_gpus(hosts: int, gpus_per_host: int, base: ClusterSpec) -> ClusterSpec:
-    """``base`` with this many hosts of this many GPUs; HardwareError if they do not go together.
+    """``base`` with this many hosts of this many GPUs; HardwareError if they do not fit together.
 
     A NIC, PCIe switch or NVLink domain that served all GPUs of a host still does; a smaller one keeps its
     number of GPUs, which must divide the new number, as must a leaf's share of the hosts.
@@ -181,7 +180,7 @@ def at_efficiency(efficiency: float, base: ClusterSpec, *kinds: str) -> ClusterS
 def with_rate(key: str, gbps: float, base: ClusterSpec) -> ClusterSpec:
     """``base`` with another rate (Gbit/s) at ``key``: pcie, nvlink, nic, ssd or remote.
 
-    HardwareError for a link that ``base`` does not have, and for a rate that no such link has.
+    HardwareError if ``base`` has no such link, or no such link can have the rate.
     """
     if getattr(base, key) is None:
         raise base.refuse(key, f"is not there; leave cluster.{key}_gbps out, or write a cluster that has it")
@@ -196,12 +195,12 @@ def shared_pcie(bytes_per_s: float, gpus: int, base: ClusterSpec) -> ClusterSpec
 
 
 def shown(value: object) -> str:
-    """A value as a sentence can show it: short, of however many digits a number is."""
+    """A value in short form for a sentence, however many digits a number has."""
     short = reprlib.Repr()
     short.maxstring = short.maxlong = short.maxother = _SHOWN_CHARS
     try:
         text = short.repr(value)
-    except ValueError:  # Python writes no whole number of over 4300 digits
+    except ValueError:  # Python formats no integer of over 4300 digits
         return "a number of thousands of digits"
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
 

@@ -1,4 +1,4 @@
-"""A cluster with its links: over which of them bytes go from one place to another, and how fast."""
+"""A cluster with its links: the paths of bytes between places, and their rates."""
 
 from dataclasses import dataclass, field
 
@@ -15,26 +15,26 @@ class Topology(GpuSites):
     """The links of a cluster and the paths over them.
 
     A path is the tuple of the indices into ``links`` that bytes cross, computed from the places' numbers
-    alone. Host memory is on a path only where the cluster gives its rate (``dram``).
+    alone. Host memory is on a path only if the cluster gives its rate (``dram``).
     """
 
     links: tuple[Link, ...]
     link_latency_s: tuple[float, ...] = field(repr=False)
 
     def path(self, source: Location, target: Location, spread: int = 0) -> Path:
-        """The links from ``source`` to ``target``; () within one GPU, and within a host memory of no rate.
+        """The links from ``source`` to ``target``; () within one GPU, and within a host memory without rate.
 
-        GPU to GPU goes over NVLink inside a domain, over PCIe inside a host, else over both GPUs' NICs, and
-        between leaves over the spine that a hash of (source, target, spread) names. From storage to a GPU is
-        through the memory of the GPU's host. Raises HardwareError without a path, or for a place that is
-        not in the cluster.
+        GPU to GPU uses NVLink inside a domain, PCIe inside a host, else both GPUs' NICs, and between leaves
+        the spine selected by a hash of (source, target, spread). From storage to a GPU the path leads through
+        the memory of the GPU's host. Raises HardwareError if there is no path, or for a place that is not in
+        the cluster.
         """
         return route(self, source, target, spread)
 
     def broadcast(self, source: int, targets: tuple[int, ...]) -> Path:
-        """The tree of an NVLink broadcast: the source's way out once, the way in of every target.
+        """The tree of an NVLink broadcast: the source's out-link once, the in-link of every target.
 
-        Raises HardwareError when there are no targets, one is there twice or is the source, or lies outside
+        Raises HardwareError if there are no targets, a target is listed twice or is the source, or is outside
         the source's domain.
         """
         group = self.scale_up_group(source)
@@ -49,9 +49,9 @@ class Topology(GpuSites):
         return (starts.nvlink_out + source, *(starts.nvlink_in + target for target in targets))
 
     def latency_s(self, path: Path) -> float:
-        """Seconds until the first byte is through: those of the path's links together.
+        """Seconds until the first byte has crossed: the sum over the path's links.
 
-        Of a broadcast's tree the way out and the slowest way in, which run side by side.
+        In a broadcast's tree the out-link and the slowest in-link, since the in-links are parallel.
         """
         latencies = self.link_latency_s
         if len(path) > 2 and all(self.links[link].kind == "nvlink" for link in path):
@@ -59,7 +59,7 @@ class Topology(GpuSites):
         return sum(latencies[link] for link in path)
 
     def rate_bytes_per_s(self, path: Path) -> float:
-        """What one transfer alone gets; infinite over an empty path."""
+        """Rate of one transfer alone; infinite over an empty path."""
         return min((self.links[link].rate_bytes_per_s for link in path), default=float("inf"))
 
 

@@ -1,1 +1,1 @@
-"""Which instances serve while they load, and which instance runs which layers."""
+"""Which instances serve while they load, and which instance of a pair runs which layers."""

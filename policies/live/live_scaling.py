@@ -1,4 +1,4 @@
-"""Which new instances serve while they load (OSDI 2025, section 5.2), with which scheduler of layers."""
+"""Which new instances serve while they load (OSDI 2025, section 5.2), and with which layer scheduler."""
 
 from collections.abc import Callable
 from math import inf
@@ -19,12 +19,12 @@ _NS_PER_MS: Final = 1_000_000
 
 
 class LiveScaling:
-    """A serving.protocols.live.LivePolicy: live where a stop would miss ``slo_ms`` and a backlog exists.
+    """A serving.protocols.live.LivePolicy: load live if waiting would miss ``slo_ms`` and requests queue.
 
-    A new instance is live if the first request in the queue, having waited for all its parameters, would get
-    its first token too late. With ``tails_only`` it must feed no other: parameters that it forwarded would
-    interfere with the state it sends. Each partner takes part with ``targets_per_partner`` new ones, those
-    that load longest first.
+    A new instance loads live if the first queued request, after waiting for the whole load, would get its
+    first token too late. With ``tails_only`` it must also forward parameters to no other instance, since
+    forwarding would interfere with the state it sends. Each partner works with ``targets_per_partner`` new
+    instances, those that load longest first.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class LiveScaling:
         self._per_partner = targets_per_partner
 
     def select(self, choice: LiveChoice) -> tuple[int, ...]:
-        """Those that load longest, as many as partners have room for; ties in the order of the plan."""
+        """The slowest-loading late targets, as many as partners have room for; ties in the plan's order."""
         partners = choice.partners or min(choice.helpers, 1)
         if isinstance(self.scheduler, StopTheWorld) or not choice.backlog_tokens:
             return ()
@@ -75,9 +75,9 @@ def live_scaling(
     solve_ms: float = 40,
     batches_ahead: int = 12,
 ) -> LiveScaling:
-    """From the plain values of a configuration; ``slo_ms`` None: the run's own objective, ``ttft_slo_ms``.
+    """Build the policy from configuration values; ``slo_ms`` None: the run's own ``ttft_slo_ms``.
 
-    The last four are those of the integer program. Raises ValueError: one sentence that names the key.
+    The last four arguments belong to the integer program. Raises ValueError: one sentence that names the key.
     """
     if scheduler not in SCHEDULERS:
         raise ValueError(f"scheduler is {scheduler}, and must be one of {', '.join(SCHEDULERS)}")

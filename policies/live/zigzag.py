@@ -1,4 +1,4 @@
-"""Live schedulers: how the two instances of a pair share the batches that wait while one still loads."""
+"""Live schedulers: how the two instances of a pair share queued batches while one of them still loads."""
 
 from policies.live.zigzag_ilp import DETERMINISTIC_LIMIT, FORMULATIONS, Formulation, check_solver, solve
 from policies.live.zigzag_replay import best_effort, ilp_free, stop_the_world
@@ -11,23 +11,23 @@ class IlpFree:
     ahead = solve_ns = 0
 
     def plan(self, view: LiveView) -> LivePlan:
-        """The rule ``pull``; nothing is fixed beforehand."""
+        """The rule ``pull``; no split is fixed in advance."""
         return _pulling(view, "ZigZag without a solver")
 
 
 class BestEffort:
-    """As many loaded layers as possible when a batch's turn comes, half of the layers at most."""
+    """At a batch's turn the target runs all layers loaded by then, at most half of the layers."""
 
     ahead, solve_ns = 1, 0
 
     def plan(self, view: LiveView) -> LivePlan:
-        """A split."""
+        """A split of each batch's layers."""
         found = best_effort(view)
         return LivePlan("split", found.target_layers, found.finish_ns, "best effort")
 
 
 class StopTheWorld:
-    """The new instance serves nothing before it is complete."""
+    """The new instance serves nothing until all its layers are loaded."""
 
     ahead = solve_ns = 0
 
@@ -38,12 +38,13 @@ class StopTheWorld:
 
 
 class Ilp:
-    """ZigZag's integer program. A split that its replay contradicts, or none, and it pulls as ``IlpFree``.
+    """ZigZag's integer program; falls back to the rule of ``IlpFree`` if its split is missing or refuted.
 
-    formulation: ``executable``, or ``paper`` and ``paper_shifted`` to see them fail. deterministic_limit: of
-    the solve, in the solver's own count of its work. refused counts the plans that were not used. ahead,
-    solve_ns: as serving.protocols.live.LiveScheduler has them; what a solve takes is not measured, so that
-    a run can be repeated (benchmarks/zigzag.py measures it).
+    A split is refuted if its replay finishes a batch later than claimed. formulation: ``executable``, or
+    ``paper`` and ``paper_shifted`` to see them fail. deterministic_limit: of the solve, in the solver's own
+    count of its work. refused counts the plans that were not used. ahead, solve_ns: as in
+    serving.protocols.live.LiveScheduler. The duration of a solve is not measured, so that a run can be
+    repeated (benchmarks/zigzag.py measures it).
     """
 
     def __init__(

@@ -1,10 +1,10 @@
-"""ZigZag's split of layers as an integer program (BlitzScale, OSDI '25, Eq. 1), judged by its replay.
+"""ZigZag's split of layers as an integer program (BlitzScale, OSDI '25, Eq. 1), checked by its replay.
 
 T_i: layers of batch i on the target, S_i = L - T_i on the source, w_i: time of one layer of the batch,
-Time_l: time to load one. Claimed finish of batch i: w_1*T_1 + sum of w_j*S_j over j <= i; their mean is
-minimised. C2: the target's layers up to batch i take no longer than the source's before i. C3 is for loading
-and comes in three formulations. T_1 is 1, since no second layer is there in time, and stands in every claim:
-as printed it is free and left out, and the optimum is a schedule that cannot be executed.
+Time_l: time to load one layer. Claimed finish of batch i: w_1*T_1 + sum of w_j*S_j over j <= i; their mean is
+minimised. C2: the target's layers up to batch i take no longer than the source's before i. C3 concerns
+loading and has three formulations. T_1 is 1, since no second layer is loaded in time, and is part of every
+claim. As printed T_1 is free and left out, and the optimum is a schedule that cannot be executed.
 """
 
 from collections.abc import Sequence
@@ -28,11 +28,12 @@ SEED = 1
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """What a solve found; without a plan ``schedule`` is None.
+    """The result of a solve; ``schedule`` is None if the solver found no plan.
 
     status: ``optimal`` (of the formulation), ``stopped`` at its limit, ``infeasible``. claimed_ns: finish
-    times as the formulation has them. schedule: the same split replayed. gap: how far the claimed mean may be
-    above the formulation's least, as a share of it. deterministic_time: what the solve took of its limit.
+    times according to the formulation. schedule: the same split replayed. gap: how far the claimed mean may
+    be above the formulation's least, as a share of it. deterministic_time: how much of its limit the solve
+    used.
     """
 
     status: Status
@@ -62,7 +63,7 @@ def claimed_finish_ns(view: LiveView, split: Sequence[int]) -> tuple[int, ...]:
 
 
 def front_greedy(view: LiveView) -> tuple[int, ...]:
-    """A split within ``executable``: batch after batch as many layers on the target as it allows."""
+    """A split within ``executable``: for each batch in turn, as many layers on the target as it allows."""
     layer_ns, after_load_ns = view.batch_layer_ns, _after_load_ns(view)
     split, target_ns, source_ns = [1], layer_ns[0], layer_ns[0] * (view.layers - 1)
     for batch in range(1, view.batches):
@@ -82,8 +83,9 @@ def solve(
     """The best split of the formulation by CP-SAT: one worker, a fixed seed, no wall time.
 
     deterministic_limit: in the solver's own count of its work, so that every machine stops at the same plan.
-    A stopped solve gives the split that replays best among those it met; with ``executable`` the greedy one
-    is always among them. Claims have all batches there at time 0: if one is not, the replay shows it.
+    A stopped solve returns the split that replays best among those the solver met; with ``executable`` the
+    greedy split is always among them. Claims assume that all batches are present at time 0; if one is not,
+    the replay shows it.
     """
     cp_model = _cp_model()
     model, split = _model(cp_model.CpModel(), view, formulation)
@@ -95,7 +97,7 @@ def solve(
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = SEED
-    solver.parameters.cp_model_presolve = False  # takes longer than it saves on 20 variables
+    solver.parameters.cp_model_presolve = False  # presolve takes longer than it saves on 20 variables
     solver.parameters.linearization_level = 2
     solver.parameters.max_deterministic_time = deterministic_limit
     code = solver.solve(model, _collector(cp_model, split, met))
@@ -111,9 +113,10 @@ def solve(
 def stopped_with(
     view: LiveView, met: Sequence[tuple[int, ...]], saved_at_most_ns: float, spent: float
 ) -> Solved:
-    """The best replay among the splits met that keep their claims, else among all of them.
+    """The best replay among the splits met that keep their claims; if none does, among all splits met.
 
-    saved_at_most_ns: what layers on the target can take off the sum of all claims, before each has w_1*T_1.
+    saved_at_most_ns: how much layers on the target can take off the sum of all claims, before w_1*T_1 is
+    added to each.
     """
     if not met:
         return Solved("stopped", float("inf"), spent)
@@ -130,7 +133,7 @@ def _keeps(schedule: Schedule, claimed_ns: Sequence[int]) -> bool:
 
 
 def _model(model: Any, view: LiveView, formulation: Formulation) -> tuple[Any, list[Any]]:
-    """The program over T_i; times are in the largest unit in which all are whole."""
+    """The program over T_i; times are in the largest unit in which all are whole numbers."""
     unit_ns = _unit_ns(view)
     weights = [layer_ns // unit_ns for layer_ns in view.batch_layer_ns]
     split = [model.new_int_var(0, view.layers, f"T_{batch + 1}") for batch in range(view.batches)]
@@ -150,14 +153,14 @@ def _model(model: Any, view: LiveView, formulation: Formulation) -> tuple[Any, l
 
 
 def _add_executable(model: Any, view: LiveView, split: Sequence[Any], on_source: Sequence[Any]) -> None:
-    """C3: the last layer the target needs is loaded, and run, before the source starts the batch."""
+    """C3: the target has loaded and run its last layer before the source starts the batch."""
     unit_ns = _unit_ns(view)
     load, after_load = view.layer_load_ns // unit_ns, [ns // unit_ns for ns in _after_load_ns(view)]
     sure = view.batch_layer_ns[0] // unit_ns * (view.layers - 1)  # the source's part of batch 1
     for batch in range(1, view.batches):
         layers = split[batch]
         c3 = model.add(load * (layers - view.loaded) + after_load[batch] <= sum(on_source[:batch]))
-        if after_load[batch] > sure:  # it could forbid layers that are there from the start
+        if after_load[batch] > sure:  # otherwise it could forbid layers that are loaded from the start
             waits = model.new_bool_var(f"waits_{batch + 1}")
             model.add(layers <= view.loaded).only_enforce_if(~waits)
             c3.only_enforce_if(waits)
@@ -166,7 +169,7 @@ def _add_executable(model: Any, view: LiveView, split: Sequence[Any], on_source:
 def _add_printed(
     model: Any, view: LiveView, split: Sequence[Any], on_target: Sequence[Any], shift: int
 ) -> None:
-    """C3 as the paper has it (shift 0) or with the first layer there at time 0 (shift 1)."""
+    """C3 as the paper prints it (shift 0) or with the first layer loaded at time 0 (shift 1)."""
     unit_ns = _unit_ns(view)
     load, weights = view.layer_load_ns // unit_ns, [ns // unit_ns for ns in view.batch_layer_ns]
     for batch in range(1, view.batches):
@@ -175,10 +178,10 @@ def _add_printed(
 
 
 def _after_load_ns(view: LiveView) -> list[int]:
-    """By batch: what must still fit between the load of its last layer and the end of the source's layers.
+    """By batch: the work that must fit between the load of its last layer and the end of the source's layers.
 
-    That is the layer itself and a layer of a later batch that has just begun; the source begins one layer of
-    batch 1 after time 0. With equal batches and Time_l a multiple of their layer, it is 0 as in Eq. 1.
+    This is the layer itself and a layer of a later batch that has just begun. The source begins one layer of
+    batch 1 after time 0. With equal batches and Time_l a multiple of their layer time, it is 0 as in Eq. 1.
     """
     unit_ns, layer_ns = _unit_ns(view), view.batch_layer_ns
     found, longest_later_ns = [], unit_ns
@@ -193,7 +196,7 @@ def _unit_ns(view: LiveView) -> int:
 
 
 def check_solver() -> None:
-    """UserError where OR-tools is not installed: said before a run, not when the first plan is asked for."""
+    """Raise UserError if OR-tools is not installed: before a run, not at its first plan."""
     if find_spec("ortools") is None:
         raise UserError(
             "the ILP of ZigZag needs OR-tools: pip install 'servetwin[plan]', or choose system/live=ilp_free"
@@ -208,7 +211,7 @@ def _cp_model() -> Any:
 
 
 def _collector(cp_model: Any, split: Sequence[Any], met: list[tuple[int, ...]]) -> Any:
-    """Appends every split the solver meets."""
+    """A solver callback that appends every split the solver meets to ``met``."""
 
     class Collector(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
         def on_solution_callback(self) -> None:

@@ -1,7 +1,7 @@
-"""Schedules of a pair layer by layer, in whole nanoseconds: replay of a split, and rules that need no solver.
+"""Schedules of a pair layer by layer, in whole nanoseconds: replay of a split, and rules without a solver.
 
-What happens at one instant happens in this order: finished layers and batches are booked, an idle source
-starts a batch, an idle target starts a layer. A layer that has begun is finished.
+Events at the same instant happen in this order: finished layers and batches are booked, an idle source starts
+a batch, an idle target starts a layer. A layer that has begun always runs to its end.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ class Schedule:
 
 
 class _Pair:
-    """The state of both instances, moved on from one instant to the next.
+    """The state of both instances, advanced from one instant to the next.
 
     most: layers the target may run of each batch.
     """
@@ -41,7 +41,7 @@ class _Pair:
         self._most = most
 
     def book(self) -> None:
-        """What ends now."""
+        """Book the layers and batches that end now."""
         if self.on_source and self.on_source[0] == self.now_ns:
             self.finish_ns[self.on_source[1]] = self.now_ns
             self.on_source = None
@@ -54,13 +54,13 @@ class _Pair:
                 self.waiting.remove(batch)
 
     def start_source(self, batch: int) -> None:
-        """All layers that the target has not run."""
+        """Start all layers of ``batch`` that the target has not run."""
         left = self.view.layers - self.done[batch]
         self.on_source = self.now_ns + left * self.view.batch_layer_ns[batch], batch
         self.waiting.remove(batch)
 
     def start_target(self) -> None:
-        """One layer of the earliest batch that has one loaded and not run."""
+        """Start one layer of the earliest batch that has a layer loaded and not run."""
         loaded = self.view.loaded_at(self.now_ns)
         for batch in self.waiting:
             if self.done[batch] < min(loaded, self._most[batch]) and self.is_there(batch):
@@ -72,7 +72,7 @@ class _Pair:
         return self.view.arrived_ns(batch) <= self.now_ns
 
     def go_on(self) -> None:
-        """To the next instant at which anything can change."""
+        """Advance to the next instant at which the state can change."""
         ends = [busy[0] for busy in (self.on_source, self.on_target) if busy]
         if self.on_target is None and self.view.loaded_at(self.now_ns) < self.view.layers:
             ends.append((self.now_ns // self.view.layer_load_ns + 1) * self.view.layer_load_ns)
@@ -83,7 +83,7 @@ class _Pair:
 def replay(view: LiveView, split: Sequence[int]) -> Schedule:
     """The target runs the first ``split[i]`` layers of batch i, the source the others, batches in order.
 
-    A batch whose layers are all the target's is not waited for by the source.
+    The source does not wait for a batch whose layers all run on the target.
     """
     if len(split) != view.batches or not all(0 <= layers <= view.layers for layers in split):
         raise ValueError(f"a split of {view.batches} batches has as many numbers from 0 to {view.layers}")
@@ -98,9 +98,10 @@ def replay(view: LiveView, split: Sequence[int]) -> Schedule:
 
 
 def ilp_free(view: LiveView) -> Schedule:
-    """BlitzScale's ZigZag without a solver (OSDI '25, Fig. 16), if nothing else comes.
+    """BlitzScale's ZigZag without a solver (OSDI '25, Fig. 16), if no further batch arrives.
 
-    An idle source waits for the layer that the target runs of the earliest batch, and takes no later one.
+    An idle source takes the earliest batch that the target has begun. If the target is running a layer of it,
+    the source waits for that layer instead of taking a later batch.
     """
 
     def earliest_begun(pair: _Pair) -> int | None:
@@ -112,7 +113,7 @@ def ilp_free(view: LiveView) -> Schedule:
 
 
 def best_effort(view: LiveView) -> Schedule:
-    """The target runs what is loaded when a batch's turn comes, half of the layers at most."""
+    """At a batch's turn the target runs the layers loaded by then, at most half of all layers."""
     free_ns, split = 0, []
     for batch, layer_ns in enumerate(view.batch_layer_ns):
         start_ns = max(free_ns, view.arrived_ns(batch))
@@ -138,7 +139,7 @@ def stop_the_world(view: LiveView) -> Schedule:
 
 
 def _schedule(view: LiveView, most: Sequence[int], pull: Callable[[_Pair], int | None]) -> Schedule:
-    """From time 0 to the last finish; ``pull`` names the batch that an idle source starts, if any."""
+    """Run from time 0 to the last finish; ``pull`` returns the batch that an idle source starts, if any."""
     pair = _Pair(view, most)
     while True:
         pair.book()

@@ -12,17 +12,18 @@ REPORTS_AT: Final = ("step_ends", "changes", "ticks")
 
 
 class Freeness:
-    """The freest instance by its last load report, the lowest id among equals.
+    """The freest instance by its last load report; on a tie the lowest id.
 
-    ``rule``: ``shipped`` or ``paper`` (``policies.llumnix.freeness``). Reports are ``reports_age_ms`` old at
-    most. ``reports_at``: ``step_ends``, an instance tells at the end of a step how it stood when that began,
-    so that all who come in between go to the same one (the artefact); ``changes``, arrivals and changes of a
-    batch count at once; ``ticks``, it tells every ``reports_age_ms`` alone how it stands then; None: the
-    first, but ``changes`` where an engine chooses a step while the one before it runs. Between these an
-    instance only gets fuller, so a heap by what was last read of each is looked at again from its top alone.
+    ``rule``: ``shipped`` or ``paper`` (``policies.llumnix.freeness``). Reports are at most ``reports_age_ms``
+    old. ``reports_at``: ``step_ends``: an instance reports at the end of a step its state at the step's
+    start, so that all requests that arrive in between go to the same instance (the artefact). ``changes``:
+    arrivals and changes of a batch count at once. ``ticks``: an instance reports its present state every
+    ``reports_age_ms`` only. None: ``step_ends``, but ``changes`` if an engine chooses a step while the
+    previous one runs. Between these an instance only gets fuller, so only the top of a heap of the last
+    reports is read again.
 
-    ``high_priority_target_tokens``: what an instance with high-priority requests is to hold at most; None:
-    all requests are alike.
+    ``high_priority_target_tokens``: how much an instance with high-priority requests should hold at most;
+    None: all requests are treated alike.
     """
 
     reads_load_reports = True
@@ -45,7 +46,7 @@ class Freeness:
         self._orders: dict[str, list[FreestFirst]] = {}
 
     def dispatch(self, request: Request, fleet: FleetView) -> tuple[int, str]:
-        """The freest; the reason tells how free."""
+        """The freest instance; the reason states its freeness."""
         orders = self._orders.get(request.model)
         if orders is None:
             orders = self._orders[request.model] = [FreestFirst(rule) for rule in self._rules]

@@ -1,13 +1,13 @@
-"""How free an instance is, by its load report, in the rules of the paper and of the published artefact.
+"""How free an instance is by its load report, by the rules of the paper and of the published artefact.
 
-Each rule is a function from a report to a number, the larger the freer; without requests an instance is freer
-than any with some. ``shipped`` is the artefact of Llumnix (AlibabaPAI/llumnix, branch osdi24ae), which stores
-the negated number and counts blocks per request; ``paper`` is Algorithm 1, in iterations that the batch can
+Each rule is a function from a report to a number, larger is freer; an instance without requests is freer than
+any with requests. ``shipped`` is the artefact of Llumnix (AlibabaPAI/llumnix, branch osdi24ae), which stores
+the negated number and counts blocks per request. ``paper`` is Algorithm 1, in iterations that the batch can
 still run.
 
-An instance with high-priority requests (above 0) is to hold few tokens, so that they decode fast: what is
-above that target is their headroom, which counts as used (Algorithm 1 adds headroom / number of them to the
-virtual usage of each). ``headroom`` wraps a rule so.
+An instance with high-priority requests (above 0) should hold few tokens, so that they decode fast. Memory
+above that target is their headroom and counts as used (Algorithm 1 adds headroom / number of them to the
+virtual usage of each). ``headroom`` wraps a rule accordingly.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def _available_blocks(one: LoadReport) -> int:
 
 
 def shipped_dispatch(one: LoadReport) -> float:
-    """Free blocks less the demand of all that wait, per request running or waiting."""
+    """Free blocks less the demand of all waiting requests, per request running or waiting."""
     requests = one.running + one.waiting
     if not requests:
         return inf
@@ -32,7 +32,7 @@ def shipped_dispatch(one: LoadReport) -> float:
 
 
 def shipped_migration(one: LoadReport) -> float:
-    """Free blocks less the demand of all that wait, per running request, the queue's head counted as one."""
+    """Free blocks less the demand of waiting requests, per running request plus one for the queue's head."""
     requests = one.running + (1 if one.waiting else 0)
     if not requests:
         return inf
@@ -40,12 +40,12 @@ def shipped_migration(one: LoadReport) -> float:
 
 
 def shipped_migration_without_queue(one: LoadReport) -> float:
-    """Free blocks per running request: what waits does not count, so nothing is moved to make room for it."""
+    """Free blocks per running request: waiting requests do not count, so none moves to make room for them."""
     return _available_blocks(one) / one.running if one.running else inf
 
 
 def paper(one: LoadReport) -> float:
-    """(M - sum of virtual usage) / B: a queue's head counts with its demand, the others that wait with 0."""
+    """(M - sum of virtual usage) / B: the queue's head counts with its demand, others waiting with 0."""
     if not one.running and not one.waiting:
         return inf
     free_tokens = one.free_blocks * one.block_tokens - one.first_waiting_tokens
@@ -61,7 +61,7 @@ RULES: Final = ("paper", "shipped")
 
 
 def check_rule(rule: str, target_tokens: int | None = None) -> None:
-    """Refuse a word that is no rule, and a target that nothing fits into."""
+    """Raise ValueError for an unknown rule or a target below 1 token."""
     if rule not in RULES:
         raise ValueError(f"rule must be paper or shipped, not {rule}")
     if target_tokens is not None and target_tokens < 1:
@@ -81,7 +81,7 @@ def _runs_high(one: LoadReport) -> bool:
 
 
 def headroom(rule: Rule, target_tokens: int | None, held: Callable[[LoadReport], bool]) -> Rule:
-    """``rule``, to which the memory beyond the target counts as used where ``held`` says so."""
+    """Wrap ``rule``: memory beyond the target counts as used for the instances that ``held`` selects."""
     if target_tokens is None:
         return rule
 
@@ -95,10 +95,11 @@ def headroom(rule: Rule, target_tokens: int | None, held: Callable[[LoadReport],
 
 
 def dispatch_rule(rule: str, target_tokens: int | None = None, high: bool = False) -> Rule:
-    """By which a request that arrives is given to an instance; ``high``: one of high priority.
+    """The rule that chooses an instance for an arriving request; ``high``: a request of high priority.
 
-    A normal one sees the headroom of others. One of high priority does not; as shipped it sees the headroom
-    that it would bring to an instance without any of its kind, so that they share few instances.
+    A normal request sees the headroom of instances with high-priority requests. A high-priority request does
+    not. As shipped it sees instead the headroom that it would bring to an instance without high-priority
+    requests, so that these share few instances.
     """
     check_rule(rule, target_tokens)
     if rule == "shipped":
@@ -107,7 +108,7 @@ def dispatch_rule(rule: str, target_tokens: int | None = None, high: bool = Fals
 
 
 def migration_rule(rule: str, defragment: bool, target_tokens: int | None = None) -> Rule:
-    """By which instances are paired. ``defragment``: running requests make room for a queue's head."""
+    """Rule by which instances are paired. ``defragment``: running requests make room for a queue's head."""
     check_rule(rule, target_tokens)
     if rule == "shipped":
         plain = shipped_migration if defragment else shipped_migration_without_queue

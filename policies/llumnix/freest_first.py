@@ -1,8 +1,8 @@
-"""Instances in the order of their freeness, of which only the first are looked at.
+"""A heap of instances by freeness, of which a caller reads only the top.
 
-Between two changes of its batch or queue an instance only takes memory, and a rule of freeness falls with
-free blocks. So what was last read of an instance is the most that it can be: a heap by that is right from the
-top on once what surfaces is read again.
+Between two changes of its batch or queue an instance only takes memory, and a rule's freeness falls with free
+blocks. So the freeness last read of an instance is an upper bound. A heap by these bounds is correct from the
+top once each entry that reaches the top is read again.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ Entry = tuple[float, int, LoadReport]  # freeness, negated; instance
 
 
 class Reported(Protocol):
-    """What both dispatchers and those who pair instances see of load reports."""
+    """The load reports that dispatchers and migration policies see."""
 
     def report(self, replica: int) -> LoadReport | None: ...
 
@@ -24,7 +24,7 @@ class Reported(Protocol):
 
 
 class FreestFirst:
-    """By ``rule``. One entry of each instance counts, the last; others are dropped when they surface."""
+    """A heap by ``rule``. Only an instance's last entry counts; older ones are dropped at the top."""
 
     def __init__(self, rule: Rule) -> None:
         self._freeness = rule
@@ -32,7 +32,7 @@ class FreestFirst:
         self._last: dict[int, LoadReport] = {}
 
     def note(self, newly: Sequence[int], view: Reported) -> None:
-        """These have new reports."""
+        """Add the new reports of these instances."""
         heap, last, report_of = self._heap, self._last, view.report
         for replica in newly:
             report = report_of(replica)
@@ -41,7 +41,7 @@ class FreestFirst:
                 heappush(heap, (-self._freeness(report), replica, report))
 
     def first(self, view: Reported) -> Entry:
-        """The freest by its last load report, the lowest id among equals."""
+        """The freest instance by its last load report; on a tie the lowest id."""
         self.note(view.newly_reported(), view)
         self._bound()
         entry = self._top(view)
@@ -51,7 +51,7 @@ class FreestFirst:
     def freest(
         self, view: Reported, count: int, above: float, counts: Callable[[Entry], bool]
     ) -> list[Entry]:
-        """At most so many, the freest first, of those freer than ``above`` that ``counts``."""
+        """At most ``count`` entries freer than ``above`` that ``counts`` accepts, the freest first."""
         self.note(view.newly_reported(), view)
         self._bound()
         found, seen = list[Entry](), list[Entry]()
@@ -64,14 +64,14 @@ class FreestFirst:
         return found
 
     def _bound(self) -> None:
-        """Entries that count no more go now and then."""
+        """Remove outdated entries once they are many."""
         heap, last = self._heap, self._last
         if len(heap) > 4 * len(last) + 64:
             heap[:] = [one for one in heap if last.get(one[1]) is one[2]]
             heapify(heap)
 
     def _top(self, view: Reported) -> Entry | None:
-        """The first entry that counts, read again; None: there is no instance."""
+        """The first valid entry, with its report read again; None if there is no instance."""
         heap, last, report_of = self._heap, self._last, view.report
         while heap:
             entry = heap[0]

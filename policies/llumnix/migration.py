@@ -1,4 +1,4 @@
-"""Llumnix's migration: instances that are not free are paired with free ones, and a request of them moves."""
+"""Llumnix's migration: pairs instances short of memory with free ones; one request of each pair moves."""
 
 from collections.abc import Sequence
 from math import ceil, inf
@@ -13,18 +13,18 @@ _SOME: Final = 1024  # free blocks, to see how freeness falls with them
 
 
 class Llumnix:
-    """From the least free instance to the freest, the second of each with the other, and so on.
+    """Pair the least free instance with the freest, the second least free with the second freest, and so on.
 
     Sources are below ``migrate_out_threshold`` (``shipped``: blocks per request, ``paper``: iterations) and,
-    as shipped, all with a preempted request that waits; destinations are above. One that takes no requests
-    any more is a source before all others. ``defragment``: what waits counts. ``rounds``: instances are
-    paired in every such round, as shipped once in four reports of each; as shipped a pair is dropped where
-    one of the two is in a migration already. The request that arrived last leaves (shipped), or the shortest
-    (paper).
+    as shipped, also every instance with a preempted request that waits; destinations are above it. An
+    instance that takes no more requests is a source before all others. ``defragment``: waiting requests
+    count. ``rounds``: instances are paired in every such round, as shipped once in four reports of each. As
+    shipped a pair is dropped if one of the two is in a migration already. The request that arrived last
+    leaves (shipped), or the shortest (paper).
 
-    ``high_priority_target_tokens``: what an instance with high-priority requests is to hold at most. What is
-    above counts as used there, and requests of the lowest priority leave first; as shipped none of high
-    priority ever does. None: all requests are alike.
+    ``high_priority_target_tokens``: how much an instance with high-priority requests should hold at most.
+    Memory above it counts as used there, and requests of the lowest priority leave first; as shipped
+    high-priority requests never leave. None: all requests are treated alike.
     """
 
     reads_load_reports = True
@@ -47,7 +47,7 @@ class Llumnix:
         self._orders: dict[str, FreestFirst] = {}
 
     def pair(self, view: InstancesView) -> Sequence[Pair]:
-        """Least free with freest. Looked at are those that may be short, and as many of the freest."""
+        """Pair least free with freest, reading only instances that may be short and as many of the freest."""
         if view.round % self.rounds:
             return ()
         leaving = view.leaving
@@ -63,7 +63,7 @@ class Llumnix:
             return not other and self._considered(view, one[1])
 
         destinations = [one[:2] for one in order.freest(view, len(sources), self._threshold, takes)]
-        # One that still loads takes from a source for which no other is left.
+        # A loading instance is the destination of a source for which no other is left.
         destinations += [(inf, one) for one in view.loading if self._considered(view, one)]
         return [
             Pair(source, destination, f"freeness {free:.1f} against {_told(-minus_free)}")
@@ -72,7 +72,7 @@ class Llumnix:
         ]
 
     def _sources(self, view: InstancesView, leaving: Sequence[int]) -> list[tuple[float, int]]:
-        """(freeness, instance): those short of memory, and ``leaving``, which take no requests any more."""
+        """(freeness, instance) of those short of memory, and of ``leaving``, which take no more requests."""
         found = [(-inf, one) for one in leaving if self._considered(view, one)]
         for one in view.short():
             report = None if one in leaving else view.report(one)
@@ -84,22 +84,22 @@ class Llumnix:
         return found
 
     def _considered(self, view: InstancesView, instance: int) -> bool:
-        """As shipped all are; a pair with one that is in a migration is dropped then."""
+        """As shipped true for every instance; a pair with an instance in a migration is dropped later."""
         return self._shipped or not view.engaged(instance)
 
     def _is_source(self, report: LoadReport, free: float) -> bool:
         return free < self._threshold or (self._shipped and report.preempted > 0)
 
     def ample_blocks(self, report: LoadReport) -> int:
-        """With so many free ones an instance with this report is no source."""
+        """The free blocks from which an instance with this report is not a source."""
         if self._shipped and report.preempted:
             return report.total_blocks + 1
-        # Where its freeness crosses the threshold, and one more. Rules are linear in free blocks.
+        # The blocks at which its freeness crosses the threshold, plus one. Rules are linear in free blocks.
         none, some = [self._freeness(report._replace(free_blocks=free)) for free in (0, _SOME)]
         return 0 if none == inf else ceil((self._threshold - none) * _SOME / (some - none)) + 1
 
     def choose(self, view: SourceView) -> tuple[int, str] | None:
-        """Who leaves, if anybody decodes."""
+        """The request that leaves and why; None if no suitable request decodes."""
         decoding = list(view.decoding())
         if not decoding:
             return None

@@ -1,4 +1,4 @@
-"""Llumnix's auto-scaling: instances come and go so that their average freeness stays in a band."""
+"""Llumnix's auto-scaling: adds and removes instances so that their average freeness stays in a band."""
 
 from collections.abc import Sequence
 from math import ceil, inf
@@ -12,13 +12,13 @@ _HOUR_NS = 3600 * NS_PER_S
 
 
 class FreenessBand:
-    """More instances below ``low``, as many empty ones as lift the average; one fewer above ``low + width``.
+    """Add empty instances until the average is above ``low``; remove one above ``low + width``.
 
-    ``rule``: ``shipped`` counts free blocks per request of all instances together, leaves out the room of the
-    one that would go before it lets one go, which is that of the highest id, and decides nothing more while
-    new instances load. ``paper``: the mean of the instances' freeness in iterations; the one with the fewest
-    running requests goes. One that drains is kept rather than another one loaded; one drains at a time.
-    ``first_look_s``: before that nothing is decided (the artefact waits for 110 s).
+    ``rule``: ``shipped`` counts free blocks per request of all instances together. Before it removes an
+    instance, that of the highest id, it leaves out that instance's room. It decides nothing more while new
+    instances load. ``paper``: the mean of the instances' freeness in iterations; the instance with the fewest
+    running requests is removed. A draining instance is kept before another one is loaded; one drains at a
+    time. ``first_look_s``: no decision before that time (the artefact waits for 110 s).
     """
 
     reads_load_reports = True
@@ -34,8 +34,8 @@ class FreenessBand:
         self._first_ns = round(first_look_s * NS_PER_S)
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
-        """What brings the average back into the band."""
-        (role,) = view.roles  # instances that make load reports do both
+        """Decisions that bring the average back into the band."""
+        (role,) = view.roles  # instances with load reports prefill and decode
         least = max(role.minimum, int(view.has_work))
         if role.supply < least:
             why = f"{role.supply} instances are fewer than {least}"
@@ -53,13 +53,13 @@ class FreenessBand:
         return self._fewer(view, role, serving)
 
     def no_change_until_ns(self, view: ScalingView) -> int:
-        """Freeness changes while requests decode; of empty instances it does not."""
+        """Freeness changes while requests decode; that of empty instances does not."""
         instances = [one for role in view.roles for one in role.in_state("serving")]
         changing = any(one.outstanding for one in instances) or view.now_ns < self._first_ns
         return view.now_ns if changing or not instances else view.now_ns + _HOUR_NS
 
     def _wanted(self, serving: Sequence[InstanceView], draining: Sequence[InstanceView]) -> tuple[int, str]:
-        """How many empty instances more lift the average to ``low``, and why."""
+        """How many more empty instances lift the average to ``low``, and why."""
         reports, leaving = _reports(serving), _reports(draining) if self._shipped else []
         if not reports:
             return 0, ""
@@ -104,15 +104,15 @@ def _reports(instances: Sequence[InstanceView]) -> list[LoadReport]:
 
 
 def _free(report: LoadReport) -> float:
-    """Blocks that are free when all who wait have theirs."""
+    """Blocks that are free once all waiting requests have theirs."""
     demand = report.waiting_tokens / report.block_tokens
     return report.free_blocks - report.watermark_blocks - demand
 
 
 def _without(reports: Sequence[LoadReport]) -> float:
-    """Free blocks per request if the last one's requests were with the others.
+    """Free blocks per request if the last instance's requests were on the others.
 
-    Who waits counts as one request, with all the demand.
+    Its waiting requests count as one request, with their whole demand.
     """
     last, others = reports[-1], reports[:-1]
     free = sum([one.free_blocks for one in reports]) - last.total_blocks
@@ -123,7 +123,7 @@ def _without(reports: Sequence[LoadReport]) -> float:
 
 
 def _more(view: ScalingView, role: RoleView, count: int, why: str) -> tuple[ScaleDecision, ...]:
-    """One that drains serves on; else those whose parameters are still on their GPUs, then new ones."""
+    """Resume a draining instance; else revive those with parameters still on their GPUs, then load others."""
     draining = role.in_state("draining")
     if draining:
         return (ScaleDecision("cancel_drain", view.model, role.role, 1, (draining[0].id,), why),)

@@ -1,4 +1,4 @@
-"""Edges of a plan from senders and receivers: rates, shards, reasons, and NICs that two sides share."""
+"""Build a plan's edges from senders and receivers: rates, shards, reasons, and NICs shared by two sides."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ from serving.protocols.planning import Edge, Source, Target
 
 
 def relieved(edges: list[Edge], sources: Sequence[Source], served: Sequence[Target]) -> list[Edge]:
-    """The edges, slower where a source and a new replica that forwards leave through one NIC.
+    """Lower the rates of edges if a source and a forwarding new replica send through one NIC.
 
-    Each side's own shares were right; only together may they be too much. A host's copy is not looked at.
+    Each side's own shares were right; only together may they exceed the NIC. Host copies are ignored.
     """
     ports = {port.gpu: port for source in sources for port in source.ports if port.gpu >= 0}
     mixed = {port.nic for port in ports.values()} & {port.nic for one in served for port in one.ports}
@@ -39,18 +39,18 @@ def _slowed(edge: Edge, factor: float) -> Edge:
 
 
 def edge_of(givers: Sequence[Holder], takers: Sequence[Holder], why: str) -> Edge:
-    """The givers to the takers, as fast as the slower side; the rate ends the reason."""
+    """One edge from the givers to the takers at the slower side's rate; the reason ends with the rate."""
     rate, shards = sharded(givers, takers)
     sources = tuple([giver.endpoint for giver in givers])
     return Edge(sources, tuple([taker.endpoint for taker in takers]), rate, shards, f"{why}: {in_gb(rate)}")
 
 
 def divided(holder: Holder, among: int) -> Holder:
-    """The part of a sender that each of ``among`` receivers has, when it sends to all of them at once."""
+    """The share of a sender that each of ``among`` receivers gets when it sends to all of them at once."""
     lanes = tuple((gpu, max(1, rate // among)) for gpu, rate in holder.lanes)
     return Holder(holder.endpoint, holder.leaf, lanes, sum(rate for _, rate in lanes))
 
 
 def in_gb(bytes_per_s: int) -> str:
-    """A rate for a reason."""
+    """Format a rate for a reason."""
     return f"{bytes_per_s / 1e9:.3g} GB/s"

@@ -1,4 +1,4 @@
-"""The lists a multicast planner works on: senders and receivers, in which order, at which rates."""
+"""The ordered senders and receivers a multicast planner works on, and their rates."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
@@ -30,10 +30,10 @@ class Group:
 
 
 def in_play(wanted: ScaleUp, prune: bool, behind: Sequence[Source] = ()) -> tuple[list[Source], str]:
-    """Line 1 of Fig. 11, first half: the sources to use, and why these.
+    """Line 1 of Fig. 11, first half: the sources to use, and the reason.
 
-    Running replicas and those ``behind`` that load already, else host copies. With ``prune`` those whose
-    out-link is busy come last of all.
+    Running replicas and the loading replicas ``behind``; without any, host copies. With ``prune`` sources
+    with a busy out-link come last.
     """
     running = [source for source in wanted.sources if source.endpoint[0] == "replica"]
     hosts = [source for source in wanted.sources if source.endpoint[0] != "replica"]
@@ -82,8 +82,8 @@ def _sender(source: Source, users: Counter[int], gpus_per_instance: int) -> Hold
 def groups_to_serve(wanted: ScaleUp, order: Sequence[Holder], grouping: Grouping) -> list[Group]:
     """Line 2, and the trimming of line 5: the groups in the order they are served, n instances in all.
 
-    By where their leaf first occurs among the senders, then by bandwidth, then ids. Inside a group the
-    fastest instances come first, so that trimming keeps them.
+    Groups are ordered by where their leaf first occurs among the senders, then by bandwidth, then ids. Inside
+    a group the fastest instances come first, so that trimming keeps them.
     """
     place = {holder.leaf: -position for position, holder in enumerate(reversed(order))}
     together: dict[int, list[tuple[int, int, Target]]] = {}
@@ -114,7 +114,7 @@ def _trimmed(groups: Iterable[Group], instances: int) -> list[Group]:
 
 
 def receivers(groups: Sequence[Group]) -> list[list[Holder]]:
-    """Per group its targets. What they get of a NIC is shared by all that are served behind it."""
+    """The targets of each group. All served instances behind a NIC share its bandwidth."""
     users = Counter(port.nic for group in groups for target in group.targets for port in target.ports)
     return [[_receiver(target, group.leaf, users) for target in group.targets] for group in groups]
 
@@ -125,7 +125,7 @@ def _receiver(target: Target, leaf: int, users: Counter[int]) -> Holder:
 
 
 def capped(port: Port) -> int:
-    """What may enter a NIC, in bytes/s: half where a GPU behind it serves prefill (BlitzScale's rule)."""
+    """Incoming limit of a NIC, in bytes/s: half if a GPU behind it serves prefill (BlitzScale's rule)."""
     return port.bandwidth_bytes_per_s // 2 if port.serves_prefill else port.bandwidth_bytes_per_s
 
 
@@ -140,7 +140,7 @@ def sharded(givers: Sequence[Holder], takers: Sequence[Holder]) -> tuple[int, tu
     """Line 9: (bytes/s of the whole, shards), rank by rank, each side's shares as its GPUs' rates.
 
     The slowest rank sets the pace. Between equal GPUs rank r of the i-th source sends to rank r of the i-th
-    taker; otherwise a GPU may meet several on the other side.
+    taker; otherwise a GPU may exchange with several GPUs of the other side.
     """
     ranks = len(takers[0].lanes)
     shards: list[tuple[int, int, float]] = []
@@ -167,7 +167,7 @@ def _total(lanes: Sequence[tuple[int, int]]) -> int:
 def _overlaps(
     out: Sequence[tuple[int, int]], into: Sequence[tuple[int, int]], total_out: int, total_into: int
 ) -> Iterable[tuple[int, int, int]]:
-    """(source, target, part): both sides laid along a line of length total_out * total_into."""
+    """Yield (source, target, part): both sides laid along a line of length total_out * total_into."""
     targets = iter(into)
     target, room = next(targets)
     room *= total_out
@@ -184,7 +184,7 @@ def _overlaps(
 
 
 class SourceOrder:
-    """S of Fig. 11: senders in order, kept as runs of one leaf, so that turning costs leaves and not GPUs."""
+    """S of Fig. 11: senders in order, stored as runs of one leaf, so rotating costs leaves and not GPUs."""
 
     __slots__ = ("_leaf_rate", "_runs")
 
@@ -223,14 +223,14 @@ class SourceOrder:
         return taken
 
     def put_first(self, leaf: int, holders: Sequence[Holder]) -> None:
-        """Senders, in order, before all others."""
+        """Insert senders, in order, before all others."""
         self._leaf_rate[leaf] += sum([holder.rate for holder in holders])
         if not self._runs or self._runs[0][0] != leaf:
             self._runs.appendleft((leaf, deque()))
         self._runs[0][1].extendleft(reversed(holders))
 
     def put_last(self, leaf: int, holders: Sequence[Holder]) -> None:
-        """Senders, in order, behind all others."""
+        """Insert senders, in order, after all others."""
         self._leaf_rate[leaf] += sum([holder.rate for holder in holders])
         if not self._runs or self._runs[-1][0] != leaf:
             self._runs.append((leaf, deque()))

@@ -21,9 +21,9 @@ Order = Literal["breadth", "depth"]
 
 
 class MulticastPlanner:
-    """Chains that forward while they receive, from sources whose out-link is free, inside a leaf if it can.
+    """Chains that forward while they receive, from sources with a free out-link, inside a leaf if possible.
 
-    order: where served targets stand among the senders. ``breadth`` (behind the others: parallel chains, as
+    order: where served targets join the list of senders. ``breadth`` (after the others: parallel chains, as
     in Fig. 12(b)) or ``depth`` (before them: one long chain, as line 10 is printed). grouping: targets load
     together, sharded, per scale-up ``domain``, or each ``instance`` alone.
     """
@@ -33,15 +33,15 @@ class MulticastPlanner:
         self._grouping = grouping
 
     def plan(self, wanted: ScaleUp, behind: Sequence[Source] = ()) -> Plan:
-        """Busy out-links are used only if no running instance and no host copy is free.
+        """Plan the edges; busy out-links are used only if no running instance and no host copy is free.
 
-        behind: replicas that load already and may forward; they stand behind those that have everything.
+        behind: replicas that are loading and may forward; they come after complete ones.
         """
         return _multicast(wanted, self._order, self._grouping, behind, prune=True)
 
 
 class NaivePlanner:
-    """The multicast planner without pruning: it loads from instances whose out-link carries KV too."""
+    """The multicast planner without pruning: it also loads from instances whose out-link carries KV."""
 
     def __init__(self, order: Order = "breadth", grouping: Grouping = "domain") -> None:
         self._order = order
@@ -55,7 +55,8 @@ class NaivePlanner:
 class OneToOnePlanner:
     """No chains: every target loads from one original source, the sources in turn.
 
-    A source that serves several divides its out-link evenly among them. prune: leave out busy out-links.
+    A source that serves several targets divides its out-link evenly among them. prune: leave out busy
+    out-links.
     """
 
     def __init__(self, prune: bool = False) -> None:
@@ -81,7 +82,7 @@ class OneToOnePlanner:
 def _multicast(
     wanted: ScaleUp, order: Order, grouping: Grouping, behind: Sequence[Source], prune: bool
 ) -> Plan:
-    """Fig. 11; the comments give its lines."""
+    """Fig. 11; the numbers in comments are its lines."""
     sources, why = in_play(wanted, prune, behind)
     first = senders(sources, wanted.gpus_per_instance, behind)  # 1
     if not first:

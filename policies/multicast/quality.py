@@ -14,8 +14,8 @@ def chain_time_s(size_bytes: int, rate_bytes_per_s: float, hops: int, max_unit_b
 def scale_time_s(plan: Plan, size_bytes: int, max_unit_bytes: int) -> float:
     """Seconds until every target has all ``size_bytes`` at the plan's rates, undisturbed; 0 if empty.
 
-    A unit passes each hop once; from then on the slowest hop so far sets the pace. Equal rates make that
-    ``chain_time_s`` of the longest chain. The exchange inside a scale-up domain is not counted.
+    Each unit crosses a hop once; after the first unit the slowest hop so far sets the pace. With equal rates
+    this is ``chain_time_s`` of the longest chain. The exchange inside a scale-up domain is not counted.
     """
     ways: dict[Endpoint, tuple[float, float]] = {}
     last_s = 0.0
@@ -29,7 +29,7 @@ def scale_time_s(plan: Plan, size_bytes: int, max_unit_bytes: int) -> float:
 
 
 def interference(plan: Plan, wanted: ScaleUp) -> int:
-    """Edges out of a busy link: of a busy source, or of a new replica whose NIC serves prefill."""
+    """Number of edges out of a busy link: of a busy source, or of a new replica whose NIC serves prefill."""
     busy: set[Endpoint] = {source.endpoint for source in wanted.sources if source.out_busy}
     busy |= {
         ("replica", target.replica)

@@ -1,7 +1,7 @@
-"""The smoother's graph attention (Eq. 4 to 6): the CV at a stage from its neighbours, learnt from runs.
+"""The smoother's graph attention (Eq. 4 to 6): predicts the CV at a stage from its neighbours.
 
-Stages are the nodes, a stage and those beside it its neighbours. What is learnt is by which factor Whitt's
-formula is off. Training needs torch, predicting does not.
+Stages are the nodes; a stage's neighbours are itself and the adjacent stages. The weights, learnt from runs,
+predict by which factor Whitt's formula is off. Training needs torch, predicting does not.
 """
 
 from collections.abc import Sequence
@@ -40,14 +40,14 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What of a stage its neighbours look at: features, and Whitt's CV, which theta weighs."""
+    """The inputs of one stage: its features, and Whitt's CV, which theta weighs."""
 
     features: Vector
     whitt_cv: float
 
 
 def nodes_of(first_cv: float, stages: Sequence[StageView]) -> tuple[Node, ...]:
-    """One for each stage, in order."""
+    """One node for each stage, in order."""
     found = []
     for stage, cv in zip(stages, propagated(first_cv, stages), strict=True):
         busy = min(utilization_of(stage), 1.0)
@@ -59,14 +59,15 @@ def nodes_of(first_cv: float, stages: Sequence[StageView]) -> tuple[Node, ...]:
 
 
 def neighbours(index: int, count: int) -> tuple[int, ...]:
-    """A stage, and those beside it."""
+    """Indices of the stage and its adjacent stages."""
     return tuple(range(max(index - 1, 0), min(index + 2, count)))
 
 
 def attention(weights: Weights, index: int, nodes: Sequence[Node]) -> tuple[Vector, Vector]:
-    """Eq. 4 and 5: the coefficients of its neighbours, and the stage's new features.
+    """Eq. 4 and 5: the coefficients of the stage's neighbours, and the stage's new features.
 
-    Printed with theta CV_i in every term of Eq. 4, where it cancels; here each neighbour k has its own CV_k.
+    The paper prints theta CV_i in every term of Eq. 4, where it cancels; here each neighbour k has its own
+    CV_k.
     """
     near = neighbours(index, len(nodes))
     seen = [_times(weights.transform, nodes[one].features) for one in near]
@@ -83,7 +84,7 @@ def attention(weights: Weights, index: int, nodes: Sequence[Node]) -> tuple[Vect
 
 
 def predicted(weights: Weights, nodes: Sequence[Node]) -> tuple[float, ...]:
-    """Eq. 6 for each stage: Whitt's CV times the factor that f finds; the first stage's is measured."""
+    """Eq. 6 for each stage: Whitt's CV times the factor that f returns; the first stage's CV is measured."""
     found = [nodes[0].whitt_cv]
     for index in range(1, len(nodes)):
         _, mixed = attention(weights, index, nodes)
@@ -99,12 +100,12 @@ def predicted(weights: Weights, nodes: Sequence[Node]) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True)
 class GraphAttention:
-    """A predictor for the smoother."""
+    """Graph attention as a CV predictor for the smoother."""
 
     weights: Weights
 
     def predict(self, view: PipelineView) -> tuple[float, ...]:
-        """One for each stage, in order."""
+        """The predicted CV of each stage, in order."""
         return predicted(self.weights, nodes_of(view.stages[0].arrival_cv, view.stages))
 
 
@@ -115,9 +116,9 @@ def trained(
     steps: int = 3000,
     rate: float = 0.01,
 ) -> Weights:
-    """Weights for which the logarithms of the predicted CVs come near those of ``cvs`` (least squares).
+    """Weights that bring the logarithms of the predicted CVs close to those of ``cvs`` (least squares).
 
-    Same arguments, same weights, on the same build of torch.
+    The same arguments give the same weights, on the same build of torch.
     """
     import torch  # type: ignore[import-not-found,unused-ignore]  # an extra
 
@@ -144,7 +145,7 @@ def trained(
 
 
 def _columns(pipelines: Sequence[Sequence[Node]], cvs: Sequence[Sequence[float]]) -> list[list[Any]]:
-    """Of each stage but the first: its features, its neighbours', their CVs, who is absent, the target."""
+    """Of each stage but the first: its features, its neighbours', their CVs, which are absent, the target."""
     rows: list[tuple[Any, ...]] = []
     for nodes, measured in zip(pipelines, cvs, strict=True):
         for index in range(1, len(nodes)):

@@ -1,7 +1,8 @@
-"""QUART's baselines by stages, approximated: what its paper says of them in a sentence each, our constants.
+"""QUART's stage-level baselines, approximated: one sentence each in its paper, the constants are ours.
 
-Neither is the published system: InferLine and Cocktail decide more, and from profiles we have not. What is
-kept is what each looks at and at what grain it scales. INFless, whose unit is the model, is in ``infless``.
+Neither is the published system: InferLine and Cocktail decide more, and use profiles that we do not have.
+What is kept is the input of each system and the grain at which it scales. INFless, whose unit is the model,
+is in ``infless``.
 """
 
 from collections.abc import Callable
@@ -12,13 +13,13 @@ from serving.protocols.stages import PipelineView, StageDecision, StageView, Sta
 
 
 class PerStage:
-    """Brings every stage to a number of replicas that a rule gives for it, within bounds, budget and room."""
+    """Brings every stage to the number of replicas that a rule gives, within bounds, budget and room."""
 
     def __init__(self, rule: Callable[[StageView], tuple[int, int]]) -> None:
         self._rule = rule
 
     def decide(self, view: PipelineView, why: str) -> tuple[StageDecision, ...]:
-        """``rule`` of a stage: below how many it grows to that, above how many it shrinks to that."""
+        """Apply ``rule`` to each stage: it gives the number to grow to, and the number to shrink to."""
         room, budget = FreeRoom(view), max(view.max_replicas - view.supply, 0)
         decisions: list[StageDecision] = []
         for stage in view.stages:
@@ -38,10 +39,10 @@ class PerStage:
 class InferLine:
     """InferLine (SoCC '20), approximated: a plan for a mean rate, and a tuner that follows the envelope.
 
-    ``planned_per_s``: the rate planned for; 0: that of the first view in which requests come. The plan gives
+    ``planned_per_s``: the planned rate; 0: that of the first view in which requests arrive. The plan gives
     each stage replicas that are busy for at most ``utilization`` of the time. The tuner starts replicas at
-    once when the largest rate of the last ``envelope_s`` asks for more, and stops some when
-    ``settle_s`` have passed since its last change.
+    once if the largest rate of the last ``envelope_s`` needs more. It stops some once ``settle_s`` have
+    passed since its last change.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class InferLine:
         self._changed_ns = 0
 
     def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
-        """The plan first, then what the envelope asks for."""
+        """Follow the plan first, then the envelope."""
         if not self._periods.due(view.now_ns):
             return ()
         rate = view.stages[0].arrival_per_s
@@ -84,8 +85,8 @@ class InferLine:
 class Cocktail:
     """Cocktail (NSDI '22), approximated: each stage by a forecast of its own rate, with spare replicas.
 
-    The forecast is a weighted moving average over ``history_s`` plus the trend for ``ahead_s`` more.
-    ``spares`` replicas of each stage are kept beyond it.
+    The forecast is a weighted moving average over ``history_s`` plus the trend for ``ahead_s`` more. Each
+    stage keeps ``spares`` replicas beyond it.
     """
 
     def __init__(
@@ -107,12 +108,12 @@ class Cocktail:
         self._wanted: dict[int, History] = {}
 
     def forecast_per_s(self, stage: int) -> float:
-        """What is expected of the stage ``ahead_s`` from its last view; 0 or more."""
+        """The rate forecast for the stage ``ahead_s`` after its last view; 0 or more."""
         rates = self._rates[stage]
         return max(rates.weighted + rates.slope_per_s * self._ahead_s, 0.0)
 
     def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
-        """Every stage to its forecast and the spares."""
+        """Bring every stage to its forecast plus the spares."""
         if not self._periods.due(view.now_ns):
             return ()
         for stage in view.stages:

@@ -1,4 +1,4 @@
-"""QUART's corrector (section 5.1): which stages are too slow, how far they grow, which are key."""
+"""QUART's corrector (section 5.1): which stages are too slow, how far they grow, which are key stages."""
 
 from dataclasses import dataclass
 from math import ceil, inf, isfinite
@@ -14,7 +14,7 @@ NS_PER_S = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """One stage: its expected delay, its target, and by how many replicas it is to grow."""
+    """One stage: its expected delay, its target, and by how many replicas it grows."""
 
     stage: int
     delay_s: float
@@ -30,10 +30,10 @@ class Correction:
 
 
 def targets_s(view: PipelineView, target_s: float = 0.0) -> tuple[float, ...]:
-    """What a request may take at each stage: ``target_s``, or the SLO shared out by execution time.
+    """The time a request may take at each stage: ``target_s``, or the SLO divided by execution time.
 
-    Without an SLO a request may take twice its execution time. A pass and a tenth of it are the least: below
-    that no number of replicas helps, and every stage would grow for ever.
+    Without an SLO a request may take twice its execution time. The least target is a pass and a tenth of it:
+    below that no number of replicas helps, and every stage would grow for ever.
     """
     total_s = sum([stage.exec_s for stage in view.stages])
     slack = (view.slo_s or 2 * total_s) / total_s
@@ -41,7 +41,7 @@ def targets_s(view: PipelineView, target_s: float = 0.0) -> tuple[float, ...]:
 
 
 class Corrector:
-    """Decides growth only; a stage shrinks by the smoother. It remembers one PID loop per stage."""
+    """Decides growth only; the smoother shrinks stages. The corrector keeps one PID loop per stage."""
 
     def __init__(self, settings: CorrectorSettings = REFERENCE) -> None:
         self.settings = settings
@@ -50,19 +50,19 @@ class Corrector:
         self._grown_ns: dict[int, int] = {}
 
     def expected_s(self, stage: StageView, arrival_per_s: float) -> float:
-        """By the formula, with replicas that serve or load; or, when none loads, as measured if longer."""
+        """The formula's delay with serving and loading replicas; if none loads, at least the measured one."""
         settings = self.settings
         rates = arrival_per_s, stage.replica_per_s, max(stage.supply, 1)
         formula_s = delay_s(*rates, settings.form, stage.arrival_cv, stage.service_cv)
         return max(formula_s, _measured_s(stage))
 
     def arrivals_per_s(self, view: PipelineView) -> list[float]:
-        """What each stage has to serve: what comes to the first one will come to it, and its queue."""
+        """The load of each stage: the first stage's arrivals if higher than its own, and its queue."""
         first = view.stages[0].arrival_per_s
         return [max(one.arrival_per_s, first) + one.queued / self.settings.drain_s for one in view.stages]
 
     def correct(self, view: PipelineView) -> tuple[Correction, ...]:
-        """One for each stage, in order; empty between two periods."""
+        """One correction for each stage, in order; empty between two periods."""
         settings = self.settings
         if self._looked_ns is not None and view.now_ns - self._looked_ns < settings.period_s * NS_PER_S:
             return ()
@@ -92,10 +92,10 @@ class Corrector:
     def _want(
         self, stage: StageView, rate: float, times_s: tuple[float, float], elapsed_s: float, now_ns: int
     ) -> int:
-        """By how many replicas the stage is to grow, budgets of all stages aside.
+        """By how many replicas the stage should grow, before the budget of all stages is applied.
 
-        Its loop is told of every error, also where nothing may be added: a stage that cools down, has all it
-        may have or needs no more would else go on later from an integral and a slope of before.
+        The PID loop receives every error, even if no replica may be added: during cool-down, at the maximum,
+        or if no more are needed. Otherwise it would later continue from an outdated integral and slope.
         """
         delay, goal = times_s
         most = self._most(stage, now_ns)
@@ -114,21 +114,21 @@ class Corrector:
         return ceil(loop.step(error / goal if self.settings.relative else error, elapsed_s, most, hold))
 
     def _most(self, stage: StageView, now_ns: int) -> int:
-        """How many it may get by its maximum; 0 while it cools down."""
+        """How many replicas the stage may add up to its maximum; 0 while it cools down."""
         grown_ns = self._grown_ns.get(stage.index)
         if grown_ns is not None and now_ns - grown_ns < self.settings.cool_down_s * NS_PER_S:
             return 0
         return max(min(stage.maximum, self.settings.most_replicas or stage.maximum) - stage.supply, 0)
 
     def _needed(self, stage: StageView, rate: float, goal: float) -> int:
-        """Replicas that keep the target by formula and CVs; one more where it is missed all the same."""
+        """Replicas that meet the target by formula and CVs; one more if the target is still missed."""
         needed = fewest_in_all(stage, rate, stage.arrival_cv, goal, self.settings.form)
         return max(needed, stage.supply + 1) if stage.queued and _measured_s(stage) > goal else needed
 
     def _keys(
         self, view: PipelineView, delays_s: list[float], goals_s: tuple[float, ...], wants: list[int]
     ) -> list[bool]:
-        """By what was measured and what waits: the formula's delay of a few passes is mostly their noise."""
+        """Mark key stages by measured delay and queue: the formula's delay of few passes is mostly noise."""
         if self.settings.key_rule == "released":
             return [
                 (delay / goal - 1) * (1 + stage.arrival_per_s / 10) > 0.1
@@ -141,14 +141,14 @@ class Corrector:
 
 
 def _measured_s(stage: StageView) -> float:
-    """The delay that was measured; 0 while it is that of fewer replicas than there will be."""
+    """The measured delay; 0 if some replicas do not serve yet, since fewer replicas caused it."""
     return (stage.delay_s or 0.0) if stage.serving == stage.supply else 0.0
 
 
 def seen_s(stage: StageView, passes: int) -> float:
-    """What a request spends at a stage, as far as seen: the delay of so many or more, or its queue.
+    """Observed time of a request at a stage: the delay of at least ``passes`` passes, or its queue.
 
-    The queue counts as the time in which the replicas that serve or load work it off.
+    The queue counts as the time in which the serving and loading replicas work it off.
     """
     queue_s = stage.queued / (max(stage.supply, 1) * stage.replica_per_s)
     delay = stage.delay_s if stage.passed >= passes else None
@@ -156,14 +156,14 @@ def seen_s(stage: StageView, passes: int) -> float:
 
 
 def fewest_in_all(stage: StageView, rate: float, cv: float, target_s: float, form: DelayForm) -> int:
-    """The fewest replicas that keep the target by ``form``, and with arrivals of this CV."""
+    """The fewest replicas that meet the target both by ``form`` and with arrivals of this CV."""
     rates = target_s, rate, stage.replica_per_s
     plain = fewest_within(*rates, form, cv, stage.service_cv)
     return max(plain, fewest_within(*rates, "allen_cunneen", cv, stage.service_cv))
 
 
 def within_budget(wants: list[int], delays_s: list[float], budget: int) -> list[int]:
-    """``wants`` cut to ``budget`` in all: one after the other to each that wants some, slowest first."""
+    """``wants`` cut to ``budget`` in total: one replica at a time to each wanting stage, slowest first."""
     given = [0] * len(wants)
     order = sorted(range(len(wants)), key=lambda one: (-delays_s[one], one))
     while budget and given != wants:

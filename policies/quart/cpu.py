@@ -1,4 +1,4 @@
-"""QUART's CPU compensator (section 5.3): more cores for the replicas that remain where some are taken."""
+"""QUART's CPU compensator (section 5.3): more cores for a stage's remaining replicas if some are removed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ class CoreModel:
     per_core: float
 
     def latency(self, cores: int) -> float:
-        """Of a pass, in the unit of the points."""
+        """Latency of a pass, in the unit of the points."""
         return self.fixed + self.per_core / cores
 
     def pass_s(self, stage: StageView, cores: int, now_cores: int) -> float:
-        """A pass of the stage with so many cores, from what it takes now with ``now_cores``."""
+        """Duration of a pass with ``cores`` cores, from its present duration with ``now_cores``."""
         return stage.service_s * self.latency(cores) / self.latency(now_cores)
 
 
@@ -45,14 +45,14 @@ MOST_CORES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Compensation:
-    """How many replicas a stage can really give, and the cores of those that stay."""
+    """How many replicas a stage can really give up, and the cores of those that stay."""
 
     give: int
     cores: int
 
 
 class CpuCompensator:
-    """By the regression, the fewest cores with which the remaining replicas keep the target."""
+    """Finds by regression the fewest cores with which the remaining replicas meet the target."""
 
     def __init__(self, model: CoreModel | None = None, most_cores: int = MOST_CORES) -> None:
         self._model = model or fitted(PAPER_POINTS)
@@ -68,9 +68,9 @@ class CpuCompensator:
         free_cores: int,
         form: DelayForm = "erlang_c",
     ) -> Compensation:
-        """``free_cores``: how many more each replica can have on its host. ``form``: the corrector's.
+        """``free_cores``: how many more each replica can get on its host. ``form``: the corrector's.
 
-        Where even the most cores keep no target, one replica less is given, and so on.
+        If even the most cores do not meet the target, one replica fewer is given up, and so on.
         """
         most = max(min(self._most_cores, now_cores + free_cores), now_cores)
         while give > 0:
@@ -89,7 +89,7 @@ class CpuCompensator:
         now_cores: int,
         form: DelayForm = "erlang_c",
     ) -> float:
-        """Delay with so many replicas of so many cores: the longer of ``form`` and by the CVs."""
+        """Delay with these replicas and cores: the longer of ``form`` and the formula that uses the CVs."""
         per_s = stage.batch / self._model.pass_s(stage, cores, now_cores)
         work = stage.arrival_per_s, per_s, replicas
         return max(

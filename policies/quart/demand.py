@@ -1,4 +1,4 @@
-"""Parts that stage scalers share: replicas by request rate, whom to stop, and when to look again."""
+"""Parts that stage scalers share: replicas by request rate, which replicas to stop, when to decide again."""
 
 from collections import deque
 from math import ceil
@@ -9,18 +9,18 @@ NS_PER_S = 1_000_000_000
 
 
 def by_rate(arrival_per_s: float, replica_per_s: float, utilization: float) -> int:
-    """Replicas that are busy for at most this share of time; 1 or more."""
+    """Replicas that are busy for at most ``utilization`` of the time; 1 or more."""
     return max(1, ceil(arrival_per_s / (replica_per_s * utilization) - 1e-9))
 
 
 def least_busy(stage: StageView, count: int) -> tuple[StageReplicaView, ...]:
-    """Serving replicas: fewest requests first, then the newest."""
+    """Serving replicas to stop first: those with fewest requests, then the newest."""
     serving = [one for one in stage.replicas if one.state == "serving"]
     return tuple(sorted(serving, key=lambda one: (one.outstanding, -one.id))[:count])
 
 
 def stop(stage: StageView, count: int, reason: str) -> tuple[StopReplicas, ...]:
-    """``count`` of its serving replicas go, but none of a stage's last that serves."""
+    """Stop ``count`` of the stage's serving replicas, but never its last serving one."""
     gone = least_busy(stage, max(min(count, stage.serving - 1, stage.supply - stage.minimum), 0))
     if not gone:
         return ()
@@ -28,7 +28,7 @@ def stop(stage: StageView, count: int, reason: str) -> tuple[StopReplicas, ...]:
 
 
 class Periods:
-    """Says when a period has passed since it last said so."""
+    """Reports when a period has passed since the last one."""
 
     __slots__ = ("_last_ns", "_period_ns")
 
@@ -37,7 +37,7 @@ class Periods:
         self._last_ns: int | None = None
 
     def due(self, now_ns: int) -> bool:
-        """Whether it is time; then the next period begins."""
+        """Whether the period has passed; if so, the next one begins."""
         if self._last_ns is not None and now_ns - self._last_ns < self._period_ns:
             return False
         self._last_ns = now_ns
@@ -54,19 +54,19 @@ class History:
         self._values: deque[tuple[int, float]] = deque()
 
     def add(self, now_ns: int, value: float) -> None:
-        """One more; what is older than the span goes."""
+        """Add a value; drop values older than the span."""
         self._values.append((now_ns, value))
         while self._values[0][0] <= now_ns - self._span_ns:
             self._values.popleft()
 
     @property
     def most(self) -> float:
-        """The largest."""
+        """The largest value."""
         return max(value for _, value in self._values)
 
     @property
     def weighted(self) -> float:
-        """The mean in which the first counts once, the second twice and so on."""
+        """The mean in which the first value counts once, the second twice and so on."""
         total = sum(rank * value for rank, (_, value) in enumerate(self._values, 1))
         return total / (len(self._values) * (len(self._values) + 1) / 2)
 

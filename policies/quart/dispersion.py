@@ -12,9 +12,9 @@ def divergence(shares: Sequence[float], ideal: Sequence[float]) -> float:
 
 
 def uniform_within(limits: Sequence[float]) -> tuple[float, ...]:
-    """The most even shares of 1 that exceed no limit: Q, the uniform one where every limit allows it.
+    """The most even shares that exceed no limit and sum to 1: Q, uniform if every limit allows it.
 
-    Raises ValueError where the limits come to less than 1.
+    Raises ValueError if the limits sum to less than 1.
     """
     if sum(limits) < 1 - 1e-9:
         raise ValueError(f"shares of at most {sum(limits):g} in all are no distribution")
@@ -32,13 +32,13 @@ def uniform_within(limits: Sequence[float]) -> tuple[float, ...]:
 def dispersed(
     shares: Sequence[float], limits: Sequence[float], settings: PlacementSettings | None = None
 ) -> tuple[float, ...]:
-    """P after the gradient steps: it goes to the most even shares that the limits allow.
+    """P after the gradient steps: it approaches the most even shares that the limits allow.
 
-    It begins at ``shares`` + ``start``. After each step of Eq. 10 shares are shifted alike, and cut off at 0
-    and at their limit, until they sum to 1. Dividing by their sum instead undoes the step: near the uniform P
-    the 1 of the gradient 1 + log(P/Q) then cancels all of it. A step that comes no closer is taken again at
-    half its rate: where P is near 0 its logarithm has no bound, and P would swing for ever. From a uniform P
-    nothing moves, whatever is done.
+    P begins at ``shares`` + ``start``. After each step of Eq. 10 all shares are shifted by the same amount,
+    and cut off at 0 and at their limit, until they sum to 1. Dividing by their sum instead would undo the
+    step: near the uniform P the 1 of the gradient 1 + log(P/Q) then cancels all of it. A step that comes no
+    closer is repeated at half its rate: where P is near 0 its logarithm has no bound, and P would swing for
+    ever. A uniform P never moves.
     """
     settings = settings or PlacementSettings()
     ideal = uniform_within(limits)
@@ -65,7 +65,7 @@ def dispersed(
 
 
 def _shifted(shares: Sequence[float], bounds: Sequence[float]) -> list[float]:
-    """The nearest shares of 1 in all: each moved by the same amount, cut off at 0 and at its bound."""
+    """The nearest shares that sum to 1: each moved by the same amount, cut off at 0 and at its bound."""
     low, high = -max(shares), max(bounds) - min(shares)
     for _ in range(60):
         middle = (low + high) / 2

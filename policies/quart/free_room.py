@@ -1,4 +1,4 @@
-"""What is free on each host and GPU while one answer is put together."""
+"""Free resources of each host and GPU while one decision is put together."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ from serving.protocols.stages import PipelineView, StageHostView, StageView
 
 
 class FreeRoom:
-    """Free GPU memory, replicas on each GPU and free cores, less what this answer has taken already."""
+    """Free GPU memory, replicas on each GPU and free cores, less what this decision has already taken."""
 
     def __init__(self, view: PipelineView) -> None:
         self.hosts = view.hosts
@@ -18,14 +18,14 @@ class FreeRoom:
         self.loads = Counter([host for host, state in states if state == "loading"])
 
     def gpu_for(self, host: StageHostView, stage: StageView) -> int | None:
-        """Its GPU for one more replica of the stage: of those with memory, the one with fewest replicas."""
+        """The host's GPU for one more replica: the one with fewest replicas that has enough memory."""
         if self.cores[host.id] < self._default_cores:
             return None
         fit = [gpu.id for gpu in host.gpus if self._bytes[gpu.id] >= stage.gpu_bytes]
         return min(fit, key=lambda gpu: (self._replicas[gpu], gpu), default=None)
 
     def fits(self, host: StageHostView, stage: StageView) -> int:
-        """How many more replicas of the stage the host's GPU memory and cores hold."""
+        """How many more replicas of the stage the host's GPU memory and cores can hold."""
         if stage.gpu_bytes <= 0:
             return self.cores[host.id] // self._default_cores
         by_memory = sum(self._bytes[gpu.id] // stage.gpu_bytes for gpu in host.gpus)
@@ -40,7 +40,7 @@ class FreeRoom:
         return not self._replicas[gpu]
 
     def take(self, host: StageHostView, gpu: int, stage: StageView) -> None:
-        """One more replica of the stage is there."""
+        """Take room for one more replica of the stage on this GPU."""
         self._bytes[gpu] -= stage.gpu_bytes
         self._replicas[gpu] += 1
         self.cores[host.id] -= self._default_cores
@@ -52,8 +52,8 @@ def greedy(
 ) -> tuple[int, ...]:
     """GPUs of ``hosts`` for at most ``count`` replicas, one by one: free ones before shared ones.
 
-    Of the hosts with fewest loads under way, which share its SSD and its way to the GPUs, ``apart``: the
-    one with most free GPUs, else the one with fewest. Ties go by id.
+    Hosts with fewest loads in progress come first, since loads share a host's SSD and its path to the GPUs.
+    Then, with ``apart``, the host with most free GPUs, else the one with fewest. Ties go by id.
     """
     found: list[int] = []
     while len(found) < count:
@@ -75,7 +75,7 @@ def greedy(
 
 
 def packed(room: FreeRoom, stage: StageView, count: int) -> tuple[int, ...]:
-    """GPUs for at most ``count`` replicas, close together."""
+    """GPUs for at most ``count`` replicas, on as few hosts as possible."""
     return greedy(room, stage, count, room.hosts, apart=False)
 
 

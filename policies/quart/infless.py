@@ -1,10 +1,10 @@
-"""INFless (ASPLOS '22), approximated: whole models on the rate of their requests, each with its own batch.
+"""INFless (ASPLOS '22), approximated: scales whole models by their request rate, each with its own batch.
 
-Its paper serves every function by instances of different batch sizes ("non-uniform batching"): an instance of
-batch b absorbs at most b / t(b) requests per second, and at least b / (SLO - t(b)), or its batch would not be
-full in time; b above 1 only where t(b) is at most half of the SLO. Of the rate that is left the largest
-batch that it fills is taken first. Its shares of CPU and GPU, its profiles of operators and its prediction of
-idle times are not here.
+The paper serves every function by instances of different batch sizes ("non-uniform batching"). An instance of
+batch b absorbs at most b / t(b) requests per second. It needs at least b / (SLO - t(b)), or its batch would
+not be full in time. b is above 1 only if t(b) is at most half of the SLO. The largest batch that the
+remaining rate fills is chosen first. The paper's shares of CPU and GPU, profiles of operators and prediction
+of idle times are not implemented.
 """
 
 from typing import Literal
@@ -17,11 +17,12 @@ Batching = Literal["non_uniform", "uniform"]
 
 
 class Infless:
-    """A unit is one replica of every stage.
+    """Scales in units: a unit is one replica of every stage.
 
-    All start together, from SSD, and go together after ``keep_alive_s`` in which fewer would do. Where one
-    stage finds no room no unit starts. A unit is busy for ``utilization`` of the time at most. ``batching``:
-    each unit's own, at most the pipeline's; ``uniform``: the pipeline's, whose rate is the one measured.
+    All replicas of a unit start together, from SSD. They stop together once fewer units have been enough for
+    ``keep_alive_s``. If one stage finds no room, no unit starts. A unit is busy for at most ``utilization``
+    of the time. ``batching``: ``non_uniform``: each unit has its own batch, at most the pipeline's;
+    ``uniform``: all use the pipeline's batch, whose rate is measured.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class Infless:
         self._batching = batching
 
     def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
-        """Batches of units, and units to start, or to stop."""
+        """Set batches of units, and start or stop units."""
         if not self._periods.due(view.now_ns):
             return ()
         rate = view.stages[0].arrival_per_s
@@ -84,7 +85,7 @@ class Infless:
 
 
 def planned(view: PipelineView, rate: float, utilization: float) -> list[int]:
-    """The batch of every unit that this rate calls for, largest first; one unit at least."""
+    """The batch of every unit needed for this rate, largest first; at least one unit."""
     found, left = list[int](), rate
     for batch in range(view.batch, 1, -1):
         seconds = [_pass_s(stage, batch, view.batch_cost) for stage in view.stages]
@@ -103,13 +104,13 @@ def planned(view: PipelineView, rate: float, utilization: float) -> list[int]:
 
 
 def _pass_s(stage: StageView, batch: int, cost: float) -> float:
-    """A pass of so many requests, as much slower than one alone as passes are measured to be."""
+    """Duration of a pass of ``batch`` requests: the expected one, scaled by how slow measured passes are."""
     measured = stage.service_s / (stage.exec_s * (1.0 + cost * (stage.batch - 1.0)))
     return measured * stage.exec_s * (1.0 + cost * (batch - 1))
 
 
 def _batched(stage: StageView, batches: list[int], why: str) -> list[SetBatch]:
-    """The first replica has the first unit's batch and so on; those beyond the plan take one at a time."""
+    """Give replica n the batch of unit n; replicas beyond the plan take one request at a time."""
     if not batches:
         return []
     changed: dict[int, list[int]] = {}

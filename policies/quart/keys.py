@@ -1,4 +1,4 @@
-"""QUART's KeysManager (section 6.1): parameters of key stages stay in the memory of hosts where they ran."""
+"""QUART's KeysManager (section 6.1): keeps parameters of key stages in the memory of hosts that ran them."""
 
 from typing import Final
 
@@ -16,10 +16,10 @@ MOST_USED: Final = 0.85
 
 
 class KeysManager:
-    """One per cluster: every host keeps a copy of a key stage from when a replica of it serves there.
+    """One per cluster: every host on which a replica of a key stage serves keeps a copy of the stage.
 
-    The copy is a forked process whose pages the replica shares (copy-on-write); it outlives the replica. When
-    memory in use is above ``most_used``, the copies least recently used go, of whatever model.
+    The copy is a forked process whose pages the replica shares (copy-on-write); it outlives the replica. If
+    memory in use is above ``most_used``, the least recently used copies are evicted, of any model.
     """
 
     def __init__(self, most_used: float = MOST_USED) -> None:
@@ -30,10 +30,10 @@ class KeysManager:
     def manage(
         self, view: PipelineView, keys: frozenset[int], read: frozenset[tuple[int, int]] = frozenset()
     ) -> tuple[StageDecision, ...]:
-        """First what each host forgets, then what it keeps.
+        """Decide for each host which copies to evict and which to keep.
 
-        ``read``: (host, stage of this model) whose copies loads read from now on. These stay, as those that
-        are read already: their bytes would not be free.
+        ``read``: (host, stage of this model) of copies that loads read from now on. These stay, like those
+        that loads already read: evicting them would free no bytes.
         """
         decisions: list[StageDecision] = []
         for host in view.hosts:
@@ -84,5 +84,5 @@ def _newcomers(view: PipelineView, host: StageHostView, keys: frozenset[int]) ->
 
 
 def _is_key(copy: HostCopyView, view: PipelineView, keys: frozenset[int]) -> bool:
-    """Whether it is of a key stage of this pipeline: one of these is not given up for another."""
+    """Whether the copy is of a key stage of this pipeline; such a copy is not evicted for another one."""
     return copy.model == view.model and copy.stage in keys

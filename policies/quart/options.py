@@ -1,4 +1,4 @@
-"""Stage scalers from the plain values of a configuration; each keeps what it remembers per model."""
+"""Builds stage scalers from configuration values; each keeps its own memory per model."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,14 +24,14 @@ Predictor = Literal["none", "whitt", "measured", "attention"]
 
 
 class PerModel:
-    """One scaler for each model, made when its pipeline is first seen; ``memory_s``: of each."""
+    """One scaler for each model, made when its pipeline is first seen; ``memory_s``: that of each scaler."""
 
     def __init__(self, make: Callable[[], StageScaler], memory_s: float) -> None:
         self._make, self.memory_s = make, memory_s
         self.of: dict[str, StageScaler] = {}
 
     def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
-        """What the model's own scaler says."""
+        """The decision of the model's own scaler."""
         found = self.of.get(view.model)
         if found is None:
             found = self.of[view.model] = self._make()
@@ -62,9 +62,9 @@ def quart(
     key_for_s: float = KEY_FOR_S,
     placement: bool = True,
 ) -> StageScaler:
-    """QUART. ``defaults``: ``reference`` or ``released``; None: as these have it. Parts can be off.
+    """QUART. ``defaults``: ``reference`` or ``released``; an argument of None takes its value from these.
 
-    Raises ValueError: one sentence that names the key.
+    Parts can be switched off. Raises ValueError: one sentence that names the key.
     """
     _known("defaults", defaults, tuple(DEFAULTS))
     _known("delay", delay, get_args(DelayForm))
@@ -124,9 +124,9 @@ def inferline(
     period_s: float = 1.0,
     mean_rate_per_s: float = 0.0,
 ) -> StageScaler:
-    """InferLine, approximated. ``planned_per_s``: None: ``mean_rate_per_s``, which the builder knows.
+    """InferLine, approximated. ``planned_per_s`` None: ``mean_rate_per_s``, supplied by the builder.
 
-    0, and None where nothing is known: the rate of the first look in which requests come.
+    0, or None with an unknown mean rate: the rate of the first look in which requests arrive.
     """
     planned = mean_rate_per_s if planned_per_s is None else planned_per_s
     share = _share(utilization)

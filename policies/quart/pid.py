@@ -1,4 +1,4 @@
-"""A PID controller whose output is cut off at 0 and at a bound, and that does not wind up meanwhile."""
+"""A PID controller whose output is limited to 0 and a bound, without integral windup meanwhile."""
 
 from dataclasses import dataclass
 from math import isfinite
@@ -18,11 +18,11 @@ class Gains:
 
 
 class Pid:
-    """One loop. Its integral stands still while the output is cut off; an error of 0 or less makes it 0.
+    """One loop. Its integral stands still while the output is cut off; an error of 0 or less resets it to 0.
 
-    What the output is added to, replicas, is kept from step to step: replicas that were started in a burst
-    stay, and an integral that outlived the burst would go on adding. ``anti_windup`` False, for comparison:
-    it sums every finite error, whatever becomes of the output.
+    The output is added to a number of replicas, which persists from step to step. Replicas started in a burst
+    stay, so an integral that outlived the burst would go on adding. ``anti_windup`` False, for comparison:
+    the loop sums every finite error, whatever becomes of the output.
     """
 
     __slots__ = ("_anti_windup", "_gains", "_last", "integral")
@@ -33,9 +33,9 @@ class Pid:
         self.integral = 0.0
 
     def step(self, error: float, elapsed_s: float, most: float, hold: bool = False) -> float:
-        """The output for this error, from 0 to ``most``. ``hold``: what was asked for last is not there yet.
+        """The output for this error, from 0 to ``most``. ``hold``: the last output is not in effect yet.
 
-        An infinite error asks for the most; the next has no slope, and the integral stands still.
+        An infinite error gives ``most``; the next error has no slope, and the integral stands still.
         """
         if not isfinite(error):
             self._last = None

@@ -1,4 +1,4 @@
-"""QUART's placement of new replicas (section 6.2): at a copy first, then key stages apart, others packed."""
+"""QUART's placement of new replicas (section 6.2): next to a copy first, key stages apart, others packed."""
 
 from collections import Counter
 
@@ -9,7 +9,7 @@ from serving.protocols.stages import PipelineView, StageView, StartReplicas
 
 
 class Placement:
-    """Chooses GPUs. It keeps nothing; what one answer has taken is in its ``FreeRoom``."""
+    """Chooses GPUs. It keeps no state; GPUs taken within one decision are in ``FreeRoom``."""
 
     def __init__(self, settings: PlacementSettings | None = None) -> None:
         self._settings = settings or PlacementSettings()
@@ -17,7 +17,7 @@ class Placement:
     def place(
         self, view: PipelineView, stage: StageView, count: int, is_key: bool, room: FreeRoom, reason: str
     ) -> tuple[StartReplicas, ...]:
-        """Starts of at most ``count`` replicas: those at a copy from host memory."""
+        """Start at most ``count`` replicas; those on a host with a copy load from host memory."""
         holders = tuple([host for host in room.hosts if host.has_copy(view.model, stage.index)])
         cached = greedy(room, stage, count, holders, apart=True)
         rest = count - len(cached)
@@ -36,7 +36,7 @@ class Placement:
         return tuple(starts)
 
     def _dispersed(self, stage: StageView, count: int, room: FreeRoom) -> tuple[int, ...]:
-        """By the shares of KL's gradient: each next replica to the host that is furthest below its share."""
+        """Choose by the shares of KL's gradient: each replica goes to the host furthest below its share."""
         here = Counter(one.host for one in stage.replicas if one.state != "draining")
         most = {host.id: room.fits(host, stage) for host in room.hosts}
         count = min(count, sum(most.values()))
@@ -63,6 +63,6 @@ class Placement:
 
 
 def plentiful(room: FreeRoom, count: int) -> bool:
-    """Whether free GPUs hold all that is wanted and leave one on every host (the paper draws no line)."""
+    """Whether free GPUs hold all wanted replicas and leave one per host (the paper sets no threshold)."""
     free = sum(room.free_gpus(host) for host in room.hosts)
     return free >= count + len(room.hosts)

@@ -1,4 +1,4 @@
-"""QUART's stage scaler: corrector, smoother, CPU compensator, KeysManager and placement, put together."""
+"""QUART's stage scaler: combines corrector, smoother, CPU compensator, KeysManager and placement."""
 
 from collections.abc import Sequence
 
@@ -26,8 +26,8 @@ KEY_FOR_S = 300.0
 class Quart:
     """One pipeline's scaler. A part that is None is switched off.
 
-    Without smoother nothing shrinks, without compensator all that the smoother takes is taken and no cores
-    are added, without KeysManager no copies are kept, without placement replicas are spread.
+    Without smoother no stage shrinks. Without compensator all replicas the smoother takes are removed and no
+    cores are added. Without KeysManager no copies are kept; without placement replicas are spread.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Quart:
         self._marked: frozenset[int] = frozenset()
 
     def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
-        """Once per period of the corrector: key stages, growth, what shrinks, then copies in host memory."""
+        """Once per period of the corrector: key stages, growth, shrinking, then copies in host memory."""
         corrections = self.corrector.correct(view)
         if not corrections:
             return ()
@@ -79,7 +79,7 @@ class Quart:
     def _grow(
         self, view: PipelineView, corrections: Sequence[Correction], room: FreeRoom
     ) -> list[StageDecision]:
-        """Key stages first: they need what room there is most."""
+        """Start replicas, key stages first: they need the available room most."""
         decisions: list[StageDecision] = []
         order = sorted(corrections, key=lambda one: (one.stage not in self._marked, one.stage))
         for one in order:
@@ -131,7 +131,7 @@ def _read(view: PipelineView, decisions: Sequence[StageDecision]) -> frozenset[t
 
 
 def _spare_cores(replicas: Sequence[StageReplicaView], room: FreeRoom) -> int:
-    """How many more cores each of these can have on its host, all of them together."""
+    """How many more cores each of these replicas can get on its host if all get them."""
     counts: dict[int, int] = {}
     for one in replicas:
         counts[one.host] = counts.get(one.host, 0) + 1

@@ -17,7 +17,7 @@ MOST_REPLICAS: Final = 4096
 def erlang_c(replicas: int, offered: float) -> float:
     """The share of arrivals that wait at a stable M/M/c queue; ``offered``: arrival rate over service rate.
 
-    By Erlang B's recursion, which neither overflows nor cancels.
+    Uses Erlang B's recursion, which neither overflows nor cancels.
     """
     blocked = 1.0
     for count in range(1, replicas + 1):
@@ -42,9 +42,9 @@ def delay_s(
     arrival_cv: float = 1.0,
     service_cv: float = 1.0,
 ) -> float:
-    """Mean time from arrival to the end of the pass; infinite where work comes faster than it is done.
+    """Mean time from arrival to the end of the pass; infinite if work arrives faster than it is done.
 
-    Only ``allen_cunneen`` looks at the CVs.
+    Only ``allen_cunneen`` uses the CVs.
     """
     if replicas < 1 or arrival_per_s >= replicas * replica_per_s:
         return inf
@@ -62,7 +62,7 @@ def delay_s(
 
 
 def smallest_stable(arrival_per_s: float, replica_per_s: float) -> int:
-    """The fewest replicas that do more work than comes; 1 where none comes."""
+    """The fewest replicas that work faster than requests arrive; 1 if none arrive."""
     return max(1, floor(arrival_per_s / replica_per_s) + 1)
 
 
@@ -74,7 +74,7 @@ def fewest_within(
     arrival_cv: float = 1.0,
     service_cv: float = 1.0,
 ) -> int:
-    """The fewest replicas whose delay is at most ``target_s``, which is more than a pass takes."""
+    """The fewest replicas whose delay is at most ``target_s``, which must be longer than a pass."""
     replicas = smallest_stable(arrival_per_s, replica_per_s)
     while replicas < MOST_REPLICAS:
         if delay_s(arrival_per_s, replica_per_s, replicas, form, arrival_cv, service_cv) <= target_s:

@@ -1,8 +1,8 @@
-"""When a language model in stages is cut anew, and into which layers; how many replicas each stage has.
+"""When a staged language model is cut at new layers, at which, and with how many replicas per stage.
 
-Both rules are ours. ``SlowestStage`` evens out the measured times of stages. ``BurstsByCv`` has few stages,
-on few GPUs, while arrivals are steady, and many, each of which loads sooner, while they come in bursts. That
-pipelines change their granularity with the CV of arrivals is known from FlexPipe.
+Both rules are ours. ``SlowestStage`` evens out the measured times of stages. ``BurstsByCv`` uses few stages,
+on few GPUs, while arrivals are steady, and many, each of which loads sooner, while they come in bursts.
+FlexPipe already changes the granularity of pipelines with the CV of arrivals.
 """
 
 from collections import deque
@@ -15,33 +15,34 @@ from policies.quart.free_room import FreeRoom, spread
 from serving.protocols.stages import CutAnew, PipelineView, StageDecision, StageScaler
 from serving.vocabulary.units import NS_PER_S
 
-BUSY: Final = 0.7  # of their time, that new replicas compute at the rate of now
-EPSILON: Final = 1e-9  # of what is rounded up
-GAIN: Final = 0.95  # the longest stage is to take so much of what it took, at most
+BUSY: Final = 0.7  # share of time new replicas are busy, at the present rate
+EPSILON: Final = 1e-9  # tolerance before rounding up
+GAIN: Final = 0.95  # the longest stage must take at most this share of its present time
 
 
 class CutRule(Protocol):
-    """Says where stages are to begin. ``memory_s``: for how long what it saw can change what it says."""
+    """Decides at which layers stages begin. ``memory_s``: for how long a view can affect its decisions."""
 
     @property
     def memory_s(self) -> float: ...
 
     def begins(self, view: PipelineView) -> tuple[tuple[int, ...], str] | None:
-        """The layers at which they are to begin, and why; None: where they do."""
+        """The layers at which stages should begin, and why; None: keep the present cut."""
 
 
 class SlowestStage:
-    """The same number of stages, of times as equal as whole layers allow, once one has taken ``limit``
-    times the mean for ``hold_s`` in a cut.
+    """Keep the number of stages, but even out their times as far as whole layers allow.
+
+    It cuts once one stage has taken ``limit`` times the mean for ``hold_s`` in a cut.
     """
 
     def __init__(self, limit: float = 1.1, hold_s: float = 10.0) -> None:
         self._limit, self.memory_s = limit, hold_s
         self._since_ns: int | None = None
-        self._cut: tuple[int, ...] = ()  # whose times these are
+        self._cut: tuple[int, ...] = ()  # the cut whose times are observed
 
     def begins(self, view: PipelineView) -> tuple[tuple[int, ...], str] | None:
-        """By what replicas computed for requests of the window."""
+        """Decide by the work of replicas for requests of the window."""
         times = [stage.service_s for stage in view.stages]
         cut = tuple([stage.layers[0] for stage in view.stages])
         longest, mean = max(times), sum(times) / len(times)
@@ -63,8 +64,9 @@ class SlowestStage:
 
 
 class BurstsByCv:
-    """``few`` stages of equal layers, ``many`` from a CV of arrivals of ``bursty`` on, until it was below
-    ``calm`` for ``hold_s``.
+    """``few`` stages of equal layers for steady arrivals, ``many`` for bursts.
+
+    ``many`` from an arrival CV of ``bursty`` on, until the CV has been below ``calm`` for ``hold_s``.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class BurstsByCv:
         self._seen = deque[tuple[int, float]]()
 
     def begins(self, view: PipelineView) -> tuple[tuple[int, ...], str] | None:
-        """By the CV of the window."""
+        """Decide by the CV of the window."""
         seen, cv, first_ns = self._seen, view.stages[0].arrival_cv, view.now_ns - self.memory_s * NS_PER_S
         seen.append((view.now_ns, cv))
         while len(seen) > 1 and seen[1][0] <= first_ns:
@@ -90,7 +92,7 @@ class BurstsByCv:
 
 
 class Recutting:
-    """A scaler, and a rule that cuts the model anew: then a new scaler begins; meanwhile none acts."""
+    """Wraps a scaler with a cut rule. Each cut starts a new scaler; no scaler acts while a cut is coming."""
 
     def __init__(self, make: Callable[[], StageScaler], rule: CutRule) -> None:
         self._make, self._rule, self._inner = make, rule, make()
@@ -98,12 +100,12 @@ class Recutting:
 
     @property
     def memory_s(self) -> float:
-        """Of both; AttributeError where the scaler does not say."""
+        """Sum of scaler and rule; AttributeError if the scaler has none."""
         inner: Any = self._inner
         return float(inner.memory_s + self._rule.memory_s)
 
     def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
-        """The rule first."""
+        """Ask the rule first, then the scaler."""
         if view.cut is None:
             return self._inner.scale(view)
         begins = tuple([stage.layers[0] for stage in view.stages])
@@ -118,8 +120,9 @@ class Recutting:
 
 
 def _wish(view: PipelineView, begins: tuple[int, ...], reason: str) -> CutAnew | None:
-    """With the replicas that the rate of now calls for, and no fewer in all than there are, of each stage its
-    share of them by time, as far as GPUs are free; None: they are not for one of each stage.
+    """A new cut with replicas for the present rate; None if there is no room for one per new stage.
+
+    In total at least as many replicas as now, divided among stages by time, as far as GPUs are free.
     """
     assert view.cut is not None
     spans = list(pairwise((*begins, view.cut.layers)))
@@ -143,7 +146,7 @@ def _wish(view: PipelineView, begins: tuple[int, ...], reason: str) -> CutAnew |
 
 
 def layer_seconds(view: PipelineView) -> list[float]:
-    """What a request takes at each layer, of stages whose layers are alike."""
+    """Time of a request at each layer; the layers within a stage count as equal."""
     return [
         stage.service_s / (stage.layers[1] - stage.layers[0])
         for stage in view.stages
@@ -152,20 +155,20 @@ def layer_seconds(view: PipelineView) -> list[float]:
 
 
 def stage_seconds(layers: Sequence[float], begins: Sequence[int]) -> list[float]:
-    """What it takes at stages that begin there."""
+    """Time of a request at each stage, if stages begin at these layers."""
     sums = [0.0, *accumulate(layers)]
     return [sums[last] - sums[first] for first, last in pairwise((*begins, len(layers)))]
 
 
 def even_layers(layers: int, stages: int) -> tuple[int, ...]:
-    """Where so many stages begin that have as many layers each, or one more."""
+    """The first layers of ``stages`` stages with equal numbers of layers, or one more."""
     return tuple([layers * stage // stages for stage in range(stages)])
 
 
 def even_times(layers: Sequence[float], stages: int) -> tuple[int, ...]:
-    """Where so many stages begin of which the longest is as short as can be; of several cuts the earliest."""
+    """The first layers of ``stages`` stages whose longest is as short as possible; the earliest such cut."""
     sums, count = [0.0, *accumulate(layers)], len(layers)
-    # least[n]: of the first n layers in the stages so far the longest one's time, and where these begin
+    # least[n]: for the first n layers in the stages so far, the longest stage's time and the first layers
     least: list[tuple[float, tuple[int, ...]]] = [(sums[last], (0,)) for last in range(count + 1)]
     for stage in range(1, stages):
         least = [

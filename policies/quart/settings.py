@@ -1,4 +1,4 @@
-"""QUART's numbers: ours where the paper is silent, and those of its released code. Both are named."""
+"""QUART's numbers: those of its released code, and our own where the paper gives none. Both are named."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -7,11 +7,11 @@ from policies.quart.pid import Gains
 from policies.quart.queueing import DelayForm
 
 ErrorSign = Literal[
-    "delay_minus_target",  # more replicas when it is slow
-    "printed",  # Algorithm 1, line 2: target - delay, which adds replicas to whoever needs none
+    "delay_minus_target",  # more replicas if the stage is slow
+    "printed",  # Algorithm 1, line 2: target - delay, which adds replicas to stages that need none
 ]
 KeyRule = Literal[
-    "outstanding",  # grown, and behind its target by more than the other stages
+    "outstanding",  # grown, and further behind its target than the other stages
     "released",  # violation x (1 + arrivals per second / 10) above 0.1
 ]
 
@@ -23,16 +23,16 @@ OUR_GAINS: Final = Gains(1.0, 0.1, 0.0)
 class CorrectorSettings:
     """When and by how much a stage grows.
 
-    ``control``: ``rate`` is the PID switched off: as many replicas as keep the work stable, and no more.
-    ``bounded``: the PID's output is cut off at what the formula says the target needs. ``anti_windup``: see
-    ``Pid``. ``drain_s``: within
-    which the requests that wait are to be served: they count as arrivals of so many seconds (ours).
-    ``target_s``: of each stage; 0: its share of the SLO by execution time. ``relative``: the error is a share
-    of the target, else seconds. ``cool_down_s``: from one growth of a stage to its next. ``key_margin``: how
-    many times the median of all stages' delays (each over its target) a key stage has. ``key_passes``: whose
-    mean delay is evidence that a stage is slow; that of fewer is mostly chance, for who comes behind a long
-    pass waits for it too (ours: at a CV of 0.2, the default, 20 passes have a mean within 9 % in 95 of 100
-    cases). ``most_replicas``: of one stage; 0: as the service has it.
+    ``control``: ``rate`` switches the PID off: as many replicas as keep the work stable, and no more.
+    ``bounded``: the PID's output is limited to the formula's number for the target. ``anti_windup``: see
+    ``Pid``. ``drain_s``: the time within which queued requests should be served: they count as arrivals over
+    so many seconds (ours). ``target_s``: of each stage; 0: its share of the SLO by execution time.
+    ``relative``: the error is a share of the target, else seconds. ``cool_down_s``: from one growth of a
+    stage to its next. ``key_margin``: how many times the median of all stages' delays (each over its target)
+    makes a key stage. ``key_passes``: passes whose mean delay is evidence that a stage is slow; fewer are
+    mostly chance, since requests queued behind a long pass wait for it too (ours: at a CV of 0.2, the
+    default, 20 passes have a mean within 9 % in 95 of 100 cases). ``most_replicas``: of one stage; 0: the
+    service's limit.
     """
 
     form: DelayForm = "erlang_c"
@@ -74,7 +74,8 @@ class SmootherSettings:
     """When a stage gives replicas back.
 
     ``beta``: ``cv``: CV^2 / (1 + CV^2); ``released``: 0.5 + 0.5 * sigmoid(CV - 1). ``hold_s``: a stage gives
-    only what no instant of so many seconds needed (ours; Kubernetes calls it the stabilization window).
+    back only replicas that it did not need at any look of the last ``hold_s`` (ours; Kubernetes calls it the
+    stabilization window).
     """
 
     beta: Literal["cv", "released"] = "cv"

@@ -1,4 +1,4 @@
-"""QUART's smoother (section 5.2): which stages have replicas to give back, by their burstiness."""
+"""QUART's smoother (section 5.2): which stages can give replicas back, by their burstiness."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ NS_PER_S = 1_000_000_000
 
 
 def beta(cv: float, form: Literal["cv", "released"] = "cv") -> float:
-    """Weight of the stage's own replicas against its neighbours', more for a burstier one (Eq. 7)."""
+    """Weight of the stage's own replicas against its neighbours', higher for a burstier stage (Eq. 7)."""
     if form == "released":
         return 0.5 + 0.5 / (1 + exp(1 - cv))
     return cv * cv / (1 + cv * cv)
 
 
 def smoothed(replicas: tuple[int, ...], weights: tuple[float, ...]) -> tuple[float, ...]:
-    """Eq. 7: each stage's replicas, drawn to the mean of its neighbours' by 1 - beta."""
+    """Eq. 7: each stage's replicas, pulled towards the mean of its neighbours' by 1 - beta."""
     found = []
     for index, (own, weight) in enumerate(zip(replicas, weights, strict=True)):
         neighbours = (*replicas[max(index - 1, 0) : index], *replicas[index + 1 : index + 2])
@@ -33,7 +33,7 @@ def smoothed(replicas: tuple[int, ...], weights: tuple[float, ...]) -> tuple[flo
 
 @dataclass(frozen=True, slots=True)
 class Surplus:
-    """One stage: how many replicas it can do without, of which ``least`` must stay."""
+    """One stage: how many replicas it can give up, and the ``least`` that must stay."""
 
     stage: int
     count: int
@@ -42,7 +42,7 @@ class Surplus:
 
 
 class Smoother:
-    """Decides what shrinks. It remembers what each stage needed at every look of the last ``hold_s``."""
+    """Decides which stages shrink, from each stage's need at every look of the last ``hold_s``."""
 
     def __init__(
         self, predictor: CvPredictor | None = None, settings: SmootherSettings | None = None
@@ -61,10 +61,10 @@ class Smoother:
     ) -> tuple[Surplus, ...]:
         """Stages that have more than they need and no queue, in order.
 
-        A stage wants what its rate and its predicted CV call for (Algorithm 1, line 8) by the corrector's
-        ``form``, which would start it again; Eq. 7 draws that to what its neighbours want, rounded up. Never
-        fewer than it wants itself, or, ``compensated``, than are stable: the CPU compensator then looks after
-        the target.
+        A stage wants the replicas for its rate and its predicted CV (Algorithm 1, line 8) by the corrector's
+        ``form``, so that the corrector does not start them again. Eq. 7 pulls this towards the neighbours'
+        wants, rounded up. The result is never below the stage's own want or, with ``compensated``, below the
+        stable number: the CPU compensator then checks the target.
         """
         cvs, goals_s = self.predictor.predict(view), targets_s(view, target_s)
         rates = [max(one.arrival_per_s, view.stages[0].arrival_per_s) for one in view.stages]
@@ -84,7 +84,7 @@ class Smoother:
         return tuple(found)
 
     def _held(self, stage: int, need: int, now_ns: int) -> int:
-        """The largest need of the last ``hold_s``; before that much has been seen, all is needed."""
+        """The largest need of the last ``hold_s``; before ``hold_s`` have passed, nothing may go."""
         hold_ns = self.settings.hold_s * NS_PER_S
         needs = self._needs.setdefault(stage, deque())
         needs.append((now_ns, need))
@@ -96,10 +96,10 @@ class Smoother:
 
 
 def stable_replicas(stage: StageView, rate: float) -> int:
-    """The fewest that do more work than comes, and its minimum."""
+    """The fewest replicas that work faster than requests arrive, at least the minimum."""
     return max(stage.minimum, smallest_stable(rate, stage.replica_per_s))
 
 
 def least_replicas(stage: StageView, rate: float, cv: float, target_s: float, form: DelayForm) -> int:
-    """The fewest that the stage works with: its minimum, and what keeps its delay under the target."""
+    """The fewest replicas for the stage: its minimum, and enough to keep its delay under the target."""
     return max(stage.minimum, fewest_in_all(stage, rate, cv, target_s, form) if rate else 0)

@@ -1,1 +1,1 @@
-"""How many instances a model has."""
+"""Scaling policies: how many instances a model has."""

@@ -1,7 +1,7 @@
-"""Loads at which a role of this size neither grows nor shrinks, so that the rules need not be evaluated.
+"""Ranges of load in which a role of a given size neither grows nor shrinks, so the rules can be skipped.
 
-A need is a ceiling of load over rate, so each side of "this many instances will do" is one integer per load.
-The integers are worked out once per supply and compared at every call.
+A need is a ceiling of load over rate, so each bound of "this many instances are enough" is one integer per
+load. The bounds are computed once per supply and compared at every call.
 """
 
 from fractions import Fraction
@@ -12,10 +12,10 @@ from serving.protocols.scaling import RoleView, ScalingView
 
 
 class Band:
-    """The loads that need neither more nor fewer instances of a role, at this supply and these rates.
+    """The loads at which a role needs neither more nor fewer instances, at this supply and these rates.
 
-    No more are wanted while every load is at most its ``high``; no fewer while any of them is at least its
-    ``low``. In the order backlog, KV, migrating tokens.
+    The role does not grow while every load is at most its ``high``, and does not shrink while any load is at
+    least its ``low``. In the order backlog, KV, migrating tokens.
     """
 
     __slots__ = (
@@ -43,19 +43,19 @@ class Band:
         """(low, high) of one load; ``counts``: the role has a rule for it."""
         supply = self.supply
         if not self.minimum <= supply <= self.maximum:
-            return inf, -inf  # out of its own bounds: always to be looked at
+            return inf, -inf  # out of its own bounds: always evaluate the rules
         low, high = inf, inf
         if counts:
             low = floor(exact(bounds.lower) * per_instance * (supply - 1)) + 1
             high = floor(exact(bounds.upper) * per_instance * supply)
-        elif supply <= 1:  # work of any kind keeps one instance, and wants one
+        elif supply <= 1:  # any work needs one instance, and is enough to keep it
             low, high = supply, inf if supply else 0
         if supply == self.minimum:
             low = 0
         return low, inf if supply == self.maximum else high
 
     def fits(self, view: ScalingView, role: RoleView) -> bool:
-        """Whether it was made for these limits and these rates; of its supply it is the caller's to know."""
+        """Whether the band was made for these limits and rates; the caller must check the supply."""
         return (
             self.minimum == role.minimum
             and self.maximum == role.maximum
@@ -66,9 +66,9 @@ class Band:
 
 
 class RoleMemory:
-    """What a load monitor remembers of one role of one model; ``below_since_ns``: None while it is not.
+    """What a load monitor remembers of one role of one model; ``below_since_ns``: None if not below.
 
-    ``bands``: by supply. An elastic role has few supplies, and comes back to them again and again.
+    ``bands``: by supply. An elastic role has few supplies and returns to them again and again.
     """
 
     __slots__ = ("bands", "below_since_ns")
@@ -78,13 +78,13 @@ class RoleMemory:
         self.below_since_ns: int | None = None
 
     def learn(self, view: ScalingView, role: RoleView, rules: ScalingRules) -> None:
-        """The band at the present supply is wanted from now on."""
+        """Compute and keep the band for the present supply."""
         band = self.bands.get(role.supply)
         if band is None or not band.fits(view, role):
             self.bands[role.supply] = Band(view, role, rules)
 
     def is_quiet(self, view: ScalingView, role: RoleView, down_after_ns: int) -> bool:
-        """Whether nothing is to be decided for the role; if so, the time below the band is up to date."""
+        """Whether the role needs no decision; if so, ``below_since_ns`` is up to date."""
         band = self.bands.get(role.supply)
         if (
             band is None

@@ -1,7 +1,7 @@
 """How many instances a model has, by BlitzScale's load monitor (OSDI 2025, section 5.3, as shipped).
 
-More are started when even the upper bound of a rule is passed; one is let go when the lower one has not been
-reached for a while. The rules are in ``policies.scaling.rules``.
+It starts instances when the load exceeds even a rule's upper bound. It drains one when the load has been
+under the lower bound for a while. The rules are in ``policies.scaling.rules``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ _NEVER_NS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class _Want:
-    """How many instances of a role there shall be, ``keep`` of which have work or are configured.
+    """The wanted number of instances of a role; ``keep`` of them have work or are configured.
 
-    ``ahead``: how many of them are for what is only expected.
+    ``ahead``: how many of them serve expected load only.
     """
 
     view: RoleView
@@ -34,10 +34,10 @@ class _Want:
 
 
 class LoadMonitor:
-    """BlitzScale's scaling policy for every model, each with rules of its own where ``of_model`` names it.
+    """BlitzScale's scaling policy for every model; ``of_model`` gives a model its own rules.
 
-    What it remembers is since when a role has been below its lower bound, by the time of the views. With
-    ``fast`` it also keeps the loads between which nothing is to be decided, which changes no decision.
+    It remembers since when a role has been below its lower bound, by the time of the views. With ``fast`` it
+    also keeps the loads between which no decision is needed, which changes no decision.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class LoadMonitor:
         return self._of_model.get(model, self._rules)
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
-        """What is there already, then loads and what is short (prefill first), then drains."""
+        """Use instances that exist, then load or report a shortage (prefill first), then drain."""
         rules = self._of_model.get(view.model, self._rules)
         memories = self._memories.get(view.model)
         if memories is None:
@@ -68,9 +68,9 @@ class LoadMonitor:
         return _Supply(view, rules).decide(_prescaled(wants, rules))
 
     def no_change_bounds(self, view: ScalingView) -> NoChangeBounds | None:
-        """At the fewest instances nothing can go, so only more load changes anything.
+        """At the minimum of instances none can be drained, so only more load changes a decision.
 
-        Nor can anything go, or any load shrink, where there is no instance and none can be had.
+        The same holds if there is no instance and none can be had: none can go, and no load can shrink.
         """
         if not view.spare and not view.parked and not any(_instances(role) for role in view.roles):
             return NoChangeBounds(view.backlog_tokens, view.kv_tokens, view.migrating_tokens)
@@ -90,7 +90,7 @@ class LoadMonitor:
         )
 
     def no_change_until_ns(self, view: ScalingView) -> int:
-        """While a role is below its bound, the end of its wait; else never by itself."""
+        """The end of the wait if a role is below its bound; else no change without new load."""
         memories = self._memories[view.model]
         down_after_ns = self.rules_of(view.model).down_after_ns
         waits_ns = [memories[role.role].below_since_ns for role in view.roles]
@@ -133,7 +133,7 @@ def load_monitor(
 
 
 def _waited(memory: RoleMemory, now_ns: int, down_after_ns: int) -> bool:
-    """Whether the role has been below for long enough; then the wait begins anew."""
+    """Whether the role has been below its bound for long enough; if so, the wait starts again."""
     if memory.below_since_ns is None:
         memory.below_since_ns = now_ns
     if now_ns - memory.below_since_ns < down_after_ns:
@@ -143,7 +143,7 @@ def _waited(memory: RoleMemory, now_ns: int, down_after_ns: int) -> bool:
 
 
 def _prescaled(wants: list[_Want], rules: ScalingRules) -> list[_Want]:
-    """Prefill that grows much will soon hand its requests on: decode grows with it."""
+    """If prefill grows by enough instances, grow decode too: prefill will soon hand its requests on."""
     growth = max((want.growth for want in wants if want.view.role == "prefill"), default=0)
     if not 0 < rules.prescale_from <= growth:
         return wants
@@ -159,7 +159,7 @@ def _grown(want: _Want, prefill_growth: int, by: int) -> _Want:
 
 
 class _Supply:
-    """Where the wanted instances of one decision come from."""
+    """Chooses where the wanted instances of one decision come from."""
 
     def __init__(self, view: ScalingView, rules: ScalingRules) -> None:
         self._model = view.model
@@ -179,7 +179,7 @@ class _Supply:
         return tuple(self._made)
 
     def _from_present(self, want: _Want) -> int:
-        """Draining instances, then parked ones; returns how many are still missing."""
+        """Resume draining instances, then revive parked ones; returns how many are still missing."""
         missing = max(want.growth, 0)
         if "cancel_drain" in self._ways:
             ids = [one.id for one in want.view.in_state("draining")][:missing]
@@ -193,7 +193,8 @@ class _Supply:
         """Turn prefill instances to decoding: first those prefill does not need, then those it can replace.
 
         One prefill instance always stays. A replacement is loaded like any other, so it needs free GPUs.
-        What decoding only may need soon is loaded: that hides the load, and prefill keeps what it needs now.
+        Decode instances for expected load only are loaded: this hides the load, and prefill keeps what it
+        needs now.
         """
         if "mutate" not in self._ways or not {"prefill", "decode"} <= wants.keys():
             return 0
@@ -238,12 +239,12 @@ def _least_busy(role: RoleView) -> list[InstanceView]:
 
 
 def _instances(role: RoleView) -> bool:
-    """Whether the role has any, those that drain included."""
+    """Whether the role has any instance, including draining ones."""
     return bool(role.supply or role.in_state("draining"))
 
 
 def _may_go(role: RoleView) -> list[InstanceView]:
-    """Instances that may drain, the least busy first; while others load, not the only one that serves."""
+    """Instances that may drain, the least busy first; while others load, not the only serving one."""
     serving = _least_busy(role)
     return [] if len(serving) == 1 and role.in_state("loading") else serving
 
@@ -251,10 +252,10 @@ def _may_go(role: RoleView) -> list[InstanceView]:
 def instance_to_take(
     views: Sequence[ScalingView], wanting: str, rules: Mapping[str, ScalingRules]
 ) -> ScaleDecision | None:
-    """The instance another model may give up for ``wanting``, as its drain; None when none can.
+    """The instance another model may give up for ``wanting``, as its drain; None if no model can.
 
-    It is idle, and of the role in which its model has most instances beyond its need; of those the one idle
-    longest. ``rules`` by model. Ties go by model, role and id.
+    The instance is idle, and of the role in which its model has the most instances beyond its need. Among
+    these the one idle longest is taken. ``rules`` by model. Ties go by model, role and id.
     """
     found = []
     for view in views:

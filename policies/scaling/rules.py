@@ -1,7 +1,7 @@
-"""How many instances a load wants: BlitzScale's rules, and how they are written in a configuration.
+"""How many instances a load needs: BlitzScale's rules, and how a configuration writes them.
 
-OSDI 2025, section 5.3, has the idea; rules and constants are those its authors ship. Each rule asks how many
-instances a load wants at an upper and at a lower bound of load per instance.
+OSDI 2025, section 5.3, has the idea; rules and constants are those its authors ship. Each rule computes how
+many instances a load needs at an upper and at a lower bound of load per instance.
 """
 
 from collections.abc import Sequence
@@ -37,10 +37,10 @@ class ScalingRules:
     """``prefill`` and ``link`` in seconds of backlog per instance, ``memory`` as a share of KV memory.
 
     ``link_rule``: ``shipped`` divides the migrating tokens by what all present decode instances take in, so
-    it asks for few when many are there; ``linear`` by what one takes in. ``down_after_ns``: how long fewer
-    must do before one goes, and again before the next. ``prescale_from``: prefill growing by this many
-    starts ``prescale_by`` decode instances as well (0: never; the sources do not say how many, so 1).
-    ``ways``: what is tried before parameters are loaded, always in the order of ``ALL_WAYS``.
+    it asks for few if there are many; ``linear`` by what one takes in. ``down_after_ns``: how long fewer must
+    do before one is drained, and again before the next. ``prescale_from``: prefill growing by this many also
+    starts ``prescale_by`` decode instances (0: never; the sources do not say how many, so 1). ``ways``: what
+    is tried before parameters are loaded, always in the order of ``ALL_WAYS``.
     """
 
     prefill: Bounds = Bounds(0.5, 0.7)
@@ -108,7 +108,7 @@ def _is_number(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Fewest instances that carry the load, and the most that it keeps busy."""
+    """The fewest instances that carry the load, and the most that it keeps busy."""
 
     least: int
     most: int
@@ -130,13 +130,13 @@ def link_need(
 ) -> Need:
     """Decode instances that take the migrating KV within ``upper`` and ``lower`` seconds.
 
-    ``decode``: how many there are, which ``shipped`` multiplies the rate by (at least 1).
+    ``decode``: the present number of decode instances (at least 1); ``shipped`` multiplies the rate by it.
     """
     return _need(migrating_tokens, link_rate(tokens_per_s, rule, decode), bounds, "KV tokens to move")
 
 
 def link_rate(tokens_per_s: float, rule: LinkRule, decode: int) -> Fraction:
-    """The KV tokens/s that the link rule counts per instance it asks for."""
+    """The KV tokens/s per instance that the link rule assumes."""
     return exact(tokens_per_s) * (max(decode, 1) if rule == "shipped" else 1)
 
 
@@ -147,7 +147,7 @@ def _need(amount: int, per_instance: Fraction, bounds: Bounds, what: str) -> Nee
 
 
 def _ceiling(amount: int, bound: float, per_instance: Fraction) -> int:
-    """amount / (bound * per_instance), rounded up; in integers, which is quicker than a quotient."""
+    """amount / (bound * per_instance), rounded up; in integers, which is faster than a quotient."""
     share = exact(bound)
     return -(
         -amount * share.denominator * per_instance.denominator // (share.numerator * per_instance.numerator)
@@ -156,7 +156,7 @@ def _ceiling(amount: int, bound: float, per_instance: Fraction) -> int:
 
 @lru_cache(maxsize=256)
 def exact(number: float) -> Fraction:
-    """The decimal as it was written: 0.7 is 7/10, so that a load at the bound is not above it by rounding."""
+    """The decimal as written: 0.7 is 7/10, so rounding does not put a load at the bound above it."""
     return Fraction(repr(float(number)))
 
 
@@ -179,5 +179,5 @@ def need_of(view: ScalingView, role: RoleView, rules: ScalingRules) -> Need:
 
 
 def within(role: RoleView, count: int) -> int:
-    """``count`` instances of the role, as its minimum and maximum allow."""
+    """``count``, limited to the role's minimum and maximum."""
     return max(role.minimum, min(role.maximum, count))

@@ -1,1 +1,1 @@
-"""Instances that come and go: the load monitor's looks, placement, drains."""
+"""Elastic instances: the load monitor's periodic looks, placement, drains."""

@@ -1,6 +1,6 @@
-"""Instances from wish to GPU and back: GPUs are occupied, parameters loaded, requests served, GPUs freed.
+"""Carries out scaling decisions: occupies GPUs, loads parameters, lets instances serve, frees GPUs.
 
-What the policies of ``serving.elastic.elastic`` decide is carried out here, the slow parts over many events.
+The policies in ``serving.elastic.elastic`` make the decisions. Slow parts spread over many events.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ from serving.vocabulary.replica import Replica, Role
 
 
 class Deployment:
-    """The instances of all models. ``active_ns``: when each replica began to serve, or reported last."""
+    """The instances of all models. ``active_ns``: when each replica began to serve, or last reported."""
 
     __slots__ = (
         "_limits", "_noticed_ns", "_placement", "_progress", "_provisioner", "_services", "active_ns",
@@ -60,7 +60,7 @@ class Deployment:
         for one in placed:
             residency.put(("replica", one.id), one.part)
         self.active_ns: dict[int, int] = {}
-        self._noticed_ns: dict[int, int] = {}  # when one that loads is to be lost
+        self._noticed_ns: dict[int, int] = {}  # loading instances with a loss notice: when the loss comes
         self._placement = placement = Placement(
             self.instances, cluster, setup.park_ns, engines, services, place, self.log, residency
         )
@@ -98,7 +98,7 @@ class Deployment:
         return missing_instances(wanted, answer)
 
     def _live(self, now_ns: int, decision: ScaleDecision, answer: Provisioned) -> set[int]:
-        """Which of the instances work while they load: never those that are to decode only."""
+        """The instances that work while they load; never those that only decode."""
         model = decision.model
         live = self._services[model].live
         if not live.enabled or decision.role == "decode" or not answer.edges:
@@ -109,11 +109,11 @@ class Deployment:
         return set(chosen)
 
     def loaded(self, now_ns: int, event: Loaded, actions: list[Action]) -> None:
-        """More layers of a load are there; with all of them an instance serves."""
+        """Book more loaded layers; an instance serves once all layers are loaded."""
         load = self._progress.load_of(event)
         kind, number = load.targets[event.target]
         fully_loaded = self._progress.loads.loaded(event) is not None
-        if kind == "replica" and number in self.instances.live:  # else it was lost meanwhile
+        if kind == "replica" and number in self.instances.live:  # else the replica was lost meanwhile
             self._layers_came(now_ns, load, number, event.layers, fully_loaded, actions)
         self._ended(now_ns, load, True, actions)
 
@@ -140,7 +140,7 @@ class Deployment:
             self.checked_copies.deployed(load.part, number, self._placement.host_of(number), now_ns)
 
     def load_stopped(self, now_ns: int, event: LoadStopped, actions: list[Action]) -> None:
-        """A load ended early: its instance is given up, the load monitor will want another."""
+        """Give up the instance of a load that ended early; the load monitor will request another."""
         load = self._progress.load_of(event)
         kind, number = self._progress.loads.ended_early(event)
         if kind == "replica" and number in self.instances.live:
@@ -160,7 +160,7 @@ class Deployment:
             self.drains.reclaim_all(now_ns, actions)
 
     def loss_notice(self, now_ns: int, event: LossNotice, actions: list[Action]) -> None:
-        """An instance or a host is to be lost: it takes nothing new, and nothing is started there."""
+        """Handle a notice of a coming loss: the instance takes no new requests; a host gets no instances."""
         if event.what == "host":
             self.instances.close_host(event.number)
             return
@@ -175,7 +175,7 @@ class Deployment:
         self.drains.terminate(number, actions)
 
     def lost(self, now_ns: int, replica: int, cause: str, actions: list[Action]) -> None:
-        """An instance is gone with its parameters."""
+        """Remove a lost instance and its parameters."""
         instance = self.instances.live[replica]
         part = instance.replica.part
         self.drains.forget(replica)
@@ -187,26 +187,26 @@ class Deployment:
         self.drains.reclaim_of(now_ns, part.model, actions)
 
     def lost_host(self, now_ns: int, host: int, actions: list[Action]) -> None:
-        """A host is gone with its memory, its SSD and its free GPUs, after its replicas were ``lost``."""
+        """Remove a lost host's memory, SSD and free GPUs, after its replicas were ``lost``."""
         self.instances.lost_host(host)
         for kind in ("host", "ssd"):
             self._progress.stop((kind, host), f"host {host} is lost", actions)
         self._progress.reload(now_ns, self.checked_copies.lost_host(host, now_ns), actions)
 
     def lost_ssd(self, now_ns: int, event: LostSsd, actions: list[Action]) -> None:
-        """No load is planned from it any more; the world reports the loads from it that stopped."""
+        """Plan no more loads from this SSD; the world reports the loads from it that stopped."""
         self.cluster = self.cluster.without_ssd(event.host)
 
     def lost_link(self, now_ns: int, event: LostLink, actions: list[Action]) -> None:
-        """GPUs behind a lost NIC are planned with behind the next one of their host."""
+        """Plan GPUs behind a lost NIC as if behind the next NIC of their host."""
         self.cluster = self.cluster.without_nic(event.nic)
 
     def switch_role(self, number: int, role: Role, reason: str, actions: list[Action]) -> None:
-        """A serving instance changes its role."""
+        """Change the role of a serving instance."""
         self._placement.switch_role(number, role, reason, actions)
 
     def revive(self, now_ns: int, number: int, role: Role, reason: str, actions: list[Action]) -> None:
-        """An instance whose parameters are still on its GPUs serves again."""
+        """Let an instance whose parameters are still on its GPUs serve again."""
         self._placement.occupy(number, role, True, reason, actions)
         self.active_ns[number] = now_ns
         part, host = self.instances.slots[number].part, self._placement.host_of(number)

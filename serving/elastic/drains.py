@@ -1,4 +1,4 @@
-"""Instances that are to go: they take nothing new, and leave when they are empty and no load needs them."""
+"""Draining instances take no new requests and leave once they are empty and no load needs them."""
 
 from serving.elastic.load_progress import LoadProgress
 from serving.elastic.placement import Placement
@@ -7,7 +7,7 @@ from serving.vocabulary.actions import Action
 
 
 class Drains:
-    """``drained``: instances that go as soon as they may."""
+    """Drains instances. ``drained``: those whose GPUs are released as soon as possible."""
 
     __slots__ = ("_copies", "_loads", "_placement", "drained")
 
@@ -18,35 +18,35 @@ class Drains:
         self.drained: set[int] = set()
 
     def drain(self, now_ns: int, number: int, actions: list[Action]) -> None:
-        """An instance takes nothing new and goes when it is empty."""
+        """Drain an instance: it takes no new requests and is released when it is empty."""
         self._placement.instances.drain(number)
         self.drained.add(number)
         self._placement.service_of(number).leave(number, actions)
         self.release_gpus(now_ns, number, actions)
 
     def terminate(self, number: int, actions: list[Action]) -> None:
-        """An instance that is to be lost takes nothing new; it keeps its GPUs until then."""
+        """Stop new requests to an instance that will be lost; it keeps its GPUs until then."""
         leaves = self._placement.instances.live[number].state == "serving"
         self._placement.instances.terminate(number)
         self.drained.discard(number)
-        if leaves:  # else it has left
+        if leaves:  # else it has left its service already
             self._placement.service_of(number).leave(number, actions)
 
     def cancel(self, number: int, actions: list[Action]) -> None:
-        """A draining instance takes requests again."""
+        """Cancel a drain: the instance takes requests again."""
         self.drained.discard(number)
         self._placement.instances.cancel_drain(number)
         self._placement.join(number, actions)
 
     def give_up(self, now_ns: int, number: int, reason: str, actions: list[Action]) -> None:
-        """An instance whose load stopped goes, when others have ended what it has begun."""
+        """Release an instance whose load stopped, once other instances have finished what it began."""
         if self._placement.service_of(number).outstanding(number):
             self.drained.add(number)
         else:
             self._placement.vacate(now_ns, number, reason, actions)
 
     def release_gpus(self, now_ns: int, number: int, actions: list[Action]) -> None:
-        """Free the GPUs of a drained instance, when it is empty and its parameters are not needed."""
+        """Free the GPUs of a drained instance if it is empty and its parameters are not needed."""
         instance = self._placement.instances.live[number]
         part = instance.replica.part
         if self._placement.service_of(number).outstanding(number):
@@ -67,20 +67,20 @@ class Drains:
         self._placement.vacate(now_ns, number, "empty", actions)
 
     def reclaim_all(self, now_ns: int, actions: list[Action]) -> None:
-        """Instances that had to wait may be able to go now."""
+        """Try again to release every instance that had to wait."""
         for number in sorted(self.drained):
             self.release_gpus(now_ns, number, actions)
 
     def reclaim_of(self, now_ns: int, model: str, actions: list[Action]) -> None:
-        """Those of a model that drain may have waited for what is lost."""
+        """Retry this model's draining instances, which may have waited for what is lost."""
         for instance in self._placement.instances.of(model):
             if instance.state == "draining":
                 self.release_gpus(now_ns, instance.replica.id, actions)
 
     def forget(self, number: int) -> None:
-        """An instance is lost."""
+        """Drop a lost instance."""
         self.drained.discard(number)
 
     def waits(self) -> bool:
-        """Whether one that is to go must be looked at again: of those at work, a report will tell."""
+        """Whether a drained instance needs a tick to be checked; busy ones are checked at their reports."""
         return not all(map(self._placement.at_work, self.drained))

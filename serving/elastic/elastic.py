@@ -1,8 +1,8 @@
-"""Elasticity: when a model is looked at, and who is asked what becomes of its instances.
+"""The elastic controller: when it looks at a model, and which policy decides about the model's instances.
 
-Once per period of the load monitor every model that is not at rest is looked at; a model without instances at
-once, when a request comes; docs/STATES.md has the table. What the policies decide is carried through by
-``serving.elastic.deployment``.
+Once per period of the load monitor the controller looks at every model that is not at rest. It looks at a
+model without instances as soon as a request arrives; docs/STATES.md has the table.
+``serving.elastic.deployment`` carries out what the policies decide.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ from serving.vocabulary.replica import Replica, Role
 
 
 class Elastic:
-    """Asks the policies, and has ``deployment`` carry out what they say."""
+    """Asks the scaling policies and lets ``deployment`` carry out their decisions."""
 
     __slots__ = (
         "_active", "_arbiter", "_idle_models", "_last_ran_ns", "_live", "_roles", "_scaler", "_services",
@@ -55,9 +55,9 @@ class Elastic:
         rounds: Rounds | None = None,
         reports: Mapping[str, LoadReports] = MappingProxyType({}),
     ) -> None:
-        """``placed``: the replicas that serve from the start; ``place`` gives a replica its engine.
+        """``placed``: replicas that serve from the start; ``place`` gives a replica its engine.
 
-        ``rounds``: in which instances are paired. ``reports``: load reports by model, where they are read.
+        ``rounds``: when instances are paired. ``reports``: load reports by model, if a policy reads them.
         """
         self.scales = True
         self._setup = setup = parts.setup
@@ -79,13 +79,13 @@ class Elastic:
         self._active: set[str] = set()  # models that are not at rest
         self.ticks = Ticks(setup.period_ns, rounds)
         self._shortage = Shortage()
-        # Models with an idle instance; None: to be found out
+        # Models with an idle instance; None: not computed yet
         self._idle_models: list[ScalingView] | None = None
         self._last_ran_ns = last_ran_ns
         self.answers = StandingAnswers(self._scaler)
 
     def handlers(self) -> Mapping[type, Handler]:
-        """The load monitor's own time, and parameters on their way."""
+        """Handlers for ticks of the load monitor, loads of parameters, and losses."""
         return {
             Opened: self._opened,
             Loaded: self.deployment.loaded,
@@ -98,7 +98,7 @@ class Elastic:
         }
 
     def _loss_notice(self, now_ns: int, event: LossNotice, actions: list[Action]) -> None:
-        """An instance or a host is to be lost: the monitor looks at its model."""
+        """Handle a loss notice: the load monitor will look at the instance's model."""
         self._idle_models = None
         instance = self._live.get(event.number) if event.what == "replica" else None
         self.deployment.loss_notice(now_ns, event, actions)
@@ -111,21 +111,21 @@ class Elastic:
         self.deployment.lost_host(now_ns, event.host, actions)
 
     def _opened(self, now_ns: int, event: Opened, actions: list[Action]) -> None:
-        """What is there from the start has its parameters."""
+        """Start the rounds; replicas placed at the start already have their parameters."""
         self.ticks.opened(now_ns, actions)
 
     @property
     def has_rounds(self) -> bool:
-        """Whether it is to be told that the world has opened, for rounds to begin."""
+        """Whether the controller needs the ``Opened`` event, to start the rounds."""
         return self.ticks.has_rounds
 
     @property
     def prototypes(self) -> Mapping[str, Replica]:
-        """What a replica of each hosted model is like."""
+        """A prototype replica of each hosted model."""
         return self._setup.prototypes
 
     def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
-        """A request was let in."""
+        """A request was admitted: activate its model and the load monitor."""
         if model not in self._active:
             bounds = self.answers.no_change_bounds.get(model)
             if bounds is not None and self._services[model].backlog_tokens <= bounds.backlog_tokens:
@@ -138,7 +138,7 @@ class Elastic:
             self.ticks.arm(now_ns, actions)
 
     def ran(self, now_ns: int, replica: int, actions: list[Action]) -> None:
-        """An instance reported; one that drains may be empty now."""
+        """An instance reported; a draining one may be empty now."""
         self._last_ran_ns[replica] = now_ns
         instance = self._live.get(replica)
         if instance is None:
@@ -148,7 +148,7 @@ class Elastic:
             if not self.ticks.armed and self.deployment.drains.waits():
                 self.ticks.arm(now_ns, actions)
         elif instance.role != "decode" and (model := instance.replica.model) not in self._active:
-            # Prompts were computed, so memory of decoding is wanted: more than within the bounds?
+            # Prompts were computed, so decoding needs memory: more than within the bounds?
             bounds, service = self.answers.no_change_bounds.get(model), self._services[model]
             if bounds is None:
                 return
@@ -158,7 +158,7 @@ class Elastic:
                     self.ticks.arm(now_ns, actions)
 
     def _woke(self, now_ns: int, event: Woke, actions: list[Action]) -> None:
-        """A tick: a period of the load monitor may be over."""
+        """Handle a tick: look at the active models if a period of the load monitor has ended."""
         if not self.ticks.woke(now_ns, actions):
             return
         self._idle_models = None
@@ -179,7 +179,7 @@ class Elastic:
             self.ticks.arm(now_ns, actions)
 
     def _look_at(self, now_ns: int, model: str, actions: list[Action]) -> None:
-        """Ask the scaler about a model; one with nothing to be decided is left out of later looks."""
+        """Ask the scaler about a model; leave a model without decisions out of later looks."""
         decisions = self._decide(now_ns, model, actions)
         if any(one.act != "shortage" for one in decisions):
             self.answers.forget(model)
@@ -202,7 +202,7 @@ class Elastic:
         return self.answers.holds(now_ns, model, changes, self._services[model], obtainable)
 
     def _any_gpus_obtainable(self, now_ns: int) -> bool:
-        """Whether any model could be given GPUs: free ones, or those of an idle instance of another."""
+        """Whether any model could get GPUs: free ones, or those of another model's idle instance."""
         return self.deployment.instances.has_free() or bool(self._idle(now_ns))
 
     def _gpus_obtainable(self, now_ns: int, model: str) -> bool:
@@ -211,7 +211,7 @@ class Elastic:
         return free or bool(self._idle(now_ns))
 
     def _idle(self, now_ns: int) -> list[ScalingView]:
-        """The models that have an idle instance, and may give it; worked out once per look and change."""
+        """Views of models with an idle instance they may give up; computed once per look and change."""
         if self._idle_models is None:
             instances, services = self.deployment.instances, self._services
             self._idle_models = [
@@ -225,7 +225,7 @@ class Elastic:
         return self._idle_models
 
     def lost(self, now_ns: int, replica: int, cause: str, actions: list[Action]) -> None:
-        """An instance is gone with its parameters, or GPUs that only kept those of one that left."""
+        """Remove a lost instance with its parameters, or lost GPUs that only kept parked parameters."""
         instance = self._live.get(replica)
         if instance is None:
             self.deployment.instances.unpark(replica)
@@ -236,7 +236,7 @@ class Elastic:
             self.ticks.arm(now_ns, actions)
 
     def view(self, now_ns: int, model: str) -> ScalingView:
-        """What the scaler sees of a model."""
+        """The scaler's view of a model."""
         service, limits = self._services[model], self._setup.limits[model]
         return ScalingView(
             now_ns,
@@ -279,7 +279,7 @@ class Elastic:
                 deployment.drains.drain(now_ns, number, actions)
 
     def _load(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
-        """Instances come, or it is told why they do not."""
+        """Start instances, or record why they cannot start."""
         missing = self.deployment.start(now_ns, decision, actions)
         if missing is not None:
             self._record_shortage(now_ns, decision, missing)
@@ -287,17 +287,17 @@ class Elastic:
             self._shortage.ended(decision)
 
     def _record_shortage(self, now_ns: int, decision: ScaleDecision, missing: MissingInstances) -> None:
-        """Once, not every period."""
+        """Record a shortage once, not every period."""
         if self._shortage.is_new_shortage(decision, missing):
             why = OBSTACLES[missing.obstacle]
             what = f"{missing.count} more {decision.role} instances {why}; {decision.reason}"
             self.deployment.log.short(now_ns, decision, what, missing.obstacle)
 
     def _take(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
-        """No GPUs are free: another model may have an instance too many."""
+        """No GPUs are free: ask the arbiter for an instance of another model."""
         model = decision.model
         obstacle: Obstacle = "no_gpu"
-        if self.deployment.instances.spare(model, now_ns):  # kept for loads that could not begin
+        if self.deployment.instances.spare(model, now_ns):  # kept for loads that have failed to begin
             obstacle = self._shortage.obstacle_of_loads(model) or obstacle
         self._record_shortage(now_ns, decision, MissingInstances(decision.count, obstacle))
         if obstacle != "no_gpu":
@@ -308,10 +308,10 @@ class Elastic:
         if taken is not None:
             self._carry_out(now_ns, taken, actions)
         elif len(others) == len(idle_models):
-            self._idle_models = []  # nor would they give to another
+            self._idle_models = []  # no other model would get one either
 
     def _at_rest(self, model: str) -> bool:
-        """Whether only a new request can make the scaler want something."""
+        """Whether only a new request can lead to another decision of the scaler."""
         service = self._services[model]
         if service.backlog_tokens or service.kv_tokens or service.migrating_tokens:
             return False

@@ -1,6 +1,6 @@
-"""Replicas that are there from the start and stay: parameters that some lack come when the world opens.
+"""Replicas that exist from the start and stay; missing parameters are loaded when the world opens.
 
-Where running requests migrate a round comes once per period.
+If running requests migrate, a round takes place once per period.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,9 @@ from serving.vocabulary.events import (
 
 
 class FixedReplicas:
-    """ReplicaControl without scaling. ``starts``: loads to ask for when the world opens.
+    """ReplicaControl without scaling. ``starts``: loads to request when the world opens.
 
-    Replicas that these go to take requests at once and serve them when their parameters are there.
+    The target replicas of these loads take requests at once and serve them once their parameters are loaded.
     """
 
     __slots__ = ("_engines", "_left", "_loads", "_rounds", "_services", "_starts", "scales")
@@ -49,11 +49,11 @@ class FixedReplicas:
 
     @property
     def has_rounds(self) -> bool:
-        """Whether it is to be told that the world has opened, for rounds to begin."""
+        """Whether the controller needs the ``Opened`` event, to start the rounds."""
         return self._rounds is not None
 
     def handlers(self) -> Mapping[type, Handler]:
-        """Events about parameters."""
+        """Handlers for events about parameters, losses and ticks."""
         return {
             Opened: self._opened,
             Loaded: self._loaded,
@@ -81,24 +81,24 @@ class FixedReplicas:
         self._loads.ended_early(event)
 
     def _loss_notice(self, now_ns: int, event: LossNotice, actions: list[Action]) -> None:
-        """A replica that is to be lost takes nothing new; what it has ends or migrates before that."""
+        """Stop new requests to a replica that will be lost; its requests end or migrate before that."""
         engine = self._engines.get(event.number) if event.what == "replica" else None
         if engine is not None and engine.state not in GONE and event.number not in self._left:
             self._left.add(event.number)
             self._services[engine.replica.model].leave(event.number, actions)
 
     def _part_lost(self, now_ns: int, event: LostHost | LostSsd | LostLink, actions: list[Action]) -> None:
-        """Nothing follows: nothing is planned."""
+        """Do nothing: no later load is planned."""
 
     def _woke(self, now_ns: int, event: Woke, actions: list[Action]) -> None:
         assert self._rounds is not None, "nobody asked to be woken"
         self._rounds.woke(now_ns, actions)
 
     def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
-        """Nothing follows."""
+        """Do nothing."""
 
     def ran(self, now_ns: int, replica: int, actions: list[Action]) -> None:
-        """Nothing follows."""
+        """Do nothing."""
 
     def lost(self, now_ns: int, replica: int, cause: str, actions: list[Action]) -> None:
-        """Nothing follows: the replicas that are left serve."""
+        """Do nothing: the remaining replicas serve."""

@@ -1,8 +1,8 @@
 """Which GPUs belong to which instance: slots, their occupation, and the state of every instance.
 
-A slot is a group of GPUs of one host that could serve a model; it gets a replica number when it is first
-looked at and keeps it, so a replica that is started there again has the same number. docs/STATES.md has the
-table of states and events of an instance.
+A slot is a group of GPUs of one host that could serve a model. It gets a replica number when it is first
+considered and keeps it, so a replica started there again has the same number. docs/STATES.md has the table of
+states and events of an instance.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ _SUPPLIES = ("serving", "loading")
 
 
 class Instance:
-    """One replica while GPUs are its own."""
+    """One replica while it owns GPUs."""
 
     __slots__ = ("replica", "role", "state")
 
@@ -40,7 +40,7 @@ class Instances:
     def __init__(
         self, cluster: ClusterMap, prototypes: Mapping[str, Replica], placed: Sequence[Replica]
     ) -> None:
-        """``prototypes``: what a replica of each model is like, but for number and GPUs; ``placed`` serve."""
+        """``prototypes``: a replica of each model, without number and GPUs; ``placed`` ones serve."""
         self._cluster = cluster
         self._prototypes = prototypes
         self._owner = [_NO_OWNER] * len(cluster.ports)
@@ -59,7 +59,7 @@ class Instances:
         self._numbers = len(placed)
 
     def supply(self, model: str, role: Role) -> int:
-        """Instances that serve or will."""
+        """Number of instances that serve or load."""
         return self._supply[model, role]
 
     def of(self, model: str, role: Role | None = None) -> list[Instance]:
@@ -73,24 +73,24 @@ class Instances:
         return sorted(model for model, found in self._of_model.items() if found)
 
     def has_free(self) -> bool:
-        """Whether a model may find free GPUs, or an instance whose parameters are still on some."""
+        """Whether a model may find free GPUs, or an instance whose parameters are still on GPUs."""
         return any(self._free.values()) or bool(self._parked)
 
     def part_of(self, model: str) -> Part:
-        """What one instance of a model holds."""
+        """The layers of the model that one instance holds."""
         return self._prototypes[model].part
 
     def gpus_per_instance(self, model: str) -> int:
-        """GPUs of one instance."""
+        """Number of GPUs of one instance."""
         return len(self._prototypes[model].gpus)
 
     def free_slots(self, model: str) -> list[Replica]:
-        """The slots of a model whose GPUs all are free, in index order."""
+        """The model's slots whose GPUs are all free, in index order."""
         size = self.gpus_per_instance(model)
         return [self._slot(model, first, size) for first in sorted(self._free_of(size))]
 
     def _free_of(self, size: int) -> set[int]:
-        """First GPUs of the free groups of ``size`` in one host; kept up to date once it was asked for."""
+        """First GPUs of the free groups of ``size`` in one host; kept up to date after the first call."""
         found = self._free.get(size)
         if found is None:
             per_host = self._cluster.gpus_per_host
@@ -108,7 +108,7 @@ class Instances:
         return all(owner == _NO_OWNER for owner in self._owner[first : first + size])
 
     def _changed(self, gpus: Sequence[int]) -> None:
-        """Some GPUs changed hands."""
+        """Update the free groups after these GPUs were occupied, freed or lost."""
         per_host = self._cluster.gpus_per_host
         for size, free in self._free.items():
             for gpu in gpus:
@@ -129,7 +129,7 @@ class Instances:
         return self.slots[number]
 
     def spare(self, model: str, now_ns: int) -> int:
-        """How many slots are free, those of parked instances not counted."""
+        """Number of free slots, not counting those of parked instances."""
         free = len(self._free_of(self.gpus_per_instance(model)))
         return free - len(self.parked(model, now_ns)) if self._parked else free
 
@@ -143,11 +143,11 @@ class Instances:
         return tuple(sorted(number for number in self._parked if self.slots[number].model == model))
 
     def parked_until_ns(self) -> list[int]:
-        """Until when each reclaimed instance keeps its parameters."""
+        """For each reclaimed instance, until when its parameters stay."""
         return list(self._parked.values())
 
     def place(self, number: int, role: Role, state: InstanceState) -> Instance:
-        """The slot's GPUs are this replica's; parameters that were parked on them are overwritten."""
+        """Give the slot's GPUs to this replica; parameters parked on them are overwritten."""
         slot = self.slots[number]
         taken = set(slot.gpus)
         for other in [other for other in self._parked if taken & set(self.slots[other].gpus)]:
@@ -166,17 +166,17 @@ class Instances:
         return instance
 
     def loaded(self, number: int) -> None:
-        """All parameters are there."""
+        """Mark the instance as serving: all its parameters are loaded."""
         self._change(number, "loading", "serving")
 
     def drain(self, number: int) -> None:
-        """It takes nothing new."""
+        """Mark the instance as draining: it takes no new requests."""
         self._change(number, "serving", "draining")
         instance = self.live[number]
         self._supply[instance.replica.model, instance.role] -= 1
 
     def terminate(self, number: int) -> None:
-        """It takes nothing new, for it is to be lost; its GPUs stay its own until then."""
+        """Mark an instance that will be lost: it takes no new requests but keeps its GPUs until then."""
         instance = self.live[number]
         if instance.state == "serving":
             self._supply[instance.replica.model, instance.role] -= 1
@@ -185,7 +185,7 @@ class Instances:
             self._change(number, "draining", "terminating")
 
     def close_host(self, host: int) -> None:
-        """It is to be lost: nothing is started there any more."""
+        """Start no more instances on this host, which will be lost."""
         count = self._cluster.gpus_per_host
         gpus = range(host * count, (host + 1) * count)
         for parked in [one for one in self._parked if self.slots[one].gpus[0] in gpus]:
@@ -193,7 +193,7 @@ class Instances:
         self._gone([gpu for gpu in gpus if self._owner[gpu] == _NO_OWNER])
 
     def cancel_drain(self, number: int) -> None:
-        """It takes requests again."""
+        """Mark a draining instance as serving again."""
         self._change(number, "draining", "serving")
         instance = self.live[number]
         self._supply[instance.replica.model, instance.role] += 1
@@ -205,7 +205,7 @@ class Instances:
         self.changes[instance.replica.model] += 1
 
     def switch_role(self, number: int, role: Role) -> None:
-        """A serving instance changes its role."""
+        """Change the role of a serving instance."""
         instance = self.live[number]
         assert instance.state == "serving", f"replica {number} is {instance.state} and cannot change its role"
         self._supply[instance.replica.model, instance.role] -= 1
@@ -214,7 +214,7 @@ class Instances:
         self._supply[instance.replica.model, role] += 1
 
     def free(self, number: int, parked_until_ns: int | None = None) -> None:
-        """Its GPUs are free; its parameters stay on them for a while if a time is given."""
+        """Free the instance's GPUs; with a time given, its parameters stay on them until then."""
         assert self.live[number].state != "terminating", f"replica {number} keeps its GPUs until it is lost"
         instance = self._leaves(number)
         if instance.state in _SUPPLIES:
@@ -226,7 +226,7 @@ class Instances:
             self._parked[number] = parked_until_ns
 
     def lost(self, number: int) -> None:
-        """It is gone for good, and its GPUs with it."""
+        """Remove a lost instance and its GPUs for good."""
         instance = self._leaves(number)
         if instance.state in _SUPPLIES:
             self._supply[instance.replica.model, instance.role] -= 1
@@ -239,7 +239,7 @@ class Instances:
         return instance
 
     def lost_host(self, host: int) -> None:
-        """No GPU of this host serves any more; its instances were lost before."""
+        """Remove the GPUs of this host; its instances were lost before."""
         count = self._cluster.gpus_per_host
         gpus = range(host * count, (host + 1) * count)
         owners = {self._owner[gpu] for gpu in gpus} & self.live.keys()
@@ -249,7 +249,7 @@ class Instances:
         self._gone(gpus)
 
     def unpark(self, number: int) -> None:
-        """Its parameters are on its old GPUs no longer."""
+        """Note that a parked instance's parameters are no longer on its old GPUs."""
         self._parked.pop(number, None)
 
     def _gone(self, gpus: Sequence[int]) -> None:

@@ -1,6 +1,6 @@
-"""Loads of parameters to instances and hosts: begun, how far each is, ended.
+"""Loads of parameters to instances and hosts: their begin, progress and end.
 
-The books of copies hear of each, and may ask for another copy in a host's memory.
+The books of copies are informed of each load, and may request another copy in a host's memory.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ from serving.vocabulary.layers import Part
 
 
 class LoadProgress:
-    """``loads``: those under way."""
+    """Begins and tracks loads. ``loads``: those in progress."""
 
     __slots__ = ("_begun_ns", "_copies", "_limits", "_numbers", "_overlapping", "_placement", "loads")
 
@@ -48,7 +48,7 @@ class LoadProgress:
         reason: str,
         actions: list[Action],
     ) -> None:
-        """Parameters come to instances that start. ``live``: one of them works while it loads."""
+        """Begin a load to instances that start. ``live``: one of them works while it loads."""
         load = Load(
             self._numbers,
             part.model,
@@ -66,7 +66,7 @@ class LoadProgress:
         self._begin(now_ns, load, actions)
 
     def reload(self, now_ns: int, reloads: Iterable[Reload], actions: list[Action]) -> None:
-        """Copies come to the memory of hosts."""
+        """Begin loads of copies into the memory of hosts."""
         for one in reloads:
             target: Endpoint = ("host", one.domain)
             way, part = ((one.source,), (target,), ()), one.part
@@ -81,14 +81,14 @@ class LoadProgress:
         actions.append(load)
 
     def load_of(self, event: Loaded | LoadStopped) -> Load:
-        """The load that a report is about."""
+        """The load that an event reports on."""
         return self.loads.in_flight[event.load].load
 
     def overlaps(self, now_ns: int, load: Load, number: int, layers: int) -> bool:
-        """Whether what still comes to an instance takes no longer than a prefill pass, at the pace so far.
+        """Whether the remaining layers take no longer to load than a prefill pass, at the pace so far.
 
-        Then the pass can run layer by layer behind the load (PipeSwitch). Earlier, requests would wait here
-        while others could serve them; an instance that decodes needs all layers at every step.
+        Then the pass can run layer by layer behind the load (PipeSwitch). Any earlier, requests would wait
+        here while other instances could serve them. A decode instance needs all layers at every step.
         """
         instance = self._placement.instances.live[number]
         if load.load not in self._overlapping or instance.role == "decode" or not layers:
@@ -98,7 +98,7 @@ class LoadProgress:
         return took_ns * (count - layers) <= self._limits[load.model].pass_ns * layers
 
     def ended(self, now_ns: int, load: Load, fully_loaded: bool, actions: list[Action]) -> bool:
-        """Whether all targets of a load have got what they get, after which the copies know of it."""
+        """Whether all targets of a load have ended; if so, the books of copies are informed."""
         if load.load in self.loads.in_flight:
             return False
         del self._begun_ns[load.load]
@@ -107,7 +107,7 @@ class LoadProgress:
         return True
 
     def stop(self, endpoint: Endpoint, reason: str, actions: list[Action]) -> None:
-        """Stop the loads that have a lost endpoint on their way; the world reports when each has ended."""
+        """Stop the loads in progress from or to a lost endpoint; the world reports when each has ended."""
         for flight in self.loads.in_flight.values():
             load = flight.load
             missing = [target for target, state in zip(load.targets, flight.states) if state is UNDER_WAY]
@@ -115,7 +115,7 @@ class LoadProgress:
                 actions.append(StopLoad(load.load, reason))
 
     def needs(self, number: int) -> bool:
-        """Whether an instance sends parameters or gets some."""
+        """Whether an instance sends or receives parameters."""
         return ("replica", number) in self.loads.sending() or self.loads.to(number) is not None
 
     def _hosts(self, load: Load) -> list[int]:

@@ -1,21 +1,21 @@
-"""What can still come of an elastic controller to which nothing comes from outside any more."""
+"""What can still change in an elastic controller that receives no more events from outside."""
 
 from serving.elastic.elastic import Elastic
 
-LOOKS = 8  # of the load monitor: where rounds come more often, ticks say little of what it may decide
+LOOKS = 8  # looks of the load monitor: if rounds are more frequent, ticks say little about its decisions
 
 
 def change_counts(elastic: Elastic) -> tuple[int, int]:
-    """Another one whenever a decision was carried out, or an instance changed."""
+    """Counts that change whenever a decision is carried out or an instance changes."""
     deployment = elastic.deployment
     return len(deployment.log.events), sum(deployment.instances.changes.values())
 
 
 def expiry_times_ns(elastic: Elastic) -> list[int] | None:
-    """When that ends which changes by time alone: copies in host memory, parameters on free GPUs, answers.
+    """When time-limited states end: copies in host memory, parameters on free GPUs, answers of the scaler.
 
-    None where the scaler does not say until when its answers hold. What ends first may be in the past. Where
-    rounds come between the looks of the load monitor, some of these have to pass.
+    None if the scaler does not say until when its answers hold. The first of these times may be in the past.
+    If rounds come between the looks of the load monitor, several rounds have to pass.
     """
     answers_ns = elastic.answers.until_ns()
     if answers_ns is None:

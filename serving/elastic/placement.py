@@ -1,4 +1,4 @@
-"""Instances and their GPUs: who has which, in which role, and what the engine and the service are told."""
+"""Assigns GPUs and roles to instances, and informs the engine and the service."""
 
 from collections.abc import Callable, Mapping
 
@@ -14,9 +14,9 @@ from serving.vocabulary.replica import Replica, Role
 
 
 class Placement:
-    """``instances``: which GPUs belong to which. ``place`` gives a replica its engine.
+    """``instances``: which GPUs belong to which instance. ``place`` gives a replica its engine.
 
-    ``park_ns``: how long parameters stay on GPUs that were reclaimed. ``residency``: what is there.
+    ``park_ns``: how long parameters stay on reclaimed GPUs. ``residency``: where parameters are.
     """
 
     __slots__ = (
@@ -52,7 +52,7 @@ class Placement:
         return self._services[self.instances.live[number].replica.model]
 
     def occupy(self, number: int, role: Role, warm: bool, reason: str, actions: list[Action]) -> None:
-        """GPUs become a replica's own; ``warm``: its parameters are on them."""
+        """Give GPUs to a replica; ``warm``: its parameters are already on them."""
         instance = self.instances.place(number, role, "serving" if warm else "loading")
         replica = instance.replica
         part, endpoint = replica.part, ("replica", number)
@@ -64,24 +64,24 @@ class Placement:
         self._place(replica, role, warm)
 
     def loaded(self, number: int, actions: list[Action]) -> None:
-        """It may run passes from now on."""
+        """Let the instance run passes from now on."""
         self.instances.loaded(number)
         self._engines[number].ready(actions)
 
     def join(self, number: int, actions: list[Action]) -> None:
-        """It takes requests in its role."""
+        """Let the instance take requests in its role."""
         instance = self.instances.live[number]
         self._services[instance.replica.model].join(instance.replica, instance.role, actions)
 
     def switch_role(self, number: int, role: Role, reason: str, actions: list[Action]) -> None:
-        """A serving instance changes its role."""
+        """Change the role of a serving instance."""
         self.instances.switch_role(number, role)
         actions.append(SwitchRole(number, role, reason))
         self.service_of(number).leave(number, actions)
         self.join(number, actions)
 
     def vacate(self, now_ns: int, number: int, reason: str, actions: list[Action]) -> None:
-        """Free the GPUs of an instance that is empty; parameters that were whole may stay on them a while."""
+        """Free the GPUs of an empty instance; a complete set of parameters may stay on them for a while."""
         instance = self.instances.live[number]
         parks = self._park_ns and instance.state != "loading"
         self._log.happened(now_ns, "released", instance, reason)
@@ -91,5 +91,5 @@ class Placement:
         actions.append(ReleaseGpus(number, reason))
 
     def at_work(self, number: int) -> bool:
-        """Whether a report of it will follow."""
+        """Whether the instance is busy, so that a report will follow."""
         return self._engines[number].state in AT_WORK

@@ -1,28 +1,28 @@
-"""What a controller asks of who brings parameters to replicas, and may add and remove some."""
+"""The interface between a controller and the part that loads, adds and removes replicas."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from serving.vocabulary.actions import Action
 
-# What is done about an event of one type, which is the second argument.
+# Handles an event of one type, which is the second argument.
 Handler = Callable[[int, Any, list[Action]], None]
 
 
 class ReplicaControl(Protocol):
-    """``scales``: whether replicas come and go; else it is told of losses and of its own events only."""
+    """``scales``: whether replicas come and go; if not, only losses and its own events are reported to it."""
 
     @property
     def scales(self) -> bool: ...
 
     def handlers(self) -> Mapping[type, Handler]:
-        """The types of events that it alone handles."""
+        """The handlers of the event types that only this object handles."""
 
     def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
-        """A request was let in."""
+        """A request was admitted."""
 
     def ran(self, now_ns: int, replica: int, actions: list[Action]) -> None:
-        """A replica reported, or gave KV away, and may be empty now."""
+        """A replica reported, or sent KV away, and may be empty now."""
 
     def lost(self, now_ns: int, replica: int, cause: str, actions: list[Action]) -> None:
-        """A replica is gone, or the GPUs that were its own; its requests have failed before."""
+        """A replica is lost, or GPUs it used to own; its requests have failed before this call."""

@@ -1,11 +1,11 @@
-"""What was decided about instances, and what came of it."""
+"""The log of decisions about instances and of their results."""
 
 from serving.elastic.instances import Instance
 from serving.protocols.scaling import Obstacle, ScaleDecision, ScaleEvent
 
 
 class ScaleLog:
-    """``events``: all of them in order, each with its reason."""
+    """``events``: all events in order, each with its reason."""
 
     __slots__ = ("events",)
 
@@ -13,16 +13,16 @@ class ScaleLog:
         self.events: list[ScaleEvent] = []
 
     def decided(self, now_ns: int, decision: ScaleDecision, replica: int, reason: str) -> None:
-        """A decision is carried out with this replica."""
+        """Log that a decision is carried out with this replica."""
         event = ScaleEvent(now_ns, decision.act, decision.model, decision.role, replica, reason)
         self.events.append(event)
 
     def happened(self, now_ns: int, act: str, instance: Instance, reason: str) -> None:
-        """An instance changed without a decision (its load ended, its GPUs were freed or lost)."""
+        """Log a change without a decision (a load ended, GPUs were freed or lost)."""
         replica = instance.replica
         self.events.append(ScaleEvent(now_ns, act, replica.model, instance.role, replica.id, reason))
 
     def short(self, now_ns: int, decision: ScaleDecision, reason: str, obstacle: Obstacle) -> None:
-        """Instances were wanted and do not come."""
+        """Log that wanted instances cannot start."""
         event = ScaleEvent(now_ns, "shortage", decision.model, decision.role, -1, reason, obstacle)
         self.events.append(event)

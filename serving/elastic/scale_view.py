@@ -1,4 +1,4 @@
-"""The load monitor's view of one model, read from the books when it is asked and never copied."""
+"""The load monitor's view of one model, read from live data at each access and never copied."""
 
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ class LiveRole:
     ) -> None:
         """``bounds``: the fewest and the most instances. ``last_ran_ns``: when each replica last reported.
 
-        ``reports``: the load reports of the model's instances, where somebody reads them.
+        ``reports``: the load reports of the model's instances, if a policy reads them.
         """
         self.role = role
         self.minimum, self.maximum = bounds
@@ -40,7 +40,7 @@ class LiveRole:
 
     @property
     def supply(self) -> int:
-        """Instances that serve or will."""
+        """Number of instances that serve or load."""
         return self._instances.supply(self._model, self.role)
 
     def in_state(self, state: InstanceState) -> list[InstanceView]:
@@ -57,10 +57,10 @@ class LiveRole:
 
 
 class LastAnswer(NamedTuple):
-    """What the scaler's last answer for a model rests on: while it is the same it need not be asked again.
+    """The inputs of the scaler's last answer for a model: while they are unchanged it is not asked again.
 
-    ``loads``: see ``loads_of``. ``changes``: how often the model's instances had changed. ``until_ns``: from
-    then on it may decide otherwise. ``shortage``: it lacked instances, so free GPUs change the answer too.
+    ``loads``: see ``loads_of``. ``changes``: how often the model's instances had changed. ``until_ns``: when
+    the answer expires. ``shortage``: the model lacked instances, so free GPUs also change the answer.
     """
 
     loads: tuple[int, int, int]

@@ -1,4 +1,4 @@
-"""What elasticity is given: bounds and rates of every model, the cluster, and who decides."""
+"""Inputs of elastic scaling: bounds and rates of every model, the cluster, and the policies."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ from serving.vocabulary.replica import Replica, Role
 class ModelLimits:
     """Bounds (fewest, most) on the instances of one model by role, and the rates of one instance.
 
-    ``pass_ns``: how long a full prefill pass takes. ``size_bytes``: of the parameters, on all GPUs together;
+    ``pass_ns``: duration of a full prefill pass. ``size_bytes``: of the parameters, on all GPUs together;
     ``activation_bytes_per_token``: between two layers. ``kv_bytes_per_token``: on all GPUs together;
-    ``max_num_seqs``: that decode on one instance. These are for live scaling only.
+    ``max_num_seqs``: requests that decode on one instance. These are for live scaling only.
     """
 
     bounds: Mapping[Role, tuple[int, int]]
@@ -36,9 +36,9 @@ class ModelLimits:
 
 @dataclass(frozen=True, slots=True)
 class ElasticSetup:
-    """What is fixed; ``prototypes`` and ``limits`` by model.
+    """The fixed settings; ``prototypes`` and ``limits`` by model.
 
-    ``period_ns``: of the load monitor. ``park_ns``: how long parameters stay on GPUs that were reclaimed.
+    ``period_ns``: of the load monitor. ``park_ns``: how long parameters stay on reclaimed GPUs.
     """
 
     cluster: ClusterMap
@@ -50,11 +50,10 @@ class ElasticSetup:
 
 @dataclass(frozen=True, slots=True)
 class ElasticPolicies:
-    """Who decides. ``arbiter``: which instance a model may take when no GPUs are free.
+    """The deciding policies. ``arbiter``: which instance a model may take if no GPUs are free.
 
-    It is shown the models that have an idle instance; whether it gives one does not depend on who wants it.
-
-    ``live``: which new instances work while they load; None: none does.
+    The arbiter sees the models with an idle instance; whether it gives one up does not depend on the model
+    that wants it. ``live``: which new instances work while they load; None: none.
     """
 
     scaler: Scaler
@@ -65,7 +64,7 @@ class ElasticPolicies:
 
 @dataclass(frozen=True, slots=True)
 class ElasticParts:
-    """All that an elastic controller is made of. ``copies``: fresh, no two controllers share one."""
+    """All parts of an elastic controller. ``copies``: fresh; no two controllers share them."""
 
     setup: ElasticSetup
     policies: ElasticPolicies
@@ -73,7 +72,7 @@ class ElasticParts:
 
 
 def live_setups(parts: ElasticParts) -> dict[str, LiveSetup]:
-    """What live scaling of each model needs to know; none without a live policy."""
+    """The live-scaling set-up of each model; empty without a live policy."""
     if parts.policies.live is None:
         return {}
     policy = CheckedLivePolicy(parts.policies.live)

@@ -1,8 +1,8 @@
-"""Models that want instances for which no GPUs are free, and when it is worth asking about them again.
+"""Models that want instances while no GPUs are free, and when to ask the scaler about them again.
 
-A model without any instance that can get none is *starved*: its load only grows, so its scaler would say the
-same at every look of the load monitor. It is asked again when a request of it comes, or when there is
-something to be had. So a look costs as much as there are instances, however many models wait.
+A model without any instance that can get none is *starved*: its load only grows, so its scaler would give the
+same answer at every look of the load monitor. The scaler is asked again when a request for the model arrives
+or GPUs can be had. So the cost of a look depends on the number of instances, however many models wait.
 """
 
 from bisect import bisect_right, insort
@@ -13,17 +13,17 @@ from serving.protocols.scaling import Obstacle, ScaleDecision
 
 
 class Shortage:
-    """What the models are short of. ``starved``: names, ascending."""
+    """The shortages of each model. ``starved``: names of starved models, ascending."""
 
     __slots__ = ("_recorded", "starved")
 
     def __init__(self) -> None:
         self.starved: list[str] = []
-        # Model -> (role, act) -> the shortage recorded last: the same one is not recorded every period
+        # Model -> (role, act) -> the last recorded shortage, so that it is not recorded again every period
         self._recorded: dict[str, dict[tuple[str, str], MissingInstances]] = {}
 
     def is_new_shortage(self, decision: ScaleDecision, missing: MissingInstances) -> bool:
-        """Whether it is another shortage than the last one of this model, role and act, which it now is."""
+        """Whether this differs from the last shortage of the model, role and act; record it if so."""
         recorded = self._recorded.setdefault(decision.model, {})
         if recorded.get((decision.role, decision.act)) == missing:
             return False
@@ -31,27 +31,27 @@ class Shortage:
         return True
 
     def ended(self, decision: ScaleDecision) -> None:
-        """The decision was carried out in full."""
+        """Forget the shortage: the decision was carried out in full."""
         self._recorded.get(decision.model, {}).pop((decision.role, decision.act), None)
 
     def update(self, model: str, decisions: Iterable[ScaleDecision]) -> None:
-        """Forget the shortages of roles for which the scaler, asked now, wants nothing any more."""
+        """Forget the shortages of roles for which the scaler now wants nothing."""
         recorded = self._recorded.get(model)
         if recorded:
             wanted = {(one.role, one.act) for one in decisions}
             self._recorded[model] = {key: missing for key, missing in recorded.items() if key in wanted}
 
     def obstacle_of_loads(self, model: str) -> Obstacle | None:
-        """Why loads of this model could not begin; None: they could."""
+        """Why loads of this model could not begin; None if they could."""
         recorded = self._recorded.get(model, {})
         return next((missing.obstacle for (_, act), missing in recorded.items() if act == "load"), None)
 
     def starve(self, model: str) -> None:
-        """Leave the model out of looks until a request of it arrives, or GPUs can be had."""
+        """Leave the model out of looks until a request for it arrives, or GPUs can be had."""
         insort(self.starved, model)
 
     def wake(self, model: str) -> bool:
-        """The model is to be asked again at the next look; False when it was not starved."""
+        """Include the model in the next look again; False if it was not starved."""
         place = bisect_right(self.starved, model) - 1
         if place < 0 or self.starved[place] != model:
             return False
@@ -64,10 +64,10 @@ class Shortage:
         any_gpus_obtainable: Callable[[], bool],
         gpus_obtainable: Callable[[str], bool],
     ) -> Iterator[str]:
-        """The models to ask at a look, by name: those of ``asked``, and the starved that can get something.
+        """The models to ask at a look, by name: those of ``asked``, and starved ones that can get GPUs.
 
-        ``any_gpus_obtainable``: whether anybody could; ``gpus_obtainable``: whether this model could. Both
-        are called when its turn comes, after the models before it have got what they get.
+        ``any_gpus_obtainable``: whether any model can get GPUs; ``gpus_obtainable``: whether this model can.
+        Both are called at the model's turn, after the models before it were served.
         """
         last = ""
         for model in (*asked, None):

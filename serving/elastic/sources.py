@@ -1,4 +1,4 @@
-"""What a provisioner is shown: free slots, and who has the parameters with what bandwidth to spare."""
+"""Builds a provisioner's input: free slots, and the holders of parameters with their spare bandwidth."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -23,9 +23,9 @@ def provision_for(
 ) -> Provision:
     """The request for ``count`` instances.
 
-    host_copies: hosts whose memory has the parameters. A replica that still loads can pass on what it gets
-    (chains grow at their tails). An endpoint that parameters leave now is busy, and so is one of
-    ``kv_senders``, which KV leaves now.
+    host_copies: hosts whose memory has the parameters. A loading replica can forward what it receives (chains
+    grow at their tails). An endpoint that is sending parameters is busy, and so is one of ``kv_senders``,
+    which send KV now.
     """
     sending = loads.sending()
     prefilling = _prefilling(instances, cluster)
@@ -92,5 +92,5 @@ def _ports(gpus: Sequence[int], cluster: ClusterMap, prefilling: Collection[int]
 
 
 def _serving(port: Port) -> Port:
-    """The port while prefill is served behind it; built by hand, ``replace`` takes five times as long."""
+    """The port marked as serving prefill; ``replace`` would take five times as long as this construction."""
     return Port(port.gpu, port.domain, port.leaf, port.nic, port.bandwidth_bytes_per_s, serves_prefill=True)

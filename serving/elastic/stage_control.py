@@ -1,4 +1,4 @@
-"""Replicas of stages that come and go by themselves: who decides is asked once per period and carried out."""
+"""Scales replicas of pipeline stages: asks the stage scaler once per period and carries out its decisions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,13 +38,13 @@ from serving.vocabulary.events import (
 )
 from serving.vocabulary.units import NS_PER_S
 
-NO_REPLICA: Final = ("mark_key", "keep_copy", "evict_copy")  # acts that change none
-LOOKS = 4  # at least, in which nothing changes, before a run is said to stand still
+NO_REPLICA: Final = ("mark_key", "keep_copy", "evict_copy")  # acts that change no replica
+LOOKS = 4  # the least number of looks without change before a run counts as stalled
 
 
 @dataclass(frozen=True, slots=True)
 class KeyMark:
-    """From ``now_ns`` on these are the key stages of a model."""
+    """The key stages of a model from ``now_ns`` on."""
 
     now_ns: int
     model: str
@@ -54,7 +54,7 @@ class KeyMark:
 class StageControl:
     """ReplicaControl of models in stages.
 
-    ``replicas`` has what became of each replica, ``marks`` which stages were key stages from when on.
+    ``replicas`` has the history of each replica, ``marks`` the key stages and since when.
     """
 
     __slots__ = (
@@ -85,19 +85,19 @@ class StageControl:
 
     @property
     def passes(self) -> int:
-        """That ended so far, of all stages."""
+        """Number of passes that have ended, of all stages."""
         return sum([stage.counts.passes for one in self._services.values() for stage in one.stages])
 
     @property
     def memory_ns(self) -> int | None:
-        """How long what happened can change what is decided; None: the scaler does not say."""
+        """How long past events can affect decisions; None if the scaler does not say."""
         memory_s = self._scaler.memory_s
         if memory_s is None:
             return None
         return max(round(memory_s * NS_PER_S), LOOKS * self._period_ns) + self._window_ns
 
     def goes_on(self) -> bool:
-        """Whether a stage computes, a cut comes, or a replica comes to where requests wait."""
+        """Whether a stage computes, a cut is coming, or a replica loads for a stage with queued requests."""
         loading = {replica for replica, state in self.replicas.states.items() if state == "loading"}
         return any(
             service.computes(stage)
@@ -108,7 +108,7 @@ class StageControl:
         )
 
     def what_waits(self) -> str:
-        """The first stage at which requests wait, and what came of its last decision."""
+        """The first stage with queued requests, and the result of its model's last decision."""
         for model, service in sorted(self._services.items()):
             for stage in service.stages:
                 if queued := service.queued_at(stage):
@@ -123,7 +123,7 @@ class StageControl:
         return "they wait for no stage"
 
     def handlers(self) -> Mapping[type, Handler]:
-        """Events about parameters, losses and time."""
+        """Handlers for events about parameters, losses and time."""
         return {
             Opened: self._opened,
             Woke: self._woke,
@@ -148,7 +148,7 @@ class StageControl:
         self._recut.look(now_ns, actions)
 
     def _woke(self, now_ns: int, event: Woke, actions: list[Action]) -> None:
-        """Every model is looked at; what one decides the next one sees."""
+        """Look at every model in turn; a decision for one is visible to the next."""
         self.looks += 1
         for model, views in self._models.items():
             for decision in self._scaler.scale(views.view(now_ns)):
@@ -202,11 +202,11 @@ class StageControl:
         self._tell(now_ns, act, model, f"{where}: {decision.reason}")
 
     def _tell(self, now_ns: int, act: str, model: str, reason: str) -> None:
-        """For the history; no replica changes."""
+        """Add an event to the history; no replica changes."""
         self.replicas.history.append(ScaleEvent(now_ns, act, model, "both", -1, reason))
 
     def _loss_notice(self, now_ns: int, event: LossNotice, actions: list[Action]) -> None:
-        """Nothing follows: what a lost stage replica ran begins again elsewhere."""
+        """Do nothing: requests of a lost stage replica start again on other replicas."""
 
     def _lost_host(self, now_ns: int, event: LostHost, actions: list[Action]) -> None:
         self.replicas.hosts.lose(event.host)
@@ -216,18 +216,18 @@ class StageControl:
         self.replicas.without_ssd(event.host)
 
     def _lost_link(self, now_ns: int, event: LostLink, actions: list[Action]) -> None:
-        """Loads that it carried are told of as stopped; others are planned around it."""
+        """Plan around a lost link; its loads are reported as stopped."""
         self.replicas.without_nic(event.nic)
 
     def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
-        """Nothing follows: stages are looked at once per period."""
+        """Do nothing: stages are considered once per period."""
 
     def ran(self, now_ns: int, replica: int, actions: list[Action]) -> None:
-        """Replicas that are to go may be empty: this one, or others whose requests it had too."""
+        """Release draining replicas that are empty: this one, or others that had the same requests."""
         self.replicas.empty_all(now_ns, actions)
 
     def lost(self, now_ns: int, replica: int, cause: str, actions: list[Action]) -> None:
-        """A replica is gone."""
+        """Remove a lost replica."""
         self.replicas.lost(now_ns, replica, cause)
         self._recut.look(now_ns, actions)
         self.replicas.empty_all(now_ns, actions)

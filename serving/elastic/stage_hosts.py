@@ -1,4 +1,4 @@
-"""Memory and CPU cores of the hosts: copies of stages, and what replicas have."""
+"""Memory and CPU cores of the hosts: copies of stages, and the cores that replicas use."""
 
 from collections import Counter
 
@@ -7,7 +7,7 @@ from serving.parameters.kept_copies import KeptCopies
 
 
 class HostResources:
-    """``copies``: of stages, in the hosts' memory. ``lost``: hosts; ``lost_ssds``: SSDs."""
+    """``copies``: of stages, in the hosts' memory. ``lost``: lost hosts; ``lost_ssds``: lost SSDs."""
 
     __slots__ = ("_setup", "copies", "lost", "lost_ssds", "taken_cores")
 
@@ -19,15 +19,15 @@ class HostResources:
         self.lost_ssds = set[int]()
 
     def free_cores(self, host: int) -> int:
-        """That no replica has."""
+        """Number of cores that no replica uses."""
         return self._setup.hosts.cpu_cores - self.taken_cores[host]
 
     @property
     def most_bytes(self) -> int:
-        """That copies may use of a host's memory."""
+        """How much of a host's memory copies may use."""
         return int(self._setup.copies_share * self._setup.hosts.memory_bytes)
 
     def lose(self, host: int) -> None:
-        """Its memory, its SSD and its GPUs are gone."""
+        """Remove a lost host's memory, SSD and GPUs."""
         self.lost.add(host)
         self.copies.lose(host)

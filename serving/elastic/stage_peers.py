@@ -1,4 +1,4 @@
-"""Parameters of stages from replicas that have the same part: a provisioner plans their ways."""
+"""Loads of a stage's parameters from replicas that hold the same part, planned by a provisioner."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
@@ -14,14 +14,14 @@ from serving.vocabulary.replica import Replica
 
 
 class PeerSetup(NamedTuple):
-    """Who plans, and where GPUs and hosts meet the network."""
+    """The planning provisioner, and where GPUs and hosts meet the network."""
 
     provisioner: Provisioner
     cluster: ClusterMap
 
 
 class StagePeers:
-    """``cluster``: without what is lost."""
+    """Plans loads between replicas. ``cluster``: without lost parts."""
 
     __slots__ = ("_is_held", "_loads", "_provisioner", "cluster")
 
@@ -38,12 +38,12 @@ class StagePeers:
         peers: Collection[Replica],
         host_copies: Sequence[int],
     ) -> tuple[Edge, ...]:
-        """Ways to some of the replicas that want a part, from ``peers``: all that have it, or load it.
+        """Load edges to some of the replicas that want a part, from ``peers``: all that hold or load it.
 
-        One with more layers than these has it too.
+        A replica with more layers than the part also holds it.
         """
         sending, taken = self._loads.sending(), {one.gpus for one in wanting}
-        there = [one for one in peers if one.gpus not in taken]  # between GPUs, not within one
+        there = [one for one in peers if one.gpus not in taken]  # only between different GPUs
         holders = [one for one in there if self._is_held(("replica", one.id), part)]
         loading = [one for one in there if one.part == part and self._loads.to(one.id) is not None]
         if not (holders or loading or host_copies):

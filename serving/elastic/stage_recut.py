@@ -1,7 +1,7 @@
-"""A language model in stages that is cut anew: replicas of the new cut come, then those of the old one go.
+"""Changes the cut of a staged language model: replicas of the new cut load, then the old ones stop.
 
-A cut comes while replicas of its stages load. It is the model's when none loads any more and every stage has
-one that serves; it is given up when a stage has neither.
+A cut is coming while replicas of its stages load. It becomes the model's cut once none loads any more and
+every stage has a serving replica. It is given up if a stage has neither a loading nor a serving one.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from serving.vocabulary.layers import Part
 
 
 class StageRecut:
-    """Of all models. ``replicas``: who starts and stops them."""
+    """The coming cuts of all models. ``replicas``: starts and stops their replicas."""
 
     __slots__ = ("_engines", "_replicas", "_services", "_why")
 
@@ -25,10 +25,10 @@ class StageRecut:
         self, replicas: StageReplicas, engines: Mapping[int, Engine], services: Mapping[str, StagedService]
     ) -> None:
         self._replicas, self._engines, self._services = replicas, engines, services
-        self._why: dict[str, str] = {}  # of the cut that comes, by model
+        self._why: dict[str, str] = {}  # reason of the coming cut, by model
 
     def begin(self, now_ns: int, service: StagedService, wish: CutAnew, actions: list[Action]) -> None:
-        """Replicas of the stages that are new load, unless the cut cannot be."""
+        """Load replicas of the new stages, unless the cut is impossible."""
         changes, model = _changes(service), service.model
         ends = (*wish.begins[1:], service.stages[-1].part.last)
         parts = [Part(model, first, last) for first, last in zip(wish.begins, ends)]
@@ -46,17 +46,17 @@ class StageRecut:
         self.changed(now_ns, service, actions)
 
     def look(self, now_ns: int, actions: list[Action]) -> None:
-        """Replicas have come, gone or given up."""
+        """Check all coming cuts after replicas finished loading, stopped or were given up."""
         for service in self._services.values():
             self.changed(now_ns, service, actions)
 
     def comes(self, service: StagedService) -> bool:
-        """Whether a cut comes."""
+        """Whether a cut is coming."""
         changes = service.cut_changes
         return changes is not None and bool(changes.stages.coming)
 
     def changed(self, now_ns: int, service: StagedService, actions: list[Action]) -> None:
-        """The cut that comes is there, or is given up, or goes on coming."""
+        """Take the coming cut if it is ready, give it up if it failed, else let it go on."""
         if not self.comes(service):
             return
         changes = _changes(service)
@@ -70,7 +70,7 @@ class StageRecut:
             self._end(now_ns, service, changes.take(actions), why, actions)
 
     def _states(self, stage: Stage) -> set[str]:
-        """Of its replicas, but for those that are to go."""
+        """States of the stage's replicas, without draining ones."""
         found = self._replicas.states.items()
         own = [state for one, state in found if self._engines[one].replica.part == stage.part]
         return {state for state in own if state != "draining"}
@@ -78,7 +78,7 @@ class StageRecut:
     def _end(
         self, now_ns: int, service: StagedService, stages: list[Stage], why: str, actions: list[Action]
     ) -> None:
-        """All replicas of these stages go, and copies of them are forgotten."""
+        """Stop all replicas of these stages and forget their copies."""
         replicas, parts = self._replicas, [stage.part for stage in stages]
         own = [one for one in replicas.states if self._engines[one].replica.part in parts]
         if own:

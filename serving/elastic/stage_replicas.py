@@ -1,4 +1,4 @@
-"""Replicas of stages that come and go: from the decision to the load, from the last pass to the free GPU."""
+"""Starts and stops replicas of stages: from the decision to the load, from the last pass to the free GPU."""
 
 from collections.abc import Callable, Mapping
 
@@ -22,10 +22,10 @@ Place = Callable[[Replica, Role, bool], None]
 
 
 class StageReplicas:
-    """``states``: of all that have a GPU. ``history``: every decision and what came of it; ``changes``: how
-    many of them changed a replica.
+    """``states``: of all replicas with a GPU. ``history``: every decision and its result.
 
-    ``loads`` has what is under way; ``hosts`` is asked where a stage can be loaded from.
+    ``changes``: number of events that changed a replica. ``loads``: loads in progress. ``hosts``: copies from
+    which a stage can be loaded.
     """
 
     __slots__ = (
@@ -47,7 +47,7 @@ class StageReplicas:
         self.loads = Loads()
         self.hosts = HostResources(setup)
         residency = self.loads.residency
-        self._given_up: dict[int, str] = {}  # got nothing, and wait until others do not load from them
+        self._given_up: dict[int, str] = {}  # loading failed; waits until no other replica loads from it
         self._peers = None if setup.peers is None else StagePeers(setup.peers, self.loads, residency.has)
         self.history: list[ScaleEvent] = []
         self.states: dict[int, InstanceState] = {}
@@ -57,21 +57,21 @@ class StageReplicas:
             self.hosts.taken_cores[self.host_of(number)] += setup.cores
 
     def host_of(self, replica: int) -> int:
-        """Where it is."""
+        """The host of the replica."""
         return self._setup.hosts.of(self._engines[replica].replica.gpus[0])
 
     def without_nic(self, nic: int) -> None:
-        """No load is planned over it any more."""
+        """Plan no more loads over this NIC."""
         if self._peers is not None:
             self._peers.cluster = self._peers.cluster.without_nic(nic)
 
     def without_ssd(self, host: int) -> None:
-        """No load is planned from it any more."""
+        """Plan no more loads from this SSD."""
         if self._peers is not None:
             self._peers.cluster = self._peers.cluster.without_ssd(host)
 
     def gives_up(self, replica: int) -> bool:
-        """Whether its load is being stopped."""
+        """Whether the replica's load is being stopped."""
         loading = self._engines[replica].state is EngineState.LOADING and replica not in self._given_up
         return self.states[replica] == "draining" and loading
 
@@ -83,26 +83,26 @@ class StageReplicas:
         )
 
     def stage_number(self, part: Part) -> int:
-        """Which stage of its model it is."""
+        """The index of the stage in its model."""
         return [stage.part for stage in self._services[part.model].stages].index(part)
 
     def cores_of(self, replica: int) -> int:
-        """Its CPU cores."""
+        """The replica's CPU cores."""
         return self._services[self._engines[replica].replica.model].cores.get(replica, self._setup.cores)
 
     def set_cores(self, replica: int, cores: int) -> None:
-        """It has so many from its next pass on."""
+        """Set the replica's CPU cores from its next pass on."""
         self.hosts.taken_cores[self.host_of(replica)] += cores - self.cores_of(replica)
         self._services[self._engines[replica].replica.model].cores[replica] = cores
 
-    # How one comes.
+    # Starting replicas.
 
     def start(
         self, now_ns: int, service: StagedService, stage: Stage, wish: StartReplicas, actions: list[Action]
     ) -> None:
-        """New replicas on the GPUs that are named, else where a copy is, then where the fewest are."""
+        """Start replicas on the named GPUs, else on hosts with a copy, then on GPUs with fewest replicas."""
         cores = wish.cpu_cores or self._setup.cores
-        wanting = list[Replica]()  # from others that have the stage
+        wanting = list[Replica]()  # replicas to load from peers
         for number in range(wish.count):
             gpu = wish.gpus[number] if wish.gpus else self._best_gpu(stage.part, cores)
             source = None if gpu is None else self._source(gpu, stage.part, wish.source)
@@ -123,9 +123,9 @@ class StageReplicas:
     def _from_peers(
         self, now_ns: int, part: Part, wanting: list[Replica], reason: str, actions: list[Action]
     ) -> None:
-        """As the provisioner plans; the others from their own host's SSD, or not at all."""
+        """Load as the provisioner plans; the remaining replicas load from their host, or not at all."""
         assert self._peers is not None
-        first = list({one.gpus: one for one in reversed(wanting)}.values())  # one on each GPU
+        first = list({one.gpus: one for one in reversed(wanting)}.values())  # one replica on each GPU
         there = [self._engines[number].replica for number in self.states]
         served = set[int]()
         peers = [one for one in there if one.part.model == part.model and one.part.has(*part.layers)]
@@ -143,7 +143,7 @@ class StageReplicas:
                 self._begin(now_ns, part, (source,), (one.id,), (), reason, actions)
 
     def _best_gpu(self, part: Part, cores: int) -> int | None:
-        """With room for the parameters on a host with room for the cores."""
+        """The best GPU with room for the parameters, on a host with enough cores; None if there is none."""
         hosts, resources, seats = self._setup.hosts, self.hosts, self._seats
         size = seats.bytes_of(part)
         found = [
@@ -156,7 +156,7 @@ class StageReplicas:
         return min(found)[2] if found else None
 
     def _source(self, gpu: int, part: Part, wanted: str) -> Endpoint | None:
-        """The memory of the own host before its SSD; None: neither can be read."""
+        """The host's memory if it has a copy, else its SSD; None if neither can be read."""
         host = self._setup.hosts.of(gpu)
         if host in self.hosts.lost:
             return None
@@ -165,7 +165,7 @@ class StageReplicas:
         return None if wanted == "host" or host in self.hosts.lost_ssds else ("ssd", host)
 
     def _seat(self, part: Part, gpu: int, cores: int, reason: str, actions: list[Action]) -> Replica:
-        """A replica has its GPU, and loads next."""
+        """Give a replica its GPU; it loads next."""
         replica = self._former(part, gpu)
         number = replica.id
         self._place(replica, "both", False)
@@ -188,7 +188,7 @@ class StageReplicas:
     ) -> None:
         ends = tuple([("replica", number) for number in targets])
         live = self._services[part.model].live_stages
-        told = live is not None, False, reason, False  # of every layer
+        told = live is not None, False, reason, False  # the first: whether it reports every layer
         load = Load(self._next_load, part.model, sources, ends, shards, *told, part.layers)
         self._next_load += 1
         self.loads.begin(load)
@@ -200,7 +200,7 @@ class StageReplicas:
             self.tell(now_ns, "load", part.model, number, f"{reason}, from {sources[0][0]}")
 
     def _former(self, part: Part, gpu: int) -> Replica:
-        """The replica of that part which had the GPU before and is gone, or a new one."""
+        """The former replica of that part on this GPU, now gone, or a new one."""
         for engine in self._engines.values():
             replica = engine.replica
             if engine.state is EngineState.VACANT and replica.gpus == (gpu,) and replica.part == part:
@@ -208,7 +208,7 @@ class StageReplicas:
         return self._services[part.model].replica_of(part, 1 + max(self._engines, default=-1), gpu)
 
     def loaded(self, now_ns: int, event: Loaded, actions: list[Action]) -> None:
-        """All its parameters are there: it serves, unless it is to go. With some it may work already."""
+        """Let a fully loaded replica serve, unless draining. Partly loaded it may already work."""
         load = self.loads.in_flight[event.load].load
         number, there = load.targets[event.target][1], self.loads.loaded(event) is not None
         if (live := self._services[load.model].live_stages) is not None and live.loads(number):
@@ -232,14 +232,14 @@ class StageReplicas:
         self._services[part.model].join(engine.replica, "both", actions)
 
     def load_stopped(self, now_ns: int, event: LoadStopped, actions: list[Action]) -> None:
-        """A load ended early: its replica goes."""
+        """Drain the replica of a load that ended early."""
         flight, endpoint = self.loads.in_flight[event.load], self.loads.ended_early(event)
         if endpoint[1] in self.states:
             self._leave(now_ns, endpoint[1], event.cause, actions)
         self._sent(now_ns, flight.load, actions)
 
     def _leave(self, now_ns: int, replica: int, reason: str, actions: list[Action]) -> None:
-        """It has not got its parameters, and goes; while others need it, when these have ended."""
+        """Drain a replica without its parameters; it is released once no other replica loads from it."""
         self._given_up[replica], self.states[replica] = reason, "draining"
         live = self._services[self._engines[replica].replica.model].live_stages
         if live is not None and live.loads(replica):
@@ -247,17 +247,17 @@ class StageReplicas:
         self.empty(now_ns, replica, actions)
 
     def _sent(self, now_ns: int, load: Load, actions: list[Action]) -> None:
-        """A load has ended at one of its targets: whose parameters it took may go now."""
+        """A load has ended at one target: release draining sources that are no longer needed."""
         if load.load not in self.loads.in_flight:
             self.hosts.copies.end(now_ns, load)
         for kind, number in load.sources:
             if kind == "replica":
                 self.empty(now_ns, number, actions)
 
-    # How one goes.
+    # Stopping replicas.
 
     def stop(self, now_ns: int, service: StagedService, wish: StopReplicas, actions: list[Action]) -> None:
-        """They take nothing new; of those that load alone the load is given up."""
+        """Stop new requests to these replicas; stop the loads that have no other target."""
         for replica in wish.replicas:
             if self.states[replica] == "draining":
                 continue
@@ -267,17 +267,17 @@ class StageReplicas:
             if before == "loading" and flight is not None:
                 if len(flight.load.targets) == 1 and ("replica", replica) not in self.loads.sending():
                     actions.append(StopLoad(flight.load.load, wish.reason))
-                continue  # what others get too comes to its end
+                continue  # a load with other targets runs to its end
             service.leave(replica, actions)
             self.empty(now_ns, replica, actions)
 
     def empty_all(self, now_ns: int, actions: list[Action]) -> None:
-        """Any of those that are to go may be empty."""
+        """Release every draining replica that is empty."""
         for replica in sorted([one for one, state in self.states.items() if state == "draining"]):
             self.empty(now_ns, replica, actions)
 
     def empty(self, now_ns: int, replica: int, actions: list[Action]) -> None:
-        """A replica may have ended its last pass: one that is to go goes then, if nobody loads from it."""
+        """Release a draining replica if its last pass has ended and no other replica loads from it."""
         engine, gave_up = self._engines[replica], self._given_up.get(replica)
         works = engine.layer_pass is not None or (gave_up is None and engine.state is not EngineState.IDLE)
         if self.states.get(replica) != "draining" or works:
@@ -294,7 +294,7 @@ class StageReplicas:
         self._gone(now_ns, replica, "released", reason)
 
     def lost(self, now_ns: int, replica: int, cause: str) -> None:
-        """It is gone with its GPU memory; its service knows."""
+        """Remove a lost replica and its GPU memory; its service already knows."""
         if replica in self.states:
             self._gone(now_ns, replica, "lost", cause)
 
@@ -308,6 +308,6 @@ class StageReplicas:
         self.tell(now_ns, act, model, replica, reason)
 
     def tell(self, now_ns: int, act: str, model: str, replica: int, reason: str) -> None:
-        """For the history."""
+        """Add an event to the history."""
         self.changes += act != "shortage"
         self.history.append(ScaleEvent(now_ns, act, model, "both", replica, reason))

@@ -1,4 +1,4 @@
-"""What scaling of stages is given: who decides, when, within which bounds, on which hosts."""
+"""Inputs of stage scaling: the scaler, its period, the bounds and the hosts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from serving.vocabulary.layers import Part
 
 @dataclass(frozen=True, slots=True)
 class StageHosts:
-    """All alike: GPUs ``first`` to ``first + per_host`` of host n, with ``first`` = n * ``gpus_per_host``.
+    """The hosts, all alike: host n has GPUs ``first`` to ``first + per_host``.
 
-    ``memory_bytes``, ``cpu_cores``: of one.
+    ``first`` = n * ``gpus_per_host``. ``memory_bytes``, ``cpu_cores``: of one host.
     """
 
     count: int
@@ -31,14 +31,14 @@ class StageHosts:
 
 @dataclass(frozen=True, slots=True)
 class StageScaling:
-    """``scaler`` is asked for each model once per ``period_ns``; rates are counted over ``window_ns``.
+    """``scaler`` is called for each model once per ``period_ns``; rates are counted over ``window_ns``.
 
     ``minimum``: replicas of each stage; ``maximum``: of each, ``max_replicas``: of all stages of a model.
-    ``cores``: of a new replica, and of those of the start. ``exec_s``: a pass of one request alone on
-    so many cores; ``sizes_bytes``: of the parameters. ``peers``: who plans loads from replicas that have the
-    stage; None: all come from the own host's memory or SSD. ``batch_cost``: of a pass, by each request but
-    the longest. ``copies_share``: of a host's memory that copies may use; who keeps more is told by the
-    invariants.
+    ``cores``: of a new replica, and of those at the start. ``exec_s``: a pass of one request alone on this
+    number of cores; ``sizes_bytes``: of the parameters. ``peers``: plans loads from replicas that hold the
+    stage; None: all load from their own host's memory or SSD. ``batch_cost``: cost of each request in a pass
+    but the longest. ``copies_share``: of a host's memory that copies may use; the invariants report a scaler
+    that keeps more.
     """
 
     scaler: StageScaler

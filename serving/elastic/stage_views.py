@@ -1,4 +1,4 @@
-"""What a stage scaler is shown: the stages of a model as the last window had them, and all hosts."""
+"""Builds a stage scaler's view: the stages of a model during the last window, and all hosts."""
 
 from collections import deque
 
@@ -22,7 +22,7 @@ from serving.vocabulary.units import NS_PER_S
 
 
 class StageViews:
-    """Of one model. It remembers the counts of looks that the window goes back to. ``keys``: key stages."""
+    """Views of one model. It keeps the counts of the looks in the window. ``keys``: key stages."""
 
     __slots__ = ("_looks", "_parts", "_replicas", "_seats", "_service", "_setup", "keys")
 
@@ -35,7 +35,7 @@ class StageViews:
         self._parts = [stage.part for stage in service.stages]
 
     def view(self, now_ns: int) -> PipelineView:
-        """At this look, which begins a window of its own."""
+        """The view at this look, which also begins a window of its own."""
         setup, stages = self._setup, self._service.stages
         parts = [stage.part for stage in stages]
         if parts != self._parts:
@@ -71,14 +71,14 @@ class StageViews:
         )
 
     def _cut_anew(self, parts: list[Part]) -> None:
-        """Of looks before that its stages have the arrivals, which are those of the model."""
+        """After a new cut, keep only the arrivals of earlier looks, which are the model's."""
         self._parts, self.keys = parts, frozenset()
         self._looks = deque(
             [(at_ns, [before[0].arrivals_alone()] * len(parts)) for at_ns, before in self._looks]
         )
 
     def _cut(self) -> CutView | None:
-        """Where it may be cut anew."""
+        """Where the model may be cut; None if it may not."""
         changes = self._service.cut_changes
         if changes is None or not changes.most_layers:
             return None
@@ -153,7 +153,7 @@ class StageViews:
         )
 
     def _copies(self, host: int) -> tuple[HostCopyView, ...]:
-        """Those of this model's stages that the view can name; others by their own model's number."""
+        """Copies of this model's stages that the view can name; others by their own model's number."""
         found, copies = [], self._replicas.hosts.copies
         for part in copies.on(host):
             size, stage = self._setup.sizes_bytes[part], self._replicas.stage_number(part)

@@ -1,4 +1,4 @@
-"""What a scaler said of models and would say again: while loads are within bounds, or until a time."""
+"""Scaler answers that still hold: while loads are within bounds, or until a time."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from serving.services.service import Service
 
 
 class StandingAnswers:
-    """``no_change_bounds``: of models for which nothing is decided while their loads are within them."""
+    """``no_change_bounds``: by model, load bounds within which the scaler decides nothing."""
 
     __slots__ = ("_last", "_scaler", "no_change_bounds")
 
@@ -21,7 +21,8 @@ class StandingAnswers:
     def names_bounds(self, view: ScalingView) -> bool:
         """Whether the scaler names such bounds.
 
-        They are kept: the model is not looked at until one of its loads is above its bound."""
+        The bounds are kept: the model is not looked at until one of its loads exceeds its bound.
+        """
         ask = self._scaler.no_change_bounds
         bounds = None if ask is None else ask(view)
         if bounds is None:
@@ -31,11 +32,11 @@ class StandingAnswers:
         return True
 
     def forget(self, model: str) -> None:
-        """Something was decided."""
+        """Drop the model's answer: the scaler decided a change."""
         self._last.pop(model, None)
 
     def keep(self, view: ScalingView, changes: int, short: bool) -> None:
-        """Nothing was, or only what is short. ``changes``: of the model's instances until now."""
+        """Keep an answer with no decision or only shortages. ``changes``: of the model's instances so far."""
         if self._scaler.no_change_until_ns is not None:
             until_ns = self._scaler.no_change_until_ns(view)
             self._last[view.model] = LastAnswer(loads_of(view), changes, until_ns, short)
@@ -43,7 +44,7 @@ class StandingAnswers:
     def holds(
         self, now_ns: int, model: str, changes: int, service: Service, gpus_obtainable: Callable[[], bool]
     ) -> bool:
-        """Whether the scaler would say again what it said last, and nothing would come of it."""
+        """Whether the scaler would repeat its last answer, and the answer would have no effect."""
         last = self._last.get(model)
         return (
             last is not None
@@ -54,7 +55,7 @@ class StandingAnswers:
         )
 
     def until_ns(self) -> list[int] | None:
-        """Until when the last answers hold; None: the scaler does not say."""
+        """Until when the last answers hold; None if the scaler does not say."""
         if self._scaler.no_change_until_ns is None:
             return None
         return [last.until_ns for last in self._last.values()]

@@ -1,8 +1,8 @@
 """When the load monitor looks, and when instances are paired: one ``Wake`` at a time serves both.
 
-Without rounds (``serving.services.rounds.Rounds``) the clock runs while the monitor has something to look
-at. With rounds it runs from the opening of the world on, once per round, and the monitor looks at the first
-round that is not before its time.
+Without rounds (``serving.services.rounds.Rounds``) the clock runs while the monitor has models to look at.
+With rounds the clock runs from the opening of the world on, once per round. The monitor then looks at the
+first round that is not before its time.
 """
 
 from serving.services.rounds import Rounds
@@ -10,7 +10,7 @@ from serving.vocabulary.actions import Action, Wake
 
 
 class Ticks:
-    """``armed``: the load monitor will look. ``period_ns``: of the load monitor."""
+    """``armed``: a look of the load monitor is due. ``period_ns``: of the load monitor."""
 
     __slots__ = ("_look_ns", "_period_ns", "_rounds", "armed")
 
@@ -25,19 +25,19 @@ class Ticks:
         return self._rounds is not None
 
     def opened(self, now_ns: int, actions: list[Action]) -> None:
-        """The first round comes a period from now."""
+        """Schedule the first round, a period from now."""
         if self._rounds is not None:
             actions.append(self._rounds.wake(now_ns))
 
     def arm(self, now_ns: int, actions: list[Action]) -> None:
-        """The monitor looks when its period is over."""
+        """Schedule the monitor's next look at the end of its period."""
         self.armed = True
         self._look_ns = (now_ns // self._period_ns + 1) * self._period_ns
         if self._rounds is None:
             actions.append(Wake(self._look_ns, "load monitor"))
 
     def woke(self, now_ns: int, actions: list[Action]) -> bool:
-        """A tick: a round, if there are any. Whether the monitor looks, which arms it no more."""
+        """Handle a tick: run a round, if configured. Returns whether the monitor looks, which disarms it."""
         if self._rounds is not None:
             self._rounds.look(actions)
             actions.append(self._rounds.wake(now_ns))
@@ -47,5 +47,5 @@ class Ticks:
         return True
 
     def settled_ns(self, looks: int) -> int:
-        """When so many looks more will have been taken; 0: every tick is one."""
+        """When ``looks`` more looks will have been taken; 0: every tick is a look."""
         return 0 if self._rounds is None else self._look_ns + looks * self._period_ns

@@ -1,4 +1,4 @@
-"""Activations of live batches on the wire: those of the last layer that was run, or embedded prompts."""
+"""Transfers of activations of live batches: those of the last layer that ran, or embedded prompts."""
 
 from collections.abc import Container
 
@@ -8,7 +8,7 @@ from serving.vocabulary.actions import Action, Send, StopSend
 
 
 class Activations:
-    """Of one model's batches, by transfer. ``bytes_per_token``: between two layers."""
+    """Transfers of one model's batches. ``bytes_per_token``: between two layers."""
 
     __slots__ = ("_bytes_per_token", "_model", "_moving", "_transfer_ids")
 
@@ -19,7 +19,7 @@ class Activations:
         self._moving: dict[int, LiveBatch] = {}
 
     def send(self, source: int, target: int, batch: LiveBatch, why: str, actions: list[Action]) -> None:
-        """From one instance to the other."""
+        """Send a batch's activations from one instance to the other."""
         transfer = self._transfer_ids.begin(self._model)
         self._moving[transfer] = batch
         ids = tuple([request.id for request in batch.requests])
@@ -27,11 +27,11 @@ class Activations:
         actions.append(Send(transfer, "activations", ids, source, target, size_bytes, why))
 
     def activations_arrived(self, transfer: int) -> LiveBatch | None:
-        """The batch of this transfer; None: of no batch, or of one that needs it no more."""
+        """The batch of this transfer; None if it belongs to no batch, or the batch no longer needs it."""
         return self._moving.pop(transfer, None)
 
     def stop(self, batches: Container[LiveBatch], reason: str, actions: list[Action]) -> None:
-        """What is on the wire of these batches is sent no further."""
+        """Stop the transfers of these batches."""
         for stopped in [one for one, batch in self._moving.items() if batch in batches]:
             del self._moving[stopped]
             actions.append(StopSend(stopped, reason))

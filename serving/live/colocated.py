@@ -1,7 +1,7 @@
-"""Live scaling where instances prefill and decode: who takes a batch of the pairs, and when.
+"""Live scaling if instances do both prefill and decode: which instance takes a batch of a pair, and when.
 
-Batches come from the common queue. An instance that has no prompts of its own to compute cuts its decode run
-for layers of theirs, and its residents wait, as for any prompt.
+Batches come from the common queue. An instance without prompts of its own cuts its decode run to run layers
+of live batches. Its resident requests wait, as for any prompt.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from serving.vocabulary.request import Request
 
 
 class ColocatedLive:
-    """The live pairs of a model whose instances do both, and what they do beside their own queues."""
+    """Live pairs of a model whose instances prefill and decode, and their work beside their own queues."""
 
     __slots__ = ("_engines", "_first_layers", "_places", "_refused", "_scaling")
 
@@ -35,31 +35,31 @@ class ColocatedLive:
         self._first_layers = first_layers
         self._refused: dict[int, tuple[int, int]] = {}  # replica -> the batch it had no room for
 
-    # What it may do.
+    # Queries before work is assigned.
 
     def free(self, replica: int) -> bool:
-        """Whether an instance has no prompts left to compute, its own or its batches', and no layers."""
+        """Whether an instance has no prompts left, its own or its batches', and no layers to run."""
         pair = self._scaling.pairs.get(replica)
         own = None if pair is None else pair.next_own()
         return own is None and not self._engines[replica].waiting and self._scaling.idle(replica)
 
     def offered(self, replica: int) -> LiveBatch | None:
-        """The earliest batch that this instance could pull, had it room."""
+        """The earliest batch that this instance could pull if it had room."""
         return self._scaling.offered(replica)
 
-    # What happens.
+    # Events.
 
     def end_own(self, actions: list[Action]) -> None:
-        """Whole instances go on with their batches before others pull these: nothing need be sent."""
+        """Let fully loaded instances continue their batches before others pull them: this saves transfers."""
         for pair in list(self._scaling.pairs.values()):
             if pair.fully_loaded:
                 self._scaling.work_of(pair, actions)
 
     def take_over(self, replica: int, batch: LiveBatch, reports: bool, actions: list[Action]) -> None:
-        """A free instance pulls what is offered if it has room.
+        """Let a free instance pull the offered batch if it has room.
 
-        How much memory its residents have is known when it ``reports``, so that it is made to. One without
-        room is asked again when it has more, or for another batch.
+        The memory of its resident requests is known only when it ``reports``, so its run is cut to make it
+        report. An instance without room is asked again when it has more, or for another batch.
         """
         engine, key = self._engines[replica], (batch.target, batch.number)
         if self._refused.get(replica) == key:
@@ -72,19 +72,19 @@ class ColocatedLive:
                 self._refused[replica] = key
                 return
         if engine.state is EngineState.RUNNING and engine.layer_pass is None:
-            engine.cut_run(actions)  # it was to use memory that is now the batch's
+            engine.cut_run(actions)  # its run counted on memory that the batch now holds
 
     def work(self, actions: list[Action]) -> None:
-        """New instances run what they can; requests whose place is known then are counted there."""
+        """Let new instances run what they can; count requests where they will decode once this is known."""
         self._scaling.work(actions)
         self._places.count(self._scaling.pairs.values())
 
     def has_more(self, replica: int) -> None:
-        """Memory was given back on an instance."""
+        """Note that an instance got memory back."""
         self._refused.pop(replica, None)
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> list[Engine]:
-        """An instance has run its layers; finished requests leave. Returns engines with more memory."""
+        """Handle the end of a layer run; finished requests leave. Returns engines with more memory."""
         target = self._scaling.ran(engine, event, actions)
         self._places.finished(event.finished)
         self.has_more(engine.id)
@@ -92,54 +92,54 @@ class ColocatedLive:
         return [engine, target]
 
     def sent(self, event: Sent, actions: list[Action]) -> tuple[Engine, Engine] | None:
-        """First layers' KV has come: (its source, where the requests decode); None: it has not."""
+        """Returns (source, engine where the requests decode) once first layers' KV has arrived, else None."""
         ends = self._first_layers.sent(event, actions)
         if ends is not None:
             self.has_more(ends[0].id)
         return ends
 
     def lost(self, replica: int, actions: list[Action]) -> list[Request]:
-        """An instance is gone, its own requests with it; returns the others that are."""
+        """Handle a lost instance with its own requests; returns the other requests that are lost."""
         gone = self._scaling.lost(replica, actions)
         self._refused.clear()
         self._places.lost(replica, {request.id for request in gone})
         return gone + self._first_layers.lost(replica, actions)
 
-    # What is asked of it.
+    # Queries for the service.
 
     @property
     def kv_tokens(self) -> int:
-        """All the tokens that requests in batches may have, of those that are counted nowhere."""
+        """Prompt and output tokens of the requests in batches that no instance counts yet."""
         known = self._places.known
         unplaced_requests = [one for one in self._scaling.requests if one.id not in known]
         return sum([one.prompt_tokens + one.max_new_tokens for one in unplaced_requests])
 
     @property
     def migrating_tokens(self) -> int:
-        """Of the requests whose first layers' KV is on its way."""
+        """Tokens of the requests whose first layers' KV is in transit."""
         return self._first_layers.migrating_tokens
 
     @property
     def places(self) -> dict[int, int]:
-        """Requests in batches that are counted somewhere -> where."""
+        """Requests in batches, with the instance that counts each."""
         return self._places.known
 
     def outstanding(self, replica: int) -> int:
-        """Requests that an instance has something of and that are not counted there."""
+        """Number of requests of which an instance holds a part and which it does not count."""
         place_of = self._places.place_of
         own = [one for one in self._scaling.batches_of(replica) if place_of(one) != replica]
         return sum([len(batch.requests) for batch in own]) + len(self._first_layers.at(replica))
 
     def held(self, replica: int) -> list[int]:
-        """Requests that this instance keeps memory for and that are not among its own."""
+        """Requests for which this instance keeps memory and which are not among its own."""
         return self._scaling.held(replica) + self._first_layers.at(replica)
 
 
 def between_passes(engine: Engine, actions: list[Action]) -> None:
-    """Its next pass is chosen anew: now if it is idle, else when the step under way has ended.
+    """Choose the engine's next pass anew: now if it is idle, else when the current step has ended.
 
-    Requests whose KV comes to an instance with a queue of its own do not join a run: no room was kept for
-    them, so the run's steps were counted without their tokens.
+    If a request's KV arrives at an instance with a queue of its own, the request does not join a run. No room
+    was kept for it, so the run's steps were computed without its tokens.
     """
     if engine.state is EngineState.RUNNING and engine.layer_pass is None and not engine.prefilling:
         engine.cut_run(actions)
@@ -148,6 +148,6 @@ def between_passes(engine: Engine, actions: list[Action]) -> None:
 
 
 def freed(engine: Engine, actions: list[Action]) -> None:
-    """Memory was given back: if a request waits for it a pass is chosen anew."""
+    """Choose a pass anew after memory was given back, if a request waits for memory."""
     if engine.waiting or engine.state is EngineState.IDLE:
         between_passes(engine, actions)

@@ -1,6 +1,6 @@
-"""Where the requests of live batches will decode, for models whose instances do both.
+"""Where the requests of live batches will decode, for models whose instances prefill and decode.
 
-A request decodes where its last layers ran, and is counted there from the moment that is known.
+A request decodes where its last layers ran, and is counted there from the moment this is known.
 """
 
 from collections.abc import Collection, Iterable
@@ -11,7 +11,7 @@ from serving.vocabulary.request import Request
 
 
 class DecodePlaces:
-    """``fleet``: the books that requests are counted in. ``layers``: of the model."""
+    """``fleet``: counts the requests of each replica. ``layers``: of the model."""
 
     __slots__ = ("_fleet", "_layers", "_places")
 
@@ -21,7 +21,7 @@ class DecodePlaces:
         self._places: dict[int, tuple[int, Request]] = {}
 
     def place_of(self, batch: LiveBatch) -> int | None:
-        """Where the last layers of a batch run, or will; None: not known."""
+        """The replica that runs the last layers of a batch; None if not known yet."""
         if batch.where in ("claimed", "moving", "pulled"):
             return batch.source
         if batch.where == "running" and batch.done == self._layers:
@@ -29,7 +29,7 @@ class DecodePlaces:
         return None
 
     def count(self, pairs: Iterable[LivePair]) -> None:
-        """Requests whose place has become known are counted there."""
+        """Count requests whose replica has become known there."""
         for pair in pairs:
             for batch in pair.batches:
                 place = self.place_of(batch)
@@ -40,18 +40,18 @@ class DecodePlaces:
                     self._fleet.assigned(place, request)
 
     def finished(self, requests: Iterable[int]) -> None:
-        """Their first token was their last: they are counted nowhere."""
+        """Stop counting requests that finished with their first token."""
         for request in requests:
             place, gone = self._places.pop(request)
             self._fleet.departed(place, gone)
 
     def computed(self, requests: Iterable[int]) -> None:
-        """They are at their place now, which goes on to count them."""
+        """Forget requests that now are on their replica, which goes on counting them."""
         for request in requests:
             del self._places[request]
 
     def lost(self, replica: int, gone: Collection[int]) -> None:
-        """A replica is lost, and these requests are."""
+        """Stop counting the requests of a lost replica and the other lost requests ``gone``."""
         for id, (place, request) in list(self._places.items()):
             if place == replica or id in gone:
                 del self._places[id]
@@ -59,5 +59,5 @@ class DecodePlaces:
 
     @property
     def known(self) -> dict[int, int]:
-        """Requests in batches that are counted somewhere -> where."""
+        """Requests in batches, with the replica that counts each."""
         return {id: place for id, (place, _) in self._places.items()}

@@ -1,8 +1,8 @@
-"""KV of the first layers of live batches, for models whose instances do both: it follows the last layers.
+"""KV of the first layers of live batches, for colocated instances: it is sent after the last layers ran.
 
-If the first layers ran on the target, their KV is sent to where the last ones ran, a move whose batch
-stays (``serving.kv.moves``): meanwhile the request is outgoing where it will decode, for its prompt is
-computed and its memory is kept. What becomes of it: docs/STATES.md.
+If the first layers ran on the target, their KV is sent to the replica that ran the last ones. This is a move
+whose batch stays (``serving.kv.moves``). Meanwhile the request is outgoing on the replica where it will
+decode: its prompt is computed and its memory is kept. States: docs/STATES.md.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from serving.vocabulary.request import Request
 
 
 class FirstLayers:
-    """``moves``: those of first layers' KV. ``fleet``: counts each request where it will decode."""
+    """``moves``: transfers of first layers' KV. ``fleet``: counts each request where it will decode."""
 
     __slots__ = ("_engines", "_fleet", "_moves", "_requests")
 
@@ -33,9 +33,9 @@ class FirstLayers:
     def computed(
         self, engine: Engine, done: list[Progress], first_layers: Piece | None, actions: list[Action]
     ) -> None:
-        """These have all their layers: they decode when all their KV is here.
+        """Attach requests with all layers computed; they decode once all their KV is on the engine.
 
-        They are let in by the next pass, and layers that others wait for may go before it.
+        The next pass admits them; layers that other requests need may run before it.
         """
         if first_layers is None:
             engine.attach(done)
@@ -51,15 +51,15 @@ class FirstLayers:
         self._moves.begin(engine, engine, batch, "its last layers ran there", actions)
 
     def _decode_here(self, move: Move) -> list[Engine]:
-        """All KV of a batch is where its last layers ran; returns where pieces of it lay."""
+        """Attach a batch whose KV is complete on the engine; returns the engines that held pieces."""
         sources = self._moves.commit(move)
         self._engines[move.target].attach(move.batch)
         return sources
 
     def sent(self, event: Sent, actions: list[Action]) -> tuple[Engine, Engine] | None:
-        """KV has come: (its source, where the requests decode); None: it has not.
+        """Returns (source, engine where the requests decode) once KV has arrived, else None.
 
-        What the world has stopped is sent again.
+        A transfer that the world has stopped is sent again.
         """
         move = self._moves.sent(event, actions)
         if move is None:
@@ -72,7 +72,7 @@ class FirstLayers:
         return source, target
 
     def lost(self, replica: int, actions: list[Action]) -> list[Request]:
-        """A replica is gone; returns requests elsewhere that fail, for their first layers are lost."""
+        """Handle a lost replica; returns requests elsewhere that fail because their first layers are lost."""
         gone = list[Request]()
         pieces = self._moves.pieces
         for move in self._moves.with_part_in(replica):
@@ -90,9 +90,9 @@ class FirstLayers:
 
     @property
     def migrating_tokens(self) -> int:
-        """Of the requests whose first layers' KV is on its way."""
+        """Tokens of the requests whose first layers' KV is in transit."""
         return sum([one.known_tokens for move in self._moves.all() for one in move.batch])
 
     def at(self, replica: int) -> list[int]:
-        """Requests whose first layers' KV is at a replica and is on its way from there."""
+        """Requests whose first layers' KV is on this replica and being sent from it."""
         return self._moves.pieces.at(replica)

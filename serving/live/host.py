@@ -1,4 +1,4 @@
-"""Around the live pairs of a model: what is fixed, what is counted, and the service they take from."""
+"""The surroundings of a model's live pairs: fixed settings, counters, and the service's interface."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,11 +15,12 @@ from serving.vocabulary.request import Request
 
 @dataclass(frozen=True, slots=True)
 class LiveSetup:
-    """Of one model. prefill_tokens_per_s: of one instance, for what schedulers see.
+    """Settings of one model. prefill_tokens_per_s: of one instance, for the schedulers' view.
 
-    activation_bytes_per_token: what is sent when a batch changes hands (hidden size x 2, as the artefact of
-    OSDI 2025 does). The rest is for instances that do both: kv_bytes_per_token of the model on all ranks
-    together; max_num_seqs that decode on one. enabled: whether the policy may choose any instance.
+    activation_bytes_per_token: sent when a batch changes instances (hidden size x 2, as the artefact of OSDI
+    2025 does). The rest is for instances that prefill and decode: kv_bytes_per_token of the model on all
+    ranks together; max_num_seqs that decode on one instance. enabled: whether the policy may choose any
+    instance.
     """
 
     policy: LivePolicy
@@ -33,9 +34,10 @@ class LiveSetup:
 
 @dataclass(slots=True)
 class LiveCounts:
-    """passes: over layers on instances that lacked others; requests: that had such a pass; layer_counts: how
-    many layers were there when one began. Plans: of batches whose layers a scheduler divided; refused for
-    what their replay said; late: not there with the first layer.
+    """passes: over layers on instances that lacked others; requests: with such a pass.
+
+    layer_counts: how many layers were loaded when such a pass began. Plans: used for batches whose layers a
+    scheduler divided; refused because of their replay; late: not ready with the first layer.
     """
 
     passes: int = 0
@@ -47,7 +49,7 @@ class LiveCounts:
 
 
 class LiveHost(Protocol):
-    """What live pairs take from the service of their model, and give to it: all in which services differ."""
+    """The interface between live pairs and their model's service; contains all that differs by service."""
 
     @property
     def model(self) -> str: ...
@@ -56,31 +58,31 @@ class LiveHost(Protocol):
         """Prompt tokens not computed yet; ``batches``: the requests of all live batches."""
 
     def head_arrival_ns(self) -> int | None:
-        """When the first request in the queue came; None without one."""
+        """When the first request in the queue arrived; None if the queue is empty."""
 
     def fetch(self, engine: Engine) -> list[Request]:
-        """Take the next batch from the queue that the engine has memory for; empty: none."""
+        """Take the next batch from the queue that fits into the engine's memory; may be empty."""
 
     def partners(self) -> list[int]:
         """Serving instances that may run the layers a target lacks."""
 
     def helpers(self) -> list[int]:
-        """Those that may where there is no partner, the best first."""
+        """Instances that may do so if there is no partner, the best first."""
 
     def may_run_layers(self, engine: Engine, pair: LivePair | None) -> bool:
-        """Whether an instance that runs no layers may run some now; ``pair``: its own, where it is new."""
+        """Whether an instance that runs no layers may run some now; ``pair``: its own, if it is new."""
 
     def holds(self, engine: Engine, requests: Iterable[Request]) -> bool:
-        """Whether a source has room for these."""
+        """Whether a source has room for these requests."""
 
     def keep(self, engine: Engine, requests: Iterable[Request]) -> None:
-        """A source has pulled these: if it decodes, room for their outputs is kept from now on."""
+        """A source has pulled these requests: if it decodes, keep room for their outputs from now on."""
 
     def dropped(self, engine: Engine) -> None:
-        """What it had pulled is not to be computed there any more."""
+        """Requests that this engine had pulled will no longer be computed there."""
 
     def give_back(self, requests: Iterable[Request]) -> None:
-        """These go to the head of the queue again, in this order."""
+        """Return these requests to the head of the queue, in this order."""
 
     def computed(
         self,
@@ -90,7 +92,7 @@ class LiveHost(Protocol):
         tokens: int,
         actions: list[Action],
     ) -> None:
-        """The engine ran the last layers of a batch of so many tokens; ``done`` of it need more tokens.
+        """The engine ran the last layers of a batch of ``tokens`` tokens; the requests ``done`` need more.
 
-        first_layers: where the KV of the others lies; None: all of it is on the engine.
+        first_layers: where the KV of the other layers is; None: all KV is on the engine.
         """

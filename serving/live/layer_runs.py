@@ -1,4 +1,4 @@
-"""Passes over some layers of live batches, from the order to an engine until it reports."""
+"""Passes over some layers of live batches, from the order to an engine until its report."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ class LayerRuns:
         self._running: dict[int, LiveBatch] = {}
 
     def begin(self, one: LivePass, pair: LivePair, actions: list[Action]) -> None:
-        """An engine is told to run a pass for this pair."""
+        """Order a pass for this pair from an engine."""
         batch = one.batch
         if one.replica == batch.target and not pair.fully_loaded:
             self._counts.passes += 1
@@ -33,14 +33,14 @@ class LayerRuns:
         self._engines[one.replica].run_layers(LayerPass(chunks, (one.first, one.last), why), actions)
 
     def ended(self, engine: Engine) -> LiveBatch:
-        """An engine reports its pass; returns whose layers it ran."""
+        """Handle an engine's report of its pass; returns the batch."""
         engine.layers_ran()
         return self._running.pop(engine.id)
 
     def lost(self, replica: int) -> LiveBatch | None:
-        """A replica is gone; returns whose layers it ran."""
+        """Handle a lost replica; returns the batch whose layers it ran."""
         return self._running.pop(replica, None)
 
     def at(self, replica: int) -> LiveBatch | None:
-        """The batch that a replica runs layers of."""
+        """The batch whose layers a replica is running."""
         return self._running.get(replica)

@@ -1,4 +1,4 @@
-"""What a plan of loads means for live scaling: how long each instance loads, and whether it feeds others."""
+"""What live scaling reads from a plan of loads: load time of each instance, and whether it feeds others."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from serving.vocabulary.units import NS_PER_S
 def live_targets(edges: Sequence[Edge], size_bytes: int) -> list[LiveTarget]:
     """The replicas that the edges start, in their order. size_bytes: of all parameters.
 
-    A chain is as slow as its slowest edge; a load at a rate that is not known has no estimate.
+    A chain is as slow as its slowest edge; a load with an unknown rate has no estimate.
     """
     feeding = {source for edge in edges for source in edge.sources}
     load_ns: dict[Endpoint, int | None] = {}
@@ -28,7 +28,7 @@ def live_targets(edges: Sequence[Edge], size_bytes: int) -> list[LiveTarget]:
 
 
 def _alone_ns(edge: Edge, size_bytes: int) -> int | None:
-    """How long the edge takes by itself; None where its rate is not known."""
+    """Load time of the edge by itself; None if its rate is not known."""
     if not edge.shards or any(shard.rate_bytes_per_s <= 0 for shard in edge.shards):
         return None
     slowest_s = max(shard.share * size_bytes / shard.rate_bytes_per_s for shard in edge.shards)

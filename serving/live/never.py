@@ -1,4 +1,4 @@
-"""Live scaling that makes no instance live: for systems without a policy for it."""
+"""A live policy that chooses no instance, for systems without live scaling."""
 
 from serving.live.host import LiveSetup
 from serving.protocols.live import LiveChoice, LivePlan, LiveView
@@ -13,7 +13,7 @@ class NeverAsked:
         self.ahead = self.solve_ns = 0
 
     def plan(self, view: LiveView) -> LivePlan:
-        """A call is a fault of the caller."""
+        """Must not be called; a call is the caller's fault."""
         raise AssertionError("nobody is live")
 
 
@@ -27,7 +27,7 @@ class NeverLive:
         self.scheduler = NeverAsked()
 
     def select(self, choice: LiveChoice) -> tuple[int, ...]:
-        """No instance serves while it loads."""
+        """Choose no instance."""
         return ()
 
 

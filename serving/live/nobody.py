@@ -1,4 +1,4 @@
-"""Live scaling of a service none of whose instances works while it loads: it takes from nobody."""
+"""Live scaling for a service none of whose instances works while it loads: all queries are empty."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ from serving.vocabulary.request import Request
 
 
 class Nobody:
-    """LiveHost without a queue."""
+    """A LiveHost without queue or partners."""
 
     __slots__ = ("_model",)
 
@@ -24,45 +24,45 @@ class Nobody:
 
     @property
     def model(self) -> str:
-        """Whose requests these would be."""
+        """The model of the service."""
         return self._model
 
     def backlog_tokens(self, batches: Iterable[Request]) -> int:
-        """None wait."""
+        """Always 0."""
         return 0
 
     def head_arrival_ns(self) -> int | None:
-        """None waits."""
+        """Always None."""
         return None
 
     def fetch(self, engine: Engine) -> list[Request]:
-        """None is taken."""
+        """Always empty."""
         return []
 
     def partners(self) -> list[int]:
-        """Nobody."""
+        """Always empty."""
         return []
 
     def helpers(self) -> list[int]:
-        """Nobody."""
+        """Always empty."""
         return []
 
     def may_run_layers(self, engine: Engine, pair: LivePair | None) -> bool:
-        """Never."""
+        """Always False."""
         return False
 
     def holds(self, engine: Engine, requests: Iterable[Request]) -> bool:
-        """Never."""
+        """Always False."""
         return False
 
     def keep(self, engine: Engine, requests: Iterable[Request]) -> None:
-        """Nothing was pulled."""
+        """Do nothing: no batch is ever pulled."""
 
     def dropped(self, engine: Engine) -> None:
-        """Nothing was pulled."""
+        """Do nothing: no batch is ever pulled."""
 
     def give_back(self, requests: Iterable[Request]) -> None:
-        """Nothing was taken."""
+        """Do nothing: no request is ever taken."""
 
     def computed(
         self,
@@ -72,9 +72,9 @@ class Nobody:
         tokens: int,
         actions: list[Action],
     ) -> None:
-        """No layers are run apart."""
+        """Do nothing: layers never run separately."""
 
 
 def nobody_live(model: str, transfer_ids: TransferIds) -> LiveScaling:
-    """Of a service that is asked for it and has none."""
+    """A LiveScaling for a service that needs one but never has live instances."""
     return LiveScaling(never_live(), {}, Nobody(model), Moves({}, Pieces({}, 0), transfer_ids))

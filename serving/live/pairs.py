@@ -1,15 +1,15 @@
 """A pair while its target loads: the target and sources share the layers of prefill batches.
 
-Three steps (OSDI 2025, section 5.2). From its first layer on the target takes requests from the queue
-and runs the layers it has. A source ends what it runs and then pulls the earliest batch that has a layer
-done, with its activations, and runs the rest. When everything is loaded the target ends what it has begun,
-and is an ordinary instance. Pairing is dynamic: the source of a batch is the one that is idle first. A batch
-changes hands at a layer boundary only: a source that finds the earliest batch running claims it, and waits
-for the layer to end, rather than take a later batch or prompts from the queue. docs/STATES.md has the tables
-of batches and pairs.
+Three steps (OSDI 2025, section 5.2). From its first layer on the target takes requests from the queue and
+runs the layers it has. A source finishes its current work and then pulls the earliest batch that has a layer
+done, with its activations, and runs the other layers. Once fully loaded, the target finishes what it has
+begun and becomes an ordinary instance. Pairing is dynamic: the source of a batch is the first idle one. A
+batch changes instances at a layer boundary only. If the earliest batch is running, a source claims it and
+waits for the layer to end, instead of taking a later batch or prompts from the queue. docs/STATES.md has the
+tables of batches and pairs.
 
-A batch with a ``quota`` is planned: the target runs so many layers of it, then a source the others,
-planned batches in order; it is claimed in its last one. When everything is loaded quotas end.
+A batch with a ``quota`` is planned: the target runs ``quota`` layers of it, then a source the others, planned
+batches in order; it is claimed during the last of these layers. Quotas end once the target is fully loaded.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ _NO_REPLICA = -1
 class LiveBatch:
     """Requests whose prompts are computed together; ``done`` layers, the first ``split`` on the target.
 
-    source: the instance that embeds, claims, pulls or has pulled it; -1 for none.
+    source: the instance that embeds, claims, pulls or has pulled the batch; -1 for none.
     """
 
     __slots__ = ("done", "number", "quota", "requests", "source", "split", "target", "where")
@@ -43,18 +43,18 @@ class LiveBatch:
 
     @property
     def tokens(self) -> int:
-        """Of all its prompts."""
+        """Tokens of all its prompts."""
         return sum([request.prompt_tokens for request in self.requests])
 
     @property
     def left_target(self) -> bool:
-        """Whether it was pulled before the target ran a layer: its prompts alone went to the source."""
+        """Whether it was pulled before the target ran a layer: only its prompts went to the source."""
         return self.where == "pulled" and not self.split
 
 
 @dataclass(frozen=True, slots=True)
 class LivePass:
-    """Layers [first, last) of a batch, to be run by ``replica``; ``LivePair.ended`` follows."""
+    """Layers [first, last) of a batch, to be run by ``replica``; a call of ``LivePair.ended`` follows."""
 
     replica: int
     batch: LiveBatch
@@ -62,18 +62,17 @@ class LivePass:
     last: int
 
 
-# The next batch from the queue that the target has memory for, and its quota; empty: none.
+# Returns the next batch from the queue that fits into the target's memory, and its quota; may be empty.
 Fetch = Callable[[], tuple[tuple[Request, ...], int | None]]
 
 
 class LivePair:
     """The batches of one target. ``embeds``: it has the embedding, and can begin a batch without a source.
 
-    Facts are booked as they come; then ``pull`` is asked for sources that are idle, and ``work``. A
-    pass that is to be run is returned. Else the state of a batch says what is to be done: "moving", its
-    activations are to be sent from the target to the source; "embedding" with no ``source``, one is to
-    be chosen, which embeds its prompts and sends them (``activations_arrived`` follows both); "over", its KV
-    is computed.
+    The caller books events as they come, then calls ``pull`` for idle sources, and ``work``. Both return a
+    pass to be run. Otherwise the state of a batch says what the caller must do. "moving": send its
+    activations from the target to the source. "embedding" with no ``source``: choose a source that embeds its
+    prompts and sends them (``activations_arrived`` follows both). "over": its KV is computed.
     """
 
     __slots__ = (
@@ -85,16 +84,16 @@ class LivePair:
         self.target = target
         self.embeds = embeds
         self._layers = layers
-        self.begun = 0  # batches
+        self.begun = 0  # number of batches
         self._running: dict[int, LiveBatch] = {}
-        self.batches: list[LiveBatch] = []  # not over, in the order in which they came
-        self.loaded = 0  # layers that its passes may use; how many are there is in Residency
-        self.stopped = False  # nothing more is loaded: what was begun is ended by sources
-        self.layer_counts: set[int] = set()  # how many layers were there when a pass began on the target
+        self.batches: list[LiveBatch] = []  # not over, in order of arrival
+        self.loaded = 0  # layers that its passes may use; Residency has how many are loaded
+        self.stopped = False  # no more layers will be loaded: sources finish the batches
+        self.layer_counts: set[int] = set()  # how many layers were loaded when a pass began on the target
 
     @property
     def layers(self) -> int:
-        """Of the model, or of the part that the target is to have."""
+        """Number of layers of the model, or of the target's part of it."""
         return self._layers
 
     @property
@@ -104,35 +103,35 @@ class LivePair:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is left to do together."""
+        """Whether the pair has no work left."""
         return (self.fully_loaded or self.stopped) and not self.batches
 
     def layers_loaded(self, loaded: int) -> None:
-        """So many layers are on the target."""
+        """Note how many layers are on the target."""
         assert self.loaded <= loaded <= self._layers, "layers do not go away"
         self.loaded = loaded
         if self.fully_loaded:
             self._end_waits()
 
     def stop(self) -> None:
-        """No layer comes any more."""
+        """Note that no more layers will come."""
         self.stopped = True
         self._end_waits()
 
     def _end_waits(self) -> None:
-        """No batch waits for a quota, or for embedded prompts that are not on their way, any more."""
+        """Let no batch wait any more for a quota, or for embedded prompts that no source is sending."""
         for batch in self.batches:
             batch.quota = None
             if batch.where == "embedding" and batch.source == _NO_REPLICA:
                 batch.where = "waiting"
 
     def plan(self, batches: Sequence[tuple[Request, ...]], quotas: Sequence[int | None]) -> None:
-        """Take these batches now, the first so many layers of each for the target."""
+        """Take these batches now; the target runs the first ``quotas`` layers of each."""
         for requests, quota in zip(batches, quotas, strict=True):
             self._begin(requests, quota)
 
     def activations_arrived(self, batch: LiveBatch) -> LivePass | None:
-        """The activations of a batch are where they are needed: the pass that they were sent for."""
+        """Handle the arrival of a batch's activations; returns the pass that needed them, if any."""
         if batch.where == "embedding":
             batch.where, batch.source = "waiting", _NO_REPLICA
             return None
@@ -141,7 +140,7 @@ class LivePair:
         return self._run(batch.source, batch, self._layers)
 
     def ended(self, replica: int) -> LiveBatch:
-        """The pass of a batch on that instance has ended."""
+        """Handle the end of a batch's pass on that instance."""
         batch = self._running.pop(replica, None)
         assert batch is not None, f"a pass ended on replica {replica}, which ran none of this pair"
         if batch.done == self._layers:
@@ -154,7 +153,7 @@ class LivePair:
         return batch
 
     def source_lost(self, source: int) -> list[LiveBatch]:
-        """A source is gone: what it had pulled goes on from the layers of the target."""
+        """Handle a lost source: batches that it had pulled continue from the target's layers."""
         self._running.pop(source, None)
         back = [batch for batch in self.batches if batch.source == source]
         for batch in back:
@@ -167,14 +166,14 @@ class LivePair:
         return back
 
     def take_back(self, batch: LiveBatch) -> None:
-        """A batch of which no layer has been run goes back to the queue."""
+        """Remove a batch of which no layer has run, so that it goes back to the queue."""
         assert batch.where in ("waiting", "embedding") and not batch.done, "a batch that was begun is kept"
         self.batches.remove(batch)
 
     def offer(self) -> LiveBatch | None:
-        """What an idle source takes next: the earliest batch with a layer done, or under way.
+        """The batch an idle source takes next: the earliest one with a layer done, or running.
 
-        Planned batches in order, when their turn is over.
+        Planned batches come in order, once the target has run its share.
         """
         for batch in self.batches:
             if batch.where not in ("waiting", "running"):
@@ -186,17 +185,17 @@ class LivePair:
         return None
 
     def _is_due(self, batch: LiveBatch) -> bool:
-        """Whether a source may take it, now or when the target has ended its layer."""
+        """Whether a source may take the batch, now or when the target has ended its layer."""
         if batch.where == "running" and self.fully_loaded:
-            return False  # it is run to its end
+            return False  # the target runs it to the end
         if self.stopped:
             return True
         if batch.quota is None:
-            return batch.done > 0 or self.fully_loaded  # else the target is to run its first layer
+            return batch.done > 0 or self.fully_loaded  # else the target runs its first layer
         return batch.done >= batch.quota
 
     def pull(self, source: int, batch: LiveBatch) -> LivePass | None:
-        """An idle source takes what was offered: the pass that it runs at once, if one."""
+        """An idle source takes the offered batch; returns the pass that it runs at once, if any."""
         batch.source = source
         if batch.where == "running":
             batch.where = "claimed"
@@ -204,7 +203,7 @@ class LivePair:
         if batch.done:
             batch.where = "moving"
             return None
-        batch.where = "pulled"  # its prompts are all there is
+        batch.where = "pulled"  # only prompts need to be sent
         return self._run(source, batch, self._layers)
 
     @property
@@ -213,7 +212,7 @@ class LivePair:
         return not self.stopped and self.target not in self._running
 
     def work(self, fetch: Fetch) -> LivePass | None:
-        """One layer of the earliest batch that has one to run, or of a batch that is begun now.
+        """One layer of the earliest batch that can run, or of a batch from the queue that begins now.
 
         For a target that ``may_work`` and is idle.
         """
@@ -223,7 +222,7 @@ class LivePair:
                 or self.fully_loaded
                 or any(batch.where == "embedding" for batch in self.batches)
             ):
-                return None  # whole: what the queue has is for ordinary passes
+                return None  # fully loaded: ordinary passes take from the queue
             requests, quota = fetch()
             if not requests:
                 return None
@@ -246,11 +245,11 @@ class LivePair:
             batch.where = "embedding"
 
     def not_embedded(self) -> list[LiveBatch]:
-        """Batches whose prompts no source embeds yet."""
+        """Batches whose prompts no source is embedding yet."""
         return [batch for batch in self.batches if batch.where == "embedding" and batch.source == _NO_REPLICA]
 
     def next_own(self) -> LiveBatch | None:
-        """The first batch that the target has yet to run layers of."""
+        """The first batch of which the target still has to run layers."""
         return next((batch for batch in self.batches if batch.where in ("embedding", "waiting")), None)
 
     def _run(self, replica: int, batch: LiveBatch, last: int) -> LivePass:

@@ -1,7 +1,7 @@
-"""The live pairs of one model: which targets work while they load, and what becomes of their batches.
+"""The live pairs of one model: which targets work while they load, and what happens to their batches.
 
-``LivePair`` decides about one target; here its decisions become passes, transfers and memory. What
-differs between models whose instances do both and models that hand over stands in their ``LiveHost``.
+``LivePair`` decides about one target; this module turns decisions into passes, transfers and memory.
+``LiveHost`` contains what differs between models with and without handover.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,7 +40,7 @@ class LiveScaling:
         self.counts = LiveCounts()
         self.pairs: dict[int, LivePair] = {}
         self._plans = LivePlans(setup, self.counts)
-        self._load_ns: dict[int, int | None] = {}  # of instances that were chosen, until they begin
+        self._load_ns: dict[int, int | None] = {}  # of chosen instances, until they begin
         self._runs = LayerRuns(engines, setup.layers, self.counts)
         self._busy: set[int] = set()  # sources that have pulled a batch
 
@@ -52,7 +52,7 @@ class LiveScaling:
         return self._setup.policy.embeds
 
     def choose(self, now_ns: int, targets: Iterable[LiveTarget]) -> tuple[int, ...]:
-        """Which of the instances that begin to load are live."""
+        """Choose which of the instances that begin to load are live."""
         host, shown = self._host, tuple(targets)
         head_ns = host.head_arrival_ns()
         partners, helpers = len(host.partners()), len(host.helpers())
@@ -64,16 +64,16 @@ class LiveScaling:
         return chosen
 
     def begin(self, now_ns: int, target: int) -> None:
-        """The parameters of a chosen instance are on their way."""
+        """Create the pair of a chosen instance, whose parameters are in transit."""
         self._plans.begin(now_ns, target, self._load_ns.pop(target))
         self.pairs[target] = LivePair(target, self._setup.layers, self._setup.policy.embeds)
 
     def layers_loaded(
         self, now_ns: int, target: int, layers: int, fully_loaded: bool, actions: list[Action]
     ) -> None:
-        """So many layers are there. The caller then lets the service go on.
+        """Note how many layers are loaded. The caller then lets the service continue.
 
-        Behind the last layer there is the head, without which no token is sampled: it is there when all is.
+        The last layer also needs the head, without which no token is sampled: it comes with everything.
         """
         pair, plans = self.pairs[target], self._plans
         plans.layers_loaded(now_ns, target, layers)
@@ -87,7 +87,7 @@ class LiveScaling:
         self._remove_if_complete(pair)
 
     def load_stopped(self, target: int) -> None:
-        """Nothing more comes: others end what was begun."""
+        """Handle a load that stopped: no layers follow, and sources finish the batches."""
         self.pairs[target].stop()
         self._remove_if_complete(self.pairs[target])
 
@@ -97,7 +97,7 @@ class LiveScaling:
             self._plans.end(pair.target)
 
     def _plan(self, pair: LivePair, layers: int, actions: list[Action]) -> None:
-        """Take the batches that wait, as many as were asked for, and divide their layers."""
+        """Take up to ``ahead`` waiting batches and divide their layers."""
         engine, batches = self._engines[pair.target], list[tuple[Request, ...]]()
         while len(batches) < self._plans.scheduler.ahead and (batch := self._take(engine, layers, actions)):
             batches.append(batch)
@@ -115,12 +115,12 @@ class LiveScaling:
         return self._host.may_run_layers(engine, self.pairs.get(replica))
 
     def work(self, actions: list[Action]) -> None:
-        """New instances run what they can. What one has no memory for another may take, and so on."""
+        """Let new instances run what they can, until none takes more requests from the queue."""
         while any(self.work_of(pair, actions) for pair in list(self.pairs.values())):
             pass
 
     def work_of(self, pair: LivePair, actions: list[Action]) -> bool:
-        """The target of a pair runs what it can; returns whether it has taken requests."""
+        """Let the target of a pair run what it can; returns whether it has taken requests."""
         if not pair.may_work or not self.idle(pair.target):
             return False
         begun = pair.begun
@@ -145,7 +145,7 @@ class LiveScaling:
         return batch
 
     def _embed(self, pair: LivePair, actions: list[Action]) -> None:
-        """A source, where there is one, embeds the prompts of batches that no source embeds yet."""
+        """Let a source, if there is one, embed the prompts of batches that no source is embedding."""
         for batch in pair.not_embedded():
             source = next(iter(self._host.partners() or self._host.helpers()), -1)
             if source >= 0:
@@ -157,11 +157,11 @@ class LiveScaling:
             self._runs.begin(one, self.pairs[one.batch.target], actions)
 
     def _send_on(self, batch: LiveBatch, actions: list[Action]) -> None:
-        """Activations to the old instance that pulled the batch."""
+        """Send activations to the old instance that pulled the batch."""
         self._activations.send(batch.target, batch.source, batch, f"{batch.done} layers done", actions)
 
     def pull(self, idle: set[int], actions: list[Action]) -> None:
-        """Idle instances take batches over; they are ``idle`` no longer. A target first ends its own."""
+        """Let idle instances take batches and remove them from ``idle``. A target first works on its own."""
         for source in sorted(idle):
             own = self.pairs.get(source)
             if own is not None:
@@ -174,7 +174,7 @@ class LiveScaling:
                     return
 
     def offered(self, source: int) -> LiveBatch | None:
-        """The earliest batch that this instance could pull, had it room."""
+        """The earliest batch that this instance could pull if it had room."""
         offers = [batch for pair in self.pairs.values() if pair.target != source and (batch := pair.offer())]
         return min(offers, key=lambda one: (one.requests[0].arrival_ns, one.requests[0].id), default=None)
 
@@ -199,16 +199,16 @@ class LiveScaling:
             self._send_on(batch, actions)
         return True
 
-    # Facts.
+    # Events.
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> Engine:
-        """An instance has run its layers. The caller then lets the service go on, and the engine last.
+        """Handle the end of a layer run. The caller then lets the service continue, and the engine last.
 
-        Returns the target of the batch, which may have more memory now as well.
+        Returns the target of the batch, which may also have more memory now.
         """
         batch = self._runs.ended(engine)
         self._busy.discard(engine.id)
-        if batch.where == "over":  # it was lost meanwhile
+        if batch.where == "over":  # its target was lost meanwhile
             self._drop(engine, batch)
         else:
             pair = self.pairs[batch.target]
@@ -223,7 +223,7 @@ class LiveScaling:
     def _computed(
         self, engine: Engine, batch: LiveBatch, finished: tuple[int, ...], actions: list[Action]
     ) -> None:
-        """The KV of the batch is computed, on one instance or two; some ended with their first token."""
+        """Report the batch as computed, on one or two instances; some requests ended at their first token."""
         target, done = self._engines[batch.target], list[Progress]()
         first_layers = None
         if engine is not target and batch.split:
@@ -240,7 +240,7 @@ class LiveScaling:
         self._host.computed(engine, done, first_layers, batch.tokens, actions)
 
     def activations_arrived(self, event: Sent, actions: list[Action]) -> bool:
-        """Activations came, or are sent again if the world stopped them; False: it is another transfer."""
+        """Handle arrived activations, or resend stopped ones; False if the transfer is another one."""
         batch = self._activations.activations_arrived(event.transfer)
         if batch is None:
             return False
@@ -254,7 +254,7 @@ class LiveScaling:
         return True
 
     def lost(self, replica: int, actions: list[Action]) -> list[Request]:
-        """An instance is gone; returns the requests that are gone with it."""
+        """Handle a lost instance; returns the requests that are lost with it."""
         self._busy.discard(replica)
         running = self._runs.lost(replica)
         if running is not None:
@@ -275,22 +275,22 @@ class LiveScaling:
         return [request for batch in gone for request in batch.requests]
 
     def _drop(self, engine: Engine, batch: LiveBatch) -> None:
-        """A source keeps nothing for a batch any more."""
+        """Release all that a source keeps for a batch."""
         self._release(engine, batch.requests)
         self._host.dropped(engine)
 
     def _to_queue_if_unbegun(self, batch: LiveBatch) -> None:
-        """A batch of prompts alone is back, and its target keeps no memory for it: to the queue."""
+        """Return a batch without any computed layer to the queue, and free the target's memory for it."""
         if batch.target in self.pairs and not batch.split and batch.where == "waiting":
             self.pairs[batch.target].take_back(batch)
-            self._release(self._engines[batch.target], batch.requests)  # of one that was not pulled
+            self._release(self._engines[batch.target], batch.requests)  # it may not have been pulled
             self._host.give_back(batch.requests)
             self._remove_if_complete(self.pairs[batch.target])
 
     def _release(self, engine: Engine, requests: Iterable[Request]) -> None:
         self._pieces.release(engine, [request.id for request in requests])
 
-    # What is asked of it.
+    # Queries.
 
     def promised(self, replica: int) -> bool:
         """Whether a source has pulled a batch."""
@@ -302,19 +302,19 @@ class LiveScaling:
         return [one for one in found if replica in (one.target, one.source)]
 
     def outstanding(self, replica: int) -> int:
-        """Requests in batches of this instance."""
+        """Number of requests in batches of this instance."""
         return sum([len(one.requests) for one in self.batches_of(replica)])
 
     def held(self, replica: int) -> list[int]:
-        """Requests that this instance keeps memory for."""
+        """Requests for which this instance keeps memory."""
         own = [one for one in self.batches_of(replica) if one.source == replica or not one.left_target]
         lost = self._runs.at(replica)
-        if lost is not None and lost.where == "over":  # it runs, though its first layers are gone
+        if lost is not None and lost.where == "over":  # its pass still runs, though its first layers are lost
             own.append(lost)
         return [request.id for batch in own for request in batch.requests]
 
     @property
     def requests(self) -> list[Request]:
-        """All that are in batches, in no order that means anything."""
+        """All requests in batches, in arbitrary order."""
         batches = [batch for pair in self.pairs.values() for batch in pair.batches]
         return [request for batch in batches for request in batch.requests]

@@ -1,1 +1,1 @@
-"""Which parameters are where: loads, copies, host caches, the parameter pool."""
+"""Where parameters are: loads, copies, host caches, the parameter pool."""

@@ -1,4 +1,4 @@
-"""Asking a cache policy; its answers are held against the hosts there are."""
+"""Calls a cache policy and checks its answers against the existing hosts."""
 
 from collections.abc import Container, Sequence
 from typing import Any, Final
@@ -28,7 +28,7 @@ USAGE: Final = Question("usage", "its Usage", is_attribute=True)
 
 
 class CheckedCopies:
-    """``Copies`` whose answers are checked: a wrong one raises PolicyError."""
+    """``Copies`` with checked answers: a wrong answer raises PolicyError."""
 
     __slots__ = ("_copies", "_hosts", "_parts")
 
@@ -37,7 +37,7 @@ class CheckedCopies:
 
     @property
     def caches(self) -> HostCaches:
-        """The copies themselves."""
+        """The caches with the copies."""
         found: HostCaches = read(self._copies, CACHES)
         return found
 
@@ -48,7 +48,7 @@ class CheckedCopies:
         return found
 
     def start(self, placed: Sequence[tuple[Part, int, int]]) -> None:
-        """At time 0 these (part, replica, host) have their parameters."""
+        """Place the parameters of these (part, replica, host) at time 0."""
         ask(self._copies, START, placed)
 
     def hosts(self, part: Part, now_ns: int) -> list[int]:
@@ -63,15 +63,15 @@ class CheckedCopies:
         return found
 
     def begin(self, load: Load, hosts: Sequence[int], now_ns: int) -> None:
-        """A load begins; ``hosts`` are those of its targets."""
+        """Begin a load; ``hosts`` are those of its targets."""
         ask(self._copies, BEGIN, load, hosts, now_ns)
 
     def end(self, load: Load, hosts: Sequence[int], fully_loaded: bool, now_ns: int) -> list[Reload]:
-        """Nothing of a load is under way any more; what must be reloaded instead."""
+        """End a load with no target in progress; returns what must be reloaded instead."""
         return self._reloads(END, ask(self._copies, END, load, hosts, fully_loaded, now_ns))
 
     def deployed(self, part: Part, replica: int, host: int, now_ns: int) -> None:
-        """A replica has all parameters."""
+        """Note that a replica has all parameters."""
         ask(self._copies, DEPLOYED, part, replica, host, now_ns)
 
     def before_release(self, part: Part, replica: int, now_ns: int) -> Reload | None:
@@ -82,26 +82,26 @@ class CheckedCopies:
         return found  # type: ignore[no-any-return]
 
     def may_release(self, part: Part, replica: int) -> bool:
-        """Whether it may give them up now."""
+        """Whether the replica may give up its parameters now."""
         found: Any = ask(self._copies, MAY_LEAVE, part, replica)
         if type(found) is not bool:
             raise refused(self._copies, MAY_LEAVE, found, f"that is a {type(found).__name__}")
         return found
 
     def left(self, part: Part, replica: int, now_ns: int) -> None:
-        """It gave them up."""
+        """Note that the replica gave up its parameters."""
         ask(self._copies, LEFT, part, replica, now_ns)
 
     def lost(self, part: Part, replica: int, now_ns: int) -> list[Reload]:
-        """A replica is gone: what must be reloaded."""
+        """Note a lost replica; returns what must be reloaded."""
         return self._reloads(LOST, ask(self._copies, LOST, part, replica, now_ns))
 
     def lost_host(self, host: int, now_ns: int) -> list[Reload]:
-        """A host is gone: what must be reloaded."""
+        """Note a lost host; returns what must be reloaded."""
         return self._reloads(LOST_HOST, ask(self._copies, LOST_HOST, host, now_ns))
 
     def settle(self, now_ns: int) -> None:
-        """What has ended by itself by now is no longer counted."""
+        """Stop counting copies that have expired by now."""
         ask(self._copies, SETTLE, now_ns)
 
     def _reloads(self, question: Question, found: Any) -> list[Reload]:

@@ -1,4 +1,4 @@
-"""Where GPUs are and how they meet the network, as far as placement and planning need it."""
+"""Where GPUs are and how they connect to the network, as placement and planning need it."""
 
 from dataclasses import dataclass, replace
 
@@ -9,8 +9,8 @@ from serving.protocols.planning import Port
 class ClusterMap:
     """``ports``: of each GPU; ``host_ports``: of each host's memory, one per NIC.
 
-    ``scale_up_bytes_per_s``: of one GPU inside its domain, 0 where it has no neighbours. ``stores``: where
-    parameters also are, nearest first: ``ssd`` (of each host but ``lost_ssds``), ``remote``.
+    ``scale_up_bytes_per_s``: of one GPU inside its domain, 0 if it is alone there. ``stores``: other places
+    of parameters, nearest first: ``ssd`` (of each host but ``lost_ssds``), ``remote``.
     """
 
     gpus_per_host: int
@@ -22,7 +22,7 @@ class ClusterMap:
 
     @property
     def hosts(self) -> int:
-        """How many hosts there are."""
+        """Number of hosts."""
         return len(self.host_ports)
 
     def host_of(self, gpu: int) -> int:
@@ -30,11 +30,11 @@ class ClusterMap:
         return gpu // self.gpus_per_host
 
     def without_ssd(self, host: int) -> "ClusterMap":
-        """What is left when nothing can be read from the SSD of this host."""
+        """The map after the SSD of this host was lost."""
         return replace(self, lost_ssds=self.lost_ssds | {host})
 
     def without_nic(self, nic: int) -> "ClusterMap":
-        """What is left when a NIC is lost: GPUs behind it share the next one of their host, if it has one."""
+        """The map after a NIC was lost: its GPUs share the next NIC of their host, if it has one."""
         host_ports = tuple([tuple([one for one in ports if one.nic != nic]) for ports in self.host_ports])
         ports = tuple([self._moved(port, host_ports) if port.nic == nic else port for port in self.ports])
         return replace(self, ports=ports, host_ports=host_ports)
@@ -42,6 +42,6 @@ class ClusterMap:
     def _moved(self, port: Port, host_ports: tuple[tuple[Port, ...], ...]) -> Port:
         left = host_ports[self.host_of(port.gpu)]
         if not left:
-            return port  # nothing reaches the host, which is told of next
+            return port  # the host is unreachable; its loss is reported next
         after = next((one for one in left if one.nic > port.nic), left[0])
         return replace(port, leaf=after.leaf, nic=after.nic)

@@ -1,7 +1,7 @@
 """Copies of parameters in host memory, as the elastic control plane uses them.
 
-Three ways to keep them: ``PooledCopies`` (BlitzScale: one copy of each part somewhere, none while it is
-deployed) and ``CachedCopies`` with a time to live (ServerlessLLM) or with a copy on every host (AllCache).
+Three ways to keep them: ``PooledCopies`` (BlitzScale: one copy of each part on some host, none while the part
+is deployed) and ``CachedCopies`` with a time to live (ServerlessLLM) or with a copy on every host (AllCache).
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,51 +15,51 @@ from serving.vocabulary.layers import Part
 
 
 class Copies(Protocol):
-    """Whole copies in host memory; methods that take ``now_ns`` need it not to go back."""
+    """Whole copies in host memory; ``now_ns`` must not decrease from call to call."""
 
     @property
     def caches(self) -> HostCaches:
-        """The copies themselves."""
+        """The caches with the copies."""
 
     @property
     def usage(self) -> Usage:
         """Bytes in host memory, all hosts together."""
 
     def start(self, placed: Sequence[tuple[Part, int, int]]) -> None:
-        """At time 0 these (part, replica, host) have their parameters."""
+        """Place the parameters of these (part, replica, host) at time 0."""
 
     def hosts(self, part: Part, now_ns: int) -> list[int]:
         """The hosts whose memory has a whole copy, ascending."""
 
     def begin(self, load: Load, hosts: Sequence[int], now_ns: int) -> None:
-        """A load begins; ``hosts`` are those of its targets."""
+        """Begin a load; ``hosts`` are those of its targets."""
 
     def end(self, load: Load, hosts: Sequence[int], fully_loaded: bool, now_ns: int) -> list[Reload]:
-        """Nothing of a load is under way any more; ``fully_loaded``: every target has everything.
+        """End a load with no target in progress; ``fully_loaded``: every target has everything.
 
-        What must be reloaded instead.
+        Returns what must be reloaded instead.
         """
 
     def deployed(self, part: Part, replica: int, host: int, now_ns: int) -> None:
-        """A replica has all parameters."""
+        """Note that a replica has all parameters."""
 
     def before_release(self, part: Part, replica: int, now_ns: int) -> Reload | None:
         """What must be copied to a host before the replica may give up its parameters."""
 
     def may_release(self, part: Part, replica: int) -> bool:
-        """Whether it may give them up now."""
+        """Whether the replica may give up its parameters now."""
 
     def left(self, part: Part, replica: int, now_ns: int) -> None:
-        """It gave them up."""
+        """Note that the replica gave up its parameters."""
 
     def lost(self, part: Part, replica: int, now_ns: int) -> list[Reload]:
-        """A replica is gone, with parameters or without: what must be reloaded."""
+        """Note a lost replica, with parameters or without; returns what must be reloaded."""
 
     def lost_host(self, host: int, now_ns: int) -> list[Reload]:
-        """A host is gone with its memory and SSD, after its replicas: what must be reloaded."""
+        """Note a lost host with memory and SSD, after its replicas; returns what must be reloaded."""
 
     def settle(self, now_ns: int) -> None:
-        """What has ended by itself by now is no longer counted."""
+        """Stop counting copies that have expired by now."""
 
 
 class PooledCopies:
@@ -70,28 +70,28 @@ class PooledCopies:
     def __init__(self, pool: ParameterPool, drop_when_deployed: bool) -> None:
         self.pool = pool
         self._drop = drop_when_deployed
-        self._reloads: dict[tuple[Part, int], int] = {}  # (part, host) -> the load that brings its copy
-        self._kept: set[Part] = set()  # parts whose last replica is to go: their host copy is needed
+        self._reloads: dict[tuple[Part, int], int] = {}  # (part, host) -> the load of its copy
+        self._kept: set[Part] = set()  # parts whose last replica will leave: their host copy is needed
         self.usage = Usage()
 
     @property
     def caches(self) -> HostCaches:
-        """The copies themselves."""
+        """The caches with the copies."""
         return self.pool.caches
 
     def start(self, placed: Sequence[tuple[Part, int, int]]) -> None:
-        """The first copies."""
+        """Spread the first copies and note the placed replicas."""
         self.pool.spread(0)
         for part, replica, host in placed:
             self.deployed(part, replica, host, 0)
         self.usage.begin(sum(self.caches.used_bytes))
 
     def hosts(self, part: Part, now_ns: int) -> list[int]:
-        """Those with a whole copy."""
+        """The hosts with a whole copy."""
         return list(self.pool.places(part).domains)
 
     def begin(self, load: Load, hosts: Sequence[int], now_ns: int) -> None:
-        """What it reads stays, what it brings has room."""
+        """Pin the copies that the load reads; note the host copies that it makes."""
         for kind, host in load.sources:
             if kind == "host":
                 self.caches.look_up(host, load.part, now_ns)
@@ -102,14 +102,14 @@ class PooledCopies:
         self._note(now_ns)
 
     def end(self, load: Load, hosts: Sequence[int], fully_loaded: bool, now_ns: int) -> list[Reload]:
-        """What it read may go, what it brought counts."""
+        """Unpin the copies that the load read; count those that it made."""
         part, reloads = load.part, list[Reload]()
         for kind, host in load.sources:
             if kind == "host":
                 self.caches.unpin(host, part, now_ns)
         for kind, host in load.targets:
             if kind != "host" or self._reloads.get((part, host)) != load.load:
-                continue  # the pool gave it up when its source was lost, and began another
+                continue  # the pool dropped this reload when its source was lost, and began another
             del self._reloads[part, host]
             if host in self.pool.places(part).coming:
                 if fully_loaded:
@@ -121,14 +121,14 @@ class PooledCopies:
         return reloads
 
     def deployed(self, part: Part, replica: int, host: int, now_ns: int) -> None:
-        """Its replica counts as a place."""
+        """Count the replica as a place of the part."""
         self.pool.deployed(part, replica, host)
         self._kept.discard(part)
         self._drop_unneeded_copies(part)
         self._note(now_ns)
 
     def before_release(self, part: Part, replica: int, now_ns: int) -> Reload | None:
-        """The last copy goes to a host first."""
+        """Before the last copy leaves, request a host copy."""
         if self.pool.is_last_copy(part, replica):
             self._kept.add(part)
         reload = self.pool.bring_back(part, replica, now_ns)
@@ -136,16 +136,16 @@ class PooledCopies:
         return reload
 
     def may_release(self, part: Part, replica: int) -> bool:
-        """Whether others have the parameters."""
+        """Whether the part has other copies, and no reload reads this one."""
         return self.pool.may_undeploy(part, replica)
 
     def left(self, part: Part, replica: int, now_ns: int) -> None:
-        """It is no place any more."""
+        """Stop counting the replica as a place of the part."""
         self.pool.undeploy(part, replica)
         self._kept.discard(part)
 
     def lost(self, part: Part, replica: int, now_ns: int) -> list[Reload]:
-        """Its copy is gone."""
+        """Remove the lost replica's copy."""
         if replica not in self.pool.places(part).replicas:
             return []
         reloads = self.pool.lose_replica(part, replica, now_ns)
@@ -153,16 +153,16 @@ class PooledCopies:
         return reloads
 
     def lost_host(self, host: int, now_ns: int) -> list[Reload]:
-        """Its copies are gone."""
+        """Remove the lost host's copies."""
         reloads = self.pool.lose_host(host, now_ns)
         self._note(now_ns)
         return reloads
 
     def settle(self, now_ns: int) -> None:
-        """What has ended by time is gone."""
+        """Do nothing: these copies do not expire."""
 
     def _drop_unneeded_copies(self, part: Part) -> None:
-        """A deployed part needs no copy in a host's memory; one that is read or comes stays."""
+        """Drop host copies of a deployed part, except while one is being read or made."""
         places = self.pool.places(part)
         if not self._drop or part in self._kept or not places.replicas or places.coming:
             return
@@ -174,7 +174,7 @@ class PooledCopies:
 
 
 class CachedCopies:
-    """Host caches: a load that passes through a host leaves a copy there, which ends by time or by room.
+    """Host caches: a load leaves a copy on its target's host, which ends by time or for lack of room.
 
     ``everywhere``: every host has every part from the start, and for ever (AllCache).
     """
@@ -188,19 +188,17 @@ class CachedCopies:
         everywhere: bool = False,
         renewed: bool = True,
     ) -> None:
-        """``renewed``: a load that finds a copy begins its time since the last load anew."""
+        """``renewed``: a load that finds a copy restarts its time to live."""
         self._renewed = renewed
         self.caches = caches
         self._sizes_bytes = dict(sizes_bytes)
         self._everywhere = everywhere
         self._pinned: dict[int, list[int]] = {}  # load -> hosts whose copy it reads or makes
-        self._coming: dict[
-            tuple[Part, int], int
-        ] = {}  # copies that are not whole yet -> the load that brings it
+        self._coming: dict[tuple[Part, int], int] = {}  # incomplete copies -> the load that makes them
         self.usage = Usage()
 
     def start(self, placed: Sequence[tuple[Part, int, int]]) -> None:
-        """The first copies."""
+        """Admit the first copies."""
         held = [(part, host) for part, _, host in placed]
         if self._everywhere:
             held = [(part, host) for part in self._sizes_bytes for host in range(len(self.caches.used_bytes))]
@@ -209,17 +207,17 @@ class CachedCopies:
         self.usage.begin(sum(self.caches.used_bytes))
 
     def hosts(self, part: Part, now_ns: int) -> list[int]:
-        """Those with a whole copy."""
+        """The hosts with a whole copy."""
         self.settle(now_ns)
         return [host for host in self.caches.domains_of(part) if (part, host) not in self._coming]
 
     def begin(self, load: Load, hosts: Sequence[int], now_ns: int) -> None:
-        """What it reads stays, what it brings has room."""
+        """Pin the copies that the load reads or makes on its targets' hosts, as far as there is room."""
         self.settle(now_ns)
         caches, part, pinned = self.caches, load.part, list[int]()
         for host in hosts:
             if (part, host) in self._coming:
-                caches.misses += 1  # another load brings it; this one reads the store as well
+                caches.misses += 1  # another load makes it; this one reads the store as well
             elif caches.look_up(host, part, now_ns):
                 pinned.append(host)
             elif caches.admit(host, part, self._sizes_bytes[part], now_ns) is not None:
@@ -231,7 +229,7 @@ class CachedCopies:
         self._note(now_ns)
 
     def end(self, load: Load, hosts: Sequence[int], fully_loaded: bool, now_ns: int) -> list[Reload]:
-        """What it read may go, what it brought counts."""
+        """Unpin the load's copies; count those that it made."""
         for host in self._pinned.pop(load.load):
             self.caches.unpin(host, load.part, now_ns)
             if not self.caches.holds(host, load.part):
@@ -247,25 +245,25 @@ class CachedCopies:
         return []
 
     def deployed(self, part: Part, replica: int, host: int, now_ns: int) -> None:
-        """Its replica counts as a place."""
+        """Do nothing: caches do not count replicas."""
 
     def before_release(self, part: Part, replica: int, now_ns: int) -> Reload | None:
-        """The last copy goes to a host first."""
+        """Need no copy."""
         return None
 
     def may_release(self, part: Part, replica: int) -> bool:
-        """Whether others have the parameters."""
+        """Always true."""
         return True
 
     def left(self, part: Part, replica: int, now_ns: int) -> None:
-        """It is no place any more."""
+        """Do nothing."""
 
     def lost(self, part: Part, replica: int, now_ns: int) -> list[Reload]:
-        """Its copy is gone."""
+        """Reload nothing."""
         return []
 
     def lost_host(self, host: int, now_ns: int) -> list[Reload]:
-        """Its copies are gone."""
+        """Remove the lost host's copies; reload nothing."""
         self.caches.lose(host)
         for key in [key for key in self._coming if key[1] == host]:
             del self._coming[key]
@@ -273,10 +271,10 @@ class CachedCopies:
         return []
 
     def settle(self, now_ns: int) -> None:
-        """End what has ended since, each copy at its own time."""
+        """End every copy whose time is over, each at its own time."""
         while (due_ns := self.caches.next_expiry_ns()) is not None and due_ns <= now_ns:
             self.caches.expire(due_ns)
-            # A copy that a load read beyond its time ends when the load does.
+            # A copy that a load read beyond its time ends together with the load.
             self._note(max(due_ns, self.usage.since_ns))
 
     def _note(self, now_ns: int) -> None:

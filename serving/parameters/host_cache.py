@@ -1,8 +1,8 @@
-"""Parts of models kept in host memory: what each cache domain holds, what it must let go, hits and misses.
+"""Parts of models in host memory: what each cache domain holds and evicts, hits and misses.
 
 A cache domain is a host, or a part of one (a logical host). Copies end by time (some seconds after their last
-use, or after they were loaded), by room (the least recently used goes first), or by order. With
-``keep_one_copy`` the last copy of a part over all domains ends neither by time nor by room.
+use, or after they were loaded), for lack of room (the least recently used first), or by order. With
+``keep_one_copy`` the last copy of a part over all domains ends neither by time nor for lack of room.
 """
 
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ class CacheRules:
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """A copy that is gone, and why: ``ttl``, ``room`` or ``order``."""
+    """A removed copy, and why: ``ttl``, ``room`` or ``order``."""
 
     domain: int
     part: Part
@@ -42,11 +42,11 @@ class _Copy:
     def __init__(self, size_bytes: int, now_ns: int) -> None:
         self.size_bytes = size_bytes
         self.loaded_ns = self.used_ns = now_ns
-        self.pins = 0  # loads that read it: it stays until they are done
+        self.pins = 0  # loads that read it: it stays until they have ended
 
 
 class HostCaches:
-    """The copies of all domains. Methods take ``now_ns``, which must not go back."""
+    """The copies of all domains. ``now_ns`` must not decrease from call to call."""
 
     __slots__ = ("_copies", "_domains_of", "_leaving", "hits", "misses", "rules", "used_bytes")
 
@@ -54,14 +54,14 @@ class HostCaches:
         assert domains > 0 and rules.capacity_bytes >= 0
         self.rules = rules
         self._copies: list[dict[Part, _Copy]] = [{} for _ in range(domains)]
-        # They went by order while loads read them: no load begins from them, and their bytes are in use.
+        # Removed by order while loads read them: no load begins from them, but their bytes are in use.
         self._leaving: list[dict[Part, _Copy]] = [{} for _ in range(domains)]
         self._domains_of: dict[Part, set[int]] = {}
         self.used_bytes = [0] * domains
         self.hits = self.misses = 0
 
     def look_up(self, domain: int, part: Part, now_ns: int) -> bool:
-        """Whether the domain has the part; counted, and a hit is a use."""
+        """Whether the domain has the part; counts a hit or miss, and a hit is a use."""
         copy = self._copies[domain].get(part)
         if copy is None:
             self.misses += 1
@@ -71,11 +71,11 @@ class HostCaches:
         return True
 
     def holds(self, domain: int, part: Part) -> bool:
-        """Whether the domain has the part; not counted."""
+        """Whether the domain has the part; not counted as a look-up."""
         return part in self._copies[domain]
 
     def is_pinned(self, domain: int, part: Part) -> bool:
-        """Whether a load reads the domain's copy."""
+        """Whether a load is reading the domain's copy."""
         copy = self._copies[domain].get(part)
         return copy is not None and copy.pins > 0
 
@@ -92,13 +92,13 @@ class HostCaches:
         return sorted(self._copies[domain])
 
     def pin(self, domain: int, part: Part, now_ns: int) -> None:
-        """A load reads the copy from now on: it cannot end until ``unpin``."""
+        """A load begins to read the copy, which cannot end until ``unpin``."""
         copy = self._copies[domain][part]
         copy.pins += 1
         copy.used_ns = now_ns
 
     def unpin(self, domain: int, part: Part, now_ns: int) -> None:
-        """A load has read the copy."""
+        """A load has finished reading the copy."""
         leaving = self._leaving[domain]
         copy = leaving.get(part) or self._copies[domain].get(part)
         if copy is None:
@@ -110,9 +110,9 @@ class HostCaches:
             self.used_bytes[domain] -= leaving.pop(part).size_bytes
 
     def admit(self, domain: int, part: Part, size_bytes: int, now_ns: int) -> list[Evicted] | None:
-        """Keep a copy, letting others go as needed; None, and nothing changed, when there is no room for it.
+        """Keep a copy, evicting others as needed; None, with nothing changed, if there is no room.
 
-        A copy that is there already, or was to go when loads have read it, is renewed as if loaded now.
+        An existing copy, also one to be removed once loads have read it, is renewed as if loaded now.
         """
         copies, leaving = self._copies[domain], self._leaving[domain]
         if part in leaving:
@@ -131,12 +131,12 @@ class HostCaches:
         return ended
 
     def drop(self, domain: int, part: Part) -> Evicted:
-        """Let a copy go by order, the last one too; it must not be pinned."""
+        """Remove a copy by order, even the last one; it must not be pinned."""
         assert self._copies[domain][part].pins == 0, "a copy that is being read was dropped"
         return self._end(domain, part, "order")
 
     def retire(self, domain: int, part: Part) -> None:
-        """Let a copy go by order: at once, or, while loads read it, when the last has. None begins anew."""
+        """Remove a copy by order: at once, or once no load reads it any more. No load may begin from it."""
         copy = self._copies[domain][part]
         if not copy.pins:
             self.drop(domain, part)
@@ -145,7 +145,7 @@ class HostCaches:
         self._domains_of[part].discard(domain)
 
     def lose(self, domain: int) -> list[Part]:
-        """The host is gone: its copies with it. Returns the parts that have no copy any more."""
+        """Remove the copies of a lost host. Returns the parts that have no copy left."""
         parts = self.parts_in(domain)
         for part in parts:
             self._end(domain, part, "lost")
@@ -162,14 +162,14 @@ class HostCaches:
         return ended
 
     def expiries_ns(self) -> list[int]:
-        """When each copy ends, were it neither used nor kept as the last; none where copies stay for ever."""
+        """When each copy ends if neither used nor kept as the last one; empty if copies stay for ever."""
         ttl_ns = self.rules.ttl_ns
         if ttl_ns is None:
             return []
         return [self._since_ns(copy) + ttl_ns for copies in self._copies for copy in copies.values()]
 
     def next_expiry_ns(self) -> int | None:
-        """When ``expire`` may next have something to do; None if never."""
+        """When ``expire`` may next have a copy to end; None if never."""
         if self.rules.ttl_ns is None:
             return None
         times = [
@@ -192,7 +192,7 @@ class HostCaches:
         ]
 
     def _victims(self, domain: int, size_bytes: int) -> list[Part] | None:
-        """The least recently used copies that make room; None when even all that may go do not."""
+        """The least recently used copies that make room; None if all evictable copies are not enough."""
         copies = self._copies[domain]
         room = self.rules.capacity_bytes - self.used_bytes[domain]
         victims: list[Part] = []

@@ -1,7 +1,7 @@
-"""Copies of parameters in host memory that a policy keeps and forgets, as stages have them.
+"""Copies of stage parameters in host memory that a policy keeps and evicts.
 
-Such a copy shares its pages with a replica on the host (a forked process, copy-on-write), so it is there when
-the replica's parameters are, and costs no transfer. Nothing ends it but an order, or the loss of its host.
+Such a copy shares its pages with a replica on the host (a forked process, copy-on-write). So it exists once
+the replica's parameters are loaded, and costs no transfer. It ends only by order, or with its host.
 """
 
 from collections.abc import Mapping
@@ -12,10 +12,9 @@ from serving.vocabulary.layers import Part
 
 
 class KeptCopies:
-    """``caches``: the copies, those to come too. ``evicted``: how many were forgotten, or lost with a host.
+    """``caches``: the copies, including future ones. ``evicted``: number evicted, or lost with a host.
 
-    A copy to come holds its room from the order on, pinned. Methods that take ``now_ns`` need it not to go
-    back.
+    A future copy holds its room from the order on, pinned. ``now_ns`` must not decrease from call to call.
     """
 
     __slots__ = ("_coming", "_sizes_bytes", "caches", "evicted")
@@ -27,7 +26,7 @@ class KeptCopies:
         self.evicted = 0
 
     def has(self, host: int, part: Part) -> bool:
-        """Whether loads may begin from a copy there."""
+        """Whether loads may begin from a copy on the host."""
         return self.caches.holds(host, part) and (host, part) not in self._coming
 
     def hosts_of(self, part: Part) -> list[int]:
@@ -35,11 +34,11 @@ class KeptCopies:
         return [host for host in self.caches.domains_of(part) if (host, part) not in self._coming]
 
     def on(self, host: int) -> list[Part]:
-        """What the host has copies of, by name."""
+        """The parts of which the host has copies, by name."""
         return [part for part in self.caches.parts_in(host) if (host, part) not in self._coming]
 
     def keep(self, now_ns: int, host: int, part: Part, there: bool) -> None:
-        """A copy stays from now on; there: a replica of the host has the parameters."""
+        """Keep a copy from now on; there: a replica of the host has the parameters."""
         caches = self.caches
         if caches.holds(host, part):
             if there and (host, part) in self._coming:
@@ -47,12 +46,12 @@ class KeptCopies:
             return
         ended = caches.admit(host, part, self._sizes_bytes[part], now_ns)
         assert ended == [], "a policy's answer is held against the memory that is free"
-        if not there and not caches.is_pinned(host, part):  # one that was to go and is still read is there
+        if not there and not caches.is_pinned(host, part):  # an evicted copy still being read is complete
             self._coming.add((host, part))
             caches.pin(host, part, now_ns)
 
     def came(self, now_ns: int, host: int, part: Part) -> None:
-        """A replica of the host has the parameters."""
+        """A replica of the host has got the parameters: the copy is complete."""
         if (host, part) in self._coming:
             self._coming.discard((host, part))
             self.caches.unpin(host, part, now_ns)
@@ -60,19 +59,19 @@ class KeptCopies:
             self.caches.look_up(host, part, now_ns)
 
     def begin(self, now_ns: int, load: Load) -> None:
-        """What it reads stays until it ends."""
+        """Pin the copies that the load reads until it ends."""
         for kind, host in load.sources:
             if kind == "host":
                 self.caches.pin(host, load.part, now_ns)
 
     def end(self, now_ns: int, load: Load) -> None:
-        """Nothing of the load is under way any more."""
+        """Unpin the copies that the ended load read."""
         for kind, host in load.sources:
             if kind == "host":
                 self.caches.unpin(host, load.part, now_ns)
 
     def evict(self, now_ns: int, host: int, part: Part) -> None:
-        """No load begins from the copy any more; while one still reads it, it keeps its bytes."""
+        """Let no load begin from the copy; it keeps its bytes while a load still reads it."""
         if (host, part) in self._coming:
             self._coming.discard((host, part))
             self.caches.unpin(host, part, now_ns)
@@ -83,12 +82,12 @@ class KeptCopies:
         self.caches.retire(host, part)
 
     def forget(self, now_ns: int, part: Part) -> None:
-        """No host has a copy of it any more."""
+        """Evict the part's copies on all hosts."""
         for host in self.caches.domains_of(part):
             self.evict(now_ns, host, part)
 
     def lose(self, host: int) -> None:
-        """The host's memory is gone."""
+        """Remove all copies of a lost host."""
         self.evicted += len(self.on(host))
         self._coming = {one for one in self._coming if one[0] != host}
         self.caches.lose(host)

@@ -1,7 +1,7 @@
-"""Loads under way: what the control plane knows of parameters that travel, from wish to last layer.
+"""Loads in progress: the control plane's record of parameters in transit, from request to last layer.
 
-One load is at every target under way, there or stopped (docs/STATES.md); what came before it stopped stays. A
-load is forgotten when no target of it is under way.
+For each target a load is in progress, complete or stopped (docs/STATES.md); layers that arrived before the
+stop stay. A load is forgotten once it is in progress for none of its targets.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ UNDER_WAY, THERE, STOPPED = "under way", "there", "stopped"
 
 
 class LoadInFlight:
-    """One load: what it brings, and per target its state. How many layers are there is in ``Residency``."""
+    """One load and its state per target. ``Residency`` has the number of loaded layers."""
 
     __slots__ = ("load", "part", "states")
 
@@ -25,19 +25,19 @@ class LoadInFlight:
 
 
 class Loads:
-    """All loads under way, by id. ``residency``: the book in which they write what has come."""
+    """All loads in progress, by id. ``residency``: the book in which they note what has arrived."""
 
     __slots__ = ("_busy", "_to", "done", "in_flight", "residency", "stopped")
 
     def __init__(self, residency: Residency | None = None) -> None:
         self.residency = Residency() if residency is None else residency
         self.in_flight: dict[int, LoadInFlight] = {}
-        self.done = self.stopped = 0  # targets that got everything, targets that did not
-        self._busy: dict[Endpoint, int] = {}  # source -> how many loads under way have it
-        self._to: dict[int, LoadInFlight] = {}  # replica -> the load that is under way to it
+        self.done = self.stopped = 0  # targets with everything, targets without
+        self._busy: dict[Endpoint, int] = {}  # source -> number of loads in progress from it
+        self._to: dict[int, LoadInFlight] = {}  # replica -> the load in progress to it
 
     def begin(self, load: Load) -> None:
-        """A load was asked for. It needs a source and at least one target, and an id of its own."""
+        """Begin a requested load. It needs a source, at least one target, and an id of its own."""
         assert load.load not in self.in_flight, f"load {load.load} is under way already"
         endpoints = (*load.sources, *load.targets)
         assert load.sources and load.targets and len(set(endpoints)) == len(endpoints), (
@@ -55,15 +55,15 @@ class Loads:
             self.residency.begin((kind, number), flight.part)
 
     def sending(self) -> Mapping[Endpoint, int]:
-        """How many loads under way each source has; kept up to date: what is returned changes with them."""
+        """Number of loads in progress per source; the returned mapping changes with them."""
         return self._busy
 
     def to(self, replica: int) -> LoadInFlight | None:
-        """The load that is under way to a replica."""
+        """The load in progress to a replica."""
         return self._to.get(replica)
 
     def loaded(self, event: Loaded) -> Endpoint | None:
-        """More layers are whole at a target; the target itself when everything is there."""
+        """Note complete layers at a target; returns the target once it has everything."""
         flight = self._counted(event)
         if not event.fully_loaded:
             return None
@@ -71,13 +71,13 @@ class Loads:
         return self._end(flight, event.target, THERE)
 
     def ended_early(self, event: LoadStopped) -> Endpoint:
-        """A target will get no more; returns it."""
+        """Note that a target will get no more; returns it."""
         flight = self._counted(event)
         self.stopped += 1
         return self._end(flight, event.target, STOPPED)
 
     def _counted(self, event: Loaded | LoadStopped) -> LoadInFlight:
-        """The load of a report, with the layers that the report tells of."""
+        """The load of a report, after noting the reported layers."""
         flight, target = self.in_flight.get(event.load), event.target
         assert flight is not None, f"a report of load {event.load}, which is not under way"
         assert 0 <= target < len(flight.states) and flight.states[target] is UNDER_WAY, (
@@ -97,7 +97,7 @@ class Loads:
         if endpoint[0] == "replica":
             del self._to[endpoint[1]]
         else:
-            self.residency.clear(endpoint)  # whether a copy in its memory stays is the caches' matter
+            self.residency.clear(endpoint)  # the caches decide whether a copy in its memory stays
         if UNDER_WAY not in flight.states:
             del self.in_flight[load.load]
             for source in load.sources:
@@ -108,5 +108,5 @@ class Loads:
 
 
 def replicas_of(loads: Sequence[Load]) -> set[int]:
-    """The replicas that ``loads`` bring parameters to."""
+    """The replicas that are targets of ``loads``."""
     return {number for load in loads for kind, number in load.targets if kind == "replica"}

@@ -1,11 +1,11 @@
-"""Where every hosted part of a model is, and that none is without a copy in memory.
+"""Where every hosted part of a model is; keeps at least one copy of each in memory.
 
 Places are the GPUs of replicas, host memory (``serving.parameters.host_cache``), SSDs and the remote store,
-which has everything. The invariant: each hosted part has a whole copy in the memory of some GPU or host,
-or one is on its way to a host. A cache domain is here the host of the same number.
+which has everything. The invariant: each hosted part has a whole copy in the memory of some GPU or host, or a
+copy is in transit to a host. Here a cache domain is the host of the same number.
 
-A copy on its way to a host holds its room from the start, pinned. So ``HostCaches.holds`` is true of it while
-it is not whole yet: look for a source in the pool, not in the caches.
+A copy in transit to a host holds its room from the start, pinned. So ``HostCaches.holds`` is true of it while
+it is still incomplete: look for a source in the pool, not in the caches.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ REMOTE: Endpoint = ("remote", 0)
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """A copy of ``part`` to be brought from ``source`` to the memory of host ``domain``, and why.
+    """A copy of ``part`` to be loaded from ``source`` into the memory of host ``domain``, and why.
 
     ``ended``: the copies there that made room for it.
     """
@@ -35,7 +35,7 @@ class Reload:
 
 @dataclass(frozen=True, slots=True)
 class CopyLocations:
-    """Whole copies of a part, ascending: replicas, hosts' memory, SSDs. ``coming``: hosts one is sent to."""
+    """Whole copies of a part, ascending: replicas, hosts' memory, SSDs. ``coming``: hosts it is sent to."""
 
     replicas: tuple[int, ...]
     domains: tuple[int, ...]
@@ -44,16 +44,16 @@ class CopyLocations:
 
     @property
     def in_memory(self) -> bool:
-        """Whether a GPU or a host has it."""
+        """Whether a GPU or a host's memory has it."""
         return bool(self.replicas or self.domains)
 
 
 class ParameterPool:
-    """The copies of all hosted parts. Methods that take ``now_ns`` need it not to go back.
+    """The copies of all hosted parts. ``now_ns`` must not decrease from call to call.
 
     ``sizes_bytes`` by part; ``ssds``: the hosts whose SSD has the part. The caches must keep the last host
-    copy, so that time and room alone never end the last copy in memory. What a method returns as a ``Reload``
-    is under way for the pool: the caller starts it and tells ``arrived`` or ``reload_failed``.
+    copy, so that time and room alone never end the last copy in memory. The pool counts a returned ``Reload``
+    as in progress: the caller starts it and calls ``arrived`` or ``reload_failed``.
     """
 
     __slots__ = ("_alive", "_coming", "_remote", "_replicas", "_sizes_bytes", "_ssds", "caches")
@@ -72,7 +72,7 @@ class ParameterPool:
         # Domain: the source
         self._coming: dict[Part, dict[int, Endpoint]] = {part: {} for part in sizes_bytes}
         self._alive = set(range(len(caches.used_bytes)))
-        self._remote = True  # until nothing could be loaded from there
+        self._remote = True  # until no load from it is possible
 
     def parts(self) -> list[Part]:
         """The hosted parts, by name."""
@@ -86,12 +86,12 @@ class ParameterPool:
         return CopyLocations(tuple(replicas), tuple(domains), tuple(ssds), tuple(sorted(coming)))
 
     def spread(self, now_ns: int) -> list[tuple[Part, int]]:
-        """One host copy of each part, there from the start: (part, domain) by part.
+        """Place one host copy of each part at the start; returns (part, domain) by part.
 
-        The largest parts first, each to the host with the fewest bytes, the lowest number among equals.
+        The largest parts come first, each to the host with the fewest bytes, on a tie the lowest number.
 
         Raises:
-            UserError: the hosts' memory is too small.
+        UserError: the hosts' memory is too small.
         """
         put = []
         for part in sorted(self._sizes_bytes, key=lambda part: (-self._sizes_bytes[part], part)):
@@ -105,7 +105,7 @@ class ParameterPool:
         return sorted(put)
 
     def deployed(self, part: Part, replica: int, domain: int) -> None:
-        """A replica on host ``domain`` has all parameters of the part."""
+        """A replica on host ``domain`` has loaded the whole part."""
         assert domain in self._alive, f"host {domain} is gone"
         assert all(replica not in held for held in self._replicas.values()), f"replica {replica} is taken"
         self._replicas[part][replica] = domain
@@ -117,14 +117,14 @@ class ParameterPool:
         return [self.caches.drop(domain, part) for domain in places.domains]
 
     def is_last_copy(self, part: Part, replica: int) -> bool:
-        """Whether without this replica the part would be in no memory."""
+        """Whether the part would be in no memory without this replica."""
         places = self.places(part)
         return places.replicas == (replica,) and not places.domains
 
     def bring_back(self, part: Part, replica: int, now_ns: int) -> Reload | None:
-        """The host copy to be made before a replica goes that is the last copy, on its own host if it fits.
+        """The host copy to make before the last replica leaves, on its own host if it fits there.
 
-        None when there is nothing to start: other copies exist, one is coming, or no host has room (then
+        None if there is nothing to start: other copies exist, one is coming, or no host has room (then
         ``is_last_copy`` stays true, and the replica has to stay).
         """
         if not self.is_last_copy(part, replica) or self._coming[part]:
@@ -140,18 +140,18 @@ class ParameterPool:
         return not read and not self.is_last_copy(part, replica)
 
     def undeploy(self, part: Part, replica: int) -> None:
-        """A replica gives up its parameters, which it must be allowed to: see ``bring_back``."""
+        """A replica gives up its parameters; only after ``bring_back`` allows it."""
         assert self.may_undeploy(part, replica), f"replica {replica} has the last copy of {part}, or is read"
         del self._replicas[part][replica]
 
     def lose_replica(self, part: Part, replica: int, now_ns: int) -> list[Reload]:
-        """A replica is gone, the last copy or not: what must be reloaded now."""
+        """A replica is lost, the last copy or not; returns what must be reloaded now."""
         del self._replicas[part][replica]
         self._forget_from(("replica", replica), now_ns)
         return self.repair(now_ns)
 
     def lose_host(self, domain: int, now_ns: int) -> list[Reload]:
-        """A host is gone with its memory, SSD, replicas and what came to it: what must be reloaded now."""
+        """A host is lost with memory, SSD, replicas and reloads to it; returns what must be reloaded now."""
         self._alive.remove(domain)
         for part in self.parts():
             gone = [replica for replica, host in self._replicas[part].items() if host == domain]
@@ -164,20 +164,20 @@ class ParameterPool:
         return self.repair(now_ns)
 
     def host_returned(self, domain: int, now_ns: int) -> list[Reload]:
-        """A host that was gone is back, empty: what has room now."""
+        """A lost host is back, empty; returns reloads that now have room."""
         assert domain not in self._alive, f"host {domain} was not gone"
         self._alive.add(domain)
         return self.repair(now_ns)
 
     def arrived(self, part: Part, domain: int, now_ns: int) -> None:
-        """A reload is done: the copy is whole."""
+        """A reload has ended: the copy is complete."""
         del self._coming[part][domain]
         self.caches.unpin(domain, part, now_ns)
 
     def reload_failed(self, part: Part, domain: int, now_ns: int) -> list[Reload]:
-        """A reload ended before its copy was whole: what must be reloaded instead.
+        """A reload ended before its copy was complete; returns what must be reloaded instead.
 
-        The store that it read from is asked no more: it, or the way from it, is lost.
+        The pool reads from that store no more: the store, or the path from it, is lost.
         """
         source = self._coming[part][domain]
         if source == REMOTE:
@@ -188,7 +188,7 @@ class ParameterPool:
         return self.repair(now_ns)
 
     def stranded(self) -> list[Part]:
-        """Parts that are in no memory, and on their way to none."""
+        """Parts that are in no memory and in transit to none."""
         return [
             part
             for part in self.parts()
@@ -200,12 +200,12 @@ class ParameterPool:
         return not (self._alive and (self._ssds[part] or self._remote))
 
     def repair(self, now_ns: int) -> list[Reload]:
-        """Reloads for the stranded parts that find room; call again when room has become free."""
+        """Reloads for the stranded parts that find room; call again once room was freed."""
         reloads = (self._reload(part, now_ns) for part in self.stranded())
         return [reload for reload in reloads if reload is not None]
 
     def _reload(self, part: Part, now_ns: int) -> Reload | None:
-        """From a host's own SSD to its memory if that fits, else from the remote store."""
+        """From a host's own SSD to its memory if it fits, else from the remote store."""
         placed = self._admit(part, self._ssds[part], now_ns)
         source: Endpoint = REMOTE if placed is None else ("ssd", placed[0])
         if placed is None and self._remote:
@@ -213,7 +213,7 @@ class ParameterPool:
         return self._begin(part, source, placed, "no copy is in memory", now_ns)
 
     def _admit(self, part: Part, domains: set[int], now_ns: int) -> tuple[int, tuple[Evicted, ...]] | None:
-        """Take room in one of these hosts, the one with the fewest bytes first: (host, copies that ended)."""
+        """Take room on one of these hosts, fewest bytes first; returns (host, copies that ended)."""
         for domain in sorted(domains, key=lambda domain: (self.caches.used_bytes[domain], domain)):
             ended = self.caches.admit(domain, part, self._sizes_bytes[part], now_ns)
             if ended is not None:
@@ -247,7 +247,7 @@ class ParameterPool:
 
 
 def broken(pool: ParameterPool) -> list[str]:
-    """What does not hold of a pool, one sentence each; empty when all is well."""
+    """The broken invariants of a pool, one sentence each; empty if none."""
     stranded = [part for part in pool.stranded() if not pool.is_lost(part)]
     found = [f"{part}: in no memory and on their way to none" for part in stranded]
     for part in pool.parts():

@@ -1,4 +1,4 @@
-"""What must hold of a language model in stages: paths, KV at every stage, batches that go round."""
+"""Invariants of a language model in stages: paths, KV at every stage, circulating batches."""
 
 from collections.abc import Iterator, Mapping
 
@@ -9,7 +9,7 @@ from serving.services.language_pipeline import LanguagePipeline
 
 
 def broken(engines: Mapping[int, Engine], service: LanguagePipeline) -> Iterator[tuple[int, str]]:
-    """(number of the invariant, sentence) of each that does not hold."""
+    """Yield (number of the invariant, sentence) for each broken one."""
     seen = [one.id for one in service.queue]
     layers = service.stages[-1].part.last
     for batch in service.batches.values():

@@ -1,4 +1,4 @@
-"""What must hold of the blocks that can be found again (invariant 2 of docs/INVARIANTS.md)."""
+"""Invariants of cached KV blocks (invariant 2 of docs/INVARIANTS.md)."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from serving.engine.kv_ledger import KvLedger
 
 
 def broken(ledger: KvLedger) -> Iterator[str]:
-    """A sentence for everything that does not hold; the cache is looked at, and not brought up to date."""
+    """Yield a sentence for each broken invariant; reads the cache without updating it."""
     cache = ledger.cache
     if cache is None:
         return
@@ -17,7 +17,7 @@ def broken(ledger: KvLedger) -> Iterator[str]:
         for extent in parts:
             users[extent] = users.get(extent, 0) + 1
         found = sum([extent.stop - extent.start for extent in parts])
-        # The block that a decode step in progress fills can be found; it is counted when the step is over.
+        # A block that a running decode step fills is already in the cache, but counted after the step.
         most = ledger.held_blocks(request) + ledger.decodes(request)
         if not found == table.cached_blocks <= most:
             yield f"request {request} holds {found} blocks that are found, its table {table.cached_blocks}"

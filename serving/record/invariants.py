@@ -1,4 +1,4 @@
-"""What must hold after every event (docs/INVARIANTS.md carries the numbers used here)."""
+"""Checks the invariants after every event (docs/INVARIANTS.md has the numbers used here)."""
 
 from collections.abc import Iterable
 
@@ -30,7 +30,7 @@ from serving.services.stock import Stock
 
 
 class InvariantError(AssertionError):
-    """An invariant does not hold; the message begins with its number."""
+    """A broken invariant; the message begins with its number."""
 
 
 def check(controller: Controller) -> None:
@@ -40,7 +40,7 @@ def check(controller: Controller) -> None:
     sentence = f"requests conserved: {controller.arrived} arrived, {ended} ended, {in_flight} in flight"
     _demand(1, controller.arrived == ended + in_flight, sentence)
     if controller.closed:
-        return  # who failed with the end of the run is still in the books of services and instances
+        return  # services and instances still list requests that failed at the end of the run
     held = sum(service.queued for service in controller.services.values())
     for engine in controller.engines.values():
         service = controller.services[engine.replica.model]
@@ -80,11 +80,11 @@ def check(controller: Controller) -> None:
 
 
 def _check_engine(engine: Engine, coming: set[int]) -> None:
-    """``coming``: requests that memory is kept for, whose KV comes, is computed by layers, or is fetched."""
+    """``coming``: requests with reserved memory whose KV is in transit, computed by layers, or fetched."""
     ledger, replica = engine.ledger, engine.replica
     held = sum(ledger.held_blocks(request) for request in ledger.holders())
     if ledger.cache is not None:
-        held -= ledger.cache.shared_blocks  # what several hold is there once
+        held -= ledger.cache.shared_blocks  # a shared block exists once
         for sentence in broken_cache(ledger):
             _demand(2, False, f"{sentence} (replica {replica.id})")
     total = ledger.total_blocks
@@ -105,7 +105,7 @@ def _check_engine(engine: Engine, coming: set[int]) -> None:
     _check_work(engine, coming, order)
     for progress in engine.prefilling.values():
         computed, known = progress.computed, progress.known_tokens
-        whole = known + isinstance(engine, PipelinedEngine)  # there the last ones may be in flight
+        whole = known + isinstance(engine, PipelinedEngine)  # its last positions may be in flight
         _demand(4, 0 <= computed < whole, "prompt positions are computed in order, once")
 
 
@@ -114,8 +114,8 @@ def _check_work(engine: Engine, coming: set[int], order: list[int]) -> None:
     loading = state in (EngineState.LOADING, EngineState.VACANT)
     _demand(3, not (loading and engine.running), f"replica {number} runs before its layers are loaded")
     idle = state in (EngineState.IDLE, EngineState.LOST)
-    # An idle replica may have requests whose KV is to be fetched (outgoing), and others in its queue that
-    # wait for memory which those, or KV on its way here, take up.
+    # An idle replica may have requests whose KV will be fetched (outgoing). It may also have queued requests
+    # that wait for memory, held by outgoing requests or by KV in transit to it.
     memory_held = engine.outgoing or coming
     works = (
         engine.running or engine.attached or (engine.waiting and not memory_held) or engine.unseen_arrivals
@@ -127,10 +127,10 @@ def _check_work(engine: Engine, coming: set[int], order: list[int]) -> None:
 def _check_split(
     controller: Controller, service: Disaggregated, moving: DecodeMigrating | None = None
 ) -> None:
-    """The sums that scalers see are those of the requests; one that moves to another instance counts once."""
+    """The sums that scalers see match the requests; a request moving between instances counts once."""
     engines = [one for one in controller.engines.values() if one.replica.model == service.model]
     requests, hand_overs = controller.requests, service.hand_overs
-    # What a pass began as prefill it hands over, though the replica may have turned to decoding since.
+    # A pass begun as prefill hands its requests over, even if the replica has turned to decoding since.
     prefill = [one for one in engines if one.hands_over or _in_hand_over_pass(one)]
     begun = [progress for one in prefill for progress in (*one.waiting, *one.prefilling.values())]
     tokens = sum(one.prompt_tokens for one in service.queue.requests) + sum(
@@ -194,7 +194,7 @@ def _check_colocated(controller: Controller, service: Colocated, migrates: bool 
 def _check_migrations(
     controller: Controller, service: Migrating | DecodeMigrating, replicas: Iterable[int]
 ) -> None:
-    """Each instance is in one migration at most, and blocks are kept at destinations alone."""
+    """Each instance is in at most one migration, and only destinations reserve blocks."""
     under_way = service.migrations.of_replica
     gone = [one for one in under_way if controller.engines[one].state is EngineState.VACANT]
     _demand(9, not gone, f"replicas {gone} gave their GPUs back in the middle of a migration")
@@ -231,7 +231,7 @@ def _check_deployment(controller: Controller, deployment: Deployment) -> None:
 
 
 def _check_layers(engine: Engine, residency: Residency) -> None:
-    """What is run on it is there; one that serves may wait for the last of its layers (overlap)."""
+    """Layers that run are loaded; a serving instance may lack its last layers (overlap)."""
     endpoint, part = ("replica", engine.id), engine.replica.part
     there = residency.layers(endpoint, part)
     _demand(3, engine.state is EngineState.LOADING or there > 0, f"replica {engine.id} serves without layers")

@@ -1,9 +1,9 @@
-"""The journal: one line per event with the actions that answered it, as text and back.
+"""The journal: one line per event with the actions that answered it, written as text and parsed back.
 
-A line is a JSON array ``[now_ns, event, [action, ...]]``; events and actions are arrays that begin with
-their name and list their fields in order. What is seldom set stands last, in actions before the reason, and
-only up to the last field that is set. The first line is a header object, the last a footer object. This
-module only converts; the drivers do the writing.
+A line is a JSON array ``[now_ns, event, [action, ...]]``; events and actions are arrays that begin with their
+name and list their fields in order. Rarely set fields come last, in actions before the reason, and only up to
+the last field that is set. The first line is a header object, the last a footer object. This module only
+converts; the drivers write.
 """
 
 import json
@@ -60,7 +60,7 @@ FORMAT = 6
 def _arrived(event: Arrived) -> str:
     r = event.request
     numbers = f"{r.id},{r.arrival_ns},{r.prompt_tokens},{r.max_new_tokens}"
-    seldom = f",{r.reserved_tokens}" if r.reserved_tokens else ""  # so it costs the others nothing
+    seldom = f",{r.reserved_tokens}" if r.reserved_tokens else ""  # written only if set
     if r.shared_prefix:
         parts = ",".join([f"[{owner},{end}]" for owner, end in r.shared_prefix])
         seldom = f",{r.reserved_tokens},[{parts}]"
@@ -81,7 +81,7 @@ def _run(action: Run) -> str:
     chunks = ",".join([f"[{request},{start},{tokens}]" for request, start, tokens in action.chunks])
     decode = "true" if action.decode else "false"
     until_finish = "true" if action.until_finish else "false"
-    hand_over = ",true" if action.hand_over else ""  # seldom, so it costs the others nothing
+    hand_over = ",true" if action.hand_over else ""  # written only if set
     if action.layers is not None:
         cores = f",{action.cpu_cores}" if action.cpu_cores else ""
         inputs = f",{_pairs(action.inputs)}{cores}" if action.inputs or cores else ""
@@ -117,7 +117,7 @@ def _load(action: Load) -> str:
     how = f"{_truth(action.every_layer)},{_truth(action.cold)}"
     if action.layers is not None:
         how += f",{_truth(action.layers_first)},{_numbers(action.layers)}"
-    elif action.layers_first:  # seldom, so it costs the others nothing
+    elif action.layers_first:  # written only if set
         how += ",true"
     return f'["load",{action.load},{quoted(action.model)},{way},{how},{quoted(action.reason)}]'
 
@@ -211,7 +211,7 @@ _DATA_EVENTS: dict[str, Any] = {
 }
 ACTION_NAMES = frozenset([kind.__name__ for kind in _ACTION_TEXT])
 _ACTIONS: dict[str, Any] = {kind.__name__.lower(): kind for kind in _ACTION_TEXT}
-# How many fields come before those that are seldom set, and before the reason.
+# Number of fields before the rarely set ones, and before the reason.
 _SELDOM = {"run": 6, "allocategpus": 5, "load": 7, "send": 6, "joinbatch": 2, "preempt": 2}
 
 
@@ -226,7 +226,7 @@ def action_text(action: Action) -> str:
 
 
 def line(now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> str:
-    """One journal line, without the line end. ``told``: steps that the driver was asked for meanwhile."""
+    """One journal line, without line end. ``told``: the step counts that the driver returned meanwhile."""
     text = ",".join([_ACTION_TEXT[type(action)](action) for action in actions])
     if told:
         return f"[{now_ns},{_EVENT_TEXT[type(event)](event)},[{text}],{_numbers(told)}]"
@@ -234,7 +234,7 @@ def line(now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[in
 
 
 def parse_event(fields: Sequence[Any]) -> Event:
-    """The event of a parsed array. Raises ValueError or TypeError when it is none."""
+    """The event of a parsed array. Raises ValueError or TypeError if the array is no event."""
     name, *rest = fields
     if name == "ran":
         replica, epoch, steps, finished, running, last_step_ns, *joins = rest
@@ -277,7 +277,7 @@ def _parse_request(fields: Sequence[Any]) -> Request:
 
 
 def parse_action(fields: Sequence[Any]) -> Action:
-    """The action of a parsed array. Raises ValueError or TypeError when it is none."""
+    """The action of a parsed array. Raises ValueError or TypeError if the array is no action."""
     name, *rest = fields
     if name in _ACTIONS:
         values = [_tuples(one) for one in rest]

@@ -1,4 +1,4 @@
-"""The lines of a journal, read one after the other, to be compared or told."""
+"""Reads the lines of a journal one after the other, for comparison or for display."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,15 +8,16 @@ from typing import Any
 from serving.record.journal import ACTION_NAMES, FORMAT
 from serving.vocabulary.errors import UserError
 
-# Line number, time, the event as an array, the actions that answered it, likewise, and what the driver was
-# asked meanwhile, and told (``serving.vocabulary.step_counts``).
+# Line number, time, the event as an array, the actions that answered it, likewise, and the step counts that
+# the driver was asked for and returned (``serving.vocabulary.step_counts``).
 Entry = tuple[int, int, list[Any], list[Any], list[int]]
 
 
 class JournalLines:
-    """Header, entries and footer, one line in memory at a time; UserError for what is none.
+    """Header, entries and footer, one line in memory at a time; UserError for an invalid line.
 
-    ``cut``, at the end of the entries: a sentence when there was no footer. ``done``: what is done with it.
+    ``cut``, at the end of the entries: a sentence if there was no footer. ``done``: a word for what the
+    reader does with the journal.
     """
 
     def __init__(self, lines: Iterable[str], name: str, done: str = "compared") -> None:
@@ -29,7 +30,7 @@ class JournalLines:
         self.cut: str | None = None
 
     def entries(self) -> Iterator[Entry]:
-        """What stands between header and footer."""
+        """Yield the entries between header and footer."""
         _, text = next(self._lines, (0, ""))
         self.header = read_header(self._parsed(1, text), self._name)
         self._hash(text)
@@ -56,7 +57,7 @@ class JournalLines:
         self.cut = self._cut(f"ends behind line {number}")
 
     def _entry(self, number: int, text: str) -> Any:
-        """A line's content; None, and ``cut``, for a last line that was not written to its end."""
+        """A line's content; None, with ``cut`` set, for a last line that is incomplete."""
         try:
             return self._parsed(number, text)
         except UserError:
@@ -73,7 +74,7 @@ class JournalLines:
         )
 
     def complaints(self, events: int, actions: int, in_flight: int) -> Iterator[str]:
-        """What is wrong though every action is as recorded."""
+        """What is wrong even if every action is as recorded."""
         counted = {"events": events, "actions": actions}
         if any(self._footer.get(key) != value for key, value in counted.items()):
             yield f"footer: it counts {self._footer}, the journal holds {counted}"
@@ -83,7 +84,7 @@ class JournalLines:
             yield "footer: the lines above are not those that were written (their sha256 differs)"
 
     def is_intact(self) -> bool:
-        """Whether this is the text that was written; reads what is left of it."""
+        """Whether the text is as it was written; reads the rest of it."""
         try:
             for _ in self._rest():
                 pass
@@ -92,7 +93,7 @@ class JournalLines:
         return self.is_as_written()
 
     def is_as_written(self) -> bool:
-        """Whether the footer's digest is that of the lines; asked at the end of the entries."""
+        """Whether the footer's digest matches the lines; call at the end of the entries."""
         return self._footer.get("sha256") == self._digest.hexdigest()
 
     def _end(self) -> None:
@@ -112,7 +113,7 @@ class JournalLines:
             raise self.altered(number, str(error)) from None
 
     def altered(self, number: int, why: str) -> UserError:
-        """The refusal of a line."""
+        """The error for an altered line."""
         return UserError(
             f"{self._name}: line {number} is cut or altered ({why}); use a journal as it was written"
         )
@@ -123,7 +124,7 @@ def _are_counts(told: list[Any]) -> bool:
 
 
 def read_header(record: object, name: str) -> dict[str, object]:
-    """The header's fields. Raises UserError when it is no journal of this format."""
+    """The header's fields. Raises UserError if this is no journal of this format."""
     found = record.get("servetwin_journal") if isinstance(record, dict) else None
     if not isinstance(record, dict) or type(found) is not int:
         raise UserError(f"{name}: the first line is not a ServeTwin journal header of format {FORMAT}")
@@ -137,7 +138,7 @@ def read_header(record: object, name: str) -> dict[str, object]:
 
 
 def carries_out(header: Mapping[str, object], name: str) -> frozenset[str]:
-    """The names of the actions that the driver carried out. Raises UserError where the header has none."""
+    """Names of the actions that the driver carried out. Raises UserError if the header has none."""
     found = header.get("carries_out")
     if not isinstance(found, list) or not all(type(one) is str and one in ACTION_NAMES for one in found):
         raise UserError(

@@ -1,4 +1,4 @@
-"""Load reports, and with them virtual usage and freeness, are those of the requests at the engines."""
+"""Checks that load reports, with virtual usage and freeness, match the requests at the engines."""
 
 from collections.abc import Iterator
 
@@ -9,11 +9,11 @@ from serving.protocols.load_report import LoadReport
 
 
 def broken(reports: LoadReports, engine: Engine, high: int, migrates: bool) -> Iterator[str]:
-    """What does not hold of one instance's report; ``high``: its requests of a priority above 0.
+    """Yield what is wrong in one instance's report; ``high``: its requests with a priority above 0.
 
-    The latest one that was made is looked at, which is told later where instances tell at the end of a step.
-    Batch and queue are as that tells, but for what has arrived since. So are free blocks while the engine has
-    reported no step since; where requests migrate (``migrates``) blocks also come and go between reports.
+    Checks the latest report, which is published later if instances report at the end of a step. Batch and
+    queue must match it, except for requests that arrived since. Free blocks must match while the engine has
+    reported no step since; if requests migrate (``migrates``), blocks also change between reports.
     """
     known = reports.known(engine.id)
     if known is None:
@@ -52,7 +52,7 @@ def _of_its_memory(engine: Engine, report: LoadReport) -> Iterator[str]:
 
 
 def _of_its_queue(engine: Engine, known: InstanceLoad, report: LoadReport) -> Iterator[str]:
-    """What the head and all who wait would take."""
+    """Check the demand of the queue's head and of all waiting requests."""
     queue = [*engine.waiting, *engine.unseen_arrivals]
     preempted = sum([one.was_preempted for one in queue])
     tokens = sum([one.known_tokens for one in queue])

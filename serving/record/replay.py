@@ -1,4 +1,4 @@
-"""Replay: feed a recorded run's events to a fresh controller and demand the same actions."""
+"""Replay: feed a recorded run's events to a fresh controller and require the same actions."""
 
 import json
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from serving.vocabulary.step_counts import Recorded
 class ReplayReport:
     """How many events and actions were compared, how many actions differ, and the first difference.
 
-    ``cut``: where the journal breaks off, of a run that was ended before it could write the last line.
+    ``cut``: where the journal breaks off, if the run was ended before it could write the last line.
     """
 
     events: int
@@ -26,12 +26,12 @@ class ReplayReport:
 
 
 def replay(lines: Iterable[str], controller: Controller, name: str = "journal") -> ReplayReport:
-    """Compare line by line, up to where the journal is cut. Raises UserError when it is no journal.
+    """Compare line by line, up to where the journal is cut. Raises UserError if it is no journal.
 
-    The controller must be as fresh and as configured as the recorded one. After the first difference the
-    two runs need not make sense together, so comparison stops where the controller can no longer follow.
-    Raises PolicyError for a policy's fault; where a difference came before, or the journal is not as it was
-    written, it may be the fault of what the policy was shown, and is a difference.
+    The controller must be fresh and configured like the recorded one. After the first difference the two runs
+    need not make sense together, so comparison stops where the controller can no longer follow. Raises
+    PolicyError for a policy's fault. If a difference came before, or the journal was altered, the policy's
+    input may be at fault: then the fault counts as a difference.
     """
     journal = JournalLines(lines, name)
     report, recorded = _Report(), Recorded()
@@ -67,7 +67,7 @@ def replay(lines: Iterable[str], controller: Controller, name: str = "journal") 
 
 
 class _Report:
-    """A ReplayReport in the making."""
+    """A ReplayReport under construction."""
 
     def __init__(self) -> None:
         self.events = self.actions = self.different = 0

@@ -1,4 +1,4 @@
-"""What must hold of a model in stages: requests in one place each, work, memory of shared GPUs and hosts."""
+"""Invariants of a model in stages: each request in one place, work, memory of shared GPUs and hosts."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from serving.services.pipeline import Pipeline
 
 
 def broken(engines: Mapping[int, Engine], service: Pipeline) -> Iterator[tuple[int, str]]:
-    """(number of the invariant, sentence) of each that does not hold."""
+    """Yield (number of the invariant, sentence) for each broken one."""
     seen, live = set[int](), service.live_stages
     for stage in service.stages:
         here = [one.request.id for one in stage.waiting()]
@@ -39,14 +39,14 @@ def broken(engines: Mapping[int, Engine], service: Pipeline) -> Iterator[tuple[i
 
 
 def broken_seats(seats: GpuSeats) -> Iterator[tuple[int, str]]:
-    """GPUs that are over-committed."""
+    """Yield over-committed GPUs."""
     for gpu, used_bytes in seats.used_bytes.items():
         if used_bytes < 0 or seats.free_bytes(gpu) < 0:
             yield 8, f"replicas on GPU {gpu} have {used_bytes} bytes of it"
 
 
 def broken_hosts(control: StageControl, service: Pipeline | LanguagePipeline) -> Iterator[tuple[int, str]]:
-    """The same of replicas that come and go, and of hosts; ``service``: of any of the models."""
+    """Check scaled replicas and hosts in the same way; ``service``: of any of the models."""
     replicas, seats = control.replicas, service.seats
     there = {number for gpu in seats.used_bytes for number in seats.replicas_on(gpu)}
     if there != set(replicas.states):

@@ -1,4 +1,4 @@
-"""What must hold of the books of stock engines: they agree with what dispatchers are shown."""
+"""Invariants of stock engines: their books match what dispatchers see."""
 
 from collections.abc import Iterator, Mapping
 
@@ -7,7 +7,7 @@ from serving.vocabulary.request import Request
 
 
 def broken(requests: Mapping[int, Request], service: Stock) -> Iterator[str]:
-    """A sentence for each thing that does not hold."""
+    """Yield a sentence for each broken invariant."""
     fleet, stock = service.fleet, service.stock
     if set(stock.requests) - set(requests):
         yield "an engine has requests that are over"

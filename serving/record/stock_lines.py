@@ -1,4 +1,4 @@
-"""Events of replicas whose engines run by themselves, as journal text and back."""
+"""Events of replicas whose engines schedule by themselves, as journal text and back."""
 
 from collections.abc import Callable, Mapping, Sequence
 from json.encoder import encode_basestring_ascii as quoted

@@ -1,1 +1,1 @@
-"""Parameters and KV on links: loads, transfers, and who is where."""
+"""Parameters and KV on links: loads, transfers, and the placement of replicas."""

@@ -1,7 +1,7 @@
-"""Channels: parts of one thing that move side by side, and which of them move as one flow.
+"""Channels: parallel parts of one load, and which of them move as one flow.
 
-Channels that share no link with another and are alike in all else are one flow over the links of all of them,
-each of which carries one channel's bytes. The slowest of them sets the pace.
+Channels that share no link with another channel and are otherwise alike become one flow over the links of all
+of them; each link carries one channel's bytes. The slowest channel sets the pace.
 """
 
 from collections import Counter
@@ -16,21 +16,21 @@ Stage = Sequence[Hop]
 
 @dataclass(frozen=True, slots=True)
 class LoadRoute:
-    """hops: of a ``Chain``. ends: per target the hops that bring it something."""
+    """hops: of a ``Chain``. ends: per target the hops that end at it."""
 
     hops: tuple[Hop, ...]
     ends: tuple[tuple[int, ...], ...]
 
     @property
     def links(self) -> frozenset[int]:
-        """All that it crosses."""
+        """All links that the route crosses."""
         return frozenset([link for hop in self.hops for link in hop.links])
 
 
 def merged_stages(
     stages: Sequence[Stage], ends: Sequence[Sequence[tuple[int, int]]], bundled: bool
 ) -> LoadRoute:
-    """The stages' channels as hops. ends: per target the (stage, channel) that bring it something."""
+    """The stages' channels as hops. ends: per target the (stage, channel) that end at it."""
     hops: list[Hop] = []
     numbers: list[dict[int, int]] = []  # per stage: channel -> hop
     for stage, channels in enumerate(stages):
@@ -46,7 +46,7 @@ def merged_stages(
 
 
 def bundles(channels: Stage) -> list[list[int]]:
-    """The channels by number, those that move as one flow together."""
+    """Groups of channels, by number, that move as one flow."""
     if len(channels) == 1:
         return [[0]]
     users = Counter([link for channel in channels for link in channel.links])
@@ -65,9 +65,7 @@ def merged(channels: Stage) -> Hop:
 
 
 def _likeness(channel: Hop) -> tuple[object, ...]:
-    """Equal for channels that may be one flow; shares and caps that differ by rounding only count as
-    equal.
-    """
+    """A key that is equal for channels that may be one flow, ignoring rounding of shares and caps."""
     share, cap = f"{channel.share:.12g}", f"{channel.cap_bytes_per_s:.12g}"
     return share, cap, channel.latency_s, channel.weight, channel.priority
 

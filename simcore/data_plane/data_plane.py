@@ -1,6 +1,6 @@
-"""The data plane in virtual time: loads and transfers become flows, their ends become facts.
+"""The data plane in virtual time: loads and transfers become flows, the ends of flows become events.
 
-It knows the fabric, not SimPy: ``next_ns`` says when it wants to be asked, ``collect`` what happened by then.
+It uses the fabric, not SimPy: ``next_ns`` says when to call ``collect``, which returns the events up to then.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,15 +37,14 @@ from simcore.data_plane.starts import Starts
 from simcore.data_plane.transfer_flows import TransferFlows
 
 _STORES: Final = {"host": "dram", "ssd": "ssd", "remote": "remote"}
-_BEGIN: Final = -1  # what a load waits for: its start-up; else the engine of that target
+_BEGIN: Final = -1  # what a load waits for: -1 its start-up, else the engine of that target
 
 
 class DataPlane:
     """Carries out AllocateGpus, ReleaseGpus, Load, StopLoad, Send and StopSend.
 
-    ``records`` has the loads that ended, ``starts`` what instances took to start. A
-    source that is itself loading passes on what it has.
-    Raises HardwareError where no way exists.
+    ``records`` has the loads that ended, ``starts`` the start-up times of instances. A source that is itself
+    loading forwards what it has. Raises HardwareError if no path exists.
     """
 
     def __init__(self, setup: DataPlaneSetup) -> None:
@@ -67,14 +66,14 @@ class DataPlane:
         self._of_flow: dict[int, tuple[LoadRun, ChunkSend | None]] = {}  # flows of loads
         self._coming: dict[Endpoint, dict[Part, tuple[LoadRun, int]]] = {}  # target -> load, its target
         self._layer_ready_ns: dict[int, tuple[int, ...]] = {}
-        self._facts: list[Event] = []  # of now, not yet collected
+        self._facts: list[Event] = []  # not yet collected
         self.outages = Outages(
             *(topology, self.fabric, self.placement, self.residency, self._transfers, self._loads),
             *(self._end_early, self._tell),
         )
 
     def carry_out(self, now_ns: int, action: Action) -> None:
-        """Begin or stop what the action asks for."""
+        """Begin or stop what the action requests."""
         if type(action) is Send:
             self.send(now_ns, action)
             return
@@ -104,19 +103,19 @@ class DataPlane:
             self._facts.append(Sent(action.transfer, 0, str(error)))
 
     def next_ns(self) -> int | None:
-        """When something ends or may change next, in whole ns, rounded up; None: never by itself."""
+        """When something ends or may change next, in whole ns, rounded up; None if never by itself."""
         if self._facts:
             return rounded_up_ns(self.fabric.now_s)
         next_s = self.fabric.next_completion_s()
         return None if next_s == inf else rounded_up_ns(next_s)
 
     def collect(self, now_ns: int) -> list[Event]:
-        """The facts up to now, in order of time and then of begin.
+        """The events up to now, in order of time and then of begin.
 
-        What follows an end begins at its exact time, though it is told of at the next whole ns.
+        Whatever follows an end begins at its exact time, though the end is reported at the next whole ns.
         """
         fabric, of_flow = self.fabric, self._of_flow
-        # As rounded_up_ns(next_s) <= now_ns, with less arithmetic.
+        # The same as rounded_up_ns(next_s) <= now_ns, with less arithmetic.
         while (next_s := fabric.next_completion_s()) * NS_PER_S - SLACK_NS <= now_ns:
             for flow in fabric.finished(next_s if next_s > fabric.now_s else fabric.now_s):
                 owner = of_flow.pop(flow, None) if of_flow else None
@@ -130,9 +129,9 @@ class DataPlane:
         return facts
 
     def layer_ready_ns(self, replica: int) -> tuple[int, ...]:
-        """When each layer, in order, could run a prompt on a replica whose load told of every layer.
+        """When each layer, in order, could run a prompt on a replica whose load reported every layer.
 
-        That is when it is whole, and the embedding is there. From the fact that all is whole until the
+        A layer can run once it and the embedding are complete. Valid from the end of the load until the
         replica is placed again.
         """
         return self._layer_ready_ns[replica]
@@ -142,7 +141,7 @@ class DataPlane:
         return self.residency.layers_of(model)
 
     def require_layers(self, replica: int, layers: Span) -> None:
-        """Refuse to run layers that are not there yet."""
+        """Raise AssertionError if these layers are not loaded yet."""
         endpoint, part = ("replica", replica), self.placement.part_of[replica]
         if not self.residency.has_layers(endpoint, part.model, *layers):
             there = part.first + self.residency.layers_there(endpoint, part)
@@ -152,14 +151,14 @@ class DataPlane:
             )
 
     def layers_there(self, replica: int) -> int:
-        """How many layers a replica has, from the first that it is to hold on."""
+        """How many layers a replica has, from its first layer on."""
         return self.residency.layers_there(("replica", replica), self.placement.part_of[replica])
 
     def _part(self, model: str, layers: Span | None) -> Part:
         return Part(model, *((0, self.residency.layers_of(model)) if layers is None else layers))
 
     def _place(self, action: AllocateGpus) -> None:
-        """What was on the GPUs is overwritten, unless it is the replica's own parameters (``warm``)."""
+        """Overwrite what was on the GPUs, unless it is the replica's own parameters (``warm``)."""
         endpoint, part = ("replica", action.replica), self._part(action.model, action.layers)
         self.placement.place(action, part)
         self._layer_ready_ns.pop(action.replica, None)
@@ -216,18 +215,18 @@ class DataPlane:
             )
 
     def _comes_to(self, endpoint: Endpoint, part: Part) -> list[tuple[LoadRun, int]]:
-        """The loads under way that bring some of a part to an endpoint."""
+        """Loads in progress that bring layers of a part to an endpoint."""
         return [run for other, run in self._coming.get(endpoint, {}).items() if other.overlaps(part)]
 
     def _feeders_of(self, now_s: float, action: Load, part: Part) -> list[tuple[LoadRun, int]]:
-        """Loads that still bring parameters to a source of this one, from now on chunk by chunk."""
+        """Loads in progress to a source of this load; from now on they send chunk by chunk."""
         for run in [run for endpoint in action.sources for run, _ in self._comes_to(endpoint, part)]:
             for step in self._by_chunks(now_s, run):
                 self._follow(now_s, run, step)
         return [one for endpoint in action.sources for one in self._comes_to(endpoint, part)]
 
     def _by_chunks(self, now_s: float, run: LoadRun) -> list[LoadStep]:
-        """What of a load moves as one flow moves chunk by chunk from now on; what is there already."""
+        """Split the single flow of a load into chunks from now on; returns the chunks already complete."""
         steps = []
         for send in run.chain.part():
             flow = run.flows.pop(send.hop)
@@ -236,7 +235,7 @@ class DataPlane:
         return steps
 
     def _wait(self, now_s: float, run: LoadRun, target: int, delay_s: float) -> None:
-        """A flow without links: time alone. It ends by ``_flow_ended`` like any other."""
+        """A flow without links, which only takes time. It ends by ``_flow_ended`` like any other."""
         flow = self.fabric.start(FlowSpec((), 0, latency_s=delay_s), now_s)
         run.waits[flow] = target
         self._of_flow[flow] = (run, None)
@@ -259,7 +258,7 @@ class DataPlane:
         self._follow(now_s, run, run.chain.finished(send.hop, send.chunk))
 
     def _follow(self, now_s: float, run: LoadRun, step: LoadStep) -> None:
-        """Flows that follow from an end, and what is told of it."""
+        """Start the flows that follow from an end, and report it."""
         told = run.arrived(step, now_s)
         self._start(now_s, run, step.sends)
         for follower in run.followers:
@@ -286,17 +285,17 @@ class DataPlane:
             del self._loads[run.action.load]
 
     def _end_target(self, run: LoadRun, target: int, complete: bool) -> None:
-        """The load to this target is over; what is whole there stays."""
+        """End the load to this target; its complete units stay."""
         del self._coming[run.action.targets[target]][run.part]
         self.starts.ended(self.fabric.now_s, run.action.load, target, complete)
 
     def _stop_load(self, now_s: float, action: StopLoad) -> None:
         run = self._loads.get(action.load)
-        if run is not None:  # else it ended at this very moment
+        if run is not None:  # else it ended at this moment
             self._end_early(now_s, run, action.reason)
 
     def _end_early(self, now_s: float, run: LoadRun, cause: str) -> None:
-        """The load stops, and with it those that have a target as a source that it does not complete."""
+        """Stop the load and the loads that use its incomplete targets as sources."""
         action = run.action
         del self._loads[action.load]
         for step in self._by_chunks(now_s, run):
@@ -310,9 +309,9 @@ class DataPlane:
         followers = [one for one in run.followers if one.open and one.needs(run)]
         self._facts += run.stopped(cause)
         for follower in followers:
-            if follower.open:  # one of the others may have stopped it
+            if follower.open:  # another one may have stopped it
                 self._end_early(now_s, follower, f"load {action.load} to its source stopped: {cause}")
 
     def _loads_of(self, endpoint: Endpoint) -> list[int]:
-        """The loads under way that have this endpoint."""
+        """The loads in progress from or to this endpoint."""
         return [number for number, run in self._loads.items() if run.has_open(endpoint)]

@@ -1,4 +1,4 @@
-"""The way of a load: from the endpoints that a controller names to the hops that its bytes cross."""
+"""The route of a load: from the endpoints that a controller names to the hops that its bytes cross."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,13 +20,12 @@ def load_route(
     loader: Loader | None,
     bundled: bool = True,
 ) -> LoadRoute:
-    """With shards as ``sharded_channels`` says; else rank to same rank, and through a host's memory from a
-    store.
+    """The route: by shards as in ``sharded_channels``, else from each rank to the same rank.
 
-    From storage to a GPU is through its host's memory, which takes a hop of its own. gpus_of: of each
-    replica, rank by rank. loader: whose rate caps the hops out of a store or a host's memory (None: the
-    path's alone). bundled: False keeps every channel a flow of its own. Raises HardwareError where nothing
-    leads.
+    From storage to a GPU the route leads through the memory of the GPU's host, as a hop of its own. gpus_of:
+    of each replica, rank by rank. loader: its rate caps the hops out of a store or a host's memory (None:
+    only the path's rate). bundled: False keeps every channel a flow of its own. Raises HardwareError if there
+    is no path.
     """
     ranks = ranks_of(load, gpus_of)
     if load.shards:
@@ -51,7 +50,7 @@ def load_route(
 
 
 def ranks_of(load: Load, gpus_of: Mapping[int, tuple[int, ...]]) -> int:
-    """GPUs of each replica in a load, 1 where it is between stores and hosts."""
+    """GPUs of each replica in a load, 1 between stores and hosts."""
     endpoints = (*load.sources, *load.targets)
     sizes = {len(gpus_of[number]) for kind, number in endpoints if kind == "replica"} or {1}
     assert len(sizes) == 1, (
@@ -80,7 +79,7 @@ def _place(
     rank: int,
     towards: Endpoint,
 ) -> Location:
-    """Where a source's bytes of this rank lie. A GPU's own SSD is that of the GPU it leads to."""
+    """The location of a source's bytes for this rank. A per-GPU SSD is that of the GPU it leads to."""
     kind, number = endpoint
     if kind == "remote":
         return REMOTE

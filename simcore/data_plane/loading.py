@@ -1,4 +1,4 @@
-"""One load in virtual time: start-up, parameters on their way, what is told of it and what is kept of it."""
+"""One load in virtual time: start-up, parameters in transit, its reports and its records."""
 
 import math
 from collections.abc import Mapping
@@ -18,16 +18,16 @@ SLACK_NS: Final = 1e-3  # float noise of a time in seconds; a completion is repo
 
 
 def rounded_up_ns(at_s: float) -> int:
-    """The nanosecond at which what happens at ``at_s`` is told."""
+    """The nanosecond at which an event at ``at_s`` is reported."""
     return math.ceil(at_s * NS_PER_S - SLACK_NS)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadRecord:
-    """What one target of a load took: from the wish to the moment it could run a step, or was given up.
+    """One target of a load, from the request until it could run a step, or was given up.
 
-    source: kind of the load's sources (``replica``, ``host``, ``ssd``, ``remote``), of the first where they
-    differ. size_bytes: what is there of the part, in whole chunks.
+    source: kind of the load's sources (``replica``, ``host``, ``ssd``, ``remote``), of the first if they
+    differ. size_bytes: loaded bytes of the part, in whole chunks.
     """
 
     load: int
@@ -41,11 +41,11 @@ class LoadRecord:
 
 @dataclass(slots=True, eq=False)
 class LoadRun:
-    """A load of ``part`` under way. flows: hop -> the fabric's number of what moves there now.
+    """A load of ``part`` in progress. flows: hop -> the fabric's number of its present flow.
 
-    requested_s: when the controller asked for it. feeders: the loads that still bring parameters to a source
-    of this one, with the target that it is there; followers: those that have a target of this one as a
-    source. residency: the book of what is where, in which what comes is written. links: that it crosses.
+    requested_s: when the controller requested it. feeders: loads still in progress to a source of this load,
+    with the number of that target; followers: loads that have a target of this load as a source. residency:
+    the book in which arrived units are noted. links: crossed by the load.
     """
 
     action: Load
@@ -58,8 +58,8 @@ class LoadRun:
     followers: list["LoadRun"] = field(default_factory=list)
     begun: bool = False
     flows: dict[int, int] = field(default_factory=dict)
-    waits: dict[int, int] = field(default_factory=dict)  # the fabric's number -> target; -1: to begin
-    # Since when each of them could run a prompt, if every layer is told.
+    waits: dict[int, int] = field(default_factory=dict)  # the fabric's number -> target; -1: before the begin
+    # Per target, when each layer could run a prompt, if every layer is reported.
     layers_s: list[list[float]] = field(default_factory=list)
     open: set[int] = field(default_factory=set)
 
@@ -71,21 +71,21 @@ class LoadRun:
             feeder.followers.append(self)
 
     def has_open(self, endpoint: Endpoint) -> bool:
-        """Whether it reads from there, or still brings something there."""
+        """Whether the load reads from the endpoint, or still brings something to it."""
         action = self.action
         return endpoint in action.sources or endpoint in [action.targets[one] for one in self.open]
 
     def ready_chunks(self) -> int:
-        """Chunks, from the first on, that every source has."""
+        """Number of chunks, from the first on, that every source has."""
         return min(
             [self._ready_at(feeder, target) for feeder, target in self.feeders],
             default=len(self.chain.chunks),
         )
 
     def _ready_at(self, feeder: "LoadRun", target: int) -> int:
-        """Chunks, from the first on, that a feeder's target has.
+        """Number of chunks, from the first on, that a feeder's target has.
 
-        One that gets others, or in another order, passes on whole units, as far as they are the next here.
+        A feeder with other chunks, or in another order, forwards whole units, as long as they are next here.
         """
         if feeder.part == self.part and feeder.action.layers_first == self.action.layers_first:
             return feeder.chain.complete_chunks(target)
@@ -98,16 +98,16 @@ class LoadRun:
         return ready
 
     def begin(self) -> list[ChunkSend]:
-        """The start-up is over: what may move now."""
+        """Begin after the start-up; returns the flows to start."""
         self.begun = True
         return self.chain.begin(self.ready_chunks(), not (self.action.every_layer or self.followers))
 
     def feed(self) -> list[ChunkSend]:
-        """The sources have more: what may move now."""
+        """Continue after sources got more; returns the flows to start."""
         return self.chain.feed(self.ready_chunks()) if self.begun else []
 
     def arrived(self, step: LoadStep, now_s: float) -> list[tuple[int, int]]:
-        """(target, unit) for what ``step`` completes that is to be told: layers, and the last unit of all."""
+        """(target, unit) that ``step`` completes and that are reported: layers, and the last unit of all."""
         told = []
         for target, unit, layer in step.arrivals:
             self.residency.came(self.action.targets[target], self.part.model, self.chain.units[unit])
@@ -121,30 +121,30 @@ class LoadRun:
         return told
 
     def is_last(self, unit: int) -> bool:
-        """Whether nothing comes after this unit."""
+        """Whether no unit follows this one."""
         return unit == len(self.chain.units) - 1
 
     def needs(self, other: "LoadRun") -> bool:
-        """Whether a source of this one is a target to which ``other`` is under way."""
+        """Whether ``other`` is in progress to a source of this load."""
         return any(feeder is other and target in other.open for feeder, target in self.feeders)
 
     def more(self, target: int, unit: int) -> Loaded:
-        """What the controller is told when a layer has come that is not the last unit."""
+        """The controller's event for a layer that is not the last unit."""
         layers = self._layers_in(unit + 1)
         return Loaded(self.action.load, target, layers, False, self.part.first)
 
     def fully_loaded(self, target: int) -> Loaded:
-        """What the controller is told of a target that has everything."""
+        """The controller's event for a target that has everything."""
         self.open.discard(target)
         return Loaded(self.action.load, target, len(self.part), True, self.part.first)
 
     def _layers_in(self, units: int) -> int:
-        """How many of the first so many units are layers."""
-        before = 1 if self.chain.units[0].layer is None else 0  # the embedding, where it comes first
+        """How many of the first ``units`` units are layers."""
+        before = 1 if self.chain.units[0].layer is None else 0  # the embedding, if it comes first
         return max(0, min(units - before, len(self.part)))
 
     def stopped(self, cause: str) -> list[LoadStopped]:
-        """What the controller is told of every target that will get no more."""
+        """The controller's events for all targets that will get no more."""
         stopped = []
         for target in sorted(self.open):
             layers = self._layers_in(self.chain.whole_units_at(target))
@@ -153,7 +153,7 @@ class LoadRun:
         return stopped
 
     def record(self, target: int, now_s: float, fully_loaded: bool) -> LoadRecord:
-        """What is kept of a target that gets no more."""
+        """The record of a target that gets no more."""
         action, there = self.action, self.chain.chunks[: self.chain.complete_chunks(target)]
         return LoadRecord(
             action.load,
@@ -176,7 +176,7 @@ class Cutter:
         self._found: dict[tuple[Part, bool], tuple[tuple[Unit, ...], tuple[ParameterChunk, ...]]] = {}
 
     def cut(self, part: Part, last_embedding: bool) -> tuple[tuple[Unit, ...], tuple[ParameterChunk, ...]]:
-        """Those of a load; ``last_embedding``: it comes after the layers."""
+        """Units and chunks of a load; ``last_embedding``: the embedding comes after the layers."""
         key = part, last_embedding
         found = self._found.get(key)
         if found is None:

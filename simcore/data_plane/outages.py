@@ -1,4 +1,4 @@
-"""What of the cluster is lost: loads over it end, transfers are routed anew or end, new ones are refused."""
+"""Lost parts of the cluster: loads over them end, transfers are rerouted or end, new ones are refused."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -19,10 +19,10 @@ from simcore.data_plane.transfer_flows import TransferFlows
 
 
 class Outages:
-    """``given_up``: loads that ended early, or never began, because something is lost. True: something is.
+    """``given_up``: loads that ended early, or never began, because of a loss. True if anything is lost.
 
-    ``topology``: without the links that are lost. ``loads``: under way, kept up to date by its owner;
-    ``end_early`` ends one; ``tell`` takes facts to be told.
+    ``topology``: without the lost links. ``loads``: in progress, kept up to date by its owner; ``end_early``
+    ends one; ``tell`` takes events to report.
     """
 
     __slots__ = (
@@ -49,22 +49,22 @@ class Outages:
     def __len__(self) -> int:
         return len(self._causes)
 
-    # What is lost.
+    # Losses.
 
     def lose_replica(self, now_ns: int, replica: int, cause: str) -> None:
-        """A replica is gone with its GPUs: what is on its way to or from them ends."""
+        """A replica is lost with its GPUs: loads and transfers from or to it end."""
         self._places.lose(replica)
         self._tell(self._transfers.lose(self._now_s(now_ns), replica, cause))
         self.lose_stop(now_ns, ("replica", replica), cause)
 
     def lose_stop(self, now_ns: int, endpoint: Endpoint, cause: str) -> None:
-        """Nothing is loaded from there, or brought there, any more."""
+        """End all loads from or to this lost endpoint."""
         self._causes[endpoint] = cause
         runs = self._loads.items()
         self._give_up(now_ns, [number for number, run in runs if run.has_open(endpoint)], cause)
 
     def lose_links(self, now_ns: int, topology: Topology, lost: frozenset[int], cause: str) -> None:
-        """Loads that cross these links end, transfers take another way; ``topology`` is without them."""
+        """End loads that cross these links, reroute transfers; ``topology`` is without the links."""
         self.topology = topology
         self._causes["link", min(lost)] = cause
         self._give_up(now_ns, [number for number, run in self._loads.items() if run.links & lost], cause)
@@ -73,19 +73,19 @@ class Outages:
     def _give_up(self, now_ns: int, loads: Iterable[int], cause: str) -> None:
         for number in loads:
             run = self._loads.get(number)
-            if run is not None:  # it may have ended with another one
+            if run is not None:  # it may have ended together with another one
                 self.given_up += 1
                 self._end_early(self._now_s(now_ns), run, cause)
 
     def _now_s(self, now_ns: int) -> float:
         return max(now_ns / NS_PER_S, self._fabric.now_s)
 
-    # What begins.
+    # New loads.
 
     def way(
         self, load: Load, gpus_of: Mapping[int, tuple[int, ...]], loader: Loader | None, bundled: bool
     ) -> LoadRoute | None:
-        """The way of a load; None where nothing leads since something is lost, which is then told."""
+        """The route of a load; None, with a report, if a loss leaves no path."""
         try:
             return load_route(self.topology, load, gpus_of, loader, bundled)
         except HardwareError as error:
@@ -95,7 +95,7 @@ class Outages:
             return None
 
     def refuses(self, load: Load, part: Part) -> bool:
-        """Whether a load cannot begin, for an endpoint is lost or got nothing, which is then told."""
+        """Whether a load cannot begin, as an endpoint is lost or got nothing; if so, this is reported."""
         cause = next(
             (
                 self._causes[endpoint]

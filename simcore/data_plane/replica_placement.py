@@ -1,4 +1,4 @@
-"""Replicas as the data plane knows them: their part of a model, GPUs, CUDA contexts, connections."""
+"""Replicas as the data plane sees them: their part of a model, GPUs, CUDA contexts, connections."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,8 +10,8 @@ from serving.vocabulary.layers import Part
 class ReplicaPlacement:
     """Replicas from ``AllocateGpus`` to ``ReleaseGpus``.
 
-    part_of, gpus_of: of those that exist at the start. contexts: CUDA contexts that are kept ready, from the
-    start on; connected: whether the GPUs of each of them have their connections.
+    part_of, gpus_of: of the initial replicas. contexts: CUDA contexts kept ready from the start on;
+    connected: whether the GPUs of each initial replica have their connections.
     """
 
     __slots__ = ("_connections", "_contexts", "_start_up", "_there", "gpus_of", "lost", "part_of")
@@ -30,15 +30,15 @@ class ReplicaPlacement:
         self._contexts = ContextPool(contexts)
         self._connections = ConnectionPool(ready=gpus_of if connected else ())
         self._there = set(self.gpus_of)
-        self.lost: set[int] = set()  # replicas that are gone with their GPUs
+        self.lost: set[int] = set()  # replicas lost with their GPUs
 
     @property
     def contexts_ready(self) -> int:
-        """CUDA contexts that are ready and that no replica has."""
+        """Number of ready CUDA contexts that no replica uses."""
         return self._contexts.ready
 
     def place(self, action: AllocateGpus, part: Part) -> None:
-        """The GPUs are the replica's, which is to hold a part of a model."""
+        """Give the GPUs to the replica, which will hold ``part``."""
         number = action.replica
         known = self.gpus_of.setdefault(number, action.gpus)
         assert known == action.gpus, (
@@ -55,16 +55,16 @@ class ReplicaPlacement:
 
     @property
     def placed(self) -> dict[int, tuple[int, ...]]:
-        """The replicas that have their GPUs now."""
+        """The replicas that own GPUs now."""
         return {number: self.gpus_of[number] for number in self._there}
 
     def lose(self, replica: int) -> None:
-        """The replica is gone with its GPUs; it is not placed again."""
+        """Remove a lost replica and its GPUs; it cannot be placed again."""
         self._there.discard(replica)
         self.lost.add(replica)
 
     def release_gpus(self, action: ReleaseGpus, busy: Iterable[int]) -> None:
-        """The replica leaves its GPUs. busy: loads to or from it, of which there must be none."""
+        """Release the replica's GPUs. busy: loads from or to it, which must be empty."""
         number = action.replica
         assert number in self._there, f"replica {number} is reclaimed, but was never placed"
         loads = ", ".join(map(str, busy))
@@ -74,7 +74,7 @@ class ReplicaPlacement:
             self._contexts.give_back()
 
     def begin(self, load: Load) -> None:
-        """Refuse a load to or from a replica that is not there, or is of another model."""
+        """Refuse a load from or to a replica that does not exist, or is of another model."""
         for kind, number in (*load.sources, *load.targets):
             if kind != "replica":
                 continue
@@ -87,14 +87,14 @@ class ReplicaPlacement:
             )
 
     def require_part(self, load: Load, part: Part) -> None:
-        """Refuse a load of layers that a replica of it is not to hold."""
+        """Refuse a load of layers that do not belong to a target replica's part."""
         for kind, number in (*load.sources, *load.targets):
             assert kind != "replica" or self.part_of[number].has(*part.layers), (
                 f"load {load.load} is of {part}, and replica {number} is to hold {self.part_of[number]}"
             )
 
     def require_ends(self, send: Send) -> None:
-        """Refuse KV of layers that an end is not to hold; of activations only the target runs the layers."""
+        """Refuse KV of layers that do not belong to an end; for activations only the target is checked."""
         number, wanted = send.transfer, len(send.requests)
         assert not send.positions or len(send.positions) == wanted, (
             f"transfer {number} has positions of {len(send.positions)} requests: write those of all {wanted}"
@@ -109,5 +109,5 @@ class ReplicaPlacement:
             )
 
     def start(self, replica: int) -> StartUpTimes:
-        """The replica's processes start now."""
+        """Start the replica's processes now."""
         return start(self._start_up, self._contexts, self._connections, self.gpus_of[replica])

@@ -1,4 +1,4 @@
-"""Which units of which models are whole at which endpoint: the simulated world's book of parameters."""
+"""Which units of which models are complete at which endpoint: the simulated world's parameter book."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from serving.vocabulary.layers import Part
 class Residency:
     """By endpoint and model a set of units, as bits: 0 the embedding, 1 + n layer n, 1 + L the head.
 
-    The world is not told what a host's memory evicts, so of a host only what a load brought last counts.
+    The world does not see evictions from a host's memory, so for a host only the last load counts.
     """
 
     __slots__ = ("_layers", "_there")
@@ -24,42 +24,42 @@ class Residency:
         return self._layers[model]
 
     def put(self, endpoint: Endpoint, part: Part) -> None:
-        """All of the part is there."""
+        """Note that all of the part is there."""
         units = self._there.setdefault(endpoint, {})
         units[part.model] = units.get(part.model, 0) | self._units(part)
 
     def came(self, endpoint: Endpoint, model: str, unit: Unit) -> None:
-        """One more unit is whole there."""
+        """Note one more complete unit."""
         units = self._there.setdefault(endpoint, {})
         units[model] = units.get(model, 0) | self._bit(model, unit)
 
     def begin(self, endpoint: Endpoint, part: Part) -> None:
-        """A load to this endpoint begins: what was there in part stays, what was whole is loaded anew."""
+        """Begin a load to this endpoint: partly loaded units stay, a complete part is loaded anew."""
         if endpoint[0] != "replica" or self.has(endpoint, part):
             self._there.setdefault(endpoint, {})[part.model] = self._found(
                 endpoint, part.model
             ) & ~self._units(part)
 
     def clear(self, endpoint: Endpoint) -> None:
-        """Nothing is there."""
+        """Note that the endpoint has nothing."""
         self._there.pop(endpoint, None)
 
     def has(self, endpoint: Endpoint, part: Part) -> bool:
-        """Whether all of the part is there."""
+        """Whether the endpoint has all of the part."""
         wanted = self._units(part)
         return self._found(endpoint, part.model) & wanted == wanted
 
     def has_unit(self, endpoint: Endpoint, model: str, unit: Unit) -> bool:
-        """Whether one unit is there."""
+        """Whether the endpoint has this unit."""
         return self._found(endpoint, model) & self._bit(model, unit) != 0
 
     def has_layers(self, endpoint: Endpoint, model: str, first: int, last: int) -> bool:
-        """Whether layers [first, last) are there."""
+        """Whether the endpoint has layers [first, last)."""
         wanted = (1 << last - first) - 1
         return self._found(endpoint, model) >> 1 + first & wanted == wanted
 
     def layers_there(self, endpoint: Endpoint, part: Part) -> int:
-        """How many layers of the part, from its first on, are there."""
+        """How many layers of the part, from its first on, the endpoint has."""
         found, count = self._found(endpoint, part.model) >> 1 + part.first, 0
         while found & 1 and count < len(part):
             found >>= 1

@@ -1,4 +1,4 @@
-"""What a data plane is made of: the cluster, the models, and the replicas of the start."""
+"""Inputs of a data plane: the cluster, the models, and the initial replicas."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +12,13 @@ from serving.vocabulary.actions import Span
 
 @dataclass(frozen=True, slots=True)
 class DataPlaneSetup:
-    """What is fixed: the cluster, model shapes by name, loader, start-up, and the replicas of the start.
+    """Fixed inputs: the cluster, model shapes by name, loader, start-up, and the initial replicas.
 
-    model_of, gpus_of: of each of them, from 0 on; layers_of: [first, last) of those that have not all.
-    loader: a name of loaders.yaml. contexts: CUDA contexts made beforehand (None: one for every GPU);
+    model_of, gpus_of: of each replica, from 0 on; layers_of: [first, last) of those without all layers.
+    loader: a name of loaders.yaml. contexts: CUDA contexts created in advance (None: one for every GPU);
     connected: whether the GPUs of each replica have their connections. bundled: False makes every channel of
-    a load or transfer a flow of its own, also where they are alike and share no link. starting: how instances
-    start; None: as ``start_up`` declares.
+    a load or transfer a flow of its own, even if channels are alike and share no link. starting: how
+    instances start; None: as ``start_up`` declares.
     """
 
     topology: Topology

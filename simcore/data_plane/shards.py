@@ -1,4 +1,4 @@
-"""The channels of a sharded load: who sends which part to whom, and how the targets exchange their parts."""
+"""The channels of a sharded load: which source sends which part, and how the targets exchange parts."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,19 +8,20 @@ from hwmodels.topology.topology import Topology
 from serving.vocabulary.actions import Load, Shard
 from simcore.data_plane.channels import Stage
 
-_NO_SHARE = 1e-9  # what adding up shares may miss
+_NO_SHARE = 1e-9  # tolerance for rounding when shares are added up
 ChannelEnds = Sequence[Sequence[tuple[int, int]]]
 
 
 def sharded_channels(
     topology: Topology, load: Load, gpus_of: Mapping[int, tuple[int, ...]], ranks: int, loader_rate: float
 ) -> tuple[list[Stage], ChannelEnds]:
-    """(stages of channels, per target the (stage, channel) that bring it something).
+    """(stages of channels, per target the (stage, channel) that end at it).
 
-    One channel per shard. With several targets, those of their GPUs that have the same rank then gather
-    around a ring inside their scale-up domain: into each of them goes what it lacks. They gather a chunk when
-    all its parts are there, beside the next one. One GPU that sends a part to each of them inside its NVLink
-    domain sends everything once instead, and the switch copies. loader_rate: the most out of a host's memory.
+    One channel per shard. With several targets, their GPUs of the same rank then gather around a ring inside
+    their scale-up domain: each GPU receives what it lacks. They gather a chunk when all its parts have
+    arrived, in parallel with the next one. If one GPU sends a part to each of them inside its NVLink domain,
+    it instead sends everything once, and the switch copies. loader_rate: the highest rate out of a host's
+    memory.
     """
     channels, gathers = list[Hop](), list[Hop]()
     ends: list[list[tuple[int, int]]] = [[] for _ in load.targets]
@@ -48,7 +49,7 @@ def sharded_channels(
 
 
 def _by_rank(load: Load, gpus_of: Mapping[int, tuple[int, ...]], ranks: int) -> list[list[Shard]]:
-    """The shards of each rank, which bring it all it needs."""
+    """The shards of each rank; together they bring the rank all it needs."""
     into = {one: rank for _, number in load.targets for rank, one in enumerate(gpus_of[number])}
     out = {
         one: rank
@@ -73,9 +74,9 @@ def _by_rank(load: Load, gpus_of: Mapping[int, tuple[int, ...]], ranks: int) -> 
 
 
 def _places(load: Load, shards: Sequence[Shard]) -> list[Location]:
-    """Where each shard comes from. Shards of several hosts' memory go to the hosts in order, in equal parts.
+    """The source of each shard. Shards from several hosts' memory are assigned to the hosts in equal parts.
 
-    (A shard does not name its host; the planner lays them in the order of the sources.)
+    (A shard does not name its host; the planner orders them like the sources.)
     """
     hosts = [number for kind, number in load.sources if kind == "host"]
     total = sum([shard.share for shard in shards if shard.source_gpu < 0])
@@ -100,7 +101,7 @@ def _is_broadcast(topology: Topology, shards: Sequence[Shard], group: Sequence[i
 
 
 def _tree(topology: Topology, shards: Sequence[Shard], group: Sequence[int]) -> Hop:
-    """Everything of a rank once out of the source and into each target."""
+    """A rank's parameters, sent once by the source and copied into every target."""
     path = topology.broadcast(shards[0].source_gpu, tuple(group))
     cap = sum([shard.rate_bytes_per_s for shard in shards])
     return _channel(topology, path, cap, (), sum([shard.share for shard in shards]))
@@ -109,7 +110,7 @@ def _tree(topology: Topology, shards: Sequence[Shard], group: Sequence[int]) -> 
 def _ring(
     topology: Topology, load: Load, group: Sequence[int], parts: Sequence[float]
 ) -> list[tuple[int, int, float]]:
-    """(target, from GPU, share that comes that way) where something lacks, each from the one before it.
+    """(target, from GPU, share received), each target from the previous one, where something is missing.
 
     In the order of their numbers, so that neighbours on a PCIe switch are neighbours in the ring.
     """

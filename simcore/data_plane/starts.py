@@ -1,4 +1,4 @@
-"""Every start of an instance: its terms, what hosts keep of it for the next one, who sleeps where."""
+"""All instance starts: their terms, what hosts keep for the next start, which processes sleep where."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from serving.vocabulary.layers import Part
 from simcore.data_plane.replica_placement import ReplicaPlacement
 from simcore.data_plane.residency import Residency
 
-_EVERYWHERE: Final = -1  # the place of a cache that all hosts share
+_EVERYWHERE: Final = -1  # a cache that all hosts share
 
 Compiled = tuple[int, str, int, int, int]
 """What a compile cache is of: its place, the model, the layers [first, last), GPUs per instance."""
@@ -27,10 +27,10 @@ Compiled = tuple[int, str, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class StartRecord:
-    """One start. kind: what it was, which under ``hot`` is ``cold`` where nobody sleeps.
+    """One start. kind: its kind, which under ``hot`` is ``cold`` if no process sleeps there.
 
-    compiled: ``compiled``, ``cached`` or nothing where the engine needs neither. terms: before and after the
-    parameters, those that happened. complete: the instance came up. seconds: from ``asked_s`` to its end.
+    compiled: ``compiled``, ``cached`` or empty if the engine needs neither. terms: those before and after the
+    parameters that occurred. complete: the instance came up. seconds: from ``asked_s`` to its end.
     """
 
     load: int
@@ -46,7 +46,7 @@ class StartRecord:
 class Starts:
     """``records``: starts that ended. ``per_host``: GPUs of a host.
 
-    starting None: the engine's declaration (``ReplicaPlacement.start``), whose parts are not told apart.
+    starting None: the engine's declaration (``ReplicaPlacement.start``), whose parts are not separated.
     """
 
     __slots__ = (
@@ -67,20 +67,20 @@ class Starts:
         self.records: list[StartRecord] = []
         self._open: dict[tuple[int, int], StartRecord] = {}  # by load and target
         self._compiled: set[Compiled] = set()
-        self._compiling: dict[tuple[int, int], tuple[Compiled, float]] = {}  # and when it is done
-        self._checked: set[tuple[int, tuple[int, ...]]] = set()  # place, GPUs whose P2P check is kept there
-        self._asleep_s: dict[int, float] = {}  # GPU -> when who falls asleep there has left it
+        self._compiling: dict[tuple[int, int], tuple[Compiled, float]] = {}  # and its end
+        self._checked: set[tuple[int, tuple[int, ...]]] = set()  # place, GPUs with a stored P2P check
+        self._asleep_s: dict[int, float] = {}  # GPU -> when the process that falls asleep there has left it
         if starting is not None and starting.ready:
             for number, gpus in placement.gpus_of.items():
                 self._compiled.add(self._cache_of(placement.part_of[number], gpus))
                 self._checked.add(self._check_of(gpus))
 
     def loader(self, load: Load, usual: str) -> str:
-        """The loader of a load: a process that wakes copies its own memory, whatever reads files."""
+        """The loader of a load: a process that wakes copies its own memory, with any file loader."""
         return "direct" if load.cold and self._all_wake(load) else usual
 
     def begin(self, now_s: float, load: Load, part: Part) -> float:
-        """The processes of the load's targets start; seconds until all can take parameters."""
+        """Start the processes of the load's targets; seconds until all can take parameters."""
         longest_s = 0.0
         for target, (kind, number) in enumerate(load.targets):
             if kind == "replica":
@@ -104,7 +104,7 @@ class Starts:
         return StartRecord(load.load, target, kind, "", terms, now_s)
 
     def after(self, now_s: float, load: Load, target: int, part: Part) -> float:
-        """The last byte is there: seconds to the first step. What other starts compiled by now is found."""
+        """Seconds from the last byte to the first step; finds what other starts have compiled by now."""
         record = self._open.get((load.load, target))
         if record is None:
             return 0.0
@@ -127,7 +127,7 @@ class Starts:
         return seconds_of(terms)
 
     def ended(self, now_s: float, load: int, target: int, complete: bool) -> None:
-        """The start is over: the instance is up, or will not be; what it compiled by now stays."""
+        """End the start of an instance, complete or not; what it has compiled by now stays."""
         record = self._open.pop((load, target), None)
         if record is None:
             return
@@ -142,7 +142,7 @@ class Starts:
         )
 
     def released(self, now_s: float, replica: int) -> None:
-        """An instance leaves its GPUs: under ``hot`` it falls asleep, which holds them for a while."""
+        """An instance releases its GPUs: under ``hot`` it falls asleep, which keeps them busy for a while."""
         if self._starting is None or self._starting.kind != "hot":
             return
         gpus, part = self._placement.gpus_of[replica], self._placement.part_of[replica]
@@ -158,7 +158,7 @@ class Starts:
         return max(0.0, max([self._asleep_s.get(gpu, now_s) for gpu in gpus]) - now_s)
 
     def _wakes(self, load: Load, gpus: tuple[int, ...]) -> bool:
-        """Whether the parameters come from the memory of the own host: there the process sleeps."""
+        """Whether the parameters come from the own host's memory, where the process sleeps."""
         return load.sources == (("host", gpus[0] // self._per_host),)
 
     def _all_wake(self, load: Load) -> bool:
@@ -175,7 +175,7 @@ class Starts:
         return self._place_of(gpus), part.model, part.first, part.last, len(gpus)
 
     def _check_of(self, gpus: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-        """The P2P check's file: on the host, by the host's own numbers of the GPUs."""
+        """The key of the P2P check's file: on the host, by the host's own GPU numbers."""
         return self._place_of(gpus), tuple([gpu % self._per_host for gpu in gpus])
 
     def _is_checked(self, gpus: tuple[int, ...]) -> bool:

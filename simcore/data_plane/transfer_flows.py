@@ -1,4 +1,4 @@
-"""State on its way between replicas: the flows of each transfer, and what is told at its end."""
+"""State in transit between replicas: the flows of each transfer, and the report at its end."""
 
 import math
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from serving.vocabulary.units import NS_PER_S
 from simcore.data_plane.channels import bundles, merged
 from simcore.data_plane.replica_placement import ReplicaPlacement
 
-# A flow of any size, the share of a transfer that it carries, how many channels move as this one.
+# A flow without size, the share of a transfer that it carries, the number of channels it stands for.
 _Channels = list[tuple[FlowSpec, float, int]]
 
 
@@ -33,7 +33,7 @@ class _Transfer:
 
 
 class TransferFlows:
-    """All transfers under way, by id."""
+    """All transfers in progress, by id."""
 
     __slots__ = (
         "_bundled", "_channels", "_fabric", "_of_flow", "_placement", "_reshards", "_shapes", "_spines",
@@ -57,7 +57,7 @@ class TransferFlows:
         self._reshards: dict[tuple[str, int, int], tuple[Share, ...]] = {}
 
     def begin(self, now_s: float, action: Send) -> None:
-        """The bytes leave now, one flow for each pair of ranks or for several that are alike."""
+        """Start the transfer: one flow for each pair of ranks, or for several equal pairs."""
         number, sent_bytes = action.transfer, action.size_bytes
         assert number not in self._under_way, f"transfer {number} is under way already"
         if action.layers is not None or action.positions:
@@ -73,7 +73,7 @@ class TransferFlows:
             of_flow[flow] = transfer
 
     def ended(self, flow: int) -> Sent | None:
-        """A flow of a transfer is through; the fact to tell when it was the last."""
+        """End a flow; returns the event to report if it was the transfer's last one."""
         transfer = self._of_flow.pop(flow)
         del transfer.flows[flow]
         if transfer.flows:
@@ -83,14 +83,14 @@ class TransferFlows:
         return Sent(action.transfer, action.size_bytes, "")
 
     def stop(self, now_s: float, number: int, cause: str) -> Sent | None:
-        """End a transfer early; None where it ended at this very moment."""
+        """End a transfer early; None if it ended at this moment."""
         transfer = self._under_way.pop(number, None)
         if transfer is None:
             return None
         return self._given_up(transfer, self._abort(now_s, transfer), cause)
 
     def _abort(self, now_s: float, transfer: _Transfer) -> float:
-        """Its flows end; bytes that have not moved."""
+        """End all its flows; returns the bytes that have not moved."""
         left_bytes = 0.0
         for flow, (size_bytes, count) in transfer.flows.items():
             left_bytes += (size_bytes - self._fabric.abort(flow, now_s)) * count
@@ -103,7 +103,7 @@ class TransferFlows:
         return Sent(transfer.action.transfer, max(0, moved_bytes), cause)
 
     def lose(self, now_s: float, replica: int, cause: str) -> list[Sent]:
-        """What is on its way to or from a replica that is lost ends."""
+        """End all transfers from or to a lost replica."""
         self._channels.clear()
         own = [
             number
@@ -113,9 +113,9 @@ class TransferFlows:
         return [sent for number in own if (sent := self.stop(now_s, number, cause)) is not None]
 
     def reroute(self, now_s: float, topology: Topology, links: frozenset[int], cause: str) -> list[Sent]:
-        """These links are lost: what would cross them takes another way with the bytes that are left.
+        """Reroute transfers that cross these lost links, with their remaining bytes.
 
-        Returns what is told of transfers for which there is none.
+        Returns the reports of transfers without another path.
         """
         hit = [
             transfer
@@ -140,7 +140,7 @@ class TransferFlows:
         return given_up
 
     def _channels_of(self, action: Send) -> _Channels:
-        """Kept between two replicas, unless the number of the transfer picks a spine."""
+        """Cached per pair of replicas, unless the number of the transfer selects a spine."""
         if self._spines > 1:
             return self._make_channels(action, action.transfer)
         source = action.source
@@ -170,7 +170,7 @@ class TransferFlows:
     def _shares(self, action: Send) -> list[tuple[int, int, Fraction]]:
         """(from GPU, to GPU, share): KV by heads, activations in equal parts to every rank of the target.
 
-        That the ranks then gather the activations over their scale-up links is not timed.
+        The time in which the ranks then gather activations over scale-up links is not modelled.
         """
         source, target = self._placement.gpus_of[action.source], self._placement.gpus_of[action.target]
         if action.what != "kv":
@@ -186,5 +186,5 @@ class TransferFlows:
 
 
 def _delayed(spec: FlowSpec, control_ns: int) -> FlowSpec:
-    """The flow of a transfer that takes so much longer: the links are free for that time."""
+    """The flow of a transfer with this extra latency: the links are free for that time."""
     return replace(spec, latency_s=spec.latency_s + control_ns / NS_PER_S) if control_ns else spec

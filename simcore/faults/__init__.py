@@ -1,1 +1,1 @@
-"""What goes wrong in the simulated world, and when."""
+"""Faults of the simulated world, and when they happen."""

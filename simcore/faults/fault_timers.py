@@ -1,4 +1,4 @@
-"""When faults happen, and when the controller is told of those that have a notice."""
+"""Timers for faults, and for the controller's notices of faults that have one."""
 
 from collections.abc import Callable
 from math import inf
@@ -10,13 +10,13 @@ from simcore.faults.losses import Losses
 from simcore.timers import Timer, are_only
 
 NOTICE_RANK: Final = 4  # before completions
-FAULT_RANK: Final = 1 << 40  # what ends at that moment has ended
+FAULT_RANK: Final = 1 << 40  # after completions at the same time
 
 
 class FaultTimers:
-    """``losses`` None: nothing is lost. ``goes_on``: whether the last request has not ended yet.
+    """``losses`` None: no faults. ``goes_on``: whether the last request has not ended yet.
 
-    ``await_data``: the data plane has something to tell after a fault.
+    ``await_data``: reschedules the data plane, which may have events to report after a fault.
     """
 
     __slots__ = ("_await_data", "_env", "_faults", "_goes_on", "_losses", "_notices")
@@ -33,7 +33,7 @@ class FaultTimers:
         self._notices = Timer(env, NOTICE_RANK, self._notice)
 
     def arm(self) -> None:
-        """The next of both."""
+        """Schedule the next fault and the next notice."""
         if self._losses is None:
             return
         if (notice_ns := self._losses.next_notice_ns) is not None:
@@ -52,7 +52,7 @@ class FaultTimers:
             self.arm()
 
     def _fault(self, now_ns: int) -> None:
-        """Something is lost, unless the last request has ended."""
+        """Carry out a fault, unless the last request has ended."""
         assert self._losses is not None
         if self._goes_on():
             self._losses.due(now_ns)

@@ -1,7 +1,7 @@
-"""Carries out faults in the simulated world, and tells the controller what is lost.
+"""Carries out faults in the simulated world, and reports the losses to the controller.
 
-A host that no link connects to the others any more can be reached neither by them nor by clients: it is
-reported like one whose power is gone. So all hosts that are left reach each other.
+If no link connects a host to the others any more, neither they nor clients can reach it. Such a host is
+reported like one without power. So all remaining hosts can reach each other.
 """
 
 from collections import deque
@@ -19,9 +19,10 @@ _NO_CLUSTER = "nobody knows the hosts of this cluster"
 
 
 class Losses:
-    """What is lost so far. ``records``: what every fault came to.
+    """All losses so far. ``records``: the result of each fault.
 
-    ``cut``: stops a replica's machine; ``tell``: hands a fact to the controller and carries its actions out.
+    ``cut``: stops a replica's machine; ``tell``: hands an event to the controller and carries its actions
+    out.
     """
 
     __slots__ = (
@@ -39,7 +40,7 @@ class Losses:
         self._faults: Iterator[Fault] = iter(plan.faults)
         self._next: Fault | None = next(self._faults, None)
         self._notice_ns = plan.notice_ns
-        self._noticed = deque[Fault]()  # told of, if they are of a kind that is, and not there yet
+        self._noticed = deque[Fault]()  # faults taken from the plan whose notice time has passed
         self._data_plane, self._cut, self._tell = data_plane, cut, tell
         self._topology: Topology | None = plan.topology
         self._replicas: dict[int, tuple[int, ...]] = dict(enumerate(plan.gpus_of))  # without a data plane
@@ -53,25 +54,25 @@ class Losses:
 
     @property
     def next_ns(self) -> int | None:
-        """When the next fault is, of those with a notice after that; None: never."""
+        """Time of the next fault; with notices, of the next one whose notice was given. None: never."""
         if self._noticed:
             return self._noticed[0].at_ns
         return None if self._next is None or self._notice_ns else self._next.at_ns
 
     @property
     def next_notice_ns(self) -> int | None:
-        """When there is a notice of the next one, if there are any."""
+        """Time of the next notice; None if there is none."""
         if self._next is None or not self._notice_ns:
             return None
         return max(0, self._next.at_ns - self._notice_ns)
 
     @property
     def happened(self) -> bool:
-        """Whether anything is lost."""
+        """Whether any fault caused a loss."""
         return any(not loss.nothing for loss in self.records)
 
     def due(self, now_ns: int) -> None:
-        """The faults of now."""
+        """Carry out the faults that are due."""
         while not self._notice_ns and self._next is not None and self._next.at_ns <= now_ns:
             fault, self._next = self._next, next(self._faults, None)
             self.records.append(self._happens(now_ns, fault))
@@ -79,14 +80,14 @@ class Losses:
             self.records.append(self._happens(now_ns, self._noticed.popleft()))
 
     def notices_of(self, now_ns: int) -> None:
-        """The notices of now."""
+        """Send the notices that are due."""
         while (next_ns := self.next_notice_ns) is not None and next_ns <= now_ns:
             assert self._next is not None
             fault, self._next = self._next, next(self._faults, None)
             self._noticed.append(self._notice(now_ns, fault))
 
     def _notice(self, now_ns: int, fault: Fault) -> Fault:
-        """The controller is told which replica or host is to be lost; links and SSDs fail without a word."""
+        """Notify the controller which replica or host will be lost; links and SSDs fail without notice."""
         there = self._there(fault)
         if fault.what not in ("replica", "host") or not there:
             return fault
@@ -126,17 +127,17 @@ class Losses:
         return Loss(now_ns, fault.what, which, tuple(gone))
 
     def _there(self, fault: Fault) -> list[int]:
-        """The numbers of what could be lost."""
+        """The numbers of the resources that a fault can still hit."""
         if fault.what == "replica":
             return sorted(self._placed())
         return sorted({"host": self._hosts, "ssd": self._ssds, "link": self._links}[fault.what])
 
     def _placed(self) -> dict[int, tuple[int, ...]]:
-        """The replicas there are, with their GPUs."""
+        """The existing replicas, with their GPUs."""
         return self._replicas if self._data_plane is None else self._data_plane.placement.placed
 
     def _lose_replica(self, now_ns: int, replica: int, cause: str) -> list[int]:
-        """With it the other ranks of its data-parallel group, which would wait for it for ever."""
+        """Lose a replica and all ranks of its data-parallel group, which would wait for it for ever."""
         lost = self._groups.get(replica, (replica,))
         if len(lost) > 1:
             cause = f"{cause}, and the other ranks of its data-parallel group with it"
@@ -151,7 +152,7 @@ class Losses:
         return list(lost)
 
     def _lose_host(self, now_ns: int, host: int, cause: str) -> list[int]:
-        """Its replicas one after the other, then its memory, its SSD and its free GPUs."""
+        """Lose the host's replicas one after the other, then its memory, its SSD and its free GPUs."""
         assert self._topology is not None, _NO_CLUSTER
         gone: list[int] = []
         while found := self._on_host(host):
@@ -165,7 +166,7 @@ class Losses:
         return gone
 
     def _on_host(self, host: int) -> list[int]:
-        """The replicas with GPUs there, by number."""
+        """The replicas with GPUs on the host, by number."""
         assert self._topology is not None, _NO_CLUSTER
         own = set(self._topology.gpus_of(host))
         return [number for number, gpus in sorted(self._placed().items()) if own & set(gpus)]
@@ -179,7 +180,7 @@ class Losses:
         return []
 
     def _lose_cable(self, now_ns: int, number: int) -> list[int]:
-        """Those who still find another way take it; the others are told of as lost hosts."""
+        """Lose a cable: hosts with another path use it; the others are reported as lost hosts."""
         assert self._topology is not None, _NO_CLUSTER
         cable, cause = self._cables[number], f"cable {self._cables[number].name} failed"
         self._links.discard(number)

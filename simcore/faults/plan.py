@@ -1,4 +1,4 @@
-"""Faults as they are planned: at which time what is lost."""
+"""Planned faults: what is lost at which time."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ WHATS: Final[tuple[What, ...]] = ("replica", "host", "link", "ssd")
 class Fault:
     """number: which replica, host, cable (``cables_of``) or host of an SSD is lost.
 
-    None: one of those there are then; ``share`` (from 0 up to below 1) says which, in the order of their
-    numbers.
+    None: one of those that exist at that time; ``share`` (from 0 up to below 1) selects it, in the order of
+    their numbers.
     """
 
     at_ns: int
@@ -26,11 +26,11 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
-    """``faults`` in order of time, maybe without end. ``gpus_of``: of the replicas of the start.
+    """``faults`` in order of time, possibly endless. ``gpus_of``: of the initial replicas.
 
-    ``topology``: None where it is not known which host has which GPU; then nothing but replicas is lost.
-    ``groups``: replicas that are ranks of one data-parallel group, and so are lost together.
-    ``notice_ns``: so long before a replica or a host is lost the controller is told of it.
+    ``topology``: None if it is unknown which host has which GPU; then only replicas can be lost. ``groups``:
+    replicas that are ranks of one data-parallel group, and so are lost together. ``notice_ns``: how long
+    before the loss of a replica or host the controller receives a notice.
     """
 
     faults: Iterable[Fault]
@@ -42,9 +42,9 @@ class FaultPlan:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What a fault came to. which: a number, or the name of a cable; replicas: that are lost with it.
+    """The result of a fault. which: a number, or the name of a cable; replicas: lost with it.
 
-    nothing: why nothing was lost; empty where something was.
+    nothing: why nothing was lost; empty if something was.
     """
 
     at_ns: int

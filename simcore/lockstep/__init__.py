@@ -1,1 +1,1 @@
-"""Data-parallel groups: ranks whose steps begin together, because experts are shared among them."""
+"""Data-parallel groups: ranks whose steps begin together, because they share experts."""

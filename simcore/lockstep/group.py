@@ -1,16 +1,16 @@
 """One data-parallel group: ranks with a scheduler, a queue and KV memory each, whose steps begin together.
 
-Every forward pass of a mixture of experts has collectives over all ranks, so each waits for the slowest, and
-one without work takes part with a dummy step (vLLM 0.19: DPEngineCoreProc.run_busy_loop). docs/STATES.md has
-the table of its states and events.
+Every forward pass of a mixture of experts has collectives over all ranks, so each rank waits for the slowest.
+A rank without work runs a dummy step (vLLM 0.19: DPEngineCoreProc.run_busy_loop). docs/STATES.md has the
+table of states and events.
 
-A step takes as long as the slowest rank's own part, and then the experts' for the tokens of all ranks. Ranks
-decode at a pace that is linear in steps, so a stretch of steps in which nobody's batch changes is one event.
-A rank is told of steps only when its own batch changes; what the others' changes cut is counted until then.
+A step takes as long as the slowest rank's own part, plus the experts' time for the tokens of all ranks. Step
+times of decoding ranks are linear, so a series of steps in which no batch changes is one event. A rank
+receives a report only when its own batch changes; steps cut by other ranks are counted until then.
 
-A request that comes to a rank without work waits for the next boundary. What the rank chose when it came is
-put aside and asked for again there, for more may have come: its report is of no steps. A rank that has work
-and chose nothing in time asks for a dummy step itself, and is asked again after it.
+A request that arrives at a rank without work waits for the next boundary. There the rank chooses again, since
+more requests may have come: the report for its dropped first choice has no steps. A rank that has work and
+has not chosen in time requests a dummy step itself, and chooses again after it.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,9 +34,10 @@ STEPS_PER_SYNC: Final = 32
 
 
 class GroupState(IntEnum):
-    """PAUSED: nobody has work, no step runs. STEPPING: steps run, dummy ones for who has no work.
+    """PAUSED: no rank has work, no step runs. STEPPING: steps run, dummy ones for ranks without work.
 
-    BOUNDARY: a step has ended, and who has work chooses the next one. LOST: a rank is gone, and all with it.
+    BOUNDARY: a step has ended, and ranks with work choose the next one. LOST: a rank is lost, and with it
+    all.
     """
 
     PAUSED = 0
@@ -49,8 +50,10 @@ _PAUSED, _STEPPING, _BOUNDARY, _LOST = GroupState
 
 
 class LockstepGroup:
-    """steps: all that it ran. By rank: dummy_steps, the time of its other steps (worked_fixed), and how much
-    of that it waited for the slowest one (waited_fixed).
+    """A group of ranks. By rank: dummy_steps, time of other steps, and waiting in it.
+
+    steps: all steps of the group. worked_fixed: time of the other steps; waited_fixed: how much of it the
+    rank waited for the slowest one.
     """
 
     __slots__ = (
@@ -68,7 +71,7 @@ class LockstepGroup:
         timer_rank: int,
         tell: Callable[[int, Ran], None],
     ) -> None:
-        """``machines``: of its ranks; ``dummy_fixed``: a dummy step's own part; ``tell``: takes reports."""
+        """``machines``: of its ranks; ``dummy_fixed``: own part of a dummy step; ``tell``: takes reports."""
         self._machines = list(machines)
         self._rank_of = {machine.id: rank for rank, machine in enumerate(machines)}
         self._dummy_fixed, self._experts = dummy_fixed, experts
@@ -77,18 +80,18 @@ class LockstepGroup:
         self.state: GroupState = _PAUSED
         self._asked: dict[int, tuple[int, int]] = {}  # rank -> (epoch of a run not begun, steps to report)
         self._wave_steps = 0  # since the last pause
-        # The steps in progress cost first + i * slope; of each rank what they would cost it alone.
+        # The steps in progress cost first + i * slope; _own has the cost of each rank alone.
         self._start_fixed = self._due_fixed = self._first = self._slope = self._steps = 0
         ranks = len(self._machines)
         self._own: list[Line] = [(0, 0)] * ranks
-        self._unreported = [0] * ranks  # steps of a run that its engine was not told of
+        self._unreported = [0] * ranks  # steps not reported to the engine yet
         self.steps = 0
         self.dummy_steps, self.worked_fixed, self.waited_fixed = [0] * ranks, [0] * ranks, [0] * ranks
 
     def begin(self, now_ns: int, run: Run) -> None:
-        """A rank is asked for a run: it begins at this boundary, or waits for the next one."""
+        """Request a run of a rank: it begins at this boundary, or waits for the next one."""
         if self.state is _LOST:
-            return  # the rank will be told so next
+            return  # its loss is reported next
         rank, dummy = self._rank_of[run.replica], not run.chunks and not run.decode
         if self.state is _BOUNDARY and not dummy:
             self._machines[rank].start(now_ns, run)
@@ -100,25 +103,25 @@ class LockstepGroup:
             self._end_after(self._steps_until(now_ns))
 
     def interrupt(self, now_ns: int, action: Interrupt) -> None:
-        """A rank's run ends at the next boundary, or ``grace_steps`` later."""
+        """End a rank's run at the next boundary, or ``grace_steps`` later."""
         machine = self._machines[self._rank_of[action.replica]]
         if machine.run is not None and machine.interrupt(now_ns, action.grace_steps):
             self._end_after(own_steps(machine)[2])
 
     def lose(self) -> None:
-        """A rank is gone: the others would wait for it for ever."""
+        """Lose the group: the other ranks would wait for the lost rank for ever."""
         self.state = _LOST
         self._asked.clear()
 
     def due(self, now_ns: int) -> None:
-        """Steps may have ended, or requests have come to a group that paused."""
+        """End steps that are due, or begin after requests came to a paused group."""
         if self.state is _STEPPING:
             due_ns = self._due_fixed >> FRACTION_BITS
             if now_ns < due_ns:
                 self._timer.at(due_ns)
                 return
         elif self.state is _LOST or not self._asked:
-            return  # what this was for has been cut
+            return  # its steps were cut short
         asked, self._asked = sorted(self._asked.items()), {}
         reports = self._end_steps() if self.state is _STEPPING else []
         if self.state is _PAUSED:
@@ -134,7 +137,7 @@ class LockstepGroup:
         self._plan()
 
     def _end_steps(self) -> list[Ran]:
-        """The steps in progress have ended; returns what is to be told, by rank."""
+        """End the steps in progress; returns the reports, by rank."""
         steps, reports = self._steps, list[Ran]()
         cost = self._due_fixed - self._start_fixed
         self.steps += steps
@@ -160,7 +163,7 @@ class LockstepGroup:
         return reports
 
     def _plan(self) -> None:
-        """All who have work have chosen: the next steps begin, or the group pauses."""
+        """All ranks with work have chosen: begin the next steps, or pause the group."""
         working = [machine for machine in self._machines if machine.run is not None]
         until_sync = STEPS_PER_SYNC - self._wave_steps % STEPS_PER_SYNC
         if not working and not self._asked and until_sync == STEPS_PER_SYNC:
@@ -171,7 +174,7 @@ class LockstepGroup:
         self._begin_steps(1 if self._asked else least)
 
     def _begin_steps(self, most: int) -> None:
-        """Steps of all ranks begin, at most so many."""
+        """Begin at most ``most`` steps of all ranks."""
         tokens, lines = list[int](), list[Line]()
         for machine in self._machines:
             if machine.run is None:
@@ -189,7 +192,7 @@ class LockstepGroup:
         self._pace(steps)
 
     def _pace(self, steps: int) -> None:
-        """So many steps are in progress."""
+        """Set the number of steps in progress."""
         start, first, slope = self._start_fixed, self._first, self._slope
         self._steps = steps
         for machine in self._machines:
@@ -199,7 +202,7 @@ class LockstepGroup:
         self._timer.at(due_fixed >> FRACTION_BITS)
 
     def _end_after(self, steps: int) -> None:
-        """Fewer steps than planned, if so."""
+        """Shorten the steps in progress to at most ``steps``."""
         if self.state is _STEPPING and steps < self._steps:
             self._pace(steps)
 

@@ -1,4 +1,4 @@
-"""All data-parallel groups of a world: runs asked of their ranks come here."""
+"""All data-parallel groups of a world, and the dispatch of runs to them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from simcore.replica.step_times import ExpertTimes, StepTimes
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """``ranks``: replicas of a group; ``rows``: a rank's own part of a step; ``experts``: the common one."""
+    """``ranks``: replicas of a group; ``rows``: a rank's own part of a step; ``experts``: the common part."""
 
     ranks: tuple[int, ...]
     rows: StepTimes
@@ -45,19 +45,19 @@ class LockstepGroups:
             self.of |= dict.fromkeys(plan.ranks, group)
 
     def hooks(self) -> RunHooks:
-        """Runs of all ranks are their groups'."""
+        """Hooks that pass the runs of all ranks to their groups."""
         return RunHooks(set(self.of), self.of, self.takes, self.interrupt)
 
     def takes(self, now_ns: int, run: Run) -> bool:
-        """A run of a rank is its group's to begin."""
+        """Let the rank's group begin this run."""
         self.of[run.replica].begin(now_ns, run)
         return True
 
     def interrupt(self, now_ns: int, action: Interrupt) -> None:
-        """A rank's run is to end."""
+        """Interrupt a rank's run."""
         self.of[action.replica].interrupt(now_ns, action)
 
     def lose(self, replica: int) -> None:
-        """A replica is gone, and its group with it if it was a rank of one."""
+        """Lose a replica, and its group if it was a rank of one."""
         if (group := self.of.get(replica)) is not None:
             group.lose()

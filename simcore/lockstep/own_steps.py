@@ -1,4 +1,4 @@
-"""What the next steps of one rank would take if it ran alone."""
+"""The cost of the next steps of one rank if it ran alone."""
 
 from simcore.replica.machine import Machine
 

@@ -1,4 +1,4 @@
-"""Which rank of a group is slowest, and for how many steps: all of them take as long as that one."""
+"""Which rank of a group is slowest, and for how many steps: all ranks take as long as that one."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ Line = tuple[int, int]
 
 
 def steps_cost(first: int, slope: int, steps: int) -> int:
-    """So many steps of a line together."""
+    """Total cost of ``steps`` steps on a line."""
     return steps * first + slope * (steps * (steps - 1) >> 1)
 
 
@@ -15,7 +15,7 @@ def slowest(lines: Sequence[Line], steps: int) -> tuple[int, int, int]:
     """(first, slope, steps) of the slowest line, up to the first step in which another one is slower."""
     first, slope = max(lines)
     for other, steeper in lines:
-        if steeper > slope:  # it starts below, or level
+        if steeper > slope:  # it starts lower, or level
             behind = (first - other) // (steeper - slope) + 1
             if behind < steps:
                 steps = behind

@@ -1,1 +1,1 @@
-"""Replicas whose model is cut into stages: several batches in flight, one behind the other."""
+"""Replicas whose model is cut into stages: several batches in flight, one after the other."""

@@ -1,10 +1,10 @@
-"""Batches that go round paths of stage replicas, in virtual time: a cyclic job shop in fixed point.
+"""Batches that circulate on paths of stage replicas in virtual time: a cyclic job shop in fixed point.
 
-Each replica runs one pass at a time, in the order in which the batches come to it (at one moment: by their
-number). A batch begins its next round when its last one has ended, on the same path. All of this is additions
-and maxima of integers, without an event. Where all batches keep their order and at every operation the same
-one of the two reasons holds, the times come to lie on parabolas of one curvature, and such rounds are added
-up at once, as in ``FlowShop``, whose batches all have one path.
+Each replica runs one pass at a time, in the order in which batches arrive (at one moment: by their number). A
+batch begins its next round on the same path when its last round has ended. All of this is additions and
+maxima of integers, without events. An operation waits either for its batch or for its replica. If all batches
+keep their order and every operation keeps its reason, the times lie on parabolas of one curvature. Such
+rounds are added up at once, as in ``FlowShop``, whose batches share one path.
 """
 
 from heapq import heapify, heappop, heappush
@@ -15,13 +15,13 @@ from simcore.pipeline.path_lane import ROUNDS_SEEN, PathLane
 from simcore.replica.segment import steps_to_reach
 
 FOREVER: Final = 1 << 200
-_TRIES_APART: Final = 64  # rounds between two looks for a curve, at most
+_TRIES_APART: Final = 64  # most rounds between two searches for a curve
 
 
 class Circuit:
-    """``lanes``: batches in flight, by number. ``free``: when each replica is. ``work``: what each computed.
+    """``lanes``: batches in flight, by number. ``free``: when each replica is free.
 
-    ``cut``: the next round to end is to be reported, whose ever it is.
+    ``work``: computing time of each replica. ``cut``: report the next round to end, of any batch.
     """
 
     __slots__ = ("_apart", "_due", "_kept", "_wait", "cut", "free", "lanes", "work")
@@ -31,18 +31,18 @@ class Circuit:
         self.free: dict[int, int] = {}
         self.work: dict[int, int] = {}
         self.cut = False
-        self._due: list[tuple[int, int]] = []  # a heap of (when it comes to its next stage, lane)
+        self._due: list[tuple[int, int]] = []  # a heap of (arrival at its next stage, lane)
         self._kept: tuple[dict[int, int], dict[int, int]] = ({}, {})
         self._wait = self._apart = 1
 
     def keep(self) -> None:
-        """All is booked up to here."""
+        """Save the present state for ``back``."""
         self._kept = (dict(self.free), dict(self.work))
         for one in self.lanes.values():
             one.keep()
 
     def back(self) -> None:
-        """To where ``keep`` was called last."""
+        """Restore the state of the last ``keep``."""
         free, work = self._kept
         self.free, self.work = dict(free), dict(work)
         for one in self.lanes.values():
@@ -50,7 +50,7 @@ class Circuit:
         self._order()
 
     def enter(self, one: PathLane, release: int) -> None:
-        """A batch begins rounds, the first one at ``release``."""
+        """Let a batch begin rounds, the first one at ``release``."""
         self.lanes[one.index] = one
         one.stage, one.ready, one.fresh = 0, release, True
         one.lane.done = release
@@ -61,7 +61,7 @@ class Circuit:
         self._changed()
 
     def drop(self, index: int) -> PathLane:
-        """A batch is in flight no more."""
+        """Remove a batch."""
         one = self.lanes.pop(index)
         self._order()
         self._changed()
@@ -77,7 +77,7 @@ class Circuit:
         heapify(self._due)
 
     def advance(self, until: int) -> PathLane | None:
-        """Go on to the first end of a round that is to be reported; None: it is not before ``until``."""
+        """Advance to the first end of a round to be reported; None if it is not before ``until``."""
         due, lanes = self._due, self.lanes
         while due and due[0][0] < until:
             one = lanes[due[0][1]]
@@ -100,7 +100,7 @@ class Circuit:
         return None
 
     def _operate(self, one: PathLane) -> None:
-        """The batch has come to its next stage."""
+        """Run the next stage of a batch."""
         stage, ready, lane, free = one.stage, one.ready, one.lane, self.free
         replica, cost = one.path[stage], lane.costs[stage]
         late = ready - free[replica]
@@ -118,7 +118,7 @@ class Circuit:
         heappush(self._due, (one.ready, one.index))
 
     def _looks(self, one: PathLane) -> bool:
-        """Whether it is time to look for a curve: seldom where none was found."""
+        """Whether to search for a curve now; less often after searches without success."""
         if one.seen < ROUNDS_SEEN or one.index != min(self.lanes):
             return False
         self._wait -= 1
@@ -129,7 +129,7 @@ class Circuit:
         return True
 
     def _jump(self, until: int) -> bool:
-        """Add up the rounds for which all times surely lie on their parabolas; whether there were any."""
+        """Add up the rounds whose times surely lie on their parabolas; returns whether there were any."""
         lanes = list(self.lanes.values())
         curve, rounds = lanes[0].curve(), FOREVER
         if curve < 0:
@@ -155,18 +155,18 @@ class Circuit:
         return True
 
     def _at(self, replica: int) -> list[tuple[PathLane, int]]:
-        """The batches that pass a replica, each with the stage at which."""
+        """The batches that pass a replica, each with its stage there."""
         return [(one, one.path.index(replica)) for one in self.lanes.values() if replica in one.path]
 
     def _worked(self, one: PathLane, rounds: int) -> None:
         lane, growth = one.lane, rounds * (rounds - 1) >> 1
         for stage, replica in enumerate(one.path):
-            # Where the round in progress was computed already, the next one comes.
+            # If this stage of the round in progress is already computed, its next operation comes first.
             first = lane.costs[stage] + (lane.slopes[stage] if stage < one.stage else 0)
             self.work[replica] += rounds * first + lane.slopes[stage] * growth
 
     def _in_order(self, rounds: int, curve: int) -> int:
-        """No more rounds than all operations keep their order, which they had in the last ones too."""
+        """Limit the rounds to those in which all operations keep the order of the last rounds."""
         last = sorted((points[0], one.index, points) for one in self.lanes.values() for points in one.readies)
         for (_, _, before), (_, _, after) in pairwise(last):
             distance = after[0] - before[0]
@@ -179,7 +179,7 @@ class Circuit:
         return _while_ahead(distance, growth + curve - (newest[0] - newest[1]), rounds)
 
     def _until(self, rounds: int, curve: int, until: int) -> int:
-        """No more rounds than end before ``until``, with all operations, and ends that count as ended."""
+        """Limit the rounds to those whose operations and ends all come before ``until``."""
         if rounds < 1 or until >= FOREVER:
             return rounds
         for one in self.lanes.values():
@@ -192,9 +192,9 @@ class Circuit:
 
 
 def _while_ahead(distance: int, change: int, rounds: int) -> int:
-    """For how many of these rounds a distance that changes so per round stays above 0, as it was before.
+    """How many of these rounds a distance that changes by ``change`` per round stays above 0.
 
-    Of two that come at one moment, in every round, their numbers decide.
+    If two batches arrive at the same time in every round, their numbers decide.
     """
     if distance == 0 and change == 0:
         return rounds

@@ -1,9 +1,9 @@
-"""Language models whose stages are replicas of their own: batches that go round, as a world runs them.
+"""Language models whose stages are separate replicas: circulating batches, as a world runs them.
 
-A ``Run`` with a path is one of these. It is reported where something is to be decided: a request has ended,
-a prompt is computed, the steps allowed are done, an interrupt. Until then all goes its way in the
-``Circuit`` of the model, which is asked in advance when the next report is due; what comes before that makes
-it go back to the last one and on to the moment it comes.
+A ``Run`` with a path belongs here. It is reported when a decision is needed: a request has ended, a prompt is
+computed, the allowed steps are done, an interrupt. Until then the ``Circuit`` of the model advances alone; it
+computes in advance when the next report is due. If an event comes before that, the circuit returns to the
+last report and advances to the event's time.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,13 +28,13 @@ CostsOf = Callable[[tuple[int, ...], tuple[Span, ...]], StageCosts]
 
 @dataclass(frozen=True, slots=True)
 class PathCosts:
-    """``of``: what steps take on a path of these GPUs, each of which runs these layers."""
+    """``of``: step costs on a path of these GPUs, each of which runs these layers."""
 
     of: CostsOf
 
 
 class Circuits:
-    """The circuit of one model. ``tell`` takes reports."""
+    """The circuit of one model. ``tell`` receives reports."""
 
     __slots__ = (
         "_boundary", "_costs", "_gpu_of", "_halted", "_layers_of", "_lives", "_machines", "_planned",
@@ -57,21 +57,21 @@ class Circuits:
         self._gpu_of, self._layers_of, self._tell = gpu_of, layers_of, tell
         self._timer = Timer(env, timer_rank, self.due)
         self._telling = False
-        self._boundary = 0  # when the round that was reported last ended
-        self._planned: PathLane | None = None  # whose round is to be reported next
-        self._runs: dict[int, Run] = {}  # the last one of every batch
-        self._halted: dict[int, tuple[int, ...]] = {}  # those that decode in batches that go on later
+        self._boundary = 0  # end of the last reported round
+        self._planned: PathLane | None = None  # the batch to be reported next
+        self._runs: dict[int, Run] = {}  # the last run of each batch
+        self._halted: dict[int, tuple[int, ...]] = {}  # requests that decode in halted batches
         self.circuit = Circuit()
 
     def begin(self, now_ns: int, run: Run) -> None:
-        """A batch goes round its path."""
+        """Let a batch begin on its path."""
         if not self._telling:
             self._go_to(now_ns)
         one = self.circuit.lanes.get(run.micro_batch)
         spans = run.spans or tuple([self._layers_of(replica) for replica in run.path])
         if one is not None and (one.path != run.path or one.spans != spans):
             assert self._telling and not one.batch.decoding, "a batch stays on its path"
-            self.circuit.drop(run.micro_batch)  # one has ended, and another begins with its number
+            self.circuit.drop(run.micro_batch)  # a batch has ended, and another one uses its number
             one = None
         if one is None:
             costs = self._costs.of(tuple([self._gpu_of(replica) for replica in run.path]), spans)
@@ -86,7 +86,7 @@ class Circuits:
             self._plan()
 
     def interrupt(self, now_ns: int) -> None:
-        """The next round to end is reported, whichever batch's it is."""
+        """Report the next round to end, of any batch."""
         if not self.circuit.lanes:
             return
         if not self._telling:
@@ -96,9 +96,9 @@ class Circuits:
             self._plan()
 
     def lose(self, now_ns: int, replica: int) -> None:
-        """A replica is gone, and with it all batches whose path it is on.
+        """Lose a replica, and all batches whose path contains it.
 
-        It is lost after what ends at that moment: in that nanosecond all goes its way.
+        The loss comes after everything that ends at that nanosecond.
         """
         self._go_to(now_ns + 1)
         for index in [number for number, one in self.circuit.lanes.items() if replica in one.path]:
@@ -107,7 +107,7 @@ class Circuits:
         self._plan()
 
     def due(self, now_ns: int) -> None:
-        """A round to be reported may have ended; several at one moment in their order."""
+        """Report the rounds that have ended; several at one moment in their order."""
         while (one := self._planned) is not None:
             due_ns = one.lane.done >> FRACTION_BITS
             if now_ns < due_ns:
@@ -132,7 +132,7 @@ class Circuits:
         self._plan()
 
     def _go_to(self, now_ns: int) -> None:
-        """Book all that begins before this moment."""
+        """Book everything that begins before this moment."""
         circuit = self.circuit
         self._boundary = max(self._boundary, now_ns << FRACTION_BITS)
         circuit.back()
@@ -157,6 +157,6 @@ class Circuits:
             self._busy()
 
     def _busy(self) -> None:
-        """How long each replica computed, to its machine."""
+        """Write each replica's computing time to its machine."""
         for replica, fixed in self.circuit.work.items():
             self._machines[replica].busy_ns = fixed >> FRACTION_BITS

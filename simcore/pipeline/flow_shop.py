@@ -1,12 +1,12 @@
-"""Stages that batches pass one behind the other, in virtual time: a flow shop in closed form.
+"""Stages that batches pass one after the other, in virtual time: a flow shop in closed form.
 
-A step of a batch begins at a stage when the stage before has passed its activations on, and the stage has
-ended the step of the batch before it. A batch begins its next step when its last one has ended, behind the
-others. All of this is additions and maxima of fixed-point integers.
+A step of a batch begins at a stage once the stage before has sent its activations, and this stage has ended
+its step of the batch ahead. A batch begins its next step when its last one has ended, behind the others. All
+of this is additions and maxima of fixed-point integers.
 
-Where at every stage the same one of the two reasons holds round after round, the ends of a batch's steps come
-to lie on parabolas of one curvature, which is that of the batch it waits for: such rounds are added up at
-once, up to the first in which another reason would hold (docs/PIPELINE.md says why this is exact).
+If at every stage the same of the two reasons holds round after round, the ends of a batch's steps lie on
+parabolas of one curvature, that of the batch it waits for. Such rounds are added up at once, up to the first
+in which the other reason would hold (docs/PIPELINE.md says why this is exact).
 """
 
 from typing import Final
@@ -15,14 +15,14 @@ from simcore.pipeline.lane import Lane
 from simcore.replica.segment import steps_to_reach
 
 FOREVER: Final = 1 << 200
-_ROUNDS_SEEN: Final = 3  # a parabola is known by three of its points
-_FAR: Final = 1 << 58  # 17 s: with a run of some minutes behind it, times are still machine words
+_ROUNDS_SEEN: Final = 3  # three points determine a parabola
+_FAR: Final = 1 << 58  # 17 s: after a run of some minutes, times still fit machine words
 
 
 class FlowShop:
-    """``order``: the batches in flight, by the end of their steps. ``free``: when each stage is.
+    """``order``: batches in flight, by the end of their steps. ``free``: when each stage is free.
 
-    Times inside, the lanes' too, count from ``origin``.
+    Times inside, including the lanes', count from ``origin``.
     """
 
     __slots__ = ("_kept_free", "_kept_order", "_kept_work", "_work", "free", "order", "origin", "stages")
@@ -36,11 +36,11 @@ class FlowShop:
         self._kept_order: list[Lane] = []
 
     def computed(self) -> int:
-        """For how long all stages together have computed, steps in progress included."""
+        """Total computing time of all stages, including steps in progress."""
         return self._kept_work + self._work
 
     def keep(self) -> None:
-        """All is booked up to here."""
+        """Save the present state for ``back``."""
         if self.free[-1] > _FAR:
             self._shift(self.free[-1])
         self._kept_free = list(self.free)
@@ -51,7 +51,7 @@ class FlowShop:
             lane.keep()
 
     def back(self) -> None:
-        """To where ``keep`` was called last."""
+        """Restore the state of the last ``keep``."""
         self.free = list(self._kept_free)
         self.order = list(self._kept_order)
         self._work = 0
@@ -59,7 +59,7 @@ class FlowShop:
             lane.back()
 
     def enter(self, lane: Lane, release: int) -> None:
-        """The next step of a batch begins, not before ``release``."""
+        """Begin the next step of a batch, not before ``release``."""
         if not self.order and release > self.origin + _FAR:
             self._shift(release - self.origin)
         lane.origin = self.origin
@@ -69,14 +69,14 @@ class FlowShop:
         self.order.append(lane)
 
     def _shift(self, by: int) -> None:
-        """Times count from that much later."""
+        """Move the origin of times ``by`` later."""
         self.origin += by
         self.free = [free - by for free in self.free]
         for lane in self.order:
             lane.shift(by)
 
     def advance(self, until_fixed: int) -> Lane:
-        """Go on to the first end of a step that is to be reported, or is not before then; whose it is.
+        """Advance to the first end of a step to be reported, or not before then; returns its batch.
 
         That batch has left the stages.
         """
@@ -104,7 +104,7 @@ class FlowShop:
                 self._jump(until)
 
     def _jump_alone(self, lane: Lane, until: int) -> None:
-        """A batch alone waits at no stage: its steps are one straight line."""
+        """Advance a batch that is alone and waits at no stage: its steps are one straight line."""
         if lane.done >= until:
             return
         computed, slope = lane.total, lane.growth_each
@@ -126,7 +126,7 @@ class FlowShop:
         lane.begun(steps)
 
     def _jump(self, until: int) -> None:
-        """Add up the rounds for which the ends of all steps surely lie on their parabolas."""
+        """Add up the rounds in which the ends of all steps surely lie on their parabolas."""
         order = self.order
         rounds = order[0].left - 1
         curves = list[int]()
@@ -151,7 +151,7 @@ class FlowShop:
         self.free = list(order[-1].ends)
 
     def _until(self, rounds: int, curve: int, until: int) -> int:
-        """No more rounds than have steps end before ``until`` alone."""
+        """Limit the rounds to those whose steps all end before ``until``."""
         last = self.order[-1]
         if until >= FOREVER or rounds < 1:
             return rounds

@@ -1,4 +1,4 @@
-"""One batch in flight as the stages see it: what its next step takes at each of them."""
+"""One batch in flight as the stages see it: the costs of its next step at each stage."""
 
 from serving.vocabulary.errors import UserError
 from simcore.pipeline.parabola import rounds_not_negative
@@ -11,16 +11,16 @@ Gaps = tuple[int, int, int]
 
 
 class Lane:
-    """costs, slopes: of the next step to begin, and by how much every further one is longer.
+    """costs, slopes: of the next step to begin, and by how much each later step takes longer.
 
     ``done``: when the step in progress ends; ``last``: when the one before it ended. ``steps``: how many have
-    ended since the last report; ``left``: how many more may end, the last of them to be reported. ``line``:
-    for how many steps to begin the costs are on their straight line. ``gaps``: what lies between the ends of
-    the steps that have ended. ``ends``: when the step in progress ends at each stage. ``total``,
-    ``growth_each``: what the next step computes at all stages, and by how much every further one does more.
+    ended since the last report; ``left``: how many more may end, the last of which is reported. ``line``: for
+    how many steps the costs stay on their line. ``gaps``: times between the ends of ended steps. ``ends``:
+    when the step in progress ends at each stage. ``total``, ``growth_each``: computing time of the next step
+    at all stages, and its growth per step.
 
-    ``origin``: what the lane's times count from, so that a native core adds machine words: in fixed point
-    275 s are as long as fit one.
+    ``origin``: the zero of the lane's times, so that a native core adds machine words: in fixed point at most
+    275 s fit into one.
     """
 
     __slots__ = (
@@ -39,18 +39,18 @@ class Lane:
         self.total = self.growth_each = 0
         self.steps = self.left = self.line = 0
         self.gaps: list[Gaps] = []
-        self._tokens = self.context = 0  # decode steps: sequences, and the context in the next one to begin
+        self._tokens = self.context = 0  # decode steps: sequences, and the context of the next one
         self._pieces: tuple[StagePiece, ...] = ()
-        self._then: Decodes | None = None  # what follows on a step with prompts
+        self._then: Decodes | None = None  # the decode steps after a step with prompts
         self.ends = [0] * stages
-        self._ends_1 = [0] * stages  # the same of the two steps before
+        self._ends_1 = [0] * stages  # the same for the two steps before
         self._ends_2 = [0] * stages
         self._kept = (0, 0, 0, 0, 0, 0)
         self._kept_costs: tuple[list[int], tuple[int, ...]] = ([], ())
         self._kept_then: tuple[Decodes, tuple[int, ...]] | None = None
 
     def set_step(self, costs: tuple[int, ...], hops: tuple[int, ...]) -> None:
-        """The next step, which is to be reported unless it is said what follows (``then_decodes``)."""
+        """Set the next step, which is reported unless ``then_decodes`` says what follows."""
         self.costs = list(costs)
         self.slopes = (0,) * self.stages
         self.total, self.growth_each = sum(costs), 0
@@ -59,16 +59,16 @@ class Lane:
         self._then = None
 
     def then_decodes(self, rows: StageCosts, sequences: int, context: int) -> None:
-        """The steps after the next one decode so many sequences."""
+        """Set the steps after the next one: decodes of ``sequences`` sequences."""
         self._then = (rows.decode(sequences), rows.hops(sequences), sequences, context)
 
     def set_decodes(
         self, rows: StageCosts, sequences: int, context: int, generated: int = 0, token: int = 0
     ) -> None:
-        """The next steps decode so many sequences.
+        """Set the next steps: decodes of ``sequences`` sequences.
 
-        ``generated``: what the tokens that they have generated add to the next step, at the last stage, where
-        they are sampled; ``token``: each one that comes.
+        ``generated``: what their generated tokens add to the next step, at the last stage, where they are
+        sampled; ``token``: what each later token adds.
         """
         self._tokens, self.context, self._then = sequences, context, None
         pieces = rows.decode(sequences)
@@ -77,7 +77,7 @@ class Lane:
         self.find_line()
 
     def find_line(self) -> None:
-        """The costs of the next decode step, by the piece that holds for its context."""
+        """Compute the costs of the next decode step from the piece for its context."""
         if self._then is not None:
             self._pieces, self.hops, self._tokens, self.context = self._then
             self._then = None
@@ -95,12 +95,12 @@ class Lane:
         )
 
     def told(self) -> None:
-        """The steps that have ended are booked."""
+        """The ended steps are booked."""
         self.steps = 0
         self.gaps = []
 
     def keep(self) -> None:
-        """What was done so far is booked; ``back`` returns here."""
+        """Save the present state for ``back``."""
         self.steps = 0
         self.gaps = []
         self._kept = (self.done, self.last, self.line, self.context, self.total, self.growth_each)
@@ -108,7 +108,7 @@ class Lane:
         self._kept_then = None if self._then is None else (self._then, self.hops)
 
     def back(self) -> None:
-        """Nothing was done since ``keep``."""
+        """Restore the state of the last ``keep``."""
         self.done, self.last, self.line, self.context, self.total, self.growth_each = self._kept
         costs, self.slopes = self._kept_costs
         self.costs = list(costs)
@@ -120,7 +120,7 @@ class Lane:
         self.gaps = []
 
     def shift(self, by: int) -> None:
-        """Its times count from that much later."""
+        """Move the zero of its times ``by`` later."""
         self.origin += by
         self.done -= by
         self.last -= by
@@ -129,9 +129,9 @@ class Lane:
         self._ends_2 = [end - by for end in self._ends_2]
 
     def go(self, release: int, free: list[int]) -> None:
-        """The next step begins, not before ``release``. ``free``: when each stage is.
+        """Begin the next step, not before ``release``. ``free``: when each stage is free.
 
-        One loop does it all: this is where a pipelined run spends its time.
+        A single loop: a pipelined run spends its time here.
         """
         ends = self._ends_2
         self._ends_2, self._ends_1, self.ends = self._ends_1, self.ends, ends
@@ -152,7 +152,7 @@ class Lane:
         self.context += self._tokens
 
     def earliest_end(self) -> int:
-        """A time before which the last of the steps that are left surely does not end."""
+        """A lower bound for the end of the last remaining step."""
         steps, line = self.left - 1, self.line
         first, slope = self.total + sum(self.hops), self.growth_each
         if self._then is not None and not line:
@@ -165,7 +165,7 @@ class Lane:
         return self.done + steps * first + slope * (steps * (steps - 1) >> 1)
 
     def begun(self, steps: int) -> None:
-        """So many steps have begun that had not."""
+        """Note that ``steps`` more steps have begun."""
         self.line -= steps
         self.context += steps * self._tokens
         self.total += steps * self.growth_each
@@ -175,7 +175,7 @@ class Lane:
                 costs[stage] += steps * slopes[stage]
 
     def end(self) -> None:
-        """The step in progress has ended."""
+        """End the step in progress."""
         done = self.done
         self.gaps.append((done - self.last, 0, 1))
         self.last = done
@@ -183,7 +183,7 @@ class Lane:
         self.left -= 1
 
     def ended(self, wait: int, first: int, steps: int, slope: int = 0) -> None:
-        """So many steps have ended: the one in progress after ``wait``, the others on a line."""
+        """End steps: the one in progress after ``wait``, the others on a line."""
         self.gaps.append((wait, 0, 1))
         self.last = self.done
         if steps > 1:
@@ -197,22 +197,22 @@ class Lane:
         return self.ends[-1] - self._ends_1[-1]
 
     def curve(self) -> int:
-        """By how much that grows from one step to the next."""
+        """By how much the growth changes from one step to the next."""
         return self.ends[-1] - 2 * self._ends_1[-1] + self._ends_2[-1]
 
     def straight(self, rounds: int, curve: int, before: int, free: list[int], free_1: list[int]) -> int:
-        """For how many more of these rounds each stage is waited for by the same.
+        """For how many more of these rounds every stage keeps its reason to wait.
 
-        ``curve``: common to its stages; ``before``: that of the batch before it, which is its own where it
-        waits for that one. ``free``, ``free_1``: when each stage was, before its last step
-        and before the one before.
+        ``curve``: common to its stages; ``before``: curve of the batch ahead, equal to its own if it waits
+        for that one. ``free``, ``free_1``: when each stage was free before its last step and before the one
+        before.
         """
         ends, one, two, hops = self.ends, self._ends_1, self._ends_2, self.hops
         apart, at, at_1 = curve - before, one[-1], two[-1]
         for stage in range(self.stages):
             if ends[stage] - 2 * one[stage] + two[stage] != curve:
                 return 0
-            # By how much the last step came later to the stage than that was free, and the one before it.
+            # By how much the last step came after the stage was free, and the same for the step before.
             slack = at + hops[stage] - free[stage]
             slack_1 = at_1 + hops[stage] - free_1[stage]
             at, at_1 = ends[stage], one[stage]
@@ -226,11 +226,11 @@ class Lane:
         return rounds
 
     def freed(self, ago: int) -> list[int]:
-        """When it left each stage, in its last step or, ``ago`` being 1 or 2, in one before it."""
+        """When it left each stage in its last step, or ``ago`` (1 or 2) steps before."""
         return self.ends if not ago else self._ends_1 if ago == 1 else self._ends_2
 
     def jump(self, rounds: int, curve: int) -> int:
-        """So many rounds more; returns what they computed. ``curve``: as for ``straight``."""
+        """Advance by ``rounds``; returns their computing time. ``curve``: as for ``straight``."""
         first, growth = self.growth() + curve, rounds - 1
         self.ended(self.done - self.last, first, rounds, curve)
         ends, one, two = self.ends, self._ends_1, self._ends_2
@@ -246,7 +246,7 @@ class Lane:
 
 
 def with_output(pieces: tuple[StagePiece, ...], base: int, token: int) -> tuple[StagePiece, ...]:
-    """``base`` and ``token`` for each token of context are added to the last stage's part."""
+    """Add ``base``, and ``token`` per token of context, to the last stage's part."""
     return tuple(
         [
             (limit, (*intercepts[:-1], intercepts[-1] + base), (*slopes[:-1], slopes[-1] + token))
@@ -256,7 +256,7 @@ def with_output(pieces: tuple[StagePiece, ...], base: int, token: int) -> tuple[
 
 
 def same_side(slack: int, before: int, rounds: int) -> int:
-    """For how many of ``rounds`` more a slack that goes on as it went from ``before`` keeps its sign."""
+    """For how many more ``rounds`` a slack that continues its trend from ``before`` keeps its sign."""
     change = slack - before
     if slack > 0:
         if before < 0:

@@ -1,4 +1,4 @@
-"""A micro-batch of a pipelined replica: the requests that decode in it, and the run it was asked for."""
+"""A micro-batch of a pipelined replica: the requests that decode in it, and its requested run."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,14 +11,14 @@ from simcore.pipeline.stage_costs import StageCosts
 from simcore.replica.lifetime import Lifetime
 from simcore.replica.resident_requests import ResidentRequests
 
-FOREVER: Final = 1 << 62  # steps
+FOREVER: Final = 1 << 62  # number of steps
 
 
 class MicroBatch(ResidentRequests):
     """``lane``: its steps as the stages see them. ``chunks``: prompts of the step in progress.
 
-    A step of prompts alone (``Run.decode`` False) leaves out those who decode. ``goes_on``: a step with
-    prompts is not reported where more are allowed and something decodes after it.
+    A step of prompts alone (``Run.decode`` False) leaves decoding requests out. ``goes_on``: a step with
+    prompts is not reported if more steps are allowed and a request decodes after it.
     """
 
     __slots__ = (
@@ -37,15 +37,15 @@ class MicroBatch(ResidentRequests):
         super().__init__(id, lives, recorder, rows)
         self._rows = rows
         self._goes_on = goes_on and self._largest_context is None
-        self._allowed = 0  # how many steps may still end
-        self._until_end = 1  # while there are prompts: how many before one ends with them
+        self._allowed = 0  # number of steps that may still end
+        self._until_end = 1  # with prompts: number of steps until a request ends
         self._began_fixed = 0
         self._decode_first = True
         self.lane = Lane(index, rows.stages)
         self.chunks: Sequence[Chunk] = ()
 
     def begin(self, run: Run, boundary_fixed: int) -> None:
-        """Its next step, and those after it, are known."""
+        """Set its next step, and those after it."""
         lane, decoding, context = self.lane, self._decoding, self._context
         lane.last = self._began_fixed = boundary_fixed
         self.chunks, self._decode_first = run.chunks, run.decode
@@ -67,7 +67,7 @@ class MicroBatch(ResidentRequests):
             lane.set_decodes(self._rows, decoding, context, generated, self._output_token)
 
     def _plan_decodes(self, chunks: Sequence[Chunk]) -> int:
-        """What follows on a step with prompts; returns after how many steps, that one too, a request ends."""
+        """Plan the decodes after a step with prompts; returns the number of steps until a request ends."""
         lives, decoding = self._lives, self._decoding
         context = self._context + decoding
         least = self._ends[0][0] - self._steps_done if decoding else FOREVER
@@ -85,13 +85,13 @@ class MicroBatch(ResidentRequests):
         return least
 
     def allow(self, steps: int) -> None:
-        """So many steps may end from now on, fewer where a request ends before."""
+        """Allow ``steps`` steps to end from now on, fewer if a request ends earlier."""
         self._allowed = steps
         missing = self._until_end if self.chunks else self._ends[0][0] - self._steps_done
         self.lane.left = missing if missing < steps else steps
 
     def decode_on(self, boundary_fixed: int) -> bool:
-        """A request has ended: those left go on with what is allowed. Returns whether there are any."""
+        """After a request has ended, continue the others with the allowed steps; False if there are none."""
         if self._allowed < 1 or not self._decoding or not self._goes_on:
             return False
         self.lane.last = self._began_fixed = boundary_fixed
@@ -100,7 +100,7 @@ class MicroBatch(ResidentRequests):
         return True
 
     def book(self, finished: list[int]) -> int:
-        """The steps of its lane have ended, the prompts of the last one too; returns how many those are."""
+        """Book the ended steps of its lane, prompts included; returns the number of steps."""
         lane = self.lane
         told, gaps = lane.steps, lane.gaps
         if not told:
@@ -125,7 +125,7 @@ class MicroBatch(ResidentRequests):
         return told
 
     def _book_prompts(self, chunks: Sequence[Chunk], wait: int, finished: list[int]) -> None:
-        """The step with prompts has ended, so long after it began."""
+        """Book the step with prompts, which ended ``wait`` after its begin."""
         decoding, end_fixed, lives = self._decoding, self._began_fixed + wait, self._lives
         self.chunks = ()
         if decoding and self._decode_first:
@@ -136,7 +136,7 @@ class MicroBatch(ResidentRequests):
             self._steps_done += 1
             self._context += decoding
         for request, start, tokens in chunks:
-            life = lives.get(request)  # None: its last chunk was in another batch, and all it wanted
+            life = lives.get(request)  # None: its last chunk was in another batch, and it is complete
             if life is not None and start + tokens == life.request.prompt_tokens + life.generated:
                 self._sample(life, end_fixed, finished, False)
         if not self._decode_first:
@@ -144,7 +144,7 @@ class MicroBatch(ResidentRequests):
             self._delayed.residents_skipped(self._began_fixed, end_fixed, decoding, joined)
 
     def _end_wait(self, gaps: Sequence[Gaps], decoding: int) -> None:
-        """The first of these steps ends the wait of those whom steps of prompts have left out."""
+        """The first of these steps ends the wait of requests that steps of prompts left out."""
         token_fixed = self.lane.origin + self.lane.last
         for first, slope, count in gaps:
             token_fixed -= first * count + slope * (count * (count - 1) >> 1)
@@ -155,26 +155,26 @@ class MicroBatch(ResidentRequests):
                 self._gaps(first, slope, count, decoding)
 
     def halt(self, boundary_fixed: int) -> tuple[int, ...]:
-        """It goes on later, perhaps elsewhere: those that decode, who take their tokens with them."""
+        """Take out the decoding requests, with their tokens; the batch continues later, perhaps elsewhere."""
         found = tuple(sorted([request for _, request in self._ends]))
         for request in found:
             self._take_out(request, boundary_fixed, 0)
         return found
 
     def go_on(self, requests: Sequence[int], boundary_fixed: int) -> None:
-        """Those that decoded before it halted, and are still there; until their next token they wait."""
+        """Take in requests that decoded before the halt and still exist; they wait for their next token."""
         self._take_in([one for one in requests if one in self._lives], boundary_fixed)
 
     def holds(self, request: int) -> bool:
-        """Whether it decodes here."""
+        """Whether the request decodes here."""
         return any(request == own for _, own in self._ends)
 
     def take_out(self, request: int, boundary_fixed: int) -> None:
-        """It is preempted at this boundary."""
+        """Preempt the request at this boundary."""
         self._take_out(request, boundary_fixed, 1)
 
     def clear(self) -> None:
-        """All is lost."""
+        """Drop all requests."""
         for _, request in self._ends:
             self._lives[request].end = -1
         self.chunks = ()

@@ -1,10 +1,10 @@
-"""For how many steps a parabola surely stays above zero, in integers."""
+"""For how many steps a parabola surely stays at or above zero, in integers."""
 
 from math import sqrt
 
 
 def rounds_not_negative(value: int, change: int, curve: int, rounds: int) -> int:
-    """Of k = 0 .. rounds - 1, how many from 0 on surely have value + change k + curve k (k - 1) / 2 >= 0."""
+    """How many k from 0 on, below ``rounds``, surely have value + change k + curve k (k - 1) / 2 >= 0."""
     if value < 0 or rounds < 1:
         return 0
     if curve >= 0:

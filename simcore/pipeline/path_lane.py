@@ -1,20 +1,19 @@
-"""One batch that goes round a path of stage replicas, as these see it: where it is, and its last rounds."""
+"""One batch that circulates on a path of stage replicas: its position, and its last rounds."""
 
 from serving.vocabulary.actions import Span
 from simcore.pipeline.lane import same_side
 from simcore.pipeline.micro_batch import MicroBatch
 
-ROUNDS_SEEN = 3  # a parabola is known by three of its points
+ROUNDS_SEEN = 3  # three points determine a parabola
 
 
 class PathLane:
-    """``stage``: that it comes to next, at ``ready``. ``fresh``: it has not begun the round it was asked for.
+    """``stage``: its next stage, reached at ``ready``. ``fresh``: its requested round has not begun.
 
-    ``spans``: the layers that each replica of ``path`` runs.
-
-    ``ends``, ``readies``: of its last operation at each stage and of the two before it; ``slack``: by how
-    much that operation came later to the replica than this was free, and the one before it. ``seen``: rounds
-    since anything changed. ``told``: rounds that ended and are booked, and not reported yet.
+    ``spans``: the layers that each replica of ``path`` runs. ``ends``, ``readies``: of its last operation at
+    each stage and of the two before it; ``slack``: how much later that operation came to the replica than
+    this was free, and the same for the operation before. ``seen``: rounds since the last change. ``told``:
+    rounds that are booked and not reported yet.
     """
 
     __slots__ = (
@@ -37,18 +36,18 @@ class PathLane:
         self._kept = (0, 0, True)
 
     def keep(self) -> None:
-        """What was done so far is booked; ``back`` returns here."""
+        """Save the present state for ``back``."""
         self.lane.keep()
         self._kept = (self.stage, self.ready, self.fresh)
 
     def back(self) -> None:
-        """Nothing was done since ``keep``. What was seen of its rounds is forgotten."""
+        """Restore the state of the last ``keep``, without the observed rounds."""
         self.lane.back()
         self.stage, self.ready, self.fresh = self._kept
         self.seen = 0
 
     def note(self, stage: int, ready: int, late: int, end: int) -> None:
-        """An operation of its round: when it came, by how much later than needed, when it ends."""
+        """Note an operation: when it came, how much later than its replica was free, when it ends."""
         one, two, _ = self.ends[stage]
         self.ends[stage] = (end, one, two)
         one, two, _ = self.readies[stage]
@@ -61,7 +60,7 @@ class PathLane:
         return end - 2 * one + two
 
     def straight(self, rounds: int, curve: int) -> int:
-        """For how many more of these rounds each operation waits for the same, and the curve is common."""
+        """For how many more of these rounds each operation keeps its reason to wait, with a common curve."""
         for stage in range(self.stages):
             end, one, two = self.ends[stage]
             ready, ready_1, ready_2 = self.readies[stage]
@@ -71,7 +70,7 @@ class PathLane:
         return rounds
 
     def jump(self, rounds: int, curve: int) -> None:
-        """So many rounds more of every operation."""
+        """Advance every operation by ``rounds``."""
         lane, (end, one, _) = self.lane, self.ends[-1]
         growth = end - one
         if self.stage == 0 and not self.fresh:  # the end of its last round is not counted yet
@@ -99,5 +98,5 @@ class PathLane:
 
 
 def later(newest: int, growth: int, rounds: int, curve: int) -> int:
-    """Where a parabola is so many rounds on; ``growth``: its last step."""
+    """The value of a parabola ``rounds`` later; ``growth``: its last step."""
     return newest + rounds * growth + curve * (rounds * (rounds + 1) >> 1)

@@ -1,4 +1,4 @@
-"""All pipelined replicas of a world: runs asked of them come here."""
+"""All pipelined replicas of a world, and the dispatch of runs to them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from simcore.replica.swaps import wait_for_copy
 
 @dataclass(frozen=True, slots=True)
 class PipelinePlan:
-    """``rows``: what steps of this replica take, stage by stage. ``alone``: see ``PipelinedReplica``."""
+    """``rows``: step times of this replica, stage by stage. ``alone``: see ``PipelinedReplica``."""
 
     replica: int
     rows: StageCosts
@@ -26,7 +26,7 @@ class PipelinePlan:
 
 
 class Pipelines:
-    """``of``: by replica."""
+    """``of``: the pipelined replicas, by replica number."""
 
     __slots__ = ("_machines", "of")
 
@@ -55,20 +55,20 @@ class Pipelines:
         }
 
     def hooks(self) -> RunHooks:
-        """Their runs are begun here."""
+        """Hooks that begin their runs here."""
         return RunHooks(set(self.of), self.of, self.takes, self.interrupt)
 
     def takes(self, now_ns: int, run: Run) -> bool:
-        """A run of a pipelined replica."""
+        """Begin a run of a pipelined replica."""
         self.of[run.replica].begin(now_ns, run)
         return True
 
     def interrupt(self, now_ns: int, action: Interrupt) -> None:
-        """The next step of the replica is to be reported."""
+        """Report the next step of the replica."""
         self.of[action.replica].interrupt(now_ns, action)
 
     def preempt(self, now_ns: int, action: Preempt) -> None:
-        """A request leaves its batch, on whichever replica."""
+        """Take a request out of its batch, on any replica."""
         if (one := self.of.get(action.replica)) is not None:
             one.preempt(action)
             return
@@ -78,7 +78,7 @@ class Pipelines:
             wait_for_copy(machine, now_ns, action.swap_ns)
 
     def lose(self, now_ns: int, replica: int) -> None:
-        """A replica is gone, pipelined or not."""
+        """Lose a replica, pipelined or not."""
         self._machines[replica].lose(now_ns)
         if (one := self.of.get(replica)) is not None:
             one.lose(now_ns)

@@ -1,10 +1,10 @@
 """A replica cut into stages, in virtual time: up to as many batches in flight as it has stages.
 
-It reports where a request ends, the steps allowed are done, or after an interrupt, and then tells the steps
-of all batches since its last report. Where nothing is to be decided the batch of a request that has ended
-goes on at once (``Run.until_finish``). Between two reports all goes its way in the ``FlowShop``, which is
-asked when the next one may be due, or at an interrupt: then for the next end of a step. What was found out
-before that, of the time after it, is taken back.
+It reports when a request ends, the allowed steps are done, or after an interrupt. A report includes the steps
+of all batches since the last one. If no decision is needed, the batch of an ended request continues at once
+(``Run.until_finish``). Between two reports the ``FlowShop`` advances alone. It is advanced when the next
+report may be due, or at an interrupt: then to the next end of a step. Results computed before an interrupt
+for the time after it are discarded.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from simcore.timers import Timer
 
 
 class PipelinedReplica:
-    """``used_fixed``: how long there was a batch in flight; ``steps``: of all batches, that were reported."""
+    """``used_fixed``: time with a batch in flight; ``steps``: reported steps, of all batches."""
 
     __slots__ = (
         "_alone",
@@ -57,7 +57,7 @@ class PipelinedReplica:
         tell: Callable[[int, Ran], None],
         alone: bool = False,
     ) -> None:
-        """``machine``: what else is known of the replica; it runs nothing. ``tell``: takes reports.
+        """``machine``: the other state of the replica; it runs nothing. ``tell``: receives reports.
 
         ``alone``: the steps that a ``Run`` allows are its own micro-batch's, which has memory of its own.
         """
@@ -73,19 +73,19 @@ class PipelinedReplica:
         self._timer = Timer(env, timer_rank, self.due)
         self._tell = tell
         self._telling = self._cut = self._lost = self._goes_on = False
-        self._boundary = 0  # when the step that is reported ended
-        self._reporting = -1  # the batch whose step is to be reported next
+        self._boundary = 0  # end of the reported step
+        self._reporting = -1  # the batch to be reported next
         self._epoch = 0
         self._since = -1
         self.used_fixed = 0
         self.steps = 0
 
     def begin(self, now_ns: int, run: Run) -> None:
-        """A batch enters the stages; the steps that are allowed are allowed to all, unless it is alone."""
+        """Let a batch enter the stages; the allowed steps hold for all batches, unless it is alone."""
         if self._lost:
-            return  # it will be told so next
+            return  # its loss is reported next
         if not self._telling:
-            self._take_back()  # another has begun at this moment, and was planned alone
+            self._take_back()  # another one began at this moment, and was planned alone
             self._boundary = now_ns << FRACTION_BITS
         if self._since < 0:
             self._since = self._boundary
@@ -104,14 +104,14 @@ class PipelinedReplica:
             self._plan()
 
     def interrupt(self, now_ns: int, action: Interrupt) -> None:
-        """The next step to end is reported."""
+        """Report the next step to end."""
         self._cut = True
         if not self._telling and (self.shop.order or self._reporting >= 0):
             self._take_back()
             self._advance(now_ns << FRACTION_BITS)
 
     def preempt(self, action: Preempt) -> None:
-        """A request leaves its batch, which has ended a step."""
+        """Take a request out of its batch, which has ended a step."""
         for batch in self._batches:
             if batch.holds(action.request):
                 batch.take_out(action.request, self._boundary)
@@ -119,7 +119,7 @@ class PipelinedReplica:
         self._batches[0].take_out(action.request, self._boundary)
 
     def lose(self, now_ns: int) -> None:
-        """All is gone."""
+        """Drop all batches of the lost replica."""
         self._lost = True
         self._reporting = -1
         self.shop.order.clear()
@@ -128,7 +128,7 @@ class PipelinedReplica:
         self._pause(now_ns << FRACTION_BITS)
 
     def due(self, now_ns: int) -> None:
-        """The next step to be reported may have ended."""
+        """Report the next step if it has ended."""
         if self._reporting < 0:
             if not self.shop.order:
                 return
@@ -166,13 +166,13 @@ class PipelinedReplica:
             self._pause(self._boundary)
 
     def _take_back(self) -> None:
-        """What was planned since the last report has not happened."""
+        """Discard what was planned since the last report."""
         if self._reporting >= 0:
             self.shop.back()
             self._reporting = -1
 
     def _plan(self) -> None:
-        """All is booked: when the next report is due is looked at when it may be."""
+        """Plan the next report: schedule a check for its earliest time."""
         shop = self.shop
         shop.keep()
         if self._cut:
@@ -187,7 +187,7 @@ class PipelinedReplica:
         self._timer.at((self.shop.origin + lane.done) >> FRACTION_BITS)
 
     def _pause(self, now_fixed: int) -> None:
-        """No batch is in flight."""
+        """Note that no batch is in flight."""
         if self._since >= 0:
             self.used_fixed += now_fixed - self._since
             self._since = -1

@@ -1,4 +1,4 @@
-"""What the event loop asks of the step times of a model in stages (hwmodels.stage_rows.StageRows)."""
+"""The event loop's interface to step times of a staged model (hwmodels.stage_rows.StageRows)."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -14,16 +14,16 @@ class StageCosts(Protocol):
 
     @property
     def stages(self) -> int:
-        """How many there are."""
+        """Number of stages."""
 
     def decode(self, n: int) -> tuple[StagePiece, ...]:
-        """Straight pieces of a decode step of ``n`` sequences."""
+        """Linear pieces of a decode step of ``n`` sequences."""
 
     def mixed(self, n: int, context: int, chunks: Sequence[Chunk], spread: int = 0) -> tuple[int, ...]:
         """A step with prompt chunks and ``n`` decodes of total ``context``."""
 
     def hops(self, tokens: int) -> tuple[int, ...]:
-        """How long the activations of so many tokens are on their way to each stage; none to the first."""
+        """Transfer time of the activations of ``tokens`` tokens to each stage; 0 to the first."""
 
     @property
     def skewed(self) -> bool:
@@ -31,7 +31,7 @@ class StageCosts(Protocol):
 
     @property
     def output_token(self) -> int:
-        """What each generated token of the residents adds to a step, at the last stage; 0: nothing."""
+        """What each generated token of the residents adds to a step, at the last stage; may be 0."""
 
     def shift(self, n: int, spread: int) -> int:
-        """As ``simcore.replica.step_times.StepTimes``: these are tokens."""
+        """As in ``simcore.replica.step_times.StepTimes``: these are tokens."""

@@ -1,1 +1,1 @@
-"""One replica in virtual time: its runs, its residents, the times of their tokens."""
+"""One replica in virtual time: its runs, its resident requests, the times of their tokens."""

@@ -1,39 +1,41 @@
 """Requests that have waited for their next token since before the present pass, and since when.
 
-A pass that leaves the residents out (prefill-first batching, some layers of prompts) makes their next
-inter-token gap longer: it reaches back to their last token. Requests that got their first token from such a
-pass wait from then on.
+If a pass leaves the resident requests out (prefill-first batching, some layers of prompts), their next
+inter-token gap is longer: it begins at their last token. Requests that got their first token from such a pass
+wait from then on.
 """
 
 from collections.abc import Callable
 
 
 class DelayedTokens:
-    """Groups of [time of last token in fixed point, requests], the longest waiting first; empty when all
-    residents got a token in the last step."""
+    """Groups of [time of last token in fixed point, requests], the longest waiting first.
+
+    Empty if all resident requests got a token in the last step.
+    """
 
     __slots__ = ("_gaps", "_own", "groups")
 
     def __init__(self, gaps: Callable[[int, int, int, int], None]) -> None:
         self._gaps = gaps
         self.groups: list[list[int]] = []
-        self._own: dict[int, int] = {}  # who came from elsewhere and got no token here yet: its last one
+        self._own: dict[int, int] = {}  # joined requests without a token here yet: time of their last token
 
     def residents_skipped(self, start_fixed: int, end_fixed: int, residents: int, joined: int) -> None:
-        """A pass from start to end left ``residents`` out, and gave ``joined`` others a token at its end."""
+        """Note a pass that left ``residents`` out, and gave ``joined`` others a token at its end."""
         if residents and not self.groups:
             self.groups.append([start_fixed, residents])
         if joined and self.groups:
             self.groups.append([end_fixed, joined])
 
     def join(self, request: int, last_token_fixed: int, boundary_fixed: int, residents: int) -> None:
-        """One that decoded elsewhere joins ``residents``, which got a token at the last boundary or wait."""
+        """Add a request that decoded elsewhere; ``residents`` got a token at the last boundary, or wait."""
         if not self.groups:
             self.groups.append([boundary_fixed, residents])
         self._own[request] = last_token_fixed
 
     def end(self, token_fixed: int) -> None:
-        """Everybody gets a token now."""
+        """Give every request a token now."""
         for last_token_fixed in self._own.values():
             self._gaps(token_fixed - last_token_fixed, 0, 1, 1)
         self._own.clear()
@@ -43,16 +45,16 @@ class DelayedTokens:
         self.groups.clear()
 
     def end_run(self, start_fixed: int, first: int, slope: int, steps: int, residents: int) -> None:
-        """Decode steps of cost ``first + i * slope``: the first one ends the wait."""
+        """Handle decode steps of cost ``first + i * slope``: the first one ends the wait."""
         self.end(start_fixed + first)
         if steps > 1:
             self._gaps(first + slope, slope, steps - 1, residents)
 
     def leave(self, request: int, last_token_fixed: int) -> int:
-        """One that waits is taken out; returns when its last token appeared.
+        """Take a waiting request out; returns when its last token appeared.
 
-        ``last_token_fixed`` is that of the token its prompt gave it, so an upper bound says which group it is
-        in: a request that has decoded since is in the first one.
+        ``last_token_fixed`` is the time of the token from its prompt, so an upper bound gives its group: a
+        request that has decoded since is in the first group.
         """
         own = self._own.pop(request, None)
         if own is not None:

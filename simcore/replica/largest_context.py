@@ -1,7 +1,8 @@
 """The largest context among the resident requests of one machine, and their prompts.
 
-All contexts grow by one per step, so their order stands still: a request with context c at step counter s is
-kept as s - c, the smallest of all. When its owner leaves, the others are looked through once.
+All contexts grow by one per step, so their order is fixed: a request with context c at step counter s is
+stored as s - c, the largest context having the smallest value. When its owner leaves, the other requests are
+scanned once.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,9 +14,9 @@ NO_REQUEST: Final = -1
 
 
 class LargestContext:
-    """``offset``: step counter less the largest context; right while there is an ``owner``.
+    """``offset``: step counter minus the largest context; valid while there is an ``owner``.
 
-    ``prompt_tokens``: of the residents together; what their contexts have beyond that they have generated.
+    ``prompt_tokens``: of all resident requests; the rest of their contexts is generated.
     """
 
     __slots__ = ("offset", "owner", "prompt_tokens")
@@ -33,15 +34,15 @@ class LargestContext:
             self.owner, self.offset = life.request.id, offset
 
     def leave(self, life: Lifetime) -> None:
-        """It decodes no more."""
+        """The request stops decoding."""
         self.prompt_tokens -= life.request.prompt_tokens
         if self.owner == life.request.id:
             self.owner = NO_REQUEST
 
     def largest(self, steps_done: int, ends: Iterable[tuple[int, int]], lives: Mapping[int, Lifetime]) -> int:
-        """The largest context, the token that the next step feeds included; 0 when no request decodes.
+        """The largest context, including the token that the next step feeds; 0 if no request decodes.
 
-        ``ends``: (step counter of the end, request) of the residents.
+        ``ends``: (step counter of the end, request) of the resident requests.
         """
         if self.owner == NO_REQUEST:
             offset = steps_done

@@ -1,4 +1,4 @@
-"""A pass over some of a model's layers: what it costs, and what a run must be to be one."""
+"""A pass over some of a model's layers: its cost, and the conditions on its run."""
 
 from serving.vocabulary.actions import Run, Span
 from simcore.replica.part_steps import layers_fixed
@@ -7,7 +7,7 @@ from simcore.replica.step_times import StepTimes
 
 
 def layer_pass_cost_fixed(rows: StepTimes, run: Run, own: Span, model_layers: int) -> int:
-    """Fixed-point cost of the one step of a ``run`` with layers, on a replica that is to hold layers ``own``.
+    """Fixed-point cost of the one step of a ``run`` with layers, on a replica that holds layers ``own``.
 
     ``rows`` are those of a replica with all ``model_layers``.
     """

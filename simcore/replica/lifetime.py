@@ -1,4 +1,4 @@
-"""What only the world knows of a request: its true length and when its tokens appeared."""
+"""What only the simulated world knows of a request: its true length and the times of its tokens."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,10 +7,10 @@ from serving.vocabulary.request import Request
 
 
 class Lifetime:
-    """One request between arrival and end. Token times are fixed point where sub-ns order matters.
+    """One request between arrival and end. Token times are fixed point if sub-ns order matters.
 
     ``end`` is the step counter of its machine at which it has all its tokens, -1 while it does not decode.
-    ``generated`` is kept up to date only then.
+    ``generated`` is kept up to date only while the request does not decode.
     """
 
     __slots__ = (
@@ -38,7 +38,7 @@ class Lifetime:
 def after_prompts(
     lives: Mapping[int, Lifetime], chunks: Sequence[Chunk], context: int, largest: int, steps: int
 ) -> tuple[int, int, int]:
-    """Total and largest context of the residents and the steps they have left, those of the chunks added."""
+    """Total and largest context of the resident requests and their remaining steps, with the chunks added."""
     for request, _, _ in chunks:
         life = lives[request]
         generated = life.generated + 1

@@ -1,8 +1,8 @@
 """One replica in virtual time: its resident requests and the run in progress.
 
-A step counter makes a run O(1): a resident request ends when the counter reaches its ``end``, and n of them
+A step counter makes a run O(1). A resident request ends when the counter reaches its ``end``; n requests
 advance k steps by adding k to the counter and n * k to their total context. Time is fixed point throughout,
-so back-to-back runs carry their fractions of a nanosecond along.
+so consecutive runs carry their fractions of a nanosecond along.
 """
 
 from dataclasses import replace
@@ -21,7 +21,7 @@ from simcore.replica.step_times import StepTimes, later_piece
 
 
 class Machine(ResidentRequests):
-    """Executes runs for one replica. Times given to it never go back."""
+    """Executes runs for one replica. Times passed to it must not decrease."""
 
     __slots__ = (
         "_busy_since_ns", "_due_fixed", "_first", "_head", "_joined", "_joins", "_layers", "_left",
@@ -38,9 +38,9 @@ class Machine(ResidentRequests):
         model_layers: int = 0,
         layers: Span | None = None,
     ) -> None:
-        """``rows``: of a replica with all ``model_layers``; without these it runs no part of them.
+        """``rows``: of a replica with all ``model_layers``; without these it runs no part of the layers.
 
-        ``layers``: those that it is to hold; None: all.
+        ``layers``: the layers it holds; None: all.
         """
         super().__init__(id, lives, recorder, rows)
         self._model_rows = self._rows = rows
@@ -51,13 +51,13 @@ class Machine(ResidentRequests):
             self._output_token = part.output_token
         self._pieces = self._rows.decode
         # The run in progress, from start to due: a first step with chunks (0 without), then steps of cost
-        # first + i * slope. It goes on from there while steps are ``left``.
+        # first + i * slope. It continues from there while steps are ``left``.
         self.run: Run | None = None
         self._head = self._first = self._slope = self._steps = 0
         self._start_fixed = self._due_fixed = 0
         self._left = 0
         self._joins = Joins()
-        self._joined = self._joins.before  # one look less on the hot path
+        self._joined = self._joins.before  # saves an attribute look-up on the hot path
         self.due_ns = -1
         self.busy_ns = 0
         self._busy_since_ns = -1  # -1 while idle
@@ -68,7 +68,7 @@ class Machine(ResidentRequests):
         if self._busy_since_ns < 0:
             self._busy_since_ns = now_ns
             self._start_fixed = now_ns << FRACTION_BITS
-            if self._decoding and not self._delayed_groups:  # residents who were kept waiting for something
+            if self._decoding and not self._delayed_groups:  # the residents had to wait
                 self._delayed_groups.append([self._due_fixed, self._decoding])
         self.run = run
         if run.layers is not None:
@@ -86,7 +86,7 @@ class Machine(ResidentRequests):
     def interrupt(self, now_ns: int, grace_steps: int) -> bool:
         """End the run at the first boundary not before now, or ``grace_steps`` later; True if due earlier.
 
-        A step that did not begin before now is the first step of grace.
+        A step that begins now or later is the first step of grace.
         """
         if self.run is None:
             return False
@@ -105,11 +105,11 @@ class Machine(ResidentRequests):
 
     @property
     def first_step_ns(self) -> int:
-        """How long the first step of the run just started takes."""
+        """Duration of the first step of the run just started."""
         return (self._head or self._first) >> FRACTION_BITS
 
     def pace(self, start_fixed: int, first: int, slope: int, steps: int) -> None:
-        """Its group begins these steps at ``start_fixed``, and they take it so long."""
+        """Set the step times that the replica's group determines, beginning at ``start_fixed``."""
         self._start_fixed = start_fixed
         if self._head:
             self._head, first, slope, steps = first, 0, 0, 0
@@ -117,12 +117,12 @@ class Machine(ResidentRequests):
         self._fix_due()
 
     def postpone(self, delay_ns: int) -> None:
-        """The run just started begins so much later: its layers were not there yet."""
+        """Begin the run just started ``delay_ns`` later: its layers were not loaded yet."""
         self._start_fixed += delay_ns << FRACTION_BITS
         self._fix_due()
 
     def complete(self) -> Ran:
-        """The run is due: account its steps and tell what happened. ``run`` is None unless it goes on."""
+        """Complete the due run: account its steps, return its report. ``run`` is None unless it continues."""
         run, steps, head = self.run, self._steps, self._head
         assert run is not None
         finished: list[int] = []
@@ -153,19 +153,19 @@ class Machine(ResidentRequests):
             steps, joins = self._joins.finish_run(steps)
         if self._left and self._decoding and not (finished and run.until_finish):
             self._plan_decodes()
-            # Nothing is chosen at its end.
+            # No new batch is chosen at its end.
             return Ran(self.id, run.epoch, steps, tuple(finished), True, -1, joins)
         self.run = None
         last_ns = last_step_fixed >> FRACTION_BITS
         return Ran(self.id, run.epoch, steps, tuple(finished), False, last_ns, joins)
 
     def idle(self) -> None:
-        """No run followed the last one: the next one starts on a whole nanosecond."""
+        """Note that no run followed the last one: the next one starts on a whole nanosecond."""
         self.busy_ns += self.due_ns - self._busy_since_ns
         self._busy_since_ns = -1
 
     def lose(self, now_ns: int) -> None:
-        """The machine is gone with all it held; the tokens of its run so far are not reported."""
+        """Lose the machine with all it holds; the tokens of its run so far are not reported."""
         if self._busy_since_ns >= 0:
             self.busy_ns += now_ns - self._busy_since_ns
             self._busy_since_ns = -1
@@ -174,7 +174,7 @@ class Machine(ResidentRequests):
             self._lives[request].end = -1
 
     def forget(self, request: int) -> None:
-        """A request failed; the pass that computes its prompt, if one does, ends as planned without it."""
+        """Drop a failed request; a pass that computes its prompt ends as planned without it."""
         run = self.run
         if run is not None and any(chunk[0] == request for chunk in run.chunks):
             self.run = replace(run, chunks=tuple([chunk for chunk in run.chunks if chunk[0] != request]))
@@ -184,9 +184,9 @@ class Machine(ResidentRequests):
         self._take_out(request, self._due_fixed, preemptions)
 
     def join_batch(self, now_ns: int, requests: tuple[int, ...]) -> bool:
-        """Requests that got their tokens elsewhere decode here from the next boundary on; their KV is here.
+        """Let requests with tokens and KV from elsewhere decode here from the next boundary on.
 
-        Returns whether a run goes on with them. It is one without prompts, or will report before they join.
+        Returns whether a run continues with them. The run has no prompts, or reports before they join.
         """
         if self.run is None:
             self._take_in(requests, self._due_fixed)
@@ -204,16 +204,16 @@ class Machine(ResidentRequests):
         return True
 
     def _begins_later(self, now_ns: int) -> bool:
-        """Whether steps are booked up to a boundary that has not been, and that is not reported."""
+        """Whether steps are booked up to a boundary in the future that is not reported yet."""
         return self._joins.booked > 0 and self._start_fixed >> FRACTION_BITS >= now_ns
 
     def _steps_by(self, now_ns: int) -> int:
-        """Decode steps of the run until the first boundary not before now; the step that begins now ends."""
+        """Decode steps of the run until the first boundary not before now; a step that begins now counts."""
         elapsed = (now_ns << FRACTION_BITS) - self._start_fixed - self._head
         return steps_to_reach(self._first, self._slope, elapsed) if elapsed > 0 or not self._head else 0
 
     def _pass(self, steps: int) -> None:
-        """The first steps of the run are booked; it begins after them."""
+        """Book the first steps of the run, which then begins after them."""
         first, slope, decoding = self._first, self._slope, self._decoding
         if self._delayed_groups:
             self._delayed.end_run(self._start_fixed, first, slope, steps, decoding)
@@ -232,7 +232,7 @@ class Machine(ResidentRequests):
         self.due_ns = due_fixed >> FRACTION_BITS
 
     def _plan_decodes(self) -> None:
-        """Decode until the next request finishes, or the steps allowed are done."""
+        """Decode until the next request finishes, or the allowed steps are done."""
         assert self._decoding, "a decode run without resident requests"
         steps, left = self._ends[0][0] - self._steps_done, self._left
         self._head = 0
@@ -240,7 +240,7 @@ class Machine(ResidentRequests):
         self._plan_steps(self._decoding, self._context, largest, steps if steps < left else left)
 
     def _plan_chunks(self, run: Run) -> None:
-        """The first step, and what the decode steps after it will cost until a request finishes."""
+        """Plan the first step, and the decode steps after it until a request finishes."""
         decoding, context = self._decoding, self._context
         chunks, residents = run.chunks, decoding if run.decode else 0
         largest = self._largest() if self._largest_context else 0
@@ -254,7 +254,7 @@ class Machine(ResidentRequests):
                 f"replica {self.id} has layers {self._layers[0]} to {self._layers[1]} of "
                 f"{self._model_layers}: its prompts get no token here, so write one step"
             )
-            first = 1 if residents else 0  # what it makes of a resident's tokens
+            first = 1 if residents else 0  # step of a resident's tokens
             if decoding:
                 missing = self._ends[0][0] - self._steps_done - first
                 if missing < steps:
@@ -269,9 +269,9 @@ class Machine(ResidentRequests):
         self.due_ns = due_fixed >> FRACTION_BITS
 
     def _plan_steps(self, decoding: int, context: int, largest: int, steps: int) -> None:
-        """Decode steps of ``decoding`` requests with total ``context``, while one straight piece holds.
+        """Plan decode steps of ``decoding`` requests with total ``context`` within one linear piece.
 
-        With the first step, if there is one, the run is due at their end.
+        The run is due at the end of the first step, if there is one, and these steps.
         """
         pieces, generated = self._pieces(decoding), 0
         if self._largest_context:
@@ -293,7 +293,7 @@ class Machine(ResidentRequests):
         self.due_ns = due_fixed >> FRACTION_BITS
 
     def _first_step(self, run: Run, finished: list[int]) -> None:
-        """The step with chunks has ended: residents got a token, or were kept waiting."""
+        """End the step with chunks: resident requests got a token, or had to wait."""
         residents = self._decoding
         end_fixed = self._start_fixed + self._head
         if residents and run.decode:
@@ -304,7 +304,7 @@ class Machine(ResidentRequests):
             self._steps_done += 1
             self._context += residents
         layers = self._layers if run.layers is None else run.layers
-        if layers[1] == self._model_layers:  # tokens come out of the last layer
+        if layers[1] == self._model_layers:  # only the last layer gives tokens
             lives = self._lives
             for request, start, tokens in run.chunks:
                 life = lives[request]

@@ -1,4 +1,4 @@
-"""Step times of a replica that has some of a model's layers: of every step its layers' part."""
+"""Step times of a replica with some of a model's layers: its layers' part of every step."""
 
 from collections.abc import Sequence
 
@@ -7,17 +7,17 @@ from simcore.replica.step_times import Pieces, StepTimes
 
 
 def layers_fixed(whole: int, first: int, last: int, model_layers: int) -> int:
-    """What layers [first, last) take of the fixed-point cost of a pass over all of them.
+    """The part of layers [first, last) in the fixed-point cost of a pass over all layers.
 
-    Every layer takes the same part. Where it does not divide, the cost of a layer is what the sum over the
-    layers up to it grows by, so the parts of a split add up to the whole exactly. What is no layer
-    (embedding, head, launching the step) is spread over the layers alike.
+    Every layer takes the same part. If the cost does not divide evenly, a layer costs the growth of the
+    rounded sum over the layers up to it, so the parts of a split add up to the whole exactly. The rest of a
+    step (embedding, head, launch) is spread evenly over the layers.
     """
     return whole * last // model_layers - whole * first // model_layers
 
 
 class PartSteps:
-    """``StepTimes`` of layers [first, last) of a model, from those of the whole model."""
+    """``StepTimes`` of layers [first, last) of a model, computed from those of the whole model."""
 
     __slots__ = ("_decode", "_first", "_last", "_model_layers", "_rows")
 
@@ -28,7 +28,7 @@ class PartSteps:
         self._decode: dict[int, Pieces] = {}
 
     def decode(self, n: int) -> Pieces:
-        """A straight piece of the whole is a straight piece of a part."""
+        """Linear pieces of the whole, each scaled to the part."""
         found = self._decode.get(n)
         if found is None:
             whole = self._rows.decode(n)
@@ -42,7 +42,7 @@ class PartSteps:
 
     @property
     def skewed(self) -> bool:
-        """As the whole model."""
+        """As in the whole model."""
         return self._rows.skewed
 
     @property
@@ -51,7 +51,7 @@ class PartSteps:
         return self._part(self._rows.output_token)
 
     def shift(self, n: int, spread: int) -> int:
-        """As the whole model: these are tokens."""
+        """As in the whole model: these are tokens."""
         return self._rows.shift(n, spread)
 
     def _part(self, whole: int) -> int:

@@ -1,4 +1,4 @@
-"""The requests that decode on one replica: how many, how much context, when each has all its tokens."""
+"""The requests that decode on one replica: their number, their context, and when each has all tokens."""
 
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
@@ -13,9 +13,9 @@ from simcore.replica.step_times import ResidentTimes
 
 
 class ResidentRequests:
-    """What a machine knows of its requests. It extends this: a part of its own would cost every event a look.
+    """The request state of a machine. The machine inherits it, which saves every event a look-up.
 
-    Some step times (``rows``) want the largest context, or what the residents have generated.
+    Some step times (``rows``) depend on the largest context, or on the tokens that residents have generated.
     """
 
     __slots__ = (
@@ -28,19 +28,19 @@ class ResidentRequests:
         self._lives = lives
         self._recorder = recorder
         self._gaps = recorder.gaps
-        # How many, the sum of their contexts (each counts the token its next step feeds), when they end.
+        # Their number, the sum of their contexts (each counts the token its next step feeds), when they end.
         self._decoding = self._context = 0
         self._ends: list[tuple[int, int]] = []  # a heap of (step counter, request)
         self._steps_done = 0
         self.preemption_losses: list[tuple[int, int]] = []  # (request, fixed): until it was computed again
         self._delayed = DelayedTokens(recorder.gaps)
-        self._delayed_groups = self._delayed.groups  # one look less on the hot path
+        self._delayed_groups = self._delayed.groups  # saves an attribute look-up on the hot path
         self._output_token = rows.output_token
         self._largest_context = LargestContext() if rows.skewed or rows.output_token else None
 
     @property
     def decoding(self) -> int:
-        """How many decode here."""
+        """Number of requests that decode here."""
         return self._decoding
 
     def _take_in(self, requests: Iterable[int], boundary_fixed: int) -> None:
@@ -51,7 +51,7 @@ class ResidentRequests:
             self._join(life)
 
     def _join(self, life: Lifetime) -> None:
-        """It decodes from the next step on."""
+        """The request decodes from the next step on."""
         request = life.request
         life.end = end = self._steps_done + life.output_tokens - life.generated
         heappush(self._ends, (end, request.id))
@@ -61,7 +61,7 @@ class ResidentRequests:
         self._context += request.prompt_tokens + life.generated
 
     def _take_out(self, request: int, boundary_fixed: int, preemptions: int) -> None:
-        """It leaves the batch at this boundary; its generated tokens are kept."""
+        """The request leaves the batch at this boundary; its generated tokens are kept."""
         life = self._lives[request]
         life.preemptions += preemptions
         if preemptions and life.preempted_fixed < 0:
@@ -76,7 +76,7 @@ class ResidentRequests:
         self._leave(life)
 
     def _leave(self, life: Lifetime) -> None:
-        """It decodes no more, and has tokens to come. Seldom, so the heap may be made anew."""
+        """A request with tokens to come stops decoding. Rare, so the heap may be rebuilt."""
         request = life.request
         self._ends.remove((life.end, request.id))
         heapify(self._ends)
@@ -87,7 +87,7 @@ class ResidentRequests:
         self._context -= request.prompt_tokens + life.generated
 
     def _generated_cost(self, context: int, chunks: Sequence[Chunk] = ()) -> int:
-        """What all that the residents, and the requests of ``chunks``, have generated adds to a step."""
+        """What the generated tokens of residents, and of requests of ``chunks``, add to a step."""
         assert self._largest_context is not None
         prompts = self._largest_context.prompt_tokens
         for request, _, _ in chunks:
@@ -95,7 +95,7 @@ class ResidentRequests:
         return self._output_token * (context - prompts)
 
     def _largest(self) -> int:
-        """The largest context of the residents, 0 without any."""
+        """The largest context of the resident requests, 0 without any."""
         largest_context = self._largest_context
         assert largest_context is not None
         if largest_context.owner != NO_REQUEST:
@@ -103,7 +103,7 @@ class ResidentRequests:
         return largest_context.largest(self._steps_done, self._ends, self._lives)
 
     def _sample(self, life: Lifetime, token_fixed: int, finished: list[int], hand_over: bool) -> None:
-        """A prompt is computed: its request gets a token and decodes from the next step on, here or not."""
+        """A prompt is computed: its request gets a token and decodes here next, unless it is handed over."""
         if life.generated:
             self._gaps(token_fixed - life.last_token_fixed, 0, 1, 1)
         else:
@@ -120,7 +120,7 @@ class ResidentRequests:
             self._join(life)
 
     def _finish_decodes(self, finished: list[int], now_ns: int) -> None:
-        """Who has all tokens leaves."""
+        """Requests with all tokens leave."""
         ends, lives, done, largest_context = self._ends, self._lives, self._steps_done, self._largest_context
         while ends and ends[0][0] <= done:
             request = heappop(ends)[1]

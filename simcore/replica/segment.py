@@ -1,8 +1,8 @@
 """A run of decode steps in closed form, exact to the nanosecond.
 
 Step i = 0..k-1 costs ``first + slope * i`` in fixed point (ns with 24 fraction bits); the boundary after j
-steps lies at ``(start + cost(j)) >> 24`` ns. Everything is an integer, so cutting a run at any boundary and
-going on from there gives the same boundaries.
+steps is at ``(start + cost(j)) >> 24`` ns. All values are integers, so cutting a run at any boundary and
+continuing from there gives the same boundaries.
 """
 
 from math import sqrt

@@ -1,4 +1,4 @@
-"""Step times that are longer for a while: those of a replica that copies KV of a running request."""
+"""Step times that are temporarily longer: those of a replica that copies KV of a running request."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -19,7 +19,7 @@ class SlowedSteps:
         self._decode: dict[int, Pieces] = {}
 
     def decode(self, n: int) -> Pieces:
-        """A straight piece stays one."""
+        """Linear pieces remain linear."""
         found = self._decode.get(n)
         if found is None:
             pieces = self.own.decode(n)
@@ -33,16 +33,16 @@ class SlowedSteps:
 
     @property
     def skewed(self) -> bool:
-        """As its own."""
+        """As in its own step times."""
         return self.own.skewed
 
     @property
     def output_token(self) -> int:
-        """Longer, too."""
+        """Longer as well."""
         return self._longer(self.own.output_token)
 
     def shift(self, n: int, spread: int) -> int:
-        """As its own: these are tokens."""
+        """As in its own step times: these are tokens."""
         return self.own.shift(n, spread)
 
     def _longer(self, cost: int) -> int:
@@ -50,5 +50,5 @@ class SlowedSteps:
 
 
 def own_steps(rows: StepTimes) -> StepTimes:
-    """What steps take that nothing slows."""
+    """The step times without slowdown."""
     return rows.own if isinstance(rows, SlowedSteps) else rows

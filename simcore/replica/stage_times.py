@@ -1,4 +1,4 @@
-"""Step times of a model in stages: of every request, what each stage takes for it."""
+"""Step times of a staged model: the time of each request at each stage."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,9 +10,10 @@ from simcore.replica.step_times import Pieces
 class StageTimes:
     """``StepTimes`` of passes over the layers of a stage.
 
-    ``fixed``: by span of layers and request the time of a pass of it alone, on ``cpu_cores`` cores, in fixed
-    point. ``cpu_parts`` of 1,024 of that are work of the host's CPU, which more cores divide and which keeps
-    no GPU. A batch takes as long as its longest request and ``batch_parts`` of 1,024 of each other one.
+    ``fixed``: by span of layers and request, the time of a pass of the request alone on ``cpu_cores`` cores,
+    in fixed point. ``cpu_parts`` of 1,024 of it are CPU work on the host, which more cores divide and which
+    does not occupy the GPU. A batch takes as long as its longest request plus ``batch_parts`` of 1,024 of
+    each other one.
     """
 
     __slots__ = ("_batch_parts", "_cpu_cores", "_cpu_parts", "_fixed")
@@ -26,12 +27,12 @@ class StageTimes:
         self._batch_parts = batch_parts
 
     def gpu_fixed(self, chunks: Sequence[Chunk], span: Span) -> int:
-        """How long the pass has the GPU."""
+        """How long the pass occupies the GPU."""
         whole = self._whole(chunks, span)
         return max(1, whole - (whole * self._cpu_parts >> 10))
 
     def cpu_ns(self, chunks: Sequence[Chunk], span: Span, cores: int) -> int:
-        """What comes before that, with so many cores."""
+        """CPU time before the GPU part, with ``cores`` cores."""
         work = self._whole(chunks, span) * self._cpu_parts >> 10
         return work * self._cpu_cores // cores >> FRACTION_BITS
 
@@ -46,29 +47,29 @@ class StageTimes:
         return longest + ((sum(each) - longest) * self._batch_parts >> 10)
 
     def _some(self, chunks: Sequence[Chunk], span: Span) -> int:
-        """Some layers of a stage, which are alike: what the sum over the layers up to each grows by."""
+        """Time of some equal layers of a stage: each costs the growth of the rounded sum up to it."""
         first, last = next(one for one in self._fixed if one[0] <= span[0] and span[1] <= one[1])
         whole, count = self._whole(chunks, (first, last)), last - first
         return whole * (span[1] - first) // count - whole * (span[0] - first) // count
 
     def decode(self, n: int) -> Pieces:
-        """Nothing decodes."""
+        """Not used: no request decodes."""
         raise AssertionError("a model in stages answers in one pass")
 
     def mixed(self, n: int, context: int, chunks: Sequence[Chunk], spread: int = 0) -> int:
-        """A pass is one over the layers of a stage."""
+        """A pass over the layers of a stage."""
         raise AssertionError("a pass of a model in stages names its layers")
 
     @property
     def output_token(self) -> int:
-        """Nothing generates."""
+        """Always 0: no tokens are generated."""
         return 0
 
     @property
     def skewed(self) -> bool:
-        """It has no context."""
+        """Always False: there is no context."""
         return False
 
     def shift(self, n: int, spread: int) -> int:
-        """It has no context."""
+        """Always 0: there is no context."""
         return 0

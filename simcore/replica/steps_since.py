@@ -13,19 +13,19 @@ from simcore.replica.step_times import Pieces
 class StepsSince:
     """``serving.vocabulary.step_counts.StepSource`` of simulated replicas.
 
-    What is asked while a report is handled is about the run that has just been booked; so that is kept.
+    A question during a report concerns the run that was just booked, so that run is kept.
     """
 
     __slots__ = ("_ended", "_ended_ns", "_machines", "_reporting")
 
     def __init__(self, machines: Mapping[int, Machine]) -> None:
         self._machines = machines
-        # Of the last run that ended: where, when, and how it went (see ``_steps_before``).
+        # The last run that ended: where, when, and its progress (see ``_steps_before``).
         self._reporting = self._ended_ns = -1
         self._ended = (0, 0, 0, 0, 0)
 
     def completing(self, machine: Machine) -> Callable[[], Ran]:
-        """Instead of ``machine.complete``."""
+        """A replacement for ``machine.complete``."""
 
         def complete() -> Ran:
             self._reporting, self._ended_ns = machine.id, machine.due_ns
@@ -37,7 +37,7 @@ class StepsSince:
         return complete
 
     def steps(self, replica: int, before_ns: int) -> int:
-        """Steps that have ended before then and that the engine does not know."""
+        """Steps that have ended before ``before_ns`` and that the engine does not know of."""
         if replica == self._reporting and before_ns <= self._ended_ns:
             return _steps_before(before_ns, self._ended)
         machine = self._machines[replica]
@@ -53,13 +53,13 @@ class StepsSince:
         return booked + steps_to_reach(first, machine._slope, left) - 1 if first else booked
 
     def least_step_ns(self, replica: int, requests: int) -> int:
-        """By what its steps cost."""
+        """The least duration of a step, from step costs."""
         pieces = own_steps(self._machines[replica]._rows).decode
         return min([_least_fixed(pieces(count)) for count in range(1, requests + 1)]) >> FRACTION_BITS
 
 
 def _least_fixed(pieces: Pieces) -> int:
-    """The least of straight pieces, each from where the one before it ends."""
+    """The least value of the linear pieces, each from the end of the one before it."""
     least, start = -1, 0
     for limit, intercept, slope in pieces:
         cost = intercept + slope * (start if slope >= 0 else limit)
@@ -68,7 +68,7 @@ def _least_fixed(pieces: Pieces) -> int:
 
 
 def _steps_before(now_ns: int, progress: tuple[int, int, int, int, int]) -> int:
-    """Steps that end before now of those that are booked and those of the run after them."""
+    """Booked steps that end before now, plus those of the run after them."""
     start_fixed, head, first, slope, booked = progress
     left = (now_ns << FRACTION_BITS) - start_fixed - head
     if left <= 0:

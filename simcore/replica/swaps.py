@@ -1,4 +1,4 @@
-"""KV between GPU and host memory beside a machine's passes: the next one begins when it has been copied."""
+"""KV copies between GPU and host memory between a machine's passes: the next pass begins after the copy."""
 
 from serving.vocabulary.actions import JoinBatch
 from serving.vocabulary.units import FRACTION_BITS
@@ -6,7 +6,7 @@ from simcore.replica.machine import Machine
 
 
 def wait_for_copy(machine: Machine, now_ns: int, takes_ns: int) -> None:
-    """Nothing runs; residents wait for their next token since the last boundary."""
+    """Run nothing during the copy; resident requests wait for their next token since the last boundary."""
     assert machine.run is None, "KV is swapped between two passes"
     if machine._busy_since_ns < 0:
         machine._busy_since_ns = now_ns
@@ -17,12 +17,12 @@ def wait_for_copy(machine: Machine, now_ns: int, takes_ns: int) -> None:
 
 
 def join(machine: Machine, now_ns: int, action: JoinBatch) -> bool:
-    """``Machine.join_batch``, of requests that come back from host memory when they are copied."""
+    """``Machine.join_batch`` for requests that return from host memory, once they are copied."""
     if action.swap_ns:
         wait_for_copy(machine, now_ns, action.swap_ns)
         for request in action.requests:
             life = machine._lives[request]
-            if life.preempted_fixed >= 0:  # so long its preemption lasted
+            if life.preempted_fixed >= 0:  # the end of its preemption
                 machine.preemption_losses.append((request, machine._start_fixed - life.preempted_fixed))
                 life.preempted_fixed = -1
     return machine.join_batch(now_ns, action.requests)

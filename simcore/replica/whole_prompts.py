@@ -1,4 +1,4 @@
-"""Step times of an engine that lays each chunk of a prompt out in the whole prompt, and so pays for it."""
+"""Step times of an engine that lays each chunk out in its whole prompt, which costs extra time."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -8,7 +8,7 @@ from simcore.replica.step_times import Pieces, StepTimes
 
 
 class WholePrompts:
-    """``StepTimes`` whose chunks are told how long their prompts are, generated tokens included."""
+    """``StepTimes`` that know the full prompt length of each chunk, including generated tokens."""
 
     __slots__ = ("_beyond", "_lives", "_rows")
 
@@ -20,22 +20,22 @@ class WholePrompts:
     ) -> None:
         """``rows``: of chunks with which their prompts end.
 
-        ``beyond``: what a chunk from the first number to the second costs more in a prompt of the third, in
+        ``beyond``: the extra cost of a chunk from the first number to the second in a prompt of the third, in
         fixed point. ``lives``: of a run; `within_run` gives them.
         """
         self._rows, self._beyond = rows, beyond
         self._lives: Mapping[int, Lifetime] = {} if lives is None else lives
 
     def within_run(self, lives: Mapping[int, Lifetime]) -> "WholePrompts":
-        """The same, of the requests of one run."""
+        """The same step times for the requests of one run."""
         return WholePrompts(self._rows, self._beyond, lives)
 
     def decode(self, n: int) -> Pieces:
-        """As without prompts."""
+        """As in ``rows``."""
         return self._rows.decode(n)
 
     def mixed(self, n: int, context: int, chunks: Sequence[Chunk], spread: int = 0) -> int:
-        """A step with prompt chunks. A chunk of a request that is not in the run is its prompt's last."""
+        """A step with prompt chunks. A chunk of a request outside the run is its prompt's last chunk."""
         cost = self._rows.mixed(n, context, chunks, spread)
         for request, start, tokens in chunks:
             life = self._lives.get(request)
@@ -47,19 +47,19 @@ class WholePrompts:
 
     @property
     def skewed(self) -> bool:
-        """As without prompts."""
+        """As in ``rows``."""
         return self._rows.skewed
 
     @property
     def output_token(self) -> int:
-        """As without prompts."""
+        """As in ``rows``."""
         return self._rows.output_token
 
     def shift(self, n: int, spread: int) -> int:
-        """As without prompts."""
+        """As in ``rows``."""
         return self._rows.shift(n, spread)
 
 
 def of_run(rows: StepTimes, lives: Mapping[int, Lifetime]) -> StepTimes:
-    """Step times that may ask how long the prompts of this run are."""
+    """Step times that can look up the prompt lengths of this run."""
     return rows.within_run(lives) if isinstance(rows, WholePrompts) else rows
