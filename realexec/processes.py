@@ -23,8 +23,8 @@ from serving.vocabulary.errors import UserError
 Said = Inbox[tuple[int, FromWorker]]
 # How long to wait for the exit code of a process whose connection has already closed.
 EXIT_WAIT_S: Final = 10.0
-# The pool checks every worker this often. A worker is lost after this many checks in a row without a message
-# from it or CPU time used by it: 4 s, not counting time in which this process did not run.
+# The pool checks every worker this often. A worker is lost after this many checks in a row in which it had
+# sent nothing and had not run: 4 s, not counting time in which this process did not run.
 LOOK_S: Final = 0.25
 SILENT_LOOKS: Final = 16
 ENTRY: Final = "realexec.worker:serve"

@@ -59,8 +59,7 @@ class Control:
         threading.Thread(target=self._beat, name="heart-beat", daemon=True).start()
 
     def send(self, message: FromWorker) -> None:
-        """Send; returns when the system has the bytes. ChannelClosed if the driver is gone. Any thread
-        may."""
+        """Send; returns when the system has the bytes. ChannelClosed if the driver is gone. Thread-safe."""
         self._channel.send(*CODEC.encode(message))
 
     def recv(self) -> ToWorker:
