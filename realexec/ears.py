@@ -1,9 +1,8 @@
 """Ears: how a worker's compute thread receives messages from the driver and from its own data threads.
 
 While idle, the compute thread reads the driver's connection itself: a message wakes one thread. During steps
-a listening thread reads, because some messages need no step boundary. Switching only changes the events that
-this thread's epoll waits for, which wakes no thread. The compute thread alone reads the connections of other
-workers.
+a listening thread reads, as some messages need no step boundary. Switching only changes the events that its
+epoll waits for, which wakes no thread. Only the compute thread reads from other workers.
 """
 
 import queue

@@ -57,8 +57,7 @@ class Mover:
         self._have_done(self._pulls, until.wait)
 
     def _have_done(self, threads: ThreadPoolExecutor, work: Callable[[], object]) -> None:
-        """Run ``work`` in one of these threads and pass an exception to ``failed``: no caller would see
-        it."""
+        """Run ``work`` in one of these threads; an exception goes to ``failed``, as nobody else sees it."""
 
         def guarded() -> None:
             try:
@@ -103,15 +102,13 @@ class Mover:
     def fetch(
         self, transfer: int, source: int, segments: Sequence[Segment], ended: Callable[[bool], None]
     ) -> None:
-        """Read state from a peer. ``ended`` gets whether all of it came, before the driver gets the
-        report."""
+        """Read state from a peer. ``ended`` gets whether all of it came, then the driver gets the report."""
         self._have_done(self._fetches, lambda: self._fetch(transfer, source, segments, ended))
 
     def bring(
         self, source: int, segments: Sequence[Segment], ended: Callable[[str, int | None, int], None]
     ) -> None:
-        """Read bytes from a peer and pass what `bring_now` returns to ``ended``; the driver gets no
-        report."""
+        """Read bytes from a peer; only ``ended`` receives what `bring_now` returns, not the driver."""
         self._have_done(self._fetches, lambda: ended(*self.bring_now(source, segments)))
 
     def bring_now(self, source: int, segments: Sequence[Segment]) -> tuple[str, int | None, int]:
