@@ -33,10 +33,10 @@ DUMMY_TOKEN: Final = 0
 
 
 def padded_rows(tokens: int, known_tokens: int, batch_size: int) -> int:
-    """Rows with which a chunk of ``tokens`` runs, so that its products use the reference's kernels.
+    """Return the rows of a chunk of ``tokens``, with which its products use the reference's kernels.
 
     The reference computes ``batch_size * known_tokens`` rows at once. Other kernels run only for small
-    products and for the last rows of an odd number of rows. With several copies of the prompt, the first has
+    products and for the last of an odd number of rows; with several copies of the prompt, the first has
     neither.
     """
     if batch_size == 1:
