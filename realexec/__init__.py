@@ -3,5 +3,5 @@
 import os
 
 # MKL reads this at its first call. Without it the order of a sum's additions, and so its last bits, depends
-# on shapes and alignment, otherwise on each processor kind (seen with MKL 2024.2 on two AVX-512 machines).
+# on shapes and alignment, and on the kind of processor (seen with MKL 2024.2 on two AVX-512 machines).
 os.environ.setdefault("MKL_CBWR", "AVX2,STRICT")

@@ -36,8 +36,7 @@ def padded_rows(tokens: int, known_tokens: int, batch_size: int) -> int:
     """Return the rows of a chunk of ``tokens``, with which its products use the reference's kernels.
 
     The reference computes ``batch_size * known_tokens`` rows at once. Other kernels run only for small
-    products and for the last of an odd number of rows; with several copies of the prompt, the first has
-    neither.
+    products and for the last of an odd number of rows; of several prompt copies, the first has neither.
     """
     if batch_size == 1:
         return max(tokens, min(known_tokens, SMALL_PRODUCT_ROWS))

@@ -75,8 +75,7 @@ class RunReport:
     ``wall_s`` counts from the moment all workers were ready; ``start_s`` is the time until then.
     ``decide_ns`` has one entry per handled event, ``lateness_ns`` one per arrival (how long after
     ``arrival_ns`` it was taken). ``places``: where each worker ran, as text; ``one_host``: whether all ran on
-    the driver's. ``pinned``: whether a GPU's driver has pinned each worker's pages; None: the worker has no
-    GPU.
+    the driver's. ``pinned``: whether a GPU's driver has pinned each worker's pages; None: it has no GPU.
     """
 
     wall_s: float

@@ -2,7 +2,7 @@
 
 In bfloat16, transformers' kernels and products with other numbers of rows round differently from a worker's
 own. A chunk of a prompt sometimes differs from the whole prompt in the last of 8 bits (0.02 standard
-deviations of the logits were seen). If two logits are that close, another token is chosen.
+deviations of the logits were seen). If two logits are that close, another token comes out.
 """
 
 import math
