@@ -23,7 +23,7 @@ class Due:
 
     @property
     def has_arrivals(self) -> bool:
-        """Whether a further request is known to come."""
+        """Whether the next request is known already, so that more will come."""
         return self._arrivals.request is not None
 
     def handled(self, now_ns: int) -> None:

@@ -127,9 +127,8 @@ class PathRuns:
         self._heard_ns[replica] = now_ns
 
     def silent(self, now_ns: int, patience_ns: int) -> list[int]:
-        """Replicas on paths of rounds that were not reported for ``patience_ns``, if they sent nothing else
-        either. They are not returned again for as long. If one hangs, replicas that wait for it are returned
-        too."""
+        """Replicas on paths of rounds unreported for ``patience_ns``, if they sent nothing else either. They
+        are not returned again for as long. If one hangs, replicas that wait for it are returned too."""
         late = [one for one in self._flying.values() if now_ns - one.since_ns >= patience_ns]
         paths = dict.fromkeys(replica for one in late for replica in one.batch.run.path)
         found = [one for one in paths if now_ns - self._heard_ns.get(one, 0) >= patience_ns]
