@@ -1,4 +1,4 @@
-"""Writing a model as a checkpoint folder, from which workers then load it layer by layer."""
+"""Write a model as a checkpoint folder, from which workers load it layer by layer."""
 
 import json
 from collections.abc import Mapping
@@ -13,16 +13,16 @@ from realexec.weight_sources import HEAD, ONE_FILE, random_parameter
 
 
 def write_checkpoint(model: Mapping[str, Any], seed: int, folder: Path) -> None:
-    """The model that ``model`` and ``seed`` give, as a folder for ``model.checkpoint`` and others."""
+    """Write the model that ``model`` and ``seed`` give, as a folder for ``model.checkpoint`` and others."""
     spec = model_spec(model)
     write_tensors(spec, dict(build_model(model, seed).named_parameters()), folder)
 
 
 def write_random_checkpoint(model: Mapping[str, Any], seed: int, spread: float, folder: Path) -> int:
-    """A folder as of a real model of that size, with random parameters drawn on ``model``'s device.
+    """Write a folder like that of a real model of that size, with random parameters drawn on its device.
 
-    They are others than those of a run without a checkpoint: a GPU draws 8 billion in a second, and a CPU
-    core in a minute. Returns how many bytes the parameters have.
+    They differ from those of a run without a checkpoint: a GPU draws 8 billion in a second, a CPU core in a
+    minute. Returns the number of bytes of the parameters.
     """
     spec = model_spec(model)
     generator = torch.Generator(spec.device).manual_seed(seed)
@@ -34,12 +34,12 @@ def write_random_checkpoint(model: Mapping[str, Any], seed: int, spread: float, 
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as beside:
         write_tensors(spec, tensors, Path(beside) / "made")
-        (Path(beside) / "made").rename(folder)  # all of it or nothing
+        (Path(beside) / "made").rename(folder)  # the folder appears complete or not at all
     return sum(tensor.nbytes for tensor in tensors.values())
 
 
 def write_tensors(spec: ModelSpec, tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
-    """config.json and one safetensors file; a tied head is not written."""
+    """Write config.json and one safetensors file, without the head if it is tied."""
     from safetensors.torch import save_file
 
     kept = {

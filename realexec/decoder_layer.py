@@ -1,4 +1,4 @@
-"""One decoder layer around attention, in the Llama family's submodules.
+"""One decoder layer around attention, with the submodules of the Llama family.
 
 Hidden states are [rows, hidden size]: a row is a position of one request or a request of a batch. Queries,
 keys and values are [1, heads, rows, head dim].
@@ -19,7 +19,7 @@ Rotation = tuple[torch.Tensor, torch.Tensor]
 def project(
     layer: Any, hidden: torch.Tensor, rotation: Rotation
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Rotated queries and keys, and values, of every row."""
+    """Compute rotated queries, rotated keys, and values of every row."""
     attention = layer.self_attn
     normed = layer.input_layernorm(hidden)
     queries = _heads(attention.q_proj(normed), attention.head_dim)
@@ -32,10 +32,10 @@ def project(
 
 
 def attend(layer: Any, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """Attention of one request's rows over its keys and values; returns [rows, heads * head dim].
+    """Compute one request's attention over its keys and values; returns [rows, heads * head dim].
 
-    Several rows are positions 0, 1, ... and attend causally; one row attends to everything. The call is the
-    one transformers' own layers make, so grouped queries take the same kernel.
+    Several rows are positions 0, 1, ... and attend causally; one row attends to everything. Transformers' own
+    layers make the same call, so grouped queries take the same kernel.
     """
     attention = layer.self_attn
     output, _ = sdpa_attention_forward(attention, queries, keys, values, None, scaling=attention.scaling)
@@ -45,12 +45,12 @@ def attend(layer: Any, queries: torch.Tensor, keys: torch.Tensor, values: torch.
 def attend_chunk(
     layer: Any, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, start: int
 ) -> torch.Tensor:
-    """Attention of the chunk that starts at ``start``, over `attended_positions` keys and values.
+    """Compute attention of the chunk that starts at ``start``, over `attended_positions` keys and values.
 
-    The kernel blocks its sums by the shapes it is given, so a chunk alone comes out with other bits (3e-6 in
-    the logits) than the same rows within the whole prompt. Therefore the chunk's queries are laid into a
-    zero tensor that the kernel blocks like the whole prompt: later positions are masked by causality, and
-    each row's sums are the same. The price is attention over positions whose result is thrown away.
+    The kernel splits its sums according to shapes, so a chunk alone gives other bits (3e-6 in the logits)
+    than the same rows within the whole prompt. Therefore the chunk's queries are placed into a zero tensor
+    that the kernel splits like the whole prompt: causality masks later positions, and each row's sums are the
+    same. The price is attention over positions whose results are thrown away.
     """
     rows, positions = queries.shape[2], keys.shape[2]
     if rows == positions:
@@ -61,23 +61,23 @@ def attend_chunk(
 
 
 def attended_positions(end: int, known_tokens: int) -> int:
-    """How many positions to show the kernel for a chunk that ends at ``end`` of ``known_tokens``.
+    """Return how many positions to give the kernel for a chunk that ends at ``end`` of ``known_tokens``.
 
-    All of them, or up to a place where the kernel's blocks end anyway: then it need not see the rest.
+    All of them, or only up to a place where the kernel's blocks end anyway; it does not need the rest.
     """
     block_end = -(-end // KEY_BLOCK) * KEY_BLOCK
     return min(known_tokens, max(block_end, FEWEST_CUT))
 
 
 def finish(layer: Any, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
-    """Output projection, MLP and residuals; rows that ``attended`` lacks are dummies and get zeros."""
+    """Apply output projection, MLP and residuals; rows that ``attended`` lacks are dummies, with zeros."""
     hidden = hidden + layer.self_attn.o_proj(pad_rows(attended, hidden.shape[0]))
     correction: torch.Tensor = layer.mlp(layer.post_attention_layernorm(hidden))
     return hidden + correction
 
 
 def pad_rows(values: torch.Tensor, rows: int) -> torch.Tensor:
-    """``values`` [n, width] with zero rows appended up to ``rows``."""
+    """Append zero rows to ``values`` [n, width] until it has ``rows`` rows."""
     missing = rows - values.shape[0]
     return torch.nn.functional.pad(values, (0, 0, 0, missing)) if missing else values
 

@@ -1,4 +1,4 @@
-"""The wall-clock driver: worker processes, one per GPU, and a run of requests on them under a controller."""
+"""The wall-clock driver: starts one worker process per GPU and runs requests on them under a controller."""
 
 import queue
 import time
@@ -28,23 +28,23 @@ from serving.vocabulary.units import NS_PER_S
 
 __all__ = ["CARRIES_OUT", "Fleet", "execute"]
 
-# A worker is heard of at every finish, at the end of a run and about once a second in between; a single step
-# of a small model is far shorter than this.
+# A worker reports whenever requests finish, at the end of a run, and about once a second in between. A single
+# step of a small model takes far less time than this.
 REPORT_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What a run needs of its workers beyond one whole model each.
+    """What a run needs of its workers, beyond one whole model in each.
 
-    ``replicas``: the slot of each replica that there is from the start; None: one in every slot. ``opens``:
-    whether the controller loads or works in rounds, and is told that the world is up. ``every_step``: every
-    step is reported, for policies read how far instances are. ``hosts_cache``: hosts have the parameters in
-    their memory. ``kv_bytes``: of state in a slot's memory. ``rates``: bytes/s of ``nic``, ``ssd``, ``pcie``
-    and ``remote``, where they are to be slower than this machine. ``transport``: by which workers read each
-    other's memory, a name of `realexec.transports.registry`. ``parts``: what those of the start
-    have. ``models``: the keys of each by name, where there are several. ``stages``: whether batches go round
-    workers that have a stage each.
+    ``replicas``: the slot of each initial replica; None: one in every slot. ``opens``: whether the controller
+    loads parameters or runs rounds; it then receives `Opened` first. ``every_step``: workers report every
+    step, for policies that read the progress of instances. ``hosts_cache``: hosts have the parameters in
+    their memory. ``kv_bytes``: for state in a slot's memory. ``rates``: bytes/s of ``nic``, ``ssd``, ``pcie``
+    and ``remote``, if slower than this machine. ``transport``: how workers read each other's memory, a name
+    of `realexec.transports.registry`. ``parts``: the model part of each initial replica. ``models``: the keys
+    of each model by name, if there are several. ``stages``: whether batches pass through workers that each
+    have one stage.
     """
 
     replicas: tuple[int, ...] | None = None
@@ -77,14 +77,14 @@ def execute(
     """Run ``requests`` on ``workers`` processes under ``controller``.
 
     ``requests`` yields (request, true output tokens) by ascending ``arrival_ns``, or is a closed loop of
-    clients; it is read as time goes on.
+    clients; the driver reads it as time passes.
     ``model`` holds the model's configuration keys (`realexec.models.build_model`), ``batch_size`` the rows of
     every decode batch: the most requests that may decode at once on a replica. ``on_progress`` gets (ended,
-    arrived) counts after every event. ``launcher``: who starts the workers; None: they are processes of this
-    machine. Where they are on several hosts links are as fast as they are, whatever ``fleet`` says. A worker
-    silent for ``report_timeout_s`` with a run in flight is ended and lost. Raises UserError for what a user
-    can correct, RuntimeError when the controller leaves requests unserved or asks for what workers cannot do
-    (passes without KV); all processes are ended before this returns or raises.
+    arrived) counts after every event. ``launcher`` starts the workers; None: as processes of this machine.
+    With workers on several hosts, links run at full speed: ``fleet.rates`` is ignored. A worker silent for
+    ``report_timeout_s`` with a run in flight is killed and lost. Raises UserError for what a user can
+    correct, RuntimeError when the controller leaves requests unserved or requests what workers cannot do
+    (passes without KV). All worker processes have ended before this returns or raises.
     """
     if workers < 1 or batch_size < 1:
         raise UserError("workers and batch_size must both be at least 1.")
@@ -110,7 +110,7 @@ def execute(
 
 @contextmanager
 def _paths(rates: Mapping[str, float], workers: int) -> Iterator[Paths | None]:
-    """The paths that the workers share, if any is shaped: in memory that they share, so on one host."""
+    """Create the rate-limited paths that workers share in memory, so on one host; None without rates."""
     if not rates:
         yield None
         return
@@ -122,10 +122,10 @@ def _paths(rates: Mapping[str, float], workers: int) -> Iterator[Paths | None]:
 def open_slots(
     pool: WorkerPool, fleet: Fleet, paths: Paths | None, until_s: float
 ) -> tuple[Models, tuple[bool | None, ...]]:
-    """Every worker makes its memory and learns of the others'; returns how many layers the models have, and
-    of each worker whether its pages are pinned for a GPU (None: it has none).
+    """Have every worker allocate its memory and receive the others' addresses. Returns each model's number of
+    layers, and per worker whether its pages are pinned for a GPU (None: it has none).
 
-    ``until_s``: by ``time.monotonic``. Raises UserError when one fails or takes too long.
+    ``until_s``: deadline by ``time.monotonic``. Raises UserError when a worker fails or takes too long.
     """
     slots = range(len(pool.workers))
     handle = None if paths is None else paths.handle
@@ -134,14 +134,14 @@ def open_slots(
     addresses = {slot: one.address for slot, one in _said_by_all(pool, Opened, until_s).items()}
     for slot in slots:
         pool.workers[slot].send(Meet(tuple([addresses[one] for one in slots]), fleet.opens))
-    if fleet.opens:  # the first load or transfer is then as long as any other
+    if fleet.opens:  # link now, so that the first load or transfer takes no longer than any other
         _said_by_all(pool, Met, until_s)
     models = Models(tuple(fleet.models), tuple(addresses[0]["layers"]))
     return models, tuple(addresses[slot].get("pinned") for slot in slots)
 
 
 def _said_by_all(pool: WorkerPool, kind: type[Any], until_s: float) -> dict[int, Any]:
-    """What each worker says that is of this kind."""
+    """Wait for one message of this kind from every worker; returns the messages by slot."""
     said: dict[int, Any] = {}
     while len(said) < len(pool.workers):
         try:
@@ -161,7 +161,7 @@ def _said_by_all(pool: WorkerPool, kind: type[Any], until_s: float) -> dict[int,
 
 
 def _open(slot: int, fleet: Fleet, paths: Any, bind: str) -> Open:
-    """What the worker of a slot has at first: the part of its replica, or nothing of the first model."""
+    """Make the `Open` message of a slot: its replica's part, or an empty slot for the first model."""
     warm = fleet.replicas is None or slot in fleet.replicas
     replica = slot if fleet.replicas is None else fleet.replicas.index(slot) if warm else None
     part = None if replica is None else fleet.parts.get(replica)

@@ -1,8 +1,8 @@
-"""How a worker's compute thread hears of the driver and of its own data threads.
+"""Ears: how a worker's compute thread receives messages from the driver and from its own data threads.
 
-While it has nothing to do it reads the connection itself: a message wakes one thread. While it runs steps
-another one reads, for there is what waits for no step boundary. Which of the two does is a matter of what
-epoll is told to look for, which wakes nobody. What other workers say it reads itself.
+While idle, the compute thread reads the driver's connection itself: a message wakes one thread. During steps
+a listening thread reads, as some messages need no step boundary. Switching only changes the events that its
+epoll waits for, which wakes no thread. Only the compute thread reads from other workers.
 """
 
 import queue
@@ -24,17 +24,17 @@ _WAKES: Final = 64
 
 
 class Source(Protocol):
-    """What is needed of `realexec.worker_process.Control`."""
+    """The methods of `realexec.worker_process.Control` that `Ears` uses."""
 
     def recv_some(self) -> Iterator[ToWorker]:
-        """The messages that are there; waits for none. EOFError when the driver is gone."""
+        """Yield the messages that have arrived, without waiting; EOFError when the driver is gone."""
 
     def fileno(self) -> int:
-        """Of what they come by, to wait for them."""
+        """The connection's descriptor, to wait for messages."""
 
 
 class Ears:
-    """``take`` is told each message, by the thread that reads it; what it cannot do it should `put`."""
+    """Passes each message to ``take`` in the thread that reads it; ``take`` may queue it with `put`."""
 
     def __init__(self, source: Source, take: Callable[[Any], None]) -> None:
         self._source, self._take = source, take
@@ -47,32 +47,32 @@ class Ears:
         self._poll = select.poll()
         for descriptor in (source.fileno(), self._woken.fileno()):
             self._poll.register(descriptor, select.POLLIN)
-        self._aside: Any = None  # what the other thread waits by; None: there is no epoll here
+        self._aside: Any = None  # the listening thread's epoll; None: this system has no epoll
         if hasattr(select, "epoll"):
             self._aside = select.epoll()
             self._aside.register(source.fileno(), 0)
             threading.Thread(target=self._listen, name="listen", daemon=True).start()
 
     def begin(self) -> None:
-        """Take what came behind the greeting, which has been read already."""
+        """Read the messages that arrived with the handshake: the channel has buffered them already."""
         self._hear()
 
     def put(self, thing: Thing | None) -> None:
-        """For the compute thread, from any; None: the driver is gone."""
+        """Queue a message or call for the compute thread; any thread may. None: the driver is gone."""
         self._things.append(thing)
         self._wake()
 
     def listen_to(self, channel: Channel) -> None:
-        """From now on the compute thread has what another worker says here, too, whenever it waits."""
+        """Have the compute thread also read another worker's connection whenever it waits."""
         self._new.append(channel)
         self._wake()
 
     def empty(self) -> bool:
-        """Whether all that was put has been taken."""
+        """Whether the compute thread has taken everything that was queued."""
         return not self._things
 
     def next(self, wait: bool) -> Thing:
-        """What was put first; EOFError when the driver is gone, queue.Empty when there is nothing yet."""
+        """Take the oldest queued thing. EOFError when the driver is gone, queue.Empty if none is queued."""
         if not self._things and self._computing and self._aside is None:
             self._hear()
         while not self._things:
@@ -86,7 +86,7 @@ class Ears:
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """The compute thread is at steps: the other one reads meanwhile."""
+        """Have the listening thread read while the compute thread runs steps."""
         self._computing = True
         self._look_for(select.POLLIN)
         try:
@@ -118,14 +118,14 @@ class Ears:
                 self._hear()
 
     def _adopt(self, channel: Channel) -> None:
-        """What came behind its greeting has been read already."""
+        """Watch a worker's channel, and read what arrived together with its handshake."""
         descriptor = channel.fileno()
         self._channels[descriptor] = channel
         self._poll.register(descriptor, select.POLLIN)
         self._read(descriptor, channel)
 
     def _read(self, descriptor: int, channel: Channel) -> None:
-        """Of a worker that has gone the driver hears by itself."""
+        """Read another worker's messages. If that worker has exited, the driver learns of it on its own."""
         try:
             for head, payload in channel.receive_some():
                 self._things.append(CODEC.decode(head, payload))
@@ -135,7 +135,7 @@ class Ears:
             channel.close()
 
     def _listen(self) -> None:
-        """Wakes while the compute thread is at steps, and when the driver is gone."""
+        """Loop of the listening thread: it wakes while steps are computed, and when the driver is gone."""
         while True:
             events = self._aside.poll()
             gone = any(event & (select.EPOLLHUP | select.EPOLLERR) for _, event in events)
@@ -143,7 +143,7 @@ class Ears:
                 return
 
     def _hear(self) -> bool:
-        """Take what has come; False when nothing more will."""
+        """Read and pass on the messages that have arrived; False if no more can arrive."""
         with self._reading:
             try:
                 for message in self._source.recv_some():

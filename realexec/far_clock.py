@@ -1,4 +1,4 @@
-"""The clock of another host, told in this one's: each host's ``time.monotonic`` begins when it was booted."""
+"""Translate times of another host's clock: each host's ``time.monotonic`` starts when the host boots."""
 
 from typing import Any
 
@@ -6,25 +6,25 @@ from realexec.messages import RoundsDone, StepsDone
 
 
 class FarClock:
-    """From heart-beats, each of which says when it was sent: the one that came fastest tells the difference.
+    """Learns the clock difference from heartbeats, which carry their send time: the fastest one is used.
 
-    So times are late by what that one took on its way, and by no more than any message takes. From the first
-    step on the difference stays, so that steps stay in order; what clocks drift apart then is not followed.
+    Translated times are late by that heartbeat's delay, no more than any message takes. From the first step
+    on the difference stays fixed, so that steps stay in order; later clock drift is not corrected.
     """
 
     def __init__(self) -> None:
-        self._ahead_ns: int | None = None  # what this host's clock shows more
+        self._ahead_ns: int | None = None  # this host's clock minus the other's
         self._settled = False
 
     def beat(self, sent_ns: int, now_ns: int) -> int:
-        """When a heart-beat was sent that came now."""
+        """Translate the send time of a heartbeat that arrived at ``now_ns``."""
         ahead_ns = now_ns - sent_ns
         if self._ahead_ns is None or (not self._settled and ahead_ns < self._ahead_ns):
             self._ahead_ns = ahead_ns
         return sent_ns + self._ahead_ns
 
     def here(self, message: Any) -> Any:
-        """The message, its times by this host's clock."""
+        """Return the message with its times translated to this host's clock."""
         if not isinstance(message, StepsDone | RoundsDone) or not message.ends_ns:
             return message
         self._settled, ahead_ns = True, self._ahead_ns or 0

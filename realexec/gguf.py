@@ -1,7 +1,7 @@
-"""Reading a GGUF file: its metadata, and its tensors as numbers.
+"""Read a GGUF file: its metadata, and its tensors as numbers.
 
 The format, version 3: github.com/ggml-org/ggml, docs/gguf.md; the quantised blocks: ggml-common.h there. All
-is little-endian. Only the types that `_TYPES` names are read.
+numbers are little-endian. Only the tensor types in `_TYPES` can be read.
 """
 
 import math
@@ -19,16 +19,16 @@ Floats = npt.NDArray[np.float32]
 
 _MAGIC: Final = b"GGUF"
 _VERSION: Final = 3
-_ALIGNMENT: Final = 32  # of tensors, unless the metadata says otherwise
+_ALIGNMENT: Final = 32  # of tensors, unless the metadata gives another one
 _STRING: Final = 8
 _ARRAY: Final = 9
-# By the format's number of the type of a metadata value.
+# struct codes, by the format's number of a metadata value's type.
 _SCALARS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _BLOCK: Final = 32  # weights that share a scale
 
 
 class _Type(NamedTuple):
-    """A kind of tensor: bytes and weights of a block, and how a row of blocks becomes numbers."""
+    """A tensor type: bytes and weights of a block, and a function from rows of blocks to numbers."""
 
     block_bytes: int
     block_weights: int
@@ -36,7 +36,7 @@ class _Type(NamedTuple):
 
 
 class GgufTensor(NamedTuple):
-    """``shape`` as numpy has it (rows first); the file has it the other way round."""
+    """A tensor's place and type; ``shape`` is in numpy's order (rows first), the reverse of the file's."""
 
     shape: tuple[int, ...]
     kind: int
@@ -44,7 +44,7 @@ class GgufTensor(NamedTuple):
 
 
 class GgufFile:
-    """``metadata`` by key; `read` gives a tensor. The file is mapped, not loaded."""
+    """A GGUF file: ``metadata`` by key; `read` returns a tensor. The file is mapped, not loaded."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -60,7 +60,7 @@ class GgufFile:
         self._data = -(-reader.at // alignment) * alignment
 
     def read(self, name: str) -> Floats:
-        """The tensor as 32-bit numbers; UserError when its type is not read here."""
+        """Return the tensor as 32-bit numbers; UserError if its type is not supported."""
         tensor = self.tensors[name]
         if tensor.kind not in _TYPES:
             raise UserError(f"{name} in {self.path} is of GGUF type {tensor.kind}, which is not read here.")
@@ -74,29 +74,29 @@ class GgufFile:
 
 
 class _Reader:
-    """Reads the part before the tensors, from front to back."""
+    """Reads the part of the file before the tensor data, from front to back."""
 
     def __init__(self, data: npt.NDArray[np.uint8]) -> None:
         self._data = data
         self.at = 0
 
     def head(self) -> tuple[int, int]:
-        """How many tensors and metadata values there are."""
+        """Read the numbers of tensors and of metadata values."""
         magic, version = self._take(4), self._number("I")
         if magic != _MAGIC or version != _VERSION:
             raise ValueError(f"it begins with {magic!r}, version {version}")
         return self._number("Q"), self._number("Q")
 
     def string(self) -> str:
-        """A length and UTF-8."""
+        """Read a length, then UTF-8 text."""
         return self._take(self._number("Q")).decode()
 
     def value(self) -> Any:
-        """A type and a value of it."""
+        """Read a type number, then a value of that type."""
         return self._of_type(self._number("I"))
 
     def tensor(self) -> tuple[str, GgufTensor]:
-        """A tensor's name, and where it is."""
+        """Read a tensor's name, shape, type and offset."""
         name, dimensions = self.string(), self._number("I")
         shape = tuple(self._number("Q") for _ in range(dimensions))
         return name, GgufTensor(shape[::-1], self._number("I"), self._number("Q"))
@@ -127,20 +127,20 @@ def _plain(dtype: str) -> Callable[[npt.NDArray[np.uint8]], Floats]:
 
 
 def _q8_0(blocks: npt.NDArray[np.uint8]) -> Floats:
-    """A half-precision scale and 32 signed bytes."""
+    """Decode blocks of a half-precision scale and 32 signed bytes."""
     scale = blocks[:, :2].copy().view("<f2").astype(np.float32)
     return scale * blocks[:, 2:].view(np.int8).astype(np.float32)
 
 
 def _q4_1(blocks: npt.NDArray[np.uint8]) -> Floats:
-    """A half-precision scale and minimum, and 32 half bytes: the low ones of 16 bytes, then the high ones."""
+    """Decode blocks of half-precision scale and minimum and 32 half bytes: 16 bytes' low, then high ones."""
     scale = blocks[:, 0:2].copy().view("<f2").astype(np.float32)
     least = blocks[:, 2:4].copy().view("<f2").astype(np.float32)
     steps = np.concatenate([blocks[:, 4:] & 15, blocks[:, 4:] >> 4], axis=1)
     return scale * steps.astype(np.float32) + least
 
 
-# By the format's number of the type of a tensor: F32, F16, Q4_1, Q8_0.
+# Tensor types by the format's number: F32, F16, Q4_1, Q8_0.
 _TYPES: Final = {
     0: _Type(4, 1, _plain("<f4")),
     1: _Type(2, 1, _plain("<f2")),

@@ -1,4 +1,4 @@
-"""A request on one worker: its tokens, its KV, and how far it has come."""
+"""The state of a request on one worker: its tokens, its KV, and its progress."""
 
 from dataclasses import dataclass, field
 
@@ -9,11 +9,11 @@ from realexec.kv import RequestKV
 
 @dataclass(slots=True)
 class HeldRequest:
-    """``last_tokens``: how many tokens it has at its end. It decodes once it has sampled a token or joined.
+    """``last_tokens``: its number of tokens at the end. It decodes once it has sampled a token or joined.
 
-    ``hidden``: of a request that runs layer by layer, a row for each position that is under way, which layer
-    ``depth`` takes next. ``pins``: transfers that write into its memory now; ``dropped``: KV that is not
-    needed any more, whose memory they may still write to.
+    ``hidden``: of a request that runs layer by layer, one row per position in progress, the input of layer
+    ``depth``. ``pins``: number of transfers that write into its memory now. ``dropped``: KV that is no longer
+    needed, but whose memory these transfers may still write to.
     """
 
     tokens: list[int]
@@ -28,7 +28,7 @@ class HeldRequest:
 
     @property
     def computed(self) -> int:
-        """Positions, from the first on, whose KV is here in every layer of this worker."""
+        """Positions, from the first on, whose KV is on this worker in each of its layers."""
         return 0 if self.kv is None else self.kv.whole_positions
 
     @property
@@ -37,16 +37,16 @@ class HeldRequest:
         return len(self.tokens) >= self.last_tokens
 
     def positions(self, layer: int) -> int:
-        """How many positions, from the first on, have their KV of this layer here."""
+        """How many positions, from the first on, have their KV of this layer on this worker."""
         return 0 if self.kv is None else self.kv.positions(layer)
 
     def unpin(self) -> None:
-        """A transfer into its memory has ended."""
+        """Note that a transfer into its memory has ended."""
         self.pins -= 1
         self._give_dropped()
 
     def drop_kv(self) -> None:
-        """Its KV is here no more. Memory that transfers write to is given back when they have ended."""
+        """Drop its KV. Memory that transfers still write to is freed when they have ended."""
         self.decoding, self.hidden, self.depth = False, None, 0
         if self.kv is not None:
             self.dropped.append(self.kv)

@@ -1,4 +1,4 @@
-"""Whether a package that is installed can be imported at all: tried in a process that may end by it."""
+"""Test whether an installed package can be imported, in a separate process that the import may crash."""
 
 import json
 import subprocess
@@ -8,9 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-# Libraries of a GPU or an adapter may take long to load on a busy machine; one that hangs is as good as none.
+# GPU or adapter libraries may load slowly on a busy machine; an import that hangs counts as failed.
 _PATIENCE_S: Final = 120.0
-# The last line says what was raised; what libraries print on their way is before it.
+# The last line of output is the exception; libraries may print before it.
 _SCRIPT: Final = """
 import importlib, json, sys
 path, modules = json.loads(sys.argv[1])
@@ -27,9 +27,9 @@ else:
 
 
 def fault_of_import(modules: Sequence[str], interpreter: Path | None = None) -> str | None:
-    """What goes wrong when these are imported, None where nothing does.
+    """Describe what fails when these modules are imported; None if the import works.
 
-    By this interpreter with its paths, or by another one with its own. Asked once in a process.
+    Uses this interpreter with its paths, or another one with its own. The result is cached for the process.
     """
     own = interpreter is None
     path = json.dumps([sys.path if own else None, list(modules)])
@@ -37,7 +37,7 @@ def fault_of_import(modules: Sequence[str], interpreter: Path | None = None) -> 
 
 
 def first_line(error: BaseException | str) -> str:
-    """Of what was raised; libraries add pages to it."""
+    """The first line of an error message; libraries append pages of text."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
     return text.strip().partition("\n")[0]
 

@@ -1,4 +1,4 @@
-"""The keys and values of one request on one worker."""
+"""The KV cache of one request on one worker."""
 
 from typing import Final
 
@@ -12,11 +12,11 @@ _PAIR: Final = 2  # keys, then values
 
 
 class KvFull(Exception):
-    """There is no room for the KV of one more request. Those that have theirs keep it."""
+    """There is no memory for the KV of one more request. Requests that have KV keep it."""
 
 
 class KvShape:
-    """Bytes of keys and values: those of one position in one layer lie beside each other, head after head."""
+    """The layout of keys and values: those of one position in one layer are adjacent, head after head."""
 
     __slots__ = ("dtype", "head_dim", "heads", "layers")
 
@@ -25,20 +25,20 @@ class KvShape:
 
     @property
     def position_bytes(self) -> int:
-        """Of one position in one layer."""
+        """Bytes of one position in one layer."""
         return _PAIR * self.heads * self.head_dim * self.dtype.itemsize
 
     def size_bytes(self, positions: int) -> int:
-        """Of so many positions in all layers."""
+        """Bytes of this many positions in all layers."""
         return len(self.layers) * positions * self.position_bytes
 
 
 class RequestKV:
-    """Room for ``capacity`` positions of every layer, and how many of them are `written`, layer by layer.
+    """Memory for ``capacity`` positions of every layer; `written` counts the filled ones, layer by layer.
 
     Positions not yet computed hold zeros: attention may multiply them by a weight of zero, so they must be
-    finite. Keys and values of one position lie together, so that positions [p, q) of a layer are one range of
-    bytes, whatever the capacity. Nothing is shared between requests; ``close`` frees the memory.
+    finite. Keys and values of one position are adjacent, so that positions [p, q) of a layer are one byte
+    range, whatever the capacity. Requests share no KV; ``close`` frees the memory.
     """
 
     __slots__ = ("_memory", "_region", "_tensor", "capacity", "shape", "written")
@@ -55,7 +55,7 @@ class RequestKV:
         flat = memory.tensor(self._region)[:size_bytes].view(shape.dtype)
         self._tensor = flat.view(len(shape.layers), capacity, _PAIR, shape.heads, shape.head_dim)
         self._tensor.zero_()
-        # Of each layer, how many positions are here, from the first on.
+        # For each layer, how many positions are here, from the first on.
         self.written: list[int] = [0] * len(shape.layers)
 
     @property
@@ -86,7 +86,7 @@ class RequestKV:
         return pairs[0][None], pairs[1][None]
 
     def ranges(self, first: int, last: int, start: int, end: int) -> list[ByteRange]:
-        """Where positions [start, end) of layers [first, last) lie; in the same order on every worker."""
+        """Byte ranges of positions [start, end) of layers [first, last); the same order on every worker."""
         self._require_room(first, start, end)
         self._require_room(last - 1, start, end)
         size_bytes, row = (end - start) * self.shape.position_bytes, self.capacity * self.shape.position_bytes
@@ -94,13 +94,13 @@ class RequestKV:
         return [(begin + (layer - self.shape.layers.first) * row, size_bytes) for layer in range(first, last)]
 
     def came(self, first: int, last: int, start: int, end: int) -> None:
-        """Positions [start, end) of layers [first, last) have come: a transport has filled their `ranges`."""
+        """Mark positions [start, end) of layers [first, last) as here: a transport filled their `ranges`."""
         self._memory.from_peer(self.ranges(first, last, start, end))
         for layer in range(first, last):
             self._extend(layer, start, end)
 
     def publish(self, first: int, last: int, start: int, end: int) -> list[ByteRange]:
-        """The `ranges` of positions that are here, for a peer to read."""
+        """Prepare positions that are here for a peer to read; returns their `ranges`."""
         short = [layer for layer in range(first, last) if self.positions(layer) < end]
         if short:
             raise ValueError(f"layer {short[0]} has {self.positions(short[0])} positions here, not {end}")
@@ -109,7 +109,7 @@ class RequestKV:
         return ranges
 
     def close(self) -> None:
-        """The memory is free again."""
+        """Free the memory."""
         self._memory.give(self._region)
 
     def _extend(self, layer: int, start: int, end: int) -> None:

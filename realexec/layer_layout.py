@@ -1,7 +1,7 @@
-"""Where the parameters of a layer range lie in one flat stretch of bytes, unit by unit.
+"""Places of the parameters of a layer range in one flat stretch of bytes, unit by unit.
 
-Units are counted as the driver counts them: 0 is the embedding, then layer 0, layer 1, ..., then the head
-(final norm and projection to the vocabulary). The embedding comes with layer 0, the head with the last layer.
+Units have the driver's numbers: 0 is the embedding, then layer 0, layer 1, ..., then the head (final norm and
+projection to the vocabulary). The embedding belongs to layer 0, the head to the last layer.
 """
 
 import math
@@ -20,7 +20,7 @@ Parameters = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A parameter: its first byte, counted from the beginning of the layout."""
+    """A parameter's place; ``offset`` is its first byte, counted from the beginning of the layout."""
 
     name: str
     shape: tuple[int, ...]
@@ -31,9 +31,9 @@ class Place:
 class LayerLayout:
     """Bytes of layers [first, last), their embedding and head.
 
-    ``units``: the parameters of every unit of the whole model. A unit has the same bytes in the same order
-    in every layout of the model, so that one of them is filled with the bytes of another. A ``tied`` head is
-    the embedding: where both are here its bytes lie here once, and belong to both units.
+    ``units``: the parameters of every unit of the whole model. A unit has the same bytes in the same order in
+    every layout of the model, so that one layout can be filled from another. A ``tied`` head is the
+    embedding: if both are here, the layout holds its bytes once, and they belong to both units.
     """
 
     def __init__(self, units: Sequence[Parameters], itemsize: int, layers: LayerRange, tied: bool) -> None:
@@ -58,7 +58,7 @@ class LayerLayout:
         return self.model_layers + 1
 
     def places(self, unit: int) -> tuple[Place, ...]:
-        """Its parameters; ValueError for a unit that is not of these layers."""
+        """Parameters of a unit; ValueError for a unit that is not of these layers."""
         if unit not in self._places:
             raise ValueError(
                 f"unit {unit} is not among those of layers [{self.layers.first}, {self.layers.last})"
@@ -66,15 +66,15 @@ class LayerLayout:
         return self._places[unit]
 
     def segments(self, unit: int) -> list[tuple[int, int]]:
-        """(offset, size in bytes) of each of its parameters, in the same order in every layout."""
+        """(offset, size in bytes) of each parameter of a unit, in the same order in every layout."""
         return [(place.offset, place.size_bytes) for place in self.places(unit)]
 
     def unit_bytes(self, unit: int) -> int:
-        """The bytes of its parameters, without gaps between them."""
+        """Total bytes of a unit's parameters, without gaps between them."""
         return sum(place.size_bytes for place in self.places(unit))
 
     def shared(self, unit: int, place: Place) -> bool:
-        """Whether the parameter's bytes belong to an earlier unit: a tied head's to the embedding."""
+        """Whether the parameter's bytes belong to an earlier unit, as a tied head's do to the embedding."""
         return self._alias and unit == self.head and place.offset == self._places[EMBEDDING][0].offset
 
     def head_units(self) -> tuple[int, ...]:
@@ -91,7 +91,7 @@ class LayerLayout:
 
 
 def units_of(layers: LayerRange, model_layers: int) -> tuple[int, ...]:
-    """The units of these layers, ascending."""
+    """Numbers of the units of these layers, ascending."""
     embedding = (EMBEDDING,) if layers.first == 0 else ()
     head = (model_layers + 1,) if layers.last == model_layers else ()
     return (*embedding, *range(layers.first + 1, layers.last + 1), *head)

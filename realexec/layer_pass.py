@@ -1,4 +1,4 @@
-"""One pass of some requests over some layers; hidden states may come from elsewhere and go elsewhere."""
+"""One pass of some requests over some layers; hidden states may come from and go to other workers."""
 
 from collections.abc import Sequence
 
@@ -17,10 +17,10 @@ def pass_over(
     decode: Sequence[tuple[int, HeldRequest]],
     layers: LayerRange,
 ) -> dict[int, int]:
-    """Run ``layers`` over the rows that each request has (``hidden``), and leave there what comes out.
+    """Run ``layers`` over the rows that each request has (``hidden``); the output rows replace them.
 
-    ``chunks``: (request, what is held of it, its positions). Returns the tokens that are sampled after the
-    model's last layer, of the chunks that end with the last known token and of all of ``decode``.
+    ``chunks``: (request, its state here, its positions). Returns the tokens sampled after the model's last
+    layer: of chunks that end with the last known token, and of all of ``decode``.
     """
     sampled = {}
     for request, held, positions in chunks:
@@ -47,7 +47,7 @@ def _sampled(runner: ModelRunner, batch: Sequence[tuple[int, HeldRequest]]) -> d
 
 
 def _run_chunk(runner: ModelRunner, held: HeldRequest, positions: Span, layers: LayerRange) -> None:
-    """Dummy rows are not kept: nothing that is read depends on what they hold."""
+    """Run a chunk and drop its dummy rows: no result that is read depends on them."""
     start, end = positions
     known = len(held.tokens)
     assert held.kv is not None
@@ -68,6 +68,6 @@ def _run_decode(runner: ModelRunner, batch: Sequence[HeldRequest], layers: Layer
 
 
 def _rows_of(runner: ModelRunner, held: HeldRequest) -> torch.Tensor:
-    """They may have come from a worker on another device."""
+    """The request's rows on this device; they may come from a worker with another device."""
     assert held.hidden is not None
     return held.hidden.to(runner.spec.device)

@@ -1,4 +1,4 @@
-"""What lies in the memory of a worker's slot: parameters, requests and their state, and who brings them."""
+"""The memory of a worker's slot: parameters, requests and their state, and the threads that fill it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -25,19 +25,19 @@ from realexec.transports.shaped import Paths
 from serving.vocabulary.actions import Span
 from serving.vocabulary.layers import LayerRange
 
-# Between regions, and for what is smaller than a region.
+# Room for gaps between regions, and for data smaller than a region.
 SPARE_BYTES: Final = 1 << 20
 KV: Final = "kv"
-# No request has this number.
+# A number that no request has.
 WARM_UP: Final = -1
 WARM_UP_TOKENS: Final = 64
-# What a worker tells of a request's state: (request, part, where each piece of it lies). The part of KV is
-# (first layer, last layer, first position, last position), of hidden states (next layer, rows).
+# Where a request's state lies, as a worker reports it: (request, part, byte range of each piece). The part of
+# KV is (first layer, last layer, first position, last position), of hidden states (next layer, rows).
 Place = tuple[int, tuple[int, ...], tuple[ByteRange, ...]]
 
 
 class SlotMemory:
-    """Made by `Open`. Only the compute thread calls it, but for ``mover`` and ``later``."""
+    """Allocated on `Open`. Only the compute thread calls it, except for ``mover`` and ``later``."""
 
     def __init__(
         self,
@@ -48,15 +48,15 @@ class SlotMemory:
         send: Callable[[FromWorker], None],
         later: Callable[[Callable[[], None]], None],
     ) -> None:
-        """``later`` has something done by the compute thread, between two steps."""
+        """``later`` queues a call that the compute thread makes between two steps."""
         devices = {"device": device_for(model.get("device", CPU), what.slot)}
         given = [{**one, **devices} for one in what.models or (model,)]
         self._models = HostedModels(given, seed)
         sizes = [self._models.layout(number, None).size_bytes for number in range(len(self._models))]
         copies = sum(sizes) + ALIGN_BYTES * len(sizes) if what.host else 0
         device, direct = device_of(devices["device"]), what.transport in DIRECT
-        # What is the host's alone lies first: the device has no memory for it. All else peers read in the
-        # arena, or in the device's own memory, and then the arena needs no pages for it.
+        # Data that only the host uses lies first: the device has no memory for it. Peers read everything else
+        # in the arena, or in the device's own memory; in that case the arena needs no pages for it.
         touched_bytes = copies if direct and device.own_memory else None
         arena = Arena.create(max(sizes) + copies + what.kv_bytes + SPARE_BYTES, touched_bytes)
         host = copies_on_host(self._models, HostMemory(arena)) if what.host else []
@@ -64,7 +64,7 @@ class SlotMemory:
         first = -(-max(ends, default=0) // ALIGN_BYTES) * ALIGN_BYTES
         self._memory = ArenaMemory(arena, device, first, direct)
         self._later, self._batch_size = later, batch_size
-        # Where KV lies: where peers can read it, if it is to go to any.
+        # Where KV lies: in memory that peers can read, if KV is to move at all; None: on the heap.
         self._state = self._memory if what.kv_bytes else None
         self._parameters = Parameters(self._models, self._memory, host)
         self.runner = self._runner(what.model, what.layers, what.warm)
@@ -75,12 +75,12 @@ class SlotMemory:
         layers = [one.layers for one in self._models.specs]
         regions = self._parameters.regions()
         self.address = {**self.peers.address(regions), "layers": layers, "pinned": self._memory.pinned}
-        self._told: dict[int, list[Region]] = {}  # hidden states that were copied to be read, by request
+        self._told: dict[int, list[Region]] = {}  # copies of hidden states for peers to read, by request
         if what.warm and what.layers is None:
             self._warm_up()
 
     def _warm_up(self) -> None:
-        """A prompt and a token for nobody: a process's first ones take longer than later ones."""
+        """Run a dummy prompt and one decode step: a process's first ones take longer than later ones."""
         self.engine.assign(WARM_UP, [0] * WARM_UP_TOKENS, (), 2)
         with suppress(KvFull):
             self.engine.step([(WARM_UP, 0, WARM_UP_TOKENS)], False)
@@ -91,11 +91,11 @@ class SlotMemory:
 
     @property
     def model_layers(self) -> int:
-        """Of the model of which this worker has layers."""
+        """Layers of the model of which this worker has a part."""
         return self.runner.spec.layers
 
     def _runner(self, model: int, layers: Span | None, filled: bool) -> ModelRunner:
-        """Of these layers, in the region that all models take in turn."""
+        """Make a runner of these layers, in the region that all models share in turn."""
         span = None if layers is None else LayerRange(*layers)
         copies = self._parameters.host[model] if filled and self._parameters.host else None
         what = self._models.keys[model], self._models.seeds[model], self._batch_size, span
@@ -107,7 +107,7 @@ class SlotMemory:
         return runner
 
     def place(self, what: PlacePart) -> None:
-        """These layers are to be here, and none is yet."""
+        """Make room for these layers in the GPU's memory, none of them filled yet."""
         whole = (0, self._models.specs[what.model].layers)
         ours = self.runner.layers
         if (self._parameters.model, (ours.first, ours.last)) == (what.model, what.layers or whole):
@@ -116,10 +116,10 @@ class SlotMemory:
         self.runner = self._runner(what.model, what.layers, filled=False)
         self.engine.use(self.runner)
 
-    # What is told to be read.
+    # State that peers read.
 
     def locate(self, what: Locate) -> Located:
-        """Where state of these requests lies; of layers and positions that are not here nothing is told."""
+        """Report where state of these requests lies, leaving out layers and positions that are not here."""
         places: list[Place] = []
         for number, request in enumerate(what.requests):
             held = self.engine.held(request)
@@ -133,7 +133,7 @@ class SlotMemory:
     def _kv_places(
         self, held: HeldRequest, layers: Span | None, wanted: Span | None
     ) -> Iterable[tuple[tuple[int, ...], tuple[ByteRange, ...]]]:
-        """For each stretch of layers that have the same positions here."""
+        """Publish each range of layers that have the same positions here."""
         whole = self.runner.layers
         first, last = layers or (whole.first, whole.last)
         start, most = wanted or (0, held.last_tokens)
@@ -160,25 +160,25 @@ class SlotMemory:
     # Rows between the stages of a model.
 
     def rows(self, count: int) -> tuple[Region, torch.Tensor]:
-        """Room for so many hidden states."""
+        """Allocate room for ``count`` hidden states."""
         return self._region_like((count, self.runner.spec.config.hidden_size), self.runner.spec.dtype)
 
     def give(self, region: Region) -> None:
-        """Nobody reads or writes it any more."""
+        """Free a region that no thread and no peer uses any more."""
         self._memory.give(region)
 
     def for_peer(self, region: Region) -> None:
-        """A peer is to read it."""
+        """Prepare a region for a peer to read."""
         self._memory.for_peer([(region.offset, region.size_bytes)])
 
     def from_peer(self, region: Region) -> None:
-        """It has come from a peer."""
+        """Take over a region that a transport has filled from a peer."""
         self._memory.from_peer([(region.offset, region.size_bytes)])
 
-    # What is read from others.
+    # State that this worker reads from peers.
 
     def fetch(self, what: Fetch) -> None:
-        """Make room, and have the data threads read it."""
+        """Make room for the state, and queue the read for the data threads."""
         segments: list[Segment] = []
         ends: list[Callable[[bool], None]] = []
         for request, part, theirs in what.places:
@@ -224,15 +224,15 @@ class SlotMemory:
         return [(region.offset, tensor.numel() * dtype.itemsize)], ended
 
     def wait(self) -> None:
-        """Returns when what a step gave to the device is computed, sampled or not: its end is told then."""
+        """Wait until the device has computed all of a step, even without sampling; only then does it end."""
         self._memory.wait()
 
     def close(self) -> None:
-        """The process ends: a GPU's driver lets go of the pages."""
+        """Release the pages that a GPU's driver has pinned; called when the process ends."""
         self._memory.close()
 
     def forget(self, request: int) -> None:
-        """Nothing of it is needed here any more."""
+        """Drop all that is held of this request."""
         self.engine.forget(request)
         for region in self._told.pop(request, []):
             self._memory.give(region)

@@ -1,9 +1,9 @@
-"""What travels between the driver and one worker, and between workers (`Passed`).
+"""Messages between the driver and one worker, and between two workers (`Passed`).
 
 Times are ``time.monotonic_ns``.
 
-A message is a NamedTuple; its annotations say what a frame may hold (`realexec.wire.codec`). What is added to
-the unions at the end can be sent.
+A message is a NamedTuple; its annotations say what a frame may hold (`realexec.wire.codec`). The unions at
+the end of this module list the messages that can be sent.
 """
 
 from typing import Any, Final, NamedTuple, get_args
@@ -13,15 +13,15 @@ from serving.vocabulary.actions import Chunk, Span
 
 
 class Open(NamedTuple):
-    """To a worker, first of all: make the memory of this slot, ``kv_bytes`` of it for state.
+    """To a worker, the first message: allocate the memory of this slot, ``kv_bytes`` of it for state.
 
-    ``warm``: with all parameters. ``host``: the memory of its host has them all too. ``paths``: what links
-    carry (`realexec.transports.shaped.Paths`), if they are shaped. ``every_step``: report each step at once.
-    ``transport``: by which peers read this memory, a name of `realexec.transports.registry`. ``layers``:
-    those of the stage that it runs; None: all of the model's. ``models``: the keys of each model of the run
-    where there are several; ``model``: the number of the one that is here at first. ``bind``: the address of
-    its host at which peers reach it, for transports that go between hosts. ``stages``: batches go round
-    workers that have a stage each, and these tell each other.
+    ``warm``: fill it with all parameters. ``host``: the memory of its host has all parameters too. ``paths``:
+    the shared rate limits of links (`realexec.transports.shaped.Paths`), if links are shaped. ``every_step``:
+    report each step at once. ``transport``: how peers read this memory, a name of
+    `realexec.transports.registry`. ``layers``: the stage that the worker runs; None: all of the model's
+    layers. ``models``: the keys of each model of the run, if there are several; ``model``: the number of the
+    first one in this slot. ``bind``: the address of its host at which peers reach it, for transports between
+    hosts. ``stages``: batches pass through workers that have one stage each and send each other messages.
     """
 
     slot: int
@@ -39,9 +39,9 @@ class Open(NamedTuple):
 
 
 class Meet(NamedTuple):
-    """To a worker: where the memory of each slot is (`Opened`), its own among them.
+    """To a worker: the address of every slot's memory (from `Opened`), its own included.
 
-    ``ahead``: link to all of them now, and tell (`Met`); else it does so when it first reads from one.
+    ``ahead``: link to all workers now and report `Met`; otherwise the worker links when it first reads.
     """
 
     addresses: tuple[Any, ...]
@@ -49,7 +49,7 @@ class Meet(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """To a worker: this request is yours; generate ``missing`` more tokens."""
+    """To a worker: hold this request and generate ``missing`` more tokens for it."""
 
     request: int
     prompt: tuple[int, ...]
@@ -58,7 +58,7 @@ class Hold(NamedTuple):
 
 
 class RunSteps(NamedTuple):
-    """To a worker: the `Run` action."""
+    """To a worker: execute the `Run` action."""
 
     epoch: int
     chunks: tuple[Chunk, ...]
@@ -70,10 +70,10 @@ class RunSteps(NamedTuple):
 
 
 class RunRounds(NamedTuple):
-    """To every worker on the path of a batch: it goes round them, so many ``rounds`` at most.
+    """To every worker on the path of a batch: run at most ``rounds`` rounds of it, each through all stages.
 
-    ``number``: of this order, above all before. ``path``: (slot, first layer, end of its layers) of each
-    stage. ``decode``: the requests that get a token, each with its newest one.
+    ``number``: of this order, ascending. ``path``: (slot, first layer, end of its layers) of each stage.
+    ``decode``: the requests that get a token, each with its newest token.
     """
 
     number: int
@@ -85,16 +85,16 @@ class RunRounds(NamedTuple):
 
 
 class StopRounds(NamedTuple):
-    """To the worker of a last stage: report when the next round has ended, whichever batch's it is."""
+    """To the worker of a last stage: report when the next round ends, of any batch."""
 
 
 class Passed(NamedTuple):
-    """From the worker of a stage to that of the next one: a pass has ended; from the last to the first: a
-    round has, and the next one begins.
+    """From the worker of one stage to that of the next: a pass has ended. From the last stage to the first: a
+    round has ended, and the next one begins.
 
-    ``number``, ``batch``: of `RunRounds`. ``place``: where the rows lie, (offset, bytes); none after the last
-    stage. ``decode``: request and newest token, one pair after the other. ``costs``: of the stages that were
-    passed in this round, one after the other (`realexec.stage_costs`).
+    ``number``, ``batch``: of `RunRounds`. ``place``: where the hidden-state rows lie, (offset, bytes); empty
+    after the last stage. ``decode``: request and newest token, flattened pairs. ``costs``: of the stages that
+    this round has passed, one after the other (`realexec.stage_costs`).
     """
 
     number: int
@@ -105,21 +105,21 @@ class Passed(NamedTuple):
 
 
 class StopSteps(NamedTuple):
-    """To a worker: end the current run at the next step boundary, or so many steps later."""
+    """To a worker: end the current run at the next step boundary, or ``grace_steps`` steps later."""
 
     grace_steps: int = 0
 
 
 class TakeOut(NamedTuple):
-    """To a worker: the request leaves the batch; its KV stays, to go elsewhere."""
+    """To a worker: remove the request from the batch; its KV stays, to be moved elsewhere."""
 
     request: int
 
 
 class Join(NamedTuple):
-    """To a worker: these decode from the next step on, for all their KV is here.
+    """To a worker: these requests decode from the next step on; all their KV is on this worker.
 
-    ``generated``: the tokens that each has so far; the KV of the last one is not computed yet.
+    ``generated``: the tokens of each so far; the KV of the last one is not computed yet.
     """
 
     requests: tuple[int, ...]
@@ -127,18 +127,18 @@ class Join(NamedTuple):
 
 
 class PlacePart(NamedTuple):
-    """To a worker: these layers (None: all) of a model are to be in the GPU's memory, and none is yet."""
+    """To a worker: make room for these layers (None: all) of a model in the GPU's memory, all unfilled."""
 
     model: int
     layers: Span | None
 
 
 class Pull(NamedTuple):
-    """To a worker: bring a unit of the model from a place to a place of its own.
+    """To a worker: copy one unit of the model from a source into its own memory.
 
     Units: 0 is the embedding, then the layers, then the head. ``source``: (``replica``, ``host``, ``ssd`` or
-    ``remote``; which slot or host). ``place``: ``replica`` or ``host``, whose memory it is to lie in.
-    ``layers``: those that a replica that is the source has (None: all of the model's).
+    ``remote``; number of the slot or host). ``place``: the target memory, ``replica`` or ``host``.
+    ``layers``: the layers that a source replica has (None: all of the model's).
     """
 
     load: int
@@ -150,13 +150,13 @@ class Pull(NamedTuple):
 
 
 class StopPull(NamedTuple):
-    """To a worker: nothing more of this load is needed."""
+    """To a worker: pull nothing more of this load."""
 
     load: int
 
 
 class Locate(NamedTuple):
-    """To the worker that has it: where does this state of these requests lie?"""
+    """To the source worker: report where this state of these requests lies (`Located`)."""
 
     transfer: int
     what: str
@@ -166,7 +166,7 @@ class Locate(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """To the worker that is to have it: read what the worker in slot ``source`` has told of (`Located`)."""
+    """To the target worker: read the state at the places that the worker in slot ``source`` reported."""
 
     transfer: int
     what: str
@@ -175,19 +175,19 @@ class Fetch(NamedTuple):
 
 
 class StopFetch(NamedTuple):
-    """To a worker: the transfer is not needed any more."""
+    """To a worker: the transfer is no longer needed."""
 
     transfer: int
 
 
 class DropKV(NamedTuple):
-    """To a worker: preempt this request."""
+    """To a worker: preempt this request and drop its KV."""
 
     request: int
 
 
 class Forget(NamedTuple):
-    """To a worker: this request ended elsewhere."""
+    """To a worker: drop this request; it ended elsewhere."""
 
     request: int
 
@@ -197,21 +197,21 @@ class Ready(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """From a worker: its memory is there."""
+    """From a worker: its memory is allocated; ``address`` is how peers reach it."""
 
     address: Any
 
 
 class Met(NamedTuple):
-    """From a worker: it is linked to all others that are there."""
+    """From a worker: it is linked to all other workers that are running."""
 
 
 class StepsDone(NamedTuple):
-    """From a worker: steps since its last report; ``running`` when the run goes on.
+    """From a worker: the steps since its last report; ``running``: whether the run goes on.
 
-    ``tokens`` holds, for each request that got any, one token per step from its first one to the last step.
-    ``joins``: for each `Join` that came during the run, how many of the steps had been run before it.
-    ``cpu_ns``: of the thread that computes, in these steps.
+    ``tokens``: for each request that got any, one token per step from its first one to the last step.
+    ``joins``: for each `Join` that came during the run, how many of the steps ran before it. ``cpu_ns``: CPU
+    time of the compute thread in these steps.
     """
 
     epoch: int
@@ -225,10 +225,10 @@ class StepsDone(NamedTuple):
 
 
 class RoundsDone(NamedTuple):
-    """From the worker of a last stage: rounds of a batch since it was last told of, at ``ends_ns``.
+    """From the worker of a last stage: the rounds of a batch since the last report, ending at ``ends_ns``.
 
-    From any on its path with a ``cause``: the batch goes no further. ``tokens``: as in `StepsDone`.
-    ``costs``: of each stage (`realexec.stage_costs`), in the order of the path. ``lost_peer``: see `Pulled`.
+    With a ``cause``, from any worker on the path: the batch cannot go on. ``tokens``: as in `StepsDone`.
+    ``costs``: of each stage (`realexec.stage_costs`), in path order. ``lost_peer``: see `Pulled`.
     """
 
     number: int
@@ -241,10 +241,10 @@ class RoundsDone(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """From a worker: a unit is whole; with a ``cause`` it is not.
+    """From a worker: a unit has been pulled completely or, with a ``cause``, has failed.
 
-    ``lost_peer``: the slot of the worker that it was read from, where that one is what is lost.
-    ``cpu_ns``: of the thread that read it.
+    ``lost_peer``: the slot of the source worker, if the read failed because that worker was lost. ``cpu_ns``:
+    CPU time of the thread that read it.
     """
 
     load: int
@@ -256,14 +256,14 @@ class Pulled(NamedTuple):
 
 
 class Located(NamedTuple):
-    """From a worker: where the state lies, in words that only workers read."""
+    """From a worker: where the state lies, in a format that only workers read."""
 
     transfer: int
     places: tuple[Any, ...]
 
 
 class Fetched(NamedTuple):
-    """From a worker: a transfer has ended; ``cause`` is empty when all of it came.
+    """From a worker: a transfer has ended; ``cause`` is empty if all of it arrived.
 
     ``lost_peer``, ``cpu_ns``: as in `Pulled`.
     """
@@ -276,11 +276,11 @@ class Fetched(NamedTuple):
 
 
 class Alive(NamedTuple):
-    """From a worker: a run is long and goes on."""
+    """From a worker: a long run is still going on."""
 
 
 class Died(NamedTuple):
-    """From a worker that failed, or put by the driver's reader for one that vanished."""
+    """From a worker that failed; or queued by the driver for a worker that exited or fell silent."""
 
     cause: str
 
@@ -307,7 +307,7 @@ ToWorker = (
 FromWorker = Ready | Opened | Met | StepsDone | RoundsDone | Alive | Died | Pulled | Located | Fetched
 BetweenWorkers = Passed
 
-# Rows of numbers that are too long for JSON: token ids, and the times at which steps ended.
+# Rows of numbers that are too long for JSON: token ids, and the end times of steps.
 PACKED: Final = {
     Hold: {"prompt": "i", "generated": "i"},
     Join: {"generated": "i"},

@@ -1,7 +1,7 @@
 """Executes a model layer by layer: prefill chunks one request at a time, decoding in batches of a fixed size.
 
-Which bits come out of a matrix product depends on its number of rows: BLAS libraries pick other kernels for
-very few rows. Two rules keep a request's numbers independent of what else runs, and equal to an undisturbed
+The bits of a matrix product depend on its number of rows, since BLAS libraries choose other kernels for very
+few rows. Two rules keep a request's numbers independent of what else runs, and equal to an undisturbed
 `generate` of ``batch_size`` copies of the prompt: decode batches always have ``batch_size`` rows, and short
 chunks are padded with dummy rows (`padded_rows`).
 """
@@ -28,15 +28,15 @@ from realexec.tensor_memory import HeapMemory, Memory, Region
 from realexec.weights import Weights
 from serving.vocabulary.layers import LayerRange
 
-# Dummy rows compute something that nobody reads.
+# The token of dummy rows; no result of these rows is read.
 DUMMY_TOKEN: Final = 0
 
 
 def padded_rows(tokens: int, known_tokens: int, batch_size: int) -> int:
-    """How many rows a chunk of ``tokens`` runs with, so that its products take the reference's kernels.
+    """Return the rows of a chunk of ``tokens``, with which its products use the reference's kernels.
 
-    The reference computes ``batch_size * known_tokens`` rows at once. Only small products are special, and
-    the last rows of an odd number of them; among several copies of the prompt the first one has neither.
+    The reference computes ``batch_size * known_tokens`` rows at once. Other kernels run only for small
+    products and for the last of an odd number of rows; of several prompt copies, the first has neither.
     """
     if batch_size == 1:
         return max(tokens, min(known_tokens, SMALL_PRODUCT_ROWS))
@@ -56,9 +56,9 @@ class DecodeRow(NamedTuple):
 class ModelRunner:
     """Layers [first, last) of one model on one thread; a request's whole state is its RequestKV.
 
-    Layers run once their `weights` are whole; a worker that loads runs the first ones while the others come.
-    ``memory`` is where weights lie (in ``region``, if that is given), ``state_memory`` where KV does
-    (none: on the heap). Unless ``filled`` nothing is whole at first.
+    Layers run once their `weights` are whole: a worker that is still loading can run the first ones.
+    ``memory`` holds the weights (in ``region``, if given), ``state_memory`` the KV (None: on the heap).
+    Unless ``filled``, no unit is whole at first.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class ModelRunner:
                 self.weights.fill(unit, self.source)
 
     def new_kv(self, tokens: int) -> RequestKV:
-        """Room for the keys and values of ``tokens`` positions in every layer of this runner."""
+        """Allocate the KV of ``tokens`` positions in every layer of this runner."""
         return RequestKV(self.kv_shape, tokens, self.state_memory)
 
     @torch.inference_mode()
@@ -119,7 +119,7 @@ class ModelRunner:
         return self.greedy(hidden)[: len(batch)]
 
     def require_rows(self, requests: int) -> int:
-        """The rows of every decode batch; ValueError when more requests are to decode at once."""
+        """Return the rows of every decode batch; ValueError if more requests are to decode at once."""
         if requests > self.batch_size:
             raise ValueError(f"{requests} requests decode at once, but a batch has {self.batch_size} rows")
         return self.batch_size
@@ -162,7 +162,7 @@ class ModelRunner:
         for index in range(layers.first, layers.last):
             layer = self._layers[index]
             queries, keys, values = project(layer, hidden, rotation)
-            # Rows, then keys and values: what the KV of a request has of a position.
+            # Per row, keys and values: one position of a request's KV.
             pairs = torch.cat((keys, values)).permute(2, 0, 1, 3).unbind()
             attended = []
             for query, pair, row in zip(queries.split(1, dim=2), pairs, batch):
@@ -177,7 +177,7 @@ class ModelRunner:
         return tokens
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """How likely each token is next, from final hidden states [rows, hidden size]."""
+        """Scores of each token as the next one, from final hidden states [rows, hidden size]."""
         self._require(*self.weights.layout.head_units())
         logits: torch.Tensor = self._model.lm_head(self._model.model.norm(hidden))
         return logits
@@ -188,14 +188,14 @@ class ModelRunner:
         return rotation
 
     def _require(self, *units: int) -> None:
-        """ValueError unless all these units are whole here: their tensors would be full of anything."""
+        """ValueError unless all these units are whole here; tensors of other units hold arbitrary bytes."""
         if not self.weights.whole.issuperset(units):
             missing = sorted(set(units) - self.weights.whole)
             raise ValueError(f"units {missing} are not whole on this worker")
 
 
 def _assign(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Make the tensors the model's parameters of these names; no copy."""
+    """Make the tensors the model's parameters of the same names, without a copy."""
     for name, tensor in tensors.items():
         module, _, leaf = name.rpartition(".")
         model.get_submodule(module).register_parameter(leaf, torch.nn.Parameter(tensor, requires_grad=False))

@@ -1,4 +1,4 @@
-"""Which model is run: its configuration, its dtype and device, and where its parameters come from."""
+"""The model of a run: its configuration, its dtype and device, and the source of its parameters."""
 
 import copy
 import json
@@ -19,20 +19,20 @@ from serving.vocabulary.layers import LayerRange
 # The families whose decoder layers the model runner executes: same submodule names, full causal attention.
 FAMILIES: Final = ("llama", "mistral", "qwen2", "qwen3")
 
-# Standard deviation of random weights. The families' own 0.02 makes small models repeat one token, and then
+# Standard deviation of random weights. With the families' own 0.02 small models repeat one token, and then
 # equal tokens would prove nothing.
 INITIALIZER_RANGE: Final = 0.2
 
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-# Keys of ours beside those of the family's configuration.
+# Keys of this program beside those of the family's configuration.
 _OURS: Final = ("checkpoint", "dtype", "device")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A model as it is to be run. ``keys``: those of its configuration that were given.
+    """A model and how to run it. ``keys``: the given keys of its configuration.
 
-    ``checkpoint``: the folder its parameters are read from; None: they are random.
+    ``checkpoint``: the folder with its parameters; None: they are random.
     """
 
     keys: Mapping[str, Any]
@@ -43,50 +43,50 @@ class ModelSpec:
 
     @property
     def layers(self) -> int:
-        """How many it has."""
+        """The number of its layers."""
         return int(self.config.num_hidden_layers)
 
     def source(self, seed: int) -> WeightSource:
-        """Its parameters, on this machine's disk or drawn with ``seed``."""
+        """Return the source of its parameters: its checkpoint, or random numbers of ``seed``."""
         tied = self.config.tie_word_embeddings
         if self.checkpoint is not None:
             return SafetensorsSource(self.checkpoint, tied)
         return SeededSource(self.keys, seed, self.config.initializer_range, tied)
 
     def skeleton(self) -> PreTrainedModel:
-        """The modules without parameters: all of them are on the device ``meta``, which has no memory."""
+        """Build its modules without parameters, on the device ``meta``, which has no memory."""
         with torch.device("meta"):
             model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
                 self.config, dtype=self.dtype, attn_implementation="sdpa"
             )
-        # Its frequencies are in no checkpoint; it makes them.
+        # No checkpoint holds its frequencies; the module computes them.
         with torch.device(self.device):
             model.model.rotary_emb = type(model.model.rotary_emb)(config=self.config)
         model.train(False)
         return model
 
     def units(self) -> list[Parameters]:
-        """Names and shapes of the parameters of every unit; tens of milliseconds, for modules are built."""
+        """Names and shapes of every unit's parameters. Takes tens of milliseconds, as it builds modules."""
         return units_of_skeleton(self.skeleton(), self.layers)
 
     def layout(
         self, layers: LayerRange | None = None, units: Sequence[Parameters] | None = None
     ) -> LayerLayout:
-        """Where the parameters of these layers (None: of all) lie in a stretch of memory; ``units``: of
-        `units`, where they are known."""
+        """Lay out the parameters of these layers (None: of all) in one stretch of memory; ``units``: the
+        result of `units`, if the caller has it."""
         units = self.units() if units is None else units
         whole = LayerRange(0, self.layers) if layers is None else layers
         return LayerLayout(units, self.dtype.itemsize, whole, self.config.tie_word_embeddings)
 
 
 def model_spec(model: Mapping[str, Any]) -> ModelSpec:
-    """``model`` holds the keys of the family's `transformers` configuration (``hidden_size``,
-    ``num_hidden_layers``, ...); ``model_type`` picks the family (default ``llama``), ``initializer_range`` is
-    `INITIALIZER_RANGE` unless given. Besides: ``dtype`` (float32 or bfloat16), ``device``
+    """Read a model's keys: those of the family's `transformers` configuration (``hidden_size``,
+    ``num_hidden_layers``, ...); ``model_type`` selects the family (default ``llama``), ``initializer_range``
+    is `INITIALIZER_RANGE` unless given. Further keys: ``dtype`` (float32 or bfloat16), ``device``
     (`realexec.memory.device`), and ``checkpoint``, a folder with config.json and safetensors files, whose
-    configuration then holds.
+    configuration is then used.
 
-    Raises UserError for unknown keys, other families, sliding windows and devices that are not there.
+    Raises UserError for unknown keys, other families, sliding windows and devices that this machine lacks.
     """
     keys = {key: value for key, value in model.items() if key not in _OURS}
     checkpoint = None if model.get("checkpoint") is None else Path(model["checkpoint"]).expanduser()
@@ -100,7 +100,7 @@ def model_spec(model: Mapping[str, Any]) -> ModelSpec:
 
 
 def build_model(model: Mapping[str, Any], seed: int) -> PreTrainedModel:
-    """The whole model, put together without layouts: what workers are checked against."""
+    """Build the whole model without layouts, as the reference that workers are checked against."""
     spec = model_spec(model)
     built, source = spec.skeleton(), spec.source(seed)
     tied = spec.config.tie_word_embeddings

@@ -1,7 +1,7 @@
 """A worker's data threads: they pull parameters and state from peers while the compute thread runs steps.
 
-Parameters come one unit after the other, state beside them. What goes wrong with a read is told of that read;
-what goes wrong otherwise in one of these threads ends the worker, with its cause.
+Parameters are pulled unit after unit by one thread; state transfers run beside them. An error in a read is
+reported with that read. Any other error in a data thread ends the worker, with its cause.
 """
 
 import time
@@ -16,18 +16,18 @@ from realexec.peers import Peers
 from realexec.transports.base import PeerLost, Segment
 from realexec.weights import Weights
 
-# Transfers of state that go side by side; more wait for one to end.
+# Transfers of state that run at the same time; more of them wait for one to end.
 FETCHES: Final = 4
 STOPPED: Final = "it was stopped"
-# A thread to wake, and the way back, take 0.1 to 0.2 ms of processor time (docs/REALEXEC.md); a copy of so
+# Waking a thread and returning the result takes 0.1 to 0.2 ms of CPU time (docs/REALEXEC.md); copying this
 # many bytes takes 0.01.
 AT_HAND_BYTES: Final = 32 << 10
 AT_HAND_S: Final = 0.0005
 
 
 class Mover:
-    """``parameters``: those of this worker, and where the machine's disk and the remote store have them
-    from. ``failed`` is told what nobody else would hear of."""
+    """Runs the data threads. ``parameters``: of this worker, with the sources for ``ssd`` and ``remote``.
+    ``failed`` receives errors that no message reports."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Mover:
         self._stopped_transfers: set[int] = set()
 
     def handle(self, message: Pull | StopPull | StopFetch) -> None:
-        """Returns at once."""
+        """Queue or stop a transfer; returns at once."""
         match message:
             case Pull():
                 self._have_done(self._pulls, lambda: self._pull(message))
@@ -53,11 +53,11 @@ class Mover:
                 self._stopped_transfers.add(transfer)
 
     def hold(self, until: Event) -> None:
-        """What is to be pulled from now on waits for this."""
+        """Make all later pulls wait for this event."""
         self._have_done(self._pulls, until.wait)
 
     def _have_done(self, threads: ThreadPoolExecutor, work: Callable[[], object]) -> None:
-        """By one of these threads: nobody asks what became of it, so it has to tell of an exception."""
+        """Run ``work`` in one of these threads; an exception goes to ``failed``, as nobody else sees it."""
 
         def guarded() -> None:
             try:
@@ -102,24 +102,24 @@ class Mover:
     def fetch(
         self, transfer: int, source: int, segments: Sequence[Segment], ended: Callable[[bool], None]
     ) -> None:
-        """Read state of a peer; ``ended`` is told whether all of it came, before the driver is."""
+        """Read state from a peer. ``ended`` gets whether all of it came, then the driver gets the report."""
         self._have_done(self._fetches, lambda: self._fetch(transfer, source, segments, ended))
 
     def bring(
         self, source: int, segments: Sequence[Segment], ended: Callable[[str, int | None, int], None]
     ) -> None:
-        """Read bytes of a peer; ``ended`` alone is told what `bring_now` returns."""
+        """Read bytes from a peer; only ``ended`` receives what `bring_now` returns, not the driver."""
         self._have_done(self._fetches, lambda: ended(*self.bring_now(source, segments)))
 
     def bring_now(self, source: int, segments: Sequence[Segment]) -> tuple[str, int | None, int]:
-        """Read bytes of a peer in this thread: why not all came, which peer is lost, how many ns of CPU time
-        that took."""
+        """Read bytes from a peer in this thread; returns (cause of a failure or empty, slot of the lost peer
+        or None, ns of CPU time)."""
         began_ns = time.thread_time_ns()
         cause, lost_peer = self._read(source, segments)
         return cause, lost_peer, time.thread_time_ns() - began_ns
 
     def is_at_hand(self, source: int, size_bytes: int) -> bool:
-        """Whether reading so many bytes of a peer takes less than handing them to another thread."""
+        """Whether reading this many bytes from a peer takes less time than handing the read to a thread."""
         return size_bytes <= AT_HAND_BYTES and self._peers.wait_s(source, size_bytes) <= AT_HAND_S
 
     def _fetch(
@@ -133,7 +133,7 @@ class Mover:
         self._send(Fetched(transfer, moved_bytes, cause, lost_peer, cpu_ns))
 
     def _read(self, source: int, segments: Sequence[Segment]) -> tuple[str, int | None]:
-        """Why not all came, and whether because ``source`` is lost; empty: it did."""
+        """Read; returns why not all came (empty: it did), and ``source`` if that peer is lost."""
         try:
             if segments:
                 self._peers.read(source, segments)
@@ -144,7 +144,7 @@ class Mover:
         return "", None
 
     def close(self) -> None:
-        """Nothing is begun any more."""
+        """Start no more transfers, and close the links to peers."""
         self._pulls.shutdown(wait=False, cancel_futures=True)
         self._fetches.shutdown(wait=False, cancel_futures=True)
         self._peers.close()

@@ -1,7 +1,7 @@
-"""Connections between workers, by which one stage of a model tells the next that a pass has ended.
+"""Neighbours: connections between workers; the worker of one stage tells the next that a pass has ended.
 
-A worker connects to another when it first has something for it. Who connects proves that it knows the secret
-of the run, as workers do to the driver.
+A worker connects to another one before its first message to it. The connecting worker proves that it knows
+the run's secret, as workers do to the driver.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,19 +14,19 @@ from realexec.wire.listener import Listener, dial
 
 
 class Listening(Protocol):
-    """What is needed of `realexec.ears.Ears`."""
+    """The method of `realexec.ears.Ears` that `Neighbours` uses."""
 
     def listen_to(self, channel: Channel) -> None:
-        """Take its frames too."""
+        """Read this channel's frames too."""
 
 
 class Neighbours:
-    """Of the worker in one slot. ``address``: where others reach it."""
+    """The worker in slot ``slot`` and its connections to others. ``address``: where they reach it."""
 
     def __init__(self, slot: int, run: Mapping[str, Any], host: str, ears: Listening) -> None:
         """``run``: ``secret`` and ``address`` of the driver. ``host``: the address at which others reach this
-        worker, where the driver is reached by TCP; else it listens in the folder that the driver has for the
-        run, which goes with the driver."""
+        worker, if the driver is reached by TCP. Otherwise the worker listens on a socket beside the driver's,
+        in a folder that the driver removes."""
         self._slot, self._secret = slot, bytes.fromhex(run["secret"])
         self._addresses: Sequence[Mapping[str, Any]] = ()
         self._channels: dict[int, Channel] = {}
@@ -36,11 +36,11 @@ class Neighbours:
         self.address = self._listener.address
 
     def meet(self, addresses: Sequence[Mapping[str, Any]]) -> None:
-        """Those of all slots."""
+        """Keep the addresses of the workers of all slots."""
         self._addresses = addresses
 
     def tell(self, slot: int, message: Passed) -> str:
-        """Why it does not reach the worker in this slot; empty: it was sent."""
+        """Send a message to the worker in this slot; returns why it failed, or an empty string."""
         try:
             self._channel(slot).send(*CODEC.encode(message))
         except (ChannelClosed, ProtocolError, TimeoutError) as error:
@@ -55,7 +55,7 @@ class Neighbours:
         return self._channels[slot]
 
     def close(self) -> None:
-        """Nobody is told anything any more."""
+        """Close the listener and all connections."""
         self._listener.close()
         for channel in self._channels.values():
             channel.close()

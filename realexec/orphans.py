@@ -1,7 +1,7 @@
-"""A worker does not outlive the process that started it, however that one ends.
+"""End a worker when the process that started it ends, however that happens.
 
-A worker that waits for a message sees that its connection is closed; one that imports or computes would not
-for seconds.
+A worker that waits for a message notices that its connection is closed. Without this module a worker that
+imports or computes would notice only seconds later.
 """
 
 import os
@@ -14,10 +14,10 @@ _READ_BYTES: Final = 4096
 
 
 def end_with_parent(parent: int, lifeline: int) -> None:
-    """From now on this process ends when its parent has. Call it in the process that was started.
+    """End this process when its parent has ended. Call it in the process that was started.
 
-    ``parent`` is the number of the process that started it, ``lifeline`` a pipe whose other end it alone has,
-    or the process that has it started.
+    ``parent``: the pid of the process that started it. ``lifeline``: a pipe whose other end only the parent
+    has, or only the process on whose behalf the parent started it.
     """
     prctl.end_with_starting_thread()
     if os.getppid() != parent:  # it died before the call above
@@ -26,7 +26,7 @@ def end_with_parent(parent: int, lifeline: int) -> None:
 
 
 def _end_after(lifeline: int) -> None:
-    """On other systems, and where the starting process lives on but has let go of this one."""
+    """End when the pipe closes: for other systems, and if the parent lives on but has released us."""
     while os.read(lifeline, _READ_BYTES):
         pass
     os._exit(1)  # the main thread may be deep in a computation

@@ -1,4 +1,4 @@
-"""The parameters in a worker's memory: a part of one model in the GPU's, whole models in the host's."""
+"""The parameters in a worker's memory: a part of one model on the GPU, whole models on the host."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -26,20 +26,20 @@ class HostedModels:
             spec.source(seed) for spec, seed in zip(self.specs, self.seeds, strict=True)
         ]
         self.layout = cache(self._layout)
-        # Of all layers at once: a load begins with a layout that nobody has asked for yet.
+        # Cached for all layers: a load begins with a layout that has not been computed yet.
         self._units = cache(lambda number: self.specs[number].units())
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def _layout(self, model: int, layers: Span | None) -> LayerLayout:
-        """Where parameters of these layers (None: of all) lie."""
+        """Compute where parameters of these layers (None: of all) lie."""
         span = None if layers is None else LayerRange(*layers)
         return self.specs[model].layout(span, self._units(model))
 
 
 def copies_on_host(models: HostedModels, memory: HostMemory) -> list[Weights]:
-    """Every model in the host's memory, whole."""
+    """Put every model, whole, into the host's memory."""
     copies = []
     for number, spec in enumerate(models.specs):
         weights = Weights(models.layout(number, None), memory, spec.dtype)
@@ -50,8 +50,8 @@ def copies_on_host(models: HostedModels, memory: HostMemory) -> list[Weights]:
 
 
 class Parameters:
-    """``region``: of the GPU's memory, as large as the largest model. ``replica``: what is there now, of
-    model ``model``. ``host``: of every model, none where the host has no copies."""
+    """A worker's parameters. ``region``: GPU memory as large as the largest model. ``replica``: its present
+    content, of model ``model``. ``host``: every model's copy, empty if the host has no copies."""
 
     def __init__(self, models: HostedModels, memory: Memory, host: Sequence[Weights]) -> None:
         self.models = models
@@ -62,7 +62,7 @@ class Parameters:
         self.model = -1
 
     def at(self, place: str, model: int) -> Weights:
-        """Those of a model in the memory of the GPU or of the host; ValueError where it has another one."""
+        """A model's weights in the memory of the GPU or the host; ValueError if the GPU has another model."""
         if place == HOST:
             return self.host[model]
         if self.replica is None or model != self.model:
@@ -70,6 +70,6 @@ class Parameters:
         return self.replica
 
     def regions(self) -> dict[str, int]:
-        """Where each begins, for peers."""
+        """Where each region begins, for peers."""
         hosts = {f"{HOST} {number}": one.region.offset for number, one in enumerate(self.host)}
         return {REPLICA: self.region.offset, **hosts}

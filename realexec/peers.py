@@ -1,4 +1,4 @@
-"""The other workers of a run as one of them sees them: where their memory is, and how fast it may be read."""
+"""The other workers of a run, as one worker reads them: where their memory is, and how fast the links are."""
 
 import math
 import threading
@@ -14,9 +14,9 @@ from realexec.wire.listener import LOOPBACK
 
 
 def paths_between(rates: Mapping[str, float], slots: int) -> dict[str, float]:
-    """The paths of a run by name, from the rates of ``nic``, ``ssd``, ``pcie`` and ``remote`` in bytes/s.
+    """Name the shaped paths of a run, from the rates of ``nic``, ``ssd``, ``pcie`` and ``remote`` in bytes/s.
 
-    Every slot is a host of its own. A kind that has no rate is as fast as the machine.
+    Every slot is a host of its own. A kind without a rate runs at the machine's own speed.
     """
     names = {
         "nic": ["nic of host {}, out", "nic of host {}, in"],
@@ -34,10 +34,10 @@ def paths_between(rates: Mapping[str, float], slots: int) -> dict[str, float]:
 
 
 class Peers:
-    """Slot ``slot`` of them is this worker itself.
+    """Links to all workers of a run by slot; ``slot`` is this worker's own.
 
-    An address has the transport's, and where the regions begin that all have: ``replica``, the GPU's
-    parameters, and ``host n``, those of model n in the memory of the host.
+    A worker's address has the transport's address and the start of each region: ``replica``, the GPU's
+    parameters, and ``host n``, the parameters of model n in the host's memory.
     """
 
     def __init__(
@@ -49,28 +49,28 @@ class Peers:
         host: str = LOOPBACK,
         memory: Any = None,
     ) -> None:
-        """``host``: the address at which peers reach this worker. ``memory``: where it computes."""
+        """``host``: the address at which peers reach this worker. ``memory``: the memory it computes in."""
         self.slot = slot
         self._transport: Transport = opened(transport, arena, host, memory)
         self._ahead = transport in AHEAD
-        self._alone = transport in ONE_HOST  # reads without a peer's doing
+        self._alone = transport in ONE_HOST  # reads need no action by the peer
         self._paths = paths
         self._addresses: list[Mapping[str, Any]] = []
         self._links: dict[int, Link] = {}
         self._linking = threading.Lock()
 
     def address(self, regions: Mapping[str, int]) -> dict[str, Any]:
-        """What the others need; ``regions``: where each begins."""
+        """Make the address that peers need; ``regions``: where each region begins."""
         return {"transport": self._transport.address(), "regions": dict(regions)}
 
     def meet(self, addresses: Sequence[Mapping[str, Any]], linked: Callable[[], None] | None = None) -> None:
-        """All workers are there. ``linked`` is told when there is a link to each."""
+        """Take the addresses of all workers. Calls ``linked`` once every reachable worker is linked."""
         self._addresses = list(addresses)
         if self._ahead or linked is not None:
             threading.Thread(target=self._link_all, args=(linked,), name="links", daemon=True).start()
 
     def _link_all(self, linked: Callable[[], None] | None) -> None:
-        """Before the first read; who is not there yet, or gone, is linked to when it is read."""
+        """Link before the first read. A worker that cannot be reached yet is linked when it is first read."""
         for slot in range(len(self._addresses)):
             if slot != self.slot:
                 with suppress(PeerLost, OSError):
@@ -79,12 +79,12 @@ class Peers:
             linked()
 
     def region(self, slot: int, place: str) -> int:
-        """Where a region of a peer begins."""
+        """Where a region of a peer begins in its arena."""
         begins: int = self._addresses[slot]["regions"][place]
         return begins
 
     def read(self, slot: int, segments: Sequence[Segment]) -> None:
-        """Bring bytes of a peer's arena. Raises PeerLost."""
+        """Copy bytes from a peer's arena into this one. Raises PeerLost."""
         link = self._link(slot)
         names = self._known(f"nic of host {slot}, out", f"nic of host {self.slot}, in")
         try:
@@ -97,22 +97,22 @@ class Peers:
             raise
 
     def wait_s(self, slot: int, size_bytes: int) -> float:
-        """How long so many bytes of a peer may take to come; inf where that is the peer's to say, or nobody
-        has read from it yet."""
+        """How long a read of this many bytes may wait for the link's rate limit; inf if it depends on the
+        peer, or if there is no link to it yet."""
         if not self._alone or slot not in self._links:
             return math.inf
         names = self._known(f"nic of host {slot}, out", f"nic of host {self.slot}, in")
         return 0.0 if self._paths is None else self._paths.wait_s(names, size_bytes)
 
     def _link(self, slot: int) -> Link:
-        """One for each peer, whichever thread reads first."""
+        """Return the link to a peer, made by the thread that reads first."""
         with self._linking:
             if slot not in self._links:
                 self._links[slot] = self._transport.connect(self._addresses[slot]["transport"])
             return self._links[slot]
 
     def _drop(self, slot: int, link: Link) -> None:
-        """The next read connects anew."""
+        """Close a link that failed; the next read connects again."""
         with self._linking:
             if self._links.get(slot) is link:
                 del self._links[slot]
@@ -120,17 +120,17 @@ class Peers:
             link.close()
 
     def carry(self, name: str, size_bytes: int) -> None:
-        """So many bytes have come by a path that is no link to a peer: they are as late as it is slow."""
+        """Delay for bytes that came over a path that is no link to a peer, according to its rate."""
         if self._paths is not None and self._known(name):
             self._paths.passage([name]).begin().carry(size_bytes)
 
     def _known(self, *names: str) -> list[str]:
-        """Those of these paths that have a rate."""
+        """Select the paths that have a rate limit."""
         shapes = {} if self._paths is None else self._paths.handle["shapes"]
         return [name for name in names if name in shapes]
 
     def close(self) -> None:
-        """Nothing is read any more."""
+        """Close all links and the transport."""
         for link in list(self._links.values()):
             with suppress(PeerLost, OSError):
                 link.close()

@@ -1,4 +1,4 @@
-"""What a process tells Linux of itself; nothing on other systems."""
+"""Settings that a process makes for itself with Linux's prctl(2); no-ops on other systems."""
 
 import ctypes
 import signal
@@ -10,13 +10,13 @@ _PR_SET_NAME: Final = 15
 
 
 def end_with_starting_thread() -> None:
-    """The kernel ends this process at once when the thread that started it ends, whatever it is at."""
+    """Have the kernel kill this process as soon as the thread that started it ends."""
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
 
 
 def set_name(name: str) -> None:
-    """What `ps -o comm` and `top` show of the calling thread; Linux keeps 15 characters."""
+    """Name the calling thread, as `ps -o comm` and `top` show it; Linux keeps 15 characters."""
     if sys.platform == "linux":
         _prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()))
 

@@ -1,4 +1,4 @@
-"""Workers: how they are reached, watched and ended, wherever a launcher has started their processes."""
+"""The driver's side of worker processes: connects, watches and ends them, whichever launcher started them."""
 
 import queue
 import threading
@@ -23,40 +23,40 @@ from serving.vocabulary.errors import UserError
 Said = Inbox[tuple[int, FromWorker]]
 # How long to wait for the exit code of a process whose connection has already closed.
 EXIT_WAIT_S: Final = 10.0
-# Looked so often at every worker. One is lost when so many looks one after the other found that nothing came
-# of it and that it has not run since the last look: 4 s, and no time in which this process did not run.
+# The pool checks every worker this often. A worker is lost after this many checks in a row in which it had
+# sent nothing and had not run: 4 s, not counting time in which this process did not run.
 LOOK_S: Final = 0.25
 SILENT_LOOKS: Final = 16
 ENTRY: Final = "realexec.worker:serve"
 
 
 class WorkerProcess:
-    """One worker: its process, and its connection once it has proved that it is the one that was started."""
+    """One worker: its process, and its connection once it has proved that it is the process started here."""
 
     def __init__(
         self, worker: int, inbox: Said, launcher: Launcher, start: Mapping[str, Any], epoch: int = 0
     ) -> None:
         self.worker = worker
-        self.epoch = epoch  # of the process in this place: one that was replaced is not let in any more
+        self.epoch = epoch  # of the process in this slot: a replaced process may not connect any more
         self._inbox = inbox
         self._outbox = Outbox()
         self._lock = threading.Lock()
         self._channel: Channel | None = None
         self._asker: threading.Thread | None = None
-        self._ended = False  # its end is in the inbox, or nobody wants to know
+        self._ended = False  # its exit has been reported to the inbox, or the pool is closing
         self._ready = False
         self._heard = False
-        self._beat_ns = 0  # when the process last said that it runs, by the clock that all of a host share
+        self._beat_ns = 0  # when the newest heartbeat was sent, by the clock that this host shares
         self._silent_looks = 0
         self.process: Process = launcher.start(worker, {**start, "worker": worker, "epoch": epoch})
         self._clock = FarClock() if self.process.far_clock else None
 
     def send(self, message: ToWorker) -> None:
-        """Hand over a message; returns at once, also when the worker is slow, stopped or gone."""
+        """Queue a message for the worker. Never blocks, even if the worker is slow, stopped or dead."""
         self._outbox.put(*CODEC.encode(message))
 
     def connected(self, channel: Channel) -> None:
-        """From now on what it sends reaches the inbox, and it gets what it was told."""
+        """Attach the worker's connection: queued messages are sent, and its frames go to the inbox."""
         with self._lock:
             if self._ended or self._channel is not None:
                 channel.close()
@@ -66,7 +66,7 @@ class WorkerProcess:
         self._inbox.watch(channel, self._take, self._hung_up)
 
     def look(self) -> None:
-        """Called every `LOOK_S`: a process that ended before it connected is told, and one that is silent."""
+        """Check the worker, every `LOOK_S`: report it lost if it exited before connecting or is silent."""
         if self._ended:
             return
         cause = self.process.cut_off()
@@ -76,7 +76,7 @@ class WorkerProcess:
         if self._channel is None and (cause := self.process.ended()) is not None:
             self._tell(Died(cause))
         unread = self._channel is not None and self._channel.unread()
-        # One that runs may keep the interpreter's lock for seconds, in imports for example.
+        # A running process may hold the interpreter lock for seconds, in imports for example.
         if self._heard or unread or not self._ready or self.process.ran():
             self._heard, self._silent_looks = False, 0
             return
@@ -86,20 +86,20 @@ class WorkerProcess:
             self.lose(f"nothing was heard of the worker process for {seconds:g} s: {self.process.silence()}")
 
     def runs_since(self, since_ns: int) -> bool:
-        """Whether it has said that it runs, later than then."""
+        """Whether the worker sent a heartbeat after ``since_ns``."""
         return self._beat_ns > since_ns
 
     def cpu_ns(self) -> int:
-        """CPU time of the process so far; 0 once it has gone."""
+        """CPU time of the process so far; 0 once it has exited."""
         return self.process.cpu_ns()
 
     def lose(self, cause: str) -> None:
-        """Tell the inbox that it is lost, once, and end it."""
+        """Report the worker as lost to the inbox, once, and kill it."""
         self._tell(Died(cause))
         self.process.kill()
 
     def close(self) -> None:
-        """End the process now; it keeps nothing that would need saving."""
+        """Kill the process now; it has nothing to save."""
         with self._lock:
             self._ended = True
         self.process.close()
@@ -131,7 +131,7 @@ class WorkerProcess:
             self._beat_ns = sent_ns if self._clock is None else self._clock.beat(sent_ns, now_ns)
 
     def _hung_up(self, why: ChannelClosed | ProtocolError) -> None:
-        """Its connection has ended; how it ended itself is waited for elsewhere."""
+        """Handle the closed connection; another thread waits for the process's exit status."""
         if isinstance(why, ProtocolError):
             self.lose(f"the worker sent what is no message: {why}")
             return
@@ -155,9 +155,9 @@ class WorkerProcess:
 class WorkerPool:
     """All workers of a run; a context manager that leaves no process behind.
 
-    Workers connect over a Unix socket; ``tcp_host`` asks for TCP at that address of this machine, and so may
-    a launcher. Make it in a thread that outlives it, best the main one: workers end when the thread that
-    started them does.
+    Workers connect over a Unix socket, or by TCP if ``tcp_host`` (an address of this machine) or the launcher
+    asks for it. Create the pool in a thread that outlives it, best the main one: workers end when the thread
+    that started them does.
     """
 
     def __init__(
@@ -172,9 +172,9 @@ class WorkerPool:
         more: Mapping[str, Any] | None = None,
         launcher: Launcher | None = None,
     ) -> None:
-        """``entry`` is called in each worker with its `Control` and what it is started with, ``more`` too.
+        """Start the workers. Each calls ``entry`` with its `Control` and its start values, with ``more``.
 
-        ``launcher``: where they are started, closed with the pool; None: on this machine.
+        ``launcher`` starts the processes and is closed with the pool; None: they start on this machine.
         """
         self.inbox = Said()
         self.workers: list[WorkerProcess] = []
@@ -212,12 +212,12 @@ class WorkerPool:
 
     @property
     def addresses(self) -> Sequence[str]:
-        """At which address of its host each worker is reached by the others."""
+        """For each worker, the address of its host at which other workers reach it."""
         return self._launcher.addresses
 
     @property
     def places(self) -> Sequence[str]:
-        """Where each worker is, in words."""
+        """Where each worker runs, as text."""
         return self._launcher.places
 
     def wait_ready(self, timeout_s: float) -> None:
@@ -236,7 +236,7 @@ class WorkerPool:
                 raise UserError(f"Worker {worker} did not start ({cause}); correct the cause and run again.")
 
     def close(self) -> None:
-        """End every process, by its handle."""
+        """Kill every process by its handle, then close the listener, the launcher and the inbox."""
         self._closing.set()
         if self._watch.ident is not None:
             self._watch.join()

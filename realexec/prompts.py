@@ -1,4 +1,4 @@
-"""Prompts made of random token ids: traces say how long a prompt is, not what it says."""
+"""Prompts of random token ids: traces contain a prompt's length, not its text."""
 
 import numpy as np
 

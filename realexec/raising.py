@@ -1,10 +1,10 @@
-"""An exception of one thread that is to end another: a worker says why it ends when its main thread does."""
+"""Raise one thread's exception in another: a worker reports its cause when its main thread raises it."""
 
 from collections.abc import Callable
 
 
 def raising(error: Exception) -> Callable[[], None]:
-    """What raises it where it is called."""
+    """Return a function that raises ``error`` where it is called."""
 
     def call() -> None:
         raise error

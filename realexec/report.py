@@ -1,4 +1,4 @@
-"""What a wall-clock run leaves behind."""
+"""The results of a wall-clock run."""
 
 from array import array
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 class Generation:
     """A finished request's token ids.
 
-    Before the first ``exact_tokens`` generated tokens nothing was recomputed, so they must equal an
-    undisturbed run; later ones may differ, because recomputed keys and values may differ in their last bits.
+    The first ``exact_tokens`` generated tokens come before any recompute, so they must equal an undisturbed
+    run. Later ones may differ, because recomputed keys and values may differ in their last bits.
     """
 
     request: int
@@ -21,12 +21,12 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What was loaded, sent and run by layers.
+    """Counts of loads, transfers and passes over layers.
 
-    ``units_forwarded``: units of parameters that came from a source which was still loading itself.
-    ``live_layer_counts``: how many layers were there when passes over some of them began. ``handoffs``:
-    requests that went on elsewhere with their KV, other than by ``migrations``. ``stages``: layer ranges of
-    a model in stages that ran ``stage_passes``.
+    ``units_forwarded``: units of parameters pulled from a source that was still loading.
+    ``live_layer_counts``: the numbers of layers that were loaded when passes over some of them began.
+    ``handoffs``: requests that continued on another worker with their KV, other than by ``migrations``.
+    ``stages``: layer ranges of a model in stages that ran ``stage_passes``.
     """
 
     loads: int = 0
@@ -45,8 +45,8 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class CpuTime:
-    """CPU time of a run in ns: of the driver's process, of its workers', and of what these did: steps, and
-    reads of parameters and KV."""
+    """CPU time of a run in ns: of the driver's process, of the workers' processes, and of the steps and the
+    reads of parameters and KV that the workers' time contains."""
 
     driver_ns: int = 0
     workers_ns: int = 0
@@ -55,14 +55,14 @@ class CpuTime:
 
     @property
     def share_beside_steps(self) -> float | None:
-        """The driver's and the rest of the workers', over that of the steps; None without steps."""
+        """CPU time of the driver, and of workers outside steps, over that of steps; None without steps."""
         if not self.steps_ns:
             return None
         return (self.driver_ns + max(self.workers_ns - self.steps_ns, 0)) / self.steps_ns
 
     @property
     def share_of_messages(self) -> float | None:
-        """The same without the reads: what driver and messages cost."""
+        """The same share without the reads: the cost of the driver and of messages."""
         if not self.steps_ns:
             return None
         return (self.driver_ns + max(self.workers_ns - self.steps_ns - self.reads_ns, 0)) / self.steps_ns
@@ -72,10 +72,10 @@ class CpuTime:
 class RunReport:
     """Counts, token ids and the driver's own costs.
 
-    ``wall_s`` runs from the moment all workers were ready; ``start_s`` is what that took. ``decide_ns`` has
-    one entry per handled event, ``lateness_ns`` one per arrival (how long after ``arrival_ns`` it was taken).
-    ``places``: where each worker was, in words; ``one_host``: whether all were on the driver's.
-    ``pinned``: of each worker whether a GPU's driver has pinned its pages; None: it has no GPU.
+    ``wall_s`` counts from the moment all workers were ready; ``start_s`` is the time until then.
+    ``decide_ns`` has one entry per handled event, ``lateness_ns`` one per arrival (how long after
+    ``arrival_ns`` it was taken). ``places``: where each worker ran, as text; ``one_host``: whether all ran on
+    the driver's. ``pinned``: whether a GPU's driver has pinned each worker's pages; None: it has no GPU.
     """
 
     wall_s: float

@@ -1,6 +1,6 @@
-"""Signals that end a run wait while a worker process is started.
+"""Delay signals that end a run while a worker process is being started.
 
-Otherwise Ctrl-C leaves a worker half started, which then prints how it was interrupted, or what it missed.
+Otherwise Ctrl-C leaves a partly started worker, which then prints an interrupt or a missing-data error.
 """
 
 import signal
@@ -16,10 +16,10 @@ ENDING: Final = tuple(
 
 @contextmanager
 def postponed() -> Iterator[None]:
-    """What comes meanwhile comes at the end. A process started here has them blocked until ``let_in``."""
+    """Deliver signals at the end of the block. A process started in it has them blocked until ``let_in``."""
     came: list[int] = []
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    # Another thread may take the signal, and the main one would be interrupted all the same.
+    # Another thread may receive the signal, but Python would still interrupt the main thread.
     ours = threading.current_thread() is threading.main_thread()
     handlers = {number: signal.getsignal(number) for number in ENDING if ours}
     handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
@@ -36,5 +36,5 @@ def postponed() -> Iterator[None]:
 
 
 def let_in() -> None:
-    """In the process that was started, once it knows what to do about them."""
+    """Unblock the signals; called in the started process once its handlers are set."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)

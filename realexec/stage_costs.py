@@ -1,11 +1,11 @@
-"""What passes of a stage took, as workers tell it: four numbers for each stage."""
+"""The costs of a stage's passes, as workers report them: four numbers for each stage."""
 
 from typing import NamedTuple
 
 
 class StageCosts(NamedTuple):
-    """What a stage's passes took. ``read_bytes``: of the stage before. ``cpu_ns``: of the thread that
-    computes; ``read_cpu_ns``: of the one that read."""
+    """Costs of a stage's passes. ``read_bytes``: read from the stage before. ``cpu_ns``: CPU time of the
+    compute thread; ``read_cpu_ns``: CPU time of the reading thread."""
 
     busy_ns: int
     read_bytes: int

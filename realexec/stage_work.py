@@ -1,8 +1,8 @@
-"""Rounds of a worker that has one stage of a model: what it reads for a pass, leaves to be read, and tells.
+"""Runs rounds on a worker that has one stage of a model: reads its input rows, computes, passes the turn on.
 
 The driver tells every worker on the path of a batch once that rounds begin. A worker whose pass has ended
-tells the next one where its rows lie, and the last one tells the first what it sampled. The driver hears of
-rounds when something is to be decided: a request has ended, the rounds allowed are done, or it asked.
+tells the next one where its output rows lie; the last one tells the first which tokens it sampled. The driver
+gets a report when a decision is due: a request has ended, the allowed rounds are done, or it asked.
 """
 
 import time
@@ -20,18 +20,18 @@ from realexec.stage_costs import StageCosts
 from realexec.tensor_memory import Region
 from realexec.transports.base import Segment
 
-# Where rows lie, and as they are computed with.
+# Where rows lie, and the tensor to compute with.
 Rows = tuple[Region, torch.Tensor]
 GONE: Final = "its requests are not here any more"
-# Rounds that nobody is told of say this often that they go on, well within the driver's patience.
+# Workers whose rounds are not reported send `Alive` this often, well within the driver's report timeout.
 ALIVE_NS: Final = 1_000_000_000
 _COSTS: Final = len(StageCosts._fields)
 
 
 @dataclass(slots=True)
 class _Rounds:
-    """``stage``: the number of this worker's on the path. What the last stage has not told yet: ``ends_ns``,
-    ``tokens``, ``costs`` (of all stages, one after the other)."""
+    """Rounds of one batch. ``stage``: this worker's stage number on the path. Not yet reported by the last
+    stage: ``ends_ns``, ``tokens``, ``costs`` (of all stages, one after the other)."""
 
     what: RunRounds
     stage: int
@@ -42,18 +42,18 @@ class _Rounds:
 
     @property
     def is_last(self) -> bool:
-        """Whether this worker has the last stage, and samples."""
+        """Whether this worker has the last stage, which samples."""
         return self.stage == len(self.what.path) - 1
 
     def add(self, ended_ns: int, sampled: Mapping[int, int], costs: Sequence[int]) -> None:
-        """A round has ended here."""
+        """Add a round that has ended on this worker."""
         self.ends_ns.append(ended_ns)
         for request, token in sampled.items():
             self.tokens.setdefault(request, []).append(token)
         self.costs = [*map(sum, zip(self.costs, costs, strict=True))] if self.costs else list(costs)
 
     def report(self, finished: tuple[int, ...]) -> RoundsDone:
-        """What the driver is told of them."""
+        """Make the report of these rounds for the driver."""
         self.told = True
         tokens = {request: tuple(row) for request, row in self.tokens.items()}
         costs = [tuple(self.costs[at : at + _COSTS]) for at in range(0, len(self.costs), _COSTS)]
@@ -61,8 +61,8 @@ class _Rounds:
 
 
 class StageWork:
-    """In the order in which passes can begin. Only the compute thread calls it, but for what it is told
-    ``later``, between two passes."""
+    """Runs passes in the order in which they can begin. Only the compute thread calls it; reads that have
+    ended in another thread return to it by ``later``, between two passes."""
 
     def __init__(
         self,
@@ -73,17 +73,17 @@ class StageWork:
     ) -> None:
         self._memory, self._neighbours, self._send, self._later = memory, neighbours, send, later
         self._slot = memory.peers.slot
-        # By batch: the newest rounds, and what the stage before told of rounds that are not known here yet.
+        # By batch: the newest rounds, and messages of the stage before about rounds not known here yet.
         self._rounds: dict[int, _Rounds] = {}
         self._early: dict[int, Passed] = {}
-        self._cut = False  # whether the next round to end here is to be told
+        self._cut = False  # whether to report the next round that ends on this worker
         self._said_ns = time.monotonic_ns()
-        # Of each batch: what came out of its last pass, for the next stage, and where what goes in is read.
+        # By batch: the output rows of its last pass, for the next stage, and the rows for its input.
         self._left: dict[int, Rows] = {}
         self._near: dict[int, Rows] = {}
 
     def begin(self, what: RunRounds) -> None:
-        """Rounds of a batch; where this is not the first stage, those before tell when it is their turn."""
+        """Begin rounds of a batch. After the first stage, a message of the stage before starts a pass."""
         stage = [slot for slot, _, _ in what.path].index(self._slot)
         rounds = self._rounds[what.batch] = _Rounds(what, stage)
         early = self._early.pop(what.batch, None)
@@ -93,11 +93,11 @@ class StageWork:
             self.passed(early)
 
     def stop(self) -> None:
-        """The next round to end here is to be told."""
+        """Report the next round that ends on this worker."""
         self._cut = any(one.is_last and not one.told for one in self._rounds.values())
 
     def passed(self, what: Passed) -> None:
-        """It is this stage's turn. What the driver has told of the rounds may yet have to come."""
+        """Take this stage's turn. The driver's message about these rounds may still be on its way."""
         rounds = self._rounds.get(what.batch)
         if rounds is None or rounds.what.number < what.number:
             self._early[what.batch] = what
@@ -109,7 +109,7 @@ class StageWork:
                 self._bring(rounds, decode, what)
 
     def _bring(self, rounds: _Rounds, decode: tuple[tuple[int, int], ...], what: Passed) -> None:
-        """Compute at once where little is to be read, else when it has been."""
+        """Read the input rows and compute: at once if they are few, else after a data thread has read."""
         source, batch = rounds.what.path[rounds.stage - 1][0], what.batch
         mover, (offset, size_bytes) = self._memory.mover, what.place
         rows = sum(tokens for _, _, tokens in rounds.what.chunks) + len(decode)
@@ -128,7 +128,7 @@ class StageWork:
         self._memory.give(region)
 
     def _kept(self, kept: dict[int, Rows], batch: int, rows: int) -> Rows:
-        """Room for rows of a batch, the same as before while they are as many."""
+        """Return room for rows of a batch, the same as before if the number of rows is the same."""
         before = kept.get(batch)
         if before is None or before[1].shape[0] != rows:
             if before is not None:
@@ -157,12 +157,12 @@ class StageWork:
         self._pass(rounds, decode, what.costs, what.place[1], taken_ns, read_cpu_ns)
 
     def _holds(self, chunks: Sequence[Any], decode: Sequence[tuple[int, int]]) -> bool:
-        """Whether all its requests are here: they failed meanwhile where another stage is lost."""
+        """Whether all its requests are here: they may have failed because another stage was lost."""
         engine = self._memory.engine
         return all(engine.holds(one[0]) for one in (*chunks, *decode))
 
     def _take(self, rounds: _Rounds, decode: Sequence[tuple[int, int]], tensor: torch.Tensor) -> None:
-        """What the stage before computed, row by row."""
+        """Give each request its rows of the stage before."""
         engine, at, first = self._memory.engine, 0, rounds.what.path[rounds.stage][1]
         counts = [(request, tokens) for request, _, tokens in rounds.what.chunks]
         for request, tokens in [*counts, *[(request, 1) for request, _ in decode]]:
@@ -179,13 +179,13 @@ class StageWork:
         taken_ns: int = 0,
         read_cpu_ns: int = 0,
     ) -> None:
-        """Compute, and tell whose turn it is. ``before``: the costs of the stages before."""
+        """Compute the pass, and send the turn to the next stage. ``before``: costs of earlier stages."""
         chunks, batch = rounds.what.chunks, rounds.what.batch
         if not self._holds(chunks, decode):
             self._give_up(rounds, GONE)
             return
         engine, (_, *layers) = self._memory.engine, rounds.what.path[rounds.stage]
-        if not rounds.is_last:  # who sampled them knows them
+        if not rounds.is_last:  # the last stage has sampled these tokens itself
             engine.told(dict(decode))
         started_ns, began_ns = time.monotonic_ns(), time.thread_time_ns()
         requests = [request for request, _ in decode]
@@ -211,7 +211,7 @@ class StageWork:
         sampled: Mapping[int, int],
         finished: tuple[int, ...],
     ) -> None:
-        """A round, of which this worker has the last stage."""
+        """End a round on the last stage: report it to the driver, or begin the next one."""
         if finished or self._cut or len(rounds.ends_ns) == rounds.what.rounds:
             self._cut = False
             self._send(rounds.report(finished))
@@ -231,7 +231,7 @@ class StageWork:
         self._send(RoundsDone(rounds.what.number, (), {}, (), (), cause, lost_peer))
 
     def _leave(self, batch: int, requests: list[int]) -> tuple[int, ...]:
-        """Where the next stage reads it. What the batch left in its last round has been read."""
+        """Leave output rows for the next stage, which has already read those of the batch's last round."""
         hidden = torch.cat([self._memory.engine.hidden_of(self._memory.engine.held(one)) for one in requests])
         region, tensor = self._kept(self._left, batch, hidden.shape[0])
         tensor.copy_(hidden)

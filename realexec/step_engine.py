@@ -1,4 +1,4 @@
-"""What one worker holds and does in one step: sequences, their KV, chunks, decoding, passes over layers."""
+"""What one worker holds and computes in one step: sequences, KV, chunks, decoding, passes over layers."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -11,7 +11,7 @@ from realexec.model_runner import DecodeRow, ModelRunner
 from serving.vocabulary.actions import Chunk, Span
 from serving.vocabulary.layers import LayerRange
 
-# The token of every request that got one, and the requests that have all their tokens now, ascending.
+# The token of every request that got one, and the requests that have just got their last token, ascending.
 StepResult = tuple[dict[int, int], tuple[int, ...]]
 
 
@@ -23,7 +23,7 @@ class StepEngine:
         self._held: dict[int, HeldRequest] = {}
 
     def use(self, runner: ModelRunner) -> None:
-        """Another part of a model is here from now on; nobody has KV of the one before."""
+        """Switch to another part of a model; no request may have KV of the old one."""
         self._runner = runner
 
     # Which requests are here.
@@ -35,35 +35,35 @@ class StepEngine:
         self._held[request] = HeldRequest(tokens, len(prompt), len(tokens) + missing)
 
     def holds(self, request: int) -> bool:
-        """Whether it is here."""
+        """Whether this worker holds the request."""
         return request in self._held
 
     def held(self, request: int) -> HeldRequest:
-        """One that is here."""
+        """Return the state of a request that this worker holds."""
         return self._held[request]
 
     def room(self, held: HeldRequest) -> RequestKV:
-        """Its KV memory here, made if there is none yet; the memory's own error says when it is full."""
+        """Return its KV memory here, allocated if need be; the memory's own error says when it is full."""
         if held.kv is None:
             held.kv = self._runner.new_kv(held.last_tokens)
         return held.kv
 
     def drop_kv(self, request: int) -> None:
-        """Preemption: the tokens stay, the KV must be computed again by chunks."""
+        """Preempt: keep the tokens; the KV must be computed again by chunks."""
         self._held[request].drop_kv()
 
     def forget(self, request: int) -> None:
-        """The request is none of this worker's business any more; unknown ids are ignored."""
+        """Drop a request and its KV; unknown ids are ignored."""
         held = self._held.pop(request, None)
         if held is not None:
             held.drop_kv()
 
     def detach(self, request: int) -> None:
-        """It leaves the batch; its KV stays, to go elsewhere."""
+        """Remove it from the batch; its KV stays, to be moved elsewhere."""
         self._held[request].decoding = False
 
     def join(self, generated: Mapping[int, Sequence[int]]) -> None:
-        """These decode from the next step on, after the tokens generated so far, wherever that was.
+        """Let these requests decode from the next step on, after the tokens that any worker generated so far.
 
         Their KV, up to the last but one of their tokens, must be here in every layer of this worker.
         """
@@ -83,7 +83,7 @@ class StepEngine:
         return any(held.decoding for held in list(self._held.values()))
 
     def residents(self) -> list[int]:
-        """Those that a step without chunks would decode, ascending."""
+        """Requests that a step without chunks would decode, ascending."""
         return sorted([request for request, held in list(self._held.items()) if held.decoding])
 
     # Steps over all layers.
@@ -93,14 +93,14 @@ class StepEngine:
         """One step over the whole model.
 
         Requests that sample from a chunk of this step decode from the next step on. With ``hand_over`` they
-        do not: their KV waits here for whoever pulls it, or for a `join`.
+        do not: their KV waits here for a worker that fetches it, or for a `join`.
         """
         residents = self.residents() if decode else []
         sampled: dict[int, int] = {}
         for request, start, tokens in chunks:
             self._prefill(request, start, tokens, sampled)
         rows = [self._row(self._held[request]) for request in residents]
-        # An instance whose live batches end may have more residents than a batch has rows for a while.
+        # When live batches end, an instance may for a while have more residents than a batch has rows.
         for begin in range(0, len(rows), self._runner.batch_size):
             end = begin + self._runner.batch_size
             sampled.update(zip(residents[begin:end], self._runner.decode(rows[begin:end])))
@@ -131,22 +131,22 @@ class StepEngine:
     ) -> StepResult:
         """One pass over layers [first, last) of ``chunks``, and of one more token of each of ``decode``.
 
-        The rows that come out stay with each request (`hidden_of`), for the next layers, here or elsewhere;
-        after the model's last layer the requests sample. Those of ``chunks`` that have then all their tokens'
-        KV wait for a `join`, or decode here from the next step on unless they are handed over.
+        The output rows stay with each request (`hidden_of`), as input of the next layers, here or elsewhere.
+        After the model's last layer the requests sample. Requests of ``chunks`` whose KV is then complete
+        wait for a `join` with ``hand_over``; without it they decode here from the next step on.
         """
         span = LayerRange(*layers)
         sampled = pass_over(self._runner, self._parts(chunks, span), self._rows(decode, span), span)
         return sampled, self._got(sampled, () if hand_over else sampled)
 
     def hidden_of(self, held: HeldRequest) -> torch.Tensor:
-        """[rows, hidden size], contiguous: what its next layer takes; at first its embedded tokens."""
+        """[rows, hidden size], contiguous: the input of its next layer; at first its embedded tokens."""
         if held.hidden is None:
             held.hidden, held.depth = self._runner.embed(held.tokens[held.computed :]), 0
         return held.hidden
 
     def told(self, sampled: Mapping[int, int]) -> tuple[int, ...]:
-        """Tokens that were sampled on the worker of the last layers; returns who has all its tokens now."""
+        """Add tokens sampled by the worker of the last layers; returns the requests that are now complete."""
         return self._got(sampled, sampled)
 
     def _parts(self, chunks: Sequence[Chunk], layers: LayerRange) -> list[tuple[int, HeldRequest, Span]]:
@@ -165,7 +165,7 @@ class StepEngine:
         return [(request, self._held[request]) for request in decode]
 
     def _require_depth(self, request: int, layer: int, start: int, end: int) -> None:
-        """The rows of these positions must be what the layer takes, and those before must have their KV."""
+        """Require that these positions' rows are the layer's input and that earlier positions have KV."""
         held = self._held[request]
         if layer == 0 and (held.hidden is None or held.depth != 0):
             held.hidden, held.depth = self._runner.embed(held.tokens[start:end]), 0
@@ -181,14 +181,14 @@ class StepEngine:
                 f"{held.positions(layer)} that layer {layer} has here"
             )
 
-    # What becomes of requests.
+    # After sampling.
 
     def _row(self, held: HeldRequest) -> DecodeRow:
         assert held.kv is not None
         return DecodeRow(held.tokens[-1], len(held.tokens) - 1, held.kv)
 
     def _got(self, sampled: Mapping[int, int], stay: Collection[int]) -> tuple[int, ...]:
-        """``stay``: who decodes here from now on; of the others those that decoded go on."""
+        """Add tokens. Requests in ``stay`` decode here from now on; others only if they did before."""
         for request, token in sampled.items():
             held = self._held[request]
             held.tokens.append(token)

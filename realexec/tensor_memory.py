@@ -1,4 +1,4 @@
-"""Memory in which a worker's tensors lie: an arena that peers read, or the heap when nobody does."""
+"""Memory for a worker's tensors: an arena that peers read, or the heap if no peer reads them."""
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -8,7 +8,7 @@ import torch
 
 from realexec.memory.device import Device, SameMemory
 
-# (offset in the arena, size in bytes): what a transport reads from or writes to.
+# (offset in the arena, size in bytes): a range that a transport reads or writes.
 ByteRange = tuple[int, int]
 
 
@@ -17,7 +17,7 @@ class Region(Protocol):
 
     @property
     def offset(self) -> int:
-        """Of its first byte."""
+        """Offset of its first byte."""
 
     @property
     def size_bytes(self) -> int:
@@ -25,22 +25,22 @@ class Region(Protocol):
 
 
 class Allocator(Protocol):
-    """What is needed of an arena. ``take`` raises when no gap is large enough."""
+    """The methods of an arena used here. ``take`` raises when no gap is large enough."""
 
     @property
     def buffer(self) -> memoryview:
         """All its bytes, writable."""
 
     def take(self, size_bytes: int) -> Any:
-        """A region of its own until it is given back."""
+        """Allocate a region; it stays allocated until it is given back."""
 
     def give(self, region: Any) -> None:
-        """The region is free again."""
+        """Free the region."""
 
 
 class Memory(Protocol):
-    """Gives regions, and the bytes of a region as tensors: where they are computed with (``tensor``), and
-    where disks and peers bring and read them (``host``). Both are the same ones unless it is ``apart``."""
+    """Allocates regions and gives their bytes as tensors: ``tensor`` for computing, ``host`` for disks and
+    peers. Both are the same bytes unless the memory is ``apart``."""
 
     @property
     def apart(self) -> bool: ...
@@ -58,7 +58,7 @@ class Memory(Protocol):
 
 
 class HostMemory:
-    """An arena in the host's memory, for what is not computed with: copies of whole models."""
+    """An arena in the host's memory, for data that is not computed with: copies of whole models."""
 
     apart = direct = False
 
@@ -67,12 +67,12 @@ class HostMemory:
         self._host = torch.frombuffer(arena.buffer, dtype=torch.uint8)
 
     def take(self, size_bytes: int) -> Region:
-        """A region of the arena; raises when none is free that is large enough."""
+        """Allocate a region of the arena; raises if no free gap is large enough."""
         region: Region = self._arena.take(size_bytes)
         return region
 
     def give(self, region: Region) -> None:
-        """The region is free again."""
+        """Free the region."""
         self._arena.give(region)
 
     def tensor(self, region: Region) -> torch.Tensor:
@@ -84,29 +84,29 @@ class HostMemory:
         return self._host[region.offset : region.offset + region.size_bytes]
 
     def to_device(self, ranges: Iterable[ByteRange]) -> None:
-        """They stay here."""
+        """Do nothing: these bytes stay on the host."""
 
     def to_host(self, ranges: Iterable[ByteRange]) -> None:
-        """They are here."""
+        """Do nothing: these bytes are on the host."""
 
     def from_peer(self, ranges: Iterable[ByteRange]) -> None:
-        """A transport has brought them here."""
+        """Do nothing: a transport has written these bytes to the host's memory."""
 
     def for_peer(self, ranges: Iterable[ByteRange]) -> None:
-        """A transport reads them here."""
+        """Do nothing: a transport reads these bytes from the host's memory."""
 
     def lane(self) -> AbstractContextManager[None]:
-        """Copies within the host's memory."""
+        """Return a context for copies within the host's memory."""
         return nullcontext()
 
 
 class ArenaMemory(HostMemory):
-    """An arena, and a device that computes. Where that has memory of its own, tensors lie there: a block as
-    large as the arena from its byte ``first`` on, for what lies before is the host's alone.
+    """An arena, and the device that computes. If the device has its own memory, tensors lie there: in a block
+    that mirrors the arena from byte ``first`` on. Bytes before ``first`` belong to the host alone.
 
-    Most transports see the host's bytes only: what they have brought is copied `to_device` before it is used,
-    what they are to read `to_host` before. On the CPU both are the same bytes, and nothing is copied. Nor is
-    where the transport is ``direct``: it reads the peer's block and writes into this one.
+    Most transports access only the host's bytes: bytes that they brought are copied `to_device` before use,
+    bytes that they will read are first copied `to_host`. On the CPU both are the same bytes and nothing is
+    copied. A ``direct`` transport needs no copies either: it reads the peer's block and writes into this one.
     """
 
     def __init__(
@@ -120,27 +120,27 @@ class ArenaMemory(HostMemory):
         self.apart = self._bytes.data_ptr() != self._host[first:].data_ptr()
 
     def tensor(self, region: Region) -> torch.Tensor:
-        """The bytes of the region on the device, uint8; no copy."""
+        """Return the bytes of the region on the device, uint8, without a copy."""
         begin = region.offset - self._first
         if begin < 0:
             raise ValueError(f"a region at {region.offset} is the host's alone, up to {self._first}")
         return self._bytes[begin : begin + region.size_bytes]
 
     def to_device(self, ranges: Iterable[ByteRange]) -> None:
-        """These bytes have come from a peer or a disk, and are to be computed with."""
+        """Copy bytes that came from a peer or a disk to the device, to compute with them."""
         self._copy(ranges, inwards=True)
 
     def to_host(self, ranges: Iterable[ByteRange]) -> None:
-        """These bytes are to be read by a peer."""
+        """Copy bytes to the host, for a peer to read them."""
         self._copy(ranges, inwards=False)
 
     def from_peer(self, ranges: Iterable[ByteRange]) -> None:
-        """A transport has brought these bytes, and they are to be computed with."""
+        """Make bytes that a transport has brought ready to compute with."""
         if not self.direct:
             self.to_device(ranges)
 
     def for_peer(self, ranges: Iterable[ByteRange]) -> None:
-        """A peer is to read these bytes, as they are after all that was computed so far."""
+        """Make these bytes readable by a peer, as they are after all computations so far."""
         if not self.direct:
             self.to_host(ranges)
         elif self.apart:
@@ -153,32 +153,32 @@ class ArenaMemory(HostMemory):
         return self._device.pinned
 
     def close(self) -> None:
-        """The driver lets go of them; tensors stay valid."""
+        """Unpin the pages from the GPU's driver; tensors stay valid."""
         self._device.close()
 
     def shared(self) -> dict[str, Any]:
-        """What one peer of this host needs to read the block: ``first``, and how its device reaches it."""
+        """Return what a peer on this host needs to read the block: ``first``, and how its device opens it."""
         return {"first": self._first, "block": self._device.share(self._bytes)}
 
     def reached(self, told: dict[str, Any], arena: torch.Tensor) -> torch.Tensor:
-        """A peer's block, of which this was `shared`; ``arena``: all bytes of the peer's arena."""
+        """Open a peer's block from its `shared`; ``arena``: all bytes of the peer's arena."""
         return arena[told["first"] :] if told["block"] is None else self._device.reach(told["block"])
 
     def bytes_of(self, arena: Allocator) -> torch.Tensor:
-        """All bytes of another arena; they stay mapped while the tensor is held."""
+        """Return all bytes of another arena; they stay mapped while the tensor exists."""
         return torch.frombuffer(arena.buffer, dtype=torch.uint8)
 
     def place(self, offset: int, size_bytes: int) -> torch.Tensor:
-        """Where these bytes of the arena are computed with; what the host has alone, there."""
+        """Return these bytes of the arena where they are computed with; host-only bytes, on the host."""
         block, begin = (self._host, offset) if offset < self._first else (self._bytes, offset - self._first)
         return block[begin : begin + size_bytes]
 
     def lane(self) -> AbstractContextManager[None]:
-        """Copies between host and device."""
+        """Return a context for copies between host and device."""
         return self._device.lane()
 
     def wait(self) -> None:
-        """Returns when the device has computed all that it was given so far."""
+        """Wait until the device has computed everything submitted so far."""
         self._device.wait()
 
     def _copy(self, ranges: Iterable[ByteRange], inwards: bool) -> None:
@@ -193,7 +193,7 @@ class ArenaMemory(HostMemory):
 
 
 class HeapRegion(NamedTuple):
-    """A tensor of its own. Its offset means nothing to anybody else."""
+    """A region that is a tensor of its own. Its offset has no meaning for other processes."""
 
     offset: int
     size_bytes: int
@@ -201,7 +201,7 @@ class HeapRegion(NamedTuple):
 
 
 class HeapMemory:
-    """Every region is a tensor of its own; for a worker whose state nobody reads."""
+    """Makes every region a tensor of its own; for a worker whose state no peer reads."""
 
     apart = direct = False
 
@@ -209,11 +209,11 @@ class HeapMemory:
         self._device = device
 
     def take(self, size_bytes: int) -> HeapRegion:
-        """A tensor of its own."""
+        """Allocate a tensor."""
         return HeapRegion(0, size_bytes, torch.empty(size_bytes, dtype=torch.uint8, device=self._device))
 
     def give(self, region: Region) -> None:
-        """It goes with the last one that has it."""
+        """Do nothing: the tensor is freed with its last reference."""
 
     def tensor(self, region: Region) -> torch.Tensor:
         """The bytes of the region, uint8."""
@@ -221,21 +221,21 @@ class HeapMemory:
         return region.tensor
 
     def host(self, region: Region) -> torch.Tensor:
-        """The same ones: a copy from the host's memory goes straight to them."""
+        """Return the same bytes as `tensor`: copies from the host's memory go straight to them."""
         return self.tensor(region)
 
     def to_device(self, ranges: Iterable[ByteRange]) -> None:
-        """Nothing comes from peers."""
+        """Do nothing: no bytes come from peers."""
 
     def to_host(self, ranges: Iterable[ByteRange]) -> None:
-        """Nothing goes to peers."""
+        """Do nothing: no bytes go to peers."""
 
     def from_peer(self, ranges: Iterable[ByteRange]) -> None:
-        """Nothing comes from peers."""
+        """Do nothing: no bytes come from peers."""
 
     def for_peer(self, ranges: Iterable[ByteRange]) -> None:
-        """Nothing goes to peers."""
+        """Do nothing: no bytes go to peers."""
 
     def lane(self) -> AbstractContextManager[None]:
-        """With what is computed."""
+        """Return a context for copies: they run in order with the computation."""
         return nullcontext()

@@ -1,4 +1,4 @@
-"""The driver's memory of requests: what a world knows and the controller must not, and what metrics need."""
+"""The driver's record of each request: facts that the controller must not know, and data for metrics."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -26,13 +26,13 @@ class TrackedRequest:
     last_token_ns: int = 0
 
     def recompute(self) -> None:
-        """Its KV is gone: tokens after those it already has are no longer promised to be exact."""
+        """Note that its KV is lost: tokens after those it has already are no longer promised to be exact."""
         if self.tokens:
             self.exact_tokens = min(self.exact_tokens, len(self.tokens))
 
 
 class Tracker:
-    """Turns what workers report into recorder calls and generations."""
+    """Turns workers' reports into recorder calls and generations."""
 
     def __init__(self, recorder: Recorder, replicas: int) -> None:
         self._recorder = recorder
@@ -52,18 +52,18 @@ class Tracker:
         return len(self.generations) + self.refused + self.failed
 
     def arrive(self, request: Request, prompt: tuple[int, ...], output_tokens: int) -> None:
-        """``output_tokens`` is the true length, already cut to the client's cap."""
+        """Add an arrived request. ``output_tokens``: its true length, already cut to the client's limit."""
         self._open[request.id] = TrackedRequest(request, prompt, output_tokens, output_tokens)
         self.arrived += 1
 
     def hold(self, request: int) -> Hold:
-        """The message that tells a worker of the request as it is now."""
+        """Make the message that gives a worker the request in its present state."""
         held = self._open[request]
         missing = held.output_tokens - len(held.tokens)
         return Hold(request, held.prompt, tuple(held.tokens), missing)
 
     def is_open(self, request: int) -> bool:
-        """Whether it has arrived and not ended."""
+        """Whether it has arrived and has not ended."""
         return request in self._open
 
     def generated(self, request: int) -> tuple[int, ...]:
@@ -71,23 +71,23 @@ class Tracker:
         return tuple(self._open[request].tokens)
 
     def assign(self, request: int) -> None:
-        """It is to be computed from its beginning."""
+        """Note that it will be computed from its beginning."""
         self._open[request].recompute()
 
     def preempt(self, request: int) -> None:
-        """The request loses its KV."""
+        """Note that the request loses its KV."""
         held = self._open[request]
         held.preemptions += 1
         held.recompute()
         self.preemptions += 1
 
     def refuse(self, request: int, now_ns: int, reason: str) -> None:
-        """The controller rejected it."""
+        """Record that the controller rejected it."""
         self._recorder.refused(self._open.pop(request).request, now_ns, reason)
         self.refused += 1
 
     def fail(self, request: int, now_ns: int, reason: str) -> None:
-        """The controller gave it up."""
+        """Record that the controller gave it up."""
         held = self._open.pop(request)
         self._recorder.failed(held.request, now_ns, reason)
         self.failed += 1
@@ -95,8 +95,8 @@ class Tracker:
     def ran(self, replica: int, done: StepsDone, start_ns: int) -> tuple[int, ...]:
         """Account for a run; ``start_ns`` is the machine time of the run's time 0.
 
-        Returns who finished in it. A worker may have computed the last token of a request that the controller
-        has given up meanwhile: that one failed.
+        Returns the requests that finished in it. A worker may have computed the last token of a request that
+        the controller has given up in the meantime: that request has failed.
         """
         if not done.ends_ns:
             return ()
@@ -115,7 +115,7 @@ class Tracker:
         return finished
 
     def got(self, request: int, tokens: Sequence[int], now_ns: int) -> None:
-        """Tokens that a stock engine sent; several at once have no gaps between them."""
+        """Add tokens that a stock engine sent; tokens that came together have no gaps between them."""
         held = self._open.get(request)
         if held is None or not tokens:
             return
@@ -129,21 +129,21 @@ class Tracker:
         held.last_token_ns = now_ns
 
     def finish(self, request: int, replica: int) -> None:
-        """It has all its tokens, the last from there."""
+        """Record that it has all its tokens, the last one from this replica."""
         if request in self._open:
             self._finish(request, replica)
 
     def computed(self, replica: int, time_ns: int) -> None:
-        """Its worker was busy for so long."""
+        """Add time during which the replica's worker was busy."""
         self._busy_ns[replica] = self._busy_ns.get(replica, 0) + time_ns
 
     def close(self) -> None:
-        """Hand over what is only known at the end."""
+        """Record what is known only at the end of the run: how long each replica was busy."""
         for replica, busy_ns in sorted(self._busy_ns.items()):
             self._recorder.busy(replica, busy_ns)
 
     def _record_gaps(self, held: list[tuple[TrackedRequest, int]], ends_ns: list[int]) -> None:
-        """Gaps of requests that got a token in each of the last so many steps."""
+        """Record gaps of requests that each got one token in this many of the last steps (second item)."""
         first = Counter(ends_ns[-tokens] - one.last_token_ns for one, tokens in held if one.tokens)
         for gap_ns, sequences in first.items():
             self._recorder.gaps(gap_ns << FRACTION_BITS, 0, 1, sequences)

@@ -1,7 +1,7 @@
-"""Are a run's tokens those of one undisturbed worker?
+"""Check that a run's tokens are those of one undisturbed worker.
 
-In float32 the reference is `generate` of transformers, and every token is equal. In other dtypes it is a
-worker of the same kind (`realexec.undisturbed`), and a token may be another whose logit is almost as high.
+In float32 the reference is `generate` of transformers, and every token must be equal. In other dtypes it is a
+worker of the same kind (`realexec.undisturbed`), and a token with an almost equally high logit is accepted.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,17 +13,17 @@ from realexec.report import Generation
 GENERATE: Final = "generate"
 UNDISTURBED: Final = "one undisturbed worker"
 
-# The reference's tokens after a prompt and after the run's own tokens; and of places where the run has
-# another one, how far its logit lies below the highest, in standard deviations, where the reference tells.
+# Returns the reference's tokens after a prompt and the run's own tokens. If the reference reports it: for
+# places where the run's token differs, how far its logit is below the highest, in standard deviations.
 Judge = Callable[[Sequence[int], Sequence[int]], tuple[tuple[int, ...], Mapping[int, float]]]
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCheck:
-    """``tokens_checked`` must all be equal; tokens after a recompute are counted apart and may differ.
+    """``tokens_checked`` must all be equal; tokens after a recompute are counted separately and may differ.
 
     ``first_difference`` is a sentence about the first unequal token that should have been equal, or None.
-    ``tokens_close``: of those checked, which are not the reference's and as good within its tolerance.
+    ``tokens_close``: checked tokens that differ from the reference's, but within its tolerance.
     """
 
     tokens_checked: int
@@ -35,7 +35,7 @@ class TokenCheck:
 
 
 def reference_of(model: Mapping[str, Any]) -> str:
-    """What tokens of this model are compared with."""
+    """Name the reference that this model's tokens are compared with."""
     return GENERATE if str(model.get("dtype", "float32")) == "float32" else UNDISTURBED
 
 
@@ -44,8 +44,8 @@ def check_tokens(
 ) -> TokenCheck:
     """Compare every generation with the reference, which computes ``batch_size`` rows with one thread.
 
-    ``model``, ``seed`` and ``batch_size`` are the run's. Tokens are compared up to the first unequal one of a
-    request: those after it follow from it, and all count as different.
+    ``model``, ``seed`` and ``batch_size`` are the run's. A request's tokens are compared up to its first
+    unequal token: all later ones count as different, because they follow from it.
     """
     judge, tolerance = _judge(model, seed, batch_size)
     checked = different = recomputed = recomputed_different = close = 0
@@ -75,7 +75,7 @@ def _told(below: float | None, tolerance: float) -> str:
 
 
 def together(checks: Sequence[TokenCheck]) -> TokenCheck:
-    """Of several models."""
+    """Add up the checks of several models."""
     return TokenCheck(
         sum(one.tokens_checked for one in checks),
         sum(one.tokens_different for one in checks),
@@ -87,7 +87,7 @@ def together(checks: Sequence[TokenCheck]) -> TokenCheck:
 
 
 def _judge(model: Mapping[str, Any], seed: int, batch_size: int) -> tuple[Judge, float]:
-    """And how far below the highest a logit may lie."""
+    """Return the reference, and its tolerance: how far below the highest a logit may lie."""
     from realexec.memory.device import CPU, here_or_cpu
     from realexec.model_runner import ModelRunner
     from realexec.models import build_model
@@ -108,7 +108,7 @@ def _judge(model: Mapping[str, Any], seed: int, batch_size: int) -> tuple[Judge,
 def reference_tokens(
     reference: Any, prompt: tuple[int, ...], new_tokens: int, batch_size: int
 ) -> tuple[int, ...]:
-    """The ``new_tokens`` greedy token ids after ``prompt``, from a batch of ``batch_size`` equal rows."""
+    """Return the ``new_tokens`` greedy token ids after ``prompt``, from ``batch_size`` equal rows."""
     import torch
 
     threads = torch.get_num_threads()

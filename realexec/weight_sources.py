@@ -1,4 +1,4 @@
-"""Where parameters come from: random numbers of a seed, or the safetensors files of a checkpoint."""
+"""Sources of parameters: random numbers from a seed, or the safetensors files of a checkpoint."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ import torch
 
 from serving.vocabulary.errors import UserError
 
-# Names that Hugging Face gives to checkpoints of one file and of several.
+# Hugging Face's names of one-file checkpoints, and of the index of checkpoints with several files.
 ONE_FILE: Final = "model.safetensors"
 INDEX_FILE: Final = "model.safetensors.index.json"
 HEAD: Final = "lm_head.weight"
@@ -18,18 +18,18 @@ EMBEDDING_TABLE: Final = "model.embed_tokens.weight"
 
 
 class WeightSource(Protocol):
-    """Gives parameters by their names in the family's state dict."""
+    """Reads parameters by their names in the family's state dict."""
 
     def read(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        """The parameter, on the CPU, in whatever dtype it is kept in."""
+        """Return the parameter, on the CPU, in the dtype in which it is stored."""
         ...
 
 
 class SeededSource:
     """Random parameters. Each depends on the model's keys, the seed and its own name only.
 
-    So every worker has the same ones whichever layers it fills, and in whichever order. Norms are around one
-    and biases are not zero: else nobody would notice if those of two layers were mixed up.
+    So all workers have the same ones, whichever layers they fill and in whatever order. Norms are around one
+    and biases are not zero: otherwise no test would notice if those of two layers were swapped.
     """
 
     def __init__(self, keys: Mapping[str, Any], seed: int, spread: float, tied: bool) -> None:
@@ -37,7 +37,7 @@ class SeededSource:
         self._spread, self._tied = spread, tied
 
     def read(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        """Normally distributed around 1 (norms) or 0, with the standard deviation of the configuration."""
+        """Draw from a normal distribution around 1 (norms) or 0, with the configured standard deviation."""
         name = EMBEDDING_TABLE if self._tied and name == HEAD else name
         digest = hashlib.sha256((self._stem + name).encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
@@ -47,13 +47,13 @@ class SeededSource:
 def random_parameter(
     name: str, shape: tuple[int, ...], spread: float, generator: torch.Generator
 ) -> torch.Tensor:
-    """Normally distributed around 1 (norms) or 0, on the generator's device."""
+    """Draw from a normal distribution around 1 (norms) or 0, on the generator's device."""
     drawn = torch.randn(shape, generator=generator, device=generator.device).mul_(spread)
     return drawn.add_(1) if name.endswith("norm.weight") else drawn
 
 
 class SafetensorsSource:
-    """The files of a checkpoint folder, mapped into memory: pages are read when a parameter is."""
+    """The files of a checkpoint folder, mapped into memory: reading a parameter loads its pages."""
 
     def __init__(self, folder: Path, tied: bool) -> None:
         self._folder, self._tied = folder, tied
@@ -61,7 +61,7 @@ class SafetensorsSource:
         self._open: dict[str, Any] = {}
 
     def read(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        """As it is in the file; UserError where it is missing or has another shape."""
+        """Return it as stored in the file; UserError if it is missing or has another shape."""
         if name == HEAD and self._tied and name not in self._file_of:
             name = EMBEDDING_TABLE
         if name not in self._file_of:
@@ -83,7 +83,7 @@ class SafetensorsSource:
 
 
 def _files_by_name(folder: Path) -> dict[str, str]:
-    """For each parameter the file that has it."""
+    """Map each parameter's name to the file that has it."""
     if (folder / INDEX_FILE).is_file():
         index: dict[str, str] = json.loads((folder / INDEX_FILE).read_text(encoding="utf-8"))["weight_map"]
         return index

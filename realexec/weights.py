@@ -1,4 +1,4 @@
-"""The parameters of a layer range in memory that peers can read, whole or not yet."""
+"""The parameters of a layer range, complete or partly loaded, in memory that peers can read."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from realexec.weight_sources import WeightSource
 
 
 class Copy(NamedTuple):
-    """Bytes to read: where they lie at the peer, where they go here."""
+    """Bytes to read: their place at the peer, and their place here."""
 
     remote_offset: int
     local_offset: int
@@ -19,10 +19,10 @@ class Copy(NamedTuple):
 
 
 class Weights:
-    """One tensor per parameter, each a view of the region; nothing moves when its bytes come.
+    """One tensor per parameter, each a view of the region; no bytes move again once they have arrived.
 
-    A unit is ``whole`` when all its bytes are here. A transport writes to `segments`, and `came` is called
-    then; `fill` brings them from a source.
+    A unit is ``whole`` when all its bytes are here. Either a transport writes to `segments` and its caller
+    then calls `came`, or `fill` reads the unit from a source.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Weights:
         self._host = self._views(memory.host(self.region), dtype) if memory.apart else self._tensors
 
     def _views(self, flat: torch.Tensor, dtype: torch.dtype) -> dict[int, dict[str, torch.Tensor]]:
-        """Unit by unit, a tensor for each parameter by name."""
+        """Make the tensors of each unit, by parameter name."""
         return {
             unit: {
                 place.name: flat[place.offset : place.offset + place.size_bytes].view(dtype).view(place.shape)
@@ -51,7 +51,7 @@ class Weights:
 
     @property
     def whole_layers(self) -> int:
-        """How many layers are whole, from the first of the range on without a gap."""
+        """The number of layers that are whole, from the first of the range on without a gap."""
         first = self.layout.layers.first
         units = range(first + 1, self.layout.layers.last + 1)
         return next((unit - first - 1 for unit in units if unit not in self.whole), len(units))
@@ -61,17 +61,17 @@ class Weights:
         return self._tensors[unit]
 
     def on_host(self, unit: int) -> dict[str, torch.Tensor]:
-        """The same ones where peers read them."""
+        """The unit's parameters by name, in the memory that peers read."""
         return self._host[unit]
 
     def segments(self, unit: int) -> list[ByteRange]:
-        """Where the unit's parameters lie in the arena, in the same order at every peer."""
+        """Byte ranges of the unit's parameters in the arena, in the same order at every peer."""
         return [(self.region.offset + offset, size) for offset, size in self.layout.segments(unit)]
 
     def copies(self, unit: int, remote: Sequence[ByteRange]) -> list[Copy]:
-        """What to read from a peer whose `segments` of this unit are ``remote``.
+        """List what to read from a peer whose `segments` of this unit are ``remote``.
 
-        A tied head that lies here as the embedding comes with that one, and is not read again.
+        A tied head that shares the embedding's bytes here comes with the embedding, and is not read again.
         """
         places, local = self.layout.places(unit), self.segments(unit)
         if [size for _, size in remote] != [size for _, size in local]:
@@ -83,7 +83,7 @@ class Weights:
         ]
 
     def fill(self, unit: int, source: WeightSource) -> None:
-        """Bring the unit from a source that this process can read, and to where peers read it."""
+        """Read the unit from a source on this machine, and copy it to where peers read it."""
         with self._memory.lane():
             for place in self.layout.places(unit):
                 if not self.layout.shared(unit, place):
@@ -92,14 +92,14 @@ class Weights:
         self._memory.for_peer(self.segments(unit))
 
     def came(self, unit: int) -> None:
-        """The unit's bytes have come by a transport: it can be computed with, and be read by peers."""
+        """Mark the unit as whole, after a transport brought its bytes: usable here and readable by peers."""
         self._memory.from_peer(self.segments(unit))
         self.whole.add(unit)
 
     def copy_from(self, unit: int, other: "Weights") -> None:
-        """Bring the unit from the weights of another layout of the model, such as the host's cache.
+        """Copy the unit from another layout of the model, such as the host's cache.
 
-        It can be computed with before peers can read it, which they may when this returns.
+        This worker can compute with it before peers can read it; peers can when this returns.
         """
         if unit not in other.whole:
             raise ValueError(f"unit {unit} is not whole there")
@@ -107,13 +107,13 @@ class Weights:
             for name, tensor in other.on_host(unit).items():
                 self._tensors[unit][name].copy_(tensor, non_blocking=True)
         self.whole.add(unit)
-        self._memory.for_peer(self.segments(unit))  # where peers read the arena
+        self._memory.for_peer(self.segments(unit))  # copies it to the arena, where peers read
 
     def forget(self, units: Iterable[int] | None = None) -> None:
-        """The bytes of these units (None: of all) are overwritten; they are not whole any more."""
+        """Mark these units (None: all) as not whole, because their bytes are being overwritten."""
         self.whole.difference_update(self.layout.units if units is None else units)
 
     def close(self) -> None:
-        """The memory is free again."""
+        """Free the memory."""
         self.whole.clear()
         self._memory.give(self.region)

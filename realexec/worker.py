@@ -1,9 +1,9 @@
-"""A worker process: one thread computes, one listens meanwhile, others move bytes (`realexec.mover`).
+"""A worker process: one thread computes, one reads messages meanwhile, others move bytes (`realexec.mover`).
 
-The compute thread alone computes and changes who decodes. What is told while steps run is done at the next
-step boundary, in the order in which it came; but what concerns no step, where KV lies and room for more of
-it, is answered by the thread that listens, in the middle of a step, if nothing told before is still undone:
-state does not wait for steps on its way.
+Only the compute thread runs steps and changes which requests decode. Messages that arrive during a step are
+handled at the next step boundary, in order. Messages about KV (its location, room for more) need no step
+boundary: the listening thread handles them in the middle of a step if no earlier message is waiting. So KV
+transfers do not wait for steps.
 """
 
 import queue
@@ -44,30 +44,30 @@ from realexec.messages import (
 )
 from realexec.raising import raising
 
-# A run without finishes says this often that it goes on, well within the driver's patience.
+# A long run without finished requests reports this often, well within the driver's report timeout.
 ALIVE_NS: Final = 1_000_000_000
-# What needs no step boundary, if nothing that was told before waits for one.
+# Messages that can be handled in the middle of a step, if no earlier message waits for a step boundary.
 _MEANWHILE: Final = (Hold, Locate, Fetch, Forget)
-# What data threads do, whatever the compute thread is at; what they must know before is told on the same way.
+# Messages for the data threads, handled at any time; the messages that they depend on arrive before them.
 _MOVED: Final = (Pull, StopPull, StopFetch)
 
 
 def serve(connection: "Connection", start: Mapping[str, Any]) -> None:
-    """Carry out messages until the driver goes away. Runs in a fresh process."""
+    """Handle messages until the driver closes the connection. Runs in a fresh process."""
     worker = Worker(connection, start["model"], start["seed"], start["batch_size"], start)
     connection.send(Ready())
     worker.serve()
 
 
 class Connection(Source, Protocol):
-    """What is needed of `realexec.worker_process.Control`."""
+    """The methods of `realexec.worker_process.Control` that a worker uses."""
 
     def send(self, message: FromWorker) -> None:
-        """Any thread may."""
+        """Send a message; any thread may call this."""
 
 
 class Worker:
-    """Takes messages in order; a run's steps come between them."""
+    """Handles the driver's messages in order, and runs the steps of each run between them."""
 
     def __init__(
         self,
@@ -77,26 +77,26 @@ class Worker:
         batch_size: int,
         run: Mapping[str, Any] | None = None,
     ) -> None:
-        """``run``: what workers of stages need to reach each other, see `Neighbours`."""
-        # Imported here, so that who only names this module need not load torch.
+        """``run``: what workers with stages need to connect to each other, see `Neighbours`."""
+        # Imported here, so that importing this module does not load torch.
         from realexec.models import model_spec
 
-        model_spec(model)  # what is wrong with the model is told before anything else
+        model_spec(model)  # errors in the model's keys are raised before anything else
         self._connection = connection
         self._model, self._seed, self._batch_size, self._run = model, seed, batch_size, run
-        self._neighbours: Any = None  # where batches go round stages
-        self._memory: Any = None  # a SlotMemory, from `Open` on
-        self._stages: Any = None  # a StageWork, as well
+        self._neighbours: Any = None  # a Neighbours, if batches pass through stages
+        self._memory: Any = None  # a SlotMemory, once `Open` has been handled
+        self._stages: Any = None  # a StageWork, if batches pass through stages
         self._ears = Ears(connection, self._hear)
-        self._heard_ns = time.monotonic_ns()  # when the driver last heard of this worker
+        self._heard_ns = time.monotonic_ns()  # when this worker last sent the driver a message
         self._every_step = False
-        # Whoever changes what is held has it; a step is computed without it, and ``_stepping`` meanwhile.
+        # Held while the requests and KV held here change; not held while a step is computed (``_stepping``).
         self._changing = threading.Lock()
         self._stepping = False
-        self._prompts: set[int] = set()  # whose chunks the step has
+        self._prompts: set[int] = set()  # requests whose chunks the current step computes
 
     def serve(self) -> None:
-        """Never returns; EOFError says that the driver is gone."""
+        """Handle messages for ever; raises EOFError when the driver has closed the connection."""
         self._ears.begin()
         try:
             while True:
@@ -106,7 +106,7 @@ class Worker:
                 self._memory.close()
 
     def _at(self, message: Thing) -> None:
-        """Carry it out. Passes of stages are short, and what is told meanwhile waits: it wakes nobody."""
+        """Handle one message. Passes of stages are short: no other thread is woken to read during them."""
         if isinstance(message, RunSteps):
             with self._ears.computing():
                 done = self._run_steps(message)
@@ -124,7 +124,7 @@ class Worker:
                 self._carry_out(message)
 
     def _hear(self, message: ToWorker) -> None:
-        """By the thread that reads what the driver says."""
+        """Handle or queue a message. Runs in the thread that reads the driver's connection."""
         if isinstance(message, _MOVED):
             self._memory.mover.handle(message)
         elif isinstance(message, PlacePart):
@@ -139,8 +139,8 @@ class Worker:
             self._ears.put(message)
 
     def _done_meanwhile(self, message: ToWorker) -> bool:
-        """Whether it could be done while a step is computed; what goes wrong ends the compute thread."""
-        from realexec.memory_of_slot import KV  # with torch, which is there by now
+        """Try to handle it during a step; returns whether it was. An exception ends the compute thread."""
+        from realexec.memory_of_slot import KV  # loads torch, which is loaded by now
 
         if isinstance(message, Locate | Fetch) and message.what != KV:
             return False
@@ -175,12 +175,12 @@ class Worker:
         self._send(Opened(address))
 
     def _carry_out(self, message: Thing) -> None:
-        """Between two steps."""
+        """Handle a message between two steps."""
         match message:
             case Open():
                 self._open(message)
             case StopSteps():
-                pass  # the run it meant ended by itself
+                pass  # the run that it should stop has ended by itself
             case _ if callable(message):
                 with self._changing:
                     message()
@@ -189,7 +189,7 @@ class Worker:
                     self._change(message)
 
     def _change(self, message: Any) -> None:
-        """What is held here becomes other."""
+        """Change which requests, tokens and KV this worker holds."""
         memory, engine = self._memory, self._memory.engine
         match message:
             case Hold(request, prompt, generated, missing):
@@ -208,7 +208,7 @@ class Worker:
                 memory.fetch(message)
 
     def _run_steps(self, run: RunSteps) -> StepsDone:
-        """Run it to its end; returns the last report, after sending one for each finish on the way."""
+        """Run steps until the run ends; returns its last report. Reports earlier finishes as they happen."""
         engine = self._memory.engine
         left = run.max_steps if run.chunks or engine.has_residents() else 0
         chunks, decode = run.chunks, run.decode
@@ -230,7 +230,7 @@ class Worker:
         return steps.report(running=False)
 
     def _in_step(self, request: int) -> bool:
-        """Whether the step that is computed reads its KV, or may."""
+        """Whether the current step reads the request's KV, or may."""
         engine = self._memory.engine
         return request in self._prompts or (engine.holds(request) and engine.held(request).decoding)
 
@@ -254,7 +254,7 @@ class Worker:
         return done
 
     def _between_steps(self, steps: "_Steps", stop_after: int | None) -> int | None:
-        """Do what was told meanwhile; returns how many steps there may be yet, None: as were asked for."""
+        """Handle queued messages; returns how many steps are left after a stop, or None without a stop."""
         if stop_after is not None:
             stop_after -= 1
         while True:
@@ -275,7 +275,7 @@ class Worker:
 
 
 class _Steps:
-    """The steps since the last report."""
+    """Collects the steps since the last report to the driver."""
 
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
@@ -288,18 +288,18 @@ class _Steps:
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """A step of this thread."""
+        """Count the CPU time of this thread while it computes a step."""
         began_ns = time.thread_time_ns()
         yield
         self._cpu_ns += time.thread_time_ns() - began_ns
 
     @property
     def last_ns(self) -> int:
-        """When the last of them ended."""
+        """When the last step ended."""
         return self._ends_ns[-1]
 
     def add(self, step: tuple[dict[int, int], tuple[int, ...]]) -> tuple[int, ...]:
-        """A step has just ended; returns who finished in it."""
+        """Add a step that has just ended; returns the requests that finished in it."""
         sampled, self._finished = step
         self._ends_ns.append(time.monotonic_ns())
         for request, token in sampled.items():
@@ -307,11 +307,11 @@ class _Steps:
         return self._finished
 
     def join(self) -> None:
-        """Requests take part from the next step on."""
+        """Note that requests join the batch from the next step on."""
         self._joins += (len(self._ends_ns),)
 
     def report(self, running: bool) -> StepsDone:
-        """What the driver is told of them."""
+        """Make the driver's report of these steps."""
         tokens = {request: tuple(row) for request, row in self._tokens.items()}
         ends = tuple(self._ends_ns)
         how = self._finished, running, self._joins, self._cpu_ns

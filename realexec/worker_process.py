@@ -1,8 +1,8 @@
-"""A worker's process from its first line on: where it connects, how it is heard of, what it is told.
+"""What a worker process runs first: it connects to the driver, sends heartbeats and receives messages.
 
-The driver has a process started (`realexec.launchers`) and writes one line of JSON into its standard input.
-The secret of the run is in it, and so stands in no argument, environment or file. The pipe stays open while
-the driver lives.
+A launcher (`realexec.launchers`) starts the process for the driver and writes one line of JSON to its
+standard input. The line contains the run's secret, so that the secret is in no argument, environment variable
+or file. The pipe stays open while the driver lives.
 """
 
 import importlib
@@ -21,15 +21,15 @@ from realexec.wire.channel import Channel
 from realexec.wire.frames import ChannelClosed, ProtocolError
 from realexec.wire.listener import dial
 
-# A thread of the worker says so often that the process runs, whatever its other threads are at.
+# A thread of the worker sends a heartbeat this often, whatever the other threads do.
 BEAT_S: Final = 0.5
 BEAT: Final = "Beat"
-# The driver starts workers one after the other, and may be busy with that when one connects.
+# The driver starts workers one after the other, and may be busy with that when a worker connects.
 _JOIN_S: Final = 60.0
 
 
 def main(start: dict[str, Any]) -> None:
-    """Connect, then hand over to the entry that ``start`` names (``module:function``)."""
+    """Connect to the driver, then call the entry that ``start`` names (``module:function``)."""
     # Ctrl-C reaches the whole process group; the driver decides when workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signals.let_in()
@@ -39,7 +39,7 @@ def main(start: dict[str, Any]) -> None:
     try:
         channel = dial(start["address"], bytes.fromhex(start["secret"]), identity, timeout_s=_JOIN_S)
     except (ChannelClosed, ProtocolError, TimeoutError):
-        os._exit(1)  # the driver has gone, and with it everybody who could read a complaint
+        os._exit(1)  # the driver has exited, so no process could read an error message
     control = Control(channel)
     try:
         module, _, name = start["entry"].partition(":")
@@ -52,18 +52,18 @@ def main(start: dict[str, Any]) -> None:
 
 
 class Control:
-    """The worker's end of its connection to the driver; a thread says that the process lives."""
+    """The worker's end of its connection to the driver; one of its threads sends heartbeats."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         threading.Thread(target=self._beat, name="heart-beat", daemon=True).start()
 
     def send(self, message: FromWorker) -> None:
-        """Returns when the system has taken it; ChannelClosed when the driver is gone. For any thread."""
+        """Send; returns when the system has the bytes. ChannelClosed if the driver is gone. Thread-safe."""
         self._channel.send(*CODEC.encode(message))
 
     def recv(self) -> ToWorker:
-        """The next message, in order; EOFError when the driver is gone. For one thread."""
+        """Wait for the next message; EOFError when the driver is gone. For one thread."""
         try:
             message: ToWorker = CODEC.decode(*self._channel.receive())
         except (ChannelClosed, ProtocolError):
@@ -71,7 +71,7 @@ class Control:
         return message
 
     def recv_some(self) -> Iterator[ToWorker]:
-        """The messages that are there; waits for none. Raises as `recv` does, for one thread at a time."""
+        """Yield the messages that have arrived, without waiting. Raises as `recv`; one thread at a time."""
         try:
             for head, payload in self._channel.receive_some():
                 yield CODEC.decode(head, payload)
@@ -79,7 +79,7 @@ class Control:
             raise EOFError("the driver is gone") from None
 
     def fileno(self) -> int:
-        """Of the connection, to wait for messages."""
+        """The connection's descriptor, to wait for messages."""
         return self._channel.fileno()
 
     def _beat(self) -> None:

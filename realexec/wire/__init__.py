@@ -1,1 +1,1 @@
-"""The control connection between processes of a run: frames, mutual proof of the run's secret, listeners."""
+"""Connections between processes of a run: frames, mutual proof of the run's secret, listeners."""

@@ -1,4 +1,4 @@
-"""A connection that carries whole frames, and bytes behind them where both sides know how many."""
+"""A connection that carries whole frames, and raw bytes after a frame if both sides know how many."""
 
 import contextlib
 import select
@@ -19,32 +19,32 @@ from realexec.wire.frames import (
 )
 
 _READ_BYTES: Final = 1 << 14
-# How many buffers one sendmsg(2) or recvmsg(2) takes at most is 1,024 on Linux (IOV_MAX).
+# sendmsg(2) and recvmsg(2) take at most 1,024 buffers on Linux (IOV_MAX).
 MOST_VIEWS: Final = 512
-# Of one system call: with more, bytes leave the processor's cache between one side's copy and the other's.
+# Bytes per system call: with more, they leave the processor's cache between one side's copy and the other's.
 MOVED_BYTES: Final = 256 << 10
 _TOO_LONG: Final = "the peer took too long"
 Bytes = bytes | bytearray | memoryview
 
 
 class Channel:
-    """Over a connected stream socket, which it owns. Many threads may send; one at a time receives."""
+    """Owns a connected stream socket. Many threads may send; one at a time receives."""
 
     def __init__(self, connection: socket.socket, limits: Limits | None = None) -> None:
         connection.setblocking(True)
         self._socket = connection
         self.limits = limits or Limits()
         self._sending = threading.Lock()
-        self._came = b""  # read, and from `_at` on not asked for yet
+        self._came = b""  # received bytes; those from `_at` on have not been returned yet
         self._at = 0
         self._closed = False
 
     def send(self, head: dict[str, Any], payload: Bytes = b"") -> None:
-        """Returns when the system has taken it all; ChannelClosed when nobody will read it."""
+        """Send a frame; returns when the system has all of it. ChannelClosed if the connection has ended."""
         self.send_views([encoded(head, len(payload)), payload] if len(payload) else [encoded(head, 0)])
 
     def send_views(self, views: Sequence[Bytes]) -> None:
-        """These bytes one behind the other, with no other thread's in between."""
+        """Send these bytes one after the other, with no other thread's bytes in between."""
         with self._sending:
             try:
                 for batch in _batches(views):
@@ -53,7 +53,8 @@ class Channel:
                 raise ChannelClosed(self._why(error)) from None
 
     def send_now(self, frame: bytes) -> int:
-        """How many of these bytes the system took without waiting; all where nobody will read them."""
+        """Send without waiting; returns how many bytes the system took, or all if the connection has
+        ended."""
         if not self._sending.acquire(blocking=False):
             return 0
         try:
@@ -66,18 +67,18 @@ class Channel:
             self._sending.release()
 
     def receive(self, deadline_s: float | None = None) -> tuple[dict[str, Any], bytes]:
-        """The next frame's head and payload.
+        """Return the next frame's head and payload.
 
-        Raises ChannelClosed at the end, ProtocolError for what is no frame or too long, TimeoutError when
-        ``time.monotonic()`` has passed ``deadline_s``, however steadily bytes trickle in until then. Payloads
-        that are long have no deadline: strangers may send none.
+        Raises ChannelClosed at the connection's end, ProtocolError for data that is no frame or too long,
+        TimeoutError when ``time.monotonic()`` has passed ``deadline_s``, however steadily bytes trickle in
+        until then. Long payloads have no deadline: a peer that has not proved the secret may not send any.
         """
         header = self._take(HEADER_BYTES, deadline_s)
         try:
             head_bytes, payload_bytes = lengths(header, self.limits)
             head = head_of(self._take(head_bytes, deadline_s))
         except ProtocolError:
-            self.close()  # nobody knows where the next frame would begin
+            self.close()  # the beginning of the next frame cannot be found
             raise
         if payload_bytes <= _READ_BYTES:
             return head, self._take(payload_bytes, deadline_s)
@@ -86,9 +87,9 @@ class Channel:
         return head, bytes(payload)
 
     def receive_some(self) -> Iterator[tuple[dict[str, Any], bytes]]:
-        """The frames that are whole after one look at the socket, which waits for nothing.
+        """Read from the socket once, without waiting, and yield the frames that are then complete.
 
-        Of a long frame that has begun the rest is waited for. Raises as `receive` does.
+        If a long frame has begun, waits for the rest of it. Raises as `receive` does.
         """
         try:
             self._add(self._socket.recv(_READ_BYTES, socket.MSG_DONTWAIT))
@@ -107,7 +108,7 @@ class Channel:
             yield frame
 
     def _frame_here(self) -> tuple[dict[str, Any], bytes] | None:
-        """The next one if it is whole; of a long one the rest is waited for."""
+        """Return the next frame if it is complete; waits for the rest of a long one."""
         begin = self._at + HEADER_BYTES
         head_bytes, payload_bytes = lengths(self._came[self._at : begin], self.limits)
         middle, end = begin + head_bytes, begin + head_bytes + payload_bytes
@@ -117,7 +118,7 @@ class Channel:
         return head_of(came[begin:middle]), came[middle:end]
 
     def receive_into(self, views: Sequence[memoryview]) -> None:
-        """Fill these with the bytes that follow a frame."""
+        """Fill these buffers with the bytes that follow a frame."""
         waiting = list(views)
         waiting.reverse()
         while waiting and self._came:
@@ -130,11 +131,11 @@ class Channel:
             self._fill_some(waiting)
 
     def ready(self, timeout_s: float = 0.0) -> bool:
-        """Whether `receive` has something to take or would tell an end; waits so long for that at most."""
+        """Whether `receive` would return or raise at once; waits at most ``timeout_s`` for that."""
         return len(self._came) > self._at or self._closed or self.unread(timeout_s)
 
     def unread(self, timeout_s: float = 0.0) -> bool:
-        """Whether the system has something that nobody has read yet; for any thread."""
+        """Whether the system has bytes that no thread has read yet; any thread may call this."""
         watch = select.poll()
         try:
             watch.register(self._socket, select.POLLIN)
@@ -143,20 +144,20 @@ class Channel:
             return True
 
     def fileno(self) -> int:
-        """Of its socket, for who waits for several things at once; -1 once it is closed."""
+        """The socket's descriptor, to wait for several connections at once; -1 once it is closed."""
         return self._socket.fileno()
 
     def set_buffers(self, size_bytes: int) -> None:
-        """How much the system may hold on the way out and in."""
+        """Set how many bytes the system may buffer in each direction."""
         for which in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             self._socket.setsockopt(socket.SOL_SOCKET, which, size_bytes)
 
     def set_timeout(self, silence_s: float | None) -> None:
-        """A receive that hears nothing for so long raises TimeoutError; None waits for ever."""
+        """Make a receive without data for ``silence_s`` raise TimeoutError; None waits for ever."""
         self._socket.settimeout(silence_s)
 
     def close(self) -> None:
-        """Ends what other threads are waiting for here; twice does no harm."""
+        """Close the connection and end other threads' waits for it; calling it twice does no harm."""
         self._closed = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -171,7 +172,7 @@ class Channel:
                 views[0] = views[0][sent:]
 
     def _fill_some(self, waiting: list[memoryview]) -> None:
-        """One system call; ``waiting`` is in reverse."""
+        """Fill buffers by one system call; ``waiting`` is in reverse order."""
         try:
             if len(waiting) == 1 or len(waiting[-1]) >= _READ_BYTES:
                 got = self._socket.recv_into(waiting[-1], min(len(waiting[-1]), MOVED_BYTES))
@@ -228,7 +229,7 @@ class Channel:
 
 
 def _batches(views: Sequence[Bytes]) -> Iterator[list[memoryview]]:
-    """What goes into one system call each."""
+    """Split the buffers into groups, one for each system call."""
     batch: list[memoryview] = []
     room = MOVED_BYTES
     for whole in views:

@@ -1,6 +1,6 @@
-"""Messages as frames: the fields of a NamedTuple in the head, long rows of integers in the payload.
+"""Encode messages as frames: a NamedTuple's fields in the head, long rows of integers in the payload.
 
-What a field may hold is read from its annotation once; what does not fit it is refused.
+The codec reads once from a field's annotation which values it may hold, and refuses others.
 """
 
 import sys
@@ -18,20 +18,20 @@ _INT: Final = frozenset({int})
 
 
 class Codec:
-    """For these messages. ``packed`` names the fields that go into the payload, with a code of `array`."""
+    """Encodes these messages. ``packed``: fields that go into the payload, each with a code of `array`."""
 
     def __init__(self, messages: Iterable[type], packed: Mapping[type, Mapping[str, str]]) -> None:
         self._of_type = {message: _Form(message, packed.get(message, {})) for message in messages}
         self._of_name = {message.__name__: form for message, form in self._of_type.items()}
 
     def encode(self, message: Any) -> tuple[dict[str, Any], bytes]:
-        """(head, payload)."""
+        """Return (head, payload)."""
         values = list(message)
         payload = self._of_type[type(message)].pack(values)
         return {TYPE: type(message).__name__, FIELDS: values}, payload
 
     def decode(self, head: dict[str, Any], payload: bytes) -> Any:
-        """The message; ProtocolError for one that nobody here knows, or whose fields do not fit."""
+        """Return the message; ProtocolError if its type is unknown or its fields do not fit."""
         try:
             return self._of_name[head[TYPE]].read(head[FIELDS], payload)
         except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -39,9 +39,9 @@ class Codec:
 
 
 class _Form:
-    """What one kind of message has: a reader for each field, and rows of integers that lie in the payload.
+    """The form of one kind of message: a reader for each field, and the fields whose rows are in the payload.
 
-    For those the head keeps how long they are; the payload has them one behind the other.
+    For these fields the head contains the lengths of the rows; the payload contains the rows in order.
     """
 
     def __init__(self, message: Any, codes: Mapping[str, str]) -> None:
@@ -54,10 +54,10 @@ class _Form:
         ]
         self._readers = [
             None if name in codes else _reader(hints[name]) for name in message._fields
-        ]  # what is packed has been read before
+        ]  # packed fields are read before
 
     def pack(self, values: list[Any]) -> bytes:
-        """The payload; in ``values`` lengths take the place of what lies there."""
+        """Return the payload; replaces the packed fields in ``values`` by the lengths of their rows."""
         if not self._packed:
             return b""
         parts = []
@@ -75,7 +75,7 @@ class _Form:
         return b"".join(parts)
 
     def read(self, values: list[Any], payload: bytes) -> Any:
-        """The message with these fields."""
+        """Build the message from these fields and the payload."""
         if type(values) is not list or len(values) != len(self._readers):
             raise ValueError(f"{self._message.__name__} has {len(self._readers)} fields")
         self._unpack(values, payload)
@@ -95,7 +95,7 @@ class _Form:
 
 
 class _Rows:
-    """What is left of a payload."""
+    """The part of a payload that has not been read yet."""
 
     def __init__(self, payload: bytes) -> None:
         self._left = memoryview(payload)
@@ -114,14 +114,14 @@ class _Rows:
 
 
 def _shape_of(hint: Any) -> type:
-    """dict: a row for each key; list: several rows; int: one row."""
+    """Return dict for a row per key, list for several rows, int for one row."""
     if get_origin(hint) is dict:
         return dict
     return list if get_origin(get_args(hint)[0]) is tuple else int
 
 
 def _of_this_machine(row: "array[int]") -> "array[int]":
-    """Payloads are little-endian."""
+    """Swap bytes on big-endian machines: payloads are little-endian."""
     if sys.byteorder == "big":
         row.byteswap()
     return row
@@ -134,7 +134,7 @@ def _key(value: Any) -> int:
 
 
 def _reader(hint: Any) -> Read:
-    """A function from what JSON gives to what the annotation says."""
+    """Make a function that turns a JSON value into a value of the annotated type."""
     origin, inner = get_origin(hint), get_args(hint)
     if hint in (int, str, bool):
         return _exactly(hint)
@@ -176,7 +176,7 @@ def _nothing(value: Any) -> None:
 
 
 def _in_tuples(value: Any) -> Any:
-    """JSON has lists for the tuples of messages."""
+    """Turn JSON lists back into tuples, which messages use."""
     if isinstance(value, list):
         return tuple(_in_tuples(part) for part in value)
     if isinstance(value, dict):
@@ -185,7 +185,7 @@ def _in_tuples(value: Any) -> Any:
 
 
 def _integers(count: int | None) -> Read:
-    """A row of them, the most common of all; None: of any length."""
+    """Make a reader of integer rows, the most common fields; ``count`` None: of any length."""
 
     def read(value: Any) -> Any:
         if type(value) is not list or not _INT.issuperset(map(type, value)):

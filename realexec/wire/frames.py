@@ -1,4 +1,4 @@
-"""Frames: a fixed header, a head in JSON, raw bytes. Lengths are checked before anything is allocated."""
+"""Frames: a fixed header, a head in JSON, raw bytes. Lengths are checked before memory is allocated."""
 
 import json
 import struct
@@ -13,22 +13,22 @@ HEADER_BYTES: Final = _HEADER.size
 
 
 class ChannelClosed(ConnectionError):
-    """The peer ended the connection, or it was closed here."""
+    """The peer ended the connection, or this side closed it."""
 
 
 class ProtocolError(ConnectionError):
-    """What came is not what a peer of this version sends; the connection is of no more use."""
+    """The peer sent data that no peer of this version sends; the connection cannot be used any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The longest parts of a frame that a receiver takes."""
+    """The longest head and payload of a frame that a receiver accepts."""
 
     head_bytes: int = 1 << 20
     payload_bytes: int = 64 << 20
 
 
-# Of a peer that has not proved yet that it belongs to the run.
+# Limits for a peer that has not yet proved that it belongs to the run.
 STRANGER: Final = Limits(head_bytes=4096, payload_bytes=0)
 
 _decode = json.JSONDecoder().raw_decode
@@ -36,13 +36,13 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=
 
 
 def encoded(head: dict[str, Any], payload_bytes: int) -> bytes:
-    """Header and head; the payload follows them as it is."""
+    """Encode header and head; the payload follows them unchanged."""
     text = _encode(head).encode()
     return _HEADER.pack(MAGIC, VERSION, len(text), payload_bytes) + text
 
 
 def lengths(header: bytes | bytearray | memoryview, limits: Limits) -> tuple[int, int]:
-    """(bytes of the head, bytes of the payload) that follow; ProtocolError for what is refused."""
+    """Return the bytes (of the head, of the payload) that follow; ProtocolError if the header is refused."""
     magic, version, head_bytes, payload_bytes = _HEADER.unpack(header)
     if magic != MAGIC:
         raise ProtocolError("what came is no frame of this program")
@@ -57,7 +57,7 @@ def lengths(header: bytes | bytearray | memoryview, limits: Limits) -> tuple[int
 
 
 def head_of(text: bytes | bytearray) -> dict[str, Any]:
-    """The head as it was given to `encoded`."""
+    """Decode the head that was given to `encoded`."""
     try:
         decoded = text.decode()
         head, end = _decode(decoded)

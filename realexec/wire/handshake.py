@@ -1,8 +1,8 @@
-"""Both sides prove that they know the secret of the run, without saying it.
+"""Both sides prove that they know the run's secret, without sending it.
 
-Each side draws a nonce; each proof is an HMAC over its side's name, both nonces and what the client says it
-is. A proof that was overheard is of no use for other nonces, nor the other way round. Frames that follow
-carry no proof of their own: who can write into an open TCP connection is not kept out.
+Each side draws a nonce; each proof is an HMAC over that side's name, both nonces and the client's identity.
+An overheard proof is useless for other nonces, or as the other side's proof. Later frames carry no proof of
+their own: an attacker who can write into an open TCP connection is not kept out.
 """
 
 import hashlib
@@ -17,16 +17,16 @@ from realexec.wire.frames import STRANGER, VERSION, ProtocolError
 
 SECRET_BYTES: Final = 32
 NONCE_BYTES: Final = 32
-HANDSHAKE_S: Final = 5.0  # for all of it: four short frames
+HANDSHAKE_S: Final = 5.0  # for all four short frames together
 
 
 def new_secret() -> bytes:
-    """For one run; it reaches its processes through a pipe that they inherit, never by argument or file."""
+    """Make a run's secret; processes receive it through an inherited pipe, never by argument or file."""
     return secrets.token_bytes(SECRET_BYTES)
 
 
 def join(channel: Channel, secret: bytes, identity: dict[str, Any], timeout_s: float = HANDSHAKE_S) -> None:
-    """The side that connects: prove the secret, say who this is, and demand the same proof of the listener.
+    """On the connecting side: prove the secret, send an identity, and check the listener's proof.
 
     Raises ProtocolError, ChannelClosed or TimeoutError; the channel is then closed.
     """
@@ -42,7 +42,7 @@ def join(channel: Channel, secret: bytes, identity: dict[str, Any], timeout_s: f
 
 
 def admit(channel: Channel, secret: bytes, timeout_s: float = HANDSHAKE_S) -> dict[str, Any]:
-    """The side that listens: returns what the client says it is, once it has proved the secret.
+    """On the listening side: check the client's proof of the secret; returns the client's identity.
 
     Raises ProtocolError, ChannelClosed or TimeoutError; the channel is then closed.
     """
@@ -61,7 +61,7 @@ def admit(channel: Channel, secret: bytes, timeout_s: float = HANDSHAKE_S) -> di
 
 
 class _AmongStrangers:
-    """Short frames and a deadline for all of them together; a failure closes the channel."""
+    """Limits a handshake to short frames and one deadline for all of them; a failure closes the channel."""
 
     def __init__(self, channel: Channel, timeout_s: float) -> None:
         self._channel = channel
@@ -89,7 +89,7 @@ def _proof(secret: bytes, side: str, client: str, listener: str, identity: dict[
 
 
 def _equal(expected: str, head: dict[str, Any]) -> bool:
-    """In constant time."""
+    """Compare proofs in constant time."""
     return hmac.compare_digest(expected.encode(), _text(head, "proof").encode(errors="replace"))
 
 

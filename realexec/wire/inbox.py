@@ -1,7 +1,7 @@
-"""What came from many peers, read by the thread that takes it: no other one is woken for a frame.
+"""Messages from many peers, read by the thread that takes them, so that a frame wakes no second thread.
 
-Where a thread per peer reads and puts into a queue, each frame wakes two threads, which then wait for each
-other's turn of the interpreter. Here the thread that wants something waits for all connections at once.
+With one reading thread per peer and a queue, each frame would wake two threads, which then wait for each
+other's turn of the interpreter lock. Here the thread that takes waits for all connections at once.
 """
 
 import queue
@@ -20,13 +20,13 @@ Thing = TypeVar("Thing")
 Take = Callable[[dict[str, Any], bytes], None]
 Ended = Callable[[ChannelClosed | ProtocolError], None]
 _WAKES: Final = 64
-# epoll_wait(2) waits whole milliseconds; select(2) takes descriptors below this on Linux (FD_SETSIZE).
+# epoll_wait(2) waits whole milliseconds; select(2) takes descriptors below this number on Linux (FD_SETSIZE).
 _SELECTED: Final = 1024
 _FINE_S: Final = 0.004
 
 
 class Inbox(Generic[Thing]):
-    """Any thread may put; one thread takes, and what connections bring is put while it waits."""
+    """A queue: any thread may put, one thread takes. While that one waits it reads the connections."""
 
     def __init__(self) -> None:
         self._things: deque[Thing] = deque()
@@ -38,17 +38,17 @@ class Inbox(Generic[Thing]):
         self._waiting = False
 
     def put(self, thing: Thing) -> None:
-        """To be taken after what is there."""
+        """Queue a thing behind those that wait."""
         self._things.append(thing)
         self._wake()
 
     def watch(self, channel: Channel, take: Take, ended: Ended) -> None:
-        """From now on the thread that takes reads its frames too; ``take`` and ``ended`` may `put`."""
+        """Have the taking thread read this channel's frames too; ``take`` and ``ended`` may `put`."""
         self._new.append((channel, take, ended))
         self._wake()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Thing:
-        """The next thing; queue.Empty when there is none in all that time (seconds)."""
+        """Take the next thing; queue.Empty if there is none within ``timeout`` seconds."""
         until_s = None if timeout is None else time.monotonic() + timeout
         while not self._things:
             left_s = None if until_s is None else max(until_s - time.monotonic(), 0.0)
@@ -58,17 +58,17 @@ class Inbox(Generic[Thing]):
         return self._things.popleft()
 
     def get_nowait(self) -> Thing:
-        """One that is there already."""
+        """Take a thing that is there already; queue.Empty if there is none."""
         return self.get(block=False)
 
     def empty(self) -> bool:
-        """Whether nothing is there; for the thread that takes."""
+        """Whether no thing waits; only the taking thread may call this."""
         if not self._things:
             self._look(0.0)
         return not self._things
 
     def close(self) -> None:
-        """Nothing is read any more; what is there can be taken."""
+        """Read no more from connections; queued things can still be taken."""
         self._watched.clear()
         self._waker.close()
         self._woken.close()
@@ -78,7 +78,7 @@ class Inbox(Generic[Thing]):
             self._waker.send(b"!")
 
     def _look(self, wait_s: float | None) -> None:
-        """Put what has come, after waiting so long for it at most."""
+        """Read what has arrived, after waiting at most ``wait_s`` for it."""
         if self._woken.fileno() < 0:
             return
         self._waiting = True
@@ -93,7 +93,7 @@ class Inbox(Generic[Thing]):
                 self._read(descriptor, *self._watched[descriptor])
 
     def _ready(self, wait_s: float | None) -> list[int]:
-        """Descriptors with something to read. The last milliseconds are waited for to the microsecond."""
+        """Wait for descriptors with data. The last milliseconds of a wait are exact to the microsecond."""
         if not isinstance(self._poll, select.epoll):
             return [one for one, _ in self._poll.poll(None if wait_s is None else wait_s * 1000)]
         if wait_s and wait_s < _FINE_S and self._poll.fileno() < _SELECTED:
@@ -104,7 +104,7 @@ class Inbox(Generic[Thing]):
         return [one for one, _ in self._poll.poll(wait_s)]
 
     def _adopt(self, channel: Channel, take: Take, ended: Ended) -> None:
-        """What came behind its greeting has been read already."""
+        """Watch a channel, and read what arrived together with its handshake."""
         descriptor = channel.fileno()
         if descriptor < 0:
             ended(ChannelClosed("the connection was closed here"))
@@ -119,6 +119,6 @@ class Inbox(Generic[Thing]):
                 take(head, payload)
         except (ChannelClosed, ProtocolError) as error:
             del self._watched[descriptor]
-            with suppress(OSError):  # one that was closed epoll has let go of
+            with suppress(OSError):  # epoll has dropped a closed descriptor by itself
                 self._poll.unregister(descriptor)
             ended(error)

@@ -1,4 +1,4 @@
-"""Where processes of a run connect: a Unix socket that only this user reaches, or TCP when asked for."""
+"""Accept connections of a run's processes: on a Unix socket for this user only, or on TCP if requested."""
 
 import contextlib
 import os
@@ -16,16 +16,16 @@ from realexec.wire.frames import ChannelClosed, Limits, ProtocolError
 from realexec.wire.handshake import HANDSHAKE_S, admit, join
 
 LOOPBACK: Final = "127.0.0.1"
-# Strangers who have not proved anything yet; one more is hung up on.
+# Peers that have not proved the secret yet; with this many, further ones are disconnected.
 MOST_STRANGERS: Final = 32
-# Of a Unix socket's path on Linux, with the final zero (sun_path in unix(7)); 104 elsewhere.
+# Limit of a Unix socket's path on Linux, with the final zero (sun_path in unix(7)); 104 elsewhere.
 _MOST_PATH_BYTES: Final = 100
 
 Admitted = Callable[[Channel, dict[str, Any]], None]
 
 
 class Listener:
-    """Accepts until it is closed; each peer proves the secret in a thread of its own, within a time limit."""
+    """Accepts peers until closed; each proves the secret in a thread of its own, within a time limit."""
 
     def __init__(
         self,
@@ -36,9 +36,9 @@ class Listener:
         timeout_s: float = HANDSHAKE_S,
         path: str | None = None,
     ) -> None:
-        """``admitted`` gets the channel and who its peer is, in that thread; ``tcp_host`` asks for TCP.
+        """``admitted`` gets the channel and the peer's identity, in that thread. ``tcp_host`` selects TCP.
 
-        ``path``: of a Unix socket, in a folder that only this user enters and somebody else removes.
+        ``path``: of a Unix socket, in a folder that only this user can enter and that another object removes.
         """
         self._secret = secret
         self._admitted = admitted
@@ -46,7 +46,7 @@ class Listener:
         self._timeout_s = timeout_s
         self._places = threading.BoundedSemaphore(MOST_STRANGERS)
         self._folder: Path | None = None
-        self.refused: list[str] = []  # why, of the last ones
+        self.refused: list[str] = []  # reasons of the latest refusals
         if tcp_host is None:
             if path is None:
                 self._folder = private_folder()
@@ -61,7 +61,7 @@ class Listener:
         self._thread.start()
 
     def close(self) -> None:
-        """Accept nobody any more; channels that were admitted go on."""
+        """Stop accepting; channels that were admitted stay open."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread in accept
         self._socket.close()
@@ -121,7 +121,7 @@ def dial(
 
 
 def address_of(listening: socket.socket) -> dict[str, Any]:
-    """What `dial` takes; it can be written as JSON."""
+    """Return the address that `dial` takes; it can be written as JSON."""
     if listening.family == socket.AF_UNIX:
         return {"path": listening.getsockname()}
     host, port = listening.getsockname()[:2]
@@ -129,13 +129,13 @@ def address_of(listening: socket.socket) -> dict[str, Any]:
 
 
 def no_delay(connection: socket.socket) -> None:
-    """Short frames go out at once."""
+    """Send short frames at once, without Nagle's delay."""
     if connection.family != socket.AF_UNIX:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def private_folder() -> Path:
-    """A new one that only this user enters, with a path short enough for a socket."""
+    """Make a folder that only this user can enter, with a path short enough for a socket."""
     folder = tempfile.mkdtemp(prefix="servetwin-")  # mode 0700
     if len(os.fsencode(folder)) > _MOST_PATH_BYTES - 2:
         Path(folder).rmdir()
@@ -144,7 +144,7 @@ def private_folder() -> Path:
 
 
 def _refuse_other_users(connection: socket.socket) -> None:
-    """The kernel says who is at the other end of a Unix socket."""
+    """Refuse a peer of another user, as reported by the kernel for Unix sockets."""
     if connection.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
         return
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))

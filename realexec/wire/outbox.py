@@ -1,4 +1,4 @@
-"""What is to be sent to a peer that may be slow: nobody waits until it has read."""
+"""A queue of frames for a peer that may be slow: queueing never waits until the peer has read."""
 
 import threading
 from collections import deque
@@ -11,7 +11,7 @@ from realexec.wire.frames import ChannelClosed, encoded
 class Outbox:
     """Sends at once what the system takes, and the rest in a thread, in order.
 
-    Frames may be put before there is a channel. Nobody else sends on it.
+    Frames may be queued before there is a channel. Only the outbox sends on the channel.
     """
 
     def __init__(self) -> None:
@@ -22,14 +22,14 @@ class Outbox:
         self._thread: threading.Thread | None = None
 
     def open(self, channel: Channel) -> None:
-        """From now on frames go there, first those that came before."""
+        """Attach the channel; frames queued before are sent first."""
         with self._changed:
             self._channel = channel
             if self._waiting:
                 self._start()
 
     def put(self, head: dict[str, Any], payload: bytes = b"") -> None:
-        """Returns at once. What a peer that is gone does not get is dropped: its end is told elsewhere."""
+        """Queue a frame; returns at once. Drops it if the peer is gone: another part reports that."""
         frame = encoded(head, len(payload)) + payload
         with self._changed:
             if self._closed:
@@ -44,7 +44,7 @@ class Outbox:
                 self._start()
 
     def close(self) -> None:
-        """What still waits is dropped. Close the channel first, so that no thread is left in a send."""
+        """Drop frames that still wait. Close the channel first, so that no thread remains in a send."""
         with self._changed:
             self._closed = True
             self._waiting.clear()
@@ -59,7 +59,7 @@ class Outbox:
         self._changed.notify()
 
     def _send(self) -> None:
-        """The first frame stays in its place while it is sent: what comes meanwhile goes behind it."""
+        """Loop of the sending thread. The first frame keeps its place until sent; later ones go behind it."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or self._waiting)

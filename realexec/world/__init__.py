@@ -1,1 +1,1 @@
-"""What the driver knows of the real world, and how it carries out each action."""
+"""The driver's state of workers, requests and transfers, and how it carries out each action."""

@@ -1,4 +1,4 @@
-"""How the real world carries out each action: a table of handlers, which send messages to workers."""
+"""Carry out each of the controller's actions: a table of handlers, which send messages to workers."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -37,8 +37,8 @@ from serving.vocabulary.actions import (
 from serving.vocabulary.events import Event, Lost, LostHost
 from serving.vocabulary.layers import Part
 
-# Of `Run` all but passes without KV and micro-batches: models and `model.pp` that would ask for them are
-# refused in a sentence before a run (experiments/compose).
+# Of `Run`, all but passes without KV and micro-batches: experiments/compose refuses models and `model.pp`
+# that would need these before a run, with a sentence.
 CARRIES_OUT: Final[frozenset[type]] = frozenset(get_args(Action))
 COMMITTED: Final = "committed"
 ABORTED: Final = "aborted"
@@ -46,20 +46,20 @@ ABORTED: Final = "aborted"
 
 @dataclass(slots=True)
 class Counts:
-    """What really happened. live_layer_counts: layers that were there when a pass over some of them began."""
+    """Counts of what happened. live_layer_counts: layers loaded when a pass over some of them began."""
 
     live_passes: int = 0
     live_layer_counts: set[int] = field(default_factory=set)
     migrations: int = 0
     handoffs: int = 0
-    handed: set[int] = field(default_factory=set)  # requests whose KV came and that have not joined yet
+    handed: set[int] = field(default_factory=set)  # requests whose KV has come and that have not joined yet
 
 
 class World:
-    """Carries out actions, and has the facts that follow from them at once.
+    """Carries out actions and collects the facts that follow from them at once.
 
-    ``facts``: for the controller, before anything from a worker. ``wake_ns``: when `Woke` is due. ``warm``:
-    replicas that have all parameters from the start.
+    ``facts``: events for the controller, before any report of a worker. ``wake_ns``: when `Woke` is due.
+    ``warm``: replicas that have all parameters from the start.
     """
 
     def __init__(
@@ -103,16 +103,16 @@ class World:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is under way of whose end a worker will tell."""
+        """Whether facts are queued, or something is in progress whose end a worker will report."""
         under_way = len(self.runs) + len(self.paths) + len(self.loads) + len(self.sends)
         return bool(self.facts) or under_way > 0
 
     def carry_out(self, action: Action, now_ns: int) -> None:
-        """Begin what the action asks for."""
+        """Begin the action."""
         self._handlers[type(action)](action, now_ns)
 
     def lose(self, slot: int, cause: str, has_hosts: bool) -> None:
-        """A worker is gone, and with it its GPU, the memory of its host and all that was under way there."""
+        """Handle a lost worker: its GPU, its host's memory and all in progress there are lost too."""
         self.slots.dead.add(slot)
         replica = self.slots.replica_at(slot)
         if replica is not None:
@@ -128,14 +128,14 @@ class World:
             self.loads.lose(endpoint, cause)
 
     def finished(self, requests: Sequence[int], replica: int) -> None:
-        """They have all their tokens; the worker of the replica knows it."""
+        """Note that requests have all their tokens; the replica's worker has dropped them by itself."""
         for request in requests:
             self.holders.end(request, self.slots.of(replica))
 
     # Requests.
 
     def _assign(self, action: Assign, now_ns: int) -> None:
-        """Who has tokens is computed again; a batch of a live pair keeps the layers that it has elsewhere."""
+        """Recompute a request that has tokens; a live pair's batch keeps its layers on the other worker."""
         slot = self.slots.of(action.replica)
         if self.tracker.generated(action.request):
             self.tracker.assign(action.request)
@@ -239,4 +239,4 @@ class World:
         self.wake_ns = action.at_ns
 
     def _nothing(self, action: Action, now_ns: int) -> None:
-        """It changes only what the controller knows."""
+        """Do nothing: the action changes only the controller's own state."""

@@ -7,7 +7,7 @@ from serving.vocabulary.request import Request
 
 
 class Arrivals:
-    """The next arrival, read one ahead of time; of a closed loop when a client is free."""
+    """The next arrival, read one ahead of time; in a closed loop, as soon as a client is free."""
 
     def __init__(self, requests: Requests, seed: int, vocab_size: int) -> None:
         self._clients = requests if isinstance(requests, ClosedLoop) else None
@@ -19,7 +19,7 @@ class Arrivals:
         self.advance()
 
     def advance(self) -> None:
-        """Read the next request; ``request`` is None at the end, and while no client is free."""
+        """Read the next request; ``request`` is None at the end, or while no client is free."""
         found = next(self._requests, None) if self._clients is None else self._clients.take()
         self.request, output_tokens = found or (None, 0)
         if self.request is None:
@@ -30,11 +30,11 @@ class Arrivals:
             raise UserError(f"Request {self.request.id} must have at least one prompt and one output token.")
         self.due_ns = self.request.arrival_ns
         self.output_tokens = min(output_tokens, self.request.max_new_tokens)
-        # Made ahead of time, so that its cost does not delay the arrival.
+        # Made ahead of time, so that making it does not delay the arrival.
         self.prompt = prompt_ids(self._seed, self.request.id, self.request.prompt_tokens, self._vocab_size)
 
     def in_flight(self, now_ns: int, requests: int) -> None:
-        """So many that have arrived have not ended; in a closed loop clients send more when some have."""
+        """Report how many arrived requests have not ended; free clients of a closed loop then send more."""
         if self._clients is None:
             return
         self._clients.in_flight(now_ns, requests + (self.request is not None))

@@ -1,8 +1,8 @@
-"""What workers tell of peers that they lost, put off until it is known whether those died.
+"""Doubts: workers' reports of lost peers, held back until the driver knows whether those peers died.
 
-Who reads from a worker that is killed may know before the driver. The driver believes it once the worker's
-own end has been told, which ends all that was under way with it, or the worker has said since that it runs:
-then only the way to it broke.
+A worker that reads from a killed peer may notice before the driver does. The driver accepts its report once
+the peer's own exit has been reported, which ends everything in progress with it. It also accepts it once the
+peer has sent a heartbeat since then: in that case only the connection to the peer broke.
 """
 
 import time
@@ -12,32 +12,32 @@ from realexec.messages import Fetched, FromWorker, Pulled, RoundsDone
 from realexec.world.slots import Slots
 from serving.vocabulary.units import NS_PER_S
 
-# A worker says every half a second that it runs; an end is told at once.
+# A worker sends a heartbeat every half second; its exit is reported at once.
 LOOK_S: Final = 0.02
-# Whoever is stopped is lost by then. What is left is a worker that runs and keeps its interpreter's lock.
+# By then a stopped worker is lost. What is left: one that runs but keeps its interpreter lock.
 PATIENCE_NS: Final = 10 * NS_PER_S
 _READERS: Final = (Pulled, Fetched, RoundsDone)
 
 
 class Doubts:
-    """Only the driver's thread calls it."""
+    """The reports held back. Only the driver's thread calls it."""
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
-        self._open: list[tuple[int, int, FromWorker]] = []  # since when, who told, what
+        self._open: list[tuple[int, int, FromWorker]] = []  # (time in ns, reporting slot, message)
 
     def __bool__(self) -> bool:
         return bool(self._open)
 
     def puts_off(self, slot: int, message: FromWorker) -> bool:
-        """Whether what the worker of a slot tells is not to be believed yet; it is kept then."""
+        """Whether this message must be held back; it is stored if so."""
         if not isinstance(message, _READERS) or message.lost_peer is None:
             return False
         self._open.append((time.monotonic_ns(), slot, message))
         return True
 
     def settled(self) -> tuple[int, FromWorker] | None:
-        """What is to be believed now, one at a time: (who told, what)."""
+        """Return one message that can be accepted now, as (slot that sent it, message), or None."""
         for one in self._open:
             since_ns, slot, message = one
             assert isinstance(message, _READERS) and message.lost_peer is not None

@@ -1,4 +1,4 @@
-"""What happens by the clock alone: requests arrive, and the controller is woken when it asked to be."""
+"""Events due by the clock alone: a request arrives, or the controller is woken as it requested."""
 
 from array import array
 from typing import Protocol
@@ -9,13 +9,13 @@ from serving.vocabulary.events import Arrived, Event, Woke
 
 
 class Waker(Protocol):
-    """``wake_ns``: when the controller is to be woken; None: it did not ask."""
+    """``wake_ns``: when to wake the controller; None: it has not requested a wake."""
 
     wake_ns: int | None
 
 
 class Due:
-    """``lateness_ns`` has one entry per arrival: how long after its time it was taken."""
+    """Arrivals and wakes by time. ``lateness_ns``: per arrival, how long after its time it was taken."""
 
     def __init__(self, arrivals: Arrivals, tracker: Tracker, waker: Waker) -> None:
         self._arrivals, self._tracker, self._waker = arrivals, tracker, waker
@@ -23,20 +23,20 @@ class Due:
 
     @property
     def has_arrivals(self) -> bool:
-        """Whether more requests will come."""
+        """Whether the next request is known already, so that more will come."""
         return self._arrivals.request is not None
 
     def handled(self, now_ns: int) -> None:
-        """Something was told: requests may have ended."""
+        """After an event: report to a closed loop how many requests are left, since some may have ended."""
         self._arrivals.in_flight(now_ns, self._tracker.unfinished)
 
     def times_ns(self) -> list[int]:
-        """Of the next arrival and of the wake, those that there are."""
+        """The times of the next arrival and of the wake, as far as there are any."""
         arrival_ns = self._arrivals.due_ns if self.has_arrivals else None
         return [one for one in (arrival_ns, self._waker.wake_ns) if one is not None]
 
     def take(self, now_ns: int) -> Event | None:
-        """What is to happen by now, the earlier first; of two at one time the arrival."""
+        """Take the event due by now, the earlier one first; at equal times the arrival."""
         wake_ns = self._waker.wake_ns
         first_ns = min(self.times_ns(), default=now_ns + 1)
         if first_ns > now_ns:

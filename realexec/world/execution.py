@@ -1,7 +1,7 @@
-"""One run by the wall clock: one inbox, one thread that owns the controller.
+"""One run by the wall clock: one inbox, and one thread that owns the controller.
 
-Events are handed to the controller in the order in which this thread takes them; the time of an event is the
-moment it is taken, in ns since all workers were ready. Nothing here decides anything.
+This thread passes events to the controller in the order in which it takes them. An event's time is the moment
+it is taken, in ns since all workers were ready. This module makes no decisions.
 """
 
 import queue
@@ -24,9 +24,9 @@ from serving.vocabulary.events import Closing, Event, Opened, Woke
 from serving.vocabulary.step_counts import step_counts_of
 from serving.vocabulary.units import NS_PER_S
 
-# So many looks of a controller at itself, with nothing under way between them, and it waits for nothing.
+# After this many wakes of the controller in a row, with nothing in progress, the run counts as stalled.
 IDLE_LOOKS: Final = 1000
-# So often at most it is looked who has been silent for too long, or four times in as long as that takes.
+# Minimum time between two checks for silent workers; a quarter of the report timeout if that is shorter.
 SILENCE_LOOK_NS: Final = NS_PER_S
 NOBODY_LEFT: Final = "what is left of the workers serves nobody any more"
 
@@ -35,25 +35,25 @@ class Controller(Protocol):
     """What the driver needs of `serving.controller.Controller`."""
 
     def handle(self, now_ns: int, event: Event) -> Sequence[Action]:
-        """Take one fact, return wishes."""
+        """Handle one event; returns actions."""
 
 
 class Journal(Protocol):
-    """Where the run is written so that it can be replayed."""
+    """Writes the run to a journal from which it can be replayed."""
 
     def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
-        """Called once per event, in order; ``told``: what the driver was asked meanwhile, and said."""
+        """Write one event, in order; ``told``: step counts that the controller read since the last."""
 
 
 class _AllTold:
-    """Where load reports are read workers tell of every step: what has come is all that is known."""
+    """Step counts if load reports are read: workers report every step, so reports are all that is known."""
 
     def steps(self, replica: int, before_ns: int) -> int:
-        """None beside those."""
+        """Return 0: there are no steps beyond those reported."""
         return 0
 
     def least_step_ns(self, replica: int, requests: int) -> int:
-        """Nobody knows how fast a real step may be, so no instance is taken to have memory for long."""
+        """Return 0: the shortest real step is unknown, so no instance is assumed to have memory for long."""
         return 0
 
 
@@ -70,7 +70,7 @@ class Execution:
         report_timeout_s: float,
         opens: bool,
     ) -> None:
-        """``opens``: whether the controller is told that the world is up, for it has loads or rounds."""
+        """``opens``: whether the controller first receives `Opened`, because it uses loads or rounds."""
         self._controller, self._pool, self._world, self._tracker = controller, pool, world, tracker
         self._journal = journal
         self._report_timeout_ns = int(report_timeout_s * NS_PER_S)
@@ -80,7 +80,7 @@ class Execution:
         self._idle_looks = 0
         self._doubts = Doubts(world.slots)
         self._lost: list[tuple[int, str]] = []
-        self._closed = False  # whether the controller was told that nobody is served any more
+        self._closed = False  # whether the controller has received `Closing`
         self._decide_ns = array("q")
         self._costs = Costs(pool.workers)
         self.start_ns = time.monotonic_ns()
@@ -88,7 +88,7 @@ class Execution:
     def run(
         self, arrivals: Arrivals, on_progress: Callable[[int, int], None] | None, start_s: float
     ) -> RunReport:
-        """Until the last request has ended."""
+        """Run until the last request has ended."""
         due = Due(arrivals, self._tracker, self._world)
         if self._opens:
             self._handle(Opened())
@@ -135,10 +135,10 @@ class Execution:
     # What happens next.
 
     def _next_event(self, due: Due) -> Event | None:
-        """The next fact; None when the wait ended without one.
+        """Return the next event; None if the wait ended without one.
 
-        Facts go before due arrivals and wakes. That starves no arrival: a worker reports once per run it was
-        given, once per finish, and once per unit and transfer that it was told to bring.
+        Facts go before due arrivals and wakes. Arrivals do not starve: a worker reports once per run it was
+        given, once per finish, and once per unit and transfer it was told to bring.
         """
         if self._world.facts:
             return self._world.facts.popleft()
@@ -156,7 +156,7 @@ class Execution:
             return due.take(self._now_ns())
 
     def _fact(self, slot: int, message: FromWorker) -> Event | None:
-        """What a worker tells; None where that is not the controller's business yet."""
+        """Turn a worker's report into an event; None if the controller needs none yet."""
         world, replica = self._world, self._world.slots.replica_at(slot)
         if isinstance(message, StepsDone):
             assert replica is not None
@@ -200,15 +200,15 @@ class Execution:
             self._world.carry_out(action, now_ns)
         self._idle_looks = self._idle_looks + 1 if isinstance(event, Woke) else 0
 
-    # Who is silent, and who waits for nothing.
+    # Silent workers and stalled runs.
 
     def _look_s(self) -> float:
-        """How long to wait at most before looking who has been silent for too long."""
+        """How long to wait at most before the next check for silent workers."""
         left_s = max(self._look_ns - self._now_ns(), 0) / NS_PER_S
         return min(left_s, LOOK_S) if self._doubts else left_s
 
     def _end_silent_workers(self) -> None:
-        """A process that hangs is a process that is gone."""
+        """Kill workers that have been silent too long: a process that hangs counts as lost."""
         now_ns = self._now_ns()
         if now_ns < self._look_ns:
             return
@@ -222,7 +222,7 @@ class Execution:
         return not (looks or self._world.is_busy) and self._stays_silent()
 
     def _closing(self) -> Event:
-        """After a loss the run ends for who is left, as in a simulation; else the controller is at fault."""
+        """End the run after a loss, as a simulation does; without a loss the controller is at fault."""
         if not self._lost or self._closed:
             raise RuntimeError(
                 f"the controller left {self._tracker.unfinished} requests unserved: no run is in flight and "
@@ -232,9 +232,9 @@ class Execution:
         return Closing(NOBODY_LEFT)
 
     def _stays_silent(self) -> bool:
-        """Whether every worker says that it runs, and none tells of more: an end may not be known yet.
+        """Whether every worker sends a heartbeat and nothing else: an exit may not have been reported yet.
 
-        One that says nothing for too long, and is not found to be lost either, is ended.
+        A worker that stays silent too long, and is not found to be lost either, is killed.
         """
         slots, since_ns = self._world.slots, time.monotonic_ns()
         while self._pool.inbox.empty():

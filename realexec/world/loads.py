@@ -1,7 +1,7 @@
-"""Loads under way: which unit of a model is whole where, and what each target pulls next.
+"""Loads in progress: which unit of a model is whole where, and what each target pulls next.
 
-A target pulls unit after unit from a source that has it whole; it is a source itself from its first unit on.
-So a chain of loads is a pipeline of units, and how long it takes hardly depends on its length.
+A target pulls unit after unit from a source that has it whole, and is itself a source from its first unit on.
+So a chain of loads is a pipeline of units, and its length hardly affects how long it takes.
 """
 
 from collections.abc import Callable
@@ -14,13 +14,13 @@ from realexec.world.slots import Slots
 from serving.vocabulary.actions import Endpoint, Load
 from serving.vocabulary.events import Event, Loaded, LoadStopped
 
-# While one unit comes the worker knows of the next, so no time passes between two.
+# While a worker pulls one unit it already has the order for the next, so no time passes between two.
 AHEAD: Final = 2
 _STORES: Final = ("ssd", "remote")
 
 
 def units_of(first: int, last: int, layers: int, layers_first: bool) -> list[int]:
-    """The units of layers [first, last) of ``layers``, in the order they are loaded: see `Pull`."""
+    """List the units of layers [first, last) of ``layers``, in loading order: see `Pull`."""
     embedding = [0] if first == 0 else []
     head = [layers + 1] if last == layers else []
     own = list(range(first + 1, last + 1))
@@ -29,7 +29,7 @@ def units_of(first: int, last: int, layers: int, layers_first: bool) -> list[int
 
 @dataclass(slots=True, eq=False)
 class TargetLoad:
-    """A load to one of its targets. ``asked``: units that were told to its worker; ``came``: those whole."""
+    """A load to one target. ``asked``: number of units ordered from its worker; ``came``: units now whole."""
 
     action: Load
     target: int
@@ -39,47 +39,46 @@ class TargetLoad:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where it goes."""
+        """The target."""
         return self.action.targets[self.target]
 
     @property
     def first(self) -> int:
-        """Its first layer."""
+        """The first layer to load."""
         return 0 if self.action.layers is None else self.action.layers[0]
 
     @property
     def whole_units(self) -> int:
-        """Units that are whole, from the first on."""
+        """The number of units that are whole, from the first on."""
         return next((at for at, unit in enumerate(self.units) if unit not in self.came), len(self.units))
 
     def layers_in(self, units: int, layers: int) -> int:
-        """Layers among the first so many units."""
+        """Count the layers among the first ``units`` units."""
         return sum(1 <= unit <= layers for unit in self.units[:units])
 
 
 class LoadBook:
     """All loads of a run. ``whole``: the units that are whole at a replica, or of a model in a host's memory.
 
-    ``tell`` takes facts for the controller. ``loads``, ``pulled_bytes``: of the
-    summary.
+    ``tell`` takes events for the controller. ``loads``, ``pulled_bytes``: for the run's report.
     """
 
     def __init__(self, slots: Slots, models: Models, tell: Callable[[Event], None]) -> None:
         self._slots, self._models, self._tell = slots, models, tell
         self._open: dict[tuple[int, int], TargetLoad] = {}
         self.whole: dict[Endpoint, set[int]] = {}
-        self._copies: dict[tuple[Endpoint, str], set[int]] = {}  # of each model, in memory of hosts
+        self._copies: dict[tuple[Endpoint, str], set[int]] = {}  # whole units of a model in a host's memory
         self._gone: dict[Endpoint, str] = {}
         self.loads = 0
         self.stopped = 0
         self.pulled_bytes = 0
-        self.from_loading = 0  # units that came from a source which was still loading
+        self.from_loading = 0  # units pulled from a source that was still loading
 
     def __len__(self) -> int:
         return len(self._open)
 
     def layers_there(self, replica: int) -> int:
-        """How many layers, from the first on, a replica has with its embedding."""
+        """Count the layers, from the first on, that a replica has together with its embedding."""
         layers, there = self._layers_of(replica), self.whole.get(("replica", replica), set())
         return next((layer for layer in range(layers) if layer + 1 not in there), layers)
 
@@ -88,28 +87,28 @@ class LoadBook:
         return len(self.whole.get(("replica", replica), ())) == self._layers_of(replica) + 2
 
     def _layers_of(self, replica: int) -> int:
-        """Of the model that a replica is a part of."""
+        """Count the layers of the model that a replica is a part of."""
         part = self._slots.part_of.get(replica)
         return self._models.layers_of("" if part is None else part.model)
 
     def fill(self, replica: int) -> None:
-        """All that it is to have is there."""
+        """Note that a replica has all its parameters."""
         layers = self._layers_of(replica)
         first, last = self._slots.layers_of(replica) or (0, layers)
         self.whole["replica", replica] = set(units_of(first, last, layers, False))
 
     def _there(self, endpoint: Endpoint, model: str) -> set[int]:
-        """The units of a model that are whole there. What hosts are said to have from the start is there."""
+        """Return a model's whole units at an endpoint. Hosts with copies from the start have all of them."""
         if endpoint[0] != "host":
             return self.whole.get(endpoint, set())
         return self._copies.setdefault((endpoint, model), set(range(self._models.layers_of(model) + 2)))
 
     def clear(self, endpoint: Endpoint) -> None:
-        """Nothing is there any more."""
+        """Note that an endpoint has no parameters any more."""
         self.whole[endpoint] = set()
 
     def begin(self, action: Load) -> None:
-        """Every target pulls from now on."""
+        """Begin a load: every target pulls from now on."""
         layers = self._models.layers_of(action.model)
         first, last = action.layers or (0, layers)
         for target, endpoint in enumerate(action.targets):
@@ -124,14 +123,14 @@ class LoadBook:
             self._ask(one)
 
     def _begun(self, endpoint: Endpoint, model: str) -> None:
-        """A host to whose memory a model is brought does not have it before."""
+        """Note that a host into whose memory a model is loaded did not have it before."""
         if endpoint[0] == "host":
             self._copies.setdefault((endpoint, model), set())
         else:
             self.whole.setdefault(endpoint, set())
 
     def _refusal(self, action: Load, target: Endpoint) -> str:
-        """Why it cannot begin; empty: it can."""
+        """Return why the load cannot begin, or an empty string."""
         for endpoint in (*action.sources, target):
             if endpoint in self._gone:
                 return self._gone[endpoint]
@@ -142,7 +141,7 @@ class LoadBook:
         return ""
 
     def _ask(self, one: TargetLoad) -> None:
-        """Tell the worker of the target what it can pull now."""
+        """Order the units that the target's worker can pull now."""
         kind, number = one.endpoint
         slot = self._slots.of(number) if kind == "replica" else number
         while one.asked < len(one.units) and one.asked - len(one.came) < AHEAD:
@@ -156,7 +155,7 @@ class LoadBook:
             self._slots.send(slot, Pull(one.action.load, unit, self._place_of(source), kind, model, layers))
 
     def _source_of(self, action: Load, unit: int, turn: int) -> Endpoint | None:
-        """The source that a unit is pulled from: they take turns, and a unit must be whole there."""
+        """Select the unit's source: sources take turns; None if the unit is not whole at that source."""
         source = action.sources[turn % len(action.sources)]
         if source[0] in _STORES:
             return source
@@ -167,7 +166,7 @@ class LoadBook:
         return (kind, self._slots.of(number)) if kind == "replica" else (kind, number)
 
     def pulled(self, slot: int, message: Pulled) -> None:
-        """A worker tells of a unit."""
+        """Handle a worker's report of a unit."""
         one = self._of(slot, message.load)
         if one is None:
             return  # it was stopped meanwhile
@@ -203,12 +202,12 @@ class LoadBook:
             self._tell(Loaded(one.action.load, one.target, layers, False, one.first))
 
     def stop(self, load: int, cause: str) -> None:
-        """The controller wants no more of it."""
+        """Stop a load that the controller no longer wants."""
         for one in [one for (number, _), one in self._open.items() if number == load]:
             self._end_early(one, cause)
 
     def lose(self, endpoint: Endpoint, cause: str) -> None:
-        """Nothing can be read from there or brought there any more."""
+        """Note that an endpoint is lost: loads from it or to it stop."""
         self._gone[endpoint] = cause
         self.whole.pop(endpoint, None)
         self._copies = {key: units for key, units in self._copies.items() if key[0] != endpoint}
@@ -217,7 +216,7 @@ class LoadBook:
                 self._end_early(one, cause)
 
     def _end_early(self, one: TargetLoad, cause: str) -> None:
-        """What is whole stays; whoever waits for the rest of it gets no more either."""
+        """Stop one target's load. Its whole units stay; loads that use it as a source stop too."""
         if self._open.pop((one.action.load, one.target), None) is None:
             return
         self.stopped += 1

@@ -1,9 +1,9 @@
-"""Batches of a language model in stages: rounds over workers that have a stage each, and when they are told.
+"""Rounds of batches over workers that each have one stage of a language model.
 
-A batch passes the workers of its path one after the other. Each of them is told once that rounds begin; from
-then on they tell each other whose turn it is (`realexec/stage_work.py`). The last one tells of its rounds
-where something is to be decided, as in a simulation: a request has ended, a prompt is computed, the rounds
-allowed are done, an interrupt.
+A batch passes the workers of its path one after the other. The driver tells each of them once that rounds
+begin; from then on each worker sends the turn to the next (`realexec/stage_work.py`). As in a simulation, the
+last worker reports its rounds when a decision is due: a request has ended, a prompt is computed, the allowed
+rounds are done, or the driver interrupts.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from serving.vocabulary.events import Ran
 
 @dataclass(slots=True)
 class RoundBatch:
-    """``newest``: of each request that decodes the last token that was told."""
+    """A batch. ``newest``: for each request that decodes, the last token reported."""
 
     run: Run
     newest: dict[int, int] = field(default_factory=dict)
@@ -27,14 +27,14 @@ class RoundBatch:
 
 @dataclass(slots=True)
 class RoundsInFlight:
-    """Since when workers have been at them."""
+    """Rounds that workers run, since ``since_ns``."""
 
     batch: RoundBatch
     since_ns: int
 
 
 class PathRuns:
-    """``passes``, ``activation_bytes``, ``stages`` (their layers): of the summary."""
+    """All batches in rounds. ``passes``, ``activation_bytes``, ``stages`` (layer ranges): for the report."""
 
     def __init__(self, slots: Slots, holders: Holders, tracker: Tracker) -> None:
         self._slots, self._holders, self._tracker = slots, holders, tracker
@@ -54,7 +54,7 @@ class PathRuns:
         return any(replica in one.run.path for one in self._batches.values())
 
     def begin(self, run: Run, now_ns: int) -> None:
-        """A batch begins rounds, or goes on with them; numbers of batches that have ended are given again."""
+        """Begin or continue rounds of a batch; batch numbers are reused after a batch has ended."""
         for request, _, _ in run.chunks:
             for replica in run.path:
                 self._holders.hold(request, self._slots.of(replica))
@@ -68,7 +68,7 @@ class PathRuns:
         decode = tuple(batch.newest.items())
         rounds = 1 if run.chunks else run.max_steps
         what = RunRounds(number, run.micro_batch, path, run.chunks, decode, rounds)
-        for replica in reversed(run.path):  # who begins is told last: the others know of it by then
+        for replica in reversed(run.path):  # the first stage last, so that the others have the order by then
             self._slots.tell(replica, what)
 
     def _layers_of(self, replica: int) -> Span:
@@ -78,18 +78,18 @@ class PathRuns:
         return layers
 
     def interrupt(self) -> None:
-        """The next round to end is told, whichever batch's it is: where paths end in several workers, the
-        next one at each of them."""
+        """Have the next round that ends reported, of any batch. If paths end in several workers, each of them
+        reports its next round."""
         ends = [one.batch.run.path[-1] for one in self._flying.values()]
         for replica in dict.fromkeys(ends):
             self._slots.tell(replica, StopRounds())
 
     def done(self, slot: int, message: RoundsDone, start_ns: int) -> Ran | None:
-        """A worker tells of rounds; None where nobody is to know. ``start_ns``: machine time of time 0."""
+        """Handle a report of rounds; None if it causes no event. ``start_ns``: machine time of time 0."""
         one = self._flying.pop(message.number, None)
         if one is None:
             return None  # its path was lost meanwhile
-        if message.cause:  # the worker that it could not read or tell lives
+        if message.cause:  # the peer that this worker could not read or reach is alive
             self._slots.end(slot)
             return None
         batch, run = one.batch, one.batch.run
@@ -98,7 +98,7 @@ class PathRuns:
             self._tracker.computed(replica, each.busy_ns)
         self.activation_bytes += sum(each.read_bytes for each in costs)
         self.passes += len(message.ends_ns) * len(run.path)
-        # Between its passes the last stage waited for the others.
+        # The last stage waited for the others between its passes.
         began_ns = message.ends_ns[-1] - costs[-1].busy_ns
         how = message.tokens, message.finished, False
         self._tracker.ran(run.path[-1], StepsDone(0, began_ns, message.ends_ns, *how), start_ns)
@@ -108,7 +108,7 @@ class PathRuns:
         )
 
     def _ended(self, batch: RoundBatch, message: RoundsDone) -> None:
-        """Its requests have their tokens."""
+        """Store the reported tokens, and end finished requests."""
         last = self._slots.of(batch.run.path[-1])
         for request, tokens in message.tokens.items():
             batch.newest[request] = tokens[-1]
@@ -117,18 +117,18 @@ class PathRuns:
             self._holders.end(request, last)
 
     def lose(self, replica: int) -> None:
-        """It is gone, and with it all batches whose path it is on."""
+        """Drop all batches whose path includes a lost replica."""
         for number in [one for one, batch in self._batches.items() if replica in batch.run.path]:
             batch = self._batches.pop(number)
             self._flying = {one: flying for one, flying in self._flying.items() if flying.batch is not batch}
 
     def heard(self, replica: int, now_ns: int) -> None:
-        """It says that passes go on there."""
+        """Note that a replica reported that its passes go on."""
         self._heard_ns[replica] = now_ns
 
     def silent(self, now_ns: int, patience_ns: int) -> list[int]:
-        """Replicas on the path of rounds that were not told of for so long, and that said nothing either;
-        they are not named again for as long. Who waits for one that hangs is named with it."""
+        """Replicas on paths of rounds unreported for ``patience_ns``, if they sent nothing else either. They
+        are not returned again for as long. If one hangs, replicas that wait for it are returned too."""
         late = [one for one in self._flying.values() if now_ns - one.since_ns >= patience_ns]
         paths = dict.fromkeys(replica for one in late for replica in one.batch.run.path)
         found = [one for one in paths if now_ns - self._heard_ns.get(one, 0) >= patience_ns]

@@ -1,6 +1,6 @@
-"""State on its way between workers: KV and activations of requests.
+"""Transfers of state between workers: KV and activations of requests.
 
-The worker that has the state tells where it lies; the worker that is to have it reads it from there.
+The source worker reports where the state lies; the target worker reads it from there.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from serving.vocabulary.events import Event, Sent
 
 @dataclass(slots=True)
 class Transfer:
-    """Between the workers of two slots; ``fetching``: whether the target's has been told where it lies."""
+    """A transfer between two slots; ``fetching``: whether the target has received the state's location."""
 
     action: Send
     source: int
@@ -24,7 +24,7 @@ class Transfer:
 
 
 class SendBook:
-    """All transfers under way. ``ended``: of each kind, how many came whole; ``moved_bytes``: so far."""
+    """All transfers in progress. ``ended``: number completed, by kind; ``moved_bytes``: so far, by kind."""
 
     def __init__(self, slots: Slots, holders: Holders, tell: Callable[[Event], None]) -> None:
         self._slots, self._holders, self._tell = slots, holders, tell
@@ -36,7 +36,7 @@ class SendBook:
         return len(self._open)
 
     def begin(self, action: Send) -> None:
-        """Ask the worker that has it where it lies; the other one is told of the requests beforehand."""
+        """Send both workers the requests, then ask the source worker where the state lies."""
         source, target = self._slots.of(action.source), self._slots.of(action.target)
         lost = next((slot for slot in (source, target) if slot in self._slots.dead), None)
         if lost is not None:
@@ -50,7 +50,7 @@ class SendBook:
         self._slots.send(source, what)
 
     def located(self, message: Located) -> None:
-        """It is known where the state lies."""
+        """Send the state's location to the target worker, which reads it."""
         transfer = self._open.get(message.transfer)
         if transfer is None:
             return  # it was stopped meanwhile
@@ -59,7 +59,7 @@ class SendBook:
         self._slots.send(transfer.target, what)
 
     def fetched(self, message: Fetched) -> None:
-        """The state has come, or not all of it."""
+        """End a transfer: all of the state has come, or the worker reports a cause."""
         transfer = self._open.pop(message.transfer, None)
         if transfer is None:
             return
@@ -70,15 +70,15 @@ class SendBook:
         self._tell(Sent(message.transfer, message.moved_bytes, message.cause))
 
     def stop(self, number: int, cause: str) -> None:
-        """The controller needs it no more."""
+        """Stop a transfer that the controller no longer needs."""
         transfer = self._open.pop(number, None)
         if transfer is None:
-            return  # it ended at this very moment
+            return  # it has just ended
         if transfer.fetching:
             self._slots.send(transfer.target, StopFetch(number))
         self._tell(Sent(number, 0, cause))
 
     def lose(self, slot: int, cause: str) -> None:
-        """A worker is gone: what it was to send or to have does not come."""
+        """Stop all transfers from or to a lost worker."""
         for number in [one for one, found in self._open.items() if slot in (found.source, found.target)]:
             self.stop(number, cause)

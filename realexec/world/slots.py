@@ -1,4 +1,4 @@
-"""Slots: the worker processes, one per GPU, and which replica has which of them now."""
+"""Slots: the worker processes, one per GPU, and which replica occupies each of them now."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -9,36 +9,36 @@ from serving.vocabulary.layers import Part
 
 
 class Said(Protocol):
-    """What is needed of `realexec.wire.inbox.Inbox`."""
+    """The methods of `realexec.wire.inbox.Inbox` used here."""
 
     def get(self, block: bool = True, timeout: float | None = None) -> tuple[int, FromWorker]:
-        """(slot, message); queue.Empty when nothing came in all that time (seconds)."""
+        """Wait for (slot, message); queue.Empty if nothing came within ``timeout`` seconds."""
 
     def empty(self) -> bool:
-        """Whether nothing has come."""
+        """Whether no message is waiting."""
 
 
 class Worker(Protocol):
-    """What is needed of `realexec.processes.WorkerProcess`."""
+    """The methods of `realexec.processes.WorkerProcess` used here."""
 
     process: Any
 
     def send(self, message: ToWorker) -> None:
-        """Hand over a message; returns at once."""
+        """Queue a message; returns at once."""
 
     def runs_since(self, since_ns: int) -> bool:
-        """Whether it has said that it runs, later than then (``time.monotonic_ns``)."""
+        """Whether it has sent a heartbeat later than ``since_ns`` (``time.monotonic_ns``)."""
 
     def cpu_ns(self) -> int:
-        """CPU time of its process so far; 0 once it has gone."""
+        """CPU time of its process so far; 0 once it has exited."""
 
 
 class Pool(Protocol):
-    """What is needed of `realexec.processes.WorkerPool`."""
+    """The attributes of `realexec.processes.WorkerPool` used here."""
 
     @property
     def inbox(self) -> Said:
-        """What workers say."""
+        """Messages from workers."""
 
     @property
     def workers(self) -> Sequence[Any]:
@@ -46,10 +46,10 @@ class Pool(Protocol):
 
 
 class Slots:
-    """Slot n is worker n, GPU n and host n. ``dead``: slots whose process is gone."""
+    """Slot n is worker n, GPU n and host n. ``dead``: slots whose process has exited."""
 
     def __init__(self, pool: Pool, replicas: Iterable[int], parts: Mapping[int, Part] | None = None) -> None:
-        """``replicas``: the slot of each replica that there is from the start. ``parts``: what they have."""
+        """``replicas``: the slot of each initial replica. ``parts``: the model parts that these have."""
         self._pool = pool
         self.part_of = dict(parts or {})
         self._slot_of = dict(enumerate(replicas))
@@ -60,20 +60,20 @@ class Slots:
         return len(self._pool.workers)
 
     def of(self, replica: int) -> int:
-        """The slot that a replica has, or had last."""
+        """The slot that a replica occupies, or occupied last."""
         return self._slot_of[replica]
 
     def replica_at(self, slot: int) -> int | None:
-        """The replica whose parameters are in a slot's memory; None where there was none yet."""
+        """The replica whose parameters are in a slot's memory; None if the slot had none yet."""
         return self._replica_at.get(slot)
 
     def layers_of(self, replica: int) -> Span | None:
-        """Those that a replica is to have, as far as that is known; None: all of its model's."""
+        """The layers that a replica is to have, as far as the driver knows; None: all of its model's."""
         part = self.part_of.get(replica)
         return None if part is None else part.layers
 
     def allocate(self, action: AllocateGpus) -> int:
-        """The GPU is this replica's from now on; returns its slot."""
+        """Give a GPU to a replica; returns its slot."""
         replica, gpus = action.replica, action.gpus
         if len(gpus) != 1 or not 0 <= gpus[0] < len(self):
             raise RuntimeError(
@@ -86,23 +86,23 @@ class Slots:
         return slot
 
     def send(self, slot: int, message: ToWorker) -> None:
-        """To the worker of a slot; what is told to one that is gone is lost with it."""
+        """Send to the worker of a slot; if that worker has exited, the message is dropped."""
         self._pool.workers[slot].send(message)
 
     def tell(self, replica: int, message: ToWorker) -> None:
-        """To the worker of a replica."""
+        """Send to the worker of a replica."""
         self.send(self._slot_of[replica], message)
 
     def runs_since(self, slot: int, since_ns: int) -> bool:
-        """Whether the worker of a slot has said that it runs, later than then."""
+        """Whether the worker of a slot has sent a heartbeat later than ``since_ns``."""
         said: bool = self._pool.workers[slot].runs_since(since_ns)
         return said
 
     def unknown_since(self, since_ns: int) -> list[int]:
-        """Slots whose workers are not known to be dead, and have not said since then that they run."""
+        """Slots whose workers are not known to be dead, and have sent no heartbeat since ``since_ns``."""
         live = (slot for slot in range(len(self)) if slot not in self.dead)
         return [slot for slot in live if not self.runs_since(slot, since_ns)]
 
     def end(self, slot: int) -> None:
-        """End a worker that hangs; its end reaches the inbox like any other's."""
+        """Kill a worker that hangs; its exit is reported to the inbox like any other."""
         self._pool.workers[slot].process.kill()
