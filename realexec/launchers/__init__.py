@@ -1,1 +1,1 @@
-"""Where worker processes are started: on this machine, or on the nodes of a Ray cluster."""
+"""Launchers start worker processes: on this machine, or on the nodes of a Ray cluster."""

@@ -1,66 +1,66 @@
-"""What every launcher promises: start these workers, say where they are and whether they live, end them."""
+"""Interface of launchers: start workers, report where they run and whether they are alive, end them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 
 class Process(Protocol):
-    """One worker's process, wherever it runs. Any thread may call."""
+    """One worker's process, on this host or another one. Its methods may be called from any thread."""
 
     @property
     def pid(self) -> int:
-        """Its number on its host."""
+        """PID of the worker on its host."""
 
     @property
     def far_clock(self) -> bool:
-        """Whether its ``time.monotonic`` is another than this process's."""
+        """Whether the worker's ``time.monotonic`` is a different clock from that of this process."""
 
     def ended(self) -> str | None:
-        """How it ended; None while it runs, or where that is not known yet. Waits for nothing."""
+        """Return how the process ended; None while it runs or its end is not known yet. Does not block."""
 
     def end_within(self, seconds: float) -> str | None:
-        """Its connection has ended: how it ended itself. None when it has not after all that time."""
+        """After its connection closed, wait for the process to end. Return how it ended; None on timeout."""
 
     def cut_off(self) -> str | None:
-        """Why nothing will be heard of it any more though its connection stands; None: it may be heard of."""
+        """Return why no more messages can come although the connection is open; None: they may still come."""
 
     def ran(self) -> bool:
-        """Whether it has run since the last call, or would have if it had had its turn."""
+        """Whether the process has run since the last call, or was only waiting to be scheduled."""
 
     def silence(self) -> str:
-        """Why it may be that nothing is heard of it, to be told after a colon."""
+        """Return a possible reason for the worker's silence, worded to follow a colon in a message."""
 
     def cpu_ns(self) -> int:
-        """CPU time so far; 0 once it has gone, or where nobody tells."""
+        """Return the CPU time so far in ns; 0 once the process has ended, or if it is not known."""
 
     def kill(self) -> None:
-        """End it; waits for nothing."""
+        """Kill the process. Does not block."""
 
     def close(self) -> None:
-        """End it now; returns when it has gone."""
+        """Kill the process; return when it has exited."""
 
 
 class Launcher(Protocol):
-    """Opened once, by the thread that outlives it; it carries no bytes of a run."""
+    """Starts workers. A thread that outlives it opens it once; no data of a run passes through it."""
 
     def open(self, workers: int) -> str | None:
-        """Take places for so many. Returns at which address of this machine they reach the driver by TCP;
-        None: by a Unix socket. Raises UserError where there is no room."""
+        """Reserve places for this many workers. Return the address of this machine at which they reach the
+        driver by TCP; None: they use a Unix socket. Raises UserError if there is no room."""
 
     def start(self, worker: int, start: Mapping[str, Any]) -> Process:
-        """Start one in its place. ``start``: what `realexec.worker_process.main` is told, as JSON."""
+        """Start a worker in its place. ``start``: argument of `realexec.worker_process.main`, as JSON."""
 
     @property
     def one_host(self) -> bool:
-        """Whether all of them run on the host of this process."""
+        """Whether all workers run on the host of this process."""
 
     @property
     def addresses(self) -> Sequence[str]:
-        """At which address of its host each worker is reached by the others."""
+        """For each worker, the address of its host at which other workers reach it."""
 
     @property
     def places(self) -> Sequence[str]:
-        """Where each worker is, in words; the same words for the same node."""
+        """For each worker, a description of its node; equal for workers of the same node."""
 
     def close(self) -> None:
-        """Give the places back. Twice does no harm, nor before `open`."""
+        """Release the places. May be called twice, and before `open`."""

@@ -1,9 +1,9 @@
 """Workers forked from one process that has imported torch and transformers: the driver's side.
 
-Those imports take a core some four seconds (`python -X importtime`), and each fresh interpreter takes them
-anew. They are not forked from the driver: a child would have its connections, and what its threads lock. The
-fork server (`realexec.launchers.forking`) has one thread and one connection. It is Linux's alone, whose
-kernel ends forked workers with it.
+Those imports take a core some four seconds (`python -X importtime`), and each fresh interpreter repeats them.
+Workers are not forked from the driver: a child would inherit its connections and the locks its threads hold.
+The fork server (`realexec.launchers.forking`) has one thread and one connection. It runs on Linux only,
+because that kernel ends the forked workers when the fork server ends.
 """
 
 import atexit
@@ -22,19 +22,19 @@ from math import inf
 from pathlib import Path
 from typing import Any, Final
 
-# The first line of standard input says the rest; -P keeps modules of the current folder out until then.
+# The first line of standard input holds the parameters; -P keeps the current folder off sys.path until then.
 _BOOT: Final = (
     "import json, sys; told = json.loads(sys.stdin.buffer.readline()); sys.path[:] = told['path']; "
     "from realexec.launchers.forking import main; main(told)"
 )
-# What `realexec.worker` imports once it is told of its model.
+# Modules that `realexec.worker` would otherwise import once it has received its model.
 _IMPORTED: Final = (
     "realexec.worker",
     "realexec.memory_of_slot",
     "realexec.neighbours",
     "realexec.stage_work",
 )
-# OpenBLAS would start threads when it is imported, and who forks is to have one. Workers compute by torch.
+# Stops OpenBLAS from starting threads on import: the fork server must have only one. Workers use torch.
 _ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1"}
 _STDOUT: Final = 1
 _STDERR: Final = 2
@@ -42,9 +42,9 @@ _READ_BYTES: Final = 256
 
 
 class ForkedChild:
-    """A worker that the fork server forks: what `LocalProcess` needs of a `subprocess.Popen`.
+    """A worker that the fork server forks, with the methods of `subprocess.Popen` that `LocalProcess` uses.
 
-    The server tells its number and, when it has ended, its exit status. Any thread may call.
+    The server reports its PID and, when it has ended, its exit status. Any thread may call these methods.
     """
 
     def __init__(self, stdin: int, told: int) -> None:
@@ -58,19 +58,19 @@ class ForkedChild:
 
     @property
     def pid(self) -> int:
-        """Its number; 0 while the server still imports."""
+        """PID of the worker; 0 while the server is still importing."""
         self.poll()
         return self._pid
 
     def poll(self) -> int | None:
-        """Its exit status as `subprocess` has it, None while it runs or is still to be forked."""
+        """Return its exit status in the format of `subprocess`; None while it runs or is not forked yet."""
         with self._reading:
             while self._exit_code is None and self._read():
                 pass
             return self._exit_code
 
     def wait(self, timeout: float = inf) -> int:
-        """Returns its exit status; subprocess.TimeoutExpired where it has none by then."""
+        """Wait for its exit status; raises subprocess.TimeoutExpired if it has not ended by then."""
         until_s = time.monotonic() + timeout
         while (code := self.poll()) is None:
             left_s = until_s - time.monotonic()
@@ -80,7 +80,7 @@ class ForkedChild:
         return code
 
     def kill(self) -> None:
-        """SIGKILL. One that is still to be forked finds its standard input closed, and ends by that."""
+        """Send SIGKILL. If it is not forked yet, close its standard input: it exits when it reads that."""
         if self.poll() is not None:
             return
         if self._pid:
@@ -92,12 +92,12 @@ class ForkedChild:
             self._end(-signal.SIGKILL)
 
     def _read(self) -> bool:
-        """Take what the server has told since; False when that is all so far."""
+        """Read what the server has reported since the last call; return False if there is nothing more."""
         try:
             told = os.read(self._told, _READ_BYTES)
         except BlockingIOError:
             return False
-        if not told:  # the server has gone, and its children with it
+        if not told:  # the server has ended, and so have its children
             self._end(-signal.SIGKILL)
             return False
         *lines, self._line = (self._line + told).split(b"\n")
@@ -115,7 +115,7 @@ class ForkedChild:
 
 
 class ForkServer:
-    """Ends with the thread that makes it, and so do the workers that it has forked."""
+    """The driver's handle of a fork server. Server and workers end with the thread that makes the handle."""
 
     def __init__(self) -> None:
         theirs, self._requests = socket.socketpair()
@@ -128,16 +128,16 @@ class ForkServer:
             )
             own = {"path": sys.path, "parent": self._driver}
             told = {**own, "imported": _IMPORTED, "requests": theirs.fileno()}
-            with suppress(BrokenPipeError):  # it ended at once, which its children show
+            with suppress(BrokenPipeError):  # it exited at once; its children then report that they ended
                 write_line(self._process.stdin, told)
         atexit.register(self.close)
 
     def serves(self) -> bool:
-        """Whether it is there for this process."""
+        """Whether the server runs and was started by this process."""
         return self._driver == os.getpid() and self._process.poll() is None
 
     def fork(self, start: Mapping[str, Any]) -> ForkedChild:
-        """One more worker, told its ``start`` by its standard input. OSError when the server has gone."""
+        """Fork a worker, which reads ``start`` from its standard input. OSError if the server has ended."""
         here = {"environ": dict(os.environ), "folder": str(Path.cwd())}
         begins, stdin = os.pipe()
         told, tells = os.pipe()
@@ -150,12 +150,12 @@ class ForkServer:
         finally:
             os.close(begins)
             os.close(tells)
-        with suppress(BrokenPipeError):  # it ended at once, which is seen and told
+        with suppress(BrokenPipeError):  # it exited at once; `poll` reports that
             write_line(child.stdin, {**start, **here})
         return child
 
     def close(self) -> None:
-        """End it, and its workers."""
+        """End the server and its workers."""
         if self._driver != os.getpid():
             return
         self._requests.close()
@@ -173,14 +173,14 @@ _OWN: Final = _OfThread()
 
 
 def fork_server() -> ForkServer:
-    """This thread's, for all its runs; started when it is first asked for, and anew where it has ended."""
+    """Return this thread's fork server, shared by all its runs. Starts one if none is running."""
     if _OWN.server is None or not _OWN.server.serves():
         _OWN.server = ForkServer()
     return _OWN.server
 
 
 def write_line(pipe: Any, told: Mapping[str, Any]) -> None:
-    """One line of JSON into a pipe without a buffer, which may take less than it is given."""
+    """Write one line of JSON to an unbuffered pipe, whose writes may be partial."""
     line = json.dumps(told).encode() + b"\n"
     while line:
         line = line[pipe.write(line) :]

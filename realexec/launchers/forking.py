@@ -1,4 +1,4 @@
-"""The fork server's process: it imports what workers need, then forks one for each that is asked for."""
+"""The fork server's process: it imports what workers need, then forks one worker per request."""
 
 import gc
 import importlib
@@ -13,23 +13,23 @@ from typing import Any, Final
 
 from realexec import prctl, signals, worker_process
 
-_FILES: Final = 4  # that come with a request: the three standard ones, and where the worker's end is told
+_FILES: Final = 4  # descriptors of a request: the three standard ones and the pipe that reports the exit
 _READ_BYTES: Final = 4096
 
 
 def main(told: dict[str, Any]) -> None:
-    """Serve until the driver is gone; in a forked child, be the worker."""
+    """Serve fork requests until the driver has ended; in a forked child, run the worker."""
     # Ctrl-C reaches the whole process group; the driver decides when workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signals.let_in()
     prctl.set_name("realexec-forks")
     prctl.end_with_starting_thread()
-    if os.getppid() != told["parent"]:  # it died before the call above
+    if os.getppid() != told["parent"]:  # the driver died before the call above
         os._exit(1)
     for module in told["imported"]:
-        with suppress(Exception):  # a worker says it when it imports the same
+        with suppress(Exception):  # a worker that imports the same module reports the error
             importlib.import_module(module)
-    gc.freeze()  # the collector would write to pages that all share
+    gc.freeze()  # the garbage collector would write to pages that all workers share
     with socket.socket(fileno=told["requests"]) as requests:
         start = _Forks(requests).serve()
     if start is not None:
@@ -37,7 +37,7 @@ def main(told: dict[str, Any]) -> None:
 
 
 class _Forks:
-    """Which children there are, and the pipe in which the end of each is told."""
+    """The forked children, and for each the pipe on which its PID and exit status are reported."""
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
@@ -49,7 +49,7 @@ class _Forks:
         signal.set_wakeup_fd(self._wakes)
 
     def serve(self) -> dict[str, Any] | None:
-        """Returns in each child what it is to begin with; here None, once the driver has gone."""
+        """Return the start parameters in each child; return None in the server once the driver has ended."""
         watched: list[Any] = [self._requests, self._woken]
         while True:
             ready, _, _ = select.select(watched, [], [])
@@ -64,11 +64,11 @@ class _Forks:
                     return _begun(files, self._own)
 
     def _fork(self, files: list[int]) -> bool:
-        """True in the child."""
+        """Fork a child; return True in the child."""
         *standard, tells = files
         try:
             child = os.fork()
-        except OSError:  # no memory, or too many processes: told as one that has ended
+        except OSError:  # no memory, or too many processes: reported as a child that has ended
             child = -1
         if child == 0:
             signal.set_wakeup_fd(-1)
@@ -86,7 +86,7 @@ class _Forks:
         return False
 
     def _tell_ends(self) -> None:
-        """Of each child that has ended. It is told while nobody else can have its number."""
+        """Report each child that has ended, before it is reaped: until then no process can reuse its PID."""
         for child in list(self._tells):
             ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is None:
@@ -98,13 +98,13 @@ class _Forks:
 
 
 def _tell(pipe: int, number: int) -> None:
-    with suppress(BrokenPipeError):  # who asked for the child has let go of it
+    with suppress(BrokenPipeError):  # the driver has closed its end of this child's pipe
         os.write(pipe, b"%d\n" % number)
 
 
 def _begun(files: list[int], parent: int) -> dict[str, Any] | None:
-    """In a child: be where the driver is, and read the first line of standard input, as a fresh interpreter
-    would. None where it was closed before."""
+    """In a child, read the first line of standard input, as a fresh interpreter would, and take over the
+    driver's environment, folder and path. None if standard input was closed before."""
     for to, file in enumerate(files[:-1]):
         os.dup2(file, to)
         os.close(file)

@@ -13,14 +13,14 @@ from realexec.liveness import ProcessClock
 from realexec.wire.listener import LOOPBACK
 
 HERE: Final = "this machine"
-# The first line of standard input says the rest; -P keeps modules of the current folder out until then.
+# The first line of standard input holds the parameters; -P keeps the current folder off sys.path until then.
 _BOOT: Final = (
     "import json, sys; start = json.loads(sys.stdin.buffer.readline()); sys.path[:] = start['path']; "
     "from realexec.worker_process import main; main(start)"
 )
 _STOPPED: Final = "it is stopped (SIGSTOP or a debugger)"
-# Those that compute by torch on a CPU. Once a process has initialised CUDA a forked one cannot use it, and an
-# import may do that: on a GPU each worker is a fresh interpreter.
+# Only workers that compute with torch on a CPU are forked. A forked process cannot use CUDA if its parent has
+# initialised it, and an import may do that: on a GPU each worker is a fresh interpreter.
 _FORKED_ENTRIES: Final = ("realexec.worker:serve",)
 _FORKED_DEVICES: Final = ("cpu", "apart")
 _WHY: Final = {"T": _STOPPED, "t": _STOPPED}
@@ -28,7 +28,7 @@ _IDLE: Final = "it waits for something that does not come"
 
 
 class LocalLauncher:
-    """As many as are asked for."""
+    """Starts worker processes on this machine, which takes any number of them."""
 
     def __init__(self) -> None:
         self.one_host = True
@@ -36,21 +36,21 @@ class LocalLauncher:
         self.addresses: tuple[str, ...] = ()
 
     def open(self, workers: int) -> str | None:
-        """There is always room."""
+        """Place every worker on this machine. Always succeeds; workers use a Unix socket."""
         self.places = (HERE,) * workers
         self.addresses = (LOOPBACK,) * workers
         return None
 
     def start(self, worker: int, start: Mapping[str, Any]) -> "LocalProcess":
-        """A child of this process, which ends with the thread that calls."""
+        """Start a worker process, which ends when the calling thread ends."""
         return LocalProcess(worker, start, forked=_may_be_forked(start))
 
     def close(self) -> None:
-        """Nothing was taken; what forks workers stays for the next ones."""
+        """Do nothing: no places are reserved, and the fork server stays for the next workers."""
 
 
 class LocalProcess:
-    """A child of this process; the pipe that is its standard input stays open while this one lives."""
+    """A worker process on this machine. Its standard input is a pipe that this process keeps open."""
 
     far_clock = False
 
@@ -61,53 +61,53 @@ class LocalProcess:
 
     @property
     def pid(self) -> int:
-        """Its number; 0 while it is still to be forked."""
+        """PID of the worker; 0 until it has been forked."""
         return self._process.pid
 
     def ended(self) -> str | None:
-        """By its exit status."""
+        """Return how the process ended, from its exit status."""
         code = self._process.poll()
         return None if code is None else _exit_cause(code)
 
     def end_within(self, seconds: float) -> str | None:
-        """Waits for its exit status."""
+        """Wait for the exit status."""
         try:
             return _exit_cause(self._process.wait(seconds))
         except subprocess.TimeoutExpired:
             return None
 
     def cut_off(self) -> str | None:
-        """It is on this host: its connection tells."""
+        """Return None: on this host, the connection always closes with the process."""
         return None
 
     def ran(self) -> bool:
-        """By the system's account."""
+        """Return whether it ran, from the kernel's CPU accounting."""
         clock = self._its_clock()
         return clock is None or clock.ran()
 
     def silence(self) -> str:
-        """By the state that the system has it in."""
+        """Return a reason for the silence, from the kernel's process state."""
         clock = self._its_clock()
         return _IDLE if clock is None else _WHY.get(clock.state(), _IDLE)
 
     def cpu_ns(self) -> int:
-        """By the system's account."""
+        """Return the CPU time in ns, from the kernel's CPU accounting."""
         clock = self._its_clock()
         return 0 if clock is None else clock.cpu_ns()
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self._process.kill()
 
     def close(self) -> None:
-        """It keeps nothing that would need saving."""
+        """Send SIGKILL and wait for the exit: a worker has no state that must be saved."""
         self._process.kill()
         self._process.wait()
         assert self._process.stdin is not None
         self._process.stdin.close()
 
     def _its_clock(self) -> ProcessClock | None:
-        """None while it is still to be forked."""
+        """Return the clock of the process; None until it has been forked."""
         if self._clock is None and (pid := self.pid):
             self._clock = ProcessClock(pid)
         return self._clock
@@ -124,12 +124,12 @@ def _may_be_forked(start: Mapping[str, Any]) -> bool:
 
 
 def _may_be_forked_on(device: str) -> bool:
-    """Only Linux ends forked workers with the process that forks them."""
+    """Whether the fork server may start it. Only Linux ends forked workers together with the fork server."""
     return sys.platform == "linux" and device in _FORKED_DEVICES
 
 
 def _forked(worker: int, start: Mapping[str, Any]) -> "ForkedChild | subprocess.Popen[bytes]":
-    """By the fork server; where that has just ended, a fresh interpreter."""
+    """Fork a worker from the fork server; start a fresh interpreter if the server has just ended."""
     try:
         return fork_server().fork(start)
     except OSError:
@@ -137,11 +137,11 @@ def _forked(worker: int, start: Mapping[str, Any]) -> "ForkedChild | subprocess.
 
 
 def _started(worker: int, start: Mapping[str, Any]) -> "subprocess.Popen[bytes]":
-    """A fresh interpreter."""
+    """Start a worker as a fresh interpreter."""
     words = [sys.executable, "-P", "-c", _BOOT, "realexec-worker", str(worker)]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, bufsize=0)
     assert process.stdin is not None
-    with suppress(BrokenPipeError):  # it ended at once, which is seen and told
+    with suppress(BrokenPipeError):  # it exited at once; `ended` reports that
         write_line(process.stdin, start)
     return process
 

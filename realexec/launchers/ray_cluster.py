@@ -1,4 +1,4 @@
-"""Workers on the nodes of a Ray cluster: an actor starts each process, and Ray carries no bytes."""
+"""Workers on the nodes of a Ray cluster: an actor starts each process; no data of a run goes through Ray."""
 
 import socket
 from collections.abc import Mapping
@@ -13,16 +13,16 @@ from realexec.wire.listener import LOOPBACK
 from serving.vocabulary.errors import UserError
 
 AUTO: Final = "auto"
-# How long a cluster that has room may take to make the actors: each is a process that imports ray.
+# Seconds in which a cluster with room has to start the actors: each is a process that imports ray.
 PLACE_S: Final = 60.0
 CONNECT_S: Final = 5.0
 
 
 class RayLauncher:
-    """Attaches to the cluster at ``address``. A worker takes a GPU, or a CPU where it computes on that."""
+    """Starts workers on the cluster at ``address``. Each takes one GPU, or one CPU if it computes on CPUs."""
 
     def __init__(self, address: str = AUTO, on_gpus: bool = False, place_s: float = PLACE_S) -> None:
-        """``place_s``: how long the cluster may take to have room, and to make the actors."""
+        """``place_s``: timeout in seconds to find room in the cluster, and to start the actors."""
         self.one_host = True
         self.places: tuple[str, ...] = ()
         self.addresses: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class RayLauncher:
         self._where: list[Where] = []
 
     def open(self, workers: int) -> str | None:
-        """Places spread over the nodes, an actor in each. Loopback where all are of this very host."""
+        """Reserve places spread over the nodes, start an actor in each. Loopback if all are on this host."""
         ray = self._ray = imported()
         if not ray.is_initialized():
             self._attach()
@@ -57,7 +57,7 @@ class RayLauncher:
         return LOOPBACK if self.one_host else str(here)
 
     def start(self, worker: int, start: Mapping[str, Any]) -> RayProcess:
-        """``start``, with the run's secret in it, goes to the actor as an argument."""
+        """Start a worker. ``start``, with the run's secret in it, is sent to the actor as an argument."""
         assert self._nodes is not None
         where, seat = self._where[worker], self._seats[worker]
         (pid,) = self._answers([seat.start.remote(worker, dict(start))])
@@ -65,7 +65,7 @@ class RayLauncher:
         return RayProcess(seat, pid, where, where.boot != boot_id(), lost)
 
     def close(self) -> None:
-        """The actors end, and what is left of their processes with them."""
+        """End the actors, and with them any worker processes that still run."""
         if self._nodes is not None:
             self._nodes.close()
             self._nodes = None
@@ -121,7 +121,7 @@ class RayLauncher:
 
 
 def refuse_unreached(address: str) -> None:
-    """UserError where nothing listens at HOST:PORT: Ray would try for minutes. ``auto`` it knows itself."""
+    """Raise UserError if nothing listens at HOST:PORT: Ray would try for minutes. Ray resolves ``auto``."""
     if address == AUTO:
         return
     host, _, port = address.rpartition(":")
@@ -144,7 +144,7 @@ def _unreached(address: str, why: str) -> UserError:
 
 
 def imported() -> Any:
-    """Ray; UserError where it is missing."""
+    """Import and return Ray; raises UserError if it is not installed."""
     try:
         import ray
         import ray.util

@@ -1,4 +1,4 @@
-"""Which nodes of a Ray cluster are still there."""
+"""Watches which nodes of a Ray cluster are still alive."""
 
 import socket
 import threading
@@ -7,12 +7,12 @@ from contextlib import suppress
 from typing import Any, Final
 
 LOOK_S: Final = 1.0
-# A node whose raylet takes no connection for so long is gone, whatever the cluster's list says yet.
+# Timeout in seconds for connecting to a node's raylet. A refused connection means that the node is gone.
 _CONNECT_S: Final = 1.0
 
 
 class Nodes:
-    """A thread asks the cluster for its list of members, every second, until it is closed."""
+    """A thread reads the cluster's list of nodes every second, until `close`."""
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray
@@ -23,22 +23,22 @@ class Nodes:
         self._thread.start()
 
     def lost(self, node: str) -> str | None:
-        """Why a node is gone; None while it is a member. Waits for nothing."""
+        """Return why a node is gone; None while it is a member. Does not block."""
         return self._lost.get(node)
 
     def words(self, node: str) -> str:
-        """What a node is called in messages."""
+        """Return the name of a node for messages."""
         listed = self._listed.get(node, {})
         return f"Ray node {node[:8]} ({listed.get('NodeManagerAddress', 'of no known address')})"
 
     def close(self) -> None:
-        """Nobody asks any more."""
+        """Stop the watching thread."""
         self._closing.set()
         self._thread.join()
 
     def _watch(self) -> None:
         while not self._closing.wait(LOOK_S):
-            with suppress(Exception):  # the cluster's own service may be gone for a while
+            with suppress(Exception):  # the cluster's own service may be unreachable for a while
                 for node in self._ray.nodes():
                     self._listed[node["NodeID"]] = node
             for number, node in self._listed.items():
@@ -47,12 +47,12 @@ class Nodes:
 
 
 def _answers(node: Mapping[str, Any]) -> bool:
-    """Whether its raylet takes a connection: the cluster's list learns of a death only seconds later."""
+    """Whether its raylet accepts a connection: the cluster's list shows a dead node only seconds later."""
     try:
         at = node["NodeManagerAddress"], node["NodeManagerPort"]
         socket.create_connection(at, _CONNECT_S).close()
     except ConnectionRefusedError:
         return False
     except OSError:
-        return True  # it may be slow; heart-beats tell
+        return True  # the node may only be slow; missing heart-beats show it
     return True

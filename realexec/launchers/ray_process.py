@@ -7,32 +7,32 @@ from typing import Any, Final
 
 from realexec.launchers.ray_seat import Look, Where
 
-# An actor answers in well under a millisecond; one that does not for so long is not waited for.
+# Timeout for an actor's answer, in seconds; an actor normally answers in well under a millisecond.
 ANSWER_S: Final = 1.0
 _PAUSE_S: Final = 0.05
 NO_ANSWER: Final = "its node does not answer"
 
 
 class RayProcess:
-    """``seat``: the actor that started it. ``node_lost``: why its node is gone, None while it is there."""
+    """``seat``: the actor that started it. ``node_lost``: returns why its node is lost, else None."""
 
     def __init__(
         self, seat: Any, pid: int, where: Where, far_clock: bool, node_lost: Callable[[], str | None]
     ) -> None:
         self.pid, self.where, self.far_clock = pid, where, far_clock
         self._seat, self._node_lost = seat, node_lost
-        self._asked: Any = None  # a look that the seat was asked for, and has not told of yet
-        self._seen: Look | None = None  # the last one it told of since anybody asked
+        self._asked: Any = None  # the pending request for a look; the seat has not answered it yet
+        self._seen: Look | None = None  # the seat's latest answer since the last call of `ran`
         self._cpu_ns = 0
         self._seat_lost: str | None = None
 
     def ended(self) -> str | None:
-        """By the seat's last look, which may be of a moment ago."""
+        """Return how it ended, by the seat's latest look, which may be a moment old."""
         self._ask()
         return self._seat_lost if self._seen is None else self._seen.ended
 
     def end_within(self, seconds: float) -> str | None:
-        """The seat tells; where it is gone itself, whether that is because its node is."""
+        """Wait for the seat to report the end, or for the loss of its node or of the seat itself."""
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s:
             cause = self._node_lost() or self.ended()
@@ -42,34 +42,34 @@ class RayProcess:
         return None
 
     def cut_off(self) -> str | None:
-        """By the cluster's list of its nodes."""
+        """Return why the worker's node is lost, by the cluster's list of nodes."""
         return self._node_lost()
 
     def ran(self) -> bool:
-        """By the looks that the seat told of since the last call: none where its node does not answer."""
+        """Whether the seat reported since the last call that it ran; False if its node does not answer."""
         self._ask()
         seen, self._seen = self._seen, None
         return seen is not None and seen.ran
 
     def silence(self) -> str:
-        """What the seat says of it, if that one answers."""
+        """Return the seat's reason for the silence, or that its node does not answer."""
         with suppress(Exception):
             return self._look_now().silence
         return NO_ANSWER
 
     def cpu_ns(self) -> int:
-        """By the account of its host; 0 where that does not answer."""
+        """Return the CPU time in ns that its host reports; 0 if the host does not answer."""
         with suppress(Exception):
             return self._look_now().cpu_ns
         return 0
 
     def kill(self) -> None:
-        """By its seat."""
+        """Send a kill request to the seat. Does not block."""
         with suppress(Exception):
             self._seat.kill.remote()
 
     def close(self) -> None:
-        """Where the node does not answer, Ray ends the seat with the driver, and the process goes with it."""
+        """End it through its seat. If the node does not answer, Ray ends seat and process with the driver."""
         import ray
 
         with suppress(Exception):
@@ -81,7 +81,7 @@ class RayProcess:
         return Look(*ray.get(self._seat.look.remote(), timeout=ANSWER_S))
 
     def _ask(self) -> None:
-        """Take the answer if there is one, and have another question under way."""
+        """Store the seat's answer if it has arrived, and send the next request."""
         import ray
 
         if self._seat_lost is not None:
@@ -99,6 +99,6 @@ class RayProcess:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error that says something, as part of a sentence."""
+    """Return an error's first line that is not blank, without its full stop."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0].rstrip(".") if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""A Ray actor that starts one worker process on its node and tells of it; it carries no byte of a run."""
+"""A Ray actor that starts one worker process on its node and reports on it; no data of a run passes it."""
 
 import platform
 import sys
@@ -12,7 +12,7 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Where(NamedTuple):
-    """The node of a seat. ``boot``: of its host, the same for all nodes there; "" where nobody tells."""
+    """The node of a seat. ``boot``: boot id of its host, equal for all nodes on it; "" if not known."""
 
     node: str
     address: str
@@ -21,7 +21,7 @@ class Where(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What a seat saw of its process: how it ended, or whether it ran since the look before."""
+    """State of a seat's worker process: how it ended, or whether it ran since the previous look."""
 
     ended: str | None
     ran: bool
@@ -30,25 +30,25 @@ class Look(NamedTuple):
 
 
 class Seat:
-    """Ray makes it, with ``ray.remote``, where a placement group has room. Its process ends with it."""
+    """The actor, created by ``ray.remote`` in a place of the placement group. Its worker ends with it."""
 
     def __init__(self) -> None:
         self._process: LocalProcess | None = None
 
     def where(self) -> Where:
-        """This node."""
+        """Describe this node."""
         import ray
 
         context = ray.get_runtime_context()
         return Where(context.get_node_id(), ray.util.get_node_ip_address(), boot_id(), _python())
 
     def start(self, worker: int, start: Mapping[str, Any]) -> int:
-        """The same interpreter as for a worker of one machine; returns its number here."""
+        """Start the worker as `LocalLauncher` does, in a fresh interpreter; return its PID on this node."""
         self._process = LocalProcess(worker, start)
         return self._process.pid
 
     def look(self) -> Look:
-        """Waits for nothing."""
+        """Return the state of the worker process. Does not block."""
         assert self._process is not None
         ended = self._process.ended()
         if ended is not None:
@@ -56,18 +56,18 @@ class Seat:
         return Look(None, self._process.ran(), self._process.silence(), self._process.cpu_ns())
 
     def kill(self) -> None:
-        """End the process; waits for nothing."""
+        """Kill the process. Does not block."""
         if self._process is not None:
             self._process.kill()
 
     def close(self) -> None:
-        """End the process; returns when it has gone."""
+        """Kill the process; return when it has exited."""
         if self._process is not None:
             self._process.close()
 
 
 def boot_id() -> str:
-    """Of this host: whoever has the same shares its clocks."""
+    """Return the boot id of this host. Processes with the same boot id share one clock."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:

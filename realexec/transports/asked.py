@@ -1,4 +1,4 @@
-"""Reads that a peer is asked for and does its part of: what is asked, and connections that serve one each."""
+"""Two-sided reads: the read request that a reader sends to its peer, and the connections to a peer."""
 
 import struct
 import threading
@@ -17,7 +17,7 @@ Part = tuple[int, int]
 
 
 def ask(channel: Channel, segments: Sequence[Segment]) -> None:
-    """Returns when the peer is about to send them; BadSegment when it refuses to."""
+    """Request a read. Return when the peer is about to send the bytes; BadSegment if it refuses."""
     numbers = [number for remote, _, size in segments for number in (remote, size)]
     channel.send({"type": "read"}, struct.pack(f"!{len(numbers)}Q", *numbers))
     head, _ = channel.receive()
@@ -26,7 +26,7 @@ def ask(channel: Channel, segments: Sequence[Segment]) -> None:
 
 
 def asked(head: dict[str, Any], packed: bytes) -> list[Part]:
-    """What a reader wants."""
+    """Decode a read request into the parts that the reader wants."""
     if head.get("type") != "read" or not packed or len(packed) % 16:
         raise ProtocolError("a peer asked for something that is no read")
     numbers = struct.unpack(f"!{len(packed) // 8}Q", packed)
@@ -34,7 +34,7 @@ def asked(head: dict[str, Any], packed: bytes) -> list[Part]:
 
 
 def granted(channel: Channel, parts: list[Part], size_bytes: int) -> list[Part]:
-    """Those of an arena of so many bytes; none where one lies outside, which the reader is told."""
+    """Return ``parts``. If one lies outside an arena of ``size_bytes``, send a refusal and return none."""
     segments = [Segment(offset, 0, size) for offset, size in parts]
     try:
         check_segments(segments, max(size for _, size in parts), size_bytes)
@@ -45,10 +45,10 @@ def granted(channel: Channel, parts: list[Part], size_bytes: int) -> list[Part]:
 
 
 class Ways(Generic[Way]):
-    """Connections to one peer: each serves one read at a time, and one more is made where all are busy."""
+    """Connections to one peer: each serves one read at a time; another is opened if all are busy."""
 
     def __init__(self, connect: Callable[[], Way]) -> None:
-        """``connect``: makes one, or raises PeerLost; the first is made at once."""
+        """``connect``: opens a connection, or raises PeerLost. The first one is opened at once."""
         self._connect = connect
         self._lock = threading.Lock()
         self._closed = False
@@ -57,7 +57,7 @@ class Ways(Generic[Way]):
 
     @contextmanager
     def one(self) -> Iterator[Way]:
-        """For a read, which raises PeerLost when the connection ends."""
+        """Lend a connection for one read. Raises PeerLost if the connection ends."""
         way = self._taken()
         try:
             yield way
@@ -68,16 +68,16 @@ class Ways(Generic[Way]):
             self.close()
             raise
         except (ChannelClosed, ProtocolError, TimeoutError) as error:
-            self.close()  # bytes of this read may still come
+            self.close()  # bytes of this read may still arrive
             raise PeerLost(str(error)) from None
         self._free(way)
 
     def close(self) -> None:
-        """Reads under way get PeerLost."""
+        """Close all connections. Reads under way raise PeerLost."""
         with self._lock:
             self._closed = True
             ways = list(self._open)
-        for way in ways:  # which may wait for a read, which frees its way
+        for way in ways:  # without the lock: `close` may wait for a read, and a read takes it in `_free`
             way.close()
 
     def _free(self, way: Way) -> None:
@@ -97,6 +97,6 @@ class Ways(Generic[Way]):
         with self._lock:
             self._open.add(way)
             closed = self._closed
-        if closed:  # meanwhile; who reads from it hears of that
+        if closed:  # in the meantime; a read over this connection then fails
             way.close()
         return way

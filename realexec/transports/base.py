@@ -1,11 +1,11 @@
-"""What every transport promises: one-sided reads from a peer's arena into the arena of this process."""
+"""Interface of transports: one-sided reads from a peer's arena into the arena of this process."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 
 class Segment(NamedTuple):
-    """Bytes to read: where they lie at the peer, where they go here."""
+    """A range of bytes to read: its offset in the peer's arena, and the one in the local arena."""
 
     remote_offset: int
     local_offset: int
@@ -13,47 +13,47 @@ class Segment(NamedTuple):
 
 
 class PeerLost(ConnectionError):
-    """The peer is gone, or the link was closed; what was read of the segments by then is not known."""
+    """The peer has ended or the link was closed. How much of the segments was read is not known."""
 
 
 class BadSegment(ValueError):
-    """A segment lies outside an arena. Nothing was read, and the link goes on."""
+    """A segment lies outside an arena. Nothing was read, and the link stays usable."""
 
 
 class Link(Protocol):
-    """A way to read one peer's arena. Several threads may read at once."""
+    """Reads one peer's arena. Several threads may read at once."""
 
     def check(self, segments: Sequence[Segment]) -> None:
-        """Raises BadSegment where `read` would."""
+        """Raise BadSegment if `read` would."""
         ...
 
     def read(self, segments: Sequence[Segment]) -> None:
-        """Returns when the bytes lie in the local arena; raises PeerLost or BadSegment."""
+        """Return when the bytes are in the local arena. Raises PeerLost or BadSegment."""
         ...
 
     def close(self) -> None:
-        """Ends reads under way with PeerLost; may be called by any thread, and twice."""
+        """Make reads under way raise PeerLost. Any thread may call it, also twice."""
         ...
 
 
 class Transport(Protocol):
-    """Lets peers read the arena it was made with, and connects to theirs."""
+    """Lets peers read the arena it was made with, and connects to the peers' arenas."""
 
     def address(self) -> dict[str, Any]:
-        """What a peer hands to `connect`; it can be written as JSON. Hand it to peers of this run only."""
+        """Return what a peer passes to `connect`, in JSON types. Give it only to peers of this run."""
         ...
 
     def connect(self, address: dict[str, Any]) -> Link:
-        """A link to the peer with this address; PeerLost when nobody answers there."""
+        """Return a link to the peer with this address; PeerLost if nothing answers there."""
         ...
 
     def close(self) -> None:
-        """Nobody reads this arena through it any more; links that it made are closed too."""
+        """Stop serving the arena to peers, and close the links that this transport made."""
         ...
 
 
 def check_segments(segments: Iterable[Segment], local_bytes: int, remote_bytes: int) -> None:
-    """Raise BadSegment for the first one that lies outside the local or the remote arena."""
+    """Raise BadSegment for the first segment that lies outside the local or the remote arena."""
     for remote, local, size in segments:
         if size < 1:
             raise BadSegment(f"a segment has at least 1 byte, not {size}")
@@ -65,14 +65,14 @@ def check_segments(segments: Iterable[Segment], local_bytes: int, remote_bytes: 
 
 
 def cut(segments: Iterable[Segment], most_bytes: int) -> Iterator[Segment]:
-    """The same bytes in segments of at most so many."""
+    """Yield the same bytes as segments of at most ``most_bytes``."""
     for remote, local, size in segments:
         for begin in range(0, size, most_bytes):
             yield Segment(remote + begin, local + begin, min(most_bytes, size - begin))
 
 
 def batches(segments: Sequence[Segment], most_bytes: int) -> Iterator[list[Segment]]:
-    """Small segments go together, large ones in parts."""
+    """Yield batches of at most ``most_bytes``: small segments together, large ones in parts."""
     batch: list[Segment] = []
     room = most_bytes
     for segment in cut(segments, most_bytes):

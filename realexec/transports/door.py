@@ -1,4 +1,4 @@
-"""Where peers connect to a transport: whoever was given its address is let in, and leaves when it closes."""
+"""The listening end of a transport, a `Door`: it admits peers that have its address and secret."""
 
 import secrets
 import threading
@@ -16,7 +16,7 @@ _READER: Final = {"reader": True}
 
 
 class Door:
-    """Listens at a port of its own; ``serve`` has each peer's channel in a thread until it ends."""
+    """Listens on a port of its own. ``serve`` runs in one thread per peer until that peer's channel ends."""
 
     def __init__(self, serve: Callable[[Channel], None], limits: Limits, host: str = LOOPBACK) -> None:
         self._serve = serve
@@ -27,11 +27,11 @@ class Door:
         self._listener = Listener(self._secret, self._admitted, host, limits)
 
     def address(self) -> dict[str, Any]:
-        """Host, port and the secret: whoever has it is let in."""
+        """Return host, port and secret: any process that has the secret is admitted."""
         return {"at": self._listener.address, "secret": self._secret.hex()}
 
     def close(self) -> None:
-        """Hangs up on everybody."""
+        """Stop listening and close every peer's channel."""
         self._listener.close()
         with self._lock:
             self._closed = True
@@ -47,7 +47,7 @@ class Door:
         try:
             self._serve(channel)
         except (ChannelClosed, ProtocolError):
-            pass  # the peer has gone, or is none
+            pass  # the peer has disconnected, or does not speak this protocol
         finally:
             channel.close()
             with self._lock:
@@ -55,7 +55,7 @@ class Door:
 
 
 def enter(address: dict[str, Any], limits: Limits) -> Channel:
-    """A channel to the door with this address; PeerLost when nobody answers there."""
+    """Connect to the door with this address and return the channel; PeerLost if nothing answers there."""
     try:
         return dial(address["at"], bytes.fromhex(address["secret"]), _READER, limits)
     except (ChannelClosed, ProtocolError, TimeoutError) as error:
@@ -63,7 +63,7 @@ def enter(address: dict[str, Any], limits: Limits) -> Channel:
 
 
 class Closable(Protocol):
-    """What has an end."""
+    """An object that can be closed."""
 
     def close(self) -> None: ...
 
@@ -72,30 +72,30 @@ AnyLink = TypeVar("AnyLink", bound=Closable)
 
 
 class Links:
-    """Those that a transport has made and somebody still holds; they end with it."""
+    """Links that a transport has made and that are still referenced; they are closed with the transport."""
 
     def __init__(self) -> None:
         self._links: weakref.WeakSet[Closable] = weakref.WeakSet()
 
     def add(self, link: AnyLink) -> AnyLink:
-        """One more, which is returned."""
+        """Register a link and return it."""
         self._links.add(link)
         return link
 
     def close(self) -> None:
-        """All of them."""
+        """Close all registered links."""
         for link in list(self._links):
             link.close()
 
 
 class Doorway:
-    """What transports with a door have: the door that serves readers, and the links that were made here."""
+    """Common part of transports with a door: the door that serves readers, and the links made here."""
 
     def __init__(self, serve: Callable[[Channel], None], limits: Limits, host: str = LOOPBACK) -> None:
         self.links = Links()
         self.door = Door(serve, limits, host)
 
     def close(self) -> None:
-        """Hangs up on every reader, and ends the links made here."""
+        """Disconnect every reader, and close the links made here."""
         self.door.close()
         self.links.close()

@@ -1,10 +1,10 @@
-"""Reads by `torch.distributed`: the peer sends out of the memory where it computes, and this side receives
-into its own.
+"""Reads by `torch.distributed`: the peer sends from the memory it computes in, and this side receives into
+its own.
 
-``nccl`` goes between GPUs, one worker on each. UNTESTED: no machine with two GPUs has run it. ``gloo`` is the
-same code between CPUs, and what tests run. Each connection is a channel to the peer's door, on which reads
-are asked for, and a group of two beside it; who the two are goes over that channel too, so no port is open to
-who has not proved the secret but those of Gloo and NCCL themselves, whose bytes travel as they are.
+``nccl`` connects GPUs, one worker on each. UNTESTED: no machine with two GPUs has run it. ``gloo`` runs the
+same code between CPUs; the tests use it. Each connection has a channel to the peer's door, which carries read
+requests, and a group of two. The two set up their group over that channel. So the only ports open to
+processes that have not proved the secret are those of Gloo and NCCL, whose traffic is not encrypted.
 """
 
 import importlib.util
@@ -26,20 +26,20 @@ from realexec.wire.listener import LOOPBACK
 
 NCCL: Final = "nccl"
 GLOO: Final = "gloo"
-# Reads list segments in the payload, 16 bytes each; what a group's two tell each other is shorter.
+# A read request lists segments in the payload, 16 bytes each; messages that set up a group are shorter.
 LIMITS: Final = Limits(head_bytes=1 << 16, payload_bytes=16 << 20)
-# Of one message of a group. Small segments go together, by a copy on each side.
+# Largest message of a group. Small segments share a message, which takes a copy on each side.
 CHUNK_BYTES: Final = 16 << 20
-# A peer that is busy still sends: its serving threads need the processor for moments only.
+# Timeout of a read. A busy peer still sends: its serving threads need a processor only briefly.
 SILENCE: Final = timedelta(seconds=10)
 _SERVING, _READING = 0, 1
 ONE_GPU: Final = "both workers are on one GPU, and NCCL connects different ones"
-# Of NVIDIA's driver on Linux, and of Linux within Windows.
+# Device files of NVIDIA's driver on Linux, and on Linux within Windows.
 _DRIVERS: Final = ("/dev/nvidiactl", "/dev/dxg")
 
 
 def missing(backend: str) -> str | None:
-    """What keeps this machine from it; imports nothing."""
+    """Return why this machine cannot use the backend; None if it can. Imports nothing."""
     if importlib.util.find_spec("torch") is None:
         return "torch is not installed: write `pip install torch`"
     if backend == NCCL and not any(map(os.path.exists, _DRIVERS)):
@@ -48,7 +48,7 @@ def missing(backend: str) -> str | None:
 
 
 def missing_between(backend: str, device: str) -> str | None:
-    """What keeps two workers of this machine from it, of which each computes on ``device``."""
+    """Return why two workers of this machine, each computing on ``device``, cannot use the backend."""
     if (lack := missing(backend)) is not None or backend != NCCL:
         return lack
     kind, _, number = device.partition(":")
@@ -62,7 +62,7 @@ def missing_between(backend: str, device: str) -> str | None:
 
 
 class GroupTransport:
-    """``backend``: nccl or gloo. ``memory``: where this worker computes; None: in the arena."""
+    """``backend``: nccl or gloo. ``memory``: the memory this worker computes in; None: the arena."""
 
     def __init__(self, backend: str, arena: Arena, host: str = LOOPBACK, memory: Any = None) -> None:
         from realexec.tensor_memory import ArenaMemory
@@ -73,19 +73,19 @@ class GroupTransport:
         self.close = self._doorway.close
 
     def address(self) -> dict[str, Any]:
-        """Of the door, and which GPU the peer has."""
+        """Return the door's address, and which GPU this worker has."""
         door = self._doorway.door.address()
         return {"transport": self._backend, **door, "size_bytes": self._arena.size_bytes, "gpu": self._gpu()}
 
     def connect(self, address: dict[str, Any]) -> "GroupLink":
-        """A link with its first group. PeerLost also where both ends are on one GPU, which NCCL refuses."""
+        """Return a link with its first group. PeerLost also if both ends use one GPU: NCCL refuses that."""
         if address["gpu"] is not None and address["gpu"] == self._gpu():
             raise PeerLost(f"{ONE_GPU}; write transport=peer_copy")
         how = self._backend, self._host
         return self._doorway.links.add(GroupLink(self._memory, address, *how))
 
     def _gpu(self) -> str | None:
-        """None: it computes on a CPU."""
+        """Return host and UUID of this worker's GPU; None with Gloo, or if it computes on a CPU."""
         device = self._memory.place(0, 1).device if self._backend == NCCL else None
         if device is None or device.type != "cuda":
             return None
@@ -94,7 +94,7 @@ class GroupTransport:
         return f"{socket.gethostname()} {torch.cuda.get_device_properties(device).uuid}"
 
     def _serve(self, channel: Channel) -> None:
-        """Answer one peer's reads until it goes."""
+        """Answer one peer's reads until it disconnects."""
         pair = _Pair(self._backend, channel, self._host, _SERVING)
         while True:
             parts = granted(channel, asked(*channel.receive()), self._memory.size_bytes)
@@ -105,7 +105,7 @@ class GroupTransport:
 
 
 class GroupLink:
-    """A way to a peer's memory. Reads of several threads go side by side, each by a group of its own."""
+    """A link to a peer's memory. Reads of several threads run in parallel, each over its own group."""
 
     def __init__(self, memory: Any, address: dict[str, Any], backend: str, host: str) -> None:
         self._memory, self._address, self._how = memory, address, (backend, host)
@@ -113,11 +113,11 @@ class GroupLink:
         self.close = self._ways.close
 
     def check(self, segments: Sequence[Segment]) -> None:
-        """By what the address says of the peer's arena; the peer looks for itself."""
+        """Check against the arena size in the peer's address; the peer checks again itself."""
         check_segments(segments, self._memory.size_bytes, int(self._address["size_bytes"]))
 
     def read(self, segments: Sequence[Segment]) -> None:
-        """Asks once for all of them; the bytes are where this worker computes when it returns."""
+        """Request all segments at once. On return the bytes are in the memory this worker computes in."""
         self.check(segments)
         if not segments:
             return
@@ -137,7 +137,7 @@ class GroupLink:
 
 
 class _Pair:
-    """A group of two, and the channel beside it: one side sends, the other receives."""
+    """A group of two processes and the channel between them: one side sends, the other receives."""
 
     def __init__(self, backend: str, channel: Channel, host: str, rank: int) -> None:
         self.channel, self._backend, self._closed = channel, backend, threading.Event()
@@ -147,16 +147,16 @@ class _Pair:
             raise ChannelClosed(f"no group of two could be made: {_first_line(error)}") from None
 
     def send(self, memory: Any, parts: Sequence[Part]) -> None:
-        """These bytes, in one message."""
+        """Send these parts in one message."""
         device = self._device(memory)
         with memory.lane():
-            # Gloo sends at once, so its bytes are to be on the host when `to` returns.
+            # Gloo sends at once, so its bytes must be on the host when `to` returns.
             on_the_way = device.type != "cpu"
             places = [memory.place(*part).to(device, non_blocking=on_the_way) for part in parts]
             self._done(self._group.send([_joined(places)], _READING, 0))
 
     def receive(self, memory: Any, parts: Sequence[Part]) -> None:
-        """What the peer has sent in one message, to these places."""
+        """Receive one message of the peer into these parts."""
         if self._closed.is_set():
             raise ChannelClosed("the link was closed")
         device = self._device(memory)
@@ -172,14 +172,14 @@ class _Pair:
             raise ChannelClosed("the link was closed")
 
     def _device(self, memory: Any) -> Any:
-        """Where messages lie: NCCL knows GPUs alone, and Gloo the host."""
+        """Return the device of message buffers: NCCL needs GPU memory, Gloo host memory."""
         import torch
 
         last = memory.place(memory.size_bytes - 1, 1).device
         return last if self._backend == NCCL else torch.device("cpu")
 
     def close(self) -> None:
-        """A read under way ends behind the message that it is at."""
+        """Close the channel. A read under way ends after the message that it is receiving."""
         self._closed.set()
         self.channel.close()
 
@@ -191,7 +191,7 @@ class _Pair:
 
 
 def _group(backend: str, store: Any, host: str, rank: int) -> Any:
-    """Of these two alone: none that the process has otherwise is touched."""
+    """Make a group of these two processes. It leaves other process groups of this process alone."""
     from torch import distributed
 
     made: Any = distributed
@@ -206,7 +206,7 @@ def _group(backend: str, store: Any, host: str, rank: int) -> Any:
 
 
 def _batches(parts: Sequence[Part]) -> Iterator[list[Part]]:
-    """Of both sides: parts of the same sizes are parted alike."""
+    """Yield the parts of each message. Both sides get the same split, because their sizes are equal."""
     batch: list[Part] = []
     room = CHUNK_BYTES
     for offset, size in parts:
@@ -228,5 +228,5 @@ def _joined(places: Sequence[Any]) -> Any:
 
 
 def _first_line(error: Exception) -> str:
-    """What these libraries say goes on for lines, with addresses of their code."""
+    """Return an error's first line: these libraries' messages are long, with addresses of their code."""
     return str(error).partition("\n")[0].rpartition("] ")[2] or type(error).__name__

@@ -1,8 +1,8 @@
-"""Reads by NIXL (UCX): RDMA where there is an adapter, else shared memory or TCP, behind one interface.
+"""Reads by NIXL (UCX): RDMA if there is an adapter, else shared memory or TCP, behind one interface.
 
-A channel to the peer's door carries what NIXL needs to know, tells the peer when a read is under way, and
-ends with the peer's process. Where no adapter reads on its own, the peer has to help UCX on; its serving
-thread does so during a read and sleeps otherwise. NIXL's own thread would take most of a core for good.
+A channel to the peer's door carries NIXL's metadata, signals to the peer when a read begins and ends, and
+closes with the peer's process. If no adapter reads on its own, the peer must drive UCX's progress: its
+serving thread does so during a read, else it sleeps. NIXL's progress thread would always take most of a core.
 """
 
 import ctypes
@@ -26,16 +26,16 @@ from realexec.wire.listener import LOOPBACK
 
 NAME: Final = "nixl"
 MISSING: Final = "the nixl package is not installed: write `pip install nixl`"
-# What NIXL says of an agent: its connections and registered memory, 1 to 4 kB with UCX 1.20.
+# NIXL's metadata of an agent: its connections and registered memory, 1 to 4 kB with UCX 1.20.
 LIMITS: Final = Limits(head_bytes=4096, payload_bytes=1 << 20)
-# Both sides look without a pause for so long, for most reads are over by then; afterwards with pauses, which
-# cost a large read a tenth of its rate and save the processor for whoever computes beside it.
+# Both sides poll without a pause for BUSY_S, in which most reads finish; afterwards they pause between polls.
+# Pauses cost a large read a tenth of its rate and leave the processor to threads that compute.
 BUSY_S: Final = 0.02
 PAUSE_S: Final = 20e-6
-# A transfer that was cancelled may still write here until NIXL lets go of it.
+# Time limit to release a cancelled transfer: it may still write here until NIXL has released it.
 CANCEL_S: Final = 5.0
-# UCX waits for a host that has fallen silent for as long as TCP tries, which is many minutes. So a peer that
-# is read says so often that it is there, and is lost when nothing was heard of it for so long.
+# UCX waits for a silent host as long as TCP retries, which is many minutes. So during a read the peer sends a
+# heartbeat every BEAT_S, and the reader counts it as lost after SILENCE_S without one.
 BEAT_S: Final = 0.5
 SILENCE_S: Final = 10.0
 _BEGIN: Final = {"type": "begin"}
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 def missing() -> str | None:
-    """What keeps this machine from it: no package, or one that cannot be imported (tried in a process)."""
+    """Return why NIXL cannot be used: not installed, or its import fails (tried in a child process)."""
     if absent() is not None:
         return MISSING
     fault = fault_of_import([_API])
@@ -55,7 +55,7 @@ def missing() -> str | None:
 
 
 def absent() -> str | None:
-    """As `missing`, without trying whether it can be imported."""
+    """Like `missing`, but without trying the import."""
     return MISSING if importlib.util.find_spec("nixl") is None else None
 
 
@@ -64,7 +64,7 @@ def _broken(fault: str) -> str:
 
 
 class NixlTransport:
-    """Registers an arena with NIXL; binds this host's loopback unless told another address."""
+    """Registers an arena with NIXL. Binds to this host's loopback unless ``host`` is another address."""
 
     def __init__(self, arena: Arena, host: str = LOOPBACK, silence_s: float = SILENCE_S) -> None:
         self._agent, self._silence_s = _Agent(arena, host), silence_s
@@ -72,11 +72,11 @@ class NixlTransport:
         self._door = Door(self._serve, LIMITS, host)
 
     def address(self) -> dict[str, Any]:
-        """Of the door; what NIXL needs to know is told there."""
+        """Return the door's address. NIXL's metadata is sent to each peer that connects there."""
         return {"transport": NAME, **self._door.address(), "size_bytes": self._agent.size_bytes}
 
     def connect(self, address: dict[str, Any]) -> "NixlLink":
-        """Learns of the peer's memory."""
+        """Connect, receive the peer's metadata and return a link."""
         channel = enter(address, LIMITS)
         try:
             head, metadata = channel.receive()
@@ -88,13 +88,13 @@ class NixlTransport:
         return link
 
     def close(self) -> None:
-        """Hangs up on every reader, and ends the links made here."""
+        """Disconnect every reader, and close the links made here."""
         self._door.close()
         self._links.close()
         self._agent.close()
 
     def _serve(self, channel: Channel) -> None:
-        """Help UCX on while this peer reads, until it goes."""
+        """Drive UCX's progress while this peer reads, until it disconnects."""
         channel.send({"type": "agent", "begins": self._agent.begins}, self._agent.metadata)
         while True:
             head, _ = channel.receive()
@@ -109,7 +109,7 @@ class NixlTransport:
 
 
 class NixlLink:
-    """A peer's memory as NIXL knows it; reads of several threads go one after the other."""
+    """A link to a peer's memory by NIXL. Reads of several threads run one after the other."""
 
     def __init__(
         self, agent: "_Agent", channel: Channel, name: str, begins: int, address: Any, silence_s: float
@@ -124,11 +124,11 @@ class NixlLink:
         self._forgotten = False
 
     def check(self, segments: Sequence[Segment]) -> None:
-        """By what the address says of the peer's arena; NIXL looks for itself whether it is registered."""
+        """Check against the arena size in the peer's address; NIXL checks what is registered."""
         check_segments(segments, self._agent.size_bytes, self._remote_bytes)
 
     def read(self, segments: Sequence[Segment]) -> None:
-        """One transfer for all of them."""
+        """Read all segments in one NIXL transfer."""
         self.check(segments)
         if not segments:
             return
@@ -159,9 +159,9 @@ class NixlLink:
             self._agent.release(transfer)
 
     def close(self) -> None:
-        """A read under way gets PeerLost."""
+        """Close the link. A read under way raises PeerLost."""
         self._channel.close()
-        if self._reading.acquire(blocking=False):  # else the read forgets the peer itself
+        if self._reading.acquire(blocking=False):  # else the read under way calls `_forget`
             self._forget()
             self._reading.release()
 
@@ -173,7 +173,7 @@ class NixlLink:
 
 
 class _Looks:
-    """One after the other at first, later with pauses."""
+    """Pacing of a polling loop: no pauses for BUSY_S, then PAUSE_S between polls."""
 
     def __init__(self) -> None:
         self._busy_until_s = time.monotonic() + BUSY_S
@@ -184,41 +184,41 @@ class _Looks:
 
 
 class _Agent:
-    """NIXL's agent of this process, used by one thread at a time, and the arena registered with it."""
+    """The NIXL agent of this process, used by one thread at a time, and the arena registered with it."""
 
     def __init__(self, arena: Arena, host: str) -> None:
         _settings(host)
         try:
             from nixl._api import nixl_agent, nixl_agent_config
-        except Exception as error:  # whatever a library that does not fit raises
+        except Exception as error:  # an incompatible library may raise any exception
             raise ImportError(_broken(first_line(error))) from error
         self._buffer = (ctypes.c_char * arena.size_bytes).from_buffer(arena.buffer)
         self.size_bytes: int = arena.size_bytes
         self.begins: int = ctypes.addressof(self._buffer)
         self._lock = threading.Lock()
         self._closed = False
-        name = secrets.token_hex(16)  # no two agents that meet may have the same
+        name = secrets.token_hex(16)  # agents that connect to each other must have different names
         self._nixl = nixl_agent(name, nixl_agent_config(enable_prog_thread=False, backends=["UCX"]))
         self._registered = self._nixl.register_memory([(self.begins, self.size_bytes, 0, "")], _MEMORY)
         self.metadata: bytes = self._nixl.get_agent_metadata()
 
     def met(self, metadata: bytes) -> str:
-        """The name of a peer of whom this was said."""
+        """Register the peer that sent this metadata, and return its agent's name."""
         name = self._call(lambda nixl: nixl.add_remote_agent(metadata))
         return name.decode() if isinstance(name, bytes) else str(name)
 
     def forget(self, name: str) -> None:
-        """Nothing is read from this peer any more."""
+        """Remove a peer, from which nothing is read any more."""
         with self._lock:
             if not self._closed:
                 _tried(lambda: self._nixl.remove_remote_agent(name))
 
     def progress(self) -> None:
-        """Help on what others read here."""
-        _tried(lambda: self._call(lambda nixl: nixl.get_new_notifs()))  # a peer may have gone
+        """Drive the progress of reads that peers make here."""
+        _tried(lambda: self._call(lambda nixl: nixl.get_new_notifs()))  # a peer may have ended
 
     def reading(self, name: str, begins: int, segments: Sequence[Segment]) -> Any:
-        """A transfer that has begun; BadSegment where NIXL refuses one of them."""
+        """Start a transfer and return it; BadSegment if NIXL refuses a segment."""
         rows = np.array(segments, dtype=np.uint64)
         zeros = np.zeros(len(rows), dtype=np.uint64)
         theirs = np.stack((rows[:, 0] + np.uint64(begins), rows[:, 2], zeros), axis=1)
@@ -236,14 +236,14 @@ class _Agent:
         return self._call(begin)
 
     def done(self, transfer: Any) -> bool:
-        """Whether all bytes are there; PeerLost when they will not come."""
+        """Whether all bytes have arrived; PeerLost if the transfer has failed."""
         state = self._call(lambda nixl: nixl.check_xfer_state(transfer))
         if state == "ERR":
             raise PeerLost("NIXL could not bring the bytes")
         return bool(state == "DONE")
 
     def release(self, transfer: Any) -> None:
-        """Nothing is written here by it any more."""
+        """Release a transfer. After that it writes nothing more here."""
         deadline_s = time.monotonic() + CANCEL_S
         while not _tried(lambda: self._call(lambda nixl: nixl.release_xfer_handle(transfer))):
             if time.monotonic() > deadline_s:
@@ -251,7 +251,7 @@ class _Agent:
             time.sleep(PAUSE_S)
 
     def close(self) -> None:
-        """The arena is registered no more."""
+        """Deregister the arena."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -266,14 +266,14 @@ class _Agent:
                 return what(self._nixl)
             except (BadSegment, PeerLost):
                 raise
-            except Exception as error:  # of NIXL: each state that is no success has a class of its own
+            except Exception as error:  # NIXL has one exception class per failure state
                 raise PeerLost(f"NIXL: {error}") from None
 
 
 def _settings(host: str) -> None:
-    """What UCX reads from the environment, unless somebody has said otherwise there.
+    """Set UCX's and NIXL's environment variables, unless they are set already.
 
-    It would listen at every address of this machine, and write into standard output what is told by PeerLost.
+    By default UCX listens on every address of this machine, and prints errors that PeerLost reports anyway.
     """
     if host == LOOPBACK:
         os.environ.setdefault("UCX_NET_DEVICES", "lo")
@@ -284,6 +284,6 @@ def _settings(host: str) -> None:
 def _tried(what: Callable[[], object]) -> bool:
     try:
         what()
-    except Exception:  # of NIXL, or PeerLost
+    except Exception:  # from NIXL, or PeerLost
         return False
     return True

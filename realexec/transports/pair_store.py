@@ -1,7 +1,6 @@
-"""What the two of a group tell each other before they are one, over a channel that they have already.
+"""A `torch.distributed` store with which two processes set up their group, over a channel they already have.
 
-`torch.distributed` asks a store for it, whose own kinds listen at a port without a secret, or want a folder
-that both see.
+The stores that `torch.distributed` brings listen on a port without a secret, or need a shared folder.
 """
 
 from collections.abc import Sequence
@@ -13,11 +12,11 @@ from realexec.wire.frames import ProtocolError
 
 
 def pair_store(channel: Channel) -> Any:
-    """A `torch.distributed.Store` of the two ends of a channel; nothing else is said on it meanwhile."""
+    """Return a `torch.distributed.Store` for one end of a channel, which then carries nothing else."""
     from torch import distributed
 
     class PairStore(distributed.Store):
-        """What one end sets, the other end has once it waits for it."""
+        """A key-value store. A value that one end sets reaches the other end when that end waits for it."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -43,6 +42,6 @@ def pair_store(channel: Channel) -> Any:
             return all(key in self._known for key in keys)
 
         def set_timeout(self, timeout: timedelta) -> None:
-            """The channel has its own."""
+            """Do nothing: the channel has its own timeout."""
 
     return PairStore()

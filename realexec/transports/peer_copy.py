@@ -1,9 +1,9 @@
-"""Reads on one host between devices' memories: one copy, from where the peer computes to where this one does.
+"""Reads on one host between devices' memories: one copy from the peer's compute memory into this worker's.
 
-Where the device computes in the arena (a CPU) the copy is one between arenas. With memory of its own
-(``device=apart``, a GPU by CUDA IPC) the arenas hold nothing of it; what is the host's alone at the peer,
-copies of whole models, is read out of its arena. A channel to the peer's door hands over the block and ends
-with the peer's process. Two workers on one GPU have run it; none on two (docs/GPU.md).
+If the device computes in the arena (a CPU), the copy is between arenas. A device with its own memory
+(``device=apart``, a GPU by CUDA IPC) shares a block of it; the arenas hold none of those bytes. Host-only
+data of the peer, copies of whole models, is read from its arena. A channel to the peer's door hands over the
+block and closes with the peer's process. Two workers on one GPU have run it; none on two (docs/GPU.md).
 """
 
 import importlib.util
@@ -20,17 +20,17 @@ from realexec.wire.listener import LOOPBACK
 
 NAME: Final = "peer_copy"
 LIMITS: Final = Limits(head_bytes=4096, payload_bytes=0)
-# Copied before the reader looks again whether the peer lives and the link is open.
+# Bytes copied between two checks whether the peer is alive and the link is open.
 CHUNK_BYTES: Final = 256 << 20
 
 
 def missing() -> str | None:
-    """What keeps this machine from it."""
+    """Return why this machine cannot use this transport; None if it can."""
     return None if importlib.util.find_spec("torch") else "torch is not installed: write `pip install torch`"
 
 
 class PeerCopyTransport:
-    """``memory``: where this worker computes, of which peers get the block; None: in the arena."""
+    """``memory``: the memory this worker computes in, whose block peers open; None: the arena."""
 
     def __init__(self, arena: Arena, host: str = LOOPBACK, memory: Any = None) -> None:
         from realexec.tensor_memory import ArenaMemory
@@ -41,11 +41,11 @@ class PeerCopyTransport:
         self.close = self._doorway.close
 
     def address(self) -> dict[str, Any]:
-        """Of the door, and the arena's handle; the block is told there, to each peer by itself."""
+        """Return the door's address and the arena's handle. Each peer receives the block at the door."""
         return {"transport": NAME, **self._doorway.door.address(), "arena": self._arena.handle}
 
     def connect(self, address: dict[str, Any]) -> "PeerCopyLink":
-        """Opens the peer's block and arena."""
+        """Open the peer's block and arena."""
         channel = enter(address, LIMITS)
         try:
             head, _ = channel.receive()
@@ -57,11 +57,11 @@ class PeerCopyTransport:
 
     def _serve(self, channel: Channel) -> None:
         channel.send({"type": "block", **self._memory.shared()})
-        channel.receive()  # the peer says nothing until it goes
+        channel.receive()  # the peer sends nothing; this returns or raises when it disconnects
 
 
 class PeerCopyLink:
-    """A peer's block and arena, mapped here; reads of several threads go side by side, each in its lane."""
+    """A peer's block and arena, mapped here. Reads of several threads run in parallel, each in its lane."""
 
     def __init__(self, memory: Any, channel: Channel, arena: dict[str, Any], told: dict[str, Any]) -> None:
         self._memory, self._channel = memory, channel
@@ -74,11 +74,11 @@ class PeerCopyLink:
         self._closed = False
 
     def check(self, segments: Sequence[Segment]) -> None:
-        """Both sizes are known here."""
+        """Check against both arenas' sizes, which are known here."""
         check_segments(segments, self._memory.size_bytes, self._size_bytes)
 
     def read(self, segments: Sequence[Segment]) -> None:
-        """Chunk by chunk; the bytes are where this worker computes when it returns."""
+        """Copy chunk by chunk. On return the bytes are in the memory this worker computes in."""
         self.check(segments)
         for batch in batches(segments, CHUNK_BYTES):
             block, whole = self._held()
@@ -89,19 +89,19 @@ class PeerCopyLink:
         self._held()
 
     def close(self) -> None:
-        """Reads under way end after the chunk that they are at; then the memory is let go."""
+        """Close the link. Reads under way end after their current chunk; then the memory is released."""
         with self._lock:
             self._closed = True
             self._block = self._whole = None
         self._channel.close()
 
     def _held(self) -> tuple[Any, Any]:
-        """The peer's block and arena, while it has them."""
+        """Return the peer's block and arena; PeerLost if the link is closed or the peer has ended."""
         with self._lock:
             if self._closed:
                 raise PeerLost("the link was closed")
             held = self._block, self._whole
-        if self._channel.ready():  # it says nothing unless it ends
+        if self._channel.ready():  # the peer sends nothing more, so this means its end
             self.close()
             raise PeerLost("the peer has closed its memory, or its process has ended")
         return held

@@ -1,4 +1,4 @@
-"""The transports by name, and which of them this machine has."""
+"""The transports by name, and which of them this machine can use."""
 
 import os
 import socket
@@ -26,51 +26,51 @@ TRANSPORTS: Final[dict[str, Callable[..., Transport]]] = {
     groups.NCCL: partial(groups.GroupTransport, groups.NCCL),
     groups.GLOO: partial(groups.GroupTransport, groups.GLOO),
 }
-# Those that want a package or a device that not every machine has.
+# Transports that need a package or a device that not every machine has.
 OPTIONAL: Final = frozenset({nixl.NAME, verbs.NAME, peer_copy.NAME, groups.NCCL, groups.GLOO})
-# Those that read memory of their own host alone.
+# Transports that read only memory of their own host.
 ONE_HOST: Final = frozenset({shared_memory.NAME, peer_copy.NAME})
-# Those that read where peers compute and write where this worker does: a device's own memory, not the arena.
+# Transports that copy between the memories that peer and worker compute in: a device's own, not the arena.
 DIRECT: Final = frozenset({peer_copy.NAME, groups.NCCL, groups.GLOO})
-# Those that connect to all peers at the start of a run: what it takes is not in the first load's time.
+# Transports that connect to all peers when a run starts, so that the first load does not include that time.
 AHEAD: Final = frozenset({verbs.NAME})
 
 
 def missing(sys_root: Path = SYS) -> dict[str, str | None]:
-    """For each transport what keeps this machine from it, None where nothing does."""
+    """For each transport, return why this machine cannot use it; None if it can."""
     return {name: lack_of(name, sys_root) for name in TRANSPORTS}
 
 
 def lack_of(name: str, sys_root: Path = SYS) -> str | None:
-    """What keeps this machine from one. Packages that it wants are imported, which may take seconds."""
+    """Return why this machine cannot use a transport. Imports its packages, which may take seconds."""
     if name == verbs.NAME:
         return package.missing(sys_root)
     return _LACKS[name]()
 
 
 def lack_between(name: str, device: str) -> str | None:
-    """What keeps two workers of this machine, which compute on ``device``, from one."""
+    """Return why two workers of this machine, which compute on ``device``, cannot use a transport."""
     return groups.missing_between(name, device) if name == groups.NCCL else lack_of(name)
 
 
 def best_first(names: Iterable[str], on_gpu: bool) -> tuple[str, ...]:
-    """In the order in which they are taken where a run names none: copies from GPU to GPU before what goes
-    by the hosts' memory, 1,024 GB/s and 6 within an H200 (docs/GPU.md)."""
+    """Sort by preference for runs that name no transport. On a GPU, copies from GPU to GPU come before ways
+    through host memory: 1,024 GB/s and 6 within an H200 (docs/GPU.md)."""
     return tuple(sorted(names, key=lambda name: on_gpu and name != peer_copy.NAME))
 
 
 def opened(name: str, arena: Arena, host: str = LOOPBACK, memory: Any = None) -> Transport:
-    """The transport of this name for an arena, reached at the address ``host`` of this machine.
+    """Open the transport of this name for an arena; peers reach it at the address ``host`` of this machine.
 
-    ``memory``: where this worker computes, for those that read devices' own memory.
+    ``memory``: the memory this worker computes in, for transports that read devices' own memory.
 
-    UserError where the machine does not have it.
+    Raises UserError if the machine cannot use it.
     """
     make = TRANSPORTS[name]
     if name not in OPTIONAL:
         return make(arena) if name in ONE_HOST else make(arena, host)
     given = (arena, host, memory) if name in DIRECT else (arena, host)
-    # NIXL takes seconds to import, so here it is not tried in another process first.
+    # NIXL takes seconds to import, so here its import is not first tried in another process.
     lack: object = nixl.absent() if name == nixl.NAME else lack_of(name)
     if lack is None:
         try:
@@ -82,7 +82,7 @@ def opened(name: str, arena: Arena, host: str = LOOPBACK, memory: Any = None) ->
 
 def _without_shared_memory() -> str | None:
     if sys.platform != "linux" or not hasattr(os, "memfd_create"):
-        return None  # files stand in for memfd
+        return None  # files are used instead of memfd
     try:
         with Arena.create(1) as arena, Arena.attach(arena.handle):
             return None

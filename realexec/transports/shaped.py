@@ -1,8 +1,8 @@
-"""Links that are as slow as is asked for, so that a small model loads as slowly as a large one.
+"""Links slowed down to a configured rate, so that a small model loads as slowly as a large one.
 
-A path is something that bytes pass, with a name, a rate and a latency: an adapter, a disk, a host's memory.
-Whoever moves bytes over it, in whatever process, takes turns on it: chunk after chunk books the time that it
-takes there, behind what others have booked, and waits until that time is over.
+A path is a resource that bytes pass, with a name, a rate and a latency: an adapter, a disk, a host's memory.
+All readers of a path, in any process, take turns on it. Each chunk books the time that it takes on the path,
+after the bookings of other readers, and waits until its booked time has passed.
 """
 
 import contextlib
@@ -17,8 +17,8 @@ from typing import Any, Final
 from realexec.memory.arena import Arena
 from realexec.transports.base import Link, Segment, batches
 
-# Two readers of one path take turns this often; sleeps are late by a twentieth of it or less. A worker that
-# reads at 25 MB/s beside decode steps of 3.9 ms takes 8 % longer for these with turns of 2 ms, 3 % with 5 ms.
+# Length of a turn of one reader on a path; sleeps are late by a twentieth of it or less. In a worker that
+# reads at 25 MB/s during decode steps of 3.9 ms, steps take 8 % longer with turns of 2 ms, 3 % with 5 ms.
 TURN_S: Final = 0.005
 _LEAST_CHUNK_BYTES: Final = 4 << 10
 _MOST_CHUNK_BYTES: Final = 8 << 20
@@ -27,7 +27,7 @@ _CELL: Final = struct.Struct("q")  # until when a path is booked, in ns of time.
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a path lets through."""
+    """Rate and latency of a path."""
 
     rate_bytes_per_s: float
     latency_s: float = 0.0
@@ -49,34 +49,34 @@ class Paths:
 
     @classmethod
     def create(cls, shapes: Mapping[str, Shape]) -> "Paths":
-        """Nothing is booked yet."""
+        """Create paths on which nothing is booked yet."""
         return cls(Arena.create(max(1, len(shapes)) * _CELL.size), shapes)
 
     @classmethod
     def attach(cls, handle: dict[str, Any]) -> "Paths":
-        """Those that another process of this host created."""
+        """Attach to the paths that another process of this host created."""
         shapes = {name: Shape(*shape) for name, shape in handle["shapes"].items()}
         return cls(Arena.attach(handle["arena"]), shapes)
 
     @property
     def handle(self) -> dict[str, Any]:
-        """What `attach` takes; it can be written as JSON."""
+        """The argument for `attach`, in JSON types."""
         shapes = {name: [shape.rate_bytes_per_s, shape.latency_s] for name, shape in self._shapes.items()}
         return {"arena": self._arena.handle, "shapes": shapes}
 
     def passage(self, names: Sequence[str]) -> "Passage":
-        """Over all of these at once: as slow as the slowest, with the sum of their latencies."""
+        """Combine these paths: the rate of the slowest, the sum of their latencies."""
         unknown = [name for name in names if name not in self._shapes]
         if unknown:
             raise ValueError(f"there is no path {unknown[0]!r}, only {', '.join(sorted(self._shapes))}")
         return Passage(self, {name: self._shapes[name] for name in names})
 
     def link(self, link: Link, names: Sequence[str]) -> "ShapedLink":
-        """The link, over these paths."""
+        """Return the link, slowed down by these paths."""
         return ShapedLink(link, self.passage(names))
 
     def wait_s(self, names: Sequence[str], size_bytes: int) -> float:
-        """How long a read of so many bytes would take over all of these, as they are booked now."""
+        """Return how long a read of ``size_bytes`` over these paths would take, given present bookings."""
         now_ns, latency_s, longest_s = time.monotonic_ns(), 0.0, 0.0
         for name in names:
             shape = self._shapes[name]
@@ -87,7 +87,7 @@ class Paths:
         return latency_s + longest_s
 
     def book(self, name: str, from_ns: int, for_ns: int) -> int:
-        """The first gap of the path after ``from_ns`` is taken; returns when it ends."""
+        """Book ``for_ns`` on the path, after ``from_ns`` and all earlier bookings; return when it ends."""
         place = self._place[name] * _CELL.size
         with self._exclusive():
             (booked_ns,) = _CELL.unpack_from(self._cells, place)
@@ -96,13 +96,13 @@ class Paths:
         return ends_ns
 
     def close(self) -> None:
-        """Unmap them here."""
+        """Unmap the paths in this process."""
         self._cells.release()
         self._arena.close()
 
     @contextlib.contextmanager
     def _exclusive(self) -> Iterator[None]:
-        """The system lets go of the lock of a process that was killed."""
+        """Hold the lock of the paths. The kernel releases it if the process is killed."""
         with self._lock:
             fcntl.flock(self._arena.descriptor, fcntl.LOCK_EX)
             try:
@@ -112,7 +112,7 @@ class Paths:
 
 
 class Passage:
-    """Paths that bytes pass together."""
+    """Several paths that the same bytes pass."""
 
     def __init__(self, paths: Paths, shapes: Mapping[str, Shape]) -> None:
         self._paths = paths
@@ -123,12 +123,12 @@ class Passage:
         self.latency_s: float = sum(shape.latency_s for shape in shapes.values())
 
     def begin(self) -> "Crossing":
-        """A read starts now; its first byte comes after the latency."""
+        """Start a read now; its first byte arrives after the latency."""
         return Crossing(self._paths, self._shapes, time.monotonic_ns() + round(self.latency_s * 1e9))
 
 
 class Crossing:
-    """One read on its way. What was late, a sleep or the read itself, is caught up within the same read."""
+    """One read in progress. A delay, by a sleep or the read itself, is made up for within the same read."""
 
     def __init__(self, paths: Paths, shapes: Mapping[str, Shape], begins_ns: int) -> None:
         self._paths = paths
@@ -136,7 +136,7 @@ class Crossing:
         self._due_ns = begins_ns
 
     def book(self, size_bytes: int) -> int:
-        """So many more bytes are to pass; returns when the last of them is through."""
+        """Book ``size_bytes`` more; return the time in ns at which the last of them has passed."""
         ends_ns = [
             self._paths.book(name, self._due_ns, round(size_bytes / shape.rate_bytes_per_s * 1e9))
             for name, shape in self._shapes.items()
@@ -145,30 +145,30 @@ class Crossing:
         return self._due_ns
 
     def wait(self) -> None:
-        """Until all that was booked is through."""
+        """Sleep until all booked bytes have passed."""
         left_ns = self._due_ns - time.monotonic_ns()
         if left_ns > 0:
             time.sleep(left_ns / 1e9)
 
     def carry(self, size_bytes: int) -> None:
-        """Book and wait: for bytes that come from elsewhere than a link, a disk for example."""
+        """Book and wait, for bytes that do not come over a link but, for example, from a disk."""
         self.book(size_bytes)
         self.wait()
 
 
 class ShapedLink:
-    """Reads chunk by chunk: no read is faster than latency + bytes / rate."""
+    """A link that reads chunk by chunk: no read is faster than latency + bytes / rate."""
 
     def __init__(self, link: Link, passage: Passage) -> None:
         self._link = link
         self._passage = passage
 
     def check(self, segments: Sequence[Segment]) -> None:
-        """As of the link."""
+        """Check by the underlying link."""
         self._link.check(segments)
 
     def read(self, segments: Sequence[Segment]) -> None:
-        """As of the link; what lies behind a failed chunk was not paid for."""
+        """Read by the underlying link. Chunks after a failed one are not booked."""
         self.check(segments)  # before the first chunk is read
         crossing = self._passage.begin()
         for batch in batches(segments, self._passage.chunk_bytes):
@@ -177,5 +177,5 @@ class ShapedLink:
             crossing.wait()
 
     def close(self) -> None:
-        """Of the link too."""
+        """Close the underlying link."""
         self._link.close()

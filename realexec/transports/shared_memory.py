@@ -1,4 +1,4 @@
-"""Reads on one host: the reader copies out of the peer's memory, and the peer's process does nothing."""
+"""Reads on one host: the reader copies from the peer's memory without any work by the peer's process."""
 
 import os
 import select
@@ -13,24 +13,24 @@ from realexec.memory.arena import Arena
 from realexec.transports.base import PeerLost, Segment, check_segments, cut
 
 NAME: Final = "shared_memory"
-# How much is copied before the reader looks again whether the peer lives and the link is open: tens of
-# milliseconds. The C library copies what is far larger than the processor's cache nearly twice as fast.
+# Bytes copied between two checks whether the peer is alive and the link is open: tens of milliseconds.
+# The C library copies blocks that are far larger than the processor's cache nearly twice as fast.
 CHUNK_BYTES: Final = 256 << 20
 
 
 class SharedMemoryTransport:
-    """Of an arena that peers of the same user on this host may read."""
+    """Serves an arena to peers of the same user on this host."""
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
         self._links: weakref.WeakSet[SharedMemoryLink] = weakref.WeakSet()
 
     def address(self) -> dict[str, Any]:
-        """The arena's handle."""
+        """Return the arena's handle."""
         return {"transport": NAME, "arena": self._arena.handle}
 
     def connect(self, address: dict[str, Any]) -> "SharedMemoryLink":
-        """Maps the peer's arena."""
+        """Map the peer's arena."""
         try:
             link = SharedMemoryLink(self._arena, address["arena"])
         except OSError as error:
@@ -39,14 +39,14 @@ class SharedMemoryTransport:
         return link
 
     def close(self) -> None:
-        """Readers elsewhere get PeerLost; so do those here."""
+        """Make readers in other processes and in this one fail with PeerLost."""
         self._arena.retire()
         for link in list(self._links):
             link.close()
 
 
 class SharedMemoryLink:
-    """The mapped arena of a peer, and a descriptor by which the kernel tells when the peer has ended."""
+    """The mapped arena of a peer, and a descriptor by which the kernel reports the peer's exit."""
 
     def __init__(self, local: Arena, handle: dict[str, Any]) -> None:
         self._local = local
@@ -57,11 +57,11 @@ class SharedMemoryLink:
         self._closed = False
 
     def check(self, segments: Sequence[Segment]) -> None:
-        """Both sizes are known here."""
+        """Check against both arenas' sizes, which are known here."""
         check_segments(segments, self._local.size_bytes, self._remote.size_bytes)
 
     def read(self, segments: Sequence[Segment]) -> None:
-        """Copies chunk by chunk; other threads run meanwhile."""
+        """Copy chunk by chunk; other threads can run meanwhile."""
         self.check(segments)
         with self._lock:
             self._check()
@@ -78,13 +78,13 @@ class SharedMemoryLink:
                 self._release()
 
     def close(self) -> None:
-        """Reads under way end after the chunk that they are at."""
+        """Close the link. Reads under way end after their current chunk."""
         with self._lock:
             self._closed = True
             self._release()
 
     def _release(self) -> None:
-        """The last one out unmaps."""
+        """Unmap the peer's arena if the link is closed and no read uses it any more."""
         if self._closed and not self._readers:
             self._remote.close()
             self._alive.close()
@@ -99,12 +99,12 @@ class SharedMemoryLink:
 
 
 def _bytes_of(arena: Arena) -> "np.ndarray[Any, np.dtype[np.uint8]]":
-    """Copies between such arrays let go of the interpreter's lock; slice assignments of views keep it."""
+    """View an arena as a NumPy array: copies between arrays release the GIL, slice assignments keep it."""
     return np.frombuffer(arena.buffer, dtype=np.uint8)
 
 
 class _Alive:
-    """Whether a process still runs; exact where Linux has pidfd_open(2): its number may be used anew."""
+    """Whether a process still runs. Exact only with Linux's pidfd_open(2), since PIDs are reused."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -114,7 +114,7 @@ class _Alive:
 
     def __call__(self) -> bool:
         if self._descriptor >= 0:
-            watch = select.poll()  # of this thread: two may not wait on the same one
+            watch = select.poll()  # one per call: two threads may not poll the same object
             watch.register(self._descriptor, select.POLLIN)
             return not watch.poll(0)
         try:
@@ -124,7 +124,7 @@ class _Alive:
         return True
 
     def close(self) -> None:
-        """Twice does no harm."""
+        """Close the descriptor. May be called twice."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -1,6 +1,6 @@
-"""Reads over TCP: the peer's serving threads send out of its arena, this side receives into its own.
+"""Reads over TCP: the peer's serving threads send from its arena, this side receives into its own.
 
-A peer proves that it was given the address: a secret of the arena stands in it. The bytes travel as they are.
+A reader proves that it was given the address, which holds a secret of the arena. Bytes are not encrypted.
 """
 
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ from realexec.wire.listener import LOOPBACK
 NAME: Final = "tcp"
 # Requests list segments in the payload, 16 bytes each.
 LIMITS: Final = Limits(head_bytes=4096, payload_bytes=16 << 20)
-# A peer that is busy still sends: its serving threads need the processor for moments only.
+# Timeout of a read. A busy peer still sends: its serving threads need a processor only briefly.
 SILENCE_S: Final = 10.0
-# Of each socket. On loopback 256 MB came fastest so: larger buffers leave the processor's cache.
+# Per socket; the fastest size for 256 MB on loopback, since larger buffers leave the processor's cache.
 BUFFER_BYTES: Final = 1 << 20
 _BYTES_FOLLOW: Final = encoded({"type": "bytes"}, 0)
 
 
 class TcpTransport:
-    """Serves an arena at a port of its own; binds this host's loopback unless told another address."""
+    """Serves an arena on its own port. Binds to this host's loopback unless ``host`` is another address."""
 
     def __init__(self, arena: Arena, host: str = LOOPBACK, silence_s: float = SILENCE_S) -> None:
         self._arena = arena
@@ -34,15 +34,15 @@ class TcpTransport:
         self.close = self._doorway.close
 
     def address(self) -> dict[str, Any]:
-        """Host, port and the secret: whoever has it may read the arena."""
+        """Return host, port and secret: any process that has the secret may read the arena."""
         return {"transport": NAME, **self._doorway.door.address(), "size_bytes": self._arena.size_bytes}
 
     def connect(self, address: dict[str, Any]) -> "TcpLink":
-        """A link with its first connection."""
+        """Return a link with its first connection."""
         return self._doorway.links.add(TcpLink(self._arena, address, self._silence_s))
 
     def _serve(self, channel: Channel) -> None:
-        """Answer one peer's reads until it goes."""
+        """Answer one peer's reads until it disconnects."""
         channel.set_buffers(BUFFER_BYTES)
         while True:
             self._answer(channel, *channel.receive())
@@ -56,10 +56,10 @@ class TcpTransport:
 
 
 class TcpLink:
-    """A way to a peer's arena. Reads of several threads go side by side, each over a connection of its own.
+    """A link to a peer's arena. Reads of several threads run in parallel, each over its own connection.
 
-    So KV does not wait behind parameters: the system lets connections share the way, as the simulated fabric
-    lets flows. A connection whose read has ended serves the next one.
+    So KV does not wait behind parameters: connections share the network's bandwidth, as flows share the
+    simulated fabric. A connection whose read has finished serves the next one.
     """
 
     def __init__(self, local: Arena, address: dict[str, Any], silence_s: float) -> None:
@@ -70,11 +70,11 @@ class TcpLink:
         self.close = self._ways.close
 
     def check(self, segments: Sequence[Segment]) -> None:
-        """By what the address says of the peer's arena; the peer looks for itself."""
+        """Check against the arena size in the peer's address; the peer checks again itself."""
         check_segments(segments, self._local.size_bytes, int(self._address["size_bytes"]))
 
     def read(self, segments: Sequence[Segment]) -> None:
-        """Asks once for all of them, and receives each where it belongs."""
+        """Request all segments at once, and receive each at its local offset."""
         self.check(segments)
         if not segments:
             return
@@ -84,7 +84,7 @@ class TcpLink:
             channel.receive_into([buffer[local : local + size] for _, local, size in segments])
 
     def _connected(self) -> Channel:
-        """One more. Raises PeerLost."""
+        """Open another connection. Raises PeerLost."""
         channel = enter(self._address, LIMITS)
         channel.set_buffers(BUFFER_BYTES)
         channel.set_timeout(self._silence_s)
