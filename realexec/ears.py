@@ -72,7 +72,7 @@ class Ears:
         return not self._things
 
     def next(self, wait: bool) -> Thing:
-        """Take the oldest queued thing. EOFError when the driver is gone, queue.Empty if none is queued."""
+        """Take the oldest queued thing. EOFError: the driver is gone. queue.Empty: none, and not ``wait``."""
         if not self._things and self._computing and self._aside is None:
             self._hear()
         while not self._things:

@@ -87,7 +87,7 @@ class SlotMemory:
             self.engine.step((), True)
         self.engine.forget(WARM_UP)
 
-    # What is in the GPU's memory.
+    # The contents of the GPU's memory.
 
     @property
     def model_layers(self) -> int:

@@ -280,7 +280,7 @@ class Alive(NamedTuple):
 
 
 class Died(NamedTuple):
-    """From a worker that failed; or queued by the driver for a worker that exited or fell silent."""
+    """From a worker that failed; or queued by the driver itself for a worker that exited or was lost."""
 
     cause: str
 

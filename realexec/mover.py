@@ -57,7 +57,7 @@ class Mover:
         self._have_done(self._pulls, until.wait)
 
     def _have_done(self, threads: ThreadPoolExecutor, work: Callable[[], object]) -> None:
-        """Run ``work`` in one of these threads; an exception goes to ``failed``, as nobody else sees it."""
+        """Run ``work`` in one of these threads and pass an exception to ``failed``, or it would be lost."""
 
         def guarded() -> None:
             try:

@@ -16,8 +16,8 @@ _READ_BYTES: Final = 4096
 def end_with_parent(parent: int, lifeline: int) -> None:
     """End this process when its parent has ended. Call it in the process that was started.
 
-    ``parent``: the pid of the process that started it. ``lifeline``: a pipe whose other end only the parent
-    has, or only the process on whose behalf the parent started it.
+    ``parent``: the pid of the process that started it. ``lifeline``: a pipe whose other end is held only by
+    the parent, or only by the process that had the parent start this one.
     """
     prctl.end_with_starting_thread()
     if os.getppid() != parent:  # it died before the call above

@@ -120,7 +120,7 @@ class Peers:
             link.close()
 
     def carry(self, name: str, size_bytes: int) -> None:
-        """Delay for bytes that came over a path that is no link to a peer, according to its rate."""
+        """Delay the caller for bytes that came over a path other than a peer's link, if it has a rate."""
         if self._paths is not None and self._known(name):
             self._paths.passage([name]).begin().carry(size_bytes)
 

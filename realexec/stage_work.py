@@ -2,7 +2,7 @@
 
 The driver tells every worker on the path of a batch once that rounds begin. A worker whose pass has ended
 tells the next one where its output rows lie; the last one tells the first which tokens it sampled. The driver
-gets a report when a decision is due: a request has ended, the allowed rounds are done, or it asked.
+gets a report when it must decide: a request has ended, the allowed rounds are done, or it sent `StopRounds`.
 """
 
 import time

@@ -132,8 +132,8 @@ class StepEngine:
         """One pass over layers [first, last) of ``chunks``, and of one more token of each of ``decode``.
 
         The output rows stay with each request (`hidden_of`), as input of the next layers, here or elsewhere.
-        After the model's last layer the requests sample. Requests of ``chunks`` whose KV is then complete
-        wait for a `join` with ``hand_over``; without it they decode here from the next step on.
+        After the model's last layer the requests sample. With ``hand_over``, requests of ``chunks`` whose KV
+        is then complete wait for a `join`; without it they decode here from the next step on.
         """
         span = LayerRange(*layers)
         sampled = pass_over(self._runner, self._parts(chunks, span), self._rows(decode, span), span)

@@ -77,7 +77,7 @@ class Worker:
         batch_size: int,
         run: Mapping[str, Any] | None = None,
     ) -> None:
-        """``run``: what workers with stages need to connect to each other, see `Neighbours`."""
+        """``run``: the settings with which workers of stages connect to each other, see `Neighbours`."""
         # Imported here, so that importing this module does not load torch.
         from realexec.models import model_spec
 
@@ -90,7 +90,7 @@ class Worker:
         self._ears = Ears(connection, self._hear)
         self._heard_ns = time.monotonic_ns()  # when this worker last sent the driver a message
         self._every_step = False
-        # Held while the requests and KV held here change; not held while a step is computed (``_stepping``).
+        # Any thread that changes requests or KV locks it; a step runs without it (``_stepping`` is then set).
         self._changing = threading.Lock()
         self._stepping = False
         self._prompts: set[int] = set()  # requests whose chunks the current step computes
@@ -106,7 +106,7 @@ class Worker:
                 self._memory.close()
 
     def _at(self, message: Thing) -> None:
-        """Handle one message. Passes of stages are short: no other thread is woken to read during them."""
+        """Handle one message. Passes of stages are short: messages wait, and no thread is woken for them."""
         if isinstance(message, RunSteps):
             with self._ears.computing():
                 done = self._run_steps(message)

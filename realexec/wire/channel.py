@@ -53,8 +53,7 @@ class Channel:
                 raise ChannelClosed(self._why(error)) from None
 
     def send_now(self, frame: bytes) -> int:
-        """Send without waiting; returns how many bytes the system took, or all if the connection has
-        ended."""
+        """Send without waiting; returns how many bytes the system took: all if the connection has ended."""
         if not self._sending.acquire(blocking=False):
             return 0
         try:

@@ -38,7 +38,7 @@ class Listener:
     ) -> None:
         """``admitted`` gets the channel and the peer's identity, in that thread. ``tcp_host`` selects TCP.
 
-        ``path``: of a Unix socket, in a folder that only this user can enter and that another object removes.
+        ``path``: of a Unix socket, in a folder that only this user can enter; `close` does not remove it.
         """
         self._secret = secret
         self._admitted = admitted

@@ -14,7 +14,7 @@ from serving.vocabulary.units import NS_PER_S
 
 # A worker sends a heartbeat every half second; its exit is reported at once.
 LOOK_S: Final = 0.02
-# By then a stopped worker is lost. What is left: one that runs but keeps its interpreter lock.
+# By then a stopped worker is lost. Any other is a worker that runs but keeps its interpreter lock.
 PATIENCE_NS: Final = 10 * NS_PER_S
 _READERS: Final = (Pulled, Fetched, RoundsDone)
 

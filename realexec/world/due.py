@@ -23,7 +23,7 @@ class Due:
 
     @property
     def has_arrivals(self) -> bool:
-        """Whether the next request is known already, so that more will come."""
+        """Whether there is another request to arrive, as far as is known now."""
         return self._arrivals.request is not None
 
     def handled(self, now_ns: int) -> None:

@@ -32,7 +32,7 @@ NOBODY_LEFT: Final = "what is left of the workers serves nobody any more"
 
 
 class Controller(Protocol):
-    """What the driver needs of `serving.controller.Controller`."""
+    """The method of `serving.controller.Controller` that the driver uses."""
 
     def handle(self, now_ns: int, event: Event) -> Sequence[Action]:
         """Handle one event; returns actions."""
@@ -132,7 +132,7 @@ class Execution:
             stage_passes=self._world.paths.passes,
         )
 
-    # What happens next.
+    # The next event.
 
     def _next_event(self, due: Due) -> Event | None:
         """Return the next event; None if the wait ended without one.
