@@ -38,7 +38,7 @@ def name_of(unit: int, repeat: int) -> str:
 
 
 class Bench:
-    """``cpu_ns``: returns a worker's CPU time so far in ns; 0 if it is not known."""
+    """Measures the units of a plan. ``cpu_ns``: returns a worker's CPU time so far in ns; 0 if not known."""
 
     def __init__(
         self,

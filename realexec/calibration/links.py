@@ -94,7 +94,7 @@ def messages_of(pool: WorkerPool, timeout_s: float) -> dict[str, Any]:
 
 
 def starts_of(pool: WorkerPool, opens: Sequence[Open], timeout_s: float) -> tuple[list[float], Any]:
-    """Return the seconds in which each worker, one after the other, made and filled its memory; addresses."""
+    """Return each worker's seconds to make and fill its memory, one after the other, and the addresses."""
     found, addresses = [], []
     for worker, what in zip(pool.workers, opens, strict=True):
         began_s = time.monotonic()

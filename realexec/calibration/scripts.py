@@ -16,7 +16,7 @@ Tell = Callable[[ToWorker], None]
 Timed = tuple[Step, float]
 Script = Generator[RunSteps, StepsDone, list[Timed]]
 NS_PER_US: Final = 1e3
-# Requests of a script; no two scripts run on one worker at a time.
+# Ids of a script's extra requests start here; no two scripts run on one worker at a time.
 _EXTRA: Final = 10_000
 _FILLER_STEPS: Final = 20
 

@@ -56,7 +56,7 @@ class Reader(Protocol):
 
 
 class Dialect(Protocol):
-    """One kind of server. ``health``: answers 200 while it serves; ``abort``: used beside closing it."""
+    """One kind of server. ``health``: 200 while it serves; ``abort``: route, used as the stream is closed."""
 
     name: str
     path: str

@@ -37,7 +37,7 @@ from serving.vocabulary.units import NS_PER_S
 
 
 class HttpWorld:
-    """``facts``: for the controller, oldest first. ``wake_ns``: when `Woke` is due. ``news``: of facts."""
+    """``facts``: to report, oldest first. ``wake_ns``: when `Woke` is due. ``news``: set when facts come."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Workers as processes of this machine: forked from one that has imported torch, or fresh interpreters."""
+"""Worker processes of this machine: forked from a process that has imported torch, or fresh interpreters."""
 
 import os
 import signal

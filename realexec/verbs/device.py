@@ -28,8 +28,8 @@ class Port:
 
 
 class Device:
-    """``address``: where the memory lies in this process. Uses the first device with a port that is up,
-    unless the environment names one (``SERVETWIN_RDMA_DEVICE``)."""
+    """An RDMA device with memory at ``address`` of this process registered. It is the first one with a port
+    that is up, unless the environment names one (``SERVETWIN_RDMA_DEVICE``)."""
 
     def __init__(self, address: int, size_bytes: int) -> None:
         v = verbs()
