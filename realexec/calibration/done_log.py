@@ -61,7 +61,7 @@ class DoneLog:
         os.fsync(self._file.fileno())
 
     def _read(self, what: Mapping[str, Any]) -> int:
-        """Read the entries. Return the bytes in whole lines of this calibration: the last one may be cut."""
+        """Read the entries; return the number of bytes in whole lines of them: the last line may be cut."""
         whole = 0
         for line in self.path.read_bytes().splitlines(keepends=True):
             try:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-# Above this ratio a worker waited for its core for a sixth of the time.
+# Above this ratio a worker waited for its core for more than a sixth of the time.
 MOST_WALL_OVER_CPU: Final = 1.2
 # Limit for (p90 - p10) / median over a step's repeats, taken at the median step. Readers of a profile leave
 # out one bad point in ten. If the usual step differs by more, the mean of a few repeats says little.

@@ -12,7 +12,7 @@ from realexec.processes import WorkerPool
 from serving.vocabulary.errors import UserError
 
 SOURCE, TARGET = 0, 1
-SENDS_EACH: Final = 4  # of each size in every repeat
+SENDS_EACH: Final = 4  # sends of each size in every repeat
 # Request ids: the one that keeps a worker computing, and the first of those whose KV is sent.
 _FILLER: Final = 0
 _FIRST: Final = 1
@@ -31,7 +31,7 @@ class KvSends:
         self._tokens[_FIRST + len(self._tokens)] = plan.contexts[0]
 
     def measured(self) -> dict[str, Any]:
-        """Measure sends of a short request, and of all the long ones together. Raises UserError."""
+        """Measure sends of a short request, and of as many long ones as decode together. Raises UserError."""
         *long, short = self._tokens
         for request, tokens in self._tokens.items():
             self._computed(request, tokens)

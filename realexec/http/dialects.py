@@ -52,7 +52,7 @@ class Reader(Protocol):
     """Decodes one stream."""
 
     def read(self, data: bytes) -> Chunk:
-        """Decode the data of one ``data:`` line. Raises ValueError if this kind of server sends no such."""
+        """Decode the data of one ``data:`` line. Raises ValueError if it does not fit this kind of server."""
 
 
 class Dialect(Protocol):

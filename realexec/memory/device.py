@@ -155,7 +155,7 @@ class Gpu:
         return made
 
     def _drop_error(self) -> None:
-        """Clear the error that CUDA has stored: torch raises it at its next call, which else is in a step."""
+        """Clear CUDA's stored error, which torch would otherwise raise at its next call, during a step."""
         with suppress(RuntimeError):
             torch.zeros(1, device=self._device)
 
