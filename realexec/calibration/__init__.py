@@ -1,1 +1,1 @@
-"""What this machine's workers take: steps, transfers and starts, measured on real worker processes."""
+"""Measures how long steps, transfers and starts take on this machine, with real worker processes."""

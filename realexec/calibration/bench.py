@@ -1,4 +1,4 @@
-"""Workers that all compute: each takes the next unit of the plan until there are none left."""
+"""Keeps all workers computing: each takes the next unit of the plan until none are left."""
 
 import queue
 import random
@@ -13,32 +13,32 @@ from realexec.calibration.scripts import Script, filler, script_of
 from realexec.messages import Alive, Died, FromWorker, StepsDone, ToWorker
 from serving.vocabulary.errors import UserError
 
-# A single step of a large model on a slow core.
+# Enough for a single step of a large model on a slow core.
 STEP_TIMEOUT_S: Final = 300.0
 Progress = Callable[[int, int], None]
 
 
 class Worker(Protocol):
-    """What is needed of `realexec.processes.WorkerProcess`."""
+    """The part of `realexec.processes.WorkerProcess` that is used here."""
 
     def send(self, message: ToWorker) -> None:
-        """Returns at once."""
+        """Send a message. Does not block."""
 
 
 class Inbox(Protocol):
-    """What is needed of a pool's inbox."""
+    """The part of a pool's inbox that is used here."""
 
     def get(self, block: bool = True, timeout: float | None = None) -> tuple[int, FromWorker]:
-        """(worker, message); raises queue.Empty."""
+        """Return (worker, message); raises queue.Empty."""
 
 
 def name_of(unit: int, repeat: int) -> str:
-    """Of its entry in the log: ``steps of context 128, repeat 0``; a context of 0 is prompts alone."""
+    """Return the name of a log entry: ``steps of context 128, repeat 0``. Context 0 is prompts alone."""
     return f"steps of context {unit}, repeat {repeat}"
 
 
 class Bench:
-    """``cpu_ns``: the CPU time that a worker has had so far; 0 where that is not known."""
+    """Measures the units of a plan. ``cpu_ns``: returns a worker's CPU time so far in ns; 0 if not known."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Bench:
         self._scripts: dict[int, Script] = {}
 
     def _missing(self) -> list[tuple[int, int]]:
-        """(unit, repeat), repeat after repeat, each in another order: what drifts meets all units alike."""
+        """Return (unit, repeat), by repeat, each in another order: so drift affects all units alike."""
         found = []
         for repeat in range(self._plan.repeats):
             units = list(self._plan.units)
@@ -69,7 +69,7 @@ class Bench:
         return found
 
     def run(self) -> None:
-        """Until every unit has been measured. Raises UserError when a worker dies."""
+        """Run until every unit has been measured. Raises UserError if a worker dies."""
         if not self._left:
             return
         for worker in range(len(self._workers)):
@@ -97,7 +97,7 @@ class Bench:
             ) from None
 
     def _next(self, worker: int) -> None:
-        """Begin the next unit; without one the worker computes on, so that all stay busy."""
+        """Start the next unit. If none is left, the worker gets filler work, so that all stay busy."""
         tell = self._workers[worker].send
         if self._left:
             unit, repeat = self._left.popleft()
@@ -130,7 +130,7 @@ class Bench:
             self._on_progress(self._total - len(self._left) - len(self._under_way), self._total)
 
     def _come_to_rest(self) -> None:
-        """The last report of every worker that computes on is waited for: then nothing is under way."""
+        """Wait for the last report of every worker; afterwards no worker computes any more."""
         resting: set[int] = set()
         while len(resting) < len(self._workers):
             worker, message = self._message()

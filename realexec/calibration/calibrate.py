@@ -1,4 +1,4 @@
-"""Measure this machine's workers: how they start, their steps with all of them busy, and their links."""
+"""Measures this machine's workers: their starts, their steps while all are busy, and their links."""
 
 import time
 from collections.abc import Mapping
@@ -31,8 +31,8 @@ _PEER: Final = {"parameters from another worker": ("replica", 1)}
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The workers that are measured: ``model`` as `realexec.models` has it, ``kv_bytes`` of memory each, and
-    ``transport``, by which they read each other's."""
+    """The workers to measure: ``model`` as in `realexec.models`, ``kv_bytes`` of memory each, and the
+    ``transport`` by which they read each other's memory."""
 
     workers: int
     model: Mapping[str, Any]
@@ -43,7 +43,7 @@ class Fleet:
 
 
 def measure(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress | None = None) -> None:
-    """Fill ``log`` with all that is missing there. Raises UserError."""
+    """Measure everything that is missing in ``log`` and add it. Raises UserError."""
     wanted = [*(name_of(unit, one) for unit in plan.units for one in range(plan.repeats)), *_others(fleet)]
     if any(name not in log.entries for name in wanted):
         _with_workers(fleet, plan, log, on_progress)
@@ -57,17 +57,17 @@ def measure(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress | None
 
 
 def link_name(transport: str) -> str:
-    """Of a transport's entry in the log."""
+    """Return the name of a transport's entry in the log."""
     return f"link by {transport}"
 
 
 def sources_of(fleet: Fleet) -> dict[str, tuple[str, int]]:
-    """Where worker 0 has parameters from, as `realexec.messages.Pull` names it."""
+    """Return the sources that worker 0 loads parameters from, as `realexec.messages.Pull` names them."""
     return _COPIES | (_PEER if fleet.workers > 1 else {})
 
 
 def _others(fleet: Fleet) -> list[str]:
-    """What workers are measured for beside their steps."""
+    """Return the names of all measurements of workers besides their steps."""
     return [STARTS, MESSAGES, *sources_of(fleet), *([KV_SENDS] if fleet.workers > 1 else [])]
 
 
@@ -101,7 +101,7 @@ def _with_workers(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """``steps``: what each of them took, in microseconds, over its repeats. ``noise``: empty if quiet."""
+    """``steps``: time of each step in microseconds over its repeats. ``noise``: empty if it was quiet."""
 
     steps: Mapping[Step, Spread]
     wall_over_cpu: float | None
@@ -110,7 +110,7 @@ class Measured:
 
 
 def measured(fleet: Fleet, plan: Plan, log: DoneLog) -> Measured:
-    """What a whole log says."""
+    """Evaluate a complete log."""
     names = [name_of(unit, repeat) for repeat in range(plan.repeats) for unit in plan.units]
     entries = [log.entries[name] for name in names]
     samples: dict[Step, list[float]] = {}

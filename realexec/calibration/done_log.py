@@ -1,4 +1,4 @@
-"""What has been measured so far, a line each on disk: a calibration that is stopped goes on where it was."""
+"""The measurements so far, one line each on disk, with which a stopped calibration resumes."""
 
 import fcntl
 import json
@@ -16,8 +16,8 @@ NAME: Final = "samples.jsonl"
 class DoneLog:
     """Entries by name. A context manager; every entry is on disk before `add` returns.
 
-    ``what``: all that the entries depend on. Those of another calibration go. UserError while another process
-    writes there.
+    ``what``: all that the entries depend on. Entries of another calibration are deleted. Raises UserError
+    while another process writes there.
     """
 
     def __init__(self, folder: Path, what: Mapping[str, Any]) -> None:
@@ -41,12 +41,12 @@ class DoneLog:
         self._file.close()
 
     def add(self, name: str, entry: Any) -> None:
-        """One more is done."""
+        """Add a finished measurement."""
         self._write({"name": name, "entry": entry})
         self.entries[name] = entry
 
     def _hold(self) -> None:
-        """Released when the file is closed, also by the end of the process."""
+        """Lock the file. The lock is released when the file is closed, also by the end of the process."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -61,7 +61,7 @@ class DoneLog:
         os.fsync(self._file.fileno())
 
     def _read(self, what: Mapping[str, Any]) -> int:
-        """How many bytes of the file are whole lines of this calibration: the last one may be cut."""
+        """Read the entries; return the number of bytes in whole lines of them: the last line may be cut."""
         whole = 0
         for line in self.path.read_bytes().splitlines(keepends=True):
             try:

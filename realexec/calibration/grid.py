@@ -1,9 +1,9 @@
-"""Which steps are measured: prompts over tokens, decodes over sequences and contexts, both together."""
+"""The steps to measure: prompts by tokens, decodes by sequences and contexts, and both together."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
-# Contexts of one sequence, and prompts in tokens; those beyond what the engine takes are left out.
+# Contexts of one sequence, and prompts, in tokens; those above the engine's limits are left out.
 _CONTEXTS: Final = (16, 128, 512, 1024)
 _PROMPTS: Final = (8, 16, 32, 64, 96, 128, 192)
 # Live passes run whole prompts, however long.
@@ -14,7 +14,7 @@ _LEAST_LAST: Final = 32
 
 
 class Step(NamedTuple):
-    """What a step is of: the columns of a whole-step profile (docs/PROFILES.md), without its time."""
+    """The contents of a step: the columns of a whole-step profile (docs/PROFILES.md) without its time."""
 
     prefill_tokens: int
     prefill_sequences: int
@@ -25,11 +25,11 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``units`` times ``repeats`` pieces of work; every worker takes the next one when it is done.
+    """``units`` times ``repeats`` pieces of work; a worker takes the next one when it has finished its own.
 
-    ``contexts``: of each sequence, a unit each; 0 is the unit of prompts alone. ``sequences``: how many
-    decode, descending. ``prompts``: tokens. ``batch_tokens``: the most in one step. ``last_chunks``: tokens
-    behind so many. ``steps``: decode steps of each kind.
+    ``contexts``: tokens of each sequence, one unit per context; unit 0 is prompts alone. ``sequences``: how
+    many decode, descending. ``prompts``: tokens. ``batch_tokens``: the most in one step. ``last_chunks``:
+    tokens of a chunk after ``batch_tokens``. ``steps``: decode steps of each kind.
     """
 
     contexts: tuple[int, ...]
@@ -44,13 +44,13 @@ class Plan:
 
     @property
     def decoded(self) -> int:
-        """How many tokens a sequence decodes in a unit, at most."""
-        # A run of one step more than is timed for each number, prompts beside the first of them.
+        """The most tokens that a sequence decodes in a unit."""
+        # Each number of sequences runs one step more than is timed; the first also has steps with prompts.
         return len(self.sequences) * (self.steps + 1) + len(self.mixed) + 1
 
     @property
     def held_tokens(self) -> int:
-        """What lies in a worker's memory at the end of the largest unit."""
+        """Tokens in a worker's memory at the end of the largest unit."""
         return self.sequences[0] * (self.contexts[-1] + self.decoded) + 2 * self.batch_tokens
 
     @property
@@ -59,14 +59,14 @@ class Plan:
         return (0, *self.contexts)
 
     def as_dict(self) -> dict[str, Any]:
-        """For comparing with the plan of a calibration that was stopped."""
+        """Return a dict, to compare with the plan of a calibration that was stopped."""
         return {key: list(one) if isinstance(one, tuple) else one for key, one in asdict(self).items()}
 
 
 def plan_of(max_seqs: int, batch_tokens: int, kv_tokens: int, repeats: int, quick: bool) -> Plan:
-    """All that an engine with these limits may be asked for: contexts of ``kv_tokens`` in all.
+    """Plan all steps that an engine with these limits may run: contexts of ``kv_tokens`` in total.
 
-    ``quick``: few points, for a look or a test.
+    ``quick``: few points, for a quick look or a test.
     """
     longest = max(-(-kv_tokens // max_seqs), _CONTEXTS[0])
     prompts = tuple(one for one in _PROMPTS if one < batch_tokens)

@@ -1,4 +1,4 @@
-"""A process with nothing but an arena and a transport: what links carry without a model beside them."""
+"""A worker process with only an arena and a transport, to measure links without a model."""
 
 from collections.abc import Mapping
 from contextlib import closing
@@ -14,9 +14,9 @@ ENTRY = "realexec.calibration.link_worker:serve"
 
 
 def serve(control: Control, start: Mapping[str, Any]) -> None:
-    """Carry out messages until the driver goes away: make an arena, meet the other, read from it.
+    """Handle messages until the driver disconnects: make an arena, connect to the other worker, read from it.
 
-    Of a `Pull` ``unit`` is how many bytes are read.
+    The ``unit`` of a `Pull` is the number of bytes to read.
     """
     control.send(Ready())
     what = control.recv()
@@ -35,7 +35,7 @@ def serve(control: Control, start: Mapping[str, Any]) -> None:
 
 
 def _transport(what: Open, arena: Arena, model: Mapping[str, Any]) -> Transport:
-    """Torch is imported for those alone that read where a device computes."""
+    """Open the transport. Only those that read the memory a device computes in need torch imported."""
     if what.transport not in DIRECT:
         return opened(what.transport, arena)
     from realexec.memory.device import device_for, device_of

@@ -1,4 +1,4 @@
-"""How fast one worker reads another's memory, by each transport, and parameters from where they are kept."""
+"""Measures how fast a worker reads another's memory by each transport, and parameters from their source."""
 
 import queue
 import time
@@ -17,7 +17,7 @@ MESSAGES: Final = 200
 
 
 def wait_for(pool: WorkerPool, kind: type | tuple[type, ...], timeout_s: float) -> tuple[int, Any]:
-    """(worker, message) of the next one of such a kind; UserError when a worker dies instead."""
+    """Return (worker, message) for the next message of this kind; UserError if a worker dies instead."""
     deadline_s = time.monotonic() + timeout_s
     while True:
         try:
@@ -33,9 +33,9 @@ def wait_for(pool: WorkerPool, kind: type | tuple[type, ...], timeout_s: float) 
 
 
 def link_of(transport: str, repeats: int, timeout_s: float, device: str) -> dict[str, Any]:
-    """Bytes per second of a large read, and what a small one takes with the message that asks for it.
+    """Return bytes per second of a large read, and the time of a small one including its request message.
 
-    Between arenas, or between memories of this device where the transport reads those.
+    Reads are between arenas, or between memories of this device if the transport reads those.
     """
     with WorkerPool(2, {"device": device}, 0, 1, entry=ENTRY) as pool:
         pool.wait_ready(timeout_s)
@@ -65,7 +65,7 @@ def link_of(transport: str, repeats: int, timeout_s: float, device: str) -> dict
 def copies_of(
     pool: WorkerPool, layers: int, source: tuple[str, int], repeats: int, timeout_s: float
 ) -> dict[str, Any]:
-    """Bytes per second at which worker 0 has a whole model from ``source``, as `Pull` names it."""
+    """Return bytes per second at which worker 0 loads a whole model from ``source``, as named in `Pull`."""
 
     def load() -> int:
         units = range(layers + 2)
@@ -84,7 +84,7 @@ def copies_of(
 
 
 def messages_of(pool: WorkerPool, timeout_s: float) -> dict[str, Any]:
-    """Microseconds from a message to its answer, of a worker that has nothing to do."""
+    """Return the microseconds from a message to its answer, for an idle worker."""
 
     def ask() -> None:
         pool.workers[0].send(RunSteps(0, (), True, 1, False))
@@ -94,7 +94,7 @@ def messages_of(pool: WorkerPool, timeout_s: float) -> dict[str, Any]:
 
 
 def starts_of(pool: WorkerPool, opens: Sequence[Open], timeout_s: float) -> tuple[list[float], Any]:
-    """Seconds in which each worker made its memory and filled it, one after the other, and the addresses."""
+    """Return each worker's seconds to make and fill its memory, one after the other, and the addresses."""
     found, addresses = [], []
     for worker, what in zip(pool.workers, opens, strict=True):
         began_s = time.monotonic()

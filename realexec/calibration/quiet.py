@@ -1,20 +1,20 @@
-"""How far repeats differ, and whether the machine was quiet enough for what was measured on it."""
+"""Computes how far repeats differ, and whether the machine was quiet enough for the measurements."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-# Above it a worker waited for its core for a sixth of the time.
+# Above this ratio a worker waited for its core for more than a sixth of the time.
 MOST_WALL_OVER_CPU: Final = 1.2
-# (p90 - p10) / median of the repeats of a step, of the median step. One in ten points that is bad is left out
-# by whoever reads a profile; where the usual step differs so much, the mean of a few repeats says little.
+# Limit for (p90 - p10) / median over a step's repeats, taken at the median step. Readers of a profile leave
+# out one bad point in ten. If the usual step differs by more, the mean of a few repeats says little.
 MOST_SPREAD: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Of repeats of one measurement, in its unit."""
+    """Statistics over the repeats of one measurement, in its unit."""
 
     repeats: int
     median: float
@@ -24,17 +24,17 @@ class Spread:
 
     @property
     def share(self) -> float:
-        """How far apart p10 and p90 are, as a share of the median."""
+        """The distance from p10 to p90 as a share of the median."""
         return (self.p90 - self.p10) / self.median if self.median else 0.0
 
     def as_dict(self, unit: str) -> dict[str, float]:
-        """``median_us`` and so on, for ``unit`` us."""
+        """Return a dict with ``median_us`` and so on, for ``unit`` us."""
         named = {"median": self.median, "p10": self.p10, "p90": self.p90, "mean": self.mean}
         return {"repeats": self.repeats} | {f"{name}_{unit}": value for name, value in named.items()}
 
 
 def spread_of(values: Sequence[float]) -> Spread:
-    """Of at least one value."""
+    """Return the statistics of at least one value."""
     ordered = sorted(values)
     return Spread(
         len(ordered),
@@ -53,12 +53,12 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def wall_over_cpu(wall_ns: int, cpu_ns: int) -> float | None:
-    """None where the system does not tell the CPU time of processes."""
+    """Return wall time over CPU time; None if the system does not report the CPU time of processes."""
     return wall_ns / cpu_ns if cpu_ns else None
 
 
 def noise_of(ratio: float | None, spreads: Iterable[Spread]) -> list[str]:
-    """Why what was measured is not to be trusted, a clause each; empty: the machine was quiet."""
+    """Return reasons not to trust the measurements, a clause each; empty if the machine was quiet."""
     found = []
     if ratio is None:
         found.append(
@@ -81,5 +81,5 @@ def noise_of(ratio: float | None, spreads: Iterable[Spread]) -> list[str]:
 
 
 def told_noise(noise: Sequence[str]) -> Mapping[str, Any]:
-    """For a record: the limits beside what was found."""
+    """Return what was found, with the limits, for a record."""
     return {"noisy": list(noise), "most_wall_over_cpu": MOST_WALL_OVER_CPU, "most_spread": MOST_SPREAD}

@@ -1,4 +1,4 @@
-"""What this machine moves without any of this code: what rates of transports and loads are held against."""
+"""Copy rates of this machine without this package's code, to compare rates of transports and loads with."""
 
 import time
 from collections.abc import Callable
@@ -8,12 +8,12 @@ import numpy as np
 
 from realexec.memory.arena import Arena
 
-BYTES: Final = 64 << 20  # as much as a link is measured with
+BYTES: Final = 64 << 20  # the same size as for measuring a link
 
 
 def raw_rates(repeats: int, device: str = "cpu") -> dict[str, float]:
-    """Bytes/s, the best of so many: between two blocks of shared memory; with a GPU also between pinned
-    memory and the GPU, both ways, and within it."""
+    """Return bytes/s, the best of ``repeats``: between two blocks of shared memory; with a GPU also between
+    pinned memory and the GPU, both ways, and within it."""
     with Arena.create(BYTES) as one, Arena.create(BYTES) as other:
         found = {"memory to memory": _between(one, other, repeats)}
     return {**found, **(_of_gpu(device, repeats) if device.startswith("cuda") else {})}
@@ -25,7 +25,7 @@ def _between(one: Arena, other: Arena, repeats: int) -> float:
 
 
 def _best(copy: Callable[[], Any], repeats: int) -> float:
-    copy()  # pages and streams are there from then on
+    copy()  # makes the pages and streams that later copies use
     took_s = []
     for _ in range(repeats):
         began_s = time.perf_counter()
@@ -35,7 +35,7 @@ def _best(copy: Callable[[], Any], repeats: int) -> float:
 
 
 def _of_gpu(device: str, repeats: int) -> dict[str, float]:
-    """Over the bus and within the GPU, the best of so many."""
+    """Return the rates over the bus and within the GPU, each the best of ``repeats``."""
     import torch
 
     host = torch.zeros(BYTES, dtype=torch.uint8, pin_memory=True)

@@ -1,8 +1,8 @@
-"""What one worker is told to do for a unit of work, as a generator, and the steps that it took.
+"""Scripts: generators that drive one worker through a unit of work and return its steps with their times.
 
-A script yields runs and is sent what the worker reports of each; what needs no answer goes out by ``tell``.
-Steps are timed from the end of the step before to their own end, for then the worker always had work; a run's
-first step so has in it what it takes to be asked for.
+A script yields runs and receives the worker's report of each; messages without an answer go out by ``tell``.
+A step is timed from the end of the previous step to its own end, because in that time the worker always had
+work. A run's first step therefore includes the time to request the run.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -16,31 +16,31 @@ Tell = Callable[[ToWorker], None]
 Timed = tuple[Step, float]
 Script = Generator[RunSteps, StepsDone, list[Timed]]
 NS_PER_US: Final = 1e3
-# Requests of a script; no two scripts run on one worker at a time.
+# Ids of a script's extra requests start here; no two scripts run on one worker at a time.
 _EXTRA: Final = 10_000
 _FILLER_STEPS: Final = 20
 
 
 class _Clock:
-    """When the last step ended, by the worker."""
+    """Remembers when the last step ended, by the worker's clock."""
 
     def __init__(self) -> None:
         self._ended_ns: int | None = None
 
     def since(self, done: StepsDone) -> float:
-        """Microseconds of a run of one step, from the end of the step before."""
+        """Return the microseconds of a run of one step, from the end of the previous step."""
         began_ns = done.started_ns if self._ended_ns is None else self._ended_ns
         self._ended_ns = done.ends_ns[-1]
         return (self._ended_ns - began_ns) / NS_PER_US
 
 
 def script_of(unit: int, plan: Plan, tell: Tell, vocabulary: int) -> Script:
-    """Of a unit of the plan."""
+    """Return the script for a unit of the plan."""
     return _prompts(plan, tell, vocabulary) if unit == 0 else _contexts(unit, plan, tell, vocabulary)
 
 
 def _tokens(count: int, seed: int, vocabulary: int) -> tuple[int, ...]:
-    """A prompt; which one does not matter, for every token costs the same."""
+    """Make a prompt. Its content does not matter, because every token costs the same."""
     return tuple([(7 * place + 13 * seed) % vocabulary for place in range(count)])
 
 
@@ -49,7 +49,7 @@ def _one_step(chunks: Sequence[Chunk], decode: bool) -> RunSteps:
 
 
 def _prompts(plan: Plan, tell: Tell, vocabulary: int) -> Script:
-    """Prompts alone, one at a time and several in a step."""
+    """Measure prompts alone, one at a time and several in a step."""
     clock, timed = _Clock(), list[Timed]()
     warm_up = (plan.prompts[0], 1)
     kinds = [warm_up, *((tokens, 1) for tokens in plan.prompts)]
@@ -70,7 +70,7 @@ def _prompts(plan: Plan, tell: Tell, vocabulary: int) -> Script:
 def _last_chunk(
     tokens: int, plan: Plan, clock: _Clock, tell: Tell, vocabulary: int
 ) -> Generator[RunSteps, StepsDone, Timed]:
-    """Behind one of a full step: it is laid out in the whole prompt, as all but whole prompts are."""
+    """Measure the chunk after a full step's: like all but whole prompts, it is laid out in its prompt."""
     first = plan.batch_tokens
     tell(Hold(0, _tokens(first + tokens, 0, vocabulary), (), 2))
     clock.since((yield _one_step([(0, 0, first)], False)))
@@ -80,17 +80,17 @@ def _last_chunk(
 
 
 def _contexts(context: int, plan: Plan, tell: Tell, vocabulary: int) -> Script:
-    """Sequences of one length: their prompts' last chunks, prompts beside them, decodes of ever fewer."""
+    """Measure sequences of one length: last chunks of prompts, prompts beside them, decodes of ever fewer."""
     timed = list[Timed]()
     for request in range(plan.sequences[0]):
         timed += yield from _filled(request, context, plan, tell, vocabulary)
-    length = context + 1  # the token that each prompt sampled is fed next
+    length = context + 1  # the next step gets the token that each prompt sampled
     for place, n in enumerate(plan.sequences):
         for request in range(n, plan.sequences[place - 1] if place else n):
             tell(TakeOut(request))
         done = yield RunSteps(0, (), True, plan.steps + 1, False)
         ends_ns = done.ends_ns
-        for at in range(1, len(ends_ns)):  # the first one was waited for
+        for at in range(1, len(ends_ns)):  # not the first step: it includes the wait for the request
             took_us = (ends_ns[at] - ends_ns[at - 1]) / NS_PER_US
             timed.append((Step(0, 0, 0, n, n * (length + at)), took_us))
         length += len(ends_ns)
@@ -103,10 +103,10 @@ def _contexts(context: int, plan: Plan, tell: Tell, vocabulary: int) -> Script:
 
 
 def _filled(request: int, context: int, plan: Plan, tell: Tell, vocabulary: int) -> Script:
-    """A prompt computed chunk by chunk; its last one is timed if others came before.
+    """Compute a prompt chunk by chunk; time its last chunk if others came before.
 
-    The worker lays a chunk out as if the whole prompt were there, so that tokens stay exact: an earlier chunk
-    costs what the last one does (or less, where it is cut), and the model says so (``prompt_blocks``).
+    The worker lays a chunk out as if the whole prompt were there, so that tokens stay exact. So an earlier
+    chunk costs as much as the last one (or less, if it is cut), as the model states (``prompt_blocks``).
     """
     tell(Hold(request, _tokens(context, request, vocabulary), (), plan.decoded + 1))
     clock, took_us, last = _Clock(), 0.0, (0, 0)
@@ -121,7 +121,7 @@ def _filled(request: int, context: int, plan: Plan, tell: Tell, vocabulary: int)
 def _mixed(
     extra: int, tokens: int, n: int, length: int, tell: Tell, vocabulary: int
 ) -> Generator[RunSteps, StepsDone, Timed]:
-    """A prompt beside ``n`` sequences of ``length``."""
+    """Measure a prompt in one step with ``n`` sequences of ``length``."""
     request = _EXTRA + 1 + extra
     tell(Hold(request, _tokens(tokens, extra, vocabulary), (), 2))
     done = yield _one_step([(request, 0, tokens)], True)
@@ -131,7 +131,7 @@ def _mixed(
 
 
 def _averaged(timed: Sequence[Timed]) -> list[Timed]:
-    """Steps of one kind put together: their mean, at their mean context."""
+    """Merge steps of one kind into their mean time at their mean context."""
     kinds: dict[tuple[int, ...], list[Timed]] = {}
     for step, took_us in timed:
         kinds.setdefault(step[:4], []).append((step, took_us))
@@ -145,7 +145,7 @@ def _mean(rows: Sequence[Timed]) -> Timed:
 
 
 def filler(tell: Tell, vocabulary: int) -> Generator[RunSteps, StepsDone, list[Timed]]:
-    """Work without end, for a worker that has none left while others are still measured."""
+    """Yield endless work for a worker that has none left while others are still measured."""
     while True:
         tell(Hold(0, _tokens(16, 0, vocabulary), (), _FILLER_STEPS + 1))
         yield _one_step([(0, 0, 16)], False)

@@ -1,4 +1,4 @@
-"""What a Send of KV takes between two workers that both compute: a time that it has anyway, and a rate."""
+"""Measures a Send of KV between two workers that both compute: a fixed latency, and a rate."""
 
 import time
 from collections.abc import Sequence
@@ -12,15 +12,15 @@ from realexec.processes import WorkerPool
 from serving.vocabulary.errors import UserError
 
 SOURCE, TARGET = 0, 1
-SENDS_EACH: Final = 4  # of each size in every repeat
-# Requests: one that keeps a worker computing, and from there on those whose KV is sent.
+SENDS_EACH: Final = 4  # sends of each size in every repeat
+# Request ids: the one that keeps a worker computing, and the first of those whose KV is sent.
 _FILLER: Final = 0
 _FIRST: Final = 1
 _FILLER_PROMPT, _FILLER_TOKENS = 16, 200
 
 
 class KvSends:
-    """As in a run: the source tells where KV lies, the target reads it, each beside its own steps."""
+    """Sends as in a run: the source reports where KV lies, the target reads it, and both run their steps."""
 
     def __init__(self, pool: WorkerPool, plan: Plan, vocabulary: int, timeout_s: float) -> None:
         self._pool, self._plan, self._timeout_s = pool, plan, timeout_s
@@ -31,7 +31,7 @@ class KvSends:
         self._tokens[_FIRST + len(self._tokens)] = plan.contexts[0]
 
     def measured(self) -> dict[str, Any]:
-        """Of a short request, and of as many long ones as decode together. Raises UserError."""
+        """Measure sends of a short request, and of as many long ones as decode together. Raises UserError."""
         *long, short = self._tokens
         for request, tokens in self._tokens.items():
             self._computed(request, tokens)
@@ -46,7 +46,7 @@ class KvSends:
         return tuple([7 * place % self._vocabulary for place in range(tokens)])
 
     def _computed(self, request: int, tokens: int) -> None:
-        """Its KV is at the source, in no batch."""
+        """Compute a request's KV at the source, without adding the request to a batch."""
         tell, most = self._pool.workers[SOURCE].send, self._plan.batch_tokens
         tell(Hold(request, self._prompt(tokens), (), 2))
         for start in range(0, tokens, most):
@@ -55,13 +55,13 @@ class KvSends:
             wait_for(self._pool, StepsDone, self._timeout_s)
 
     def _compute_on(self, worker: int) -> None:
-        """One prompt and its tokens, and again when they are all there."""
+        """Make a worker compute one prompt and its tokens. Called again when they are complete."""
         tell = self._pool.workers[worker].send
         tell(Hold(_FILLER, self._prompt(_FILLER_PROMPT), (), _FILLER_TOKENS))
         tell(RunSteps(0, ((_FILLER, 0, _FILLER_PROMPT),), True, _FILLER_TOKENS, False))
 
     def _wait_for(self, kind: type) -> Any:
-        """The next message of this kind; workers that are done begin anew meanwhile."""
+        """Return the next message of this kind; workers that finish get new work meanwhile."""
         while True:
             worker, message = wait_for(self._pool, (kind, StepsDone), self._timeout_s)
             if isinstance(message, StepsDone) and not message.running and not self._resting:
@@ -70,7 +70,7 @@ class KvSends:
                 return message
 
     def _took(self, requests: Sequence[int]) -> tuple[int, float]:
-        """(bytes, seconds) of a send of their KV."""
+        """Send the KV of these requests and return (bytes, seconds)."""
         source, target = self._pool.workers[SOURCE].send, self._pool.workers[TARGET].send
         self._number += 1
         began_s = time.monotonic()
@@ -88,7 +88,7 @@ class KvSends:
         return fetched.moved_bytes, took_s
 
     def _come_to_rest(self) -> None:
-        """Both workers are done with what they compute, and the source forgets what was sent."""
+        """Wait until both workers have finished computing; make the source forget what was sent."""
         self._resting = True
         for request in self._tokens:
             self._pool.workers[SOURCE].send(Forget(request))
@@ -100,7 +100,7 @@ class KvSends:
 
 
 def told_of(small: Sequence[tuple[int, float]], large: Sequence[tuple[int, float]]) -> dict[str, Any]:
-    """The line through the medians of both sizes: ``latency_us`` + bytes / ``bytes_per_s``."""
+    """Return the line through the medians of both sizes: ``latency_us`` + bytes / ``bytes_per_s``."""
     few, many = _row(small), _row(large)
     bytes_apart, us_apart = many["bytes"] - few["bytes"], many["median_us"] - few["median_us"]
     per_us = bytes_apart / max(us_apart, 1e-3)

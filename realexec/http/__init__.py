@@ -1,1 +1,1 @@
-"""Stock engines behind HTTP: what each can do, their streams of tokens, what they tell of themselves."""
+"""Stock engines behind HTTP: what each can do, their token streams, and what they report of themselves."""

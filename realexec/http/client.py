@@ -1,6 +1,6 @@
-"""HTTP/1.1 by asyncio streams: one request per connection, answers read line by line as they come.
+"""HTTP/1.1 client on asyncio streams: one request per connection; answers are read as they arrive.
 
-Closing a connection is how a stream is aborted, so each has one of its own. Standard library only.
+Closing the connection aborts a stream, so each stream has its own connection. Standard library only.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class BrokenStream(ConnectionError):
-    """The other side ended the connection in the middle of an answer."""
+    """The server ended the connection in the middle of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Of a server; ``prefix`` before every path."""
+    """The address of a server; ``prefix`` precedes every path."""
 
     scheme: str
     host: str
@@ -35,7 +35,7 @@ class Address:
 
 
 def address_of(text: str) -> Address:
-    """Of ``http://HOST:PORT``, with or without ``/v1``. Raises UserError."""
+    """Parse ``http://HOST:PORT``, with or without ``/v1``. Raises UserError."""
     try:
         parts = urlsplit(text if "://" in text else f"http://{text}")
         port = parts.port
@@ -48,7 +48,7 @@ def address_of(text: str) -> Address:
 
 
 class Answer:
-    """Status and headers of an answer, whose body is read as it comes. Close it."""
+    """Status and headers of an answer; its body is read as it arrives. The caller must close it."""
 
     def __init__(
         self,
@@ -61,11 +61,11 @@ class Answer:
         self._reader, self._writer = reader, writer
 
     def close(self) -> None:
-        """At once, with what was not read: the server sees its client gone."""
+        """Abort the connection and drop unread data: the server sees its client disconnect."""
         self._writer.transport.abort()
 
     async def body(self) -> bytes:
-        """All of it. Raises BrokenStream."""
+        """Return the whole body. Raises BrokenStream."""
         found = bytearray()
         async for piece in self._pieces():
             found += piece
@@ -74,7 +74,7 @@ class Answer:
         return bytes(found)
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
-        """One after the other, as soon as each is whole, without line ends. Raises BrokenStream."""
+        """Yield each line, without its line end, as soon as it is complete. Raises BrokenStream."""
         rest = b""
         async for piece in self._pieces():
             *whole, rest = (rest + piece).split(b"\n")
@@ -115,7 +115,7 @@ class Answer:
 async def ask(
     address: Address, path: str, body: Any = None, key: str | None = None, method: str | None = None
 ) -> Answer:
-    """Send a request, a POST of JSON if there is a body; returns when the head of the answer is there.
+    """Send a request, a POST of JSON if there is a body. Return when the head of the answer has arrived.
 
     ``key``: sent as ``Authorization: Bearer``. Raises OSError (``BrokenStream`` is one).
     """
@@ -158,7 +158,7 @@ async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
 async def get_text(
     address: Address, path: str, timeout_s: float, body: Any = None, key: str | None = None
 ) -> tuple[int, str]:
-    """Status and body of a short answer. Raises OSError; TimeoutError is one."""
+    """Return status and body of a short answer. Raises OSError; TimeoutError is one."""
     async with asyncio.timeout(timeout_s):
         answer = await ask(address, path, body, key)
         try:

@@ -1,8 +1,8 @@
-"""KV of a computed prompt, from one server to another by their own connector: what each of them is told.
+"""Request fields that send a computed prompt's KV from one server to another by the engines' own connector.
 
-vLLM (`kv_transfer_params`, NixlConnector; run against 0.32): the server that prefills is asked for one token
-and answers where its KV is, which the server that decodes is told. SGLang (`--disaggregation-mode`, by its
-documentation): both get the same request at once, and meet in a room of the server that prefills.
+vLLM (`kv_transfer_params`, NixlConnector; run against 0.32): the driver asks the server that prefills for one
+token, gets back where the KV is, and passes that to the server that decodes. SGLang (`--disaggregation-mode`,
+by its documentation): both get the same request at once, and meet in a room of the server that prefills.
 """
 
 import secrets
@@ -13,7 +13,7 @@ from typing import Any, Final
 from realexec.http.dialects import Dialect, Wish
 from realexec.http.probe import Server
 
-# Asks that the KV is kept for another server: where it is, is what the answer tells.
+# Asks a server to keep the KV for another server. Its answer then holds where the KV is.
 KEEP: Final[Mapping[str, Any]] = {
     "do_remote_decode": True,
     "do_remote_prefill": False,
@@ -28,7 +28,7 @@ _ROOM_BITS: Final = 62
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A prompt whose KV waits at a server. ``first``: the token that follows; ``fetch``: where its KV is."""
+    """A prompt whose KV a server keeps. ``first``: the token that follows; ``fetch``: where its KV is."""
 
     prompt: tuple[int, ...] = ()
     first: tuple[int, ...] = ()
@@ -36,14 +36,14 @@ class Computed:
 
 
 def prefill_body(dialect: Dialect, wish: Wish) -> dict[str, Any]:
-    """Of vLLM: one token, in one piece, for streams do not tell where the KV is."""
+    """Return vLLM's body to prefill: one token, not streamed, since streams do not report where the KV is."""
     body = dialect.body(wish) | {"max_tokens": 1, "min_tokens": 1, "stream": False, _PARAMS: dict(KEEP)}
     body.pop("stream_options", None)
     return body
 
 
 def computed(wish: Wish, answer: Mapping[str, Any]) -> Computed:
-    """What such a request came to. Raises ValueError where the server tells nothing of its KV."""
+    """Decode the answer to such a request. Raises ValueError if it does not hold where the KV is."""
     where = answer.get(_PARAMS)
     if not isinstance(where, dict) or not where.get("do_remote_prefill"):
         raise ValueError("its answer has no kv_transfer_params")
@@ -55,7 +55,7 @@ def computed(wish: Wish, answer: Mapping[str, Any]) -> Computed:
 
 
 def room(prefill: Server) -> dict[str, Any]:
-    """Of SGLang: where the two servers meet for one request."""
+    """Return SGLang's fields for the room in which the two servers meet for one request."""
     return {
         "bootstrap_host": prefill.address.host,
         "bootstrap_port": prefill.bootstrap_port,

@@ -1,7 +1,7 @@
-"""How each kind of server is spoken to: a stream of tokens, an abort, its metrics.
+"""The protocol of each kind of server: token streams, aborts and metrics.
 
-``vllm`` and ``openai`` speak /v1/completions; the first also gives token ids back. ``sglang`` has a route of
-its own for token ids, /generate. Its routes are as documented (SGLang 0.5), and were not run against one.
+``vllm`` and ``openai`` use /v1/completions; ``vllm`` also returns token ids. ``sglang`` has its own route for
+token ids, /generate. Its routes are as documented (SGLang 0.5), and were not run against an SGLang server.
 """
 
 import json
@@ -12,13 +12,13 @@ from typing import Any, Final, Protocol
 from realexec.http.metrics_text import Sample, values
 
 DONE: Final = b"[DONE]"
-UNKNOWN_TOKEN: Final = -1  # one of which only the text is known
+UNKNOWN_TOKEN: Final = -1  # a token of which only the text is known
 _ENDED: Final = frozenset(("length", "stop"))
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a server is asked to generate. ``model``: as it calls it; ``label``: names the request there."""
+    """A generation request. ``model``: the server's name for it; ``label``: the request's name there."""
 
     model: str
     prompt: tuple[int, ...]
@@ -28,7 +28,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """``tokens`` that came at once; ``ended``: these are the last; ``fault``: why none will come."""
+    """``tokens`` that arrived together; ``ended``: these are the last; ``fault``: why no more will come."""
 
     tokens: tuple[int, ...] = ()
     ended: bool = False
@@ -37,7 +37,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a server tells of its load; None: it does not. ``received``: tokens whose KV came from others."""
+    """The load a server reports; None: not reported. ``received``: tokens whose KV other servers sent."""
 
     running: int
     waiting: int
@@ -49,14 +49,14 @@ class Load:
 
 
 class Reader(Protocol):
-    """Reads one stream."""
+    """Decodes one stream."""
 
     def read(self, data: bytes) -> Chunk:
-        """The data of one ``data:`` line. Raises ValueError when it is none of this server's."""
+        """Decode the data of one ``data:`` line. Raises ValueError if it does not fit this kind of server."""
 
 
 class Dialect(Protocol):
-    """One kind of server. ``health``: answers 200 while it serves; ``abort``: beside closing the stream."""
+    """One kind of server. ``health``: 200 while it serves; ``abort``: route, used as the stream is closed."""
 
     name: str
     path: str
@@ -64,17 +64,17 @@ class Dialect(Protocol):
     abort: str | None
 
     def body(self, wish: Wish) -> dict[str, Any]:
-        """Of the request."""
+        """Return the body of the request."""
 
     def reader(self) -> Reader:
-        """Of one stream."""
+        """Return a reader for one stream."""
 
     def load(self, samples: Sequence[Sample]) -> Load | None:
-        """From its metrics."""
+        """Return the server's load from its metrics."""
 
 
 def _parsed(data: bytes, of: str) -> dict[str, Any]:
-    """A chunk of a stream, an object in JSON; ValueError says that it is none."""
+    """Parse a chunk of a stream, a JSON object. Raises ValueError if it is not one."""
     found = json.loads(data)
     if not isinstance(found, dict):
         raise ValueError(f"{data[:60]!r} is no chunk of {of}")
@@ -82,7 +82,7 @@ def _parsed(data: bytes, of: str) -> dict[str, Any]:
 
 
 class _CompletionReader:
-    """Token ids of vLLM, else those in its log probabilities, else pieces of text."""
+    """Reads token ids of vLLM, else those in its log probabilities, else pieces of text."""
 
     def __init__(self) -> None:
         self._seen = 0
@@ -123,7 +123,7 @@ def _message(error: Any) -> str:
 
 
 class OpenAI:
-    """Any server with /v1/completions. Of what it streams only the text is sure."""
+    """Any server with /v1/completions. Only the text of its stream can be relied on."""
 
     name = "openai"
     path = "/v1/completions"
@@ -131,7 +131,7 @@ class OpenAI:
     abort: str | None = None
 
     def body(self, wish: Wish) -> dict[str, Any]:
-        """Greedy, so that an answer can be asked for again."""
+        """Ask for greedy decoding, so that an answer can be reproduced."""
         return {
             "model": wish.model,
             "prompt": list(wish.prompt),
@@ -142,11 +142,11 @@ class OpenAI:
         }
 
     def reader(self) -> Reader:
-        """Of one stream."""
+        """Return a reader for one stream."""
         return _CompletionReader()
 
     def load(self, samples: Sequence[Sample]) -> Load | None:
-        """It tells nothing."""
+        """Return None: no load is reported."""
         return None
 
 
@@ -157,15 +157,15 @@ class Vllm(OpenAI):
     health = "/health"
 
     def body(self, wish: Wish) -> dict[str, Any]:
-        """As many tokens as asked for, whatever they are, and their ids.
+        """Ask for exactly ``max_tokens`` tokens, whatever they are, and their ids.
 
-        ``ignore_eos`` is enough for that: ``min_tokens`` would have the server do the same in another way.
+        ``ignore_eos`` is enough for that: ``min_tokens`` would make the server do the same in another way.
         """
         more = {"ignore_eos": True, "return_token_ids": True}
         return super().body(wish) | more
 
     def load(self, samples: Sequence[Sample]) -> Load | None:
-        """Summed over its engines, of which data parallel servers have several."""
+        """Return the load summed over its engines: data-parallel servers have several."""
         running = values(list(samples), "vllm:num_requests_running")
         waiting = values(list(samples), "vllm:num_requests_waiting")
         if not running or not waiting:
@@ -191,7 +191,7 @@ def _whole(text: str | None) -> int:
 
 
 class _GenerateReader:
-    """``output_ids`` are all so far, or with --incremental-streaming-output those since the last chunk."""
+    """``output_ids``: all tokens so far; with --incremental-streaming-output those since the last chunk."""
 
     def __init__(self) -> None:
         self._seen = 0
@@ -223,7 +223,7 @@ class Sglang:
     abort: str | None = "/abort_request"
 
     def body(self, wish: Wish) -> dict[str, Any]:
-        """``rid`` is by what /abort_request names it."""
+        """Return the request; /abort_request identifies it by its ``rid``."""
         sampling = {"max_new_tokens": wish.max_tokens, "ignore_eos": True, "temperature": 0}
         sampling["min_new_tokens"] = wish.max_tokens
         return {
@@ -234,11 +234,11 @@ class Sglang:
         }
 
     def reader(self) -> Reader:
-        """Of one stream."""
+        """Return a reader for one stream."""
         return _GenerateReader()
 
     def load(self, samples: Sequence[Sample]) -> Load | None:
-        """Its memory is counted in tokens, so a block is one."""
+        """Return the load. SGLang counts its memory in tokens, so a block is one token."""
         running = values(list(samples), "sglang:num_running_reqs")
         waiting = values(list(samples), "sglang:num_queue_reqs")
         if not running or not waiting:

@@ -1,7 +1,7 @@
 """The driver of stock engines: the same controller, requests to servers over HTTP, the wall clock.
 
-As of worker processes facts are handed over one at a time, in the order in which they are taken, and the time
-of each is the moment it is taken. Nothing here decides anything.
+As with worker processes, the controller receives facts one at a time, in the order in which the driver takes
+them. The time of a fact is the moment at which the driver takes it. The driver makes no decisions.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ from serving.vocabulary.masked import Masked
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.units import NS_PER_S
 
-# After a stretch of facts without a pause the streams are read.
+# After this many facts without a pause, the driver lets the loop read the streams.
 _FACTS_AT_ONCE: Final = 16
 PROBE_TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class HttpReport:
-    """``run``: as of workers; ``counts``: what was moved and resumed; ``servers``: as they were found."""
+    """``run``: as for workers; ``counts``: moved and resumed requests, ...; ``servers``: as probed."""
 
     run: RunReport
     counts: Counts
@@ -47,7 +47,7 @@ class HttpReport:
 
 
 def probe_all(addresses: Sequence[str], model: str | None, key: str | None = None) -> tuple[Server, ...]:
-    """Every server, asked at the same time. Raises UserError."""
+    """Probe all servers at the same time. Raises UserError."""
     found = [address_of(text) for text in addresses]
     if len(set(found)) < len(found):
         raise UserError(f"http.servers={addresses} names a server twice: write each once")
@@ -59,17 +59,17 @@ def probe_all(addresses: Sequence[str], model: str | None, key: str | None = Non
 
 
 def probe_hand_overs(servers: Sequence[Server], roles: Roles) -> tuple[Server, ...]:
-    """Servers that prefill, each with one that decodes: does KV get there? Raises UserError."""
+    """Try whether KV gets from servers that prefill to servers that decode. Raises UserError."""
     return asyncio.run(probe_pairs(servers, roles, PROBE_TIMEOUT_S))
 
 
 def probe_sleeps(servers: Sequence[Server]) -> None:
-    """Does every server sleep and wake? Raises UserError."""
+    """Try whether every server sleeps and wakes. Raises UserError."""
     asyncio.run(probe_sleep(servers, PROBE_TIMEOUT_S))
 
 
 def resumes(servers: Iterable[Server]) -> bool:
-    """Whether a request can go on at another server with the tokens it has."""
+    """Whether a request can resume at another server with the tokens it has."""
     return all(one.token_ids and one.aborts for one in servers)
 
 
@@ -89,10 +89,10 @@ def execute(
 ) -> HttpReport:
     """Run ``requests``, (request, true output tokens) by arrival or of clients, on ``servers``.
 
-    Replica n is server n. ``opens``: the controller works in rounds, and is told that the world is up.
-    ``roles``: of servers that prefill or decode; None: each does both.
-    ``awake``: the replicas that serve from the beginning, where servers sleep and wake; None: all stay.
-    Raises UserError for what a user can correct, RuntimeError when the controller leaves requests unserved.
+    Replica n is server n. ``opens``: the controller works in rounds, and receives `Opened` at the start.
+    ``roles``: which servers prefill and which decode; None: each does both.
+    ``awake``: the replicas that serve from the beginning, if servers sleep and wake; None: all stay awake.
+    Raises UserError for what a user can correct, RuntimeError if the controller leaves requests unserved.
     """
     arrivals = Arrivals(requests, seed, vocab_size)
     masked = Masked(
@@ -110,7 +110,7 @@ def execute(
 
 
 class _Run:
-    """The state of one run, of one asyncio loop."""
+    """The state of one run, used in one asyncio loop."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class _Run:
         return time.monotonic_ns() - self._start_ns
 
     async def run(self, arrivals: Arrivals, opens: bool, awake: Sequence[int] | None) -> HttpReport:
-        """Until the last request has ended."""
+        """Run until the last request has ended."""
         if awake is not None:
             await self._world.sleep_mode.open(awake)
         self._start_ns = time.monotonic_ns()
@@ -170,7 +170,7 @@ class _Run:
                 self._on_progress(self._tracker.ended, self._tracker.arrived)
 
     def _next(self, due: Due) -> Event | None:
-        """What is to be told by now: facts of servers, then tokens, then what is due by the clock."""
+        """Return the next event that is due: facts of servers first, then tokens, then timed events."""
         world, now_ns = self._world, self._now_ns()
         if world.facts:
             return world.facts.popleft()
@@ -178,7 +178,7 @@ class _Run:
         return due.take(now_ns) if told is None else told
 
     async def _wait(self, due: Due) -> None:
-        """For news, or for what is due next."""
+        """Wait for news, or until the next event is due."""
         world = self._world
         told_ns = world.pending.due_ns()
         times_ns = due.times_ns() + ([] if told_ns is None else [told_ns])

@@ -1,4 +1,4 @@
-"""What a server is asked for a request: all of it, its prompt alone, or to go on with KV of another one."""
+"""The work of one server on a request: all of it, only its prompt, or decoding with another server's KV."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -19,7 +19,7 @@ Chunks = AsyncGenerator[Chunk, None]
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """``prefills``: servers that do only that, others decode; ``together``: both get a request at once."""
+    """``prefills``: servers that only prefill; others decode. ``together``: both get a request at once."""
 
     prefills: frozenset[int] = frozenset()
     together: bool = False
@@ -27,7 +27,7 @@ class Roles:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One request at one server. ``repeats``: so many first tokens are known; ``ends``: none follow."""
+    """One request at one server. ``repeats``: first tokens known before; ``ends``: finishes the request."""
 
     wish: Wish
     chunks: Chunks
@@ -36,7 +36,7 @@ class Work:
 
 
 class Works:
-    """``on_the_way``: transfers of which no token has come yet, by request."""
+    """Makes `Work`. ``on_the_way``: by request, transfers whose target has sent no token yet."""
 
     def __init__(self, servers: Sequence[Server], tracker: Tracker, roles: Roles) -> None:
         self._servers, self._tracker, self._roles = servers, tracker, roles
@@ -49,7 +49,7 @@ class Works:
         return Wish(self._servers[replica].model, held.prompt + held.generated, held.missing, label)
 
     def assigned(self, request: int, replica: int) -> Work | None:
-        """None: it waits for the server that decodes to be named, which is at once."""
+        """Return the work on an assigned request. None: it starts with `Send`, which follows at once."""
         wish, server = self._wish(request, replica), self._servers[replica]
         prefills = replica in self._roles.prefills
         if prefills and self._roles.together:
@@ -68,26 +68,26 @@ class Works:
         yield Chunk(found.first)
 
     def sent(self, action: Send) -> Work:
-        """KV of a request is to go to a server, which goes on with it."""
+        """Return the work of the server that takes over a request's KV and continues it."""
         (request,) = action.requests
         self.on_the_way[request] = action
         source, target = self._servers[action.source], self._servers[action.target]
         wish = self._wish(request, action.target)
         if self._roles.together:
             return Work(wish, met(source, target, wish))
-        # The token that is known already is computed again there, from the prompt's last position.
+        # The target computes the already known token again, from the prompt's last position.
         one = self._computed.pop(request)
         again = Wish(wish.model, one.prompt, wish.max_tokens + len(one.first), wish.label)
         chunks = tokens_of(target.address, target.dialect, again, target.key, one.fetch)
         return Work(again, chunks, repeats=len(one.first))
 
     def came(self, request: int) -> Sent | None:
-        """A token has come from there: so has the KV."""
+        """Return the request's completed transfer, if any: a token from its target proves that KV arrived."""
         action = self.on_the_way.pop(request, None)
         return None if action is None else Sent(action.transfer, action.size_bytes, "")
 
     def ended(self, request: int, replica: int, cause: str) -> Sent | None:
-        """Nothing comes from there any more."""
+        """Return the failed transfer, if the stream at its target ended before a token came."""
         action = self.on_the_way.get(request)
         if action is None or action.target != replica:
             return None
@@ -96,7 +96,7 @@ class Works:
 
 
 async def met(prefill: Server, decode: Server, wish: Wish) -> Chunks:
-    """Both servers get the request, and meet; the tokens are of the one that decodes. Raises as tokens_of."""
+    """Send the request to both servers, which meet; yield the decoding one's tokens. Raises as tokens_of."""
     where = room(prefill)
     drain = asyncio.create_task(
         _drained(tokens_of(prefill.address, prefill.dialect, wish, prefill.key, where))
@@ -110,12 +110,12 @@ async def met(prefill: Server, decode: Server, wish: Wish) -> Chunks:
 
 
 async def _next_of_both(chunks: Chunks, drain: "asyncio.Task[None]") -> Chunk | None:
-    """The next chunk. Raises what the server that prefills says instead."""
+    """Return the next chunk. Raises the error of the server that prefills if that fails first."""
     coming = asyncio.create_task(_next(chunks))
     try:
         await _either(coming, drain)
         return await coming
-    finally:  # nobody may close the chunks while they are waited for
+    finally:  # the chunks must not be closed while a task waits for them
         await _end(coming)
 
 
@@ -135,7 +135,7 @@ async def _drained(chunks: Chunks) -> None:
 
 
 async def _either(coming: "asyncio.Task[Chunk | None]", drain: "asyncio.Task[None]") -> None:
-    """Until a chunk has come. Raises what the server that prefills says instead."""
+    """Wait for a chunk. Raises the error of the server that prefills if that fails first."""
     while not coming.done():
         waits: set[asyncio.Task[Chunk | None] | asyncio.Task[None]] = {coming}
         if not drain.done():

@@ -1,4 +1,4 @@
-"""Does a server still serve?"""
+"""Checks whether a server still serves."""
 
 import asyncio
 from typing import Final
@@ -6,12 +6,12 @@ from typing import Final
 from realexec.http.lines import Line
 from realexec.http.probe import Server, is_alive
 
-# A server that does not answer is asked once more before it counts as lost.
+# A server that does not answer is checked a second time before it counts as lost.
 HEALTH_TRIES: Final = 2
 
 
 async def why_dead(line: Line, timeout_s: float) -> str | None:
-    """Why a server serves no more; None: it does. Whoever asks meanwhile waits for the same answer."""
+    """Return why a server no longer serves; None if it serves. Concurrent callers share one check."""
     if line.checking is None:
         line.checking = asyncio.create_task(_asked(line.server, timeout_s))
         line.checking.add_done_callback(lambda _: setattr(line, "checking", None))

@@ -1,4 +1,4 @@
-"""What is under way with each server, when it is asked what, and what is counted."""
+"""The state kept per server, the intervals and timeouts of requests to it, and what is counted."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -8,9 +8,9 @@ from realexec.http.probe import Server
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """``report_s``: between two reports of tokens; ``scrape_s``: between two looks at a server's metrics.
+    """``report_s``: between two reports of tokens; ``scrape_s``: between two reads of a server's metrics.
 
-    ``timeout_s``: in which a server answers a short question; ``silence_s``: in which streams bring a token.
+    ``timeout_s``: of a short request to a server; ``silence_s``: after it without a token a server is lost.
     """
 
     report_s: float = 0.05
@@ -21,7 +21,7 @@ class Times:
 
 @dataclass(slots=True)
 class Line:
-    """What is under way with one server. ``busy_ns``: so long it had requests of ours, till ``since_ns``."""
+    """The state of one server. ``busy_ns``: how long it had requests of this run, until ``since_ns``."""
 
     server: Server
     streams: dict[int, "asyncio.Task[None]"] = field(default_factory=dict)
@@ -35,10 +35,10 @@ class Line:
 
 @dataclass(slots=True)
 class Counts:
-    """What really happened. ``short``: answers that ended before they were as long as asked for.
+    """What really happened in a run. ``short``: answers that ended before the requested length.
 
     ``handed_over``: requests whose KV went from one server to another; ``slept``,
-    ``woken``: servers that were told to, since the run began.
+    ``woken``: how often servers went to sleep or were woken since the run began.
     """
 
     moved: int = 0

@@ -1,4 +1,4 @@
-"""Prometheus text as numbers: what servers tell of themselves."""
+"""Parses Prometheus text, in which servers report their metrics, into numbers."""
 
 import math
 import re
@@ -20,7 +20,7 @@ class Sample:
 
 
 def samples_of(text: str) -> list[Sample]:
-    """Every sample in the text; lines that are none are left out."""
+    """Return every sample in the text; lines that are not samples are left out."""
     return list(_samples(text))
 
 
@@ -38,7 +38,7 @@ def _samples(text: str) -> Iterator[Sample]:
 
 
 def values(samples: list[Sample], *names: str) -> list[float]:
-    """Of the first of these names that there is, every series; nothing where there is none, or no number."""
+    """Return the finite values of all series of the first name that has any; empty if no name has."""
     for name in names:
         found = [one.value for one in samples if one.name == name and math.isfinite(one.value)]
         if found:

@@ -1,4 +1,4 @@
-"""Does KV get from servers that prefill to servers that decode? Tried before a run, not assumed."""
+"""Tries before a run whether KV gets from servers that prefill to servers that decode."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from realexec.http.stream import Refused, answer_of, tokens_of
 from serving.vocabulary.errors import UserError
 
 _TOKENS: Final = 3
-_BLOCK_TOKENS: Final = 16  # of a server that does not tell
+_BLOCK_TOKENS: Final = 16  # assumed for a server that does not report its block size
 _NIXL: Final = '\'{"kv_connector":"NixlConnector","kv_role":"kv_both"}\''
 
 
 async def probe_pairs(servers: Sequence[Server], roles: Roles, timeout_s: float) -> tuple[Server, ...]:
-    """The servers, with what was seen of them. Raises UserError where KV does not get across."""
+    """Return the servers with what the probe found. Raises UserError if KV does not get across."""
     prefills = sorted(roles.prefills)
     decodes = [place for place in range(len(servers)) if place not in roles.prefills]
     for place in prefills:
@@ -44,7 +44,7 @@ async def probe_pairs(servers: Sequence[Server], roles: Roles, timeout_s: float)
 
 
 def _check_kind(server: Server, role: str, roles: Roles) -> None:
-    """Refuse a kind of server that has no connector, and one that was started for the other role."""
+    """Refuse a kind of server that has no connector, and a server that was started for the other role."""
     wanted = DIALECTS["sglang" if roles.together else "vllm"]
     if server.dialect.name != wanted.name:
         raise UserError(
@@ -60,8 +60,8 @@ def _check_kind(server: Server, role: str, roles: Roles) -> None:
 
 
 async def _tried(source: Server, target: Server, roles: Roles, timeout_s: float) -> bool:
-    """Whether token ids came back. Raises ValueError where the KV did not come, or another's."""
-    tokens = (target.block_tokens or _BLOCK_TOKENS) + 1  # whole blocks alone travel at some
+    """Whether token ids came back. Raises ValueError if the KV did not arrive, or is not the right one."""
+    tokens = (target.block_tokens or _BLOCK_TOKENS) + 1  # some engines send only whole blocks
     wish = Wish(source.model, tuple([1 + one % 8 for one in range(tokens)]), _TOKENS, "servetwin-pair")
     if roles.together:
         found = await _tokens(met(source, target, wish))
@@ -80,7 +80,7 @@ async def _tried(source: Server, target: Server, roles: Roles, timeout_s: float)
 
 
 async def _keeps(server: Server, wish: Wish) -> dict[str, object]:
-    """The answer of a server that keeps KV for another. Raises ValueError: it does not."""
+    """Return the answer of a server that keeps KV for another one. Raises ValueError if it does not."""
     answer = await answer_of(
         server.address, server.dialect.path, prefill_body(server.dialect, wish), server.key
     )

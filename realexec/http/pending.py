@@ -1,4 +1,4 @@
-"""Tokens that have come and that the controller was not told of yet, by the replica that has the request."""
+"""Tokens that arrived but are not reported to the controller yet, by the replica that has the request."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from serving.vocabulary.events import Streamed
 
 @dataclass(slots=True)
 class _OfReplica:
-    """``since_ns``: of the oldest; ``urgent``: a first token or an end is among it."""
+    """``since_ns``: when the oldest token arrived; ``urgent``: a first token or an end is included."""
 
     tokens: dict[int, int] = field(default_factory=dict)
     finished: set[int] = field(default_factory=set)
@@ -16,14 +16,14 @@ class _OfReplica:
 
 
 class Pending:
-    """First tokens and ends are told at once, all others together once per ``period_ns``."""
+    """First tokens and ends are reported at once, all other tokens together once per ``period_ns``."""
 
     def __init__(self, period_ns: int) -> None:
         self._period_ns = period_ns
         self._of: dict[int, _OfReplica] = {}
 
     def add(self, replica: int, request: int, tokens: int, first: bool, now_ns: int) -> None:
-        """Tokens of a request have come."""
+        """Add tokens of a request that have arrived."""
         one = self._of.get(replica)
         if one is None:
             one = self._of[replica] = _OfReplica(since_ns=now_ns)
@@ -31,12 +31,12 @@ class Pending:
         one.urgent |= first
 
     def finish(self, replica: int, request: int, now_ns: int) -> None:
-        """Its last has come."""
+        """Record that a request's last token has arrived."""
         self.add(replica, request, 0, True, now_ns)
         self._of[replica].finished.add(request)
 
     def move(self, request: int, source: int, target: int, now_ns: int) -> bool:
-        """The controller takes it for another's now; returns whether it is over in truth."""
+        """Move a request that the controller has moved; return whether it has in fact finished."""
         one = self._of.get(source)
         if one is None or request not in one.tokens:
             return False
@@ -48,26 +48,26 @@ class Pending:
         return over
 
     def forget(self, replica: int, request: int) -> None:
-        """The controller has given it up."""
+        """Drop a request that the controller has given up."""
         one = self._of.get(replica)
         if one is not None:
             one.tokens.pop(request, None)
             one.finished.discard(request)
 
     def due_ns(self) -> int | None:
-        """When the next is to be told; None: nothing is there."""
+        """Return when the next report is due; None if there is nothing to report."""
         found = [0 if one.urgent else one.since_ns + self._period_ns for one in self._of.values()]
         return min(found, default=None)
 
     def take(self, now_ns: int) -> Streamed | None:
-        """What is to be told by now, of one replica."""
+        """Return a report that is due by now, of one replica; None if none is."""
         for replica, one in sorted(self._of.items()):
             if one.urgent or one.since_ns + self._period_ns <= now_ns:
                 return self.flush(replica)
         return None
 
     def flush(self, replica: int) -> Streamed | None:
-        """All of a replica, due or not."""
+        """Return the report of a replica, due or not."""
         one = self._of.pop(replica, None)
         if one is None or not one.tokens:
             return None

@@ -1,4 +1,4 @@
-"""What a server is and can do: asked of it before a run, not assumed."""
+"""Finds out before a run what a server is and can do, by asking it."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from realexec.http.stream import Refused, tokens_of
 from serving.vocabulary.errors import UserError
 
 _PROBE_TOKENS: Final = 3
-_LONG_TOKENS: Final = 1024  # to be aborted
+_LONG_TOKENS: Final = 1024  # length of the request that is aborted
 _LOOKS: Final = 40
 _LOOK_S: Final = 0.05
 _VLLM_INFO: Final = ("/version",)
@@ -23,12 +23,12 @@ _SGLANG_INFO: Final = ("/server_info", "/get_server_info")  # a newer and an old
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One server, as found. ``max_model_len``, ``kv_tokens`` and ``block_tokens`` None: it does not tell.
+    """One server, as probed. ``max_model_len``, ``kv_tokens``, ``block_tokens``: None if not reported.
 
-    ``token_ids``: it gives them back, and takes them as a prompt. ``aborts``: it stops a request whose client
-    is gone; None: that cannot be seen. ``tells_load``: by its metrics. ``mode``: "prefill" or "decode" of a
-    server that does only that, whose ``bootstrap_port`` the other kind asks; ``hands_over``: KV was seen to
-    get from it or to it.
+    ``token_ids``: it returns them and takes them as a prompt. ``aborts``: it stops a request whose client has
+    disconnected; None: not observable. ``tells_load``: its metrics report its load. ``mode``: "prefill" or
+    "decode" if it does only that; servers of the other mode connect to its ``bootstrap_port``.
+    ``hands_over``: KV was seen to get from it or to it.
     """
 
     address: Address
@@ -47,7 +47,7 @@ class Server:
     hands_over: bool = False
 
     def facts(self) -> dict[str, Any]:
-        """For people and for summary.json."""
+        """Return what users are shown and summary.json holds."""
         return {
             "address": str(self.address),
             "kind": self.dialect.name,
@@ -64,7 +64,7 @@ class Server:
 
 
 async def probe(address: Address, model: str | None, key: str | None, timeout_s: float) -> Server:
-    """Ask a server. Raises UserError when none answers there, or not as one of its kind."""
+    """Probe a server. Raises UserError if no server answers there, or not as one of its kind."""
     try:
         return await _probe(address, model, key, timeout_s)
     except Refused as error:
@@ -90,7 +90,7 @@ async def _probe(address: Address, model: str | None, key: str | None, timeout_s
         mode if mode in ("prefill", "decode") else "", port if type(port) is int else None,
     )  # fmt: skip
     if server.mode:
-        return server  # it answers together with another one alone
+        return server  # it answers only together with a server of the other mode
     wish = Wish(name, tuple(range(1, 9)), _PROBE_TOKENS, "servetwin-probe")
     found = list[int]()
     async with asyncio.timeout(timeout_s):
@@ -127,7 +127,7 @@ async def _model(
 async def _kind(
     address: Address, key: str | None, timeout_s: float
 ) -> tuple[Dialect, Load | None, Mapping[str, Any]]:
-    """Of which kind it is, by its metrics or by routes that only one kind has; its load; what it tells."""
+    """Return the server's kind, by its metrics or routes of only one kind; its load; its information."""
     status, text = await get_text(address, "/metrics", timeout_s, None, key)
     samples = samples_of(text) if status == 200 else []
     of_vllm = await _info(address, _VLLM_INFO, key, timeout_s)
@@ -145,7 +145,7 @@ async def _kind(
 async def _info(
     address: Address, paths: Sequence[str], key: str | None, timeout_s: float
 ) -> Mapping[str, Any]:
-    """What it tells of itself; nothing where there is no such route."""
+    """Return the information that the server gives about itself; empty if it has no such route."""
     for path in paths:
         status, text = await get_text(address, path, timeout_s, None, key)
         if status == 200:
@@ -159,8 +159,8 @@ async def _info(
 
 
 async def _aborts(server: Server, timeout_s: float) -> bool:
-    """Whether a long request is gone from its metrics soon after its client has left, and said so by the
-    server's own route where it has one."""
+    """Whether a long request leaves the server's metrics soon after its client has disconnected and has used
+    the server's abort route, if there is one."""
     before = await load_of(server, timeout_s)
     longest = (server.max_model_len or 2 * _LONG_TOKENS) - 16
     wish = Wish(server.model, tuple(range(1, 9)), min(_LONG_TOKENS, longest), "servetwin-abort")
@@ -169,7 +169,7 @@ async def _aborts(server: Server, timeout_s: float) -> bool:
         async for _ in stream:
             break
         await stream.aclose()
-    with suppress(OSError):  # as when a request is aborted in a run; the metrics tell
+    with suppress(OSError):  # as for an abort in a run; the metrics show whether it worked
         await forget(server, wish.label, timeout_s)
     for _ in range(_LOOKS):
         now = await load_of(server, timeout_s)
@@ -180,13 +180,13 @@ async def _aborts(server: Server, timeout_s: float) -> bool:
 
 
 async def load_of(server: Server, timeout_s: float) -> Load | None:
-    """What it tells now. Raises OSError."""
+    """Return the server's present load; None if it reports none. Raises OSError."""
     status, text = await get_text(server.address, "/metrics", timeout_s, None, server.key)
     return server.dialect.load(samples_of(text)) if status == 200 else None
 
 
 async def is_alive(server: Server, timeout_s: float) -> str | None:
-    """None: it serves; else why it does not."""
+    """Return None if the server serves, else why it does not."""
     try:
         status, _ = await get_text(server.address, server.dialect.health, timeout_s, None, server.key)
     except OSError as error:
@@ -195,7 +195,7 @@ async def is_alive(server: Server, timeout_s: float) -> str | None:
 
 
 async def forget(server: Server, label: str, timeout_s: float) -> None:
-    """Abort by the server's own route, where it has one beside the end of the connection."""
+    """Abort a request by the server's abort route, if it has one, in addition to closing the connection."""
     if server.dialect.abort is not None:
         body = {"rid": label}
         answer = await asyncio.wait_for(

@@ -1,4 +1,4 @@
-"""Instances that come and go as servers that wake and sleep: AllocateGpus, Load, StopLoad and ReleaseGpus."""
+"""Starts and stops instances by waking servers and putting them to sleep: AllocateGpus to ReleaseGpus."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -12,28 +12,28 @@ from serving.vocabulary.events import Event, Loaded, LoadStopped
 
 
 class SleepMode:
-    """``tell``: hands a fact on. ``slept`` and ``woken``: how often, since the run began."""
+    """``tell``: callback that receives facts. ``slept``, ``woken``: how often, since the run began."""
 
     def __init__(self, lines: Sequence[Line], timeout_s: float, tell: Callable[[Event], None]) -> None:
         self._lines, self._timeout_s, self._tell = lines, timeout_s, tell
-        self._locks = [asyncio.Lock() for _ in lines]  # a server is told one thing after the other
+        self._locks = [asyncio.Lock() for _ in lines]  # one sleep or wake request at a time per server
         self._loads: dict[int, asyncio.Task[None]] = {}
         self._others: set[asyncio.Task[None]] = set()
         self.slept = self.woken = 0
 
     async def open(self, awake: Iterable[int]) -> None:
-        """All but these sleep when the run begins. Raises OSError, or Refused."""
+        """Put all servers but these to sleep before the run begins. Raises OSError or Refused."""
         for number in sorted(set(range(len(self._lines))) - set(awake)):
             await put_to_sleep(self._lines[number].server, self._timeout_s)
             self._lines[number].asleep = True
 
     def allocate(self, action: AllocateGpus) -> None:
-        """Replica n is server n: its GPUs are the n-th of as many each."""
+        """Check that replica n gets the GPUs of server n: the n-th group of that size."""
         if action.replica != action.gpus[0] // len(action.gpus):
             raise RuntimeError(f"replica {action.replica} has GPUs {action.gpus}, which are another server's")
 
     def load(self, action: Load) -> None:
-        """Its parameters come from the memory of its own host."""
+        """Wake the server. Its parameters come from the memory of its own host."""
         self._loads[action.load] = asyncio.create_task(self._wake(action))
 
     async def _wake(self, action: Load) -> None:
@@ -58,14 +58,14 @@ class SleepMode:
         self._tell(Loaded(action.load, 0, last - first, True, first))
 
     def stop(self, action: StopLoad) -> None:
-        """It is not waited for any more."""
+        """Stop waiting for a load."""
         task = self._loads.pop(action.load, None)
         if task is not None:
             task.cancel()
             self._tell(LoadStopped(action.load, 0, 0, action.reason))
 
     def release(self, action: ReleaseGpus) -> None:
-        """It sleeps: nothing of ours is there any more."""
+        """Put the server to sleep: it has no requests of this run any more."""
         task = asyncio.create_task(self._sleep(action.replica))
         self._others.add(task)
         task.add_done_callback(self._others.discard)
@@ -76,12 +76,12 @@ class SleepMode:
             if line.lost:
                 return
             line.asleep = True
-            with suppress(OSError, Refused):  # one that does not serves nobody meanwhile
+            with suppress(OSError, Refused):  # a server that fails to sleep gets no requests meanwhile
                 await put_to_sleep(line.server, self._timeout_s)
                 self.slept += 1
 
     async def close(self) -> None:
-        """All are awake again, as they were found."""
+        """Wake all servers, as they were found."""
         for task in self._loads.values():
             task.cancel()
         await asyncio.gather(*self._loads.values(), *self._others, return_exceptions=True)

@@ -1,8 +1,8 @@
-"""Servers that sleep and wake: what each kind is told for it, and whether it really does.
+"""Putting servers to sleep and waking them: the routes of each kind, and a check that they really work.
 
 vLLM: /sleep and /wake_up, of a server in development mode with --enable-sleep-mode. SGLang, by its
-documentation: /release_memory_occupation and /resume_memory_occupation. Parameters stay in the memory of the
-server's host meanwhile, so waking is a load from there.
+documentation: /release_memory_occupation and /resume_memory_occupation. While a server sleeps, its parameters
+stay in its host's memory, so waking is a load from there.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from realexec.http.probe import Server
 from realexec.http.stream import Refused, tokens_of
 from serving.vocabulary.errors import UserError
 
-_SERVES_ON_S: Final = 1.0  # a token that comes in this time comes from a server that is awake
+_SERVES_ON_S: Final = 1.0  # a server that sends a token within this time is awake
 _PROBE_TOKENS: Final = 2
 _SETTINGS: Final = "/server_info?config_format=json"
 
 
 @dataclass(frozen=True, slots=True)
 class SleepRoutes:
-    """The routes of one kind of server. ``started``: how a server is started that has them."""
+    """The routes of one kind of server. ``started``: the settings with which a server has them."""
 
     sleep: str
     wake: str
@@ -39,12 +39,12 @@ SLEEP_ROUTES: Final[Mapping[str, SleepRoutes]] = {
 
 
 async def put_to_sleep(server: Server, timeout_s: float) -> None:
-    """It gives its GPU's memory back. Raises Refused, or OSError."""
+    """Put a server to sleep: it frees its GPU's memory. Raises Refused or OSError."""
     await _told(server, SLEEP_ROUTES[server.dialect.name].sleep, timeout_s)
 
 
 async def wake(server: Server, timeout_s: float) -> None:
-    """It serves again when this returns. Raises Refused, or OSError."""
+    """Wake a server: it serves again when this returns. Raises Refused or OSError."""
     await _told(server, SLEEP_ROUTES[server.dialect.name].wake, timeout_s)
 
 
@@ -55,7 +55,7 @@ async def _told(server: Server, path: str, timeout_s: float) -> None:
 
 
 async def probe_sleep(servers: Sequence[Server], timeout_s: float) -> None:
-    """Every server sleeps and wakes once. Raises UserError for one that does not."""
+    """Make every server sleep and wake once. Raises UserError for a server that does not."""
     await asyncio.gather(*[_probe(one, timeout_s) for one in servers])
 
 
@@ -84,7 +84,7 @@ async def _probe(server: Server, timeout_s: float) -> None:
 
 
 async def _frees_nothing(server: Server, timeout_s: float) -> str | None:
-    """vLLM's /sleep is there without the mode too, and then, or on a CPU, only stops to schedule."""
+    """Return why /sleep frees no memory: vLLM's, without the mode or on a CPU, only stops scheduling."""
     if server.dialect.name != "vllm":
         return None
     status, text = await get_text(server.address, _SETTINGS, timeout_s, None, server.key)
@@ -98,7 +98,7 @@ async def _frees_nothing(server: Server, timeout_s: float) -> str | None:
 
 
 async def _serves(server: Server, within_s: float) -> bool:
-    """Whether a token comes in that time."""
+    """Whether a token arrives within ``within_s`` seconds."""
     wish = Wish(server.model, tuple(range(1, 9)), _PROBE_TOKENS, "servetwin-awake")
     try:
         async with asyncio.timeout(within_s):

@@ -12,7 +12,7 @@ _DATA: Final = b"data:"
 
 
 class Refused(Exception):
-    """The server said that it does not answer this request."""
+    """The server refused this request."""
 
 
 async def tokens_of(
@@ -22,10 +22,10 @@ async def tokens_of(
     key: str | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> AsyncGenerator[Chunk, None]:
-    """The chunks that carry tokens, to the last; closing it aborts the request.
+    """Yield the chunks that carry tokens, to the last; closing the generator aborts the request.
 
-    ``more``: fields beside those of the wish. Raises Refused for an answer that says so, OSError when the
-    connection breaks.
+    ``more``: fields beside those of the wish. Raises Refused if the server refuses the request, OSError if
+    the connection breaks.
     """
     answer = await ask(address, dialect.path, dialect.body(wish) | dict(more or {}), key)
     try:
@@ -51,7 +51,7 @@ async def tokens_of(
 
 
 async def answer_of(address: Address, path: str, body: Any, key: str | None = None) -> dict[str, Any]:
-    """A whole answer, an object in JSON; ending the task that asks aborts the request.
+    """Return a whole answer, a JSON object; cancelling the task that calls this aborts the request.
 
     Raises as ``tokens_of``.
     """

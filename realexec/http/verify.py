@@ -1,4 +1,4 @@
-"""Requests asked for once more, alone and undisturbed: has moving or resuming them changed a token?"""
+"""Repeats requests one at a time, undisturbed, to find tokens that moving or resuming has changed."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from realexec.report import Generation
 
 @dataclass(frozen=True, slots=True)
 class TokenCheck:
-    """``different``: of ``checked`` tokens that came without a move; the other two: of those after one."""
+    """``different``: of ``checked`` tokens that came before any move; the other two: of those after one."""
 
     checked: int = 0
     different: int = 0
@@ -22,7 +22,7 @@ class TokenCheck:
 
 
 def chosen(generations: Iterable[Generation], tokens: int) -> list[Generation]:
-    """Requests that were resumed first, then others by id, until there are so many tokens."""
+    """Choose resumed requests first, then others by id, until they have this many tokens."""
     found, left = list[Generation](), tokens
     known = [one for one in generations if UNKNOWN_TOKEN not in one.tokens]
     for one in sorted(known, key=lambda one: (one.exact_tokens >= len(one.tokens), one.request)):
@@ -34,7 +34,7 @@ def chosen(generations: Iterable[Generation], tokens: int) -> list[Generation]:
 
 
 def ask_again(servers: Sequence[Server], generations: Sequence[Generation], timeout_s: float) -> TokenCheck:
-    """One request after the other, in turn at the servers. Raises OSError, or Refused."""
+    """Repeat one request after the other, in turn at the servers. Raises OSError or Refused."""
     return asyncio.run(_ask_again(servers, generations, timeout_s))
 
 

@@ -1,6 +1,6 @@
-"""Servers as a world: actions become requests and aborts, streams and ends of servers become facts.
+"""The world of HTTP servers: actions become requests and aborts; streams and lost servers become facts.
 
-All in one asyncio loop, in which the driver handles one fact after the other.
+Everything runs in one asyncio loop, in which the driver handles one fact after the other.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from serving.vocabulary.units import NS_PER_S
 
 
 class HttpWorld:
-    """``facts``: for the controller, oldest first. ``wake_ns``: when `Woke` is due. ``news``: of facts."""
+    """``facts``: to report, oldest first. ``wake_ns``: when `Woke` is due. ``news``: set when facts come."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class HttpWorld:
         self.news = asyncio.Event()
         self.counts = Counts()
         self.lost: list[tuple[int, str]] = []
-        self.fault: Exception | None = None  # of this program, in a stream; the driver raises it
+        self.fault: Exception | None = None  # an error of this program in a task; the driver raises it
         self._owner: dict[int, int] = {}
         self._watches: list[asyncio.Task[None]] = []
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -75,12 +75,12 @@ class HttpWorld:
         }
 
     def carry_out(self, action: Action) -> None:
-        """Begin what the action asks for."""
+        """Begin to carry out an action."""
         self._handlers[type(action)](action)
 
     @property
     def under_way(self) -> bool:
-        """Whether a stream is open, or something is to be told."""
+        """Whether a stream is open, or the controller still has to receive facts or tokens."""
         return bool(self.facts or len(self.pending) or any(line.streams for line in self.lines))
 
     # Actions.
@@ -91,13 +91,13 @@ class HttpWorld:
         self._owner[request] = target
         if self.pending.move(request, before, target, self._now_ns()):
             self.news.set()
-            return  # its last token came before the controller knew
+            return  # it had finished, which the controller did not know yet
         if self.tracker.generated(request):
             self.counts.resumed += 1
             self.tracker.assign(request)
         line = self.lines[target]
         if line.lost:
-            return  # the controller is about to be told, and sends it elsewhere
+            return  # the controller is about to receive `Lost`, and assigns it elsewhere
         work = self._works.assigned(request, target)
         if work is not None:
             self._open(request, target, work)
@@ -142,7 +142,7 @@ class HttpWorld:
         self.wake_ns = action.at_ns
 
     def _end(self, replica: int, request: int, abort: bool) -> None:
-        """Nothing more of it is wanted from there."""
+        """Close a request's stream at a replica. ``abort``: also cancel the task that reads it."""
         line = self.lines[replica]
         task = line.streams.pop(request, None)
         if task is None:
@@ -184,7 +184,7 @@ class HttpWorld:
             self.news.set()
 
     async def _is_cut_off(self, request: int) -> bool:
-        """Whether the server that prefilled it is lost; the controller is told, and sends it elsewhere."""
+        """Whether the server that prefilled it is lost: then the controller gets `Lost` and reassigns it."""
         action = self._works.on_the_way.get(request)
         if action is None:
             return False
@@ -197,11 +197,11 @@ class HttpWorld:
         cause = str(error) or type(error).__name__
         if isinstance(error, OSError):
             await self._broke(request, replica, cause)
-        else:  # KV that did not get there is no fault of the request's: its prompt is computed again
+        else:  # if its KV did not arrive, the request does not count as refused: the prompt is computed again
             self._dropped(request, replica, request not in self._works.on_the_way, cause)
 
     async def _forget(self, server: Server, label: str) -> None:
-        with suppress(OSError):  # the connection is closed, which is all that can be done
+        with suppress(OSError):  # the stream's connection is closed already; nothing else can be done
             await forget(server, label, self._times.timeout_s)
 
     def _got(self, request: int, replica: int, tokens: Sequence[int], first: bool) -> None:
@@ -231,7 +231,7 @@ class HttpWorld:
         self.news.set()
 
     async def _broke(self, request: int, replica: int, cause: str) -> None:
-        """Is the server gone, or only this connection?"""
+        """Find out whether the server has ended or only this connection, and report it."""
         dead = await self._check(replica)
         if dead is not None:
             self.lose(replica, f"{cause}; {dead}")
@@ -244,7 +244,7 @@ class HttpWorld:
         return await why_dead(self.lines[replica], self._times.timeout_s)
 
     def lose(self, replica: int, cause: str) -> None:
-        """A server is gone, and all that was under way with it. What came of it before is told first."""
+        """Mark a server as lost and end its streams. Tokens that came before are reported first."""
         line = self.lines[replica]
         if line.lost:
             return
@@ -258,7 +258,7 @@ class HttpWorld:
         self.news.set()
 
     def watch(self) -> None:
-        """From now on servers are looked at once per period."""
+        """Start to check every server once per ``scrape_s``."""
         self._watches = [asyncio.create_task(self._watched(one)) for one in range(len(self.lines))]
 
     async def _watched(self, replica: int) -> None:
@@ -299,7 +299,7 @@ class HttpWorld:
         self.news.set()
 
     async def close(self) -> None:
-        """Nothing is under way any more."""
+        """End all streams and checks, and wake sleeping servers."""
         for replica, line in enumerate(self.lines):
             for request in list(line.streams):
                 self._end(replica, request, True)
@@ -310,7 +310,7 @@ class HttpWorld:
         self.counts.slept, self.counts.woken = self.sleep_mode.slept, self.sleep_mode.woken
 
     def busy_ns(self) -> dict[int, int]:
-        """How long each server had requests of ours."""
+        """Return for how many ns each server had requests of this run."""
         now_ns = self._now_ns()
         more = [now_ns - line.since_ns if line.streams else 0 for line in self.lines]
         return {replica: line.busy_ns + more[replica] for replica, line in enumerate(self.lines)}

@@ -1,4 +1,4 @@
-"""Workers as processes of this machine: forked from one that has imported torch, or fresh interpreters."""
+"""Worker processes of this machine: forked from a process that has imported torch, or fresh interpreters."""
 
 import os
 import signal
@@ -77,7 +77,7 @@ class LocalProcess:
             return None
 
     def cut_off(self) -> str | None:
-        """Return None: on this host, the connection always closes with the process."""
+        """Return None: on this host the connection closes when the process ends."""
         return None
 
     def ran(self) -> bool:

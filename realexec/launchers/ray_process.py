@@ -14,7 +14,7 @@ NO_ANSWER: Final = "its node does not answer"
 
 
 class RayProcess:
-    """``seat``: the actor that started it. ``node_lost``: returns why its node is lost, else None."""
+    """The driver's handle. ``seat``: the actor that started it. ``node_lost``: why its node is lost."""
 
     def __init__(
         self, seat: Any, pid: int, where: Where, far_clock: bool, node_lost: Callable[[], str | None]

@@ -1,1 +1,1 @@
-"""Memory that worker processes give to tensors and to each other's transports."""
+"""Memory of worker processes, for their tensors and for each other's transports."""

@@ -1,7 +1,7 @@
-"""One block of shared memory per process: weights, KV and activations lie in it, and peers read it.
+"""One block of shared memory per process: it holds weights, KV and activations, and peers read it.
 
-All its pages are there from the start: the first write to a page that the machine has not handed out yet can
-take many times as long as the copy itself, and would be counted as slow transport.
+All its pages are allocated at the start: the first write to a page that is not allocated yet can take many
+times as long as the copy itself, and would be measured as slow transport.
 """
 
 import contextlib
@@ -32,13 +32,13 @@ class Region:
 
 
 class ArenaFull(Exception):
-    """No gap of the arena is as large as what was asked for."""
+    """No gap of the arena is as large as the requested region."""
 
 
 class Arena:
-    """Shared memory with a first-fit allocator; the allocator belongs to the process that created it.
+    """Shared memory with a first-fit allocator; only the process that created it allocates.
 
-    Behind the last byte that users see lies one page for the owner's word that it still serves the arena.
+    After the last byte that users see lies one page with a flag: whether the owner still serves the arena.
     """
 
     def __init__(self, descriptor: int, size_bytes: int, handle: dict[str, Any], owned: bool) -> None:
@@ -54,10 +54,10 @@ class Arena:
 
     @classmethod
     def create(cls, size_bytes: int, touched_bytes: int | None = None) -> "Arena":
-        """A new one of zeros; UserError where the machine has not so much memory.
+        """Create an arena of zeros; UserError if the machine does not have enough memory.
 
-        ``touched_bytes``: how many of its first bytes are there from the start, None: all. The others take
-        no memory until somebody writes there.
+        ``touched_bytes``: how many of its first bytes are allocated at the start, None: all. The others take
+        no memory until they are written.
         """
         if size_bytes < 1:
             raise ValueError(f"an arena has at least 1 byte, not {size_bytes}")
@@ -85,9 +85,9 @@ class Arena:
 
     @classmethod
     def attach(cls, handle: dict[str, Any], touched: bool = False) -> "Arena":
-        """The arena of another process of this user on this host; OSError when it is gone.
+        """Open the arena of another process of this user on this host; OSError if it no longer exists.
 
-        ``touched``: those of its bytes that are there from the start are mapped now.
+        ``touched``: map now those of its bytes that were allocated at the start.
         """
         descriptor = os.open(handle["path"], os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -107,7 +107,7 @@ class Arena:
 
     @property
     def handle(self) -> dict[str, Any]:
-        """What `attach` takes, in another process; it can be written as JSON."""
+        """The argument for `attach` in another process, in JSON types."""
         return dict(self._handle)
 
     @property
@@ -117,7 +117,7 @@ class Arena:
 
     @property
     def served(self) -> bool:
-        """Whether its owner still lets others read it; says nothing of an owner that was killed."""
+        """Whether its owner still lets others read it. Does not show that the owner was killed."""
         return self._map[self._state_at] == 1
 
     @property
@@ -131,7 +131,7 @@ class Arena:
         return self.buffer[region.offset : region.offset + region.size_bytes]
 
     def take(self, size_bytes: int, align: int = ALIGN_BYTES) -> Region:
-        """A region of its own until it is given back; its bytes are what was last written there."""
+        """Reserve a region until `give`; it still holds the bytes that were last written there."""
         if size_bytes < 1 or align < 1:
             raise ValueError("a region has at least 1 byte and an alignment of at least 1")
         with self._lock:
@@ -150,7 +150,7 @@ class Arena:
         raise ArenaFull(f"{size_bytes:,} bytes asked of an arena whose largest gap is {largest:,}")
 
     def give(self, region: Region) -> None:
-        """The region, as `take` returned it, is free again."""
+        """Free a region that `take` returned."""
         with self._lock:
             if self._taken.get(region.offset) != region.size_bytes:
                 raise ValueError(f"{region} is not taken")
@@ -158,11 +158,11 @@ class Arena:
             self._gaps = _joined(sorted([*self._gaps, region], key=lambda gap: gap.offset))
 
     def retire(self) -> None:
-        """The owner lets nobody read it any more; readers see it between two chunks."""
+        """Stop letting others read the arena; readers notice between two chunks."""
         self._map[self._state_at] = 0
 
     def close(self) -> None:
-        """Unmap it here. Views that are still held, tensors for example, stay valid until they go."""
+        """Unmap it here. Views that are still held, such as tensors, stay valid until they are released."""
         if self.descriptor < 0:
             return
         if self._owned:
@@ -195,7 +195,7 @@ class Arena:
 
 
 def _refuse_more_than_there_is(size_bytes: int) -> None:
-    """Linux would rather end processes than refuse pages of shared memory."""
+    """Raise UserError if memory is too small: Linux kills processes rather than refuse shared memory."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         there = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
@@ -213,9 +213,9 @@ def _too_large(size_bytes: int, why: str) -> UserError:
 
 
 def _backing() -> tuple[int, str]:
-    """(descriptor, path under which other processes of this user open it).
+    """Return (descriptor, path under which other processes of this user open it).
 
-    A memfd is gone with the last process that has it, however that one ends.
+    The kernel frees a memfd with the last process that has it open, however that process ends.
     """
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("servetwin-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -224,7 +224,7 @@ def _backing() -> tuple[int, str]:
 
 
 def _keep_size(descriptor: int) -> None:
-    """Nobody who has it open may shrink it: others would end by SIGBUS at the first byte that is gone."""
+    """Seal the size: if a process shrank the file, others would die by SIGBUS at the first missing byte."""
     with contextlib.suppress(OSError, AttributeError):
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
 
@@ -234,7 +234,7 @@ def _whole_pages(size_bytes: int) -> int:
 
 
 def _joined(gaps: list[Region]) -> list[Region]:
-    """Neighbours made one."""
+    """Merge adjacent gaps."""
     joined: list[Region] = []
     for gap in gaps:
         if joined and joined[-1].offset + joined[-1].size_bytes == gap.offset:

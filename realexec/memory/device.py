@@ -1,7 +1,7 @@
-"""What differs between a CPU and a GPU: where tensors lie beside an arena, and in which lane bytes go there.
+"""What differs between a CPU and a GPU: whether tensors lie in the arena, and in which lane bytes are copied.
 
-All else is the same code. ``apart`` is a CPU whose tensors lie in memory that transports do not see, as on a
-GPU: what a GPU needs is tested on it.
+All other code is the same for both. ``apart`` is a CPU whose tensors lie in memory that transports do not
+see, as on a GPU: tests run on it the code that a GPU needs.
 """
 
 import threading
@@ -21,125 +21,125 @@ CUDA: Final = "cuda"
 
 
 class Device(Protocol):
-    """Of one worker."""
+    """The device of one worker."""
 
     @property
     def pinned(self) -> bool | None:
-        """Whether the driver took the arena's pages, once there is a `mirror`; None: there is no GPU."""
+        """Whether the arena's pages are pinned, known after `mirror`; None: there is no GPU."""
 
     @property
     def torch_name(self) -> str:
-        """What torch calls it."""
+        """torch's name of the device."""
 
     @property
     def own_memory(self) -> bool:
-        """Whether tensors lie beside the arena, and not in it."""
+        """Whether tensors lie in the device's own memory, not in the arena."""
 
     def mirror(self, host: torch.Tensor, first: int, staged: bool) -> torch.Tensor:
-        """A byte for each byte of ``host`` from ``first`` on, for tensors: those bytes themselves where the
-        device computes in them, else zeros that bytes are copied to and from. ``staged``: by way of those of
-        the host; else these are never used, and only what lies before ``first`` is."""
+        """Return the tensors' bytes for ``host`` from ``first`` on: the same bytes if the device computes in
+        them, else a block of zeros for copies. ``staged``: copies go through the host's bytes; if not, only
+        the host's bytes before ``first`` are used."""
 
     def lane(self) -> AbstractContextManager[None]:
-        """Copies of this thread: they go behind all that was computed so far, and are over at its end."""
+        """Context for copies of this thread: they follow all computation so far, and are complete on exit."""
 
     def wait(self) -> None:
-        """Returns when all that was given to the device so far is computed: a step ends then, and not when
-        the last of it was asked for."""
+        """Return when the device has computed all work submitted so far: a step ends then, and not when its
+        last work was submitted."""
 
     def share(self, block: torch.Tensor) -> dict[str, Any] | None:
-        """By what one process of this host may `reach` a block that `mirror` made; it can be written as JSON.
+        """Return what one process of this host needs to `reach` a block that `mirror` made, in JSON types.
         None: it is the arena itself."""
 
     def reach(self, shared: dict[str, Any]) -> torch.Tensor:
-        """The block of another process."""
+        """Open the block of another process."""
 
     def close(self) -> None:
-        """What was pinned is so no more; twice does no harm."""
+        """Unpin what was pinned. May be called twice."""
 
 
 class SameMemory:
-    """A CPU: tensors lie in the arena itself."""
+    """A CPU whose tensors lie in the arena itself."""
 
     torch_name, pinned, own_memory = CPU, None, False
 
     def mirror(self, host: torch.Tensor, first: int, staged: bool) -> torch.Tensor:
-        """The arena."""
+        """Return the arena's own bytes."""
         return host[first:]
 
     def lane(self) -> AbstractContextManager[None]:
-        """A CPU does one thing after the other."""
+        """Return an empty context: on a CPU, a copy runs after what was computed before."""
         return nullcontext()
 
     def wait(self) -> None:
-        """A CPU has computed what it was told to."""
+        """Return at once: a CPU has already computed all its work."""
 
     def share(self, block: torch.Tensor) -> dict[str, Any] | None:
-        """Peers have the arena."""
+        """Return None: peers read the arena."""
         return None
 
     def reach(self, shared: dict[str, Any]) -> torch.Tensor:
-        """Peers of a CPU are on one too."""
+        """Raise ValueError: peers of a worker on a CPU are on CPUs too."""
         raise ValueError("a worker on the CPU cannot reach memory of a device of its own")
 
     def close(self) -> None:
-        """Nothing is pinned."""
+        """Do nothing: nothing is pinned."""
 
 
 class MemoryApart:
-    """A CPU with memory of its own for tensors: what nobody copies is found missing."""
+    """A CPU with separate memory for tensors: bytes that the code forgets to copy are missing there."""
 
     torch_name, pinned, own_memory = CPU, None, True
 
     def __init__(self) -> None:
-        self._shared: dict[int, Arena] = {}  # blocks, by where they begin
+        self._shared: dict[int, Arena] = {}  # blocks, by their address
 
     def mirror(self, host: torch.Tensor, first: int, staged: bool) -> torch.Tensor:
-        """Of bytes that are no numbers, so that nobody takes them for the arena's."""
+        """Return a block of NaN bytes (255), which cannot be mistaken for the arena's contents."""
         block = Arena.create(host.numel() - first)
         made = torch.frombuffer(block.buffer, dtype=torch.uint8).fill_(255)
         self._shared[made.data_ptr()] = block
         return made
 
     def share(self, block: torch.Tensor) -> dict[str, Any] | None:
-        """A second arena, as far as peers see."""
+        """Return the block's handle: peers open it as a second arena."""
         return self._shared[block.data_ptr()].handle
 
     def reach(self, shared: dict[str, Any]) -> torch.Tensor:
-        """Mapped; what it is mapped for keeps it."""
+        """Map the block; the returned tensor keeps it mapped."""
         with Arena.attach(shared, touched=True) as block:
             return torch.frombuffer(block.buffer, dtype=torch.uint8)
 
     def close(self) -> None:
-        """Nothing is pinned."""
+        """Do nothing: nothing is pinned."""
 
     def lane(self) -> AbstractContextManager[None]:
-        """A CPU does one thing after the other."""
+        """Return an empty context: on a CPU, a copy runs after what was computed before."""
         return nullcontext()
 
     def wait(self) -> None:
-        """A CPU has computed what it was told to."""
+        """Return at once: a CPU has already computed all its work."""
 
 
 class Gpu:
-    """A CUDA device; all that only a GPU can show is in this class (docs/GPU.md says what one has run).
+    """A CUDA device. All code that only a GPU can test is in this class (docs/GPU.md says what one has run).
 
-    The arena's pages are pinned, so that copies go by DMA. A thread that copies has a stream of its own,
-    which waits for what the stream that computes was given before. That one never waits: who copies in tells
-    others only when the bytes are there.
+    The arena's pages are pinned, so that copies go by DMA. Each thread that copies has its own stream, which
+    waits for the work submitted to the compute stream before. The compute stream never waits: a thread that
+    copies bytes in reports them only once they have arrived.
     """
 
     own_memory = True
 
     def __init__(self, index: int) -> None:
         self.torch_name = f"{CUDA}:{index}"
-        self.pinned = False  # without, copies are slower; the run's summary says so
-        self._pages: list[int] = []  # where those begin that are
+        self.pinned = False  # copies are slower without pinned pages; the run's summary reports it
+        self._pages: list[int] = []  # addresses of pinned memory
         self._device = torch.device(self.torch_name)
         self._own = threading.local()
 
     def mirror(self, host: torch.Tensor, first: int, staged: bool) -> torch.Tensor:
-        """A block of the GPU's memory. What is used of the arena is pinned, the host's copies too."""
+        """Return a block of the GPU's memory; pin the used part of the arena, with the host's copies."""
         made = torch.zeros_like(host[first:], device=self._device)
         used = host if staged else host[:first]
         if used.numel() == 0:
@@ -155,23 +155,23 @@ class Gpu:
         return made
 
     def _drop_error(self) -> None:
-        """CUDA keeps why it refused, and torch raises that at its next call: here, not in somebody's step."""
+        """Clear CUDA's stored error, which torch would otherwise raise at its next call, during a step."""
         with suppress(RuntimeError):
             torch.zeros(1, device=self._device)
 
     def close(self) -> None:
-        """What is under way on the device is over first."""
+        """Unpin the pages, once all work under way on the device has finished."""
         runtime: Any = torch.cuda.cudart() if self._pages else None  # type: ignore[no-untyped-call]
         while self._pages:
             pages = self._pages.pop()
-            with suppress(RuntimeError), torch.cuda.device(self._device):  # a device that failed stays so
+            with suppress(RuntimeError), torch.cuda.device(self._device):  # a failed device stays failed
                 torch.cuda.synchronize()
                 runtime.cudaHostUnregister(pages)
         self.pinned = False
 
     @contextmanager
     def lane(self) -> Iterator[None]:
-        """On a stream of this thread's."""
+        """Run copies on this thread's own stream."""
         if not hasattr(self._own, "stream"):
             self._own.stream = torch.cuda.Stream(self._device)
         stream: torch.cuda.Stream = self._own.stream
@@ -181,21 +181,21 @@ class Gpu:
         stream.synchronize()
 
     def wait(self) -> None:
-        """For the stream that computes; copies of other threads go on."""
+        """Wait for the compute stream; copies of other threads continue."""
         torch.cuda.default_stream(self._device).synchronize()
 
     def share(self, block: torch.Tensor) -> dict[str, Any] | None:
-        """By CUDA IPC."""
+        """Share the block by CUDA IPC."""
         return cuda_ipc.shared(block)
 
     def reach(self, shared: dict[str, Any]) -> torch.Tensor:
-        """By CUDA IPC."""
+        """Open the block by CUDA IPC."""
         with torch.cuda.device(self._device):
             return cuda_ipc.opened(shared)
 
 
 def device_of(name: str) -> Device:
-    """By name: cpu, apart, cuda or cuda:N. UserError for one that is not here."""
+    """Return the device of this name: cpu, apart, cuda or cuda:N. UserError if this host lacks it."""
     if name == CPU:
         return SameMemory()
     if name == APART:
@@ -212,7 +212,7 @@ def device_of(name: str) -> Device:
 
 
 def here_or_cpu(name: str) -> str:
-    """The device, or the CPU where it is only on other hosts."""
+    """Return the device's name, or the CPU's if only other hosts have the device."""
     try:
         return device_of(name).torch_name
     except UserError:
@@ -220,7 +220,7 @@ def here_or_cpu(name: str) -> str:
 
 
 def device_for(name: str, slot: int) -> str:
-    """Of ``cuda`` without a number the one of a slot: workers of a host take its GPUs in turn."""
+    """Return a slot's GPU for ``cuda`` without a number: workers of a host take its GPUs in turn."""
     if name != CUDA or not torch.cuda.is_available():
         return name
     return f"{CUDA}:{slot % torch.cuda.device_count()}"

@@ -1,1 +1,1 @@
-"""What this machine has for real workers, what of it they will use, what is missing and how to get it."""
+"""Reports what this machine has for real workers, what they will use, what is missing and how to get it."""

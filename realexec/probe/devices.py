@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 SYS: Final = Path("/sys")
-# A driver that hangs is as good as none.
+# Timeout in seconds for a program: a driver that hangs counts as missing.
 _PATIENCE_S: Final = 20.0
 _GPU_FIELDS: Final = ("index", "name", "memory.total", "driver_version", "pci.bus_id")
 MIB: Final = 1 << 20
@@ -15,7 +15,7 @@ Ran = Callable[[Sequence[str]], str | None]
 
 
 def ran(words: Sequence[str]) -> str | None:
-    """What a program of the system prints; None where it is missing or fails."""
+    """Return what a program of the system prints; None if it is missing or fails."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_PATIENCE_S, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -24,7 +24,7 @@ def ran(words: Sequence[str]) -> str | None:
 
 
 def gpus(run: Ran = ran) -> list[dict[str, Any]]:
-    """NVIDIA's GPUs by the driver's own word: ``index``, ``name``, ``memory_bytes``, ``driver``, ``bus``."""
+    """List NVIDIA's GPUs by its driver: ``index``, ``name``, ``memory_bytes``, ``driver``, ``bus``."""
     told = run(["nvidia-smi", f"--query-gpu={','.join(_GPU_FIELDS)}", "--format=csv,noheader,nounits"])
     found = []
     for line in (told or "").splitlines():
@@ -39,10 +39,10 @@ def gpus(run: Ran = ran) -> list[dict[str, Any]]:
 
 
 def nvlinks(run: Ran = ran) -> list[dict[str, Any]]:
-    """Pairs of GPUs that NVLink joins: ``gpus`` and how many ``links``, from the driver's matrix."""
+    """List pairs of GPUs joined by NVLink: ``gpus`` and the number of ``links``, from the driver's matrix."""
     rows = [line.split() for line in (run(["nvidia-smi", "topo", "-m"]) or "").splitlines()]
     rows = [row for row in rows if row and row[0].startswith("GPU") and row[0][3:].isdecimal()]
-    # The first line names the columns and begins with a GPU too; rows have a cell for each GPU behind it.
+    # The header line begins with a GPU's name too; in other rows one cell per GPU follows the name.
     cells = {int(row[0][3:]): row[1:] for row in rows if len(row) > 1 and not row[1].startswith("GPU")}
     found = []
     for one, row in sorted(cells.items()):
@@ -53,7 +53,7 @@ def nvlinks(run: Ran = ran) -> list[dict[str, Any]]:
 
 
 def nics(sys_root: Path = SYS) -> list[dict[str, Any]]:
-    """Ethernet and InfiniBand adapters: ``name``, ``up``, ``gbps`` (None where it does not tell),
+    """List Ethernet and InfiniBand adapters: ``name``, ``up``, ``gbps`` (None if not reported),
     ``hardware`` (False: loopback, bridges and the like)."""
     found = []
     for folder in _folders(sys_root / "class" / "net"):
@@ -71,7 +71,7 @@ def nics(sys_root: Path = SYS) -> list[dict[str, Any]]:
 
 
 def rdma(sys_root: Path = SYS) -> list[dict[str, Any]]:
-    """RDMA devices: ``name``, ``hardware`` (False: software over Ethernet), ``ports`` with what each is."""
+    """List RDMA devices: ``name``, ``hardware`` (False: software over Ethernet), ``ports`` with facts."""
     found = []
     for folder in _folders(sys_root / "class" / "infiniband"):
         ports = [_port(port) for port in _folders(folder / "ports")]

@@ -1,4 +1,4 @@
-"""All that is known of this machine, as one mapping that can be written as JSON, and for people."""
+"""All facts about this machine: as one mapping in JSON types, and as lines of text for people."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -16,14 +16,14 @@ _GIGA: Final = 1e9
 
 
 def probe(sys_root: Path = SYS, run: Ran = ran, folder: Path | None = None) -> dict[str, Any]:
-    """Facts about this machine.
+    """Return facts about this machine.
 
-    ``cpus``, ``memory``, ``disk`` (of ``folder``; None: where temporary files lie), ``gpus``, ``nvlinks``,
-    ``cuda`` (what torch sees), ``nics``, ``rdma``, ``packages``, ``transports`` (what keeps this machine from
-    each, or None), ``transport`` (by which workers of one host read each other's memory, unless a run says
-    another), ``ways`` (what is used for each path of bytes) and ``missing`` (sentences, empty when nothing
-    is). ``memory_bytes``, ``torch``, ``transformers``, ``cuda_devices`` and ``rdma_devices`` are the main
-    ones in short.
+    ``cpus``, ``memory``, ``disk`` (of ``folder``; None: the folder of temporary files), ``gpus``,
+    ``nvlinks``, ``cuda`` (what torch sees), ``nics``, ``rdma``, ``packages``, ``transports`` (why this
+    machine cannot use each, or None), ``transport`` (the default for reads between workers of one host),
+    ``ways`` (what is used for each path of bytes) and ``missing`` (sentences, empty if nothing is missing).
+    ``memory_bytes``, ``torch``, ``transformers``, ``cuda_devices`` and ``rdma_devices`` repeat the main facts
+    in short.
     """
     transports, sees, libraries = registry.missing(sys_root), cuda(), packages()
     room, adapters = memory(), rdma(sys_root)
@@ -50,7 +50,7 @@ def probe(sys_root: Path = SYS, run: Ran = ran, folder: Path | None = None) -> d
 
 
 def lines_of(found: Mapping[str, Any]) -> Iterator[str]:
-    """For people."""
+    """Yield the facts as lines of text for people."""
     room, store = found["memory"], found["disk"]
     yield f"{'processor':<18} {found['cpus']} cores for this process"
     yield f"{'memory':<18} {_gb(room['total'])}, {_gb(room['available'])} free; arenas in {room['arenas']}"

@@ -14,14 +14,14 @@ from realexec.memory.arena import Arena
 PROC: Final = Path("/proc")
 SHM: Final = Path("/dev/shm")
 DISK_BYTES: Final = 64 << 20
-_BLOCK_BYTES: Final = 4 << 20  # as long as a read of a layer's tensor or shorter
-# A slow disk gets no more time than this for the file that is read.
+_BLOCK_BYTES: Final = 4 << 20  # at most as long as a read of a layer's tensor
+# Time limit in seconds for writing the file that is read: on a slow disk the file is smaller.
 _DISK_S: Final = 2.0
 
 
 def memory(proc: Path = PROC, shm: Path = SHM) -> dict[str, Any]:
-    """Bytes: ``total``, ``available`` now, ``shared`` (of /dev/shm, where files stand in for memfd),
-    ``locked`` (of what a process may register with an adapter; None: no limit), ``arenas`` by what."""
+    """Return bytes: ``total``, ``available`` now, ``shared`` (of /dev/shm, for files in place of memfd),
+    ``locked`` (most that a process may register with an adapter; None: no limit); and what ``arenas`` are."""
     lines = _lines(proc / "meminfo")
     locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return {
@@ -34,7 +34,7 @@ def memory(proc: Path = PROC, shm: Path = SHM) -> dict[str, Any]:
 
 
 def disk(folder: Path, size_bytes: int = DISK_BYTES) -> dict[str, Any]:
-    """A small file written there and read past the page cache: ``read_bytes_per_s``, ``direct`` (False: the
+    """Write a small file there and read it past the page cache: ``read_bytes_per_s``, ``direct`` (False: the
     file system has no O_DIRECT, and nothing is measured), ``free_bytes``."""
     found: dict[str, Any] = {
         "folder": str(folder), "direct": False, "read_bytes_per_s": None, "free_bytes": None,
@@ -51,7 +51,7 @@ def disk(folder: Path, size_bytes: int = DISK_BYTES) -> dict[str, Any]:
 
 
 def _fill(descriptor: int, size_bytes: int) -> int:
-    """Bytes that no file system makes smaller; how many there was time for."""
+    """Write random bytes, which no file system can compress; return how many there was time for."""
     block, written, began_s = os.urandom(_BLOCK_BYTES), 0, time.monotonic()
     while written < size_bytes and time.monotonic() - began_s < _DISK_S:
         written += os.write(descriptor, block)
@@ -62,7 +62,7 @@ def _fill(descriptor: int, size_bytes: int) -> int:
 def _read_past_the_cache(name: str, size_bytes: int) -> float | None:
     if not size_bytes or not hasattr(os, "O_DIRECT"):
         return None
-    with Arena.create(_BLOCK_BYTES) as buffer:  # pages of its own: direct reads want them aligned
+    with Arena.create(_BLOCK_BYTES) as buffer:  # page-aligned, as direct reads require
         descriptor = os.open(name, os.O_RDONLY | os.O_DIRECT)
         try:
             done, began_s = 0, time.perf_counter()
@@ -84,7 +84,7 @@ def _size_of(folder: Path) -> int | None:
 
 
 def _lines(path: Path) -> dict[str, int]:
-    """Name -> bytes, of lines such as ``MemTotal: 16 kB``."""
+    """Parse lines such as ``MemTotal: 16 kB`` into name -> bytes."""
     found = {}
     with suppress(OSError):
         for line in path.read_text(encoding="ascii", errors="replace").splitlines():

@@ -1,15 +1,15 @@
-"""What is missing for more, and how to get it: a sentence each."""
+"""Names what this machine lacks for real workers and how to get it, in one sentence each."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-# A verbs or NIXL run registers arenas; with less than this they are refused.
+# A run by verbs or NIXL registers arenas; with a smaller limit on locked memory that is refused.
 LOCKED_BYTES: Final = 1 << 30
 Facts = Mapping[str, Any]
 
 
 def missing(found: Facts) -> list[str]:
-    """Empty when nothing is."""
+    """Return one sentence for each missing thing; empty if nothing is missing."""
     return [sentence for rule in _RULES if (sentence := rule(found))]
 
 
@@ -64,7 +64,7 @@ def _pyverbs(found: Facts) -> str | None:
 
 
 def _broken(found: Facts) -> str | None:
-    """Installed, and of no use: the transport says why."""
+    """Report packages that are installed but cannot be imported, with the transport's reason."""
     installed = {
         "nixl": found["packages"]["nixl"] is not None,
         "verbs": found["packages"]["pyverbs"] is not None and bool(found["rdma"]),

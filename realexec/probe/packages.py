@@ -1,4 +1,4 @@
-"""Which libraries are here, and what torch sees of the GPUs."""
+"""Which libraries are installed, and which GPUs torch sees."""
 
 import importlib.metadata
 import importlib.util
@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-# Debian's pyverbs, which no package index has in a form that works with Debian's libraries.
+# Where Debian's pyverbs is; no package index has one that works with Debian's libraries.
 DEBIAN: Final = Path("/usr/lib/python3/dist-packages")
 NAMES: Final = ("torch", "transformers", "safetensors", "nixl", "ray")
 
 
 def packages(debian: Path = DEBIAN) -> dict[str, Any]:
-    """Versions, None where one is missing. ``pyverbs``: where it is."""
+    """Return versions, None for a missing package. ``pyverbs``: its location."""
     return {
         "python": ".".join(map(str, sys.version_info[:3])),
         **{name: version(name) for name in NAMES},
@@ -21,8 +21,8 @@ def packages(debian: Path = DEBIAN) -> dict[str, Any]:
 
 
 def cuda() -> dict[str, Any]:
-    """What torch sees: ``devices`` (names), ``build`` (the CUDA version it was built for; None: for CPUs),
-    ``fault`` (why it cannot be asked), ``nccl`` (its version)."""
+    """Return what torch sees: ``devices`` (names), ``build`` (the CUDA version it was built for; None: for
+    CPUs), ``fault`` (why torch cannot report GPUs), ``nccl`` (its version)."""
     found: dict[str, Any] = {"devices": [], "build": None, "nccl": None, "fault": None}
     if version("torch") is None:
         return found
@@ -38,13 +38,13 @@ def cuda() -> dict[str, Any]:
         OSError,
         RuntimeError,
         AttributeError,
-    ) as error:  # libraries that do not fit together
+    ) as error:  # incompatible libraries
         found["fault"] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     return found
 
 
 def version(package: str) -> str | None:
-    """Of an installed distribution."""
+    """Return the version of a distribution; None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

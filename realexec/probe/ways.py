@@ -1,4 +1,4 @@
-"""What will be used for each path of bytes, by what the machine has."""
+"""Which transport or copy is used for each path of bytes, given what the machine has."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -16,7 +16,7 @@ _GPU: Final = "; between arena and GPU by copies of pinned pages"
 
 
 def ways(transports: Mapping[str, str | None], on_gpu: bool) -> dict[str, str]:
-    """For each path a sentence. ``transports``: what keeps the machine from each."""
+    """Return a sentence for each path. ``transports``: why the machine cannot use each, or None."""
     have = [name for name, lack in transports.items() if lack is None]
     near = _told(best_first(have, on_gpu))
     far = _told([name for name in have if name not in ONE_HOST])
@@ -36,7 +36,7 @@ def _direct(have: Sequence[str], on_gpu: bool) -> bool:
 
 
 def _told(names: Sequence[str]) -> str:
-    """The first of them, and what may be asked for in its place."""
+    """Name the first transport, and those that a run may name instead."""
     if not names:
         return "no transport works here"
     first, *others = names

@@ -1,1 +1,1 @@
-"""What a run tells while it lasts: Prometheus metrics under vLLM's names, and a log of its decisions."""
+"""What a run reports while it lasts: Prometheus metrics under vLLM's names, and a log of its decisions."""

@@ -1,6 +1,6 @@
-"""Numbers of a run for Prometheus: counted where the journal is written and where requests end.
+"""Counters of a run for Prometheus, updated when the journal is written and when requests end.
 
-The driver's thread counts; whoever asks, from another thread, reads under the same lock.
+The driver's thread updates them; the thread that answers a scrape reads them under the same lock.
 """
 
 from bisect import bisect_left
@@ -17,7 +17,7 @@ from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.request import Request
 from serving.vocabulary.units import FRACTION_BITS, NS_PER_S
 
-# vLLM's own limits of its histograms (vllm/v1/metrics/loggers.py, 0.19), in seconds.
+# Bucket limits of vLLM's own histograms (vllm/v1/metrics/loggers.py, 0.19), in seconds.
 TTFT_S: Final = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0,
     80.0, 160.0, 640.0, 2560.0,
@@ -33,14 +33,14 @@ E2E_S: Final = (
 
 @dataclass(slots=True)
 class Histogram:
-    """``counts``: by bucket, of which the last has no limit."""
+    """``counts``: one per bucket; the last bucket has no limit."""
 
     limits: tuple[float, ...]
     counts: list[int] = field(default_factory=list)
     total: float = 0.0
 
     def add(self, value: float, times: int = 1) -> None:
-        """So many of this value."""
+        """Count this value ``times`` times."""
         if not self.counts:
             self.counts = [0] * (len(self.limits) + 1)
         self.counts[bisect_left(self.limits, value)] += times
@@ -49,7 +49,7 @@ class Histogram:
 
 @dataclass(slots=True)
 class OfReplica:
-    """Since the run began. ``observed``: what a stock engine last told of itself."""
+    """Counts of one replica since the run began. ``observed``: the last report of a stock engine."""
 
     assigned: int = 0
     finished: int = 0
@@ -60,7 +60,7 @@ class OfReplica:
 
 
 class Counters:
-    """A JournalSink and a Recorder that hand everything on, and count."""
+    """A JournalSink, and with `recorder` a Recorder, that forward every call and count."""
 
     def __init__(self, recorder: Recorder, journal: JournalSink | None) -> None:
         self._recorder, self._journal = recorder, journal
@@ -74,11 +74,11 @@ class Counters:
         self.ttft, self.itl, self.e2e = Histogram(TTFT_S), Histogram(ITL_S), Histogram(E2E_S)
 
     def replica(self, number: int) -> OfReplica:
-        """That of a replica, which is named for the first time or not."""
+        """Return the counts of a replica; creates them at first use."""
         return self.of.setdefault(number, OfReplica())
 
     def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
-        """One event and what was answered."""
+        """Forward and count one event and the controller's actions."""
         if self._journal is not None:
             self._journal.write(now_ns, event, actions, told)
         with self.lock:
@@ -116,7 +116,7 @@ class Counters:
     # As a Recorder.
 
     def finished_request(self, request: Request, tokens: int, first_ns: int, last_ns: int) -> None:
-        """Its latencies."""
+        """Count a finished request and its latencies."""
         self.finished += 1
         self.prompt_tokens += request.prompt_tokens
         self.generated_tokens += tokens
@@ -124,18 +124,18 @@ class Counters:
         self.e2e.add((last_ns - request.arrival_ns) / NS_PER_S)
 
     def recorder(self) -> Recorder:
-        """What the driver is handed."""
+        """Return the recorder that the driver uses."""
         return _Counting(self, self._recorder)
 
     def gaps_of(self, first_fixed: int, slope_fixed: int, steps: int, sequences: int) -> None:
-        """See ``Recorder``."""
+        """Count gaps between tokens; see ``Recorder``."""
         for step in range(steps):
             gap_ns = (first_fixed + slope_fixed * step) >> FRACTION_BITS
             self.itl.add(gap_ns / NS_PER_S, sequences)
 
 
 class _Counting:
-    """A Recorder that hands everything on, and counts."""
+    """A Recorder that forwards every call and counts."""
 
     def __init__(self, counters: Counters, inner: Recorder) -> None:
         self._counters, self._inner = counters, inner

@@ -1,4 +1,4 @@
-"""Where Prometheus finds the metrics of a run: /metrics on a port of 127.0.0.1, while the run lasts."""
+"""An HTTP server for the metrics of a run: /metrics on a port of 127.0.0.1, while the run lasts."""
 
 import threading
 from collections.abc import Callable
@@ -12,10 +12,10 @@ TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Endpoint:
-    """Use as a context manager. ``port`` 0: any free one, and ``url`` has it then."""
+    """Use as a context manager. ``port`` 0: any free port, which ``url`` then contains."""
 
     def __init__(self, port: int, text: Callable[[], str]) -> None:
-        """``text``: called by other threads. Raises UserError for a port that is taken."""
+        """``text``: called by other threads. Raises UserError if the port is in use."""
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
@@ -27,7 +27,7 @@ class Endpoint:
                 self.wfile.write(found)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Nothing: a run has its own log."""
+                """Log nothing: a run has its own log."""
 
         try:
             self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
@@ -37,7 +37,7 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """Of the metrics."""
+        """The URL of the metrics."""
         return f"http://127.0.0.1:{self._server.server_address[1]}/metrics"
 
     def __enter__(self) -> "Endpoint":

@@ -9,7 +9,7 @@ from serving.vocabulary.units import NS_PER_S
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Of one replica now. ``used``: share of its KV memory."""
+    """The present state of one replica. ``used``: share of its KV memory in use."""
 
     running: int
     waiting: int
@@ -20,7 +20,7 @@ Standings = Callable[[], Mapping[int, Standing]]
 
 
 def exposition(counters: Counters, standings: Standings) -> str:
-    """All of it. ``engine`` is the replica's number."""
+    """Return all metrics as text. The label ``engine`` is the replica's number."""
     now, lines = standings(), list[str]()
     with counters.lock:
         model = f'model_name="{_escaped(counters.model)}"'

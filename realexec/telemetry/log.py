@@ -1,4 +1,4 @@
-"""A log of decisions for machines: a line of JSON for each, on a stream."""
+"""A machine-readable log of decisions: one line of JSON for each, written to a stream."""
 
 import json
 import time
@@ -15,7 +15,7 @@ _LEVELS = {"Lost": "error", "Dropped": "warning", "Fail": "warning", "Reject": "
 
 
 class JsonLog:
-    """A JournalSink. Written are arrivals, ends, losses, and every action but passes and wakes.
+    """A JournalSink. It writes arrivals, ends, losses, and every action except `Run` and `Wake`.
 
     Fields: ``time`` (seconds since 1970), ``run_s`` (since the run began), ``level``, ``event``, and those of
     the event or action, its reason too.
@@ -27,7 +27,7 @@ class JsonLog:
         self._stream, self._journal, self._clock = stream, journal, clock
 
     def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
-        """One event and what was answered."""
+        """Forward one event and the controller's actions, and log them."""
         if self._journal is not None:
             self._journal.write(now_ns, event, actions, told)
         if isinstance(event, Arrived):

@@ -30,7 +30,7 @@ GLOO: Final = "gloo"
 LIMITS: Final = Limits(head_bytes=1 << 16, payload_bytes=16 << 20)
 # Largest message of a group. Small segments share a message, which takes a copy on each side.
 CHUNK_BYTES: Final = 16 << 20
-# Timeout of a read. A busy peer still sends: its serving threads need a processor only briefly.
+# Timeout while a peer sends nothing. A busy peer still sends: its threads need a processor only briefly.
 SILENCE: Final = timedelta(seconds=10)
 _SERVING, _READING = 0, 1
 ONE_GPU: Final = "both workers are on one GPU, and NCCL connects different ones"
@@ -62,7 +62,7 @@ def missing_between(backend: str, device: str) -> str | None:
 
 
 class GroupTransport:
-    """``backend``: nccl or gloo. ``memory``: the memory this worker computes in; None: the arena."""
+    """Reads by groups of two. ``backend``: nccl or gloo. ``memory``: where it computes; None: the arena."""
 
     def __init__(self, backend: str, arena: Arena, host: str = LOOPBACK, memory: Any = None) -> None:
         from realexec.tensor_memory import ArenaMemory

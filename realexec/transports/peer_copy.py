@@ -30,7 +30,7 @@ def missing() -> str | None:
 
 
 class PeerCopyTransport:
-    """``memory``: the memory this worker computes in, whose block peers open; None: the arena."""
+    """Copies between devices. ``memory``: where this worker computes, a block for peers; None: the arena."""
 
     def __init__(self, arena: Arena, host: str = LOOPBACK, memory: Any = None) -> None:
         from realexec.tensor_memory import ArenaMemory

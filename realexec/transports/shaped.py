@@ -1,8 +1,8 @@
 """Links slowed down to a configured rate, so that a small model loads as slowly as a large one.
 
 A path is a resource that bytes pass, with a name, a rate and a latency: an adapter, a disk, a host's memory.
-All readers of a path, in any process, take turns on it. Each chunk books the time that it takes on the path,
-after the bookings of other readers, and waits until its booked time has passed.
+Transfers over a path, in any process, take turns on it. Each chunk books the time that it takes on the path,
+after the bookings of other transfers, and waits until its booked time has passed.
 """
 
 import contextlib

@@ -17,7 +17,7 @@ from realexec.wire.listener import LOOPBACK
 NAME: Final = "tcp"
 # Requests list segments in the payload, 16 bytes each.
 LIMITS: Final = Limits(head_bytes=4096, payload_bytes=16 << 20)
-# Timeout of a read. A busy peer still sends: its serving threads need a processor only briefly.
+# Timeout while a peer sends nothing. A busy peer still sends: its threads need a processor only briefly.
 SILENCE_S: Final = 10.0
 # Per socket; the fastest size for 256 MB on loopback, since larger buffers leave the processor's cache.
 BUFFER_BYTES: Final = 1 << 20

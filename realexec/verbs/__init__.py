@@ -1,1 +1,1 @@
-"""Reads by RDMA verbs: what pyverbs is asked for, pairs of queues, and the transport over them."""
+"""Reads by RDMA verbs: finding a usable pyverbs, queue pairs, and the transport over them."""

@@ -1,4 +1,4 @@
-"""An RDMA device with an arena registered, and pairs of queues that were made before anybody connects."""
+"""An RDMA device with a registered arena, and queue pairs that are made before any peer connects."""
 
 import threading
 from contextlib import suppress
@@ -9,7 +9,7 @@ from realexec.probe.devices import SYS
 from realexec.verbs.package import PORT, devices, verbs
 from realexec.verbs.pair import DESCRIPTORS, Broken, Pair
 
-# Made at start: a worker of a chain reads from one and is read by one or two; more are made when wanted.
+# Made at start: a worker of a chain reads from one peer and is read by one or two. More follow on demand.
 POOL: Final = 4
 CLOSE_S: Final = 5.0
 _ROCE_V2: Final = "RoCE v2"
@@ -18,7 +18,7 @@ _ON_IPV4: Final = "0000:0000:0000:0000:0000:ffff"
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """Where packets leave: ``gid``, with its place in the port's table, is this end's address."""
+    """The port that is used. ``gid``, with its index in the port's table, is this end's address."""
 
     number: int
     gid: str
@@ -28,8 +28,8 @@ class Port:
 
 
 class Device:
-    """``address``: where the memory lies in this process. The first device with a port that is up, unless the
-    environment names one (``SERVETWIN_RDMA_DEVICE``)."""
+    """An RDMA device with memory at ``address`` of this process registered. It is the first one with a port
+    that is up, unless the environment names one (``SERVETWIN_RDMA_DEVICE``)."""
 
     def __init__(self, address: int, size_bytes: int) -> None:
         v = verbs()
@@ -38,7 +38,7 @@ class Device:
         self.domain = v.PD(self.context)
         memory = v.e.IBV_ACCESS_LOCAL_WRITE | v.e.IBV_ACCESS_REMOTE_READ
         self._memory = v.MR(self.domain, size_bytes, memory, address=address)
-        # Of queue pairs; nobody may write into the memory, and a greeting has no bytes.
+        # Access of queue pairs: peers still cannot write into the memory, and a greeting has no bytes.
         self.access: int = memory | v.e.IBV_ACCESS_REMOTE_WRITE
         self.key: int = self._memory.rkey
         self.own_key: int = self._memory.lkey
@@ -49,11 +49,11 @@ class Device:
         self._pool = [Pair(self) for _ in range(POOL)]
 
     def told(self) -> dict[str, int]:
-        """What whoever reads this memory has to know."""
+        """Return what a reader of this memory needs to know."""
         return {"begins": self.begins, "key": self.key}
 
     def pair(self) -> Pair:
-        """One that nobody uses."""
+        """Return an unused pair; make one if there is none. Raises Broken after `close`."""
         with self._changed:
             if self._closed:
                 raise Broken("the transport was closed")
@@ -61,7 +61,7 @@ class Device:
             return self._pool.pop() if self._pool else Pair(self)
 
     def give(self, pair: Pair) -> None:
-        """It is used no more; one that cannot be renewed is left behind."""
+        """Take back a pair that is no longer used; drop it if it cannot be renewed."""
         renewed = []
         with suppress(verbs().PyverbsError):
             pair.renew()
@@ -72,11 +72,11 @@ class Device:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """All queues go once nobody uses them, and nobody reads the memory any more."""
+        """Destroy all queues once no thread uses them; then no peer reads the memory any more."""
         with self._changed:
             self._closed = True
             if not self._changed.wait_for(lambda: not self._out, CLOSE_S):
-                return  # somebody is still in a call of one; all goes with the process
+                return  # a thread is still in a call of a pair; the process's end frees all
         for part in (*self._pool, self._memory, self.domain, self.context):
             part.close()
 
@@ -97,7 +97,7 @@ def _opened() -> tuple[Any, Port]:
 
 
 def _gid_index(context: Any, device: str, entries: int) -> int:
-    """RoCE version 2 with an IPv4 address, which routers carry; the first entry on InfiniBand."""
+    """Return the index of RoCE version 2 with an IPv4 address, which routers carry; first on InfiniBand."""
     for index in range(entries):
         try:
             gid = context.query_gid(PORT, index).gid

@@ -1,6 +1,6 @@
-"""The device in this process where it can load pyverbs, else in one of the system's interpreter.
+"""The RDMA device: in this process if it can load pyverbs, else in a helper of the system's interpreter.
 
-That process maps the arena too, so bytes come straight into it; calls go over a socket for each pair.
+The helper process maps the arena too, so bytes arrive directly in it. Calls go over one socket per pair.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ from realexec.wire.frames import ChannelClosed, Limits
 LIMITS: Final = Limits(head_bytes=4096, payload_bytes=16 << 20)
 _SEGMENT: Final = struct.Struct("!3Q")
 _ERRORS: Final = {"Refused": Refused, "Broken": Broken, "Ended": Ended}
-# As of a worker: the first line of standard input says the rest, and the pipe tells when the parent has gone.
+# As for a worker: the first line of standard input holds the parameters; the pipe closes with the parent.
 _BOOT: Final = (
     "import json, sys; start = json.loads(sys.stdin.buffer.readline()); sys.path[:0] = start['path']; "
     "from realexec.verbs.helper import main; main(start)"
@@ -37,14 +37,14 @@ _BOOT: Final = (
 
 
 def device_of(arena: Arena) -> Any:
-    """A Device, or what behaves like one."""
+    """Return a `Device` for the arena, or an object with the same methods."""
     if package.here():
         return _OwnDevice(arena)
     return RemoteDevice(arena)
 
 
 class _OwnDevice(Device):
-    """Of an arena of this process, whose mapping stays while the device has it."""
+    """The device with an arena of this process, whose mapping stays while the device uses it."""
 
     def __init__(self, arena: Arena) -> None:
         self._mapped = (ctypes.c_char * arena.size_bytes).from_buffer(arena.buffer)
@@ -52,7 +52,7 @@ class _OwnDevice(Device):
 
 
 class RemoteDevice:
-    """A process that has the device; it ends with this one."""
+    """The device in a helper process, which ends with this process."""
 
     def __init__(self, arena: Arena) -> None:
         self._control, theirs = socket.socketpair()
@@ -73,11 +73,11 @@ class RemoteDevice:
         self._lock = threading.Lock()
 
     def told(self) -> dict[str, int]:
-        """As of a Device."""
+        """See `Device`."""
         return dict(self._told)
 
     def pair(self) -> "RemotePair":
-        """As of a Device."""
+        """See `Device`."""
         ours, theirs = socket.socketpair()
         try:
             with self._lock:
@@ -90,11 +90,11 @@ class RemoteDevice:
         return RemotePair(Channel(ours, LIMITS))
 
     def give(self, pair: "RemotePair") -> None:
-        """As of a Device."""
+        """See `Device`."""
         pair.close()
 
     def close(self) -> None:
-        """As of a Device: with its process go its queues."""
+        """See `Device`. The queues end with the helper process."""
         self._control.close()
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -106,31 +106,31 @@ class RemoteDevice:
 
 
 class RemotePair:
-    """A Pair of that process; whoever reads waits for the answer."""
+    """A `Pair` of the helper process; each call waits for its answer."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
 
     def renew(self) -> dict[str, Any]:
-        """As of a Pair."""
+        """See `Pair`."""
         told: dict[str, Any] = self._ask({"do": "renew"})["told"]
         return told
 
     def join(self, peer: dict[str, Any]) -> None:
-        """As of a Pair."""
+        """See `Pair`."""
         self._ask({"do": "join", "peer": peer})
 
     def greet(self, ended: int) -> None:
-        """As of a Pair."""
+        """See `Pair`."""
         self._ask({"do": "greet"}, ended=ended)
 
     def read(self, segments: Sequence[Segment], begins: int, key: int, ended: int) -> None:
-        """As of a Pair."""
+        """See `Pair`."""
         packed = b"".join(_SEGMENT.pack(*segment) for segment in segments)
         self._ask({"do": "read", "begins": begins, "key": key}, packed, ended)
 
     def close(self) -> None:
-        """That process gives it to the next."""
+        """Close the socket; the helper process then returns the pair to its device."""
         self._channel.close()
 
     def _ask(self, head: dict[str, Any], packed: bytes = b"", ended: int | None = None) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class RemotePair:
 
 
 def _answered(channel: Channel, ended: int) -> bool:
-    """Wait for it; False when the wait was ended before."""
+    """Wait for an answer; False if ``ended`` became readable first."""
     if ended < 0:
         return False
     watch = select.poll()
@@ -157,7 +157,7 @@ def _answered(channel: Channel, ended: int) -> bool:
 
 
 def main(start: dict[str, Any]) -> None:
-    """The process with the device: a thread for each pair, until the other side lets go of it."""
+    """Run the helper process: one thread per pair, until the other side closes its socket."""
     end_with_parent(start["parent"], lifeline=0)
     control = socket.socket(fileno=start["control"])
     mapped = mmap.mmap(start["arena"], start["size_bytes"])
@@ -178,12 +178,12 @@ def main(start: dict[str, Any]) -> None:
 
 
 def _serve(device: Device, channel: Channel) -> None:
-    """Carry out what is asked of one pair until the other side closes it."""
+    """Carry out requests for one pair until the other side closes it."""
     pair = device.pair()
     with suppress(ChannelClosed):
         while True:
             head, packed = channel.receive()
-            if head["do"] == "stop":  # it ended what was under way, or came too late for that
+            if head["do"] == "stop":  # it has ended the call under way, or came after that call
                 continue
             try:
                 answer = _carried_out(pair, head, packed, channel.fileno())

@@ -1,7 +1,7 @@
-"""Which pyverbs can be used: one of this interpreter, Debian's (python3-pyverbs, of one version), or none.
+"""Finds a usable pyverbs: one of this interpreter, Debian's (python3-pyverbs, of one version), or none.
 
-What PyPI has under that name is built against a newer rdma-core than distributions have, and may be installed
-and not load. So each is imported before it is called usable, and the first that loads is taken.
+PyPI's package of that name is built against a newer rdma-core than distributions have, and may be installed
+but fail to load. So each pyverbs is imported before it counts as usable; the first one that loads is used.
 """
 
 import importlib.machinery
@@ -19,7 +19,7 @@ from realexec.probe.devices import SYS, rdma
 
 SYSTEM_PYTHON: Final = Path("/usr/bin/python3")
 DEVICE: Final = "SERVETWIN_RDMA_DEVICE"
-# Of an adapter with several, the one that is used.
+# The port used of an adapter with several ports.
 PORT: Final = 1
 _DEBIAN: Final = Path("/usr/lib/python3/dist-packages/pyverbs")
 _NAME: Final = "pyverbs"
@@ -34,7 +34,7 @@ NO_PYVERBS: Final = f"pyverbs is not installed: {_GET}"
 
 
 def missing(sys_root: Path = SYS) -> str | None:
-    """What keeps this machine from RDMA: no pyverbs that loads, no device, no port that is up."""
+    """Return why this machine cannot use RDMA: no pyverbs that loads, no device, no port that is up."""
     if not here() and (fault := beside()) is not None:
         own = _own()[1]
         faults = "; ".join([*own, fault] if fault else own)
@@ -43,19 +43,19 @@ def missing(sys_root: Path = SYS) -> str | None:
 
 
 def devices(sys_root: Path = SYS) -> list[str]:
-    """Names of those that may be used: all, or the one that the environment names."""
+    """Return the names of the devices that may be used: all, or the one that the environment names."""
     wanted = os.environ.get(DEVICE)
     return [wanted] if wanted else [one["name"] for one in rdma(sys_root)]
 
 
 def here() -> bool:
-    """Whether this interpreter has loaded one."""
+    """Whether this interpreter can load a pyverbs."""
     return _own()[0] is not None
 
 
 def beside() -> str | None:
-    """What keeps the system's interpreter from loading one in a process of its own: None where nothing does,
-    nothing to say ("") where there is none."""
+    """Return why the system's interpreter cannot load pyverbs in a process of its own: None if it can, "" if
+    the interpreter or its pyverbs does not exist."""
     if not SYSTEM_PYTHON.exists() or not any(_DEBIAN.glob("device.*.so")):
         return ""
     fault = fault_of_import([f"{_NAME}.{name}" for name in _MODULES], SYSTEM_PYTHON)
@@ -63,7 +63,7 @@ def beside() -> str | None:
 
 
 def verbs() -> SimpleNamespace:
-    """pyverbs' classes, and as ``e`` its constants."""
+    """Return pyverbs' classes, and its constants as ``e``."""
     found, faults = _own()
     if found is None:
         raise ImportError("; ".join(faults) or NO_PYVERBS)
@@ -72,24 +72,24 @@ def verbs() -> SimpleNamespace:
 
 @cache
 def _own() -> tuple[SimpleNamespace | None, tuple[str, ...]]:
-    """The first that loads, and what was wrong with those before it."""
+    """Load the first pyverbs that can be loaded; return it and the faults of those before it."""
     faults = []
     for where, spec in _candidates():
         try:
             return _loaded(spec), tuple(faults)
-        except Exception as error:  # whatever a library that does not fit raises
+        except Exception as error:  # an incompatible library may raise any exception
             _forget()
             faults.append(f"that of {where}: {first_line(error)}")
     return None, tuple(faults)
 
 
 def _candidates() -> Iterator[tuple[str, Any]]:
-    """Where each is, and its specification: this interpreter's own first, then the distribution's."""
+    """Yield each location and its import spec: this interpreter's own first, then the distribution's."""
     found = importlib.util.find_spec(_NAME)
     if found is not None:
         yield str(Path(found.origin).parent if found.origin else _NAME), found
     if any((_DEBIAN / f"device{suffix}").exists() for suffix in importlib.machinery.EXTENSION_SUFFIXES):
-        # This package alone: beside it lie all others of the system's interpreter.
+        # Only this package: its folder also holds all others of the system's interpreter.
         places = [str(_DEBIAN)]
         spec = importlib.util.spec_from_file_location(
             _NAME, _DEBIAN / "__init__.py", submodule_search_locations=places
@@ -114,7 +114,7 @@ def _constants() -> Any:
 
 
 def _forget() -> None:
-    """Parts of one that did not load would be taken for parts of the next."""
+    """Drop the modules of a pyverbs that failed to load, or the next one would use them."""
     for name in [name for name in sys.modules if name == _NAME or name.startswith(f"{_NAME}.")]:
         del sys.modules[name]
 

@@ -1,7 +1,7 @@
-"""One end of a reliable connection: a queue pair, its completion queue, and the channel that wakes who waits.
+"""One end of a reliable connection: a queue pair, its completion queue, and the channel that wakes a waiter.
 
-An error ends a queue pair; what was posted is flushed before anybody is told, so that nothing is written
-into this memory afterwards. Then it is renewed, at both ends, and joined again.
+An error ends a queue pair. Posted work is flushed before the error is raised, so that nothing is written into
+this memory afterwards. Then both ends renew the pair and join it again.
 """
 
 import secrets
@@ -15,33 +15,33 @@ from typing import Any, Final
 from realexec.transports.base import Segment, cut
 from realexec.verbs.package import verbs
 
-# Reads that are posted at once, and the longest of them: several fill the wire, each ends soon.
+# The most reads posted at once, and the most bytes of each: several fill the wire, and each ends soon.
 WINDOW: Final = 32
 READ_BYTES: Final = 1 << 20
-# Waits of 4.096 us x 2^14 = 67 ms and six of them: a peer that does not answer is told within a second, on
-# adapters that wait up to four times as long within two. Seven would be for ever with rxe.
+# A wait of 4.096 us x 2^14 = 67 ms, and six retries: a peer that does not answer is noticed within a second,
+# or within two on adapters that wait up to four times as long. Seven would mean endless retries with rxe.
 _TIMEOUT: Final = 14
 _RETRIES: Final = 6
-_MOST_READS: Final = 16  # that a peer carries out at once for this pair, if its device can
+_MOST_READS: Final = 16  # reads that a peer carries out at once for this pair, if its device can
 _FLUSH_S: Final = 2.0
-# Works have the generation of the pair, which `renew` raises: what comes late is of another one.
+# Work requests carry the generation of the pair, which `renew` raises: late completions have an older one.
 _FOR_A_GREETING: Final = 0
 _WORD: Final = 1
 _OUR_FAULTS: Final = ("IBV_WC_REM_ACCESS_ERR", "IBV_WC_REM_INV_REQ_ERR", "IBV_WC_LOC_PROT_ERR")
-# Who makes what has a descriptor of its own; see `_channel`.
+# Held while an object with its own descriptor is made; see `_channel`.
 DESCRIPTORS: Final = threading.Lock()
 
 
 class Refused(Exception):
-    """The peer's device, or this one, does not let this read happen."""
+    """The peer's device, or this one, refuses this read."""
 
 
 class Broken(Exception):
-    """No answer comes; the pair is of no use until it is renewed."""
+    """The peer does not answer; the pair is unusable until it is renewed."""
 
 
 class Ended(Exception):
-    """Whoever was to end the wait has done so."""
+    """The wait was ended through the descriptor ``ended``."""
 
 
 class Pair:
@@ -59,7 +59,7 @@ class Pair:
         self.renew()
 
     def told(self) -> dict[str, Any]:
-        """What the other end has to know; it can be written as JSON."""
+        """Return what the other end needs for `join`, in JSON types."""
         device, port = self._device, self._device.port
         return {
             "number": self._qp.qp_num, "psn": self._psn, "gid": port.gid, "lid": port.lid, "mtu": port.mtu,
@@ -67,7 +67,7 @@ class Pair:
         }  # fmt: skip
 
     def renew(self) -> dict[str, Any]:
-        """As if it were new, whatever state it was in."""
+        """Reset the pair from any state, as if it were new. Return what `told` returns."""
         v = verbs()
         self._flush()
         self._qp.modify(v.QPAttr(qp_state=v.e.IBV_QPS_RESET), v.e.IBV_QP_STATE)
@@ -76,13 +76,13 @@ class Pair:
         attributes = v.QPAttr(port_num=self._device.port.number)
         attributes.qp_access_flags = self._device.access
         self._qp.to_init(attributes)
-        # A greeting has no bytes, but pyverbs wants a place for them.
+        # A greeting has no bytes, but pyverbs requires an address for them.
         place = v.SGE(self._device.begins, 1, self._device.own_key)
         self._qp.post_recv(v.RecvWR(_FOR_A_GREETING, 1, [place]))
         return self.told()
 
     def join(self, peer: dict[str, Any]) -> None:
-        """Connect with the end that told this. Raises Broken."""
+        """Connect to the end whose `told` returned ``peer``. Raises Broken."""
         try:
             self._join(peer)
         except verbs().PyverbsError as error:
@@ -105,7 +105,7 @@ class Pair:
         self._qp.to_rts(attributes)
 
     def greet(self, ended: int) -> None:
-        """A word without bytes, written to the peer with an immediate: so the path carries packets."""
+        """Write no bytes, with an immediate, to the peer: success shows that the path carries packets."""
         v = verbs()
         how = v.e.IBV_WR_RDMA_WRITE_WITH_IMM
         nothing = v.SGE(self._device.begins, 0, self._device.own_key)
@@ -115,9 +115,9 @@ class Pair:
         self._all_done(ended)
 
     def read(self, segments: Sequence[Segment], begins: int, key: int, ended: int) -> None:
-        """Bring these from the peer's memory, registered under ``key``, which begins there.
+        """Read segments of the peer's memory, which begins at ``begins`` and is registered under ``key``.
 
-        Raises Refused or Broken, or Ended once ``ended`` can be read: nothing comes afterwards.
+        Raises Refused or Broken, or Ended once ``ended`` is readable: after that no more bytes arrive.
         """
         v, own = verbs(), self._device
         for remote, local, size in cut(segments, READ_BYTES):
@@ -130,7 +130,7 @@ class Pair:
         self._all_done(ended)
 
     def close(self) -> None:
-        """Its queues go."""
+        """Destroy the queues and the completion channel."""
         for part in (self._qp, self._cq, self._wake):
             part.close()
 
@@ -147,7 +147,7 @@ class Pair:
             self._take(ended)
 
     def _take(self, ended: int) -> None:
-        """Wait for completions, asleep; what went wrong ends the pair."""
+        """Sleep until there are completions; a failed one ends the pair."""
         v = verbs()
         for status in self._statuses(ended):
             if status != v.e.IBV_WC_SUCCESS:
@@ -159,7 +159,7 @@ class Pair:
         found = self._come()
         if not found:
             self._cq.req_notify()
-            found = self._come()  # between the look and the request
+            found = self._come()  # completions between the first poll and the request
         while not found:
             if ended < 0:
                 self._flush()
@@ -179,14 +179,14 @@ class Pair:
         return iter(found)
 
     def _come(self) -> list[int]:
-        """How works ended that this end posted; a greeting of the peer is none of them."""
+        """Return the status of completed work that this end posted, without greetings of the peer."""
         _, completions = self._cq.poll(WINDOW)
         own = [one.status for one in completions if one.wr_id == self._generation]
         self._posted -= min(self._posted, len(own))
         return own
 
     def _flush(self) -> None:
-        """The device lets go of all that was posted."""
+        """Make the device drop all posted work."""
         v = verbs()
         if not self._posted:
             return
@@ -199,7 +199,7 @@ class Pair:
 
 
 def _channel(context: Any) -> tuple[Any, int]:
-    """A completion channel and its descriptor, which pyverbs does not tell."""
+    """Make a completion channel; return it and its descriptor, which pyverbs does not expose."""
     with DESCRIPTORS:
         before = _event_descriptors()
         channel = verbs().CompChannel(context)
@@ -214,7 +214,7 @@ def _event_descriptors() -> set[int]:
             if "infinibandevent" in str(path.readlink()):
                 found.add(int(path.name))
         except OSError:
-            continue  # closed meanwhile
+            continue  # the descriptor was closed in the meantime
     return found
 
 

@@ -1,7 +1,7 @@
-"""One-sided reads by RDMA READ over reliable connections; a channel beside each tells when the peer ends.
+"""One-sided reads by RDMA READ over reliable connections, each with a channel that shows the peer's exit.
 
-The peer's processor does nothing for a read. An error of the network renews the queues of both ends and the
-read is made once more; a refusal (a key or place that the peer has not registered) is the reader's fault.
+The peer's processor does nothing for a read. After a network error both ends renew their queues, and the read
+is tried once more. A refusal (a key or place that the peer has not registered) is an error of the reader.
 """
 
 import threading
@@ -21,13 +21,13 @@ from realexec.wire.listener import LOOPBACK
 
 NAME: Final = "verbs"
 LIMITS: Final = Limits(head_bytes=4096, payload_bytes=0)
-# To join two queue pairs takes milliseconds; a peer that is gone without a word is told by then.
+# Joining two queue pairs takes milliseconds; a peer that has not answered by this timeout counts as lost.
 JOIN_S: Final = 5.0
 AGAIN_S: Final = 1.0
 
 
 class VerbsTransport:
-    """Registers an arena with an RDMA device; its door binds this host's loopback unless told otherwise."""
+    """Registers an arena with an RDMA device. The door binds to ``host``, by default loopback."""
 
     def __init__(self, arena: Arena, host: str = LOOPBACK) -> None:
         self._size_bytes = arena.size_bytes
@@ -36,25 +36,25 @@ class VerbsTransport:
         self._door = Door(self._serve, LIMITS, host)
 
     def address(self) -> dict[str, Any]:
-        """Of the door, and the memory's place and key: whoever has it may read the arena."""
+        """Return the door's address, and the memory's place and key, with which a peer may read the arena."""
         return {
             "transport": NAME, **self._door.address(), **self._device.told(), "size_bytes": self._size_bytes,
         }  # fmt: skip
 
     def connect(self, address: dict[str, Any]) -> "VerbsLink":
-        """A link with its first queues."""
+        """Return a link with its first queue pair."""
         link = VerbsLink(self._device, self._size_bytes, address)
         self._links.add(link)
         return link
 
     def close(self) -> None:
-        """Readers elsewhere are told by their channels; links made here end."""
+        """Close the channels of all readers, the links made here and the device."""
         self._door.close()
         self._links.close()
         self._device.close()
 
     def _serve(self, channel: Channel) -> None:
-        """Join a pair with the peer's as often as it asks."""
+        """Join a queue pair with the peer's, each time the peer requests it."""
         pair = self._device.pair()
         try:
             while True:
@@ -70,9 +70,9 @@ class VerbsTransport:
 
 
 class VerbsLink:
-    """A way to a peer's arena. Reads of several threads go side by side, each over queues of its own.
+    """A link to a peer's arena. Reads of several threads run in parallel, each over its own queue pair.
 
-    So KV does not wait behind parameters. Queues whose read has ended serve the next one.
+    So KV does not wait behind parameters. A queue pair whose read has finished serves the next one.
     """
 
     def __init__(self, device: Any, local_bytes: int, address: dict[str, Any]) -> None:
@@ -81,11 +81,11 @@ class VerbsLink:
         self.close = self._ways.close
 
     def check(self, segments: Sequence[Segment]) -> None:
-        """By what the address says of the peer's arena; its device looks for itself."""
+        """Check against the arena size in the peer's address; the peer's device checks again itself."""
         check_segments(segments, self._local_bytes, int(self._address["size_bytes"]))
 
     def read(self, segments: Sequence[Segment]) -> None:
-        """Asleep until the device has brought them."""
+        """Read the segments. The calling thread sleeps until the device has delivered them."""
         self.check(segments)
         if not segments:
             return
@@ -93,7 +93,7 @@ class VerbsLink:
             lane.read(segments)
 
     def _joined(self) -> "_Lane":
-        """More of them. Raises PeerLost."""
+        """Open another connection. Raises PeerLost."""
         channel = enter(self._address, LIMITS)
         try:
             return _Lane(self._device, channel, self._address)
@@ -103,7 +103,7 @@ class VerbsLink:
 
 
 class _Lane:
-    """A queue pair joined with one of the peer's, and the channel beside it; one thread reads at a time."""
+    """A queue pair joined with one of the peer's, and its channel to the peer. One thread reads at a time."""
 
     def __init__(self, device: Any, channel: Channel, address: dict[str, Any]) -> None:
         self._device, self._channel = device, channel
@@ -114,12 +114,12 @@ class _Lane:
         self._mend(JOIN_S)
 
     def read(self, segments: Sequence[Segment]) -> None:
-        """Raises PeerLost, and BadSegment where the peer's device does not let it happen."""
+        """Read the segments. Raises PeerLost, and BadSegment if the peer's device refuses the read."""
         with self._reading:
             self._check_open()
             try:
                 self._read(segments)
-            except Broken:  # packets were lost for longer than the device tries: once more, from anew
+            except Broken:  # packets were lost for longer than the device retries: renew, and read once more
                 self._mend(AGAIN_S)
                 try:
                     self._read(segments)
@@ -137,7 +137,7 @@ class _Lane:
         self._check_open()
 
     def _mend(self, within_s: float) -> None:
-        """New queues at both ends, and a word over them: a path that carries nothing is told at once."""
+        """Renew the queues at both ends and send an empty message, which fails at once on a broken path."""
         try:
             self._channel.send({"type": "join", "pair": self._pair.renew()})
             head, _ = self._channel.receive(time.monotonic() + within_s)
@@ -151,9 +151,9 @@ class _Lane:
             self._lose_as_told()
 
     def close(self) -> None:
-        """A read under way gets PeerLost."""
+        """Close the connection. A read under way raises PeerLost."""
         self._channel.close()
-        if self._reading.acquire(timeout=JOIN_S):  # a read under way is told by the channel
+        if self._reading.acquire(timeout=JOIN_S):  # a read under way ends because the channel is closed
             self._give()
             self._reading.release()
 
@@ -162,7 +162,7 @@ class _Lane:
             self._lose_as_told()
 
     def _lose_as_told(self) -> None:
-        """The channel has ended, or the peer said something that nobody asked for."""
+        """Raise PeerLost: the channel has ended, or the peer has sent an unexpected message."""
         try:
             self._channel.receive()
             why = "the peer spoke during a read"
