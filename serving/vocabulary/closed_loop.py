@@ -15,8 +15,7 @@ class ClosedLoop:
     """``clients`` clients send ``requests`` in order.
 
     Each client sends its next request ``think_ns`` after its last one has ended, served or not. The driver
-    reports ended requests (``in_flight``), and calls ``take`` while it knows of no request that is still to
-    arrive.
+    reports ended requests (``in_flight``), and calls ``take`` while it knows of no request still to arrive.
     """
 
     def __init__(self, requests: Iterable[tuple[Request, int]], clients: int, think_ns: int = 0) -> None:
