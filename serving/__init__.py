@@ -1,6 +1,7 @@
-"""The control plane: what is remembered of requests, KV memory and replicas, and what follows from an event.
+"""The control plane: keeps the state of requests, KV memory and replicas; decides what follows from events.
 
-Stdlib only, and free of clocks, I/O and randomness: the same objects run under virtual and wall-clock time.
+Uses the standard library only, and no clock, I/O or randomness: the same objects run under virtual and
+wall-clock time.
 """
 
-import nativecore  # noqa: F401  (finds the compiled modules, where there are any)
+import nativecore  # noqa: F401  (finds the compiled modules, if there are any)

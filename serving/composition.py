@@ -1,4 +1,4 @@
-"""How a controller is put together: the only place that knows every state machine there is."""
+"""Builds a controller from its parts. Only this module knows every state machine."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,9 +46,9 @@ from serving.vocabulary.request import Request
 
 @dataclass(frozen=True, slots=True)
 class MigrationParts:
-    """Migration of running requests: who decides, once per ``period_ns``; the rules by model.
+    """Migration of running requests: ``migrator`` decides once per ``period_ns``; ``rules`` by model.
 
-    ``victims``: of those that would be preempted; None: they are.
+    ``victims``: migrates requests that would otherwise be preempted; None: they are preempted.
     """
 
     migrator: Migrator
@@ -59,9 +59,9 @@ class MigrationParts:
 
 @dataclass(frozen=True, slots=True)
 class PipelineParts:
-    """Models in stages: ``setups`` by model, and the GPUs that replicas of those without KV share.
+    """Models cut into stages: ``setups`` by model; ``seats``: the GPUs that models without KV share.
 
-    ``scaling``: who starts and stops replicas; None: they stay what they are.
+    ``scaling``: starts and stops replicas; None: the set of replicas never changes.
     """
 
     setups: Mapping[str, PipelineSetup | LanguageSetup]
@@ -71,16 +71,16 @@ class PipelineParts:
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """``hand_overs``: of the models whose prefill and decode are on instances of their own.
+    """Options of the services of all models.
 
+    ``hand_overs``: rules of the models with separate prefill and decode instances.
     ``max_num_batched_tokens``: prompt tokens of a prefill pass. ``queue``: where requests of the other models
-    wait (``Colocated``); None where load reports are read: per instance, for each tells of its own queue.
-    ``migration``: of the models named there; None: requests stay where they decode. ``pipelines``: of the
-    models named there, which are in stages.
-    ``reports_period_ns``: between two load reports of an instance; 0: nobody reads any.
-    ``reports_at``: see ``LoadReports``.
-    ``by_priority``: of queues that instances share. ``stock``: engines run by themselves, and only what is
-    in it is decided here; None: their passes are chosen here.
+    wait (``Colocated``); None, if load reports are read: one queue per instance, as each instance reports its
+    own queue. ``migration``: of the models in its rules; None: requests stay where they decode.
+    ``pipelines``: setups of the models that are cut into stages. ``reports_period_ns``: time between two load
+    reports of an instance; 0: no policy reads reports. ``reports_at``: see ``LoadReports``. ``by_priority``:
+    orders queues that instances share by priority. ``stock``: the engines choose their own passes, and the
+    controller decides only what ``StockParts`` lists; None: the controller chooses the passes.
     """
 
     hand_overs: Mapping[str, HandOverRules] = field(default_factory=dict)
@@ -104,10 +104,10 @@ def compose(
     starts: Sequence[Load] = (),
     elastic: ElasticParts | None = None,
 ) -> Controller:
-    """A fresh controller of these replicas, numbered from 0.
+    """Return a fresh controller of these replicas, numbered from 0.
 
-    ``starts``: see FixedReplicas. ``elastic``: adds and removes instances; None: the replicas stay what they
-    are.
+    ``starts``: see FixedReplicas. ``elastic``: adds and removes instances; None: the set of replicas never
+    changes.
     """
     assert [replica.id for replica in replicas] == list(range(len(replicas)))
     assert not (starts and elastic), "an elastic system begins its loads itself"
@@ -146,7 +146,7 @@ def compose(
 
 @dataclass(frozen=True, slots=True)
 class _Books:
-    """What the services of all models share."""
+    """State that the services of all models share."""
 
     engines: Mapping[int, Engine]
     requests: Mapping[int, Request]
@@ -159,7 +159,7 @@ class _Books:
 def _services(
     books: _Books, replicas: Sequence[Replica], options: ServiceOptions, elastic: ElasticParts | None
 ) -> dict[str, Service]:
-    """The service of every model, of those without a replica too."""
+    """Return the service of every model, including models without a replica."""
     prototypes = {} if elastic is None else dict(elastic.setup.prototypes)
     live = {} if elastic is None else live_setups(elastic)
     found: dict[str, Service] = {}
@@ -221,7 +221,7 @@ def _pipeline(
 
 
 def _migrating(inner: Colocated | Disaggregated, books: _Books, parts: MigrationParts | None) -> Service:
-    """The service, with migrations around it if its running requests migrate."""
+    """Wrap the service in a migrating service if running requests of its model migrate."""
     if parts is None or inner.model not in parts.rules:
         return inner
     engines, requests, rules = books.engines, books.requests, parts.rules[inner.model]
@@ -232,14 +232,14 @@ def _migrating(inner: Colocated | Disaggregated, books: _Books, parts: Migration
 
 
 def _load_reports(books: _Books, replicas: Sequence[int], options: ServiceOptions) -> LoadReports | None:
-    """None: nobody reads them."""
+    """Return the load reports of these replicas; None if no policy reads reports."""
     if not options.reports_period_ns:
         return None
     return LoadReports(books.engines, replicas, options.reports_period_ns, books.present, options.reports_at)
 
 
 def _rounds(services: Mapping[str, Service], options: ServiceOptions, present: Present) -> Rounds | None:
-    """None: nobody migrates."""
+    """Return the periodic migration rounds; None if no request migrates."""
     stock, alone = options.stock, [one for one in services.values() if isinstance(one, Stock)]
     if stock is not None:
         if stock.migrator is None:
@@ -252,13 +252,13 @@ def _rounds(services: Mapping[str, Service], options: ServiceOptions, present: P
 
 
 def _every(migrator: Migrator) -> int:
-    """In which rounds it pairs somebody."""
+    """Return n if the migrator pairs instances only in every n-th round; else 1."""
     every = getattr(migrator, "rounds", 1)
     return every if type(every) is int and every > 0 else 1
 
 
 def _reports_of(services: Mapping[str, Service]) -> dict[str, LoadReports]:
-    """By model, where somebody reads them."""
+    """Return the load reports by model, for the models whose reports are read."""
     found = dict[str, LoadReports]()
     for model, service in services.items():
         inner = service.inner if isinstance(service, Migrating) else service

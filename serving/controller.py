@@ -1,4 +1,4 @@
-"""The controller: the only mutator of control state. It routes facts to the state machines they concern."""
+"""The controller: only it changes control state. It routes each event to the state machines it concerns."""
 
 from serving.elastic.replica_control import Handler, ReplicaControl
 from serving.engine.engine import Engine
@@ -15,11 +15,11 @@ _IDLE = EngineState.IDLE
 
 
 class Controller:
-    """Engines, and the service of every model, behind one method.
+    """Owns the engines and the service of every model; the driver passes every event to ``handle``.
 
-    ``serving.composition`` puts one together. ``requests``: in flight; ``routes``: whose an event is;
-    ``elastic``: brings parameters to replicas, and may add and remove some. ``step_counts``: a driver whose
-    instances make load reports puts itself there.
+    ``serving.composition`` builds it. ``requests``: requests in flight; ``routes``: map an event to its
+    model; ``elastic``: brings parameters to replicas, and may add and remove replicas. ``step_counts``: a
+    driver whose instances make load reports registers itself there.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Controller:
     ) -> None:
         self.engines, self.requests, self.services = engines, requests, services
         self.elastic, self._transfer_ids, self._streams = elastic, routes.transfer_ids, routes.streaming
-        # Reports and arrivals come too often to tell who does nothing about them.
+        # Reports and arrivals are too frequent to forward to a ReplicaControl that ignores them.
         self._scales = elastic.scales
         own: dict[type, Handler] = {
             Sent: self._sent,
@@ -50,9 +50,9 @@ class Controller:
         self.step_counts = present.step_counts
 
     def handle(self, now_ns: int, event: Event) -> list[Action]:
-        """What the world should do about this fact.
+        """Return the actions that the driver must carry out after this event.
 
-        Raises PolicyError for a policy's fault, after which nothing goes on; AssertionError when the clock
+        Raises PolicyError for a policy's fault, after which the run cannot go on; AssertionError if the clock
         goes back.
         """
         present = self._present
@@ -63,7 +63,7 @@ class Controller:
             if type(event) is Ran:
                 engine = self.engines[event.replica]
                 if event.epoch < engine.epoch:
-                    return actions  # from before the replica was lost
+                    return actions  # the report was sent before the replica was lost
                 self.services[engine.replica.model].ran(engine, event, actions)
                 finished = event.finished
                 if finished:
@@ -102,7 +102,7 @@ class Controller:
         actions.append(Reject(request.id, reason))
 
     def _sent(self, now_ns: int, event: Sent, actions: list[Action]) -> None:
-        """KV has come, or activations."""
+        """A transfer of KV or activations has ended."""
         source = self.services[self._transfer_ids.model_of(event.transfer)].sent(event, actions)
         if source is not None:
             self.elastic.ran(now_ns, source, actions)
@@ -131,7 +131,7 @@ class Controller:
         self._streaming(event.replica).observed(event)
 
     def _close(self, now_ns: int, event: Closing, actions: list[Action]) -> None:
-        """The requests in flight fail; the books of services and instances are left as they are."""
+        """Fail the requests in flight; leave the state of services and instances as it is."""
         actions += [Fail(request, event.cause) for request in sorted(self.requests)]
         self.failed += len(self.requests)
         self.requests.clear()
@@ -141,7 +141,7 @@ class Controller:
         engine = self.engines[event.replica]
         if engine.state is EngineState.LOST:
             return
-        if engine.state is not EngineState.VACANT:  # else it left before, and had nothing but old parameters
+        if engine.state is not EngineState.VACANT:  # else it left before, with old parameters only
             failed = self.services[engine.replica.model].lose(engine, event.cause, actions)
             for request in failed:
                 del self.requests[request]

@@ -1,1 +1,1 @@
-"""What policies see and may answer, a module for each kind, and how their faults are told."""
+"""Policy protocols: what each kind sees and may answer (one module each), and how faults are reported."""

@@ -1,4 +1,4 @@
-"""What a batcher sees and what it answers. The engine applies the answer; the batcher changes nothing."""
+"""What a batcher sees and answers. The engine applies the answer; the batcher changes nothing."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from serving.vocabulary.actions import Chunk
 class Batch(NamedTuple):
     """The next pass of one replica.
 
-    ``preempt`` newest first; ``chunks`` in running order, the last ``admit`` of them for the first ``admit``
-    requests of the queue. ``decode`` and ``max_steps`` as in serving.vocabulary.actions.Run.
-    ``interruptible``: no request waits and fewer than ``max_num_seqs`` run, so that an arrival
-    changes this decision and a finish does not; else the pass ends when a request finishes.
+    ``preempt``: newest first. ``chunks``: in running order; the last ``admit`` of them belong to the first
+    ``admit`` requests of the queue. ``decode`` and ``max_steps``: as in serving.vocabulary.actions.Run.
+    ``interruptible``: True if no request waits and fewer than ``max_num_seqs`` run. Then an arrival changes
+    this decision and a finish does not. Otherwise the pass ends when a request finishes.
     """
 
     preempt: tuple[int, ...]
@@ -28,11 +28,11 @@ class Batch(NamedTuple):
 
 
 class ProgressView(Protocol):
-    """One request on a replica: ``computed`` of its ``known_tokens`` are in KV while its prompt is computed.
+    """One request on a replica. During prefill, ``computed`` of its ``known_tokens`` are in KV memory.
 
-    Known are prompt and generated tokens; they are not kept up to date while the request decodes.
-    ``priority``: the larger the more urgent; 0 of all where engines do not look at it. ``swapped``: its KV is
-    in host memory; the engine lets it decode again when there is room, and no prompt begins before it.
+    ``known_tokens``: prompt and generated tokens; not updated while the request decodes. ``priority``: larger
+    is more urgent; 0 for all requests if the engines ignore priorities. ``swapped``: the request's KV is in
+    host memory; the engine lets it decode again when there is room, and starts no prompt before it.
     """
 
     @property
@@ -58,9 +58,9 @@ class ProgressView(Protocol):
 
 
 class AdmissionsView(Protocol):
-    """What waiting requests would find in KV memory (serving.engine.admissions), asked one after the other.
+    """What waiting requests would find in KV memory (serving.engine.admissions), one request at a time.
 
-    ``growing``: the request last looked for may find more after every step of those who decode.
+    ``growing``: the last request passed to ``find`` may find more after every step of the decoding requests.
     """
 
     @property
@@ -72,7 +72,7 @@ class AdmissionsView(Protocol):
 
 
 class KvView(Protocol):
-    """The replica's KV memory (serving.engine.kv_ledger.KvLedger), to look at."""
+    """Read-only view of the replica's KV memory (serving.engine.kv_ledger.KvLedger)."""
 
     @property
     def free_blocks(self) -> int: ...
@@ -102,7 +102,7 @@ class KvView(Protocol):
 
 
 class Queue(Protocol):
-    """Requests that wait, from the head."""
+    """Waiting requests, from the head of the queue."""
 
     def __len__(self) -> int: ...
 
@@ -110,15 +110,15 @@ class Queue(Protocol):
 
 
 class ReplicaView:
-    """Read-only window on one engine; always current, nothing is copied.
+    """Read-only view of one engine; always current, nothing is copied.
 
-    ``running`` are the admitted requests in order of admission, ``prefilling`` those of them whose prompt is
-    not complete, ``waiting`` the queue. ``by_priority``: their priorities count. Under asynchronous
-    scheduling ``running`` also has those that have just finished: they count and hold their memory for one
-    step more, and decode nothing.
+    ``running``: the admitted requests in order of admission. ``prefilling``: those of them whose prompt is
+    not complete. ``waiting``: the queue. ``by_priority``: whether priorities count. Under asynchronous
+    scheduling ``running`` also has the requests that have just finished: they count and hold their memory for
+    one step more, and decode nothing.
 
-    A batcher is asked at step boundaries only. It must answer the same for as long as only decoding goes on:
-    a declined queue head stays declined until a request finishes, leaves or arrives.
+    The engine asks a batcher at step boundaries only. The batcher must give the same answer for as long as
+    only decoding goes on: a declined queue head stays declined until a request finishes, leaves or arrives.
     """
 
     __slots__ = ("_newest", "by_priority", "kv", "prefilling", "running", "waiting")
@@ -132,7 +132,7 @@ class ReplicaView:
         by_priority: bool = False,
         newest: Callable[[], Iterator[int]] | None = None,
     ) -> None:
-        """``newest``: who may be preempted, the last admitted first; None: all who run."""
+        """``newest``: the requests that may be preempted, last admitted first; None: all running requests."""
         self._newest = newest
         self.running = running
         self.prefilling = prefilling
@@ -141,10 +141,10 @@ class ReplicaView:
         self.by_priority = by_priority
 
     def newest_first(self) -> Iterator[int]:
-        """Ids of admitted requests, the last admitted first: the order of victims.
+        """Ids of admitted requests, the last admitted first: the order of preemption.
 
-        By priority those of the lowest come before all others, the last admitted first among them. Of several
-        micro-batches in flight only requests that are in no step.
+        With ``by_priority``, requests of the lowest priority come first, the last admitted first among them.
+        With several micro-batches in flight, only requests that are in no step.
         """
         if self._newest is not None:
             return self._newest()
@@ -160,7 +160,7 @@ class Batcher(Protocol):
     """Chooses the next pass of a replica."""
 
     def choose(self, view: ReplicaView) -> Batch | None:
-        """The next pass, or None when there is nothing to run."""
+        """Return the next pass, or None if there is nothing to run."""
 
 
 CHOOSE: Final = Question(
@@ -172,7 +172,7 @@ CHOOSE: Final = Question(
 
 
 def chosen(policy: Any, view: ReplicaView) -> Batch | None:
-    """The batcher's answer; what is in it ``serving.engine.batch_answers`` checks. Raises PolicyError."""
+    """Ask the batcher. ``serving.engine.batch_answers`` checks the answer's content. Raises PolicyError."""
     try:
         answer = policy.choose(view)
     except KeyboardInterrupt:

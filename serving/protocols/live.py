@@ -1,7 +1,7 @@
-"""Live scaling of a pair: what its scheduler sees, and its plan.
+"""Live scaling of a pair: what its scheduler sees, and the plan it returns.
 
-The old instance of a pair (source) has all layers, the new one (target) is still loading them. Of every batch
-the target runs the first layers and the source the others, so the target helps before it is complete.
+The old instance of a pair (source) has all layers; the new one (target) is still loading them. For every
+batch the target runs the first layers and the source the others, so the target helps before it is complete.
 """
 
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ LiveRule = Literal["pull", "split", "stop"]
 
 @dataclass(frozen=True, slots=True)
 class LiveView:
-    """Batches that a pair shares while its target loads, in the order in which they came.
+    """Batches that a pair shares while its target loads, in order of arrival.
 
-    Time 0 is when the first ``loaded`` layers are on the target; every layer_load_ns one more is.
-    batch_layer_ns: how long one layer of each batch takes, on either instance. arrival_ns: when each is
-    there, one per batch; empty: all are at 0.
+    At time 0 the first ``loaded`` layers are on the target; one more is there every layer_load_ns.
+    batch_layer_ns: how long one layer of each batch takes, on either instance. arrival_ns: when each batch
+    arrives, one entry per batch; empty: all arrive at 0.
     """
 
     layers: int
@@ -41,11 +41,11 @@ class LiveView:
 
     @property
     def batches(self) -> int:
-        """How many batches there are."""
+        """The number of batches."""
         return len(self.batch_layer_ns)
 
     def arrived_ns(self, batch: int) -> int:
-        """When the batch is there."""
+        """When the batch arrives."""
         return self.arrival_ns[batch] if self.arrival_ns else 0
 
     def loaded_at(self, time_ns: int) -> int:
@@ -59,10 +59,10 @@ class LivePlan:
 
     rule: ``pull``: an idle source takes the earliest batch that has a finished layer and runs the rest of it;
     the target runs one layer of the earliest batch that can go on. ``split``: the target runs the first
-    ``target_layers`` of each batch, the source, batch after batch in order, the others. ``endpoint``: the
+    ``target_layers`` of each batch; the source runs the others, batch after batch in order. ``endpoint``: the
     target waits until it is complete, then both take whole batches in order. target_layers: a forecast unless
-    the rule is ``split``. finish_ns: by batch, on the view's clock, if nothing else comes. refused: a split
-    was found, and not used for what its replay said.
+    the rule is ``split``. finish_ns: by batch, on the view's clock, if no other batch arrives. refused: a
+    split was found, but rejected because of its replay's result.
     """
 
     rule: LiveRule
@@ -73,11 +73,11 @@ class LivePlan:
 
 
 class LiveScheduler(Protocol):
-    """Decides how a pair shares the batches that wait.
+    """Decides how a pair shares the waiting batches.
 
-    ahead: 0 for one that is never asked, because its rule is always ``pull``; 1: asked for every batch when
-    its turn comes; more: asked once, when the first layer is there, for so many of the batches that wait.
-    solve_ns: how long an answer takes; the loading of the first layer overlaps it.
+    ahead: 0: the scheduler is never asked, because its rule is always ``pull``; 1: it is asked for every
+    batch when that batch's turn comes; more: it is asked once, when the first layer is loaded, for this many
+    of the waiting batches. solve_ns: how long an answer takes; the loading of the first layer overlaps it.
     """
 
     @property
@@ -87,12 +87,12 @@ class LiveScheduler(Protocol):
     def solve_ns(self) -> int: ...
 
     def plan(self, view: LiveView) -> LivePlan:
-        """A plan for all batches of the view."""
+        """Return a plan for all batches of the view."""
 
 
 @fact
 class LiveTarget:
-    """An instance about to load. load_ns: estimated, None if it is not known; tail: it feeds no other."""
+    """An instance about to load. load_ns: estimate, None: unknown; tail: it feeds no other instance."""
 
     replica: int
     load_ns: int | None
@@ -103,9 +103,10 @@ class LiveTarget:
 class LiveChoice:
     """Instances of a model that begin to load, in the order of their plan.
 
-    waited_ns: how long the first request in the queue has waited, 0 with an empty queue. backlog_tokens:
-    prompt tokens not computed yet. partners: instances that could run the layers a new one lacks; helpers:
-    decode instances, which can where there are no others. pairs: instances that are live already.
+    waited_ns: how long the first request in the queue has waited; 0 if the queue is empty. backlog_tokens:
+    prompt tokens not computed yet. partners: instances that could run the layers a new instance lacks;
+    helpers: decode instances, which can run them if there are no other instances. pairs: instances that are
+    live already.
     """
 
     targets: tuple[LiveTarget, ...]
@@ -117,10 +118,10 @@ class LiveChoice:
 
 
 class LivePolicy(Protocol):
-    """Which new instances work while they load, and how.
+    """Decides which new instances work while they load, and how.
 
-    embeds: the new instance has the embedding too before its first layer; else an old one embeds its prompts,
-    and their activations are sent.
+    embeds: the new instance loads the embedding before its first layer; else an old instance embeds the new
+    one's prompts and sends it their activations.
     """
 
     @property
@@ -130,4 +131,4 @@ class LivePolicy(Protocol):
     def embeds(self) -> bool: ...
 
     def select(self, choice: LiveChoice) -> tuple[int, ...]:
-        """The targets that are to be live, by replica number."""
+        """Return the replica numbers of the targets that are to be live."""

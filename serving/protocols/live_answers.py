@@ -1,4 +1,4 @@
-"""Asking a live policy and its scheduler; their answers are held against what they were shown."""
+"""Asks a live policy and its scheduler, and checks their answers against what they were shown."""
 
 from typing import Any, Final, NoReturn, get_args
 
@@ -18,7 +18,7 @@ SOLVE_NS: Final = Question("solve_ns", "an int of 0 or more", is_attribute=True)
 
 
 class CheckedLivePolicy:
-    """A live policy whose answers are checked; what it has for good is read once."""
+    """A live policy whose answers are checked; its constant attributes are read once."""
 
     __slots__ = ("_policy", "embeds", "scheduler")
 
@@ -28,7 +28,7 @@ class CheckedLivePolicy:
         self.scheduler: LiveScheduler = CheckedLiveScheduler(_read(policy, SCHEDULER, object))
 
     def select(self, choice: LiveChoice) -> tuple[int, ...]:
-        """Raises PolicyError."""
+        """Return the checked answer. Raises PolicyError."""
         answer: Any = ask(self._policy, SELECT, choice)
         if type(answer) is not tuple or any(type(one) is not int for one in answer):
             raise refused(self._policy, SELECT, answer, "that is no tuple of ids")
@@ -40,7 +40,7 @@ class CheckedLivePolicy:
 
 
 class CheckedLiveScheduler:
-    """A live scheduler whose answers are checked; what it has for good is read once."""
+    """A live scheduler whose answers are checked; its constant attributes are read once."""
 
     __slots__ = ("_scheduler", "ahead", "solve_ns")
 
@@ -49,7 +49,7 @@ class CheckedLiveScheduler:
         self.ahead, self.solve_ns = _count(scheduler, AHEAD), _count(scheduler, SOLVE_NS)
 
     def plan(self, view: LiveView) -> LivePlan:
-        """Raises PolicyError."""
+        """Return the checked plan. Raises PolicyError."""
         plan: Any = ask(self._scheduler, PLAN, view)
         if type(plan) is not LivePlan:
             self._refuse(plan, f"that is a {type(plan).__name__}")
@@ -75,7 +75,7 @@ class CheckedLiveScheduler:
 
 
 def _read(policy: object, question: Question, kind: type) -> Any:
-    """What a policy has under the question's name."""
+    """Return the policy's attribute that the question names."""
     answer = read(policy, question)
     if kind is not object and type(answer) is not kind:
         raise refused(policy, question, answer, f"that is a {type(answer).__name__}")

@@ -7,11 +7,11 @@ ReportsAt = Literal["changes", "step_ends", "ticks"]
 
 
 class LoadReport(NamedTuple):
-    """Of one instance. ``preempted``: of those that wait, the ones that were at work before.
+    """The load report of one instance. ``preempted``: waiting requests that ran before.
 
-    ``first_waiting_tokens``: prompt and generated tokens of its queue's head; ``waiting_tokens``: of all.
-    ``high_running``, ``high_waiting``: requests of a priority above 0. Where engines do not look at
-    priorities those who wait are counted with the others.
+    ``first_waiting_tokens``: prompt and generated tokens of the head of its queue; ``waiting_tokens``: of all
+    waiting requests. ``high_running``, ``high_waiting``: requests of a priority above 0. If engines ignore
+    priorities, the waiting ones are counted with the others.
     """
 
     total_blocks: int

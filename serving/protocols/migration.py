@@ -1,7 +1,7 @@
 """Migration of running requests: what a policy sees and answers, and how its answers are checked.
 
-Two levels, as in Llumnix: once per period the policy pairs instances by what it knows of all; which request
-leaves an instance is asked when that is between two steps, so that its contexts are exact.
+Two levels, as in Llumnix. Once per period the policy pairs instances by what it knows of all of them. It
+chooses the request that leaves a source when that instance is between two steps, so contexts are exact.
 """
 
 from bisect import bisect_left
@@ -15,7 +15,7 @@ NEVER_NS: Final = 1 << 62
 
 
 class Pair(NamedTuple):
-    """A request is to leave ``source`` for ``destination``."""
+    """A decision to move a request from ``source`` to ``destination``."""
 
     source: int
     destination: int
@@ -25,13 +25,13 @@ class Pair(NamedTuple):
 class InstancesView(Protocol):
     """The instances of one model.
 
-    ``taking``: those that take requests, ascending; ``loading``: those that will when they have their
-    parameters, destinations only (``migration.into_loading``); ``leaving``: those that take none and have
-    some left.
-    Where prefill and decode are on instances of their own these are the decode instances, and ``head_tokens``
-    is the room that the first completed prompt takes which waits for one of them; 0: none waits, or instances
-    do both. ``round``: how many periods are over. ``nearly_full``: empty once per period; else the instance
-    whose memory is, of which alone the policy for victims (``migration.victims``) is asked then.
+    ``taking``: instances that take requests, ascending. ``loading``: instances that take requests once they
+    have their parameters; they can only be destinations (``migration.into_loading``). ``leaving``: instances
+    that take no requests and still have some. If prefill and decode are on separate instances, these are the
+    decode instances. ``head_tokens`` is then the room that the first completed prompt waiting for a decode
+    instance takes; 0: no prompt waits, or instances do both. ``round``: number of periods that have ended.
+    ``nearly_full``: empty once per period; else the instance whose memory is nearly full. The policy for
+    victims (``migration.victims``) is then asked about it alone.
     """
 
     model: str
@@ -56,72 +56,72 @@ class InstancesView(Protocol):
     def leaving(self) -> Sequence[int]: ...
 
     def short(self) -> Sequence[int]:
-        """For policies with ``ample_blocks``: all others that take requests surely have so many free."""
+        """For policies with ``ample_blocks``: all other taking instances surely have that many free."""
 
     def newly_reported(self) -> Sequence[int]:
-        """Those with a new load report since this was last asked; all others have only less memory free."""
+        """Instances with a new load report since the last call; all others have only less memory free."""
 
     def load(self, replica: int, signal: Literal["outstanding", "kv_demand"]) -> int:
-        """As dispatchers see it."""
+        """The instance's load, as dispatchers see it."""
 
     def report(self, replica: int) -> LoadReport | None:
-        """Its last load report, for policies with ``reads_load_reports``; None: it is gone."""
+        """Its last load report, for policies with ``reads_load_reports``; None: the instance is gone."""
 
     def free_blocks(self, replica: int) -> int | None:
-        """By its last load report, those that nobody waits for; None: nobody reads any."""
+        """Free blocks that no request waits for, by its last load report; None: no policy reads reports."""
 
     def kv_demands(self, replica: int) -> Mapping[int, int]:
-        """By request that is there, ascending: its part in that load. Some may not decode just now."""
+        """By request on the instance, ascending: its part in that load. Some may not be decoding now."""
 
     def kv_tokens(self, replica: int) -> int:
         """KV positions that its memory holds."""
 
     def engaged(self, replica: int) -> bool:
-        """Whether a migration from or to it is under way: no other can begin."""
+        """Whether a migration from or to it is under way: then no other can begin."""
 
 
 class SourceView(Protocol):
-    """One instance between two steps. ``destination``: of the pair."""
+    """One source instance between two steps. ``destination``: the pair's destination."""
 
     replica: int
     destination: int
 
     def decoding(self) -> Iterable[int]:
-        """The requests that decode there and could leave, in the order in which they were admitted."""
+        """The requests that decode there and could leave, in order of admission."""
 
     def context_tokens(self, request: int) -> int:
-        """Prompt and what it has generated."""
+        """The request's prompt tokens and generated tokens."""
 
     def priority(self, request: int) -> int:
-        """Of the request."""
+        """The request's priority."""
 
     def arrival_ns(self, request: int) -> int:
-        """Of the request."""
+        """The request's arrival time."""
 
     def report(self, replica: int) -> LoadReport | None:
-        """As of ``InstancesView``."""
+        """The instance's load report, as in ``InstancesView``."""
 
 
 class Migrator(Protocol):
-    """Decides which running requests go elsewhere.
+    """Decides which running requests move, and to which instances.
 
-    It may have ``rounds``, an int: in all but every such round (``InstancesView.round``) it pairs nobody, so
-    these are left out where nothing else happens in them.
+    It may have ``rounds``, an int: it then pairs instances only in every round that is a multiple of it
+    (``InstancesView.round``). Other rounds are skipped if nothing else happens in them.
 
-    With ``for_head`` True it pairs only what makes room for ``InstancesView.head_tokens``, or empties
-    instances that leave: else decode instances are not looked at.
+    With ``for_head`` True it makes pairs only to make room for ``InstancesView.head_tokens`` or to empty
+    leaving instances; otherwise decode instances are not examined.
 
-    One that reads load reports may have ``ample_blocks(report)``, an int: an instance with that report, and
-    at least so many free blocks, can be no source. Then it need look at few of them
-    (``InstancesView.short``). It is not asked again for a report of the same instance that differs in its
-    free blocks alone.
+    A migrator that reads load reports may have ``ample_blocks(report)``, an int: an instance with that report
+    and at least that many free blocks cannot be a source. The migrator then needs to look at few instances
+    (``InstancesView.short``). It is not asked again for a report of the same instance that differs only in
+    its free blocks.
     """
 
     def pair(self, view: InstancesView) -> Sequence[Pair]:
-        """Once per period: each instance in at most one pair, none that is engaged."""
+        """Called once per period: each instance in at most one pair, none that is engaged."""
 
     def choose(self, view: SourceView) -> tuple[int, str] | None:
-        """Who leaves the source of a pair: (request, reason); None: nobody."""
+        """Return the request that leaves the source of a pair, as (request, reason); None: no request."""
 
 
 PAIR: Final = Question(
@@ -136,12 +136,12 @@ CHOOSE: Final = Question(
 
 
 def paired(policy: Any, view: InstancesView) -> Sequence[Pair]:
-    """The pairs of this period. Raises PolicyError."""
+    """Return the pairs of this period. Raises PolicyError."""
     answer = ask(policy, PAIR, view)
     if type(answer) not in (tuple, list):
         raise refused(policy, PAIR, answer, "that is no tuple or list")
     found, used = list[Pair](), set[int]()
-    taking = view.taking if answer else ()  # not made a set of: pairs are few, and instances may be many
+    taking = view.taking if answer else ()  # no set: few pairs, maybe many instances
     for one in answer:
         why = _wrong_pair(one, taking, used, view)
         if why:
@@ -171,7 +171,7 @@ def _among(ascending: Sequence[int], one: int) -> bool:
 
 
 def ample_blocks(policy: Any, report: LoadReport) -> int:
-    """Free blocks with which an instance is no source. Raises PolicyError."""
+    """Return the number of free blocks with which an instance is no source. Raises PolicyError."""
     answer = ask(policy, AMPLE, report)
     if type(answer) is not int:
         raise refused(policy, AMPLE, answer, "that is no number of blocks")
@@ -179,7 +179,7 @@ def ample_blocks(policy: Any, report: LoadReport) -> int:
 
 
 def chosen_request(policy: Any, view: SourceView) -> tuple[int, str] | None:
-    """Who leaves. Raises PolicyError."""
+    """Return the request that leaves and the reason, or None. Raises PolicyError."""
     answer = ask(policy, CHOOSE, view)
     if answer is None:
         return None

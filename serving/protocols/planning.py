@@ -1,7 +1,7 @@
-"""What a planner of parameter loads may see, and its plan: who sends to whom, how fast, in what order.
+"""What a planner of parameter loads sees, and its plan: source and targets of each transfer, rate and order.
 
 A planner decides over the network only. What the target's own scale-up domain can supply (a draining
-instance, weights still on the GPU, a neighbour over NVLink) is used before a planner is asked.
+instance, weights still on the GPU, a GPU reached over NVLink) is used before the planner is asked.
 """
 
 from typing import Protocol
@@ -12,11 +12,11 @@ from serving.vocabulary.fact import fact
 
 @fact
 class Port:
-    """Where a GPU, or a host's memory (``gpu`` -1), meets the network.
+    """Where a GPU, or a host's memory (``gpu`` -1), connects to the network.
 
-    domain: the GPUs it reaches without the network, by any number of their own. nic: counts over the cluster;
-    ports of one number share it. bandwidth_bytes_per_s: of that NIC in each direction, above 0.
-    serves_prefill: a GPU behind that NIC serves prefill now, so KV leaves through it.
+    domain: number of the set of GPUs that this GPU reaches without the network. nic: numbered over the whole
+    cluster; ports with the same number share the NIC. bandwidth_bytes_per_s: of that NIC in each direction,
+    above 0. serves_prefill: a GPU behind that NIC serves prefill now, so KV leaves through it.
     """
 
     gpu: int
@@ -29,10 +29,10 @@ class Port:
 
 @fact
 class Source:
-    """Who holds all parameters: a running replica (one port per rank) or a host's copy (its ports).
+    """A holder of all parameters: a running replica (one port per rank) or a host's copy (its ports).
 
-    out_busy: KV or parameters leave through one of its ports now, from this source or another.
-    loads: how many loads take parameters from it now.
+    out_busy: KV or parameters leave through one of its ports now, from this source or another. loads: how
+    many loads take parameters from it now.
     """
 
     endpoint: Endpoint
@@ -64,7 +64,7 @@ class ScaleUp:
 
 @fact
 class Edge:
-    """One group sends to the next; the targets then exchange their shards inside their scale-up domain.
+    """One group of sources sends to targets, which then exchange shards inside their scale-up domain.
 
     rate_bytes_per_s: of all parameters together. The shards' shares sum to 1.
     """
@@ -78,19 +78,19 @@ class Edge:
 
 @fact
 class Plan:
-    """Edges in the order in which targets are served: every source of an edge is there before it."""
+    """Edges in serving order: each source of an edge has the parameters or is served earlier."""
 
     edges: tuple[Edge, ...]
     reason: str
 
     @property
     def replicas(self) -> tuple[int, ...]:
-        """The replicas to start, first served first."""
+        """The replicas to start, in the order in which they are served."""
         return tuple(number for edge in self.edges for _, number in edge.targets)
 
 
 class Planner(Protocol):
-    """Decides from where new instances get their parameters."""
+    """Decides from which sources new instances get their parameters."""
 
     def plan(self, wanted: ScaleUp) -> Plan:
-        """A plan for at most ``wanted.instances`` targets, each served once; without a source it is empty."""
+        """Plan at most ``wanted.instances`` targets, each served once; empty if there is no source."""

@@ -1,7 +1,8 @@
-"""Asking a policy, and telling what it did that it may not.
+"""Asks a policy, and reports its faults.
 
-Whatever a policy raises becomes a ``PolicyError``, ``SystemExit`` too; Ctrl-C stays the user's. What it may
-answer is said and checked beside its protocol. A ``try`` costs nothing as long as nothing is raised.
+Whatever a policy raises becomes a ``PolicyError``, also ``SystemExit``; only KeyboardInterrupt passes. A
+policy's allowed answers are stated and checked beside its protocol. A ``try`` costs nothing if nothing is
+raised.
 """
 
 from dataclasses import dataclass
@@ -20,9 +21,9 @@ _SHORT.maxstring = _SHORT.maxother = _LONGEST_TEXT
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a policy is asked: its method, and what that must return, in words that follow "it must return".
+    """A question to a policy: the method to call, and what it must return, worded to follow "it must return".
 
-    ``is_attribute``: it is read and not called; the words follow "it must be".
+    ``is_attribute``: the name is an attribute, read and not called; the words then follow "it must be".
     """
 
     method: str
@@ -31,7 +32,7 @@ class Question:
 
 
 def ask(policy: object, question: Question, *arguments: object) -> Any:
-    """The policy's answer, not checked yet. Raises PolicyError for all that it raises itself."""
+    """Call the policy and return its unchecked answer. Raises PolicyError for anything the policy raises."""
     try:
         return getattr(policy, question.method)(*arguments)
     except KeyboardInterrupt:
@@ -41,7 +42,7 @@ def ask(policy: object, question: Question, *arguments: object) -> Any:
 
 
 def read(policy: object, question: Question) -> Any:
-    """What the policy has under that name, not checked yet. Raises PolicyError as ``ask`` does."""
+    """Return the policy's attribute of that name, unchecked. Raises PolicyError as ``ask`` does."""
     try:
         return getattr(policy, question.method)
     except KeyboardInterrupt:
@@ -51,40 +52,40 @@ def read(policy: object, question: Question) -> Any:
 
 
 def raised(policy: object, question: Question, error: BaseException) -> PolicyError:
-    """The error to raise instead of one that escaped from the policy."""
+    """Return the error to raise in place of one that escaped from the policy."""
     if isinstance(error, PolicyError):
         return error
     return fault(policy, question, f"raised {type(error).__name__}{_words(error)}{_place(error)}")
 
 
 def refused(policy: object, question: Question, answer: object, why: str) -> PolicyError:
-    """The error to raise for a wrong answer; ``why`` says what is wrong with it."""
+    """Return the error to raise for a wrong answer; ``why`` says what is wrong with it."""
     return fault(
         policy, question, f"{'is' if question.is_attribute else 'returned'} {shown(answer)}, but {why}"
     )
 
 
 def fault(policy: object, question: Question, did: str) -> PolicyError:
-    """The error to raise for what the policy did."""
+    """Return the error to raise for what the policy did."""
     kind, verb = ("attribute", "be") if question.is_attribute else ("method", "return")
     return PolicyError(name_of(policy), f"{kind} {question.method}", did, f"{verb} {question.must_return}")
 
 
 def wrong_reason(reason: object) -> str:
-    """What is wrong with a reason that is none."""
+    """Say what is wrong with an invalid reason."""
     return (
         "the reason is empty" if type(reason) is str else f"a reason is a str, not a {type(reason).__name__}"
     )
 
 
 def name_of(policy: object) -> str:
-    """``module:Class``, as configurations write it; of a function its own name."""
+    """Return ``module:Class``, as configurations write it; for a function, the function's name."""
     made_of = policy if isinstance(policy, FunctionType | type) else type(policy)
     return f"{made_of.__module__}:{made_of.__qualname__}"
 
 
 def shown(answer: object) -> str:
-    """The answer in a few words, whatever it is."""
+    """Return a short text of any answer."""
     try:
         text = _SHORT.repr(answer)
     except Exception:
@@ -93,7 +94,7 @@ def shown(answer: object) -> str:
 
 
 def event_text(now_ns: int, event: Event) -> str:
-    """Kind, what it is of, and time."""
+    """Return the event's kind, its subject and its time."""
     of = _of(event)
     time = f"{now_ns // NS_PER_S}.{now_ns % NS_PER_S:09d} s"
     return f"{type(event).__name__}{f' ({of})' if of else ''} at {time}"
@@ -117,9 +118,9 @@ def _words(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """The line of the policy's own file; nothing when it was not written in Python."""
+    """The line in the policy's own file; empty if the policy is not written in Python."""
     trace: TracebackType | None = error.__traceback__
-    entry = trace.tb_next if trace is not None else None  # below the frame that asked
+    entry = trace.tb_next if trace is not None else None  # below the frame that called the policy
     if entry is None:
         return ""
     file, line = entry.tb_frame.f_code.co_filename, entry.tb_lineno

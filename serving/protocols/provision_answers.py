@@ -1,4 +1,4 @@
-"""Asking a provisioner; its answer is held against what it was shown."""
+"""Asks a provisioner, and checks its answer against what it was shown."""
 
 from math import isclose, isfinite
 from typing import Any, Final, NoReturn, get_args
@@ -29,13 +29,13 @@ class CheckedProvisioner:
         self._provisioner = provisioner
 
     def provision(self, wanted: Provision) -> Provisioned:
-        """Raises PolicyError."""
+        """Return the checked answer. Raises PolicyError."""
         answer = ask(self._provisioner, PROVISION, wanted)
         self._check(wanted, answer)
         return answer  # type: ignore[no-any-return]
 
     def refuse_overlap(self, answer: Provisioned) -> NoReturn:
-        """Live instances were chosen of those that overlap."""
+        """Refuse an answer with ``overlap`` from which system/live has chosen live instances."""
         self._refuse(answer, "a load that overlaps shares no layers, and system/live has chosen some of it")
 
     def _check(self, wanted: Provision, answer: Any) -> None:
@@ -94,7 +94,7 @@ class CheckedProvisioner:
 
 
 def _senders(wanted: Provision) -> _Gpus:
-    """Stops that have the parameters, or get all of them from an earlier load, with their GPUs."""
+    """Endpoints that have the parameters, or get all of them from an earlier load, with their GPUs."""
     known = (*wanted.holders, *wanted.host_copies, *wanted.loading)
     found: dict[Endpoint, tuple[int, ...]] = {
         source.endpoint: tuple([port.gpu for port in source.ports]) for source in known

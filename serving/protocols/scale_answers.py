@@ -1,4 +1,4 @@
-"""Asking a scaler, and an arbiter between models; their answers are held against what they were shown."""
+"""Asks a scaler, and an arbiter between models, and checks their answers against what they were shown."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -32,12 +32,12 @@ UNTIL: Final = Question("no_change_until_ns", "an int: a time in ns")
 ARBITRATE: Final = Question(
     "__call__", "None, or a ScaleDecision to drain one serving instance of a model that is shown"
 )
-# In which state instances are that an act is for, and in which role where that is not the decision's.
+# The state in which an instance must be for the act.
 _FROM: Final[dict[str, InstanceState]] = {"cancel_drain": "draining", "mutate": "serving", "drain": "serving"}
 
 
 class CheckedScaler:
-    """A scaler whose answers are checked; of ``no_change_...`` what it does not have is None."""
+    """A scaler whose answers are checked; a ``no_change_...`` method that it lacks is None here."""
 
     __slots__ = ("_scaler", "no_change_bounds", "no_change_until_ns")
 
@@ -47,7 +47,7 @@ class CheckedScaler:
         self.no_change_until_ns = self._no_change_until_ns if hasattr(scaler, "no_change_until_ns") else None
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
-        """Raises PolicyError."""
+        """Return the checked answer. Raises PolicyError."""
         answer = ask(self._scaler, SCALE, view)
         if type(answer) is not tuple:
             raise refused(self._scaler, SCALE, answer, f"that is a {type(answer).__name__}, not a tuple")
@@ -73,7 +73,7 @@ class CheckedScaler:
 
 
 def checked_arbiter(arbiter: Arbiter) -> Arbiter:
-    """The same, its answers checked."""
+    """Return the same arbiter with its answers checked."""
 
     def arbitrate(views: Sequence[ScalingView], wanting: str) -> ScaleDecision | None:
         answer: Any = ask(arbiter, ARBITRATE, views, wanting)
@@ -89,7 +89,7 @@ def checked_arbiter(arbiter: Arbiter) -> Arbiter:
 
 
 class _Check:
-    """One answer, held against the view it was given for."""
+    """Checks one answer against the view it was given for."""
 
     def __init__(self, policy: object, question: Question, view: ScalingView) -> None:
         self._policy, self._question, self._view = policy, question, view
@@ -98,7 +98,7 @@ class _Check:
         self._growth: Counter[Role] = Counter()
 
     def decisions(self, answer: tuple[Any, ...]) -> None:
-        """One after the other, then what they come to. Raises PolicyError."""
+        """Check each decision, then their sum per role. Raises PolicyError."""
         for decision in answer:
             self._one(decision)
         for role, growth in self._growth.items():
@@ -130,7 +130,7 @@ class _Check:
         self._named.update(instances)
 
     def _there(self, act: str, role: Role, decision: ScaleDecision) -> Sequence[int]:
-        """The instances that the act is for."""
+        """Return the instances that the act may name."""
         if act == "revive":
             return self._view.parked
         if act == "mutate":

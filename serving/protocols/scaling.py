@@ -10,9 +10,9 @@ from serving.vocabulary.replica import Role
 
 InstanceState = Literal[
     "serving",  # takes requests
-    "loading",  # waits for parameters, or starts up
+    "loading",  # waits for parameters, or starts
     "draining",  # finishes what it has and takes nothing new
-    "terminating",  # the same until it is lost, of which there was a notice: it does not serve again
+    "terminating",  # draining, and to be lost (a notice came): it does not serve again
 ]
 
 Act = Literal[
@@ -21,13 +21,13 @@ Act = Literal[
     "mutate",  # a prefill instance becomes a decode instance, with no transfer of parameters
     "load",  # new instances: placement chooses the GPUs, a planner the sources
     "drain",  # an instance takes nothing new and is reclaimed when it is empty
-    "shortage",  # wanted, but no GPUs are free: others may be asked to give some
+    "shortage",  # wanted, but no GPUs are free: other models may be asked for some
 ]
 
 Obstacle = Literal[
     "no_gpu",  # all GPUs are taken
-    "no_copy",  # GPUs are free, and the provisioner finds the parameters nowhere where it looks
-    "no_path",  # it finds them, and no way from there to free GPUs
+    "no_copy",  # GPUs are free, but the provisioner finds no copy of the parameters
+    "no_path",  # it finds a copy, but no path from there to free GPUs
 ]
 OBSTACLES: Final[Mapping[Obstacle, str]] = {
     "no_gpu": "find no free GPUs",
@@ -53,8 +53,8 @@ class InstanceView:
 class RoleView(Protocol):
     """The instances of one model in one role, and the configured bounds on how many serve or load.
 
-    ``supply``: instances that serve or will: one that loads counts, one that drains or terminates does not. A
-    controller hands out its own books; a monitor keeps none of it.
+    ``supply``: instances that serve or will: a loading instance counts, a draining or terminating one does
+    not. The controller passes its own records, not copies; a monitor keeps none of them.
     """
 
     @property
@@ -75,7 +75,7 @@ class RoleView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FixedRole:
-    """A role that stands still: a view made of a list of instances."""
+    """A role that does not change: a view made of a list of instances."""
 
     role: Role
     instances: tuple[InstanceView, ...]
@@ -97,14 +97,14 @@ class FixedRole:
 
 @fact
 class ScalingView:
-    """One model at one instant of the load monitor, in numbers the controller has.
+    """One model at one tick of the load monitor, in numbers the controller has.
 
     ``backlog_tokens``: prompt tokens queued or running and not yet computed. ``kv_tokens``: KV memory of
-    decoding, in use or reserved. ``migrating_tokens``: KV on its way, or waiting to go, from prefill to
+    decoding, in use or reserved. ``migrating_tokens``: KV in transfer, or waiting for it, from prefill to
     decode instances. The rates are those of one instance: prompt tokens/s, KV memory in tokens, KV tokens/s
-    it takes in. ``roles``: prefill and decode, or both in one. ``parked``: reclaimed instances of this model
-    whose parameters are still on their GPUs. ``spare``: how many more instances the free GPUs hold, those of
-    ``parked`` not counted.
+    it receives. ``roles``: prefill and decode, or both in one. ``parked``: reclaimed instances of this model
+    whose parameters are still on their GPUs. ``spare``: how many more instances fit on the free GPUs, not
+    counting ``parked``.
     """
 
     now_ns: int
@@ -127,10 +127,10 @@ class ScalingView:
 
 @dataclass(frozen=True, slots=True)
 class ScaleDecision:
-    """One wish: ``count`` instances of a model for (or, draining, out of) ``role``.
+    """One decision: ``count`` instances of a model for (or, when draining, out of) ``role``.
 
-    ``instances`` names them where they exist already; it is empty for ``load`` and ``shortage``. The reason
-    carries the numbers.
+    ``instances`` names them if they exist already; it is empty for ``load`` and ``shortage``. The reason
+    contains the numbers.
     """
 
     act: Act
@@ -143,9 +143,9 @@ class ScaleDecision:
 
 @fact
 class ScaleEvent:
-    """Something became of an instance (``replica`` -1: of none): a decision's act, or what came of it.
+    """A change of an instance (``replica`` -1: no instance): a decision's act, or its result.
 
-    ``obstacle``: why instances that are wanted do not come; empty unless the act is ``shortage``.
+    ``obstacle``: why wanted instances do not start; empty unless the act is ``shortage``.
     """
 
     now_ns: int
@@ -159,7 +159,7 @@ class ScaleEvent:
 
 @fact
 class NoChangeBounds:
-    """While no load of a model is above these, its scaler decides nothing, however long that lasts."""
+    """While no load of a model exceeds these bounds, its scaler decides nothing, however long that lasts."""
 
     backlog_tokens: float
     kv_tokens: float
@@ -167,24 +167,24 @@ class NoChangeBounds:
 
 
 class SupportsNoChangeBounds(Protocol):
-    """A scaler that can name such bounds; one that cannot is asked every period."""
+    """A scaler that can name such bounds; a scaler that cannot is asked every period."""
 
     def no_change_bounds(self, view: ScalingView) -> NoChangeBounds | None:
-        """Asked right after ``scale`` answered nothing, or only loads that found no GPUs.
+        """Called right after ``scale`` decided nothing, or only loads that found no GPUs.
 
-        None: ``scale`` is asked again next period. Else only when a load is above its bound, and, where
-        GPUs were not found, when some are free or another model's instance is idle.
+        None: ``scale`` is called again next period. Otherwise ``scale`` is called only when a load exceeds
+        its bound and, if GPUs were not found, when some are free or another model's instance is idle.
         """
 
 
 class SupportsNoChangeUntil(Protocol):
-    """A scaler that can say until when it decides nothing new; one that cannot is asked every period."""
+    """A scaler that can say until when it decides nothing new; a scaler that cannot is asked every period."""
 
     def no_change_until_ns(self, view: ScalingView) -> int:
-        """Asked right after ``scale`` decided nothing, or only what is short: when it may decide otherwise.
+        """Called right after ``scale`` decided nothing, or only shortages: when it may decide otherwise.
 
-        That is for unchanged loads and instances. Where it was short, it is also asked again when there are
-        free GPUs or an instance that another model does not use.
+        The answer holds for unchanged loads and instances. After a shortage, ``scale`` is also called again
+        when there are free GPUs or an instance that another model does not use.
         """
 
 
@@ -192,4 +192,4 @@ class Scaler(Protocol):
     """Decides how many instances a model has, once per period of the load monitor."""
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
-        """What to change now, in the order in which to do it; empty: nothing."""
+        """Return the changes to make now, in this order; empty: none."""

@@ -1,4 +1,4 @@
-"""Asking a stage scaler; its answer is held against the pipeline that it was shown."""
+"""Asks a stage scaler, and checks its answer against the pipeline that it was shown."""
 
 from collections import Counter
 from math import inf
@@ -45,7 +45,7 @@ class CheckedStageScaler:
 
     @property
     def memory_s(self) -> float | None:
-        """How long it remembers; None: it does not say. Raises PolicyError."""
+        """How many seconds the scaler remembers; None if it does not say. Raises PolicyError."""
         if not hasattr(self._scaler, "memory_s"):
             return None
         answer = read(self._scaler, MEMORY)
@@ -54,7 +54,7 @@ class CheckedStageScaler:
         return float(answer)
 
     def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
-        """Raises PolicyError."""
+        """Return the checked answer. Raises PolicyError."""
         answer: Any = ask(self._scaler, SCALE, view)
         if type(answer) is not tuple:
             raise refused(self._scaler, SCALE, answer, f"that is a {type(answer).__name__}, not a tuple")
@@ -64,7 +64,7 @@ class CheckedStageScaler:
 
 
 class _Check:
-    """One answer, held against the view it was given for."""
+    """Checks one answer against the view it was given for."""
 
     def __init__(self, policy: object, view: PipelineView) -> None:
         self._policy, self._view = policy, view
@@ -79,7 +79,7 @@ class _Check:
         self._read = set[tuple[int, int]]()  # (host, stage of this model) whose copy the answer may load from
 
     def decisions(self, answer: tuple[Any, ...]) -> None:
-        """One after the other, then what they come to. Raises PolicyError."""
+        """Check each decision, then their sums. Raises PolicyError."""
         for decision in answer:
             self._one(decision)
         for index, growth in self._growth.items():
@@ -178,7 +178,7 @@ class _Check:
         self._replicas(decision, stage, "batch")
 
     def _replicas(self, decision: Any, stage: StageView, act: str) -> list[StageReplicaView]:
-        """The replicas that the decision names, each once in all decisions of the kind."""
+        """Return the replicas that the decision names; no two decisions of one kind may name the same."""
         named: Any = decision.replicas
         if type(named) is not tuple or not named or any(type(one) is not int for one in named):
             self._refuse(decision, "replicas is a tuple of ids that is not empty")

@@ -1,7 +1,7 @@
 """What a stage scaler sees of a pipeline, stage by stage, and what it may decide.
 
-A stage is a part of a model, layers [first, last), with replicas and a queue of its own; a request passes the
-stages in order. Stages of several models may share the hosts, and their GPUs.
+A stage is a part of a model, layers [first, last), with its own replicas and queue; a request passes the
+stages in order. Stages of several models may share the hosts and their GPUs.
 """
 
 from typing import Literal, Protocol
@@ -14,7 +14,8 @@ from serving.vocabulary.fact import fact
 class StageReplicaView:
     """One replica of a stage, on one GPU of a host.
 
-    ``outstanding``: requests that it runs, or will next. ``most``: requests of its next pass at most.
+    ``outstanding``: requests that it runs, or runs next. ``most``: at most this many requests in its next
+    pass.
     """
 
     id: int
@@ -27,18 +28,18 @@ class StageReplicaView:
 
 @fact
 class StageView:
-    """One stage. Rates, times and CVs are those of the view's window; the queue is that of now.
+    """One stage. Rates, times and CVs are those of the view's window; the queue is the current one.
 
-    ``replicas``: by id, also those that load or drain. ``minimum``, ``maximum``: bounds on how many serve or
-    load. ``arrival_cv``: standard deviation over mean of the gaps between arrivals. ``queued``:
-    requests that no replica runs yet. ``service_s``, ``service_cv``: of a pass, mean and CV; ``batch``: the
-    mean number of requests in one. ``delay_s``: from arrival at the stage to the end of its pass, mean of
-    those that ended, ``passed``; None: none did. ``exec_s``: a pass of one request alone, with no wait, at
-    ``exec_cores`` CPU cores. ``bytes``: its parameters, as a copy in host memory and, where they alone are
-    there, on a GPU; ``seat_bytes``: what a replica takes of its GPU with its KV, 0: no more than those.
-    ``layers``: [first, last) of the model. A language model's requests wait for all stages at once:
-    ``queued`` is the same of all, nobody measures ``delay_s``, and a "pass" is all that a replica computes
-    for a request, prompt and tokens.
+    ``replicas``: by id, including those that load or drain. ``minimum``, ``maximum``: bounds on how many
+    serve or load. ``arrival_cv``: standard deviation over mean of the gaps between arrivals. ``queued``:
+    requests that no replica runs yet. ``service_s``, ``service_cv``: mean and CV of a pass; ``batch``: mean
+    number of requests in a pass. ``delay_s``: from arrival at the stage to the end of the pass, mean over the
+    ``passed`` requests whose pass ended; None: none ended. ``exec_s``: a pass of one request alone, without
+    waiting, at ``exec_cores`` CPU cores. ``bytes``: its parameters, as a copy in host memory and, without KV,
+    on a GPU; ``seat_bytes``: the GPU memory of a replica with its KV, 0: only the parameters. ``layers``:
+    [first, last) of the model. A language model's requests wait for all stages at once: ``queued`` is the
+    same for all, ``delay_s`` is not measured, and a "pass" is all that a replica computes for a request,
+    prompt and tokens.
     """
 
     index: int
@@ -62,12 +63,12 @@ class StageView:
 
     @property
     def gpu_bytes(self) -> int:
-        """What a replica takes of its GPU."""
+        """GPU memory that a replica takes."""
         return self.seat_bytes or self.bytes
 
     @property
     def supply(self) -> int:
-        """Replicas that serve or will: one that loads counts, one that drains does not."""
+        """Replicas that serve or will: a loading replica counts, a draining one does not."""
         return sum(one.state != "draining" for one in self.replicas)
 
     @property
@@ -83,7 +84,7 @@ class StageView:
 
 @fact
 class StageGpuView:
-    """One GPU, which replicas of several stages may share up to its memory."""
+    """One GPU; replicas of several stages may share it up to its memory."""
 
     id: int
     free_bytes: int
@@ -92,9 +93,9 @@ class StageGpuView:
 
 @fact
 class HostCopyView:
-    """The parameters of a stage in a host's memory. ``used_ns``: last loaded from, or put there.
+    """The parameters of a stage in a host's memory. ``used_ns``: when last loaded from, or put there.
 
-    ``in_use``: a load reads it now: evicted, its bytes are free when that has ended.
+    ``in_use``: a load reads the copy now; if it is evicted, its bytes become free when that load has ended.
     """
 
     model: str
@@ -106,9 +107,9 @@ class HostCopyView:
 
 @fact
 class StageHostView:
-    """A server: its GPUs, CPU cores that no replica has, memory, and the copies that it keeps there.
+    """A host: its GPUs, the CPU cores that no replica has, its memory, and the copies in that memory.
 
-    ``used_bytes``: of ``memory_bytes``, whatever takes them; the copies are among them.
+    ``used_bytes``: bytes of ``memory_bytes`` in use, the copies included.
     """
 
     id: int
@@ -130,9 +131,9 @@ class StageHostView:
 
 @fact
 class CutView:
-    """Of a model that may be cut anew while it runs: its ``layers``, how many of them a GPU holds with KV.
+    """A model that may be re-cut while it runs: its ``layers``, and how many of them fit on a GPU with KV.
 
-    ``coming``: where the stages of the cut that comes begin; empty: none comes.
+    ``coming``: the layers at which the stages of the next cut begin; empty: no new cut is under way.
     """
 
     layers: int
@@ -144,11 +145,11 @@ class CutView:
 class PipelineView:
     """The pipeline of one model at one instant, and the hosts that it may use.
 
-    ``window_s``: over how long rates and CVs are counted. ``slo_s``: what a request may take through all
-    stages; 0: nothing is promised. ``max_replicas``: of all its stages together. ``cores_per_replica``: what
-    the service gives a new replica unless told otherwise. ``batch``: requests of a pass at most, of whichever
-    replica; of each but the longest a pass takes the share ``batch_cost``. ``cores_count``: whether a pass is
-    faster with more CPU cores. ``cut``: None: its stages stay as they are.
+    ``window_s``: the time over which rates and CVs are counted. ``slo_s``: the time a request may take
+    through all stages; 0: no objective. ``max_replicas``: of all its stages together. ``cores_per_replica``:
+    the service's default for a new replica. ``batch``: at most this many requests in a pass of any replica;
+    each request but the longest adds the share ``batch_cost`` to a pass. ``cores_count``: whether a pass is
+    faster with more CPU cores. ``cut``: None: its stages never change.
     """
 
     now_ns: int
@@ -176,10 +177,11 @@ class PipelineView:
 
 @fact
 class StartReplicas:
-    """``count`` new replicas of a stage.
+    """Start ``count`` new replicas of a stage.
 
-    ``gpus``: one for each; empty: placement chooses. ``source``: ``host`` (memory of the replica's own host),
-    ``ssd`` or ``any``: the nearest that has the parameters. ``cpu_cores``: of each; 0: the service's own.
+    ``gpus``: one per replica; empty: placement chooses. ``source``: ``host`` (memory of the replica's own
+    host), ``ssd`` or ``any``: the nearest that has the parameters. ``cpu_cores``: per replica; 0: the
+    service's default.
     """
 
     stage: int
@@ -192,7 +194,7 @@ class StartReplicas:
 
 @fact
 class StopReplicas:
-    """These replicas take nothing new, and go when they are empty; of one that loads the load is given up."""
+    """Drain these replicas and remove them when they are empty; a loading replica's load is aborted."""
 
     stage: int
     replicas: tuple[int, ...]
@@ -201,7 +203,7 @@ class StopReplicas:
 
 @fact
 class SetCores:
-    """From now on each of these replicas has so many CPU cores of its host."""
+    """From now on each of these replicas has this many CPU cores of its host."""
 
     stage: int
     replicas: tuple[int, ...]
@@ -211,7 +213,7 @@ class SetCores:
 
 @fact
 class SetBatch:
-    """From its next pass on each of these replicas takes so many requests at most."""
+    """From its next pass on, each of these replicas takes at most this many requests per pass."""
 
     stage: int
     replicas: tuple[int, ...]
@@ -221,9 +223,10 @@ class SetBatch:
 
 @fact
 class KeepCopy:
-    """The parameters of the stage stay in the host's memory from now on; a replica of it is there, or comes.
+    """Keep the stage's parameters in the host's memory; the host has or gets a replica of the stage.
 
-    They count once, however many replicas of the stage the host has (copy-on-write), and stay when those go.
+    They count once, however many replicas of the stage the host has (copy-on-write), and outlive those
+    replicas.
     """
 
     stage: int
@@ -233,7 +236,7 @@ class KeepCopy:
 
 @fact
 class EvictCopy:
-    """The host forgets its copy of a stage, of any model."""
+    """Remove the host's copy of a stage, of any model."""
 
     model: str
     stage: int
@@ -243,7 +246,7 @@ class EvictCopy:
 
 @fact
 class MarkKeyStages:
-    """From now on these are the key stages of the pipeline, and no others."""
+    """From now on exactly these are the key stages of the pipeline."""
 
     stages: tuple[int, ...]
     reason: str
@@ -251,10 +254,10 @@ class MarkKeyStages:
 
 @fact
 class CutAnew:
-    """From now on the stages of the model begin at these layers, the first one at 0.
+    """From now on the stages of the model begin at these layers, the first stage at layer 0.
 
-    Their ``replicas`` load beside those that are there; stages that both cuts have stay as they are. When all
-    have loaded, requests move there with their KV, and the stages that are no more give their GPUs back.
+    The new ``replicas`` load beside the existing ones; stages that are in both cuts stay as they are. When
+    all have loaded, requests move there with their KV, and the stages that have gone release their GPUs.
     ``gpus``: of the new replicas of all new stages in order; empty: placement chooses.
     """
 
@@ -270,11 +273,11 @@ StageDecision = (
 
 
 class StageScaler(Protocol):
-    """Decides how many replicas each stage of a pipeline has, and where; once per period.
+    """Decides how many replicas each stage of a pipeline has, and on which GPUs; once per period.
 
-    It may have a ``memory_s``: for how many seconds at most a view can change its answers to later ones,
-    waits between its own decisions included. A run in which nothing comes any more ends so much sooner.
+    It may have a ``memory_s``: for at most this many seconds a view can influence later answers, including
+    the waits between its own decisions. A run without further arrivals ends that much sooner.
     """
 
     def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
-        """What to change now, in the order in which to do it; empty: nothing."""
+        """Return the changes to make now, in this order; empty: none."""

@@ -1,1 +1,1 @@
-"""A model and the instances that serve it: one queue each, or prefill and decode apart."""
+"""A model and the instances that serve it: one queue per instance, or prefill and decode on separate ones."""

@@ -1,10 +1,10 @@
-"""Prefill and decode on the same instances, each with a queue of its own, behind one dispatcher.
+"""Prefill and decode on the same instances, each with its own queue, behind one dispatcher.
 
 With a common queue no instance's queue grows beyond a pass: other requests wait in ``queue``, so that a new
-instance finds work (where instances come and go, queues of their own without it make P99 1.6 to 2.6 times
-worse). Else every request is dispatched at arrival, and ``queue`` is for the time without instances. While
-live instances load all requests wait in ``queue``; an instance that has no prompts left to compute takes
-prompts from it, or layers of batches that live instances have begun.
+instance finds work (if instances come and go, separate queues alone make P99 1.6 to 2.6 times worse).
+Otherwise every request is dispatched at arrival, and ``queue`` is used only while there are no instances.
+While live instances load, all requests wait in ``queue``; an instance that has no prompts left to compute
+takes prompts from it, or layers of batches that live instances have begun.
 """
 
 from collections import deque
@@ -34,7 +34,7 @@ Queue = Literal["common", "per_instance"]
 
 
 class Colocated:
-    """One model. ``elastic``: it may be without instances for a while; else such a request is refused."""
+    """One model. ``elastic``: it may have no instances for a while; else a request is then refused."""
 
     __slots__ = (
         "_admission", "_by_priority", "_common", "_context", "_dispatcher", "_engines", "_longest",
@@ -57,12 +57,13 @@ class Colocated:
         max_model_len: int | None = None,
         by_priority: bool = False,
     ) -> None:
-        """``prototype``: what instances to come are like; None: there are none to come.
+        """``prototype``: what future instances are like; None: there are none.
 
-        ``max_num_batched_tokens``: with a common queue an instance takes no more when so many prompt tokens
-        wait there. ``transfer_ids``: for the live part. ``queue`` None: common if elastic, else per instance
-        and what waits at a lost one fails with it. "per_instance": what waits at one that drains or is lost
-        is dispatched again. ``max_model_len``: see ``Replica``. ``by_priority``: the order of ``queue``.
+        ``max_num_batched_tokens``: with a common queue an instance takes no more once this many prompt tokens
+        wait there. ``transfer_ids``: for the live part. ``queue`` None: common if elastic; else per instance,
+        and requests that wait at a lost instance fail with it. "per_instance": requests that wait at a
+        draining or lost instance are dispatched again. ``max_model_len``: see ``Replica``. ``by_priority``:
+        the order of ``queue``.
         """
         self.fleet, self._max_num_batched_tokens = fleet, max_num_batched_tokens
         self._engines, self._requests = engines, requests
@@ -86,36 +87,36 @@ class Colocated:
 
     @property
     def model(self) -> str:
-        """Whose requests these are."""
+        """The model of these requests."""
         return self.fleet.model
 
     @property
     def longest_request_tokens(self) -> int:
-        """Of the instances there are, or may be."""
+        """The longest request that existing or future instances hold."""
         return self._longest or self.fleet.longest_request_tokens
 
     @property
     def backlog_tokens(self) -> int:
-        """Prompt tokens not computed yet, wherever they wait."""
+        """Prompt tokens not computed yet, in any queue."""
         return backlog_tokens(self.queue, self.live.requests, self.fleet, self._engines)
 
     @property
     def kv_tokens(self) -> int:
-        """All the tokens that the requests at instances may have, new ones too."""
+        """The most tokens that the requests at instances may have, including new ones."""
         return self.fleet.kv_demand + self.sharing.kv_tokens
 
     @property
     def migrating_tokens(self) -> int:
-        """KV of first layers on its way to the others."""
+        """KV of first layers in transfer to the instance that has the others."""
         return self.sharing.migrating_tokens
 
     def kv_senders(self) -> Collection[int]:
-        """The instances that KV leaves now."""
+        """The instances that send KV now."""
         return ()  # a request decodes where its prompt was computed
 
     @property
     def queued(self) -> int:
-        """Requests that no instance has yet."""
+        """Requests that are at no instance yet."""
         return len(self.queue)
 
     def refusal(self, now_ns: int, request: Request) -> str | None:
@@ -128,7 +129,7 @@ class Colocated:
         return reason
 
     def arrived(self, request: Request, actions: list[Action]) -> None:
-        """To the queue of an instance, by the dispatcher; to the common queue while a live instance loads."""
+        """Dispatch to an instance's queue; to the common queue while a live instance loads."""
         fleet = self.fleet
         if self._pairs or not fleet.replicas:
             line_up(self.queue, (request,), self._by_priority)
@@ -136,7 +137,7 @@ class Colocated:
             return
         replica, reason = dispatched(self._dispatcher, request, fleet)
         if self._common and not self._takes(replica):
-            # No request waits in the common queue while an instance would take it.
+            # A request waits in the common queue only if no instance takes it.
             others = [other for other in fleet.alive() if self._takes(other)]
             if self.queue or not others:
                 line_up(self.queue, (request,), self._by_priority)
@@ -173,14 +174,14 @@ class Colocated:
                 self._assign(request, replica, reason, actions)
             return
         before = -1
-        while before < len(actions):  # what one takes changes what another may
+        while before < len(actions):  # what one instance takes changes what another may take
             before = len(actions)
             self._feed_live(actions, reporting)
 
     def _feed_live(self, actions: list[Action], reporting: int) -> None:
         fleet, live = self.fleet, self.sharing
         live.end_own(actions)
-        # First where the fewest residents have to wait.
+        # First the instance with the fewest resident requests, which have to wait.
         for replica in sorted(self.partners(), key=lambda one: (fleet.load(one, "outstanding"), one)):
             if not live.free(replica):
                 continue
@@ -207,18 +208,18 @@ class Colocated:
             engine.enqueue(request, actions)
 
     def _feed(self, replica: int, actions: list[Action]) -> None:
-        """An instance takes from the queue what it has room for."""
+        """Let an instance take as many requests from the queue as it has room for."""
         while self.queue and self._takes(replica):
             self._assign(self.queue.popleft(), replica, f"from the queue, {len(self.queue)} stay", actions)
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
-        """The engine answers; finished requests leave."""
+        """Handle an engine's report; finished requests leave."""
         layer_pass, finished, reports = engine.layer_pass, event.finished, self.fleet.reports
         if layer_pass is not None and layer_pass.begun:
             self._ran_layers(engine, event, actions)
             return
         if reports is not None and not (finished and reports.at_changes):
-            reports.settle(engine.id)  # else a new one replaces it
+            reports.settle(engine.id)  # else a new report replaces it
         engine.ran(event, actions)
         if finished:
             departed, requests = self.fleet.departed, self._requests
@@ -254,17 +255,17 @@ class Colocated:
         return source.id
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
-        """An instance takes requests; those in the common queue go to it."""
+        """Let an instance take requests, first those in the common queue."""
         assert role == "both", "a colocated model's instances do both"
         self.fleet.add(replica)
         self.feed(actions)
 
     def started(self, engine: Engine, actions: list[Action]) -> None:
-        """It may take requests that wait; it was in the fleet before."""
+        """Give waiting requests to an instance that was in the fleet before."""
         self.feed(actions)
 
     def leave(self, replica: int, actions: list[Action]) -> None:
-        """An instance takes nothing new."""
+        """Stop sending requests to an instance."""
         self.fleet.retire(replica)
         if not self._common:
             engine = self._engines[replica]
@@ -275,7 +276,7 @@ class Colocated:
             self.feed(actions)
 
     def _withdraw_waiting(self, engine: Engine) -> list[Request]:
-        """Requests that wait at an instance and have not begun there."""
+        """Take back requests that wait at an instance and have not begun there."""
         back = [self._requests[id] for id in engine.withdraw()]
         for request in back:
             self.fleet.departed(engine.id, request)
@@ -284,12 +285,12 @@ class Colocated:
         return back
 
     def outstanding(self, replica: int) -> int:
-        """Requests assigned to an instance and not finished, and those it has layers or KV of."""
+        """Requests assigned to an instance and not finished, and those whose layers or KV it has."""
         own = self.fleet.load(replica, "outstanding") if replica in self.fleet.members else 0
         return own + self.sharing.outstanding(replica)
 
     def held(self, replica: int) -> list[int]:
-        """Requests that it has layers of, or KV of first layers."""
+        """Requests whose layers, or KV of first layers, the instance has."""
         return self.sharing.held(replica)
 
     def partners(self) -> list[int]:
@@ -297,7 +298,7 @@ class Colocated:
         return self.fleet.alive()
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
-        """All it had fails, and what needs layers that only it had; others' batches go back."""
+        """Fail its requests and those that need layers only it had; requeue batches of others."""
         if self._redispatches:
             line_up(self.queue, self._withdraw_waiting(engine), self._by_priority)
         failed = engine.lose(actions, cause)
@@ -306,7 +307,7 @@ class Colocated:
         gone = [request.id for request in self.sharing.lost(engine.id, actions)]
         actions += [Fail(request, cause) for request in gone]
         failed += gone
-        if engine.id in self.fleet.members:  # it never was, if it was still loading
+        if engine.id in self.fleet.members:  # an instance that was still loading never was a member
             self.fleet.lose(engine.id)
         if not self.elastic and not self.fleet.replicas:
             stranded = [request.id for request in self.queue]

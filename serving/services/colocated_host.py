@@ -1,4 +1,4 @@
-"""What live pairs take from the common queue of instances that do both, and give to them (LiveHost)."""
+"""Live pairs' access to the common queue of instances that prefill and decode (implements LiveHost)."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from serving.vocabulary.request import Request
 def backlog_tokens(
     waiting: Iterable[Request], batches: Iterable[Request], fleet: Fleet, engines: Mapping[int, Engine]
 ) -> int:
-    """Prompt tokens that wait for all, in batches of live instances and at instances, not computed yet."""
+    """Prompt tokens not computed yet: in the common queue, in live instances' batches and at instances."""
     tokens = sum([request.prompt_tokens for request in waiting])
     tokens += sum([request.prompt_tokens for request in batches])
     for replica in fleet.members:
@@ -28,9 +28,9 @@ def backlog_tokens(
 
 
 class ColocatedHost:
-    """The common queue of a colocated model, ``queue``, its instances as partners.
+    """The common queue of a colocated model (``queue``), with its instances as partners.
 
-    ``max_num_batched_tokens``: of a batch; ``max_num_seqs``: that decode on one instance.
+    ``max_num_batched_tokens``: of a batch; ``max_num_seqs``: requests that decode on one instance.
     """
 
     __slots__ = (
@@ -58,7 +58,7 @@ class ColocatedHost:
 
     @property
     def model(self) -> str:
-        """Whose instances these are."""
+        """The model of these instances."""
         return self._fleet.model
 
     def backlog_tokens(self, batches: Iterable[Request]) -> int:
@@ -66,11 +66,11 @@ class ColocatedHost:
         return backlog_tokens(self._queue, batches, self._fleet, self._engines)
 
     def head_arrival_ns(self) -> int | None:
-        """When the first request in the queue came."""
+        """When the first request in the queue arrived."""
         return self._queue[0].arrival_ns if self._queue else None
 
     def fetch(self, engine: Engine) -> list[Request]:
-        """The next batch from the queue that the engine has memory for: a pass on a new instance."""
+        """The next batch from the queue that the engine has memory for: one pass on a new instance."""
         ledger, batch = engine.ledger, list[Request]()
         tokens, free = 0, ledger.free_blocks - ledger.watermark_blocks
         while self._queue:
@@ -84,7 +84,7 @@ class ColocatedHost:
         return batch
 
     def give_back(self, requests: Iterable[Request]) -> None:
-        """To the head of the queue."""
+        """Put the requests back at the head of the queue."""
         self._queue.extendleft(reversed(list(requests)))
 
     def partners(self) -> list[int]:
@@ -92,13 +92,13 @@ class ColocatedHost:
         return self._fleet.alive()
 
     def helpers(self) -> list[int]:
-        """There are no others."""
+        """None: all instances are partners."""
         return []
 
     def may_run_layers(self, engine: Engine, pair: LivePair | None) -> bool:
-        """Whether it computes no prompts, and may by ``max_num_seqs`` decode the batch that it would end.
+        """Whether it computes no prompts, and ``max_num_seqs`` lets it decode the batch that it would end.
 
-        Those in its queue came later than its batches.
+        Requests in its own queue arrived after its batches.
         """
         if engine.prefilling:
             return False
@@ -109,7 +109,7 @@ class ColocatedHost:
         return decoding + len(own.requests) <= self._most_requests
 
     def holds(self, engine: Engine, requests: Iterable[Request]) -> bool:
-        """Whether an instance that reports may take these as prompts: memory, ``max_num_seqs``."""
+        """Whether a reporting instance may take these as prompts, by memory and ``max_num_seqs``."""
         ledger, wanted = engine.ledger, list(requests)
         if self._fleet.load(engine.id, "outstanding") + len(wanted) > self._most_requests:
             return False
@@ -117,10 +117,10 @@ class ColocatedHost:
         return blocks <= ledger.free_blocks - ledger.watermark_blocks - ledger.step_blocks()
 
     def keep(self, engine: Engine, requests: Iterable[Request]) -> None:
-        """They are counted where they will decode (``DecodePlaces``)."""
+        """Do nothing: the requests are counted where they will decode (``DecodePlaces``)."""
 
     def dropped(self, engine: Engine) -> None:
-        """Nothing was kept."""
+        """Do nothing: no room was reserved."""
 
     def computed(
         self,
@@ -130,6 +130,6 @@ class ColocatedHost:
         tokens: int,
         actions: list[Action],
     ) -> None:
-        """A batch has all its layers: it decodes on this engine."""
+        """All layers of a batch are computed: it decodes on this engine."""
         self._places.computed([progress.id for progress in done])
         self._first_layers.computed(engine, done, first_layers, actions)

@@ -1,7 +1,8 @@
-"""A language model in stages is cut anew: other layers for its stages, while its requests go on.
+"""Re-cuts a language model: its stages get other layers while its requests continue.
 
-The replicas of the new cut load beside the old ones. When all of its stages have one, new batches pass those;
-batches that go round move there with their KV, layers to where they run from then on, or end where they are.
+The replicas of the new cut load beside the old ones. When all new stages have a replica, new batches use
+them. Running batches move there with their KV, each layer to the replica that then runs it, or end where they
+are.
 """
 
 from collections import deque
@@ -19,19 +20,19 @@ from serving.vocabulary.request import Request
 
 
 class CutHost(Protocol):
-    """The service whose stages these are. ``queue``: requests that no batch has."""
+    """The service whose stages are re-cut. ``queue``: requests that are in no batch."""
 
     queue: deque[Request]
     batches: dict[int, PathBatch]
 
     def feed(self, actions: list[Action]) -> None:
-        """New batches for what waits."""
+        """Begin new batches for the waiting requests."""
 
 
 class CutChanges:
-    """Of one model. ``made``: how many there were; ``refused``: how many did not come.
+    """The re-cuts of one model. ``made``: number completed; ``refused``: number abandoned.
 
-    ``most_layers``: so many of any a GPU holds; 0: the model is not to be cut anew.
+    ``most_layers``: a GPU holds this many of any layers; 0: the model is never re-cut.
     """
 
     __slots__ = ("_host", "_moves", "_setup", "made", "most_layers", "refused", "stages")
@@ -44,7 +45,7 @@ class CutChanges:
         self.most_layers = setup.most_layers
 
     def kept_from(self, parts: Sequence[Part]) -> str:
-        """Why the model is not cut into these parts now; empty: it may be."""
+        """Why the model cannot be cut into these parts now; empty: it can."""
         prototypes, host = self._setup.prototypes, self._host
         if self.stages.coming:
             return "another cut comes"
@@ -57,16 +58,16 @@ class CutChanges:
         return f"a request has {longest} tokens, a replica room for {room}" if longest > room else ""
 
     def propose(self, parts: Sequence[Part]) -> list[Stage]:
-        """Replicas of these stages are to come; those that both cuts have stay."""
+        """Announce the stages of a new cut; stages that are in both cuts stay."""
         return self.stages.propose(parts)
 
     def give_up(self) -> list[Stage]:
-        """The new cut does not come: the stages that only it has."""
+        """Abandon the new cut; returns the stages that only it has."""
         self.refused += 1
         return self.stages.give_up()
 
     def take(self, actions: list[Action]) -> list[Stage]:
-        """The new cut is there: batches move to its paths. The stages that only the old one had."""
+        """Activate the new cut: batches move to its paths. Returns the stages that only the old cut had."""
         left = self.stages.take()
         self.made += 1
         if self._moves is not None:

@@ -1,7 +1,7 @@
-"""Prefill and decode apart, and what decodes moves between decode instances: migrations around the service.
+"""Separate prefill and decode, with migration of decoding requests: wraps the disaggregated service.
 
-Room is kept twice while a request moves: at the source, and from before its first stage at the destination.
-What gives room back (a commit, an abort) may let a hand-over begin that waits for some.
+While a request moves, room is reserved twice: at the source, and from before its first stage at the
+destination. When a commit or an abort frees room, a hand-over that waits for room may begin.
 """
 
 from collections.abc import Collection, Mapping
@@ -30,7 +30,7 @@ _IDLE = EngineState.IDLE
 
 
 class DecodeMigrating:
-    """``inner`` serves; here its decode instances are paired and what decodes there moves."""
+    """``inner`` serves; this class pairs its decode instances and migrates decoding requests."""
 
     __slots__ = (
         "_engines", "_for_head", "_kept", "_migrator", "_requests", "_view", "inner", "migrations", "rounds",
@@ -47,18 +47,18 @@ class DecodeMigrating:
         present: Present,
         period_ns: int,
     ) -> None:
-        """``period_ns``: between two looks."""
+        """``period_ns``: time between two rounds of pairing."""
         assert not inner.live.enabled, "decode instances that help live ones do not migrate requests"
         self.inner, self._engines, self._requests, self._migrator = inner, engines, requests, migrator
         moves = Moves(engines, Pieces(engines, rules.kv_bytes_per_token), transfer_ids)
         self.migrations = Migrations(engines, moves, rules, present, self)
         self._view = DecodeInstances(inner, engines, self.migrations, present, period_ns)
-        self._kept: dict[int, int] = {}  # by request that comes, room that is kept at its destination
+        self._kept: dict[int, int] = {}  # by migrating request, the room reserved at its destination
         self._for_head = getattr(migrator, "for_head", False) is True
-        self.rounds: Rounds | None = None  # where some are left out, to ask for one
+        self.rounds: Rounds | None = None  # set if idle rounds are skipped, to request a round
 
     def look(self, actions: list[Action]) -> None:
-        """A period is over: pairs of decode instances begin to migrate."""
+        """Begin a round: pair decode instances and start their migrations."""
         for pair in paired(self._migrator, self._view):
             self.migrations.begin(pair, actions)
 
@@ -70,11 +70,11 @@ class DecodeMigrating:
         return 0 if any(hand_overs.reserved_requests.values()) else NEVER_NS
 
     def _rouse(self, actions: list[Action]) -> None:
-        """Something has happened: are instances to be looked at again?"""
+        """After a change: request a round if instances may be paired now."""
         if self.rounds is not None:
             self.rounds.rouse(self.quiet_until_ns(), actions)
 
-    # What migrations ask.
+    # Called by migrations.
 
     def choose(self, source: int, destination: int) -> tuple[int, str] | None:
         """See ``MigrationHost``."""
@@ -82,7 +82,7 @@ class DecodeMigrating:
         return chosen_request(self._migrator, view)
 
     def keep(self, request: int, destination: int) -> bool:
-        """See ``MigrationHost``: as for a request that is handed over."""
+        """See ``MigrationHost``: reserves room as for a hand-over."""
         hand_overs, engine = self.inner.hand_overs, self._engines[destination]
         need = hand_overs.need_of(request)
         if destination not in self.inner.decode or not hand_overs.has_capacity(engine, need, 1):
@@ -99,10 +99,10 @@ class DecodeMigrating:
         """See ``MigrationHost``."""
         self.inner.hand_overs.change(source, -self._kept.pop(request), -1)
 
-    # What concerns migrations.
+    # Events that concern migrations.
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
-        """An instance reports; one that halts goes on when its migration has been seen to."""
+        """Handle an instance's report; a halted instance continues after its migration step."""
         inner, migrations = self.inner, self.migrations
         if engine.id not in migrations.of_replica:
             inner.ran(engine, event, actions)
@@ -119,13 +119,13 @@ class DecodeMigrating:
         self._match(actions)
 
     def _match(self, actions: list[Action]) -> None:
-        """Room may have been given back: hand-overs that wait for some begin."""
+        """Room may have been freed: begin hand-overs that wait for room."""
         if self.inner.hand_overs.waiting:
             self.inner.hand_overs.match(actions)
         self._rouse(actions)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
-        """KV of a migration has come, or of a hand-over."""
+        """KV of a migration or of a hand-over has arrived."""
         if event.transfer not in self.migrations.moves:
             source = self.inner.sent(event, actions)
             self._rouse(actions)
@@ -135,7 +135,7 @@ class DecodeMigrating:
         return source
 
     def leave(self, replica: int, actions: list[Action]) -> None:
-        """It takes nothing new: what comes to it stays where it is, what leaves it goes on leaving."""
+        """The instance takes nothing new: migrations to it are cancelled, migrations from it continue."""
         self.migrations.left(replica, actions)
         self.inner.leave(replica, actions)
         self._match(actions)
@@ -148,39 +148,39 @@ class DecodeMigrating:
         return failed
 
     def outstanding(self, replica: int) -> int:
-        """How many requests it has, those that come to it too; while it is in a migration at least one."""
+        """Number of its requests, including arriving ones; at least one while it is in a migration."""
         found = self.inner.outstanding(replica) + len(self.migrations.moves.requests_to(replica))
         return found or int(replica in self.migrations.of_replica)
 
     def held(self, replica: int) -> list[int]:
-        """Requests that memory is kept for there."""
+        """Requests for which memory is reserved there."""
         return [*self.inner.held(replica), *self.migrations.moves.requests_to(replica)]
 
     def kept(self, replica: int) -> list[int]:
-        """Requests of other instances that room is kept for there."""
+        """Requests of other instances for which room is reserved there."""
         one = self.migrations.of_replica.get(replica)
         return [one.request] if one is not None and one.kept and one.destination == replica else []
 
     def paused(self, replica: int) -> list[int]:
-        """Requests that are in no batch there, for the last of their KV is on its way."""
+        """Requests in no batch there, because the last of their KV is in transfer."""
         one = self.migrations.of_replica.get(replica)
         stopped = one is not None and one.phase is MigrationPhase.LAST_STAGE and one.source == replica
         return [one.request] if one is not None and stopped else []
 
     def kv_senders(self) -> Collection[int]:
-        """The instances that KV leaves now."""
+        """The instances that send KV now."""
         return {*self.inner.kv_senders(), *self.migrations.moves.senders()}
 
-    # All else is the inner service's.
+    # Everything else is delegated to the inner service.
 
     @property
     def model(self) -> str:
-        """Whose requests these are."""
+        """The model of these requests."""
         return self.inner.model
 
     @property
     def longest_request_tokens(self) -> int:
-        """Of the inner service."""
+        """That of the inner service."""
         return self.inner.longest_request_tokens
 
     @property
@@ -190,22 +190,22 @@ class DecodeMigrating:
 
     @property
     def kv_tokens(self) -> int:
-        """Of the inner service: a request that moves counts once."""
+        """That of the inner service: a migrating request counts once."""
         return self.inner.kv_tokens
 
     @property
     def migrating_tokens(self) -> int:
-        """Of hand-overs."""
+        """Those of hand-overs."""
         return self.inner.migrating_tokens
 
     @property
     def queued(self) -> int:
-        """Requests that no instance has yet."""
+        """Requests that are at no instance yet."""
         return self.inner.queued
 
     @property
     def live(self) -> LiveScaling:
-        """None works while it loads."""
+        """No instance works while it loads."""
         return self.inner.live
 
     def feed(self, actions: list[Action]) -> None:

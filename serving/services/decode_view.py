@@ -1,4 +1,4 @@
-"""The decode instances of a model as a policy sees them that pairs them for migration."""
+"""The view of a model's decode instances for a policy that pairs them for migration."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -14,7 +14,8 @@ from serving.vocabulary.present import Present
 class DecodeInstances:
     """What a policy sees when it pairs (``serving.protocols.migration.InstancesView``).
 
-    Loads and reports are of the room that hand-overs keep, which is known at any moment; nobody reports them.
+    Loads and reports are computed from the room that hand-overs reserve, which is always known; instances
+    send no reports.
     """
 
     __slots__ = (
@@ -40,17 +41,17 @@ class DecodeInstances:
 
     @property
     def now_ns(self) -> int:
-        """The time."""
+        """The current time."""
         return self._present.now_ns
 
     @property
     def round(self) -> int:
-        """How many periods are over."""
+        """Number of periods that have ended."""
         return self._present.now_ns // self._period_ns
 
     @property
     def head_tokens(self) -> int:
-        """What the first completed prompt takes that waits for room; 0: none waits."""
+        """Room that the first completed prompt waiting for room takes; 0: none waits."""
         return self._hand_overs.head_need()
 
     @property
@@ -60,26 +61,27 @@ class DecodeInstances:
 
     @property
     def leaving(self) -> Sequence[int]:
-        """Those that take none and have some left, ascending."""
+        """Instances that take no requests and still have some, ascending."""
         taken = self._hand_overs.reserved_requests
         return sorted([one for one, requests in taken.items() if requests and one not in self._decode])
 
     def short(self) -> Sequence[int]:
-        """All: they make no reports to tell by."""
+        """All instances: there are no reports to exclude any."""
         return self.taking
 
     def newly_reported(self) -> Sequence[int]:
-        """As ``short``."""
+        """All instances, as for ``short``."""
         return self.taking
 
     def load(self, replica: int, signal: Literal["outstanding", "kv_demand"]) -> int:
-        """Requests, or tokens, that room is kept for there."""
+        """Requests, or tokens, for which room is reserved there."""
         books = self._hand_overs
         return (books.reserved_requests if signal == "outstanding" else books.demands)[replica]
 
     def report(self, replica: int) -> LoadReport | None:
-        """As if it told of that room now. The first hand-over that waits counts where it would go: with the
-        least demand.
+        """Make a report from the reserved room, as of now.
+
+        The first waiting hand-over counts at its destination: the instance with the least demand.
         """
         demands = self._hand_overs.demands
         if replica not in self._decode:
@@ -93,22 +95,22 @@ class DecodeInstances:
         return LoadReport(ledger.total_blocks, 0, ledger.block_tokens, free, running, *waiting)
 
     def free_blocks(self, replica: int) -> int | None:
-        """Room that is not kept, in blocks."""
+        """Room that is not reserved, in blocks."""
         report = self.report(replica)
         return None if report is None else report.free_blocks
 
     def kv_demands(self, replica: int) -> Mapping[int, int]:
-        """Room that is kept for each request that is there, ascending."""
+        """Room reserved for each request that is there, ascending."""
         engine, need_of = self._engines[replica], self._hand_overs.need_of
         here = {*engine.running, *[one.id for one in engine.attached]}.difference(engine.ended)
         return {request: need_of(request) for request in sorted(here)}
 
     def kv_tokens(self, replica: int) -> int:
-        """Room that it has."""
+        """Tokens of one request that it can hold."""
         return self._engines[replica].replica.longest_request_tokens
 
     def engaged(self, replica: int) -> bool:
-        """Whether it is in a migration, or has turned to decoding and has prompts of its own to keep."""
+        """Whether it is in a migration, or switched to decode and still has its own prompts to hand over."""
         engine = self._engines[replica]
         if replica in self._migrations.of_replica or engine.outgoing:
             return True

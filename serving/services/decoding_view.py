@@ -1,4 +1,4 @@
-"""One instance between two steps, as a policy sees it that chooses which request leaves."""
+"""The view of one instance between two steps, for a policy that chooses the request that leaves."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -24,24 +24,24 @@ class Decoding:
         self._decoding: tuple[int, ...] | None = None
 
     def decoding(self) -> Iterable[int]:
-        """Those that decode there and could leave, in the order in which they were admitted."""
-        if self._decoding is None:  # asked for twice: by the policy, and by who checks its answer
+        """The requests that decode there and could leave, in order of admission."""
+        if self._decoding is None:  # called twice: by the policy, and by the check of its answer
             decodes = self._engine.ledger.decodes
             self._decoding = tuple([request for request in self._engine.running if decodes(request)])
         return self._decoding
 
     def context_tokens(self, request: int) -> int:
-        """Prompt and what it has generated."""
+        """The request's prompt tokens and generated tokens."""
         return self._engine.ledger.context_tokens(request)
 
     def priority(self, request: int) -> int:
-        """Of the request."""
+        """The request's priority."""
         return self._requests[request].priority
 
     def arrival_ns(self, request: int) -> int:
-        """Of the request."""
+        """The request's arrival time."""
         return self._requests[request].arrival_ns
 
     def report(self, replica: int) -> LoadReport | None:
-        """As of the instances that are paired."""
+        """The instance's load report, as in the view of the pairing."""
         return self._report(replica)

@@ -1,9 +1,10 @@
-"""Prefill and decode on instances of their own (DistServe, BlitzScale): one queue before each role.
+"""Separate prefill and decode instances (DistServe, BlitzScale), with one queue before each role.
 
 Requests wait in one queue for an idle prefill instance, which takes as many whole prompts as its engine runs
-in a pass. What it has computed waits for a decode instance with room (``serving.kv.handover``); while it
-waits its KV stays, so that prefill holds back when decode is full. Live instances take from the queue while
-they load, and share their batches with idle prefill instances, with a decode one where there are none.
+in a pass. A computed prompt waits for a decode instance with room (``serving.kv.handover``). Its KV stays on
+the prefill instance meanwhile, so prefill slows down if decode is full. Live instances take from the queue
+while they load, and share their batches with idle prefill instances, or with a decode instance if there are
+none.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,7 +26,7 @@ from serving.vocabulary.request import Request
 
 _IDLE = EngineState.IDLE
 _HEAD = "head of the queue"
-# What admission policies see: instances take from a common queue, so none of them has one of its own.
+# Shown to admission policies: instances take from a common queue, and none has its own queue.
 _EMPTY_FLEET = Fleet("", ())
 
 
@@ -62,8 +63,8 @@ class Disaggregated:
         self.queue = PrefillQueue(max_num_batched_tokens, by_priority)
         self.prefill: set[int] = set()  # instances that take requests
         self.decode: set[int] = set()
-        self._idle: set[int] = set()  # prefill instances that could take some now
-        # Those that will decode when they have computed what they have begun
+        self._idle: set[int] = set()  # prefill instances that could take requests now
+        # Prefill instances that switch to decode when they have computed the prompts they have begun
         self._switching_to_decode: set[int] = set()
         self.host = PrefillHost(self.model, self.queue, self.prefill, self.decode, self.hand_overs)
         setup = never_live() if live is None else live
@@ -72,7 +73,7 @@ class Disaggregated:
 
     @property
     def longest_request_tokens(self) -> int:
-        """As every instance of the model: they are alike."""
+        """That of any instance of the model: they are alike."""
         return self._longest
 
     @property
@@ -82,34 +83,34 @@ class Disaggregated:
 
     @property
     def kv_tokens(self) -> int:
-        """Room kept on decode instances, and wanted by those whose prompt is computed.
+        """Room reserved on decode instances, and wanted by requests whose prompt is computed.
 
-        Where ``max_num_seqs`` is reached before memory, a request counts as memory / ``max_num_seqs``.
+        If ``max_num_seqs`` is reached before memory, a request counts as memory / ``max_num_seqs``.
         """
         tokens, reserved_requests = self.hand_overs.demand_tokens, self.hand_overs.demand_requests
         return max(tokens, -(-reserved_requests * self._longest // self._max_num_seqs))
 
     @property
     def migrating_tokens(self) -> int:
-        """KV that waits at prefill instances or is on its way."""
+        """KV that waits at prefill instances or is in transfer."""
         return self.hand_overs.migrating_tokens
 
     def kv_senders(self) -> Collection[int]:
-        """The instances that KV leaves now."""
+        """The instances that send KV now."""
         return self.hand_overs.moves.senders()
 
     @property
     def queued(self) -> int:
-        """Requests that no instance has yet."""
+        """Requests that are at no instance yet."""
         return len(self.queue.requests)
 
     def refusal(self, now_ns: int, request: Request) -> str | None:
-        """Too long for an instance, or turned away by the admission policy."""
+        """Refuse a request that is too long for an instance, or that the admission policy rejects."""
         reason = too_long(request, self._longest, self._context)
         return refusal(self._admission, now_ns, request, _EMPTY_FLEET) if reason is None else reason
 
     def arrived(self, request: Request, actions: list[Action]) -> None:
-        """To the queue, and on if a prefill instance is idle."""
+        """Queue the request, and begin it if a prefill instance is idle."""
         tokens, queue = request.prompt_tokens, self.queue
         queue.backlog_tokens += tokens
         if self._idle and not queue.requests:  # as feed would, if there is memory for it
@@ -136,7 +137,7 @@ class Disaggregated:
         live.work(actions)
 
     def _feed_idle(self, actions: list[Action]) -> None:
-        """Idle prefill instances take from the queue, the lowest number first."""
+        """Let idle prefill instances take from the queue, the lowest id first."""
         idle, queue = self._idle, self.queue
         while queue.requests and idle:
             replica = min(idle)
@@ -161,14 +162,14 @@ class Disaggregated:
                 return False
             batch = queue.next_batch(self._engines[replica])
             if not batch:
-                passed_over = True  # its memory is full of KV that is still to be fetched
+                passed_over = True  # its memory is full of KV that waits for its hand-over
                 continue
             again = passed_over
             self._give(replica, batch, actions)
         return again
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
-        """Completed prompts are handed over, an idle prefill instance takes more, freed room is used."""
+        """Hand over completed prompts, give an idle prefill instance more, use freed room."""
         hand_overs = self.hand_overs
         if engine.layer_pass is not None and engine.layer_pass.begun:
             self._ran_layers(engine, event, actions)
@@ -195,11 +196,11 @@ class Disaggregated:
         if event.finished:
             for request in event.finished:
                 hand_overs.departed(engine.id, request)
-        # Who preempted its last one waits for parts of others: for a match, not for a finish.
+        # An engine that preempted its last request waits for a match, not for a finish.
         if (event.finished or engine.state is _IDLE) and hand_overs.waiting:
             hand_overs.match(actions)
         if event.finished:
-            self._let_help(actions)  # it may have room now for what it could not pull
+            self._let_help(actions)  # it may have room now for a batch it could not pull
 
     def _ran_layers(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
         new = self.live.ran(engine, event, actions)
@@ -207,12 +208,12 @@ class Disaggregated:
             self._idle.add(engine.id)
         self.feed(actions)
         engine.freed(actions)
-        new.freed(actions)  # of a batch that ended with its first token, if it decodes by now
+        new.freed(actions)  # if a batch ended with its first token and it decodes by now
         if self.hand_overs.waiting:
             self.hand_overs.match(actions)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
-        """KV has come: it decodes there, and its old place, which is returned, has memory for more."""
+        """KV has arrived: its requests decode there. Returns the source, which has free memory now."""
         if self.live.enabled and self.live.activations_arrived(event, actions):
             self.feed(actions)
             return None
@@ -222,7 +223,7 @@ class Disaggregated:
         return source
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
-        """An instance prefills or decodes from now on."""
+        """Let an instance prefill or decode from now on."""
         assert role != "both", "a disaggregated model has no instance that does both"
         engine = self._engines[replica.id]
         if role == "decode":
@@ -238,18 +239,18 @@ class Disaggregated:
             self.feed(actions)
 
     def started(self, engine: Engine, actions: list[Action]) -> None:
-        """It joins in the role it was given."""
+        """Join in the instance's role."""
         if engine.state is _IDLE:
             self.join(engine.replica, engine.replica.role, actions)
 
     def _decodes(self, engine: Engine, actions: list[Action]) -> None:
-        """It takes what is computed from now on, that of its own first."""
+        """Let it take computed prompts from now on, its own first."""
         self._opens(engine)
         self.hand_overs.match(actions)
         self._let_help(actions)
 
     def _let_help(self, actions: list[Action]) -> None:
-        """Where no instance prefills, decode instances pull what live ones have begun."""
+        """If no instance prefills, let decode instances pull batches that live instances have begun."""
         if self._pairs and not self.prefill:
             self.feed(actions)
 
@@ -260,7 +261,7 @@ class Disaggregated:
         self.hand_overs.open(engine.id)
 
     def leave(self, replica: int, actions: list[Action]) -> None:
-        """An instance takes nothing new; what it has computed is still fetched, what is sent to it comes."""
+        """The instance takes nothing new; its computed KV is still fetched, KV sent to it still arrives."""
         self.prefill.discard(replica)
         self._idle.discard(replica)
         self._switching_to_decode.discard(replica)
@@ -268,26 +269,26 @@ class Disaggregated:
         self.hand_overs.close(replica)
 
     def outstanding(self, replica: int) -> int:
-        """Requests it computes or keeps, and those on their way to it."""
+        """Requests that it computes or keeps, and those in transfer to it."""
         engine = self._engines[replica]
         held = len(engine.running) + len(engine.waiting) + len(engine.outgoing) + len(engine.attached)
         held += len(self.hand_overs.batch_to(replica))
         if not self.live.enabled:
-            return held  # else it may also keep KV of first layers until it is fetched
+            return held  # with live scaling it may also keep KV of first layers
         return max(held, len(engine.ledger.holders())) + self.live.outstanding(replica)
 
     def held(self, replica: int) -> list[int]:
-        """Requests whose KV comes, of which it has a piece, or whose layers it runs."""
+        """Requests whose KV is arriving, or of which it has a piece, or whose layers it runs."""
         hand_overs = self.hand_overs
         return [*hand_overs.batch_to(replica), *hand_overs.moves.pieces.at(replica), *self.live.held(replica)]
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
-        """What was sent to it is sent again elsewhere; what it had fails, and is returned."""
+        """Resend elsewhere what was sent to it; fail and return its own requests."""
         self.leave(engine.id, actions)
         unsent = [progress.id for progress in engine.outgoing]
         kept = [*unsent, *(one.id for one in engine.attached)]
         in_pass = engine.handing_over_tokens() if engine.handing_over else 0
-        if engine.hands_over or in_pass:  # it may have turned to decoding during the pass
+        if engine.hands_over or in_pass:  # it may have switched to decode during the pass
             self.queue.backlog_tokens -= _begun_tokens(engine) + in_pass
         else:
             kept += [*engine.running, *(one.id for one in engine.waiting)]
@@ -302,7 +303,7 @@ class Disaggregated:
         return failed
 
     def _lose_live(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
-        """Requests whose first layers only this instance had fail."""
+        """Fail requests whose first layers only this instance had."""
         live = self.live
         gone = live.lost(engine.id, actions)
         self.queue.backlog_tokens -= sum([request.prompt_tokens for request in gone])
@@ -315,6 +316,6 @@ class Disaggregated:
 
 
 def _begun_tokens(engine: Engine) -> int:
-    """Prompt tokens that a prefill instance has taken and that its pass in progress does not compute."""
+    """Prompt tokens that a prefill instance has taken and that its current pass does not compute."""
     begun = (*engine.waiting, *engine.prefilling.values())
     return sum([one.known_tokens - one.computed for one in begun]) - engine.handing_over_tokens()

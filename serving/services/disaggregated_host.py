@@ -1,4 +1,4 @@
-"""What live pairs take from prefill and decode instances of their own, and give to them (LiveHost)."""
+"""Live pairs' access to separate prefill and decode instances (implements LiveHost)."""
 
 from collections.abc import Collection, Iterable
 
@@ -15,7 +15,7 @@ _FREE = (EngineState.IDLE, EngineState.LOADING)
 
 
 class PrefillHost:
-    """The queue of a disaggregated model, its prefill instances as partners, its decode ones as helpers."""
+    """The queue of a disaggregated model; prefill instances are partners, decode instances are helpers."""
 
     __slots__ = ("_decode", "_hand_overs", "_kept", "_model", "_prefill", "_queue")
 
@@ -27,25 +27,25 @@ class PrefillHost:
         decode: Collection[int],
         hand_overs: HandOvers,
     ) -> None:
-        """``prefill``, ``decode``: the service's own sets of its instances."""
+        """``prefill``, ``decode``: the service's own sets of its instances (not copies)."""
         self._model = model
         self._queue = queue
         self._prefill = prefill
         self._decode = decode
         self._hand_overs = hand_overs
-        self._kept: dict[int, tuple[int, int]] = {}  # decode instance -> room for what it has pulled
+        self._kept: dict[int, tuple[int, int]] = {}  # decode instance -> room for the requests it has pulled
 
     @property
     def model(self) -> str:
-        """Whose instances these are."""
+        """The model of these instances."""
         return self._model
 
     def backlog_tokens(self, batches: Iterable[Request]) -> int:
-        """Prompt tokens not computed yet; those in batches never left the backlog."""
+        """Prompt tokens not computed yet; requests in batches are still part of the backlog."""
         return self._queue.backlog_tokens
 
     def head_arrival_ns(self) -> int | None:
-        """When the first request in the queue came."""
+        """When the first request in the queue arrived."""
         waiting = self._queue.requests
         return waiting[0].arrival_ns if waiting else None
 
@@ -54,30 +54,30 @@ class PrefillHost:
         return self._queue.next_batch(engine)
 
     def give_back(self, requests: Iterable[Request]) -> None:
-        """To the head of the queue; they never left the backlog."""
+        """Put the requests back at the head of the queue; they were never removed from the backlog."""
         self._queue.give_back(requests)
 
     def partners(self) -> list[int]:
-        """Prefill instances."""
+        """The prefill instances."""
         return sorted(self._prefill)
 
     def helpers(self) -> list[int]:
-        """Decode instances, those with most room first."""
+        """The decode instances, those with the lowest demand first."""
         demands = self._hand_overs.demands
         return sorted(self._decode, key=lambda one: (demands[one], one))
 
     def may_run_layers(self, engine: Engine, pair: LivePair | None) -> bool:
-        """Whether nothing runs there."""
+        """Whether the engine runs nothing."""
         return engine.state in _FREE
 
     def holds(self, engine: Engine, requests: Iterable[Request]) -> bool:
-        """Whether there are free blocks for the prompts, and where it decodes room for their outputs."""
+        """Whether it has free blocks for the prompts and, if it decodes, room for their outputs."""
         ledger, prompts = engine.ledger, list(requests)
         blocks = sum([ledger.blocks_for(request.prompt_tokens) for request in prompts])
         if blocks > ledger.free_blocks - ledger.watermark_blocks - ledger.step_blocks():
             return False
         if engine.id not in self._decode or not self._hand_overs.reserved_requests[engine.id]:
-            return True  # an empty one never has more room
+            return True  # an empty instance never gets more room
         return self._hand_overs.has_capacity(engine, self._needs(engine, prompts), len(prompts))
 
     def _needs(self, engine: Engine, requests: Iterable[Request]) -> int:
@@ -85,18 +85,18 @@ class PrefillHost:
         return sum([need_tokens(request, capacity_tokens) for request in requests])
 
     def keep(self, engine: Engine, requests: Iterable[Request]) -> None:
-        """As if their KV came: nothing else is sent into the room that they will take."""
+        """Reserve room as if their KV arrived: nothing else is sent into it."""
         if engine.id in self._decode:
             pulled = list(requests)
             self._kept[engine.id] = kept = self._needs(engine, pulled), len(pulled)
             self._hand_overs.keep(engine.id, *kept)
 
     def kept(self, replica: int) -> tuple[int, int]:
-        """How many tokens and requests a decode instance keeps room for, of what it has pulled."""
+        """Tokens and requests for which a decode instance reserves room, among those it has pulled."""
         return self._kept.get(replica, (0, 0))
 
     def dropped(self, engine: Engine) -> None:
-        """They need no room, or are completed and keep it themselves."""
+        """Release the room: the requests need none, or are completed and reserve it themselves."""
         tokens, reserved_requests = self._kept.pop(engine.id, (0, 0))
         if reserved_requests:
             self._hand_overs.keep(engine.id, -tokens, -reserved_requests)
@@ -109,7 +109,7 @@ class PrefillHost:
         tokens: int,
         actions: list[Action],
     ) -> None:
-        """A batch has all its layers: its KV is handed over."""
+        """All layers of a batch are computed: hand over its KV."""
         self._queue.backlog_tokens -= tokens
         self.dropped(engine)
         earlier = len(engine.outgoing)

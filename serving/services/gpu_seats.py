@@ -1,4 +1,4 @@
-"""GPUs that replicas of several stages share: their memory, and who runs a pass there now."""
+"""GPUs that replicas of several stages share: memory in use and passes wanted per GPU."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -8,9 +8,9 @@ from serving.vocabulary.replica import Replica
 
 
 class GpuSeats:
-    """Of all pipelines together. ``capacity_bytes``: of one GPU; ``sizes_bytes``: what a replica takes of it.
+    """GPU use of all pipelines. ``capacity_bytes``: of one GPU; ``sizes_bytes``: of a replica, by part.
 
-    The world runs one pass at a time on a GPU; here is counted how many want to.
+    The world runs one pass at a time on a GPU; this class counts the replicas that want to run one.
     """
 
     __slots__ = ("_capacity_bytes", "_gpu_of", "_passes", "_sizes_bytes", "used_bytes")
@@ -23,19 +23,19 @@ class GpuSeats:
         self.used_bytes = Counter[int]()
 
     def free_bytes(self, gpu: int) -> int:
-        """What more parameters may take there."""
+        """Bytes left for more replicas on the GPU."""
         return self._capacity_bytes - self.used_bytes[gpu]
 
     def bytes_of(self, part: Part) -> int:
-        """What a replica of a part takes of its GPU."""
+        """Bytes of its GPU that a replica of the part takes."""
         return self._sizes_bytes[part]
 
     def replicas_on(self, gpu: int) -> list[int]:
-        """Those that are there now, by id."""
+        """The replicas on the GPU now, by id."""
         return sorted([replica for replica, one in self._gpu_of.items() if one == gpu])
 
     def enter(self, replica: Replica) -> None:
-        """A replica has its GPU."""
+        """Place a replica on its GPU."""
         (gpu,) = replica.gpus
         size_bytes = self._sizes_bytes[replica.part]
         assert size_bytes <= self.free_bytes(gpu), (
@@ -45,16 +45,16 @@ class GpuSeats:
         self.used_bytes[gpu] += size_bytes
 
     def leave(self, replica: Replica) -> None:
-        """A replica is gone from its GPU."""
+        """Remove a replica from its GPU."""
         gpu = self._gpu_of.pop(replica.id)
         self.used_bytes[gpu] -= self._sizes_bytes[replica.part]
 
     def begin(self, replica: int) -> None:
-        """A replica is to run a pass."""
+        """Count a pass that a replica is to run."""
         self._passes[self._gpu_of[replica]] += 1
 
     def end(self, replica: int) -> None:
-        """It has run, or will not."""
+        """The replica's pass has run, or is cancelled."""
         self._passes[self._gpu_of[replica]] -= 1
 
     def best(self, replicas: Iterable[int]) -> int:

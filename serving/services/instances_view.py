@@ -1,4 +1,4 @@
-"""The instances of a model as a policy sees them that pairs them for migration."""
+"""The view of a model's instances for a policy that pairs them for migration."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -42,12 +42,12 @@ class Instances:
 
     @property
     def now_ns(self) -> int:
-        """The time."""
+        """The current time."""
         return self._present.now_ns
 
     @property
     def round(self) -> int:
-        """How many periods are over."""
+        """Number of periods that have ended."""
         return self._present.now_ns // self._period_ns
 
     @property
@@ -57,7 +57,7 @@ class Instances:
 
     @property
     def loading(self) -> Sequence[int]:
-        """Instances that will take requests when they have their parameters, ascending."""
+        """Instances that take requests once they have their parameters, ascending."""
         if not self._into_loading:
             return ()
         found = [one for one in self._engines.values() if one.state is EngineState.LOADING]
@@ -65,24 +65,24 @@ class Instances:
 
     @property
     def leaving(self) -> Sequence[int]:
-        """Those that take none and have some left, ascending."""
+        """Instances that take no requests and still have some, ascending."""
         fleet = self._fleet
         if len(fleet.members) == fleet.replicas:
             return ()
         return sorted([one for one in fleet.members if one not in fleet and fleet.load(one, "outstanding")])
 
     def quiet_until_ns(self) -> int:
-        """Before then no instance is short, if nothing happens; 0: who knows."""
+        """Until then no instance is short of memory, if nothing happens; 0: unknown."""
         watch, fleet = self.memory_watch, self._fleet
         return 0 if watch is None or len(fleet.members) != fleet.replicas else watch.until_ns()
 
     def short(self) -> Sequence[int]:
-        """See ``LoadReports``; all of them where that is not known."""
+        """See ``LoadReports``; all instances if memory is not watched."""
         reports = self._fleet.reports
         return self._fleet.alive() if reports is None or self.memory_watch is None else reports.short()
 
     def newly_reported(self) -> Sequence[int]:
-        """All of them at first, then those with a new report since this was last asked."""
+        """All instances at the first call, then those with a new report since the last call."""
         reports = self._fleet.reports
         assert reports is not None, "a policy that reads load reports says so: reads_load_reports = True"
         if self._reader < 0:
@@ -91,7 +91,7 @@ class Instances:
         return reports.changed(self._reader)
 
     def load(self, replica: int, signal: Literal["outstanding", "kv_demand"]) -> int:
-        """As dispatchers see it."""
+        """The instance's load, as dispatchers see it."""
         return self._fleet.load(replica, signal)
 
     def report(self, replica: int) -> LoadReport | None:
@@ -99,7 +99,7 @@ class Instances:
         return self._fleet.report(replica)
 
     def free_blocks(self, replica: int) -> int | None:
-        """By its last load report, those that nobody waits for; None: nobody reads any."""
+        """Free blocks that no request waits for, by its last load report; None: no policy reads reports."""
         report = None if self._fleet.reports is None else self._fleet.report(replica)
         if report is None:
             return None
@@ -107,7 +107,7 @@ class Instances:
         return report.free_blocks - report.watermark_blocks - waiting
 
     def kv_demands(self, replica: int) -> Mapping[int, int]:
-        """Of the requests that run there, prompt and output that they may have."""
+        """By request that runs there: its prompt and the most output it may have."""
         running = sorted(self._engines[replica].running)
         found = [self._requests[one] for one in running if one in self._requests]
         return {one.id: one.prompt_tokens + one.max_new_tokens for one in found}

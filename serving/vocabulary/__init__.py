@@ -1,1 +1,1 @@
-"""What everybody speaks of: events, actions, requests, replicas, layers, units, errors."""
+"""The shared types of all packages: events, actions, requests, replicas, layers, units, errors."""

@@ -1,19 +1,19 @@
-"""Actions are wishes the controller hands to a world. Deltas only: what a replica holds is implicit."""
+"""Actions: what the controller asks a world to do. Only changes; a replica's contents are implicit."""
 
 from serving.vocabulary.fact import fact
 from serving.vocabulary.layers import Part, part_of
 
 # (request id, first KV position to compute, number of tokens): positions [start, start + tokens).
 Chunk = tuple[int, int, int]
-# (kind, number) of a place on the way of parameters: see Load.
+# (kind, number) of a place where parameters are or go: see Load.
 Endpoint = tuple[str, int]
-# [first, last) of layers, or of token positions. Where an action has no layers all of the model's are meant.
+# [first, last) of layers, or of token positions. An action without layers means all layers of the model.
 Span = tuple[int, int]
 
 
 @fact
 class Assign:
-    """The request now belongs to this replica's queue."""
+    """Put the request into this replica's queue."""
 
     request: int
     replica: int
@@ -22,7 +22,7 @@ class Assign:
 
 @fact
 class Reject:
-    """The request is refused and forgotten."""
+    """Refuse the request and forget it."""
 
     request: int
     reason: str
@@ -34,21 +34,22 @@ class Run:
 
     The first step also computes ``chunks``; a request whose prompt they complete samples a token and decodes
     from the next step on. Every step decodes one token for each resident decoding request (implicit), except
-    that ``decode`` False leaves them out of the first one (prefill-first batching). More than one step with
-    chunks only if they complete every prompt they touch. Steps in which requests finish are reported; the
-    run then ends if ``until_finish``, and else goes on with those left, for as long as there are any. With
-    ``hand_over`` requests whose prompts it completes do not decode here: their KV waits for an ``JoinBatch``.
-    With ``layers`` it is one step that runs layers [first, last) of whole prompts, which get a token only
-    after the model's last one. It may run on a replica that has no more layers than these. ``inputs``: the
-    activations that it begins with, as (replica that has them, bytes): the world brings them first, and a
-    pass whose inputs are lost reports no step. ``cpu_cores``: that prepare it; 0: as the world has it.
+    that with ``decode`` False the first step leaves them out (prefill-first batching). A run with chunks has
+    more than one step only if they complete every prompt they touch. Steps in which requests finish are
+    reported. The run then ends if ``until_finish``; else it goes on while any requests are left. With
+    ``hand_over``, requests whose prompts it completes do not decode here: their KV waits for a ``JoinBatch``.
+    With ``layers`` it is one step that runs layers [first, last) of whole prompts; they get a token only
+    after the model's last layer. The replica may have no more layers than these. ``inputs``: the activations
+    that it begins with, as (replica that has them, bytes): the world brings them first, and a pass whose
+    inputs are lost reports no step. ``cpu_cores``: the cores that prepare it; 0: the world's default.
 
-    ``micro_batch``: on a replica cut into pipeline stages, which of its micro-batches this is of; its members
-    stay members. ``max_steps`` and ``until_finish`` then hold for every micro-batch in flight, from this
-    moment on, one with a part of a prompt too; where its memory is parted (virtual engines) for this one.
-    ``path``: of a model whose stages are replicas of their own, one of each stage in order. Each step of the
-    batch ``micro_batch`` passes them all, ``replica`` first; ``max_steps`` is that batch's alone. ``spans``:
-    the layers that each of them runs, where two share a stage; empty: each runs all that it is to hold.
+    ``micro_batch``: on a replica cut into pipeline stages, the micro-batch that this run belongs to; its
+    members stay members. ``max_steps`` and ``until_finish`` then hold from now on for every micro-batch in
+    flight, also for one with a part of a prompt; with parted memory (virtual engines) only for this one.
+    ``path``: for a model whose stages are separate replicas, one replica of each stage in order, ``replica``
+    first. Each step of the batch ``micro_batch`` passes them all; ``max_steps`` is that batch's alone.
+    ``spans``: the layers that each of them runs, if two share a stage; empty: each runs all the layers that
+    it is to hold.
     """
 
     replica: int
@@ -69,11 +70,11 @@ class Run:
 
 @fact
 class Interrupt:
-    """Stop the replica's current run at the next step boundary and report. Ignored when nothing runs.
+    """Stop the replica's current run at the next step boundary and report. Ignored if nothing runs.
 
-    Of a replica on a path all batches of its model are meant: the first of them to end a step stops.
-    ``grace_steps`` more steps are run before it stops. ``later``: a boundary that is due at this very moment
-    does not count, for a world that goes step by step has told of it already.
+    For a replica on a path it applies to all batches of the model: the first to end a step stops.
+    ``grace_steps`` more steps run before the stop. ``later``: a boundary due at this very moment does not
+    count, because a world that simulates step by step has reported it already.
     """
 
     replica: int
@@ -86,7 +87,7 @@ class Interrupt:
 class Preempt:
     """Take a resident or partly prefilled request out of the replica; its KV is dropped.
 
-    ``swap_ns``: it goes to host memory instead, and the next pass begins so much later.
+    ``swap_ns``: the KV goes to host memory instead, and the next pass begins this much later.
     """
 
     replica: int
@@ -97,7 +98,7 @@ class Preempt:
 
 @fact
 class Detach:
-    """Take a request that decodes out of the batch at a step boundary; its KV stays, to go elsewhere."""
+    """Take a decoding request out of the batch at a step boundary; its KV stays until it is moved."""
 
     replica: int
     request: int
@@ -106,9 +107,9 @@ class Detach:
 
 @fact
 class Migrate:
-    """What becomes of the migration of a running request: ``begun``, ``committed`` or ``aborted``.
+    """The phase of a running request's migration: ``begun``, ``committed`` or ``aborted``.
 
-    It is told, and nothing is to be done: other actions say what.
+    For information only: other actions carry out the migration.
     """
 
     request: int
@@ -120,7 +121,7 @@ class Migrate:
 
 @fact
 class Fail:
-    """The request ends without its answer, because what served it is gone."""
+    """End the request without its answer, because what served it is gone."""
 
     request: int
     reason: str
@@ -128,10 +129,10 @@ class Fail:
 
 @fact
 class AllocateGpus:
-    """From now on the GPUs are this replica's, which serves in ``role``: prefill, decode or both.
+    """Give the GPUs to this replica, which serves in ``role``: prefill, decode or both.
 
     A replica that gets its former GPUs again keeps its number. ``warm``: its parameters are still there.
-    ``layers``: those that it is to hold and run.
+    ``layers``: the layers that it is to hold and run.
     """
 
     replica: int
@@ -145,7 +146,7 @@ class AllocateGpus:
 
 @fact
 class SwitchRole:
-    """The replica serves in another role from now on; its parameters serve both."""
+    """Let the replica serve in another role from now on; its parameters serve both."""
 
     replica: int
     role: str
@@ -154,7 +155,7 @@ class SwitchRole:
 
 @fact
 class ReleaseGpus:
-    """The replica's GPUs are free again. It holds no request; its parameters may be overwritten."""
+    """Free the replica's GPUs. It holds no request; its parameters may be overwritten."""
 
     replica: int
     reason: str
@@ -162,9 +163,9 @@ class ReleaseGpus:
 
 @fact
 class Shard:
-    """One GPU's part in a load: ``share`` of all parameters, at no more than ``rate_bytes_per_s``.
+    """One GPU's part in a load: ``share`` of all parameters, at most at ``rate_bytes_per_s``.
 
-    source_gpu: -1 when it comes from a host's memory.
+    source_gpu: -1 if the part comes from a host's memory.
     """
 
     source_gpu: int
@@ -178,13 +179,13 @@ class Load:
     """Bring the parameters of ``model`` from the sources to the targets, unit by unit.
 
     An endpoint is (kind, number): ``replica``, ``host`` (its memory), ``ssd`` (of a host) or ``remote``
-    (number 0). A source may itself be loading: then it passes on what it has. ``shards`` (their shares sum to
-    1) say which GPU sends which part to which; the ranks of several targets then exchange their parts over
-    their scale-up links. Without shards there is one source and one target, rank to same rank. The world
-    reports how many layers are whole at a target: each of them if ``every_layer``, else only all. ``cold``:
-    replicas that load must start up first (process, context, connections). ``layers_first``: the embedding
-    comes after the layers, else before them. ``layers``: which of the model's are brought; the embedding
-    comes with layer 0, the head with the last one.
+    (number 0). A source that is still loading forwards what it has. ``shards`` (their shares sum to 1) say
+    which GPU sends which part to which GPU; the ranks of several targets then exchange their parts over their
+    scale-up links. Without shards there is one source and one target, rank to same rank. The world reports
+    how many layers are complete at a target: after each layer if ``every_layer``, else only when all are.
+    ``cold``: replicas that load must first start (process, context, connections). ``layers_first``: the
+    embedding comes after the layers, else before them. ``layers``: the layers of the model to bring; the
+    embedding comes with layer 0, the head with the last layer.
     """
 
     load: int
@@ -200,14 +201,14 @@ class Load:
 
     @property
     def part(self) -> Part:
-        """What is brought. The action must say which layers."""
+        """The part to bring. Requires ``layers``."""
         assert self.layers is not None, f"load {self.load} does not say which layers of {self.model}"
         return part_of(self.model, *self.layers)
 
 
 @fact
 class StopLoad:
-    """Stop a load: what is whole stays where it is, the rest is not sent."""
+    """Stop a load: complete layers stay where they are, the rest is not sent."""
 
     load: int
     reason: str
@@ -217,10 +218,10 @@ class StopLoad:
 class Send:
     """Move ``size_bytes`` of state (``what``: ``kv`` or ``activations``) of requests between two replicas.
 
-    ``layers``: whose KV is moved; of activations the one layer that is to run next, as [n, n + 1).
-    ``positions``: of each request the token positions; none where all that the source has are moved.
-    ``control_ns``: it ends so much later, for what both sides tell each other beside the bytes.
-    ``slowdown_ppm``: while it is under way steps of both replicas take so many millionths longer.
+    ``layers``: the layers whose KV is moved; for activations the one layer that runs next, as [n, n + 1).
+    ``positions``: token positions of each request; empty: all that the source has are moved. ``control_ns``:
+    the transfer ends this much later, for the control messages of both sides. ``slowdown_ppm``: during the
+    transfer steps of both replicas take this many millionths longer.
     """
 
     transfer: int
@@ -246,11 +247,11 @@ class StopSend:
 
 @fact
 class JoinBatch:
-    """Requests whose KV is here now decode on this replica, from its next step on.
+    """Let requests whose KV has arrived decode on this replica, from its next step on.
 
-    A run in progress, which then is one without prompts, goes on with them and tells of it (``Ran.joins``).
-    ``layers``: whose KV is here. ``swap_ns``: it was in host memory; nothing runs, and the next pass begins
-    so much later.
+    A run in progress has no prompts then; it continues with them and reports it (``Ran.joins``). ``layers``:
+    the layers whose KV is here. ``swap_ns``: the KV was in host memory; nothing runs, and the next pass
+    begins this much later.
     """
 
     replica: int
@@ -262,7 +263,7 @@ class JoinBatch:
 
 @fact
 class Wake:
-    """Report ``Woke`` at this time. Only one is asked for at a time."""
+    """Report ``Woke`` at this time. At most one is pending at a time."""
 
     at_ns: int
     reason: str

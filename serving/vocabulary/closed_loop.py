@@ -1,7 +1,7 @@
-"""Clients that wait for their answers: in a closed loop the load follows how fast requests are served.
+"""Closed-loop clients, which wait for their answers: the load follows how fast requests are served.
 
-Drivers take requests as (request, true output tokens). Of an open loop each arrives at its own time; of a
-closed one it arrives when a client has nothing in flight.
+Drivers take requests as (request, true output tokens). In an open loop each request arrives at its own time;
+in a closed loop it arrives when a client has nothing in flight.
 """
 
 from collections import deque
@@ -12,26 +12,26 @@ from serving.vocabulary.request import Request
 
 
 class ClosedLoop:
-    """``clients`` of them take turns at ``requests``, which are sent in their order.
+    """``clients`` clients send ``requests`` in order.
 
-    Each sends its next request ``think_ns`` after its last one has ended, served or not. A driver tells when
-    (``in_flight``), and asks for the next one (``take``) while none that it knows of is still to arrive.
+    Each client sends its next request ``think_ns`` after its last one has ended, served or not. The driver
+    reports ended requests (``in_flight``), and calls ``take`` while it knows of no request still to arrive.
     """
 
     def __init__(self, requests: Iterable[tuple[Request, int]], clients: int, think_ns: int = 0) -> None:
         self._requests: Iterator[tuple[Request, int]] = iter(requests)
         self._think_ns = think_ns
-        self._free_ns = deque([0] * clients)  # when a client sends, of those that wait for nothing; ascending
-        self._given = 0  # requests that were given and have not ended
+        self._free_ns = deque([0] * clients)  # when each idle client sends next; ascending
+        self._given = 0  # requests that were taken and have not ended
 
     def in_flight(self, now_ns: int, requests: int) -> None:
-        """So many requests of those that were given have not ended, as of now."""
+        """Report that this many of the taken requests have not ended, as of now."""
         for _ in range(self._given - requests):
             self._free_ns.append(now_ns + self._think_ns)
         self._given = requests
 
     def take(self) -> tuple[Request, int] | None:
-        """The next request, with its arrival; None: no client is free, or there are no more."""
+        """The next request, with its arrival time; None: no client is free, or no requests are left."""
         if not self._free_ns:
             return None
         found = next(self._requests, None)
@@ -42,5 +42,5 @@ class ClosedLoop:
         return replace(request, arrival_ns=self._free_ns.popleft()), output_tokens
 
 
-# What drivers are given.
+# The requests that a driver gets.
 Requests = Iterable[tuple[Request, int]] | ClosedLoop

@@ -1,4 +1,4 @@
-"""What a driver is handed beside its world: who answers its events, and who writes both down."""
+"""What a driver gets beside its world: the control that answers events, and the journal that records both."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -8,19 +8,19 @@ from serving.vocabulary.events import Event
 
 
 class Control(Protocol):
-    """Who answers events, such as ``serving.controller.Controller``."""
+    """Answers events, such as ``serving.controller.Controller``."""
 
     def handle(self, now_ns: int, event: Event) -> Sequence[Action]:
-        """The actions that follow."""
+        """Return the actions that follow from the event."""
 
 
 class JournalSink(Protocol):
-    """Where a driver writes the journal."""
+    """The journal that a driver writes to."""
 
     def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
-        """One event and what was answered; ``told``: what the driver was asked meanwhile, and said."""
+        """Write one event and its actions; ``told``: the driver's answers to step queries meanwhile."""
 
 
 def names_of(actions: Iterable[type]) -> list[str]:
-    """The names of classes of actions, sorted, as a journal's header tells what a driver carries out."""
+    """Return the sorted class names of actions; a journal's header lists those that a driver carries out."""
     return sorted([kind.__name__ for kind in actions])

@@ -1,4 +1,4 @@
-"""The errors a user is meant to read."""
+"""Errors whose text is meant for the user."""
 
 
 class UserError(Exception):
@@ -6,14 +6,15 @@ class UserError(Exception):
 
 
 class PlaceError(UserError):
-    """Results cannot go where they are to go: out= is missing, taken, or no folder that can be written to."""
+    """Results cannot be written: out= is missing, taken, or no folder that can be written to."""
 
 
 class PolicyError(UserError):
     """A policy raised something, or returned what its protocol does not allow.
 
-    ``asked``: "method dispatch". ``did``: what it returned or raised, and what is wrong with that. ``must``:
-    what it must do instead. ``event`` is None outside of ``Controller.handle``, which sets it.
+    ``asked``: the question, as in "method dispatch". ``did``: what it returned or raised, and what is wrong
+    with that. ``must``: what it must do instead. ``event`` is None outside of ``Controller.handle``, which
+    sets it.
     """
 
     def __init__(self, policy: str, asked: str, did: str, must: str, event: str | None = None) -> None:

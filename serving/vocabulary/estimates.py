@@ -21,13 +21,13 @@ class ModelEstimates:
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """One entry per served model, and where the numbers come from."""
+    """One entry per served model, and the source of the numbers."""
 
     models: tuple[ModelEstimates, ...]
     source: str
 
     def of(self, model: str) -> ModelEstimates:
-        """The estimates of ``model``; KeyError when the experiment does not serve it."""
+        """The estimates of ``model``; raises KeyError if the experiment does not serve it."""
         for entry in self.models:
             if entry.model == model:
                 return entry

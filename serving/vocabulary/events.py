@@ -1,4 +1,4 @@
-"""Events are facts a world reports to the controller. Frozen, and complete enough to be replayed."""
+"""Events: facts that a world reports to the controller. Frozen, and complete enough to be replayed."""
 
 from serving.vocabulary.fact import fact
 from serving.vocabulary.request import Request
@@ -15,16 +15,15 @@ class Arrived:
 class Ran:
     """A replica reports at a step boundary.
 
-    ``steps`` is how many steps have run since its last report (an interrupted run stops early; one cancelled
-    before its first step reports 0). ``finished`` lists the requests that produced their last token in the
-    last of these steps, ascending. ``epoch`` is that of the ``Run`` it answers. ``running``: the run goes on,
-    no new one is needed. ``last_step_ns``: when the last of these steps began, -1 where it is not needed
-    (only asynchronous scheduling needs it). ``joins``: for every ``JoinBatch`` since the last report that
-    found a run in progress, how many of these steps had run before its requests took part (those that
-    the replica had not read yet come with the next report of the run).
-    ``micro_batch``: of a replica cut into pipeline stages, whose step has ended, and which runs no further
-    unless ``running``; ``batch_steps``: how many steps of each of its micro-batches have ended since the last
-    report.
+    ``steps``: steps run since its last report (an interrupted run stops early; a run cancelled before its
+    first step reports 0). ``finished``: the requests that produced their last token in the last of these
+    steps, ascending. ``epoch``: that of the ``Run`` it answers. ``running``: the run goes on and needs no new
+    ``Run``. ``last_step_ns``: when the last of these steps began, -1 if not needed (only asynchronous
+    scheduling needs it). ``joins``: for every ``JoinBatch`` since the last report that found a run in
+    progress, how many of these steps had run before its requests took part (a ``JoinBatch`` that the replica
+    had not read yet comes with the next report of the run). ``micro_batch``: on a replica cut into pipeline
+    stages, the micro-batch whose step has ended; it stops there unless ``running``. ``batch_steps``: how many
+    steps of each of its micro-batches have ended since the last report.
     """
 
     replica: int
@@ -40,9 +39,9 @@ class Ran:
 
 @fact
 class Streamed:
-    """A replica whose engine runs by itself sent tokens: those that have come since its last such event.
+    """A replica whose engine runs by itself sent the tokens generated since its last such event.
 
-    ``tokens``: (request, how many), by request; ``finished``: those that have their last one, ascending.
+    ``tokens``: (request, how many), by request; ``finished``: requests that have their last token, ascending.
     """
 
     replica: int
@@ -52,9 +51,9 @@ class Streamed:
 
 @fact
 class Dropped:
-    """A replica whose engine runs by itself ended a request without its answer, and serves on.
+    """A replica whose engine runs by itself ended a request without its answer, and continues to serve.
 
-    ``refused``: it said that it does not serve this one; else only the connection broke.
+    ``refused``: the replica reported that it does not serve this request; else only the connection broke.
     """
 
     replica: int
@@ -65,9 +64,9 @@ class Dropped:
 
 @fact
 class Observed:
-    """What a replica whose engine runs by itself told of itself when it was asked, at ``as_of_ns``.
+    """The state that a replica whose engine runs by itself reported when queried, at ``as_of_ns``.
 
-    ``running`` and ``waiting``: requests in its batch and in its queue, whoever sent them. ``used_blocks`` of
+    ``running`` and ``waiting``: requests in its batch and in its queue, from any client. ``used_blocks`` of
     ``total_blocks``, of ``block_tokens`` each: its KV memory; ``preemptions``: so far.
     """
 
@@ -83,7 +82,7 @@ class Observed:
 
 @fact
 class Lost:
-    """A replica is gone (its process died, its host failed): nothing it held exists any more."""
+    """A replica is gone (its process died, its host failed), with everything it held."""
 
     replica: int
     cause: str
@@ -91,9 +90,9 @@ class Lost:
 
 @fact
 class LossNotice:
-    """Something is to be lost at ``at_ns``, as a spot instance whose provider wants it back.
+    """Something will be lost at ``at_ns``, such as a spot instance that its provider reclaims.
 
-    ``what``: "replica" or "host", whose replicas are told of before, each with a notice of its own.
+    ``what``: "replica" or "host". Before a host's notice, each of its replicas gets a notice of its own.
     """
 
     what: str
@@ -104,9 +103,9 @@ class LossNotice:
 
 @fact
 class LostHost:
-    """A host is gone, or nothing connects it to the others: its memory, its SSD and its GPUs are lost.
+    """A host is gone or disconnected from the others: its memory, its SSD and its GPUs are lost.
 
-    Its replicas were told of as ``Lost`` before.
+    Its replicas were reported as ``Lost`` before.
     """
 
     host: int
@@ -115,7 +114,7 @@ class LostHost:
 
 @fact
 class LostSsd:
-    """Nothing can be read from a host's SSD any more."""
+    """A host's SSD can no longer be read."""
 
     host: int
     cause: str
@@ -125,7 +124,7 @@ class LostSsd:
 class LostLink:
     """A cable is gone in both directions: that of a NIC, or between a leaf and a spine switch (``nic`` -1).
 
-    What is sent takes another way from now on.
+    Transfers take another path from now on.
     """
 
     link: str
@@ -135,7 +134,7 @@ class LostLink:
 
 @fact
 class Closing:
-    """Nothing will happen any more to the requests in flight, and the run ends."""
+    """The requests in flight cannot make progress any more, and the run ends."""
 
     cause: str
 
@@ -147,11 +146,10 @@ class Opened:
 
 @fact
 class Loaded:
-    """Layers [``first``, ``first`` + ``layers``) of a load are whole at a target; ``fully_loaded``: so is all
-    of
-    it.
+    """Layers [``first``, ``first`` + ``layers``) of a load are complete at a target.
 
-    ``target`` counts over the load's targets; ``first`` is the first layer of the load.
+    ``fully_loaded``: so is the whole load. ``target`` counts over the load's targets; ``first`` is the first
+    layer of the load.
     """
 
     load: int
@@ -163,9 +161,9 @@ class Loaded:
 
 @fact
 class LoadStopped:
-    """A load ended early at a target: asked to, or because something failed.
+    """A load ended early at a target: it was stopped, or something failed.
 
-    Layers [``first``, ``first`` + ``layers``) of it are whole there.
+    Layers [``first``, ``first`` + ``layers``) of it are complete there.
     """
 
     load: int
@@ -177,7 +175,7 @@ class LoadStopped:
 
 @fact
 class Sent:
-    """A transfer ended after ``moved_bytes``; ``cause`` is empty when that is all."""
+    """A transfer ended after ``moved_bytes``; ``cause`` is empty if that is all of it."""
 
     transfer: int
     moved_bytes: int
@@ -186,7 +184,7 @@ class Sent:
 
 @fact
 class Woke:
-    """The time a ``Wake`` asked for has come."""
+    """The time that a ``Wake`` named has come."""
 
 
 Event = (

@@ -1,9 +1,9 @@
-"""Frozen slotted dataclasses that are cheap to build: the vocabulary of events and actions.
+"""The ``fact`` decorator: frozen slotted dataclasses that are cheap to build, used for events and actions.
 
-A frozen dataclass sets each field through ``object.__setattr__``, four times the cost of a plain attribute,
-and the control plane builds several facts per event. Here calling the class fills an unfrozen twin of the
-same layout and then turns it into the frozen class. Everything else, equality and hash and pickling and
-``replace``, is the dataclass's own.
+A frozen dataclass sets each field through ``object.__setattr__``, at four times the cost of a plain
+attribute, and the control plane builds several facts per event. Calling a fact class instead fills an
+unfrozen twin of the same layout, then changes its class to the frozen one. Equality, hash, pickling,
+``replace`` and the rest are the dataclass's own.
 """
 
 from dataclasses import dataclass, fields
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True)
 def fact(cls: type[T]) -> type[T]:
-    """Class decorator: ``@dataclass(frozen=True, slots=True)``, quicker to call."""
+    """Class decorator: ``@dataclass(frozen=True, slots=True)``, faster to call."""
     caller = type(f"{cls.__name__}Type", (type,), {})
     content = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
     frozen: Any = dataclass(frozen=True, slots=True)(caller(cls.__name__, cls.__bases__, content))
@@ -23,7 +23,7 @@ def fact(cls: type[T]) -> type[T]:
 
 
 def _constructor(frozen: Any) -> Any:
-    """What calling the class does: a function of the class and its fields."""
+    """Return the function that calling the class runs, with the class and its fields as arguments."""
     names = [field.name for field in fields(frozen)]
     twin = type("Unfrozen", (), {"__slots__": tuple(names)})
     lines = [f"def construct(cls, {', '.join(names)}):", "    self = twin()"]

@@ -1,4 +1,4 @@
-"""Layer ranges and parts: the nouns behind instances, loads, copies, live-scaling targets and stages."""
+"""Layer ranges and parts, used by instances, loads, copies, live-scaling targets and stages."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -24,7 +24,7 @@ class LayerRange:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Part:
-    """Layers [first, last) of ``model``: what is loaded, kept and copied, and what a replica serves.
+    """Layers [first, last) of ``model``: the unit that is loaded, kept, copied and served by a replica.
 
     A whole model is the part [0, L). The embedding belongs to layer 0, final norm and head to the last layer.
     """
@@ -53,11 +53,11 @@ class Part:
         return self.first <= first and last <= self.last
 
     def overlaps(self, other: "Part") -> bool:
-        """Whether a layer is in both."""
+        """Whether the two parts share a layer."""
         return self.model == other.model and self.first < other.last and other.first < self.last
 
 
 @cache
 def part_of(model: str, first: int, last: int) -> Part:
-    """The part, the same object each time: looking it up among others then compares no fields."""
+    """Return the part, the same object each time, so that lookups compare no fields."""
     return Part(model, first, last)

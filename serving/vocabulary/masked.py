@@ -1,4 +1,4 @@
-"""A controller before a driver that carries out fewer actions than there are."""
+"""A wrapper of the controller for a driver that carries out only some of the actions."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,10 @@ from serving.vocabulary.events import Event
 
 
 class Masked:
-    """``inner`` answers (``Control``); what the driver does not carry out is refused, and the run ends."""
+    """Passes events to ``inner`` (``Control``); refuses actions that the driver lacks, which ends the run."""
 
     def __init__(self, inner: Control, able: frozenset[type], who: str, instead: str) -> None:
-        """``able``: what it carries out. ``who``: that driver, in words; ``instead``: what to write."""
+        """``able``: actions it carries out. ``who``: that driver, in words; ``instead``: what to write."""
         self._inner, self._able, self._who, self._instead = inner, able, who, instead
         self.elastic: object = getattr(inner, "elastic", None)
         self.step_counts: object = getattr(inner, "step_counts", None)

@@ -1,11 +1,11 @@
-"""The event that is being handled, for those who write down when something happened."""
+"""The event that is being handled and its time, for components that record when something happened."""
 
 from serving.vocabulary.events import Event
 from serving.vocabulary.step_counts import StepCounts
 
 
 class Present:
-    """Moved on by the controller alone; ``step_counts`` knows how far runs in progress are."""
+    """Updated by the controller alone; ``step_counts`` reports the progress of runs in progress."""
 
     __slots__ = ("event", "now_ns", "step_counts")
 

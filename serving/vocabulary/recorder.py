@@ -1,4 +1,4 @@
-"""The metrics sink both drivers feed. Only a world knows when tokens really appeared."""
+"""The metrics sink that both drivers feed. Only a world knows when tokens really appeared."""
 
 from typing import Protocol
 
@@ -20,10 +20,10 @@ class Recorder(Protocol):
         """A request produced its last token at ``finish_ns`` (run-relative ns)."""
 
     def refused(self, request: Request, now_ns: int, reason: str) -> None:
-        """A request was rejected by the controller."""
+        """The controller rejected a request."""
 
     def failed(self, request: Request, now_ns: int, reason: str) -> None:
-        """A request was lost with what served it."""
+        """A request was lost with the component that served it."""
 
     def gaps(self, first_fixed: int, slope_fixed: int, steps: int, sequences: int) -> None:
         """Inter-token gaps, ``sequences`` of each: ``first + slope * i`` for i in 0..steps-1.
@@ -32,4 +32,4 @@ class Recorder(Protocol):
         """
 
     def busy(self, replica: int, busy_ns: int) -> None:
-        """At the end of a run: how long the replica was executing steps."""
+        """At the end of a run: how long the replica executed steps."""

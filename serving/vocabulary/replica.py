@@ -11,13 +11,12 @@ Role = Literal["prefill", "decode", "both"]
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """Identity and extent. ``kv_blocks`` of ``block_tokens`` tokens is the KV memory of the whole group.
+    """Identity and size. ``kv_blocks`` of ``block_tokens`` tokens is the KV memory of the whole group.
 
-    ``role``: ``prefill`` (prompts, handed over when computed), ``decode`` or ``both``. ``max_model_len``: the
-    longest context in tokens that its engine lets a request have; None: what fits its KV memory.
-    ``kv_pools``: in how many equal parts the memory is, of which a request has one. ``swap_blocks``: for how
-    many blocks there is room in host memory, which a preempted request's KV goes to (0: it is dropped), a
-    block in ``swap_block_ns``.
+    ``role``: ``prefill`` (computes prompts and hands them over), ``decode`` or ``both``. ``max_model_len``:
+    the longest context in tokens that its engine allows a request; None: as much as fits its KV memory.
+    ``kv_pools``: number of equal parts of the memory, of which a request uses one. ``swap_blocks``: blocks of
+    host memory that a preempted request's KV can go to (0: it is dropped), at ``swap_block_ns`` per block.
     """
 
     id: int
@@ -36,18 +35,18 @@ class Replica:
 
     @property
     def part(self) -> Part:
-        """What of a model it is to hold; ``serving.parameters.residency`` says how far that has come."""
+        """The part that it is to hold; ``serving.parameters.residency`` has what is loaded so far."""
         return part_of(self.model, self.layers.first, self.layers.last)
 
     @property
     def longest_request_tokens(self) -> int:
-        """Prompt + output that surely fit, so that preemption by recompute can always come back."""
+        """Prompt + output that surely fit, so that a request preempted by recompute can always return."""
         pools = self.kv_pools
         return (self.kv_blocks // pools - self.watermark_blocks // pools) * self.block_tokens
 
 
 def too_long(request: Request, kv_tokens: int, max_model_len: int | None) -> str | None:
-    """Why a request exceeds what an instance holds; None: it does not. The context is looked at first."""
+    """Why a request exceeds what an instance holds; None: it fits. The context is checked first."""
     tokens = request.prompt_tokens + request.max_new_tokens
     if max_model_len is not None and tokens > max_model_len:
         if request.prompt_tokens >= max_model_len:

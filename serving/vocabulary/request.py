@@ -1,4 +1,4 @@
-"""A request as the control plane sees it: everything but the true output length, which only a world knows."""
+"""A request as the control plane sees it, without the true output length, which only a world knows."""
 
 from serving.vocabulary.fact import fact
 
@@ -7,13 +7,13 @@ from serving.vocabulary.fact import fact
 class Request:
     """One request. ``max_new_tokens`` is the client's cap, already resolved to a number (> 0).
 
-    ``reserved_tokens``: the output that a decode instance keeps memory for; 0: the cap.
+    ``reserved_tokens``: the output that a decode instance reserves memory for; 0: the cap.
 
     ``shared_prefix``: the parts of its prompt that equal another request's tokens, prompt or output, at the
     same positions: (request, end position), ends ascending, from position 0 on. ((5, 1024), (9, 1536)):
     tokens [0, 1024) are those of request 5, [1024, 1536) those of request 9, which itself began with 5's; the
     rest, and all that it generates, is its own. The request named is the first in the run in which that
-    prefix occurs, so one content has one name, whatever the size of a KV block.
+    prefix occurs, so equal content has one name, whatever the size of a KV block.
     """
 
     id: int

@@ -1,8 +1,8 @@
-"""How far replicas are in the middle of coalesced runs: the driver is asked, and the journal has its answers.
+"""Progress inside coalesced runs: the controller queries the driver, and the journal records the answers.
 
-Events come at boundaries at which something is to be decided. What schedulers know of instances is taken once
-per period instead (``serving.engine.load_reports``), mostly between two events; it is asked for only when
-somebody reads it. So replay hears the same answers in the same order (``Recorded``).
+Events come at boundaries that need a decision. Schedulers read the state of instances once per period instead
+(``serving.engine.load_reports``), mostly between two events; it is queried only when it is read. Replay gives
+the same answers in the same order (``Recorded``).
 """
 
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ from typing import Protocol
 
 
 class StepSource(Protocol):
-    """Who knows it: a driver, or a journal."""
+    """Answers step queries: a driver, or a journal."""
 
     def steps(self, replica: int, before_ns: int) -> int:
-        """Steps that have ended before then, since what the replica's engine knows.
+        """Steps that have ended before that time, since the state that the replica's engine knows.
 
-        While its report is handled: since its report before that.
+        While a report of the replica is handled: since its previous report.
         """
 
     def least_step_ns(self, replica: int, requests: int) -> int:
-        """No step in which at most so many requests decode, and no prompt is computed, takes less."""
+        """Lower bound on a step in which at most this many requests decode and no prompt is computed."""
 
 
 class StepCounts:
@@ -54,7 +54,7 @@ class StepCounts:
         return answer
 
     def take(self) -> Sequence[int]:
-        """What was told since this was last asked, for the line of the event that is over."""
+        """Return the answers given since the last call, for the journal line of the event just handled."""
         told = self.told
         if not told:
             return ()
@@ -63,9 +63,9 @@ class StepCounts:
 
 
 def step_counts_of(controller: object, source: StepSource, writes: bool) -> StepCounts | None:
-    """Those that a controller asks for, from now on told by this driver; None: it asks for none.
+    """Make this driver the source of a controller's step counts; None if the controller queries none.
 
-    ``writes``: whether the driver writes them down.
+    ``writes``: whether the driver writes the answers down.
     """
     counts = getattr(controller, "step_counts", None)
     if not isinstance(counts, StepCounts) or not counts.read:
@@ -77,7 +77,7 @@ def step_counts_of(controller: object, source: StepSource, writes: bool) -> Step
 
 
 class Recorded:
-    """The answers of one line of a journal after the other."""
+    """Replays the answers of one journal line in order."""
 
     __slots__ = ("_left",)
 
@@ -85,7 +85,7 @@ class Recorded:
         self._left: list[int] = []
 
     def begin(self, told: Sequence[int]) -> None:
-        """Of the next event."""
+        """Load the answers of the next event."""
         self._left = list(reversed(told))
 
     def steps(self, replica: int, before_ns: int) -> int:
@@ -103,5 +103,5 @@ class Recorded:
 
     @property
     def unheard(self) -> int:
-        """Answers that nobody has asked for."""
+        """Number of answers that were not queried."""
         return len(self._left)

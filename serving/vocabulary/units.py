@@ -1,8 +1,8 @@
-"""The units every package agrees on.
+"""The units that every package uses.
 
-Event time is integer nanoseconds. Step time is integer *fixed point*: nanoseconds with
-``FRACTION_BITS`` binary fraction bits, so that k steps summed in closed form and k steps
-summed one by one are the same integer.
+Event time is integer nanoseconds. Step time is integer *fixed point*: nanoseconds with ``FRACTION_BITS``
+binary fraction bits, so that k steps summed in closed form and k steps summed one by one are the same
+integer.
 """
 
 from typing import Final
