@@ -60,10 +60,9 @@ class Colocated:
         """``prototype``: what future instances are like; None: there are none.
 
         ``max_num_batched_tokens``: with a common queue an instance takes no more once this many prompt tokens
-        wait there. ``transfer_ids``: for the live part. ``queue`` None: common if elastic; else per instance,
-        and requests that wait at a lost instance fail with it. "per_instance": requests that wait at a
-        draining or lost instance are dispatched again. ``max_model_len``: see ``Replica``. ``by_priority``:
-        the order of ``queue``.
+        wait there. ``transfer_ids``: for the live part. ``queue`` None: common if elastic, else per instance;
+        what waits at a lost instance fails with it. "per_instance": what waits at a draining or lost instance
+        is dispatched again. ``max_model_len``: see ``Replica``. ``by_priority``: the order of ``queue``.
         """
         self.fleet, self._max_num_batched_tokens = fleet, max_num_batched_tokens
         self._engines, self._requests = engines, requests

@@ -3,8 +3,7 @@
 Requests wait in one queue for an idle prefill instance, which takes as many whole prompts as its engine runs
 in a pass. A computed prompt waits for a decode instance with room (``serving.kv.handover``). Its KV stays on
 the prefill instance meanwhile, so prefill slows down if decode is full. Live instances take from the queue
-while they load, and share their batches with idle prefill instances, or with a decode instance if there are
-none.
+while they load, and share their batches with idle prefill instances, else with a decode instance.
 """
 
 from collections.abc import Collection, Mapping
