@@ -193,7 +193,7 @@ class Forget(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """From a worker: the model is built."""
+    """From a worker: it has validated its configuration and waits for `Open`."""
 
 
 class Opened(NamedTuple):

@@ -18,7 +18,7 @@ from realexec.wire.handshake import HANDSHAKE_S, admit, join
 LOOPBACK: Final = "127.0.0.1"
 # Peers that have not proved the secret yet; with this many, further ones are disconnected.
 MOST_STRANGERS: Final = 32
-# Limit of a Unix socket's path on Linux, with the final zero (sun_path in unix(7)); 104 elsewhere.
+# Below the limits of a Unix socket's path: 108 bytes on Linux (sun_path in unix(7)), 104 elsewhere.
 _MOST_PATH_BYTES: Final = 100
 
 Admitted = Callable[[Channel, dict[str, Any]], None]

@@ -78,7 +78,7 @@ class LoadBook:
         return len(self._open)
 
     def layers_there(self, replica: int) -> int:
-        """Count the layers, from the first on, that a replica has together with its embedding."""
+        """Count the layers that a replica has, from the first on without a gap."""
         layers, there = self._layers_of(replica), self.whole.get(("replica", replica), set())
         return next((layer for layer in range(layers) if layer + 1 not in there), layers)
 

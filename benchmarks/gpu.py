@@ -1,0 +1,196 @@
+"""Check a GPU with one command: tests, loads, live scaling and migrations of an 8B model, a fidelity table.
+
+python -m benchmarks.gpu out=DIR [steps=scaling,tests] [minutes=30] [KEY=VALUE ...]
+    # steps: checkpoint, scaling, replay, migration, tests, loads, fidelity
+
+Each step is a command of its own with a time limit; a step that fails or reaches its limit does not end the
+others. After each step DIR/page.md and DIR/results.json have the results so far; DIR/log.txt has all output.
+Without steps= all run, in this order, until minutes= are over. KEY=VALUE: keys of ``realexec run`` for every
+step, such as cluster.gpu=h200, model= or model.checkpoint=DIR (default models/MODEL; if there is no such
+folder, the step ``checkpoint`` writes random parameters there). Exit status 1 if a step did not pass.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.command import among, command, count
+from serving.vocabulary.errors import UserError
+
+MINUTES = 30
+# An 8B model in bfloat16: links at cluster=local's measured rate of a CPU machine would take minutes a load.
+KEYS = {
+    "device": "cuda", "cluster.gpu": "h100", "cluster.nic_gbps": "50", "model": "llama3_1_8b",
+    "model.dtype": "bfloat16",
+}  # fmt: skip
+# The backlog grows on any GPU, and a load of 16 GB takes 2.6 s over these links: long enough for live passes.
+SCALING = (
+    "workers=2", "system=blitzscale", "system.instances.split=false", "system.scaler.prefill=[0.005,0.01]",
+    "trace=azure_conv_like", "trace.limit=24", "trace.tokens_scale=0.1", "trace.rate_per_s=40",
+    "journal=true",
+)  # fmt: skip
+FIDELITY = ("repeat=3", "trace.limit=48", "quick=true")
+PASSED, LAST_LINES = "passed", 12
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command. ``words`` follow the interpreter's name; it runs only if the step ``needs`` has passed."""
+
+    name: str
+    words: tuple[str, ...]
+    limit_s: float
+    needs: str | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """``status``: "passed", or what happened instead. ``last``: the last lines of its output.
+
+    ``real``: that part of the run's summary.json (tokens, loads, live passes), where the step is a run.
+    """
+
+    name: str
+    command: str
+    status: str
+    seconds: float
+    last: tuple[str, ...]
+    real: dict[str, Any] | None = None
+
+
+def steps_of(out: Path, given: Sequence[str]) -> list[Step]:
+    """All steps, in the order in which they run; ``given`` are keys of ``realexec run``."""
+    keys = KEYS | dict(word.split("=", 1) for word in given)
+    folder = keys.pop("model.checkpoint", None) or f"models/{keys['model']}"
+    loaded = [*_words(keys), f"model.checkpoint={folder}"]
+    written = None if Path(folder).exists() else "checkpoint"
+    scaled, shape = out / "scaling", {key: keys[key] for key in ("device", "model", "model.dtype")}
+    machine = {key: keys[key] for key in ("device", "cluster.gpu")}
+    checkpoint = _real("random-checkpoint", 180, *_words(shape), f"out={folder}", name="checkpoint")
+    return [
+        *([checkpoint] if written else []),
+        _real("run", 300, *SCALING, *loaded, f"out={scaled}", name="scaling", needs=written),
+        Step("replay", ("-m", "experiments.cli", "replay", str(scaled)), 60, "scaling"),
+        Step("migration", ("-m", "benchmarks.migration_down_time", "4", "4000", *loaded), 420, written),
+        Step("tests", ("-m", "pytest", "-q", "-m", "real and gpu", "tests/realexec"), 420),
+        Step("loads", ("-m", "benchmarks.loads", *loaded), 180, written),
+        _real("fidelity", 900, *FIDELITY, *_words(machine), f"out={out}/fidelity", name="fidelity"),
+    ]
+
+
+def _words(keys: Mapping[str, str]) -> list[str]:
+    return [f"{key}={value}" for key, value in keys.items()]
+
+
+def _real(verb: str, limit_s: float, *words: str, name: str, needs: str | None = None) -> Step:
+    """A command of ``realexec``."""
+    return Step(name, ("-m", "experiments.realexec_cli", verb, *words), limit_s, needs)
+
+
+def main(words: list[str]) -> int:
+    """Exit status."""
+    keys = dict(word.split("=", 1) for word in words if "=" in word)
+    if len(keys) < len(words) or "out" not in keys:
+        raise UserError("write out=DIR, a folder for the results, and nothing but KEY=VALUE beside it")
+    out = Path(keys.pop("out")).expanduser().absolute()
+    if out.exists():
+        raise UserError(f"{out} exists: write the name of a folder that does not")
+    minutes = count(keys.pop("minutes", str(MINUTES)), "number of minutes", f"minutes={MINUTES}")
+    named = keys.pop("steps", None)
+    steps = steps_of(out, [f"{key}={value}" for key, value in keys.items()])
+    if named is not None:
+        among(named.split(","), [step.name for step in steps], "step")
+        steps = [step for step in steps if step.name in named.split(",")]
+    out.mkdir(parents=True)
+    return int(any(one.status != PASSED for one in carried_out(steps, out, 60.0 * minutes)))
+
+
+def carried_out(steps: Iterable[Step], out: Path, left_s: float) -> list[Result]:
+    """Run the steps one after the other, within ``left_s`` seconds; the page is written after each."""
+    machine = subprocess.run(
+        [sys.executable, "-m", "experiments.realexec_cli", "probe"],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    results: list[Result] = []
+    ends_s = time.monotonic() + left_s
+    for step in steps:
+        others = {one.name: one.status for one in results}
+        if step.needs is not None and others.get(step.needs, PASSED) != PASSED:
+            result = _left_out(step, f"left out: {step.needs} did not pass")
+        elif (rest_s := ends_s - time.monotonic()) <= 0:
+            result = _left_out(step, "left out: no time was left")
+        else:
+            result = run_step(step, out / "log.txt", min(step.limit_s, rest_s))
+        results.append(result)
+        print(f"{result.name:12s} {result.seconds:6.0f} s   {result.status}", flush=True)
+        (out / "page.md").write_text(page(results, machine), encoding="utf-8")
+        told = {"machine": machine.splitlines(), "steps": [asdict(one) for one in results]}
+        (out / "results.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    return results
+
+
+def run_step(step: Step, log: Path, limit_s: float) -> Result:
+    """Run one command; when its time is over, its whole process group is killed."""
+    words, began_s = [sys.executable, *step.words], time.monotonic()
+    with log.open("a+b") as output:
+        output.write(f"\n$ {_shown(step)}\n".encode())
+        output.flush()
+        start = output.tell()
+        child = subprocess.Popen(words, stdout=output, stderr=output, start_new_session=True)
+        try:
+            code = child.wait(limit_s)
+            status = PASSED if code == 0 else f"failed with exit status {code}"
+        except subprocess.TimeoutExpired:
+            status = f"stopped after {limit_s:.0f} s"
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        output.seek(start)
+        lines = output.read().decode("utf-8", "replace").splitlines()
+    seconds = round(time.monotonic() - began_s, 1)
+    return Result(
+        step.name, _shown(step), status, seconds, tuple(lines[-LAST_LINES:]), _counted(log.parent / step.name)
+    )
+
+
+def _left_out(step: Step, why: str) -> Result:
+    return Result(step.name, _shown(step), why, 0.0, ())
+
+
+def _shown(step: Step) -> str:
+    """The command as a user types it."""
+    return " ".join(["python", *(f'"{word}"' if " " in word else word for word in step.words)])
+
+
+def _counted(folder: Path) -> dict[str, Any] | None:
+    summary = folder / "summary.json"
+    if not summary.exists():
+        return None
+    found: dict[str, Any] = json.loads(summary.read_text(encoding="utf-8"))["real"]
+    return found
+
+
+def page(results: Sequence[Result], machine: str) -> str:
+    """Markdown: a row for each step, then its command and the end of its output, then the machine."""
+    rows = [f"| {one.name} | {one.seconds:.0f} s | {one.status} |" for one in results]
+    parts = [
+        f"## {one.name}\n\n```\n$ {one.command}\n" + "".join(f"{line}\n" for line in one.last) + "```\n"
+        for one in results
+    ]
+    table = "\n".join(["| step | took | result |", "|---|---|---|", *rows])
+    return f"# GPU check\n\n{table}\n\n" + "\n".join(parts) + f"\n## Machine\n\n```\n{machine}```\n"
+
+
+if __name__ == "__main__":
+    command("benchmarks.gpu", __doc__, main)
