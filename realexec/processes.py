@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from realexec import signals
-from realexec.far_clock import FarClock
 from realexec.launchers.base import Launcher, Process
 from realexec.launchers.local import LocalLauncher
 from realexec.messages import CODEC, Died, FromWorker, Ready, ToWorker
+from realexec.remote_clock import RemoteClock
 from realexec.wire.channel import Channel
 from realexec.wire.frames import ChannelClosed, ProtocolError
 from realexec.wire.handshake import new_secret
@@ -49,7 +49,7 @@ class WorkerProcess:
         self._beat_ns = 0  # when the newest heartbeat was sent, by the clock that this host shares
         self._silent_looks = 0
         self.process: Process = launcher.start(worker, {**start, "worker": worker, "epoch": epoch})
-        self._clock = FarClock() if self.process.far_clock else None
+        self._clock = RemoteClock() if self.process.remote_clock else None
 
     def send(self, message: ToWorker) -> None:
         """Queue a message for the worker. Never blocks, even if the worker is slow, stopped or dead."""

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import torch
 
-from realexec.memory_of_slot import SlotMemory
 from realexec.messages import Alive, FromWorker, Passed, RoundsDone, RunRounds
-from realexec.neighbours import Neighbours
+from realexec.slot_memory import SlotMemory
 from realexec.stage_costs import StageCosts
+from realexec.stage_peers import StagePeers
 from realexec.tensor_memory import Region
 from realexec.transports.base import Segment
 
@@ -67,11 +67,11 @@ class StageWork:
     def __init__(
         self,
         memory: SlotMemory,
-        neighbours: Neighbours,
+        stage_peers: StagePeers,
         send: Callable[[FromWorker], None],
         later: Callable[[Callable[[], None]], None],
     ) -> None:
-        self._memory, self._neighbours, self._send, self._later = memory, neighbours, send, later
+        self._memory, self._stage_peers, self._send, self._later = memory, stage_peers, send, later
         self._slot = memory.peers.slot
         # By batch: the newest rounds, and messages of the stage before about rounds not known here yet.
         self._rounds: dict[int, _Rounds] = {}
@@ -223,7 +223,7 @@ class StageWork:
         slot = rounds.what.path[stage][0]
         if slot == self._slot:
             self._later(lambda: self.passed(what))
-        elif cause := self._neighbours.tell(slot, what):
+        elif cause := self._stage_peers.tell(slot, what):
             self._give_up(rounds, cause, slot)
 
     def _give_up(self, rounds: _Rounds, cause: str, lost_peer: int | None = None) -> None:

@@ -54,7 +54,7 @@ class Memory(Protocol):
     def to_host(self, ranges: Iterable[ByteRange]) -> None: ...
     def from_peer(self, ranges: Iterable[ByteRange]) -> None: ...
     def for_peer(self, ranges: Iterable[ByteRange]) -> None: ...
-    def lane(self) -> AbstractContextManager[None]: ...
+    def copy_stream(self) -> AbstractContextManager[None]: ...
 
 
 class HostMemory:
@@ -95,7 +95,7 @@ class HostMemory:
     def for_peer(self, ranges: Iterable[ByteRange]) -> None:
         """Do nothing: a transport reads these bytes from the host's memory."""
 
-    def lane(self) -> AbstractContextManager[None]:
+    def copy_stream(self) -> AbstractContextManager[None]:
         """Return a context for copies within the host's memory."""
         return nullcontext()
 
@@ -144,7 +144,7 @@ class ArenaMemory(HostMemory):
         if not self.direct:
             self.to_host(ranges)
         elif self.apart:
-            with self.lane():
+            with self.copy_stream():
                 pass
 
     @property
@@ -173,9 +173,9 @@ class ArenaMemory(HostMemory):
         block, begin = (self._host, offset) if offset < self._first else (self._bytes, offset - self._first)
         return block[begin : begin + size_bytes]
 
-    def lane(self) -> AbstractContextManager[None]:
+    def copy_stream(self) -> AbstractContextManager[None]:
         """Return a context for copies between host and device."""
-        return self._device.lane()
+        return self._device.copy_stream()
 
     def wait(self) -> None:
         """Wait until the device has computed everything submitted so far."""
@@ -184,7 +184,7 @@ class ArenaMemory(HostMemory):
     def _copy(self, ranges: Iterable[ByteRange], inwards: bool) -> None:
         if not self.apart:
             return
-        with self.lane():
+        with self.copy_stream():
             for offset, size_bytes in ranges:
                 here = self._host[offset : offset + size_bytes]
                 there = self._bytes[offset - self._first : offset - self._first + size_bytes]
@@ -236,6 +236,6 @@ class HeapMemory:
     def for_peer(self, ranges: Iterable[ByteRange]) -> None:
         """Do nothing: no bytes go to peers."""
 
-    def lane(self) -> AbstractContextManager[None]:
+    def copy_stream(self) -> AbstractContextManager[None]:
         """Return a context for copies: they run in order with the computation."""
         return nullcontext()

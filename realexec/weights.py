@@ -84,7 +84,7 @@ class Weights:
 
     def fill(self, unit: int, source: WeightSource) -> None:
         """Read the unit from a source on this machine, and copy it to where peers read it."""
-        with self._memory.lane():
+        with self._memory.copy_stream():
             for place in self.layout.places(unit):
                 if not self.layout.shared(unit, place):
                     self._tensors[unit][place.name].copy_(source.read(place.name, place.shape))
@@ -103,7 +103,7 @@ class Weights:
         """
         if unit not in other.whole:
             raise ValueError(f"unit {unit} is not whole there")
-        with self._memory.lane():
+        with self._memory.copy_stream():
             for name, tensor in other.on_host(unit).items():
                 self._tensors[unit][name].copy_(tensor, non_blocking=True)
         self.whole.add(unit)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, Protocol
 
-from realexec.ears import Ears, Source, Thing
+from realexec.compute_inbox import ComputeInbox, Source, Thing
 from realexec.messages import (
     Alive,
     DropKV,
@@ -42,7 +42,7 @@ from realexec.messages import (
     TakeOut,
     ToWorker,
 )
-from realexec.raising import raising
+from realexec.thread_exceptions import raising
 
 # A long run without finished requests reports this often, well within the driver's report timeout.
 ALIVE_NS: Final = 1_000_000_000
@@ -77,17 +77,17 @@ class Worker:
         batch_size: int,
         run: Mapping[str, Any] | None = None,
     ) -> None:
-        """``run``: the settings with which workers of stages connect to each other, see `Neighbours`."""
+        """``run``: the settings with which workers of stages connect to each other, see `StagePeers`."""
         # Imported here, so that importing this module does not load torch.
         from realexec.models import model_spec
 
         model_spec(model)  # errors in the model's keys are raised before anything else
         self._connection = connection
         self._model, self._seed, self._batch_size, self._run = model, seed, batch_size, run
-        self._neighbours: Any = None  # a Neighbours, if batches pass through stages
+        self._stage_peers: Any = None  # a StagePeers, if batches pass through stages
         self._memory: Any = None  # a SlotMemory, once `Open` has been handled
         self._stages: Any = None  # a StageWork, if batches pass through stages
-        self._ears = Ears(connection, self._hear)
+        self._inbox = ComputeInbox(connection, self._hear)
         self._heard_ns = time.monotonic_ns()  # when this worker last sent the driver a message
         self._every_step = False
         # Any thread that changes requests or KV locks it; a step runs without it (``_stepping`` is then set).
@@ -97,10 +97,10 @@ class Worker:
 
     def serve(self) -> None:
         """Handle messages for ever; raises EOFError when the driver has closed the connection."""
-        self._ears.begin()
+        self._inbox.begin()
         try:
             while True:
-                self._at(self._ears.next(wait=True))
+                self._at(self._inbox.next(wait=True))
         finally:
             if self._memory is not None:
                 self._memory.close()
@@ -108,7 +108,7 @@ class Worker:
     def _at(self, message: Thing) -> None:
         """Handle one message. Passes of stages are short: messages wait, and no thread is woken for them."""
         if isinstance(message, RunSteps):
-            with self._ears.computing():
+            with self._inbox.computing():
                 done = self._run_steps(message)
             self._send(done)
         elif isinstance(message, Passed):
@@ -120,7 +120,7 @@ class Worker:
         elif callable(message):
             self._carry_out(message)
         else:
-            with self._ears.computing():
+            with self._inbox.computing():
                 self._carry_out(message)
 
     def _hear(self, message: ToWorker) -> None:
@@ -129,30 +129,30 @@ class Worker:
             self._memory.mover.handle(message)
         elif isinstance(message, PlacePart):
             self._memory.mover.hold(placed := threading.Event())
-            self._ears.put(partial(self._place, message, placed))
+            self._inbox.put(partial(self._place, message, placed))
         elif isinstance(message, Meet):
             linked = partial(self._send, Met()) if message.ahead else None
             self._memory.peers.meet(message.addresses, linked)
-            if self._neighbours is not None:
-                self._neighbours.meet([one["stage"] for one in message.addresses])
+            if self._stage_peers is not None:
+                self._stage_peers.meet([one["stage"] for one in message.addresses])
         elif not (isinstance(message, _MEANWHILE) and self._done_meanwhile(message)):
-            self._ears.put(message)
+            self._inbox.put(message)
 
     def _done_meanwhile(self, message: ToWorker) -> bool:
         """Try to handle it during a step; returns whether it was. An exception ends the compute thread."""
-        from realexec.memory_of_slot import KV  # loads torch, which is loaded by now
+        from realexec.slot_memory import KV  # loads torch, which is loaded by now
 
         if isinstance(message, Locate | Fetch) and message.what != KV:
             return False
         with self._changing:
-            if not self._stepping or not self._ears.empty():
+            if not self._stepping or not self._inbox.empty():
                 return False
             if isinstance(message, Forget) and self._in_step(message.request):
                 return False
             try:
                 self._change(message)
             except Exception as error:
-                self._ears.put(raising(error))
+                self._inbox.put(raising(error))
             return True
 
     def _place(self, what: PlacePart, placed: threading.Event) -> None:
@@ -160,18 +160,18 @@ class Worker:
         placed.set()
 
     def _open(self, what: Open) -> None:
-        from realexec.memory_of_slot import SlotMemory
-        from realexec.neighbours import Neighbours
+        from realexec.slot_memory import SlotMemory
+        from realexec.stage_peers import StagePeers
         from realexec.stage_work import StageWork
 
         how = self._model, self._seed, self._batch_size, what
         self._every_step = what.every_step
-        self._memory = SlotMemory(*how, self._send, self._ears.put)
+        self._memory = SlotMemory(*how, self._send, self._inbox.put)
         address = self._memory.address
         if what.stages and self._run is not None:
-            self._neighbours = Neighbours(what.slot, self._run, what.bind, self._ears)
-            self._stages = StageWork(self._memory, self._neighbours, self._send, self._ears.put)
-            address = {**address, "stage": self._neighbours.address}
+            self._stage_peers = StagePeers(what.slot, self._run, what.bind, self._inbox)
+            self._stages = StageWork(self._memory, self._stage_peers, self._send, self._inbox.put)
+            address = {**address, "stage": self._stage_peers.address}
         self._send(Opened(address))
 
     def _carry_out(self, message: Thing) -> None:
@@ -259,7 +259,7 @@ class Worker:
             stop_after -= 1
         while True:
             try:
-                message = self._ears.next(wait=False)
+                message = self._inbox.next(wait=False)
             except queue.Empty:
                 return stop_after
             if isinstance(message, StopSteps):

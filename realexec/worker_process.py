@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from realexec import prctl, signals
 from realexec.messages import CODEC, Died, FromWorker, ToWorker
-from realexec.orphans import end_with_parent
+from realexec.parent_exit import end_with_parent
 from realexec.wire.channel import Channel
 from realexec.wire.frames import ChannelClosed, ProtocolError
 from realexec.wire.listener import dial

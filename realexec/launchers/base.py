@@ -12,7 +12,7 @@ class Process(Protocol):
         """PID of the worker on its host."""
 
     @property
-    def far_clock(self) -> bool:
+    def remote_clock(self) -> bool:
         """Whether the worker's ``time.monotonic`` is a different clock from that of this process."""
 
     def ended(self) -> str | None:

@@ -2,8 +2,8 @@
 
 Those imports take a core some four seconds (`python -X importtime`), and each fresh interpreter repeats them.
 Workers are not forked from the driver: a child would inherit its connections and the locks its threads hold.
-The fork server (`realexec.launchers.forking`) has one thread and one connection. It runs on Linux only,
-because that kernel ends the forked workers when the fork server ends.
+The fork server (`realexec.launchers.fork_server_process`) has one thread and one connection. It runs on Linux
+only, because that kernel ends the forked workers when the fork server ends.
 """
 
 import atexit
@@ -25,13 +25,13 @@ from typing import Any, Final
 # The first line of standard input holds the parameters; -P keeps the current folder off sys.path until then.
 _BOOT: Final = (
     "import json, sys; told = json.loads(sys.stdin.buffer.readline()); sys.path[:] = told['path']; "
-    "from realexec.launchers.forking import main; main(told)"
+    "from realexec.launchers.fork_server_process import main; main(told)"
 )
 # Modules that `realexec.worker` would otherwise import once it has received its model.
 _IMPORTED: Final = (
     "realexec.worker",
-    "realexec.memory_of_slot",
-    "realexec.neighbours",
+    "realexec.slot_memory",
+    "realexec.stage_peers",
     "realexec.stage_work",
 )
 # Stops OpenBLAS from starting threads on import: the fork server must have only one. Workers use torch.

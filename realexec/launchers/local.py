@@ -52,7 +52,7 @@ class LocalLauncher:
 class LocalProcess:
     """A worker process on this machine. Its standard input is a pipe that this process keeps open."""
 
-    far_clock = False
+    remote_clock = False
 
     def __init__(self, worker: int, start: Mapping[str, Any], forked: bool = False) -> None:
         here = {**start, "parent": os.getpid(), "path": sys.path}

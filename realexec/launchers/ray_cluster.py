@@ -6,9 +6,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
+from realexec.launchers.ray_actor import Where, WorkerActor, boot_id
 from realexec.launchers.ray_nodes import Nodes
 from realexec.launchers.ray_process import RayProcess, first_line
-from realexec.launchers.ray_seat import Seat, Where, boot_id
 from realexec.wire.listener import LOOPBACK
 from serving.vocabulary.errors import UserError
 
@@ -31,7 +31,7 @@ class RayLauncher:
         self._attached = False
         self._group: Any = None
         self._nodes: Nodes | None = None
-        self._seats: list[Any] = []
+        self._actors: list[Any] = []
         self._where: list[Where] = []
 
     def open(self, workers: int) -> str | None:
@@ -41,9 +41,9 @@ class RayLauncher:
             self._attach()
         self._nodes = Nodes(ray)
         self._group = self._placed(workers)
-        self._seats = [self._seat(place) for place in range(workers)]
+        self._actors = [self._actor(place) for place in range(workers)]
         try:
-            answers = self._answers([seat.where.remote() for seat in self._seats])
+            answers = self._answers([actor.where.remote() for actor in self._actors])
         except ray.exceptions.RayError as error:
             raise UserError(
                 f"a node of the Ray cluster cannot start workers ({first_line(error)}): install this version "
@@ -59,20 +59,20 @@ class RayLauncher:
     def start(self, worker: int, start: Mapping[str, Any]) -> RayProcess:
         """Start a worker. ``start``, with the run's secret in it, is sent to the actor as an argument."""
         assert self._nodes is not None
-        where, seat = self._where[worker], self._seats[worker]
-        (pid,) = self._answers([seat.start.remote(worker, dict(start))])
+        where, actor = self._where[worker], self._actors[worker]
+        (pid,) = self._answers([actor.start.remote(worker, dict(start))])
         lost = partial(self._nodes.lost, where.node)
-        return RayProcess(seat, pid, where, where.boot != boot_id(), lost)
+        return RayProcess(actor, pid, where, where.boot != boot_id(), lost)
 
     def close(self) -> None:
         """End the actors, and with them any worker processes that still run."""
         if self._nodes is not None:
             self._nodes.close()
             self._nodes = None
-        for seat in self._seats:
+        for actor in self._actors:
             with suppress(Exception):
-                self._ray.kill(seat)
-        self._seats = []
+                self._ray.kill(actor)
+        self._actors = []
         if self._group is not None:
             with suppress(Exception):
                 self._ray.util.remove_placement_group(self._group)
@@ -101,13 +101,13 @@ class RayLauncher:
             )
         return group
 
-    def _seat(self, place: int) -> Any:
+    def _actor(self, place: int) -> Any:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         where = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=place)
         cpus, gpus = (0, 1) if self._kind == "GPU" else (1, 0)
-        made = self._ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0, scheduling_strategy=where)(Seat)
-        return made.remote()
+        options = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0, "scheduling_strategy": where}
+        return self._ray.remote(**options)(WorkerActor).remote()
 
     def _answers(self, asked: list[Any]) -> list[Any]:
         try:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from realexec.launchers.ray_seat import Look, Where
+from realexec.launchers.ray_actor import Look, Where
 
 # Timeout for an actor's answer, in seconds; an actor normally answers in well under a millisecond.
 ANSWER_S: Final = 1.0
@@ -14,25 +14,25 @@ NO_ANSWER: Final = "its node does not answer"
 
 
 class RayProcess:
-    """The driver's handle. ``seat``: the actor that started it. ``node_lost``: why its node is lost."""
+    """The driver's handle. ``actor``: the actor that started it. ``node_lost``: why its node is lost."""
 
     def __init__(
-        self, seat: Any, pid: int, where: Where, far_clock: bool, node_lost: Callable[[], str | None]
+        self, actor: Any, pid: int, where: Where, remote_clock: bool, node_lost: Callable[[], str | None]
     ) -> None:
-        self.pid, self.where, self.far_clock = pid, where, far_clock
-        self._seat, self._node_lost = seat, node_lost
-        self._asked: Any = None  # the pending request for a look; the seat has not answered it yet
-        self._seen: Look | None = None  # the seat's latest answer since the last call of `ran`
+        self.pid, self.where, self.remote_clock = pid, where, remote_clock
+        self._actor, self._node_lost = actor, node_lost
+        self._asked: Any = None  # the pending request for a look; the actor has not answered it yet
+        self._seen: Look | None = None  # the actor's latest answer since the last call of `ran`
         self._cpu_ns = 0
         self._seat_lost: str | None = None
 
     def ended(self) -> str | None:
-        """Return how it ended, by the seat's latest look, which may be a moment old."""
+        """Return how it ended, by the actor's latest look, which may be a moment old."""
         self._ask()
         return self._seat_lost if self._seen is None else self._seen.ended
 
     def end_within(self, seconds: float) -> str | None:
-        """Wait for the seat to report the end, or for the loss of its node or of the seat itself."""
+        """Wait for the actor to report the end, or for the loss of its node or of the actor itself."""
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s:
             cause = self._node_lost() or self.ended()
@@ -46,13 +46,13 @@ class RayProcess:
         return self._node_lost()
 
     def ran(self) -> bool:
-        """Whether the seat reported since the last call that it ran; False if its node does not answer."""
+        """Whether the actor reported since the last call that it ran; False if its node does not answer."""
         self._ask()
         seen, self._seen = self._seen, None
         return seen is not None and seen.ran
 
     def silence(self) -> str:
-        """Return the seat's reason for the silence, or that its node does not answer."""
+        """Return the actor's reason for the silence, or that its node does not answer."""
         with suppress(Exception):
             return self._look_now().silence
         return NO_ANSWER
@@ -64,24 +64,24 @@ class RayProcess:
         return 0
 
     def kill(self) -> None:
-        """Send a kill request to the seat. Does not block."""
+        """Send a kill request to the actor. Does not block."""
         with suppress(Exception):
-            self._seat.kill.remote()
+            self._actor.kill.remote()
 
     def close(self) -> None:
-        """End it through its seat. If the node does not answer, Ray ends seat and process with the driver."""
+        """End it through its actor. If the node does not answer, Ray ends both with the driver."""
         import ray
 
         with suppress(Exception):
-            ray.get(self._seat.close.remote(), timeout=ANSWER_S)
+            ray.get(self._actor.close.remote(), timeout=ANSWER_S)
 
     def _look_now(self) -> Look:
         import ray
 
-        return Look(*ray.get(self._seat.look.remote(), timeout=ANSWER_S))
+        return Look(*ray.get(self._actor.look.remote(), timeout=ANSWER_S))
 
     def _ask(self) -> None:
-        """Store the seat's answer if it has arrived, and send the next request."""
+        """Store the actor's answer if it has arrived, and send the next request."""
         import ray
 
         if self._seat_lost is not None:
@@ -95,7 +95,7 @@ class RayProcess:
             except ray.exceptions.RayError as error:
                 self._seat_lost = self._node_lost() or f"its Ray actor is gone ({first_line(error)})"
                 return
-        self._asked = self._seat.look.remote()
+        self._asked = self._actor.look.remote()
 
 
 def first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""What differs between a CPU and a GPU: whether tensors lie in the arena, and in which lane bytes are copied.
+"""What differs between a CPU and a GPU: whether tensors lie in the arena, and how bytes are copied.
 
 All other code is the same for both. ``apart`` is a CPU whose tensors lie in memory that transports do not
 see, as on a GPU: tests run on it the code that a GPU needs.
@@ -40,7 +40,7 @@ class Device(Protocol):
         them, else a block of zeros for copies. ``staged``: copies go through the host's bytes; if not, only
         the host's bytes before ``first`` are used."""
 
-    def lane(self) -> AbstractContextManager[None]:
+    def copy_stream(self) -> AbstractContextManager[None]:
         """Context for copies of this thread: they follow all computation so far, and are complete on exit."""
 
     def wait(self) -> None:
@@ -67,7 +67,7 @@ class SameMemory:
         """Return the arena's own bytes."""
         return host[first:]
 
-    def lane(self) -> AbstractContextManager[None]:
+    def copy_stream(self) -> AbstractContextManager[None]:
         """Return an empty context: on a CPU, a copy runs after what was computed before."""
         return nullcontext()
 
@@ -113,7 +113,7 @@ class MemoryApart:
     def close(self) -> None:
         """Do nothing: nothing is pinned."""
 
-    def lane(self) -> AbstractContextManager[None]:
+    def copy_stream(self) -> AbstractContextManager[None]:
         """Return an empty context: on a CPU, a copy runs after what was computed before."""
         return nullcontext()
 
@@ -170,7 +170,7 @@ class Gpu:
         self.pinned = False
 
     @contextmanager
-    def lane(self) -> Iterator[None]:
+    def copy_stream(self) -> Iterator[None]:
         """Run copies on this thread's own stream."""
         if not hasattr(self._own, "stream"):
             self._own.stream = torch.cuda.Stream(self._device)

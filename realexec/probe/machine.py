@@ -9,7 +9,7 @@ from realexec.probe.devices import SYS, Ran, gpus, nics, nvlinks, ran, rdma
 from realexec.probe.memory import disk, memory
 from realexec.probe.missing import missing
 from realexec.probe.packages import cuda, packages
-from realexec.probe.ways import ways
+from realexec.probe.path_choice import path_choices
 from realexec.transports import registry
 
 _GIGA: Final = 1e9
@@ -44,7 +44,7 @@ def probe(sys_root: Path = SYS, run: Ran = ran, folder: Path | None = None) -> d
         "packages": libraries,
         "transports": transports,
         "transport": next((name for name, lack in transports.items() if lack is None), None),
-        "ways": ways(transports, bool(sees["devices"])),
+        "ways": path_choices(transports, bool(sees["devices"])),
     }
     return {**found, "missing": missing(found)}
 

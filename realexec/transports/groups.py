@@ -2,7 +2,7 @@
 its own.
 
 ``nccl`` connects GPUs, one worker on each. UNTESTED: no machine with two GPUs has run it. ``gloo`` runs the
-same code between CPUs; the tests use it. Each connection has a channel to the peer's door, which carries read
+same code between CPUs; the tests use it. Each connection has a channel to the peer's listener, for read
 requests, and a group of two. The two set up their group over that channel. So the only ports open to
 processes that have not proved the secret are those of Gloo and NCCL, whose traffic is not encrypted.
 """
@@ -16,10 +16,10 @@ from datetime import timedelta
 from typing import Any, Final
 
 from realexec.memory.arena import Arena
-from realexec.transports.asked import Part, Ways, ask, asked, granted
 from realexec.transports.base import PeerLost, Segment, check_segments
-from realexec.transports.door import Doorway, enter
 from realexec.transports.pair_store import pair_store
+from realexec.transports.peer_listener import ListeningTransport, connect
+from realexec.transports.read_requests import ConnectionPool, Part, checked_parts, parts_of, request_read
 from realexec.wire.channel import Channel
 from realexec.wire.frames import ChannelClosed, Limits, ProtocolError
 from realexec.wire.listener import LOOPBACK
@@ -69,20 +69,25 @@ class GroupTransport:
 
         self._arena, self._backend, self._host = arena, backend, host
         self._memory = ArenaMemory(arena) if memory is None else memory
-        self._doorway = Doorway(self._serve, LIMITS, host)
-        self.close = self._doorway.close
+        self._listening = ListeningTransport(self._serve, LIMITS, host)
+        self.close = self._listening.close
 
     def address(self) -> dict[str, Any]:
-        """Return the door's address, and which GPU this worker has."""
-        door = self._doorway.door.address()
-        return {"transport": self._backend, **door, "size_bytes": self._arena.size_bytes, "gpu": self._gpu()}
+        """Return the listener's address, and which GPU this worker has."""
+        address = self._listening.listener.address()
+        return {
+            "transport": self._backend,
+            **address,
+            "size_bytes": self._arena.size_bytes,
+            "gpu": self._gpu(),
+        }
 
     def connect(self, address: dict[str, Any]) -> "GroupLink":
         """Return a link with its first group. PeerLost also if both ends use one GPU: NCCL refuses that."""
         if address["gpu"] is not None and address["gpu"] == self._gpu():
             raise PeerLost(f"{ONE_GPU}; write transport=peer_copy")
         how = self._backend, self._host
-        return self._doorway.links.add(GroupLink(self._memory, address, *how))
+        return self._listening.links.add(GroupLink(self._memory, address, *how))
 
     def _gpu(self) -> str | None:
         """Return host and UUID of this worker's GPU; None with Gloo, or if it computes on a CPU."""
@@ -97,7 +102,7 @@ class GroupTransport:
         """Answer one peer's reads until it disconnects."""
         pair = _Pair(self._backend, channel, self._host, _SERVING)
         while True:
-            parts = granted(channel, asked(*channel.receive()), self._memory.size_bytes)
+            parts = checked_parts(channel, parts_of(*channel.receive()), self._memory.size_bytes)
             if parts:
                 channel.send({"type": "bytes"})
                 for batch in _batches(parts):
@@ -109,8 +114,8 @@ class GroupLink:
 
     def __init__(self, memory: Any, address: dict[str, Any], backend: str, host: str) -> None:
         self._memory, self._address, self._how = memory, address, (backend, host)
-        self._ways = Ways(self._connected)
-        self.close = self._ways.close
+        self._connections = ConnectionPool(self._connected)
+        self.close = self._connections.close
 
     def check(self, segments: Sequence[Segment]) -> None:
         """Check against the arena size in the peer's address; the peer checks again itself."""
@@ -121,13 +126,13 @@ class GroupLink:
         self.check(segments)
         if not segments:
             return
-        with self._ways.one() as pair:
-            ask(pair.channel, segments)
+        with self._connections.lend() as pair:
+            request_read(pair.channel, segments)
             for batch in _batches([(local, size) for _, local, size in segments]):
                 pair.receive(self._memory, batch)
 
     def _connected(self) -> "_Pair":
-        channel = enter(self._address, LIMITS)
+        channel = connect(self._address, LIMITS)
         channel.set_timeout(SILENCE.total_seconds())
         try:
             return _Pair(self._how[0], channel, self._how[1], _READING)
@@ -149,7 +154,7 @@ class _Pair:
     def send(self, memory: Any, parts: Sequence[Part]) -> None:
         """Send these parts in one message."""
         device = self._device(memory)
-        with memory.lane():
+        with memory.copy_stream():
             # Gloo sends at once, so its bytes must be on the host when `to` returns.
             on_the_way = device.type != "cpu"
             places = [memory.place(*part).to(device, non_blocking=on_the_way) for part in parts]
@@ -160,7 +165,7 @@ class _Pair:
         if self._closed.is_set():
             raise ChannelClosed("the link was closed")
         device = self._device(memory)
-        with memory.lane():
+        with memory.copy_stream():
             places = [memory.place(*part) for part in parts]
             straight = len(places) == 1 and places[0].device == device
             came = places[0] if straight else places[0].new_empty(sum(map(len, places)), device=device)

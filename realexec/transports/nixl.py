@@ -1,6 +1,6 @@
 """Reads by NIXL (UCX): RDMA if there is an adapter, else shared memory or TCP, behind one interface.
 
-A channel to the peer's door carries NIXL's metadata, signals to the peer when a read begins and ends, and
+A channel to the peer's listener carries NIXL's metadata, signals to the peer when a read begins and ends, and
 closes with the peer's process. If no adapter reads on its own, the peer must drive UCX's progress: its
 serving thread does so during a read, else it sleeps. NIXL's progress thread would always take most of a core.
 """
@@ -16,10 +16,10 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from realexec.importing import fault_of_import, first_line
+from realexec.import_check import fault_of_import, first_line
 from realexec.memory.arena import Arena
 from realexec.transports.base import BadSegment, PeerLost, Segment, check_segments
-from realexec.transports.door import Door, Links, enter
+from realexec.transports.peer_listener import Links, PeerListener, connect
 from realexec.wire.channel import Channel
 from realexec.wire.frames import ChannelClosed, Limits, ProtocolError
 from realexec.wire.listener import LOOPBACK
@@ -69,15 +69,15 @@ class NixlTransport:
     def __init__(self, arena: Arena, host: str = LOOPBACK, silence_s: float = SILENCE_S) -> None:
         self._agent, self._silence_s = _Agent(arena, host), silence_s
         self._links = Links()
-        self._door = Door(self._serve, LIMITS, host)
+        self._listener = PeerListener(self._serve, LIMITS, host)
 
     def address(self) -> dict[str, Any]:
-        """Return the door's address. NIXL's metadata is sent to each peer that connects there."""
-        return {"transport": NAME, **self._door.address(), "size_bytes": self._agent.size_bytes}
+        """Return the listener's address. NIXL's metadata is sent to each peer that connects there."""
+        return {"transport": NAME, **self._listener.address(), "size_bytes": self._agent.size_bytes}
 
     def connect(self, address: dict[str, Any]) -> "NixlLink":
         """Connect, receive the peer's metadata and return a link."""
-        channel = enter(address, LIMITS)
+        channel = connect(address, LIMITS)
         try:
             head, metadata = channel.receive()
             name = self._agent.met(metadata)
@@ -89,7 +89,7 @@ class NixlTransport:
 
     def close(self) -> None:
         """Disconnect every reader, and close the links made here."""
-        self._door.close()
+        self._listener.close()
         self._links.close()
         self._agent.close()
 

@@ -2,7 +2,7 @@
 
 If the device computes in the arena (a CPU), the copy is between arenas. A device with its own memory
 (``device=apart``, a GPU by CUDA IPC) shares a block of it; the arenas hold none of those bytes. Host-only
-data of the peer, copies of whole models, is read from its arena. A channel to the peer's door hands over the
+data of the peer, copies of whole models, is read from its arena. A channel to the peer's listener passes the
 block and closes with the peer's process. Two workers on one GPU have run it; none on two (docs/GPU.md).
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from realexec.memory.arena import Arena
 from realexec.transports.base import PeerLost, Segment, batches, check_segments
-from realexec.transports.door import Doorway, enter
+from realexec.transports.peer_listener import ListeningTransport, connect
 from realexec.wire.channel import Channel
 from realexec.wire.frames import ChannelClosed, Limits, ProtocolError
 from realexec.wire.listener import LOOPBACK
@@ -37,23 +37,23 @@ class PeerCopyTransport:
 
         self._arena = arena
         self._memory = ArenaMemory(arena) if memory is None else memory
-        self._doorway = Doorway(self._serve, LIMITS, host)
-        self.close = self._doorway.close
+        self._listening = ListeningTransport(self._serve, LIMITS, host)
+        self.close = self._listening.close
 
     def address(self) -> dict[str, Any]:
-        """Return the door's address and the arena's handle. Each peer receives the block at the door."""
-        return {"transport": NAME, **self._doorway.door.address(), "arena": self._arena.handle}
+        """Return the listener's address and the arena's handle. Each peer receives the block there."""
+        return {"transport": NAME, **self._listening.listener.address(), "arena": self._arena.handle}
 
     def connect(self, address: dict[str, Any]) -> "PeerCopyLink":
         """Open the peer's block and arena."""
-        channel = enter(address, LIMITS)
+        channel = connect(address, LIMITS)
         try:
             head, _ = channel.receive()
             link = PeerCopyLink(self._memory, channel, address["arena"], head)
         except (ChannelClosed, ProtocolError, TimeoutError, OSError) as error:
             channel.close()
             raise PeerLost(f"the peer's memory cannot be opened: {error}") from None
-        return self._doorway.links.add(link)
+        return self._listening.links.add(link)
 
     def _serve(self, channel: Channel) -> None:
         channel.send({"type": "block", **self._memory.shared()})
@@ -61,7 +61,7 @@ class PeerCopyTransport:
 
 
 class PeerCopyLink:
-    """A peer's block and arena, mapped here. Reads of several threads run in parallel, each in its lane."""
+    """A peer's block and arena, mapped here. Several threads read in parallel, each in its copy stream."""
 
     def __init__(self, memory: Any, channel: Channel, arena: dict[str, Any], told: dict[str, Any]) -> None:
         self._memory, self._channel = memory, channel
@@ -82,7 +82,7 @@ class PeerCopyLink:
         self.check(segments)
         for batch in batches(segments, CHUNK_BYTES):
             block, whole = self._held()
-            with self._memory.lane():
+            with self._memory.copy_stream():
                 for remote, local, size in batch:
                     there = whole[remote:] if remote < self._first else block[remote - self._first :]
                     self._memory.place(local, size).copy_(there[:size], non_blocking=True)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from realexec.memory.arena import Arena
-from realexec.transports.asked import Ways, ask, asked, granted
 from realexec.transports.base import Segment, check_segments
-from realexec.transports.door import Doorway, enter
+from realexec.transports.peer_listener import ListeningTransport, connect
+from realexec.transports.read_requests import ConnectionPool, checked_parts, parts_of, request_read
 from realexec.wire.channel import Channel
 from realexec.wire.frames import Limits, encoded
 from realexec.wire.listener import LOOPBACK
@@ -30,16 +30,16 @@ class TcpTransport:
     def __init__(self, arena: Arena, host: str = LOOPBACK, silence_s: float = SILENCE_S) -> None:
         self._arena = arena
         self._silence_s = silence_s
-        self._doorway = Doorway(self._serve, LIMITS, host)
-        self.close = self._doorway.close
+        self._listening = ListeningTransport(self._serve, LIMITS, host)
+        self.close = self._listening.close
 
     def address(self) -> dict[str, Any]:
         """Return host, port and secret: any process that has the secret may read the arena."""
-        return {"transport": NAME, **self._doorway.door.address(), "size_bytes": self._arena.size_bytes}
+        return {"transport": NAME, **self._listening.listener.address(), "size_bytes": self._arena.size_bytes}
 
     def connect(self, address: dict[str, Any]) -> "TcpLink":
         """Return a link with its first connection."""
-        return self._doorway.links.add(TcpLink(self._arena, address, self._silence_s))
+        return self._listening.links.add(TcpLink(self._arena, address, self._silence_s))
 
     def _serve(self, channel: Channel) -> None:
         """Answer one peer's reads until it disconnects."""
@@ -49,7 +49,7 @@ class TcpTransport:
 
     def _answer(self, channel: Channel, head: dict[str, Any], packed: bytes) -> None:
         buffer = self._arena.buffer
-        parts = granted(channel, asked(head, packed), len(buffer))
+        parts = checked_parts(channel, parts_of(head, packed), len(buffer))
         if parts:
             views = [buffer[offset : offset + size] for offset, size in parts]
             channel.send_views([_BYTES_FOLLOW, *views])
@@ -66,8 +66,8 @@ class TcpLink:
         self._local = local
         self._address = address
         self._silence_s = silence_s
-        self._ways = Ways(self._connected)
-        self.close = self._ways.close
+        self._connections = ConnectionPool(self._connected)
+        self.close = self._connections.close
 
     def check(self, segments: Sequence[Segment]) -> None:
         """Check against the arena size in the peer's address; the peer checks again itself."""
@@ -79,13 +79,13 @@ class TcpLink:
         if not segments:
             return
         buffer = self._local.buffer
-        with self._ways.one() as channel:
-            ask(channel, segments)
+        with self._connections.lend() as channel:
+            request_read(channel, segments)
             channel.receive_into([buffer[local : local + size] for _, local, size in segments])
 
     def _connected(self) -> Channel:
         """Open another connection. Raises PeerLost."""
-        channel = enter(self._address, LIMITS)
+        channel = connect(self._address, LIMITS)
         channel.set_buffers(BUFFER_BYTES)
         channel.set_timeout(self._silence_s)
         return channel

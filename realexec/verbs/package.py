@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-from realexec.importing import fault_of_import, first_line
+from realexec.import_check import fault_of_import, first_line
 from realexec.probe.devices import SYS, rdma
 
 SYSTEM_PYTHON: Final = Path("/usr/bin/python3")

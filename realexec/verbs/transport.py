@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from realexec.memory.arena import Arena
-from realexec.transports.asked import Ways
 from realexec.transports.base import BadSegment, PeerLost, Segment, check_segments
-from realexec.transports.door import Door, Links, enter
+from realexec.transports.peer_listener import Links, PeerListener, connect
+from realexec.transports.read_requests import ConnectionPool
 from realexec.verbs import helper
 from realexec.verbs.pair import Broken, Ended, Refused
 from realexec.wire.channel import Channel
@@ -27,18 +27,19 @@ AGAIN_S: Final = 1.0
 
 
 class VerbsTransport:
-    """Registers an arena with an RDMA device. The door binds to ``host``, by default loopback."""
+    """Registers an arena with an RDMA device. The listener binds to ``host``, by default loopback."""
 
     def __init__(self, arena: Arena, host: str = LOOPBACK) -> None:
         self._size_bytes = arena.size_bytes
         self._device = helper.device_of(arena)
         self._links = Links()
-        self._door = Door(self._serve, LIMITS, host)
+        self._listener = PeerListener(self._serve, LIMITS, host)
 
     def address(self) -> dict[str, Any]:
-        """Return the door's address, and the memory's place and key, with which a peer may read the arena."""
+        """Return the listener's address, and the memory's place and key, with which peers read the arena."""
         return {
-            "transport": NAME, **self._door.address(), **self._device.told(), "size_bytes": self._size_bytes,
+            "transport": NAME, **self._listener.address(), **self._device.told(),
+            "size_bytes": self._size_bytes,
         }  # fmt: skip
 
     def connect(self, address: dict[str, Any]) -> "VerbsLink":
@@ -49,7 +50,7 @@ class VerbsTransport:
 
     def close(self) -> None:
         """Close the channels of all readers, the links made here and the device."""
-        self._door.close()
+        self._listener.close()
         self._links.close()
         self._device.close()
 
@@ -77,8 +78,8 @@ class VerbsLink:
 
     def __init__(self, device: Any, local_bytes: int, address: dict[str, Any]) -> None:
         self._device, self._local_bytes, self._address = device, local_bytes, address
-        self._ways = Ways(self._joined)
-        self.close = self._ways.close
+        self._connections = ConnectionPool(self._joined)
+        self.close = self._connections.close
 
     def check(self, segments: Sequence[Segment]) -> None:
         """Check against the arena size in the peer's address; the peer's device checks again itself."""
@@ -89,20 +90,20 @@ class VerbsLink:
         self.check(segments)
         if not segments:
             return
-        with self._ways.one() as lane:
-            lane.read(segments)
+        with self._connections.lend() as connection:
+            connection.read(segments)
 
-    def _joined(self) -> "_Lane":
+    def _joined(self) -> "_Connection":
         """Open another connection. Raises PeerLost."""
-        channel = enter(self._address, LIMITS)
+        channel = connect(self._address, LIMITS)
         try:
-            return _Lane(self._device, channel, self._address)
+            return _Connection(self._device, channel, self._address)
         except Broken as error:
             channel.close()
             raise PeerLost(str(error)) from None
 
 
-class _Lane:
+class _Connection:
     """A queue pair joined with one of the peer's, and its channel to the peer. One thread reads at a time."""
 
     def __init__(self, device: Any, channel: Channel, address: dict[str, Any]) -> None:

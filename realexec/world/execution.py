@@ -16,8 +16,8 @@ from realexec.tracking import Tracker
 from realexec.world.actions import World
 from realexec.world.arrivals import Arrivals
 from realexec.world.costs import Costs
-from realexec.world.doubts import LOOK_S, Doubts
 from realexec.world.due import Due
+from realexec.world.held_reports import LOOK_S, HeldReports
 from realexec.world.slots import Pool
 from serving.vocabulary.actions import Action
 from serving.vocabulary.events import Closing, Event, Opened, Woke
@@ -78,7 +78,7 @@ class Execution:
         self._opens = opens
         self._counts = step_counts_of(controller, _AllTold(), journal is not None)
         self._idle_looks = 0
-        self._doubts = Doubts(world.slots)
+        self._held = HeldReports(world.slots)
         self._lost: list[tuple[int, str]] = []
         self._closed = False  # whether the controller has received `Closing`
         self._decide_ns = array("q")
@@ -142,7 +142,7 @@ class Execution:
         """
         if self._world.facts:
             return self._world.facts.popleft()
-        settled = self._doubts.settled()
+        settled = self._held.settled()
         if settled is not None:
             return self._fact(*settled)
         if not due.has_arrivals and self._is_stalled():
@@ -150,7 +150,7 @@ class Execution:
         wait_s = min([(one - self._now_ns()) / NS_PER_S for one in due.times_ns()] + [self._look_s()])
         try:
             told = self._pool.inbox.get(wait_s > 0, wait_s)
-            return None if self._doubts.puts_off(*told) else self._fact(*told)
+            return None if self._held.puts_off(*told) else self._fact(*told)
         except queue.Empty:
             self._end_silent_workers()
             return due.take(self._now_ns())
@@ -205,7 +205,7 @@ class Execution:
     def _look_s(self) -> float:
         """How long to wait at most before the next check for silent workers."""
         left_s = max(self._look_ns - self._now_ns(), 0) / NS_PER_S
-        return min(left_s, LOOK_S) if self._doubts else left_s
+        return min(left_s, LOOK_S) if self._held else left_s
 
     def _end_silent_workers(self) -> None:
         """Kill workers that have been silent too long: a process that hangs counts as lost."""

@@ -1,4 +1,4 @@
-"""Memory apart from the arena, as on a GPU: what is copied when, in whose lane, and whole runs on it."""
+"""Memory apart from the arena, as on a GPU: what is copied when and on which stream, and whole runs."""
 
 import json
 import os
@@ -22,9 +22,9 @@ from experiments import cli, realexec_cli
 from realexec import driver
 from realexec.memory.arena import Arena
 from realexec.memory.device import Gpu, MemoryApart, SameMemory, device_for, device_of
-from realexec.memory_of_slot import SlotMemory
 from realexec.messages import Open
 from realexec.parameters import HOST, HostedModels, copies_on_host
+from realexec.slot_memory import SlotMemory
 from realexec.tensor_memory import ArenaMemory, HostMemory
 from realexec.transports.base import BadSegment, PeerLost, Segment
 from realexec.transports.registry import opened
@@ -48,7 +48,7 @@ class Lanes(MemoryApart):
         self.opened = self.open = 0
 
     @contextmanager
-    def lane(self) -> Iterator[None]:
+    def copy_stream(self) -> Iterator[None]:
         self.opened += 1
         self.open += 1
         yield

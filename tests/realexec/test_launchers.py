@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from realexec.far_clock import FarClock
 from realexec.launchers import ray_nodes
+from realexec.launchers.ray_actor import Look, Where
 from realexec.launchers.ray_cluster import imported, refuse_unreached
 from realexec.launchers.ray_nodes import Nodes
 from realexec.launchers.ray_process import NO_ANSWER, RayProcess, first_line
-from realexec.launchers.ray_seat import Look, Where
 from realexec.messages import Alive, RoundsDone, StepsDone
+from realexec.remote_clock import RemoteClock
 from realexec.wire.listener import LOOPBACK
 from serving.vocabulary.errors import UserError
 from tests.worlds.processes import wait_until
@@ -23,7 +23,7 @@ HERE = Where("a1b2c3d4e5", "10.0.0.7", "boot", "CPython 3.11")
 
 def test_times_of_another_host_are_told_in_those_of_this_one() -> None:
     """Its clock shows 1,000 less; heart-beats take 30, 20 and 90 to come."""
-    clock = FarClock()
+    clock = RemoteClock()
     assert [clock.beat(sent, sent + 1000 + late) for sent, late in ((0, 30), (100, 20), (200, 90))] == [
         1030,
         1120,
@@ -40,7 +40,7 @@ def test_times_of_another_host_are_told_in_those_of_this_one() -> None:
 
 
 class FakeRay:
-    """Answers are there when a test says so. ``calls``: what was asked of the seat."""
+    """Answers are there when a test says so. ``calls``: what was asked of the actor."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -70,8 +70,8 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     return fake
 
 
-def process(seat: Any, lost: str | None = None) -> RayProcess:
-    return RayProcess(seat, 4711, HERE, False, lambda: lost)
+def process(actor: Any, lost: str | None = None) -> RayProcess:
+    return RayProcess(actor, 4711, HERE, False, lambda: lost)
 
 
 def test_a_seat_is_asked_once_at_a_time_and_never_waited_for(ray: FakeRay) -> None:

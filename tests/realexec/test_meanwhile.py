@@ -89,7 +89,7 @@ class World:
 def done_by(monkeypatch: pytest.MonkeyPatch, *says: Any) -> list[str]:
     """What a worker does of this, told in the middle of a step."""
     world = World(*says)
-    monkeypatch.setattr("realexec.memory_of_slot.SlotMemory", lambda *_: world)
+    monkeypatch.setattr("realexec.slot_memory.SlotMemory", lambda *_: world)
     with pytest.raises(EOFError):
         Worker(Wired(world), TINY, 5, 4).serve()
     return world.done
@@ -126,6 +126,6 @@ def test_what_goes_wrong_meanwhile_ends_the_worker(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(World, "locate", fails)
     world = World(kv(7))
     world.ended.set()
-    monkeypatch.setattr("realexec.memory_of_slot.SlotMemory", lambda *_: world)
+    monkeypatch.setattr("realexec.slot_memory.SlotMemory", lambda *_: world)
     with pytest.raises(KeyError, match="nobody holds it"):
         Worker(Wired(world), TINY, 5, 4).serve()

@@ -87,7 +87,7 @@ class _Says:
 def test_what_the_listening_thread_cannot_do_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     mover = SimpleNamespace(handle=fails)
     memory = SimpleNamespace(address={}, engine=None, mover=mover, close=lambda: None)
-    monkeypatch.setattr("realexec.memory_of_slot.SlotMemory", lambda *_: memory)
+    monkeypatch.setattr("realexec.slot_memory.SlotMemory", lambda *_: memory)
     with pytest.raises(ValueError, match="as the test says"):
         Worker(Wired(_Says()), TINY, 5, 4).serve()
 

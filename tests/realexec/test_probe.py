@@ -14,7 +14,7 @@ from realexec.probe.machine import lines_of, probe
 from realexec.probe.memory import disk, memory
 from realexec.probe.missing import missing
 from realexec.probe.packages import packages
-from realexec.probe.ways import ways
+from realexec.probe.path_choice import path_choices
 
 SMI = """0, NVIDIA H200, 143771, 580.65.06, 00000000:18:00.0
 1, NVIDIA H200, 143771, 580.65.06, 00000000:2A:00.0
@@ -138,20 +138,19 @@ def test_pyverbs_of_the_distribution_counts(tmp_path: Path) -> None:
 
 def test_what_is_used_follows_what_works() -> None:
     plain = {"shared_memory": None, "tcp": None, "nixl": "not installed"}
-    on_cpu = ways(plain, on_gpu=False)
+    on_cpu = path_choices(plain, on_gpu=False)
     assert on_cpu["parameters from a peer of this host"].startswith("shared_memory (")
     assert on_cpu["parameters from a peer of this host"].endswith("or transport=tcp")
     assert on_cpu["parameters from a peer of another host"].startswith("tcp (")
-    assert (
-        "GPU" not in " ".join(on_cpu.values()) and "GPU" in ways(plain, on_gpu=True)["parameters from a disk"]
-    )
-    on_gpu = ways({**plain, "peer_copy": None}, on_gpu=True)
+    from_disk = path_choices(plain, on_gpu=True)["parameters from a disk"]
+    assert "GPU" not in " ".join(on_cpu.values()) and "GPU" in from_disk
+    on_gpu = path_choices({**plain, "peer_copy": None}, on_gpu=True)
     assert on_gpu["parameters from a peer of this host"].startswith("peer_copy (")
     assert on_gpu["parameters from a peer of this host"].endswith("or transport=shared_memory or tcp")
     assert on_gpu["parameters from a peer of another host"].startswith("tcp (")
-    with_nixl = ways({**plain, "nixl": None}, on_gpu=False)
+    with_nixl = path_choices({**plain, "nixl": None}, on_gpu=False)
     assert with_nixl["parameters from a peer of another host"].endswith("or transport=nixl")
-    nothing = ways(dict.fromkeys(plain, "no"), on_gpu=False)
+    nothing = path_choices(dict.fromkeys(plain, "no"), on_gpu=False)
     assert nothing["parameters from a peer of another host"] == "no transport works here"
 
 

@@ -133,8 +133,8 @@ def test_a_stage_alone_goes_round_by_itself() -> None:
 
 
 def test_workers_reach_each_other_with_the_secret_of_the_run_and_hear_when_they_wait() -> None:
-    from realexec.ears import Ears
-    from realexec.neighbours import Neighbours
+    from realexec.compute_inbox import ComputeInbox
+    from realexec.stage_peers import StagePeers
     from tests.worlds.wired import Wired
 
     class Silent:
@@ -146,13 +146,13 @@ def test_workers_reach_each_other_with_the_secret_of_the_run_and_hear_when_they_
     secret = new_secret()
     driver = Listener(secret, lambda channel, _: channel.close())
     run = {"secret": secret.hex(), "address": driver.address}
-    ears = [Ears(Wired(Silent()), print) for _ in range(2)]
-    near, far = (Neighbours(slot, run, "127.0.0.1", one) for slot, one in enumerate(ears))
-    stranger = Neighbours(2, run | {"secret": new_secret().hex()}, "127.0.0.1", ears[0])
+    inboxes = [ComputeInbox(Wired(Silent()), print) for _ in range(2)]
+    near, far = (StagePeers(slot, run, "127.0.0.1", one) for slot, one in enumerate(inboxes))
+    stranger = StagePeers(2, run | {"secret": new_secret().hex()}, "127.0.0.1", inboxes[0])
     for one in (near, far, stranger):
         one.meet([near.address, far.address])
     message = Passed(1, 2, (3, 4), (5, 6), ())
-    assert near.tell(1, message) == "" and ears[1].next(wait=True) == message
+    assert near.tell(1, message) == "" and inboxes[1].next(wait=True) == message
     assert "is not reached" in stranger.tell(1, message)
     far.close()
     near.close()

@@ -226,7 +226,7 @@ def test_kv_passes_parameters_that_are_on_their_way_over_tcp(
 ) -> None:
     """A unit is held in the middle of its read; what other threads read comes, over one more connection."""
     begun, go_on = threading.Event(), threading.Event()
-    receive, enter, entered = Channel.receive_into, tcp.enter, []
+    receive, connect, entered = Channel.receive_into, tcp.connect, []
 
     def held(channel: Channel, views: list[memoryview]) -> None:
         if sum(map(len, views)) >= MB:
@@ -235,7 +235,7 @@ def test_kv_passes_parameters_that_are_on_their_way_over_tcp(
         receive(channel, views)
 
     monkeypatch.setattr(Channel, "receive_into", held)
-    monkeypatch.setattr(tcp, "enter", lambda *how: entered.append(how) or enter(*how))
+    monkeypatch.setattr(tcp, "connect", lambda *how: entered.append(how) or connect(*how))
     order: list[str] = []
     unit, pages = Segment(0, 0, 2 * MB), [Segment(4 * MB + 4096 * page, 4 * MB, 4096) for page in range(3)]
     with serving("tcp", SIZE) as peer:

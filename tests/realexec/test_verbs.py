@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from realexec.importing import _tried, fault_of_import
+from realexec.import_check import _tried, fault_of_import
 from realexec.memory.arena import Arena
 from realexec.transports.base import BadSegment, PeerLost, Segment
 from realexec.transports.registry import missing, opened
@@ -70,7 +70,7 @@ def test_verbs_renew_a_queue_pair_that_went_wrong() -> None:
     with serving("verbs", MB) as peer, Arena.create(MB) as arena:
         transport = VerbsTransport(arena)
         link = transport.connect(peer.address)
-        link._ways._idle[0]._pair.renew()  # this end knows nothing of the other any more
+        link._connections._idle[0]._pair.renew()  # this end knows nothing of the other any more
         link.read([Segment(8, 8, 8)])
         assert bytes(arena.buffer[8:16]) == (0x9E3779B97F4A7C15).to_bytes(8, "little")
         transport.close()

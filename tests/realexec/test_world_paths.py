@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from realexec.messages import Forget, Hold, RoundsDone, RunRounds, StopRounds
-from realexec.world.doubts import Doubts
+from realexec.world.held_reports import HeldReports
 from serving.vocabulary.actions import Assign, Fail, Interrupt, Run
 from serving.vocabulary.events import Lost, LostHost, Ran
 from serving.vocabulary.layers import Part
@@ -130,7 +130,7 @@ def test_a_worker_that_cannot_read_from_one_that_lives_is_lost() -> None:
 
 def test_what_is_told_of_a_lost_peer_waits_for_the_word_of_the_loss() -> None:
     told = two_stages()
-    doubts = Doubts(told.world.slots)
+    doubts = HeldReports(told.world.slots)
     done = RoundsDone(3, (), {}, (), (), "gone", 0)
     assert doubts.puts_off(1, done) and doubts.settled() is None
     told.world.lose(0, "killed", has_hosts=False)

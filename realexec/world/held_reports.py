@@ -1,4 +1,4 @@
-"""Doubts: workers' reports of lost peers, held back until the driver knows whether those peers died.
+"""Workers' reports of lost peers, held back until the driver knows whether those peers died.
 
 A worker that reads from a killed peer may notice before the driver does. The driver accepts its report once
 the peer's own exit has been reported, which ends everything in progress with it. It also accepts it once the
@@ -19,7 +19,7 @@ PATIENCE_NS: Final = 10 * NS_PER_S
 _READERS: Final = (Pulled, Fetched, RoundsDone)
 
 
-class Doubts:
+class HeldReports:
     """The reports held back. Only the driver's thread calls it."""
 
     def __init__(self, slots: Slots) -> None:

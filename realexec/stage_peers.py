@@ -1,4 +1,4 @@
-"""Neighbours: connections between workers; the worker of one stage tells the next that a pass has ended.
+"""Connections between workers: the worker of one stage tells the next that a pass has ended.
 
 A worker connects to another one before its first message to it. The connecting worker proves that it knows
 the run's secret, as workers do to the driver.
@@ -14,16 +14,16 @@ from realexec.wire.listener import Listener, dial
 
 
 class Listening(Protocol):
-    """The method of `realexec.ears.Ears` that `Neighbours` uses."""
+    """The method of `realexec.compute_inbox.ComputeInbox` that `StagePeers` uses."""
 
     def listen_to(self, channel: Channel) -> None:
         """Read this channel's frames too."""
 
 
-class Neighbours:
+class StagePeers:
     """The worker in slot ``slot`` and its connections to others. ``address``: where they reach it."""
 
-    def __init__(self, slot: int, run: Mapping[str, Any], host: str, ears: Listening) -> None:
+    def __init__(self, slot: int, run: Mapping[str, Any], host: str, inbox: Listening) -> None:
         """``run``: ``secret`` and ``address`` of the driver. ``host``: the address at which others reach this
         worker, if the driver is reached by TCP. Otherwise the worker listens on a socket beside the driver's,
         in a folder that the driver removes."""
@@ -32,7 +32,7 @@ class Neighbours:
         self._channels: dict[int, Channel] = {}
         folder = run["address"].get("path")
         where = {"path": f"{folder}.{slot}"} if folder else {"tcp_host": host}
-        self._listener = Listener(self._secret, lambda channel, _: ears.listen_to(channel), **where)
+        self._listener = Listener(self._secret, lambda channel, _: inbox.listen_to(channel), **where)
         self.address = self._listener.address
 
     def meet(self, addresses: Sequence[Mapping[str, Any]]) -> None:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from realexec.orphans import end_with_parent
+from realexec.parent_exit import end_with_parent
 from tests.worlds.processes import patience_s, started
 
 FOR_EVER_S = 100_000
@@ -26,7 +26,7 @@ def worker(parent: int, deep: bool) -> None:
 
 def parent(deep: bool) -> None:
     """Starts a worker that has this process's standard output too, and waits."""
-    code = f"from tests.realexec.test_orphans import worker; worker({os.getpid()}, {deep})"
+    code = f"from tests.realexec.test_parent_exit import worker; worker({os.getpid()}, {deep})"
     subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
     time.sleep(FOR_EVER_S)
 
@@ -35,7 +35,7 @@ def parent(deep: bool) -> None:
 def test_a_worker_ends_with_a_parent_that_was_killed(deep: bool) -> None:
     if deep and sys.platform != "linux":
         pytest.skip("only Linux ends a process without its help")
-    code = f"from tests.realexec.test_orphans import parent\nif __name__ == '__main__': parent({deep})"
+    code = f"from tests.realexec.test_parent_exit import parent\nif __name__ == '__main__': parent({deep})"
     with started(code) as running:
         assert running.stdout is not None
         begun, number = running.stdout.readline().split()

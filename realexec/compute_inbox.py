@@ -1,4 +1,4 @@
-"""Ears: how a worker's compute thread receives messages from the driver and from its own data threads.
+"""How a worker's compute thread receives messages from the driver and from its own data threads.
 
 While idle, the compute thread reads the driver's connection itself: a message wakes one thread. During steps
 a listening thread reads, as some messages need no step boundary. Switching only changes the events that its
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 from realexec.messages import CODEC, Passed, ToWorker
-from realexec.raising import raising
+from realexec.thread_exceptions import raising
 from realexec.wire.channel import Channel
 from realexec.wire.frames import ChannelClosed, ProtocolError
 
@@ -24,7 +24,7 @@ _WAKES: Final = 64
 
 
 class Source(Protocol):
-    """The methods of `realexec.worker_process.Control` that `Ears` uses."""
+    """The methods of `realexec.worker_process.Control` that `ComputeInbox` uses."""
 
     def recv_some(self) -> Iterator[ToWorker]:
         """Yield the messages that have arrived, without waiting; EOFError when the driver is gone."""
@@ -33,7 +33,7 @@ class Source(Protocol):
         """The connection's descriptor, to wait for messages."""
 
 
-class Ears:
+class ComputeInbox:
     """Passes each message to ``take`` in the thread that reads it; ``take`` may queue it with `put`."""
 
     def __init__(self, source: Source, take: Callable[[Any], None]) -> None:

@@ -15,7 +15,7 @@ _HOW: Final = {
 _GPU: Final = "; between arena and GPU by copies of pinned pages"
 
 
-def ways(transports: Mapping[str, str | None], on_gpu: bool) -> dict[str, str]:
+def path_choices(transports: Mapping[str, str | None], on_gpu: bool) -> dict[str, str]:
     """Return a sentence for each path. ``transports``: why the machine cannot use each, or None."""
     have = [name for name, lack in transports.items() if lack is None]
     near = _told(best_first(have, on_gpu))

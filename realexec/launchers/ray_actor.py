@@ -12,7 +12,7 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Where(NamedTuple):
-    """The node of a seat. ``boot``: boot id of its host, equal for all nodes on it; "" if not known."""
+    """The node of an actor. ``boot``: boot id of its host, equal for all nodes on it; "" if not known."""
 
     node: str
     address: str
@@ -21,7 +21,7 @@ class Where(NamedTuple):
 
 
 class Look(NamedTuple):
-    """State of a seat's worker process: how it ended, or whether it ran since the previous look."""
+    """State of an actor's worker process: how it ended, or whether it ran since the previous look."""
 
     ended: str | None
     ran: bool
@@ -29,7 +29,7 @@ class Look(NamedTuple):
     cpu_ns: int
 
 
-class Seat:
+class WorkerActor:
     """The actor, created by ``ray.remote`` in a place of the placement group. Its worker ends with it."""
 
     def __init__(self) -> None:

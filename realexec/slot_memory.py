@@ -16,9 +16,9 @@ from realexec.model_runner import ModelRunner
 from realexec.mover import Mover
 from realexec.parameters import HostedModels, Parameters, copies_on_host
 from realexec.peers import Peers
-from realexec.raising import raising
 from realexec.step_engine import StepEngine
 from realexec.tensor_memory import ArenaMemory, ByteRange, HostMemory, Region
+from realexec.thread_exceptions import raising
 from realexec.transports.base import Segment
 from realexec.transports.registry import DIRECT
 from realexec.transports.shaped import Paths

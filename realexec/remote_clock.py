@@ -5,7 +5,7 @@ from typing import Any
 from realexec.messages import RoundsDone, StepsDone
 
 
-class FarClock:
+class RemoteClock:
     """Learns the clock difference from heartbeats, which carry their send time: the fastest one is used.
 
     Translated times are late by that heartbeat's delay, no more than any message takes. From the first step

@@ -10,8 +10,8 @@ from realexec.messages import Died, Fetched, Locate, Located, Meet, Open, Pull, 
 from realexec.peers import Peers
 from realexec.transports.base import PeerLost, Segment
 from realexec.worker import Worker
-from realexec.world import doubts
-from realexec.world.doubts import Doubts
+from realexec.world import held_reports
+from realexec.world.held_reports import HeldReports
 from tests.worlds.real_runs import TINY
 from tests.worlds.told_workers import ToldWorld
 from tests.worlds.transports_here import transports
@@ -20,9 +20,9 @@ from tests.worlds.wired import Wired
 LOST = Pulled(0, 2, 0, "the peer's process has ended", 1)
 
 
-def doubting() -> tuple[ToldWorld, Doubts]:
+def doubting() -> tuple[ToldWorld, HeldReports]:
     told = ToldWorld()
-    return told, Doubts(told.world.slots)
+    return told, HeldReports(told.world.slots)
 
 
 @pytest.mark.parametrize("message", [LOST, Fetched(3, 0, "the connection broke", 1)], ids=["unit", "state"])
@@ -35,16 +35,16 @@ def test_it_waits_for_the_end_of_the_peer(message: Any) -> None:
 
 def test_a_peer_that_runs_is_not_lost() -> None:
     told, unsure = doubting()
-    told.pool.workers[1].beat_ns = doubts.time.monotonic_ns()  # sent before it was lost, and read later
+    told.pool.workers[1].beat_ns = held_reports.time.monotonic_ns()  # sent before it was lost, and read later
     assert unsure.puts_off(2, LOST) and unsure.settled() is None
-    told.pool.workers[1].beat_ns = doubts.time.monotonic_ns()
+    told.pool.workers[1].beat_ns = held_reports.time.monotonic_ns()
     assert unsure.settled() == (2, LOST)
 
 
 def test_nobody_doubts_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     _, unsure = doubting()
     assert unsure.puts_off(2, LOST)
-    monkeypatch.setattr(doubts, "PATIENCE_NS", -1)
+    monkeypatch.setattr(held_reports, "PATIENCE_NS", -1)
     assert unsure.settled() == (2, LOST)
 
 
@@ -57,7 +57,7 @@ def test_what_is_no_loss_is_believed(message: Any) -> None:
 
 
 def test_only_who_runs_or_is_known_to_be_dead_lets_a_run_be_called_stalled() -> None:
-    told, since_ns = ToldWorld(3), doubts.time.monotonic_ns()
+    told, since_ns = ToldWorld(3), held_reports.time.monotonic_ns()
     slots = told.world.slots
     assert slots.unknown_since(since_ns) == [0, 1, 2]
     told.pool.workers[0].beat_ns = since_ns + 1
@@ -115,7 +115,7 @@ def test_peers_are_known_before_a_pull_however_busy_the_worker_is(monkeypatch: p
     pytest.importorskip("transformers")
     driver = _Says()
     memory = _Memory(driver)
-    monkeypatch.setattr("realexec.memory_of_slot.SlotMemory", lambda *_: memory)
+    monkeypatch.setattr("realexec.slot_memory.SlotMemory", lambda *_: memory)
     with pytest.raises(EOFError):
         Worker(Wired(driver), TINY, 5, 4).serve()
     assert memory.at_pull == 2

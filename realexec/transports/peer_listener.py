@@ -1,4 +1,4 @@
-"""The listening end of a transport, a `Door`: it admits peers that have its address and secret."""
+"""The listening end of a transport, a `PeerListener`: it admits peers that have its address and secret."""
 
 import secrets
 import threading
@@ -15,14 +15,14 @@ from realexec.wire.listener import LOOPBACK, Listener, dial
 _READER: Final = {"reader": True}
 
 
-class Door:
+class PeerListener:
     """Listens on a port of its own. ``serve`` runs in one thread per peer until that peer's channel ends."""
 
     def __init__(self, serve: Callable[[Channel], None], limits: Limits, host: str = LOOPBACK) -> None:
         self._serve = serve
         self._secret = secrets.token_bytes(SECRET_BYTES)
         self._lock = threading.Lock()
-        self._inside: set[Channel] = set()
+        self._admitted_channels: set[Channel] = set()
         self._closed = False
         self._listener = Listener(self._secret, self._admitted, host, limits)
 
@@ -35,7 +35,7 @@ class Door:
         self._listener.close()
         with self._lock:
             self._closed = True
-            for channel in self._inside:
+            for channel in self._admitted_channels:
                 channel.close()
 
     def _admitted(self, channel: Channel, _: dict[str, Any]) -> None:
@@ -43,7 +43,7 @@ class Door:
             if self._closed:
                 channel.close()
                 return
-            self._inside.add(channel)
+            self._admitted_channels.add(channel)
         try:
             self._serve(channel)
         except (ChannelClosed, ProtocolError):
@@ -51,11 +51,11 @@ class Door:
         finally:
             channel.close()
             with self._lock:
-                self._inside.discard(channel)
+                self._admitted_channels.discard(channel)
 
 
-def enter(address: dict[str, Any], limits: Limits) -> Channel:
-    """Connect to the door with this address and return the channel; PeerLost if nothing answers there."""
+def connect(address: dict[str, Any], limits: Limits) -> Channel:
+    """Connect to the listener with this address and return the channel; PeerLost if nothing answers there."""
     try:
         return dial(address["at"], bytes.fromhex(address["secret"]), _READER, limits)
     except (ChannelClosed, ProtocolError, TimeoutError) as error:
@@ -88,14 +88,14 @@ class Links:
             link.close()
 
 
-class Doorway:
-    """Common part of transports with a door: the door that serves readers, and the links made here."""
+class ListeningTransport:
+    """Common part of transports that listen: the listener that serves readers, and the links made here."""
 
     def __init__(self, serve: Callable[[Channel], None], limits: Limits, host: str = LOOPBACK) -> None:
         self.links = Links()
-        self.door = Door(serve, limits, host)
+        self.listener = PeerListener(serve, limits, host)
 
     def close(self) -> None:
         """Disconnect every reader, and close the links made here."""
-        self.door.close()
+        self.listener.close()
         self.links.close()
