@@ -97,9 +97,12 @@ def _real(verb: str, limit_s: float, *words: str, name: str, needs: str | None =
 
 def main(words: list[str]) -> int:
     """Exit status."""
-    keys = dict(word.split("=", 1) for word in words if "=" in word)
-    if len(keys) < len(words) or "out" not in keys:
-        raise UserError("write out=DIR, a folder for the results, and nothing but KEY=VALUE beside it")
+    for word in words:
+        if "=" not in word:
+            raise UserError(f"{word!r} is not KEY=VALUE: leave it out")
+    keys = dict(word.split("=", 1) for word in words)
+    if "out" not in keys:
+        raise UserError("there is no out=DIR: write the folder for the results")
     out = Path(keys.pop("out")).expanduser().absolute()
     if out.exists():
         raise UserError(f"{out} exists: write the name of a folder that does not")

@@ -44,7 +44,8 @@ def test_a_checkpoint_that_is_given_is_not_written(tmp_path: Path) -> None:
 
 def test_words_that_are_wrong_are_refused(tmp_path: Path) -> None:
     for words, said in (
-        (["steps=tests"], "write out=DIR"),
+        (["steps=tests"], "there is no out=DIR"),
+        (["tests"], "'tests' is not KEY=VALUE"),
         ([f"out={tmp_path}"], "exists"),
         ([f"out={tmp_path}/a", "steps=test"], "there is no step 'test'"),
         ([f"out={tmp_path}/a", "minutes=x"], "number of minutes"),

@@ -19,13 +19,15 @@ from tests.worlds.real_workers import forks_of, own_workers, workers_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks workers")
 WORLD = "tests.worlds.real_workers"
+BEFORE: list[int] = []
 
 
 @pytest.fixture(autouse=True)
 def _own_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One that imports nothing, for this test alone."""
-    monkeypatch.setattr(local, "_may_be_forked", lambda _: True)
+    """Give each test its own fork server, which imports nothing. Other tests' servers may run beside it."""
     monkeypatch.setattr(fork_server, "_IMPORTED", ())
+    BEFORE[:] = forks_of(os.getpid())
+    monkeypatch.setattr(local, "_may_be_forked", lambda _: True)
     monkeypatch.setattr(fork_server, "_OWN", fork_server._OfThread())
     yield
     if fork_server._OWN.server is not None:
@@ -36,9 +38,14 @@ def pool_of(entry: str = "echo", workers: int = 1) -> WorkerPool:
     return WorkerPool(workers, {}, 5, 4, entry=f"{WORLD}:{entry}")
 
 
+def all_forks() -> list[int]:
+    """PIDs of the fork servers that this test has started."""
+    return [one for one in forks_of(os.getpid()) if one not in BEFORE]
+
+
 def forks() -> int:
-    """The process that forks, of which there is one."""
-    (found,) = forks_of(os.getpid())
+    """PID of the one fork server that this test has started."""
+    (found,) = all_forks()
     return found
 
 
@@ -58,7 +65,7 @@ def test_it_can_begin_to_import_before_workers_are_asked_for() -> None:
     local.import_early("cuda")
     assert fork_server._OWN.server is None
     local.import_early("cpu")
-    wait_until(lambda: len(forks_of(os.getpid())) == 1, "it has not started")
+    wait_until(lambda: len(all_forks()) == 1, "it has not started")
     early = forks()
     with pool_of() as pool:
         pool.wait_ready(patience_s())
@@ -129,7 +136,7 @@ def test_each_thread_has_its_own_which_ends_with_it() -> None:
         thread = threading.Thread(target=start)
         thread.start()
         assert ready.wait(patience_s())
-        assert len(forks_of(os.getpid())) == 2
+        assert len(all_forks()) == 2
         leave.set()
         thread.join()
         lost = Died("the worker process was ended by SIGKILL")

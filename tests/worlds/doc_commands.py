@@ -33,7 +33,6 @@ PARSED_ONLY: Final = (
     ("CALIBRATE.md", "realexec", LONG),
     ("GPU.md", "realexec run device=cuda", GPU),
     ("GPU.md", "realexec random-checkpoint", GPU),
-    ("GPU.md", "realexec fidelity device=cuda", GPU),
     ("RDMA.md", "realexec run transport=verbs", VM),
     ("MANY_HOSTS.md", "realexec run launcher=ray", INSTALL),
     ("REALEXEC.md", "realexec run transport=nixl", INSTALL),
