@@ -30,6 +30,18 @@ def test_each_step_ends_for_itself(tmp_path: Path) -> None:
     assert "| slow | 1 s | stopped after 1 s |" in page and "no GPU" in page
 
 
+def test_a_run_in_which_nothing_moved_has_shown_nothing(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    real = {"loads": 1, "live_passes": 0, "tokens_checked": 5}
+    (tmp_path / "run/summary.json").write_text(json.dumps({"real": real}))
+    results = [
+        gpu.run_step(Step("run", ("-c", ""), 60, counts=counts), tmp_path / "log.txt", 60)
+        for counts in (("loads", "tokens_checked"), gpu.SCALED)
+    ]
+    assert [one.status for one in results] == ["passed", "ran, and shows nothing: live_passes 0"]
+    assert results[0].real == real
+
+
 def test_no_step_begins_when_no_time_is_left(tmp_path: Path) -> None:
     assert [one.status for one in carried_out(STEPS[:1], tmp_path, 0)] == ["left out: no time was left"]
 
@@ -59,11 +71,12 @@ def test_words_that_are_wrong_are_refused(tmp_path: Path) -> None:
 def test_the_steps_of_a_small_model_pass_without_a_gpu(tmp_path: Path) -> None:
     """The commands themselves; device=apart copies like a GPU."""
     keys = ["device=apart", "model=tiny_llama", "model.dtype=float32", "cluster.gpu=h100"]
+    keys.append("cluster.nic_gbps=0.2")  # 16 MB in 0.6 s: layers come one by one, as on a GPU
     folder = tmp_path / "parameters"
     written, *_ = steps_of(tmp_path, [*keys, f"model.checkpoint={folder}"])
     words = [f"out={tmp_path}/out", "steps=scaling,replay", *keys, f"model.checkpoint={folder}"]
     assert carried_out([written], tmp_path, 120)[0].status == "passed"
     assert gpu.main(words) == 0
     told = json.loads((tmp_path / "out/results.json").read_text())["steps"]
-    assert told[0]["real"]["tokens_different"] == 0 < told[0]["real"]["tokens_checked"]
+    assert told[0]["real"]["tokens_different"] == 0 < told[0]["real"]["loads"]
     assert told[1]["last"][-1].endswith(", 0 differ")
