@@ -68,6 +68,11 @@ def test_a_line_that_is_gone_or_there_twice_is_told(tree: Path, text: str, where
         place_of(HALF, tree)
 
 
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.name)
+def test_the_line_of_each_mutant_is_in_its_package_once(mutant: Mutant) -> None:
+    place_of(mutant, running.ROOT)
+
+
 def test_mutants_are_enough_of_four_packages_and_each_has_tests_that_exist() -> None:
     assert len(MUTANTS) >= 40 and len({one.name for one in MUTANTS}) == len(MUTANTS)
     assert {one.package for one in MUTANTS} == {"serving", "simcore", "policies", "realexec"}

@@ -60,8 +60,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "a peer trusts offsets", "realexec",
-        "check_segments(parts, max(part.size_bytes for part in parts), len(buffer))",
-        "check_segments(parts, max(part.size_bytes for part in parts), 1 << 62)",
+        "check_segments(segments, max(size for _, size in parts), size_bytes)",
+        "check_segments(segments, max(size for _, size in parts), 1 << 62)",
         "a TCP reader may name bytes outside the arena",
         "transports",
     ),
