@@ -72,7 +72,7 @@ class Disaggregated:
 
     @property
     def longest_request_tokens(self) -> int:
-        """That of any instance of the model: they are alike."""
+        """The longest request that any instance holds: all instances are alike."""
         return self._longest
 
     @property
@@ -153,7 +153,7 @@ class Disaggregated:
         self._engines[replica].take(batch, actions)
 
     def _take_in_turns(self, actions: list[Action]) -> bool:
-        """Whether an instance without memory for the request that was first may have it for the first now."""
+        """Give batches to idle instances in turn; whether one without memory before may now have enough."""
         passed_over = again = False
         queue = self.queue
         for replica in sorted(self._idle):

@@ -45,8 +45,7 @@ class Migrating:
         period_ns: int,
         victims: VictimParts | None = None,
     ) -> None:
-        """``period_ns``: between two rounds. ``victims``: set if requests migrate instead of being preempted.
-        """
+        """``period_ns``: between two rounds. ``victims``: set to migrate requests instead of preempting."""
         assert not inner.live.enabled, "instances that work while they load do not migrate requests"
         self.inner, self._engines, self._requests, self._migrator = inner, engines, requests, migrator
         moves = Moves(engines, Pieces(engines, rules.kv_bytes_per_token), transfer_ids)

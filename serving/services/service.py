@@ -28,8 +28,7 @@ class Streaming(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """Finds the service of an event. ``transfer_ids``: model by transfer; ``streaming``: services by model.
-    """
+    """Finds the service of an event. ``transfer_ids``: model by transfer; ``streaming``: by model."""
 
     transfer_ids: TransferIds
     streaming: Mapping[str, Streaming]
