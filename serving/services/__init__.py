@@ -1,1 +1,3 @@
-"""A model and the instances that serve it: one queue per instance, or prefill and decode on separate ones."""
+"""Services: each serves one model with its instances, colocated, disaggregated, in stages or on stock
+engines.
+"""
