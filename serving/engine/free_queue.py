@@ -57,7 +57,7 @@ def blank(blocks: int) -> Extent:
 
 
 class FreeQueue:
-    """``blocks``: of all extents in it. ``ends``: a marker behind the last extent and ahead of the first."""
+    """Free blocks as linked extents. ``blocks``: their number; ``ends``: a marker between last and first."""
 
     __slots__ = ("blocks", "ends")
 

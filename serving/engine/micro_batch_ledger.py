@@ -11,7 +11,7 @@ from serving.vocabulary.actions import Chunk
 
 
 class MicroBatchLedger(KvLedger):
-    """``clocks``: decoding requests, by micro-batch. Prompts that are not computed are in none of them."""
+    """The ledger of one pool. ``clocks``: by micro-batch, its decoding requests; prompts are in none."""
 
     __slots__ = ("_clock_of", "clocks")
 

@@ -48,7 +48,7 @@ def turned(queue: Iterable[int], steps: int, count: int) -> tuple[int, ...]:
 
 
 class PipelinedEngine(Engine):
-    """``in_flight``: which micro-batches have a step in progress.
+    """The engine of one replica in pipeline stages. ``in_flight``: micro-batches with a step in progress.
 
     ``prefilling`` has every prompt that is not computed. Those in ``_unscheduled`` have a part still to be
     scheduled, after the ``computed`` tokens that are computed or in flight.

@@ -35,7 +35,7 @@ class EngineOptions:
 
 
 class EnginePool:
-    """``engines``: by replica. ``batcher_for`` is called once per replica: a batcher may keep state."""
+    """The engines by replica. ``batcher_for`` is called once per replica: a batcher may keep state."""
 
     __slots__ = ("_batcher_for", "_options", "engines")
 

@@ -10,8 +10,7 @@ from serving.engine.engine import Engine
 
 
 class RequestState(IntEnum):
-    """``ABSENT``: the replica has nothing of it; ``RESERVED``: blocks for its KV are reserved, it is not
-    attached.
+    """The state of a request on a replica. ``ABSENT``: nothing of it is here; ``RESERVED``: only blocks are.
 
     A ``FINISHED`` request keeps its blocks for one step more (asynchronous scheduling). ``OUTGOING``: its
     prompt is computed, and it waits for its KV to be fetched or completed; ``ATTACHED``: its KV is here, and

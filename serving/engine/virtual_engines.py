@@ -23,7 +23,7 @@ from serving.vocabulary.request import Request
 
 
 class VirtualEngines(Engine):
-    """``engines``: the virtual engines. This engine's queue, batch and memory are those of all together."""
+    """The engine of one replica, with queue, batch and memory of all its virtual ``engines`` together."""
 
     __slots__ = ("_chunks_of", "_coming", "_stopping", "engines")
 

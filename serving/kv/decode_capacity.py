@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @fact
 class HandOverRules:
-    """kv_bytes_per_token: of the model on all ranks together. max_num_seqs: decoding on one instance."""
+    """Hand-over limits. kv_bytes_per_token: on all ranks. max_num_seqs: decoding on one instance."""
 
     kv_bytes_per_token: int
     max_num_seqs: int

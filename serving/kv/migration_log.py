@@ -28,7 +28,7 @@ class MigrationRecord:
 
 
 class MigrationLog:
-    """``records``: in the order in which migrations ended; ``declined``: pairs from which no request left."""
+    """Ended migrations (``records``, in that order); ``declined``: pairs from which no request left."""
 
     __slots__ = ("declined", "records")
 

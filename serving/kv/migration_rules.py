@@ -23,9 +23,10 @@ CAUSES: Final = (
 
 
 class MigrationPhase(IntEnum):
-    """``PREPARING``: both ends run to a boundary; ``COPYING``: a stage is in transfer while the request
-    decodes; ``LAST_STAGE``: the request is in no batch; ``RECOMPUTING``: the destination recomputes its KV;
-    ``WAITING``: one stage is copied, the request decodes at the source, and the destination still loads.
+    """The phase of a migration. ``PREPARING``: both ends run to a boundary; ``COPYING``: a stage is in
+    transfer, the request decodes; ``LAST_STAGE``: it is in no batch; ``RECOMPUTING``: the destination
+    recomputes its KV; ``WAITING``: one stage is copied, it decodes at the source, and the destination still
+    loads.
     """
 
     PREPARING = 0
@@ -43,12 +44,13 @@ HALTING: Final = (MigrationPhase.PREPARING, MigrationPhase.RECOMPUTING)
 
 @fact
 class MigrationRules:
-    """``last_stage_blocks``: the most blocks left for the last stage, which is never the first one.
+    """Rules of one model's migrations. ``last_stage_blocks``: the most that are left for the last stage.
 
-    ``max_stages``: one stage more aborts. ``control_ns``: time of the last stage besides its bytes.
-    ``kv_bytes_per_token``: on all ranks; ``max_num_seqs``: requests that decode on one instance.
-    ``into_loading``: a destination may still be loading; one stage is copied before it has its parameters.
-    ``slowdown_ppm``: while a stage is copied, steps of both ends take this many millionths longer.
+    The last stage is never the first one. ``max_stages``: one stage more aborts. ``control_ns``: time of the
+    last stage besides its bytes. ``kv_bytes_per_token``: on all ranks; ``max_num_seqs``: requests that decode
+    on one instance. ``into_loading``: a destination may still be loading; one stage is copied before it has
+    its parameters. ``slowdown_ppm``: while a stage is copied, steps of both ends take this many millionths
+    longer.
     """
 
     mode: Mode

@@ -20,7 +20,7 @@ from serving.vocabulary.events import Sent
 
 
 class MovePhase(IntEnum):
-    """``RESERVED``: no transfer is in progress: before the first stage, between two, or after the last."""
+    """The phase of a move. ``RESERVED``: no transfer is in progress: before, between or after stages."""
 
     RESERVED = 0
     SENDING = 1

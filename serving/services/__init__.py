@@ -1,3 +1,1 @@
-"""Services: each serves one model with its instances, colocated, disaggregated, in stages or on stock
-engines.
-"""
+"""Services: each serves one model, colocated, disaggregated, in stages or on stock engines."""

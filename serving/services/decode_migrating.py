@@ -30,7 +30,7 @@ _IDLE = EngineState.IDLE
 
 
 class DecodeMigrating:
-    """``inner`` serves; this class pairs its decode instances and migrates decoding requests."""
+    """Wraps the disaggregated service ``inner``: pairs its decode instances, migrates decoding requests."""
 
     __slots__ = (
         "_engines", "_for_head", "_kept", "_migrator", "_requests", "_view", "inner", "migrations", "rounds",

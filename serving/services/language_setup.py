@@ -10,7 +10,7 @@ from serving.vocabulary.replica import Replica
 
 @dataclass(frozen=True, slots=True)
 class LanguageSetup:
-    """``parts``: the stages in order. ``max_num_seqs``, ``max_num_batched_tokens``: limits of a batch's
+    """``parts``: the model's stages in order. ``max_num_seqs``, ``max_num_batched_tokens``: of a batch's
     round.
 
     ``coalesce``: rounds without a decision in between are reported together. If replicas come and go,

@@ -7,8 +7,8 @@ from serving.vocabulary.request import Request
 
 
 class PathBatch:
-    """``path``: one replica per stage, or two for a split stage. ``spans``: the layers that each runs; empty:
-    all its own. ``decoding``: requests that get a token in each round.
+    """One batch. ``path``: a replica per stage, or two for a split stage. ``spans``: the layers that each
+    runs; empty: all its own. ``decoding``: requests that get a token in each round.
 
     ``prompts``: [request, prompt tokens computed] of requests whose prompt is not fully computed. ``flying``:
     the chunks of the round in progress. ``rounds``: number of completed rounds.

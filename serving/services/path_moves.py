@@ -22,7 +22,7 @@ _WHY = "a batch goes over to another path"
 
 
 class PathMove:
-    """``path``, ``spans``: the new ones. ``sent``: by request, tokens already sent or in transfer.
+    """The move of one batch to the new ``path``, ``spans``. ``sent``: by request, tokens sent or in transfer.
 
     ``waits``: the last copy is in transfer, and the batch is halted.
     """

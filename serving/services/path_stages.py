@@ -12,8 +12,8 @@ from serving.vocabulary.request import Request
 
 
 class PathStages:
-    """``now``: the stages of the cut that new batches pass, in order. ``coming``: those of a cut whose
-    replicas are loading; empty: there is none. Stages that both cuts have are the same objects.
+    """The stages of one model. ``now``: of the cut that new batches pass, in order. ``coming``: of a cut
+    whose replicas are loading; empty: there is none. Stages that both cuts have are the same objects.
     """
 
     __slots__ = ("_dispatcher", "_engines", "_known", "coming", "now")

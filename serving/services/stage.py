@@ -29,11 +29,10 @@ class StagePass(NamedTuple):
 
 
 class Stage:
-    """``queue``: requests not assigned to a replica; ``own``: with queues per replica, those dispatched to
-    each.
+    """Queues and replicas of one stage. ``queue``: requests of no replica; ``own``: those of each replica.
 
-    ``idle``: replicas that can begin a pass at once; ``passes``: of replicas that run one or wait for its
-    input.
+    ``own`` is used with queues per replica. ``idle``: replicas that can begin a pass at once; ``passes``: by
+    replica that runs one or waits for its input.
     """
 
     __slots__ = (

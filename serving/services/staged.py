@@ -12,11 +12,10 @@ from serving.vocabulary.replica import Replica, Role
 
 
 class StagedService(Protocol):
-    """``cores``: CPU cores of replicas whose number differs from the default. ``batch``: requests of a pass
-    at most.
+    """A service in stages. ``cores``: CPU cores of replicas with another number than the default.
 
-    ``cores_count``: whether a pass is faster with more cores. ``live_stages``: replicas that work while they
-    load; None: none do.
+    ``batch``: requests of a pass at most. ``cores_count``: whether a pass is faster with more cores.
+    ``live_stages``: replicas that work while they load; None: none do.
     """
 
     model: str

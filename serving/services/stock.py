@@ -32,7 +32,7 @@ MOST_TRIES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class StockParts:
-    """``elsewhere``: requests of a lost engine continue at another one; else they fail.
+    """Settings of ``Stock``. ``elsewhere``: requests of a lost engine continue at another; else they fail.
 
     ``migrator``: chooses, once per ``period_ns``, running requests to move to another engine; None: none
     move. ``hand_over``: engines prefill or decode, by their replicas' roles; None: each engine does both.
@@ -45,7 +45,7 @@ class StockParts:
 
 
 class Stock:
-    """``moved``: running requests moved by policy; ``resumed``: those moved because their engine was lost."""
+    """Serves one model. ``moved``: requests moved by policy; ``resumed``: running ones of lost engines."""
 
     __slots__ = (
         "_admission", "_context", "_dispatcher", "_live", "_parts", "_view", "fleet", "hand_overs", "moved",

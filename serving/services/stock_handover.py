@@ -18,7 +18,7 @@ from serving.vocabulary.replica import Replica, Role
 
 @dataclass(frozen=True, slots=True)
 class HandOverParts:
-    """``together``: both engines get a request at once; else the decode engine follows after a token."""
+    """Settings. ``together``: both engines get a request at once; else the second after a token."""
 
     kv_bytes_per_token: int
     together: bool = False

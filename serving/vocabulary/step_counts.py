@@ -23,7 +23,8 @@ class StepSource(Protocol):
 
 
 class StepCounts:
-    """``read``: whether the controller queries steps; a driver then sets itself as ``source``.
+    """Forwards step queries to the driver. ``read``: there are queries, so a driver sets itself as
+    ``source``.
 
     ``told``: the answers so far, if the driver writes them to a journal.
     """
