@@ -41,7 +41,7 @@ def add_pieces(
 
 
 def best_copy(copies: Sequence[tuple[Extent, int]], at: int) -> tuple[Extent | None, int]:
-    """The oldest extent that has block ``at``, and the block at which an older one begins.
+    """The oldest extent that has block ``at``, and where it ends or an older one begins.
 
     copies: (extent, end of what is found of it).
     """

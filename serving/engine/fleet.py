@@ -177,7 +177,7 @@ class Fleet:
         raise ValueError(f"there is no signal {signal!r}: write outstanding or kv_demand")
 
     def cached_tokens(self, replica: int, request: Request) -> int:
-        """Prompt tokens of the request that were sent to the replica before and fit into its KV memory."""
+        """Prompt tokens of the request that were sent to an alive replica before and fit into its memory."""
         return self._sent_prefixes().cached_tokens(replica, request)
 
     def prompt_tokens(self, replica: int) -> int:

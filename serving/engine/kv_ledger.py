@@ -2,10 +2,11 @@
 
 A step counter ages all decoding requests at once: a request that joined with context c at counter s stores
 ``base = c - s`` and has context ``base + steps_done`` from then on. Context counts the token that the next
-step feeds, so a request stores base + steps_done - 1 positions. Write base - 1 as ``block * base_blocks -
-phase`` with phase in 0..block-1. Then the request holds ``base_blocks + ceil((steps_done - phase) / block)``
-blocks, and takes a new one in steps whose counter is ``phase`` modulo the block size. So a histogram of the
-phases gives the blocks of all requests, now and after any number of steps.
+step feeds, so a request stores base + steps_done - 1 positions. Let base - 1 be
+``block * base_blocks - phase`` with phase in 0..block-1. Then the request holds
+``base_blocks + ceil((steps_done - phase) / block)`` blocks, and takes a new one in steps whose counter is
+``phase`` modulo the block size. So a histogram of the phases gives the blocks of all requests, now and after
+any number of steps.
 
 The ledger counts blocks, not their content. ``cache`` (``prefix_cache.PrefixCache``) tracks the content; it
 is None if prefix caching is off. The ledger reports to it which requests are admitted after found blocks

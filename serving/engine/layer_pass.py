@@ -1,4 +1,4 @@
-"""A pass over some layers of prompts of other instances: of a live pair, or of a pipeline's stage.
+"""A pass over some layers of prompts outside the engine's queue: of a live pair or a pipeline's stage.
 
 It waits for the current run to end at its next boundary, then runs before anything else. It may run on an
 engine that is still loading. The engine's queue and running set do not contain its requests.

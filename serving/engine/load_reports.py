@@ -59,8 +59,7 @@ class LoadReports:
         self._known: dict[int, InstanceLoad] = {}
         self._changed: dict[int, None] = {}
         self._unread: list[dict[int, None]] = [{}]
-        # By instance, the last tick before a change that is not reported yet; changes up to ``_swept_ns`` are
-        # handled.
+        # By instance, the last tick before an unreported change; ``_swept_ns``: last tick handled.
         self._rising: dict[int, int] = {}
         self._swept_ns = 0
         self._memory_watch: MemoryWatch | None = None

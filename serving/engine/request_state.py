@@ -10,7 +10,7 @@ from serving.engine.engine import Engine
 
 
 class RequestState(IntEnum):
-    """The state of a request on a replica. ``ABSENT``: nothing of it is here; ``RESERVED``: only blocks are.
+    """The state of a request on a replica. ``ABSENT``: nothing is here; ``RESERVED``: only reserved blocks.
 
     A ``FINISHED`` request keeps its blocks for one step more (asynchronous scheduling). ``OUTGOING``: its
     prompt is computed, and it waits for its KV to be fetched or completed; ``ATTACHED``: its KV is here, and

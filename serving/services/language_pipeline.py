@@ -61,7 +61,7 @@ class LanguagePipeline:
         self.model = setup.parts[0].model
         self._setup, self._engines, self._admission, self._present = setup, engines, admission, present
         self._kv = PathKv(engines)
-        self._pressed = False  # whether the batch was asked to report its next round already
+        self._pressed = False  # whether a batch was asked to report its next round already
         self.seats, self.cores = seats, dict[int, int]()
         self.live_stages = PathLive(engines, self._layers_changed) if setup.live else None
         self.queue: deque[Request] = deque()

@@ -287,7 +287,7 @@ class Pipeline:
         return []
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
-        """Restart requests that the replica ran or whose activations it had; no request fails."""
+        """Restart requests that it ran or had activations of; none fails while its stage has others."""
         stage, replica = self.stage_of(engine.replica), engine.id
         engine.lose(actions, cause)
         back = [] if self.live_stages is None else self.live_stages.lost(stage, replica)

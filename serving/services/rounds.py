@@ -42,7 +42,7 @@ class Rounds:
             service.look(actions)
 
     def wake(self, now_ns: int) -> Wake:
-        """The call at the end of the next period."""
+        """The action that requests a call one period from now."""
         return Wake(now_ns + self.period_ns, _WHY)
 
     # Skipping rounds that cannot pair instances.

@@ -9,7 +9,7 @@ FIELDS: Final = ("request", "stage", "replica", "arrived_ns", "began_ns", "ended
 class StageLog:
     """A row of ``FIELDS`` for every pass of a request, in the order in which the passes ended.
 
-    A pass begins when its replica is told to run it: waiting for its inputs, for cores, or for a GPU that
+    A pass begins when the controller issues its ``Run``: waiting for its inputs, for cores, or for a GPU that
     another replica uses, is part of it.
     """
 

@@ -21,7 +21,7 @@ class StockFleet(Fleet):
         self._stock, self._dispatch = stock, stock.reader()
 
     def running(self, replica: int) -> int:
-        """The engine's outstanding requests of which a token has arrived."""
+        """Number of the engine's outstanding requests of which a token has arrived."""
         return self._stock.by_replica[replica].running
 
     def report(self, replica: int) -> LoadReport | None:
