@@ -9,10 +9,9 @@ step feeds, so a request stores base + steps_done - 1 positions. Let base - 1 be
 any number of steps.
 
 The ledger counts blocks, not their content. ``cache`` (``prefix_cache.PrefixCache``) tracks the content; it
-is None if prefix caching is off. The ledger reports to it which requests are admitted after found blocks
-(``admit``), which prompts are computed (``reserve``), and which requests leave (``release``, ``preempt``). A
-block that several requests hold is counted once, though each holds it: ``_reserved`` is smaller by what is
-held beyond once.
+is None if prefix caching is off. The ledger reports to it requests that are admitted after found blocks
+(``admit``), computed prompts (``reserve``), and requests that leave (``release``, ``preempt``). A block that
+several requests hold is counted once: ``_reserved`` is smaller by what is held beyond once.
 """
 
 from collections.abc import Iterable
