@@ -126,7 +126,7 @@ class Disaggregated:
             self.feed(actions)
 
     def feed(self, actions: list[Action]) -> None:
-        """Idle instances get work: batches begun by live instances first, new batches of those last."""
+        """Give idle instances work: begun batches of live instances first, new batches of those last."""
         live = self.live
         if not self._pairs:
             self._feed_idle(actions)
@@ -260,7 +260,7 @@ class Disaggregated:
         self.hand_overs.open(engine.id)
 
     def leave(self, replica: int, actions: list[Action]) -> None:
-        """The instance takes nothing new; its computed KV is still fetched, KV sent to it still arrives."""
+        """Retire an instance: its computed KV is still fetched, and KV sent to it still arrives."""
         self.prefill.discard(replica)
         self._idle.discard(replica)
         self._switching_to_decode.discard(replica)
