@@ -240,8 +240,7 @@ class Colocated:
             freed(one, actions)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
-        """First layers' KV has arrived: its requests decode. Returns the source, which has free memory now.
-        """
+        """First layers' KV has arrived: its requests decode. Returns the source, where memory is free."""
         if self.live.activations_arrived(event, actions):
             self.feed(actions)
             return None
