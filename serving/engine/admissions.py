@@ -1,8 +1,8 @@
-"""What requests that wait would find stored, while a batcher puts a step together; nothing is changed by it.
+"""Looks up what waiting requests would find stored while a batcher composes a step; changes nothing.
 
-The batcher asks for one request after the other, and tells which it admits. So what is looked up for the next
-has in view what the step has taken so far: blocks from the head of the free queue, blocks out of its middle
-that others found; and it finds blocks that the step is to compute (vLLM 0.19 notes them when it schedules).
+The batcher asks for one request after the other, and says which it admits. So the next look-up accounts for
+what the step has taken so far: blocks from the head of the free queue, and found blocks from its middle. It
+also finds blocks that the step is to compute (vLLM 0.19 records them when it schedules).
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from serving.vocabulary.actions import Chunk
 
 
 class Waiting(Protocol):
-    """A request that waits, as far as it matters here."""
+    """A waiting request: the attributes used here."""
 
     @property
     def id(self) -> int: ...
@@ -32,13 +32,13 @@ class Waiting(Protocol):
 
 
 class Memory(Protocol):
-    """The ledger (``kv_ledger``): how many blocks are free before this step, what those here have filled."""
+    """The ledger (``kv_ledger``): blocks free before this step, and tokens that requests have filled."""
 
     @property
     def free_blocks(self) -> int: ...
 
     def step_blocks(self) -> int:
-        """What the next step of those who decode takes."""
+        """Blocks that the next decode step takes."""
 
     def filled_tokens(self, table: BlockTable, decodes: bool) -> int: ...
 
@@ -46,10 +46,10 @@ class Memory(Protocol):
 
 
 class Admissions:
-    """Of one choice at a time. ``decodes``: the step is one of those who decode, too.
+    """Look-ups of one choice at a time. ``decodes``: decoding requests take part in the step.
 
-    ``growing``: a request found all that is there of what another generates at this moment, so it may find
-    more after the next step. ``admitted``: what those found who are admitted, if anything.
+    ``growing``: a request found all there is of what another request is generating, so it may find more after
+    the next step. ``admitted``: by admitted request, what it found, if anything.
     """
 
     __slots__ = (
@@ -68,7 +68,7 @@ class Admissions:
         self.growing = False
 
     def begin(self, chunks: Iterable[Chunk], decodes: bool) -> None:
-        """Another choice. ``chunks``: those of prompts under way."""
+        """Begin another choice. ``chunks``: those of prompts in progress."""
         self._decodes = decodes
         if self._new:
             self._new = []
@@ -84,10 +84,10 @@ class Admissions:
                 self._new.append((request, table.prefix, table.cached_blocks, (start + tokens) // block))
 
     def find(self, one: Waiting, free_blocks: int) -> tuple[int, int]:
-        """(Tokens that are found, how many of their blocks are free now): whole blocks from the first on.
+        """(Tokens found, how many of their blocks are free now): whole blocks from the first on.
 
-        ``free_blocks``: what is left of them in this step. The last position is always computed again: its
-        output is the next token (vLLM, get_computed_blocks).
+        ``free_blocks``: blocks left in this step. The last position is always recomputed: its output is the
+        next token (vLLM, get_computed_blocks).
         """
         cache, prefix = self.cache, one.shared_prefix
         self.growing = False
@@ -115,7 +115,7 @@ class Admissions:
         return blocks * block, free
 
     def admit(self, one: Waiting, start: int, tokens: int) -> int:
-        """The request that was last looked for begins at ``start``, with a chunk of ``tokens``.
+        """Admit the request last looked up: it begins at ``start`` with a chunk of ``tokens``.
 
         Returns how many of the blocks before ``start`` were free.
         """
@@ -130,9 +130,9 @@ class Admissions:
         return self._taken - before
 
     def note_filled(self, prefix: SharedPrefix, decodes: bool) -> None:
-        """Blocks of those whose tokens a request names can be found, if they are here.
+        """Make blocks of the prefix's owners findable if they are here.
 
-        ``decodes``: the step that is put together is one of those who decode, too.
+        ``decodes``: decoding requests take part in the step being composed.
         """
         cache, tables = self.cache, self.cache.tables
         for owner, _ in prefix:
@@ -141,7 +141,7 @@ class Admissions:
                 cache.store(table, self._memory.filled_tokens(table, decodes))
 
     def note_copies(self, prefix: SharedPrefix) -> None:
-        """Tokens of others are to be stored once more: their own, if they are here, come before."""
+        """Before shared tokens are stored again: the owners' copies come first, if they are here."""
         self.note_filled(prefix, True)
         for owner, _ in prefix:
             table = self.cache.tables.get(owner)
@@ -149,9 +149,9 @@ class Admissions:
                 table.copied = True
 
     def found(self, request: int, prefix: SharedPrefix, blocks: int, decodes: bool) -> Sequence[Piece]:
-        """The blocks behind which a request begins, as they were found when the step was put together.
+        """The blocks after which a request begins, as found when the step was composed.
 
-        They are looked up again if nobody did that, or if the step computes some of them.
+        They are looked up again if that was not done, or if the step computes some of them.
         """
         found = self.admitted.get(request)
         if found is not None and not [1 for extent, _, _ in found if extent is None]:
@@ -162,7 +162,7 @@ class Admissions:
         return self.cache.find(request, prefix, blocks)
 
     def _touch(self, extent: Extent, at: int, stop: int) -> None:
-        """Blocks are out of the free queue once the step is chosen."""
+        """Mark blocks that leave the free queue once the step is chosen."""
         while at < stop:
             extent = extent.part_from(at)
             if not extent.users and extent not in self._touched:
@@ -172,7 +172,7 @@ class Admissions:
             at = extent.stop
 
     def _gone(self, taken: int) -> dict[Extent, int]:
-        """Extents that this step takes blocks of, from the head of the queue: where what is left ends."""
+        """Extents that lose blocks to this step from the head of the queue, each with its new end."""
         gone: dict[Extent, int] = {}
         queue = self.cache.queue
         extent = queue.ends.behind

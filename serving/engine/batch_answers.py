@@ -1,8 +1,8 @@
-"""What a batcher may answer: every type and value is checked before it is applied.
+"""Checks a batcher's answers: every type and value, before an answer is applied.
 
-That depends on the queue, the running set and the memory. The first thing that does not fit raises
-``PolicyError``, which ends the run, so nothing need be taken back. A run checks the answers of batchers from
-outside this package; those of its own are checked in its tests alone, which saves 5 % of a static run.
+The checks depend on the queue, the running set and the memory. The first violation raises ``PolicyError``,
+which ends the run, so nothing is undone. A run checks only batchers from outside this package; the package's
+own are checked in its tests alone, which saves 5 % of a static run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from serving.vocabulary.actions import Chunk
 
 
 class BatchQuestion(NamedTuple):
-    """Which batcher was asked, for which replica, and what is there, to look at."""
+    """The batcher and replica of a question, and the state that the batcher was shown."""
 
     replica: int
     batcher: Batcher
@@ -31,7 +31,7 @@ class BatchQuestion(NamedTuple):
 
 
 def check_batch(asked: BatchQuestion, batch: Batch) -> None:
-    """Before it is applied, its victims being out: every type and value, and that it does something."""
+    """Check types and values, and that the batch does something; its victims are out already."""
     _, chunks, count, decode, max_steps, interruptible, reason = batch
     if not (
         type(chunks) is tuple
@@ -54,7 +54,7 @@ def check_batch(asked: BatchQuestion, batch: Batch) -> None:
 
 
 def check_blocks(asked: BatchQuestion, batch: Batch) -> None:
-    """After its chunks have their blocks: there are blocks for all its steps."""
+    """Check, after its chunks have their blocks, that there are blocks for all its steps."""
     ledger, more = asked.ledger, batch.max_steps - 1
     ends = [start + tokens for _, start, tokens in batch.chunks]
     whole = [asked.running[request].known_tokens for request, _, _ in batch.chunks]
@@ -67,7 +67,7 @@ def check_blocks(asked: BatchQuestion, batch: Batch) -> None:
 
 
 def check_victims(asked: BatchQuestion, batch: Batch) -> None:
-    """Every request to be preempted runs on this replica, and is named once."""
+    """Check that every request to be preempted runs on this replica, and is named once."""
     victims: Any = batch.preempt
     if type(victims) is not tuple or any(type(one) is not int for one in victims):
         _refuse(asked, batch, "preempt is no tuple of request ids")
@@ -77,13 +77,13 @@ def check_victims(asked: BatchQuestion, batch: Batch) -> None:
 
 
 def idle_with_work(asked: BatchQuestion) -> NoReturn:
-    """The batcher has nothing to run though there is work, and no other KV in the memory."""
+    """Raise: the batcher chose nothing although there is work and no other KV in the memory."""
     waits = f"{len(asked.running)} requests run and {len(asked.waiting)} wait on replica {asked.replica}"
     raise fault(asked.batcher, CHOOSE, f"returned None, which is for when nothing can run, but {waits}")
 
 
 def _check_begun(asked: BatchQuestion, batch: Batch, chunks: tuple[Chunk, ...]) -> None:
-    """Prompts under way go on where they stand, each once."""
+    """Check that prompts in progress continue at their positions, each once."""
     for chunk in chunks:
         known: Any = asked.prefilling.get(chunk[0]) if _is_chunk(chunk) else None
         if known is None or chunk[1] != known.computed:
@@ -96,7 +96,7 @@ def _check_begun(asked: BatchQuestion, batch: Batch, chunks: tuple[Chunk, ...]) 
 
 
 def _check_admitted(asked: BatchQuestion, batch: Batch, begun: int) -> None:
-    """The queue begins in order, each request at 0 or behind what is stored of it when its turn comes."""
+    """Check that requests are admitted in queue order, each at 0 or after its stored prefix."""
     ledger, chunks = asked.ledger, batch.chunks
     waiting = iter(asked.waiting)
     stored = ledger.admissions(chunks[:begun], batch.decode)
@@ -118,7 +118,7 @@ def _check_admitted(asked: BatchQuestion, batch: Batch, begun: int) -> None:
 def _check_start(
     asked: BatchQuestion, batch: Batch, stored: Admissions, one: Progress, chunk: Chunk, free_blocks: int
 ) -> int:
-    """It begins behind whole blocks that are stored; returns how many free blocks it takes."""
+    """Check that a request begins after stored whole blocks; returns the free blocks it takes."""
     request, start, tokens = chunk
     ledger = asked.ledger
     found, _ = stored.find(one, free_blocks)
@@ -138,7 +138,7 @@ def _is_chunk(chunk: object) -> bool:
 
 
 def _wrong_chunk(chunk: Any, progress: Progress | None) -> str:
-    """``progress``: the request whose prompt it would be a part of; None: of none."""
+    """``progress``: the request whose prompt the chunk should belong to; None: there is none."""
     if not _is_chunk(chunk):
         return f"the chunk {shown(chunk)} is not (request, first position, tokens), a tuple of three ints"
     request = chunk[0]

@@ -1,11 +1,11 @@
-"""Copies of blocks: which of them a request finds."""
+"""Selects the copies of blocks that a request finds."""
 
 from collections.abc import Sequence
 
 from serving.engine.block_table import common_tokens
 from serving.engine.free_queue import Extent, SharedPrefix
 
-# Blocks [1] to [2] of an extent [0]; None: the step that is put together computes them.
+# Blocks [1] to [2] of an extent [0]; None: the step being composed computes them.
 Piece = tuple[Extent | None, int, int]
 # Of a request [0] with its prefix [1]: blocks [2] to [3].
 Computed = tuple[int, SharedPrefix, int, int]
@@ -21,7 +21,7 @@ def add_pieces(
     block_tokens: int,
     computed: Sequence[Computed],
 ) -> int:
-    """Add what is there of blocks [at, stop) without a gap; returns where that ends."""
+    """Add the available blocks of [at, stop) up to the first gap; returns where they end."""
     while at < stop:
         best: Extent | None = None
         if len(copies) == 1:
@@ -41,7 +41,7 @@ def add_pieces(
 
 
 def best_copy(copies: Sequence[tuple[Extent, int]], at: int) -> tuple[Extent | None, int]:
-    """The oldest extent that has block ``at``, and up to where no older one begins.
+    """The oldest extent that has block ``at``, and where it ends or an older one begins.
 
     copies: (extent, end of what is found of it).
     """
@@ -60,7 +60,7 @@ def best_copy(copies: Sequence[tuple[Extent, int]], at: int) -> tuple[Extent | N
 def _is_computed(
     request: int, prefix: SharedPrefix, at: int, block_tokens: int, computed: Sequence[Computed]
 ) -> bool:
-    """Whether the step that is put together computes block ``at`` of a request's tokens."""
+    """Whether the step being composed computes block ``at`` of a request's tokens."""
     for other, its_prefix, first, end in computed:
         if first <= at < end:
             common = common_tokens(request, prefix, other, its_prefix)

@@ -1,4 +1,4 @@
-"""What the blocks of a request hold: its table, and what two requests have in common."""
+"""The block table of a request, and the tokens that two requests have in common."""
 
 from serving.engine.free_queue import Extent, SharedPrefix
 
@@ -7,13 +7,13 @@ ALL_TOKENS = 1 << 60
 
 
 class BlockTable:
-    """The blocks of one request that can be found: ``cached_blocks`` from its first, as extents in order.
+    """The findable blocks of one request: its first ``cached_blocks``, as extents in order.
 
-    ``prefix_tokens``: how many of its first tokens are others'. ``stops``: where the request's part of each
-    extent ends; what was split off goes on at ``rest``.
-    ``stored_tokens``: what can be found, or could if somebody named the request. ``findable_tokens``: what
-    another request may ever look for. ``late_tokens``: of these the last ones cannot be found before the
-    request has left. ``copied``: since this one came another stored some of its tokens.
+    ``prefix_tokens``: number of its first tokens that belong to other requests. ``stops``: where the
+    request's part of each extent ends; split-off parts follow at ``rest``. ``stored_tokens``: what can be
+    found, or could if another request named this one. ``findable_tokens``: what another request may ever look
+    for. ``late_tokens``: of the stored ones, the last that cannot be found before the request has left.
+    ``copied``: since this request began, another one stored some of its tokens.
     """
 
     __slots__ = (
@@ -34,7 +34,7 @@ class BlockTable:
         self.stops: list[int] = []
 
     def parts(self) -> list[Extent]:
-        """Its extents as they stand now."""
+        """Its extents as they are split now."""
         if len(self.extents) == 1 and self.extents[0].stop == self.stops[0]:
             return self.extents
         found: list[Extent] = []
@@ -48,7 +48,7 @@ class BlockTable:
 
 
 def owner_of(request: int, prefix: SharedPrefix, block: int, block_tokens: int) -> int:
-    """Whose content a full block of a request is: its last position settles all before it, too."""
+    """The owner of a full block of a request; the block's last position determines it."""
     last = block * block_tokens + block_tokens
     for owner, end in prefix:
         if last <= end:
@@ -57,7 +57,7 @@ def owner_of(request: int, prefix: SharedPrefix, block: int, block_tokens: int) 
 
 
 def common_tokens(request: int, prefix: SharedPrefix, other: int, its_prefix: SharedPrefix) -> int:
-    """How many of their first tokens two requests have in common."""
+    """Number of first tokens that two requests have in common."""
     if request == other:
         return ALL_TOKENS
     parts = min(len(prefix), len(its_prefix))

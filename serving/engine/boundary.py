@@ -1,8 +1,7 @@
-"""What others change in an engine's batch between two steps: requests that decode leave it and come back.
+"""Changes to an engine's batch between two steps: decoding requests leave it and return.
 
-Verbs of an engine that only migration needs (``serving.kv.migration``). A coalesced run goes on without
-reports, so its engine is made to halt first: then every step is reported, and the next pass is chosen only
-when ``go_on`` says so.
+Only migration (``serving.kv.migration``) uses these operations. A coalesced run continues without reports, so
+its engine is first made to halt: then every step is reported, and ``go_on`` chooses the next pass.
 """
 
 from serving.engine.engine import Engine
@@ -12,7 +11,7 @@ from serving.vocabulary.actions import Action, Detach, Interrupt
 
 
 def halt(engine: Engine, reason: str, actions: list[Action], later: bool = False) -> None:
-    """The run in progress ends at its next boundary; from there on every step is reported, and waits.
+    """End the current run at its next boundary; from there on every step is reported and the engine waits.
 
     later: see ``Interrupt``.
     """
@@ -23,24 +22,24 @@ def halt(engine: Engine, reason: str, actions: list[Action], later: bool = False
 
 
 def let_run(engine: Engine, coalesce: bool) -> None:
-    """No more; ``coalesce``: what it was before."""
+    """End halting; ``coalesce``: the value before ``halt``."""
     engine.halts = False
     engine.coalesce = coalesce
 
 
 def go_on(engine: Engine, actions: list[Action]) -> None:
-    """The pass that a report has left to be chosen is chosen."""
+    """Choose the pass that was not chosen after the last report."""
     engine._start_pass(actions)
 
 
 def enter(engine: Engine, actions: list[Action]) -> None:
-    """Who has come with its KV is of the batch, as in a coalesced run, which such requests join."""
+    """Let requests that arrived with their KV join the batch, as they would join a coalesced run."""
     if engine.attached:
         engine._start_attached(actions)
 
 
 def look_again(engine: Engine, reason: str, actions: list[Action], later: bool = False) -> None:
-    """Memory or requests have changed: that counts from the next boundary on, at once if nothing runs.
+    """Consider changed memory or requests from the next boundary on, or at once if nothing runs.
 
     later: see ``Interrupt``.
     """
@@ -51,7 +50,7 @@ def look_again(engine: Engine, reason: str, actions: list[Action], later: bool =
 
 
 def pause(engine: Engine, request: int, reason: str, actions: list[Action]) -> Progress:
-    """At a boundary a request that decodes leaves the batch, and is outgoing with its KV.
+    """Remove a decoding request from the batch at a boundary; it is outgoing with its KV.
 
     The KV of its last token is not there: the step that it feeds computes it, here or elsewhere.
     """
@@ -64,13 +63,13 @@ def pause(engine: Engine, request: int, reason: str, actions: list[Action]) -> P
 
 
 def resume(engine: Engine, progress: Progress) -> None:
-    """A paused request goes on here, from the next pass on."""
+    """Let a paused request continue here, from the next pass on."""
     engine.detach((progress,), keeps_kv=True)
     engine.attach((progress,))
 
 
 def requeue(engine: Engine, progress: Progress) -> None:
-    """A paused request that came without its KV is computed again, before those that wait here."""
+    """Queue a paused request that came without its KV before those that wait; it is recomputed."""
     assert engine.state not in GONE, "a request was given to a lost or vacant replica"
     progress.known_tokens += 1
     progress.computed = 0

@@ -1,18 +1,18 @@
 """The engine of one replica: its queue, its running set and its KV memory, as a state machine.
 
-It applies what a batcher chooses and does not know which batcher that is. docs/STATES.md has the table of its
-states and events.
+It applies what a batcher chooses and does not depend on the kind of batcher. docs/STATES.md has the table of
+its states and events.
 
-An arrival interrupts a run if it may change it; a pass is chosen after a report unless the run goes on.
-Requests whose KV comes from another replica (``join_batch``) join decode steps in progress at their next
-boundary; any other run they interrupt. A replica that hands over (role prefill) runs prompts only: those it
-completes are ``outgoing``, and keep their memory until they are fetched. ``layer_pass``: a pass over some
-layers of prompts of a live pair (``serving.live``); it is run before the next pass of its own.
+An arrival interrupts a run if it may change it. After a report a new pass is chosen unless the run continues.
+Requests whose KV comes from another replica (``join_batch``) join decode steps in progress at the next
+boundary; they interrupt any other run. A replica that hands over (role prefill) runs only prompts. Completed
+prompts are ``outgoing`` and keep their memory until they are fetched. ``layer_pass``: a pass over some layers
+of a live pair's prompts (``serving.live``); it runs before the engine's next own pass.
 
-Under asynchronous scheduling a step is chosen while the one before it runs. So what happens during a step
-(an arrival, a finish) counts only from the second boundary after it: for one step more, requests that arrive
-wait in ``unseen_arrivals``, and those that have finished keep their blocks and count against
-``max_num_seqs``. When nothing else can run, both are seen at once.
+Under asynchronous scheduling a step is chosen while the previous one runs. So an arrival or a finish during a
+step counts only from the second boundary after it. For one step more, new requests wait in
+``unseen_arrivals``, and finished ones keep their blocks and count against ``max_num_seqs``. If nothing else
+can run, both are seen at once.
 """
 
 from collections import deque
@@ -68,9 +68,10 @@ class Engine:
     ) -> None:
         """``prompts_alone``: a pass with prompts is reported after its first step.
 
-        ``checks``: whether the batcher's answers are checked in full. ``lockstep``: it is a rank of a
-        data-parallel group, whose steps begin together; it spends one for which it chose nothing in time.
-        ``order``: by ``priority`` who has a higher one waits before the others, and is preempted after them.
+        ``checks``: whether the batcher's answers are checked in full. ``lockstep``: the replica is a rank of
+        a data-parallel group, whose steps begin together; if nothing was chosen in time, it runs a dummy
+        step. ``order`` "priority": requests of higher ``priority`` wait before the others and are preempted
+        after them.
         """
         self.id = replica.id
         self.replica = replica
@@ -83,7 +84,7 @@ class Engine:
         self.ledger = KvLedger(*blocks, replica.prefix_caching, int(asynchronous), named)
         self.host = HostMemory(replica.swap_blocks, replica.swap_block_ns)
         self.waiting: deque[Progress] = deque()
-        self.unseen_arrivals: deque[Progress] = deque()  # asynchronous: came since the last choice was made
+        self.unseen_arrivals: deque[Progress] = deque()  # asynchronous: arrived since the last choice
         self.ended: list[int] = []  # asynchronous: finished since then
         self._arrival_queue = self.unseen_arrivals if asynchronous and loaded else self.waiting
         self._stop = Interrupt(replica.id, "arrival", int(asynchronous))
@@ -92,9 +93,9 @@ class Engine:
         self.hands_over = replica.role == "prefill"
         self.outgoing: deque[Progress] = deque()  # their prompts are computed, their KV waits here
         self.attached: list[Progress] = []  # their KV is here, they decode from the next pass on
-        self.joining: list[Sequence[Progress]] = []  # of these, who joins the run in progress
+        self.joining: list[Sequence[Progress]] = []  # of these, the ones that join the run in progress
         self.checks, self.lockstep = checks, lockstep
-        self.max_num_seqs = 1 << 30  # how many may decode here; a batcher has its own limit for who it admits
+        self.max_num_seqs = 1 << 30  # requests that may decode here; batchers limit admission themselves
         self.layer_pass: LayerPass | None = None
         self.preemptions = 0
         self.prompts_alone, self.order = prompts_alone, order
@@ -107,14 +108,14 @@ class Engine:
         self.view = ReplicaView(self.running, self.prefilling, self.waiting, self.ledger, order == "priority")
 
     def enqueue(self, request: Request, actions: list[Action]) -> None:
-        """A request was assigned to this replica."""
+        """Queue a request that was assigned to this replica."""
         assert self.state not in _GONE, "a request was dispatched to a lost or vacant replica"
         one, waiting = Progress(request, self.order), self.waiting
         if self.state is _IDLE:
             queue_up(waiting, one)
             self._start_pass(actions)
             return
-        # Before a head that was declined it may begin at the next boundary.
+        # It may begin at the next boundary if it goes before a head that was declined.
         heads = self.state is _RUNNING and would_head(waiting, one)
         if self._arrival_queue is waiting:
             queue_up(waiting, one)
@@ -124,14 +125,14 @@ class Engine:
             self.cut_run(actions)
 
     def vacate(self) -> None:
-        """The GPUs go to others; nothing may be left here."""
+        """Leave the GPUs to other replicas; this replica must hold nothing."""
         works = self.layer_pass is not None or self.ledger.holders()
         assert self.state in (_IDLE, _LOADING) and not works, "a replica at work was vacated"
         self.ledger.forget_stored()
         self.state = _VACANT
 
     def place(self, role: str, loaded: bool) -> None:
-        """The GPUs are this replica's (again); it serves in ``role`` once it has its parameters."""
+        """Take the GPUs (again); the replica serves in ``role`` once it has its parameters."""
         assert self.state is _VACANT, "a replica was placed twice"
         self.state = _IDLE if loaded else _LOADING
         self._arrival_queue = self.unseen_arrivals if self.asynchronous and loaded else self.waiting
@@ -142,22 +143,22 @@ class Engine:
         self.hands_over = role == "prefill"
 
     def limit_decoding(self, max_num_seqs: int) -> None:
-        """No more than so many decode here at once."""
+        """Allow at most this many requests to decode here at once."""
         self.max_num_seqs = max_num_seqs
 
     def handing_over_tokens(self) -> int:
-        """Prompt tokens of the pass in progress that are computed to be handed over."""
+        """Prompt tokens of the current pass that are computed to be handed over."""
         return sum([tokens for _, _, tokens in self._chunks])
 
     def take(self, requests: Iterable[Request], actions: list[Action]) -> None:
-        """Requests that wait elsewhere are given to this idle replica, to be batched together."""
+        """Give requests from another queue to this idle replica, to be batched together."""
         assert self.state is _IDLE, "only an idle replica takes more"
         for request in requests:
             queue_up(self.waiting, Progress(request, self.order))
         self._start_pass(actions)
 
     def join_batch(self, arrived: Sequence[Progress], actions: list[Action], fits: bool = True) -> None:
-        """Attach these, and let them decode as soon as may be. fits: there is room for all they write."""
+        """Attach requests with their KV; they decode as soon as possible. fits: all tokens have room."""
         assert self.state not in _GONE, "requests were attached to a lost or vacant replica"
         self.attached += arrived
         if self.state is _IDLE:
@@ -182,18 +183,18 @@ class Engine:
         actions.append(self._stop if stop is None else stop)
 
     def reserve(self, request: int, tokens: int) -> None:
-        """Keep blocks for a request that is not attached yet: its KV is on its way, or computed by layers."""
+        """Reserve blocks for a request not attached yet: its KV is in transfer, or computed by layers."""
         self.ledger.reserve(request, tokens)
 
     def release(self, requests: Iterable[int]) -> None:
-        """Give back the blocks that are kept for requests which are not, or no more, attached here."""
+        """Free the blocks of requests that are not attached here, or no longer."""
         for request in requests:
             self.ledger.release(request)
 
     def attach(self, batch: Iterable[Progress], outgoing: bool = False) -> None:
-        """Requests come with their KV, whose blocks are reserved: they decode from the next pass on.
+        """Attach requests with their KV, whose blocks are reserved: they decode from the next pass on.
 
-        outgoing: they wait here before that, until their KV is fetched or all of it is here.
+        outgoing: they first wait here until their KV is fetched or complete.
         """
         assert self.state not in _GONE, "requests were attached to a lost or vacant replica"
         if outgoing:
@@ -202,18 +203,18 @@ class Engine:
             self.attached += batch
 
     def detach(self, batch: Iterable[Progress], keeps_kv: bool = False) -> None:
-        """Outgoing requests leave with their KV; keeps_kv: their blocks stay reserved."""
+        """Remove outgoing requests with their KV; keeps_kv: their blocks stay reserved."""
         outgoing, ledger = self.outgoing, self.ledger
         for progress in batch:
             if outgoing[0] is progress:
                 outgoing.popleft()
-            else:  # others wait before it for parts to be fetched, or for room that it does not need
+            else:  # others wait before it for pieces to be fetched, or for room that it does not need
                 outgoing.remove(progress)
             if not keeps_kv:
                 ledger.release(progress.id)
 
     def withdraw(self) -> list[int]:
-        """Take back the requests that wait and have not begun here, from the head of the queue on."""
+        """Remove and return the requests that wait and have not begun here, from the head of the queue."""
         gone = list[int]()
         for queue in (self.waiting, self.unseen_arrivals):
             waiting = tuple(queue)
@@ -235,7 +236,7 @@ class Engine:
             self.cut_run(actions)
 
     def layers_ran(self) -> None:
-        """That pass has been run: the engine is idle until it is given work or ``freed``."""
+        """End that pass: the engine is idle until it gets work or ``freed`` is called."""
         assert self.layer_pass is not None and self.layer_pass.begun, (
             "a replica reports layers that nobody asked for"
         )
@@ -244,7 +245,7 @@ class Engine:
             self.state = _IDLE
 
     def _begin_layers(self, actions: list[Action]) -> None:
-        """Nothing runs: the pass over some layers that was asked for begins."""
+        """Begin the requested layer pass; nothing else runs."""
         one = self.layer_pass
         assert one is not None and not one.begun
         one.begun = True
@@ -253,14 +254,12 @@ class Engine:
         actions.append(one.run(self.id, self.epoch))
 
     def freed(self, actions: list[Action]) -> None:
-        """Memory was given back by others than a pass, or ``layer_pass`` is over: what waited for it may
-        run.
-        """
+        """Memory was freed outside a pass, or ``layer_pass`` has ended: waiting requests may run now."""
         if self.state is _IDLE and (self.waiting or self.running or self.attached):
             self._start_pass(actions)
 
     def ready(self, actions: list[Action]) -> None:
-        """All parameters are there: serve the requests that have waited for them, or came with their KV."""
+        """The parameters are loaded: serve the requests that wait for them or arrived with their KV."""
         if self.state is _LOST:
             return
         assert self.state is _LOADING, "a replica that has its parameters was loaded again"
@@ -270,7 +269,7 @@ class Engine:
             self._start_pass(actions)
 
     def ran(self, event: Ran, actions: list[Action]) -> None:
-        """The replica reports a step boundary."""
+        """Handle the replica's report of a step boundary."""
         if event.epoch < self.epoch:
             return  # from before the replica was lost
         assert event.epoch == self.epoch, "a report from an epoch that has not begun"
@@ -294,7 +293,7 @@ class Engine:
             assert not finished, "a request finished without a step"
         if not event.running:
             unseen_arrivals = self.unseen_arrivals
-            # Those who came before the last step began are seen now.
+            # Requests that arrived before the last step began are seen now.
             while unseen_arrivals and unseen_arrivals[0].arrival_ns <= event.last_step_ns:
                 queue_up(self.waiting, unseen_arrivals.popleft())
             if not self.halts:
@@ -303,7 +302,7 @@ class Engine:
             assert self.running and left, "a run goes on with nobody in it"
 
     def lose(self, actions: list[Action], cause: str) -> list[int]:
-        """Everything this replica held is gone; returns the requests that fail with it."""
+        """Lose everything this replica held; returns the requests that fail with it."""
         if self.state is _LOST:
             return []
         self.state = _LOST
@@ -317,7 +316,7 @@ class Engine:
         return failed
 
     def _remove_all_requests(self) -> list[int]:
-        """All requests of a replica that is gone, ascending; it has none any more."""
+        """Remove all requests of a lost replica; returns them in ascending order."""
         others = (*self.waiting, *self.unseen_arrivals, *self.outgoing, *self.attached)
         gone = sorted([*self.running, *(progress.id for progress in others)])
         for request in gone:
@@ -330,7 +329,7 @@ class Engine:
         return gone
 
     def _joined(self, joins: tuple[int, ...], steps: int) -> int:
-        """Requests that joined ran in some of these steps; returns how many steps the last of them ran in.
+        """Let requests that joined decode; returns the number of steps that the last of them ran in.
 
         joins: for each ``JoinBatch``, how many steps had run before it; the last may be unread yet.
         """
@@ -347,7 +346,7 @@ class Engine:
         return steps - before
 
     def _first_step(self, event: Ran) -> None:
-        """Prompt chunks are in the KV cache; a whole prompt decodes from the next step on."""
+        """Record the prompt chunks of a first step; complete prompts decode from the next step on."""
         ledger, running, prefilling = self.ledger, self.running, self.prefilling
         if self._decode_first and ledger.decoding:
             ledger.steps_done += 1
@@ -366,9 +365,9 @@ class Engine:
         self._chunks = ()
 
     def _finish(self, finished: tuple[int, ...], late: bool) -> None:
-        """Requests have all their tokens; ``late``: the next step is chosen without knowing that."""
+        """Finish requests with all their tokens; ``late``: the next step was chosen before this was known."""
         ledger, running = self.ledger, self.running
-        if len(finished) > 1 and ledger.cache is not None:  # as their blocks are queued
+        if len(finished) > 1 and ledger.cache is not None:  # in the order in which their blocks are queued
             finished = tuple(sorted(finished, key=lambda one: running[one].number))
         for request in finished:
             assert request not in self.prefilling, "a request finished before its prompt was computed"
@@ -406,7 +405,7 @@ class Engine:
                 self.state, self._chunks, self._steps_left = _RUNNING, (), 1
                 actions.append(Run(self.id, self.epoch, (), False, 1, True, "dummy step"))
                 return
-            # In the place of the victims others may decode, or these with their KV again.
+            # Attached or swapped-out requests may have room now that the victims are out.
             if batch is None and (self.attached or self.host.has_room_back(self.ledger, self.waiting)):
                 self._start_pass(actions)
                 return
@@ -423,8 +422,8 @@ class Engine:
             self._admit(chunks, count, decode)
         if self.checks:
             check_blocks(self._asked(), batch)
-        # One step at a time while the batcher's next answer may change: arrivals or finishes that it has not
-        # seen yet, or attached requests that wait because ``max_num_seqs`` decode.
+        # One step at a time while the batcher's next answer may change: it has not seen some arrivals or
+        # finishes, or attached requests wait because ``max_num_seqs`` decode.
         late = self.unseen_arrivals or self.attached or (self.ended and (self.waiting or not interruptible))
         if late or not self.coalesce or self.hands_over or (chunks and self.prompts_alone):
             max_steps, interruptible = 1, False
@@ -436,7 +435,7 @@ class Engine:
         actions.append(Run(self.id, self.epoch, chunks, decode, max_steps, until_finish, reason, hands_over))
 
     def _admit(self, chunks: tuple[Chunk, ...], count: int, decode: bool) -> None:
-        """Reserve memory for the chunks; the last ``count`` are of requests that leave the queue."""
+        """Reserve memory for the chunks; the last ``count`` belong to requests that leave the queue."""
         ledger, prefilling, begun = self.ledger, self.prefilling, len(chunks) - count
         for request, start, tokens in chunks:
             if begun:
@@ -454,9 +453,9 @@ class Engine:
             ledger.reserve(request, start + tokens)
 
     def _start_attached(self, actions: list[Action]) -> None:
-        """Requests attached since the last pass decode with the others, at most ``max_num_seqs`` in all.
+        """Let attached requests decode with the others, at most ``max_num_seqs`` in all.
 
-        The rest stays in ``attached``: an instance that turns to decoding may have computed more.
+        The rest stays in ``attached``: an instance that switched to decode may have computed more.
         """
         free = self.max_num_seqs - len(self.running) + len(self.ended)
         entering = self.attached[: max(0, free)]
@@ -469,7 +468,7 @@ class Engine:
         self._append_join(entering, actions)
 
     def _come_back(self, actions: list[Action]) -> Batch | None:
-        """Who waits with its KV in host memory decodes again, while there is room, and no prompt begins."""
+        """Let requests with KV in host memory decode again while there is room; no prompt begins."""
         back, took_ns = self.host.give_back(self.ledger, self.waiting, self.max_num_seqs - len(self.running))
         for progress in back:
             self.running[progress.id] = progress
@@ -480,7 +479,7 @@ class Engine:
         return Batch((), (), 0, True, 1, False, "decode with who has come back")
 
     def _append_join(self, arrived: Sequence[Progress], actions: list[Action]) -> None:
-        """They decode from the next boundary on; during a run the next report tells which one that is."""
+        """Let requests decode from the next boundary on; the next report says which boundary it was."""
         ids = tuple([progress.id for progress in arrived])
         actions.append(JoinBatch(self.id, ids, "their KV has come"))
 
@@ -489,7 +488,7 @@ class Engine:
         return BatchQuestion(self.id, self.batcher, self.running, self.prefilling, self.waiting, self.ledger)
 
     def _unusual(self, batch: Batch | None, actions: list[Action]) -> Batch | None:
-        """Take out the victims; when nothing is left that could run, choose again with all that is known."""
+        """Remove the victims; if nothing is left to run, choose again with all arrivals and finishes seen."""
         batch = self._without_victims(batch, actions)
         if batch is None and (self.ended or self.unseen_arrivals):
             self._release_ended()
@@ -497,12 +496,12 @@ class Engine:
                 queue_up(self.waiting, self.unseen_arrivals.popleft())
             batch = self._without_victims(chosen(self.batcher, self.view), actions)
         if batch is None and self.waiting and not (self.outgoing or self.ledger.holders()):
-            # The last request that ran was preempted, so all memory is free: it is admitted again at once.
+            # The last running request was preempted, so all memory is free: it is admitted again at once.
             batch = self._without_victims(chosen(self.batcher, self.view), actions)
         return batch
 
     def _without_victims(self, batch: Batch | None, actions: list[Action]) -> Batch | None:
-        """The batch, None when nothing can run without its victims."""
+        """Preempt the batch's victims; returns None if nothing can run without them."""
         if batch is not None and batch.preempt:
             check_victims(self._asked(), batch)
             self._preempt(batch.preempt, actions)
@@ -511,7 +510,7 @@ class Engine:
         return batch
 
     def _preempt(self, victims: tuple[int, ...], actions: list[Action]) -> None:
-        """The victims lose their KV and wait before all others of their priority, the oldest first."""
+        """Preempt requests: they lose their KV and wait before others of their priority, oldest first."""
         for request in victims:
             progress = self.running.pop(request)
             if request in self.ended:

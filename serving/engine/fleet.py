@@ -1,4 +1,4 @@
-"""The replicas that serve one model, with the loads dispatchers may ask for, kept up to date by change."""
+"""The replicas that serve one model, with the loads that dispatchers use, updated at every change."""
 
 from bisect import insort
 from collections.abc import Collection, Mapping, Sequence
@@ -13,9 +13,9 @@ from serving.protocols.policy_faults import Question, raised, refused, wrong_rea
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
 
-# Loads in the controller's own books, in requests or tokens. They change only when a request comes or goes:
-# one that moved while decoding goes on (blocks in use, say) would have to be read at the present instant,
-# which the controller cannot know between two reports.
+# Loads in the controller's own records, in requests or tokens. They change only when a request comes or goes.
+# A load that changed during decoding (blocks in use, say) would have to be read now, and the controller
+# cannot know it between two reports.
 Signal = Literal[
     "outstanding",  # requests assigned and not finished
     "kv_demand",  # prompt + max_new_tokens of those requests
@@ -23,7 +23,7 @@ Signal = Literal[
 
 
 class Fleet:
-    """Alive replicas of one model. An order is kept only for signals that were asked for."""
+    """Alive replicas of one model. An order is kept only for signals that a policy has asked for."""
 
     __slots__ = (
         "_alive",
@@ -48,7 +48,7 @@ class Fleet:
         engines: Mapping[int, Engine] | None = None,
         reports: LoadReports | None = None,
     ) -> None:
-        """``engines``: those of all replicas, for ``running``. ``reports``: None if nobody reads them."""
+        """``engines``: of all replicas, for ``running``. ``reports``: None if no policy reads them."""
         self.model = model
         self.reports = reports
         self._engines = {} if engines is None else engines
@@ -61,10 +61,10 @@ class Fleet:
         self._by_outstanding: LeastIndex | None = None
         self._by_kv_demand: LeastIndex | None = None
         self._replicas = {replica.id: replica for replica in replicas}
-        self._sent: SentPrefixes | None = None  # from the first time that somebody asks
+        self._sent: SentPrefixes | None = None  # created when a policy first asks for it
 
     def assigned(self, replica: int, request: Request) -> None:
-        """A request joined a replica."""
+        """Count a request that joined a replica."""
         self._change(replica, 1, request.prompt_tokens + request.max_new_tokens)
         if self._sent is not None:
             self._sent.assigned(replica, request)
@@ -72,7 +72,7 @@ class Fleet:
             self.reports.count_high(replica, 1)
 
     def departed(self, replica: int, request: Request) -> None:
-        """A request left a replica, finished or failed."""
+        """Count a request that left a replica, finished or failed."""
         self._change(replica, -1, -request.prompt_tokens - request.max_new_tokens)
         if self._sent is not None:
             self._sent.departed(replica, request)
@@ -80,7 +80,7 @@ class Fleet:
             self.reports.count_high(replica, -1)
 
     def _change(self, replica: int, requests: int, tokens: int) -> None:
-        """So many more of both."""
+        """Add to both loads of a replica."""
         outstanding, kv_demand = self._outstanding, self._kv_demand
         before, before_tokens = outstanding[replica], kv_demand[replica]
         outstanding[replica] = before + requests
@@ -93,7 +93,7 @@ class Fleet:
             self._by_kv_demand.move(replica, before_tokens, before_tokens + tokens)
 
     def add(self, replica: Replica) -> None:
-        """A replica takes requests, for the first time or again."""
+        """Add a replica that takes requests, for the first time or again."""
         id = replica.id
         assert id not in self._longest, f"replica {id} joined twice"
         self._retired.discard(id)
@@ -113,7 +113,7 @@ class Fleet:
             self._by_kv_demand.add(id, kv_demand)
 
     def retire(self, replica: int) -> None:
-        """A replica takes no more requests; those it has are still counted."""
+        """Stop giving a replica requests; those it has are still counted."""
         if self.reports is not None:
             self.reports.settle(replica)
         self._alive.remove(replica)
@@ -128,7 +128,7 @@ class Fleet:
             self._by_kv_demand.remove(replica, self._kv_demand[replica])
 
     def lose(self, replica: int) -> None:
-        """A replica is gone."""
+        """Remove a lost replica."""
         if replica not in self._retired:
             self.retire(replica)
         self._retired.discard(replica)
@@ -177,28 +177,28 @@ class Fleet:
         raise ValueError(f"there is no signal {signal!r}: write outstanding or kv_demand")
 
     def cached_tokens(self, replica: int, request: Request) -> int:
-        """Of the request's prompt, what was sent to an alive replica before and fits into its KV memory."""
+        """Prompt tokens of the request that were sent to an alive replica before and fit into its memory."""
         return self._sent_prefixes().cached_tokens(replica, request)
 
     def prompt_tokens(self, replica: int) -> int:
-        """Of one replica's outstanding requests, from when this or the above was first asked."""
+        """Prompt tokens of its outstanding requests, counted since this or the above was first called."""
         return self._sent_prefixes().prompt_tokens(replica)
 
     def running(self, replica: int) -> int:
-        """Of one replica's outstanding requests those that its engine has admitted; the others wait.
+        """Number of the replica's outstanding requests that its engine has admitted; the others wait.
 
-        This changes where an engine chooses a pass, which is at the same time however its steps are reported.
+        It changes when an engine chooses a pass, which is at the same time for all ways of reporting steps.
         """
         engine = self._engines[replica]
         return len(engine.running) - len(engine.ended)
 
     def report(self, replica: int) -> LoadReport | None:
-        """Its last load report; None: it is gone, or takes no requests any more."""
+        """The last load report; None: the replica is lost, or takes no requests any more."""
         assert self.reports is not None, "a policy that reads load reports says so: reads_load_reports = True"
         return None if replica in self._retired else self.reports.of(replica)
 
     def newly_reported(self) -> Sequence[int]:
-        """Replicas with a new load report since this was last asked."""
+        """Replicas with a new load report since the last call."""
         assert self.reports is not None, "a policy that reads load reports says so: reads_load_reports = True"
         return self.reports.changed()
 
@@ -213,7 +213,7 @@ class Fleet:
 
     @property
     def replicas(self) -> int:
-        """How many replicas are alive."""
+        """Number of alive replicas."""
         return len(self._alive)
 
     def replica_at(self, position: int) -> int:
@@ -221,7 +221,7 @@ class Fleet:
         return self._alive[position]
 
     def alive(self) -> list[int]:
-        """All of them, in that order."""
+        """The ids of all alive replicas, ascending."""
         return list(self._alive)
 
 
@@ -230,7 +230,7 @@ class FleetView(Protocol):
 
     @property
     def replicas(self) -> int:
-        """How many replicas are alive."""
+        """Number of alive replicas."""
 
     def replica_at(self, position: int) -> int:
         """The id of an alive replica; ``position`` counts them by ascending id, from 0 to ``replicas``-1."""
@@ -242,13 +242,13 @@ class FleetView(Protocol):
         """One replica's load."""
 
     def running(self, replica: int) -> int:
-        """Of one replica's outstanding requests those that its engine has admitted; the others wait."""
+        """Number of the replica's outstanding requests that its engine has admitted; the others wait."""
 
     def report(self, replica: int) -> LoadReport | None:
         """Its last load report, for policies with ``reads_load_reports``; None: it takes no requests."""
 
     def newly_reported(self) -> Sequence[int]:
-        """Replicas with a new load report since this was last asked."""
+        """Replicas with a new load report since the last call."""
 
     def prompt_tokens(self, replica: int) -> int:
         """Prompt tokens of one replica's requests that are assigned and not finished."""
@@ -265,10 +265,10 @@ class Dispatcher(Protocol):
 
 
 class Admission(Protocol):
-    """Lets a request in or turns it away."""
+    """Admits or refuses requests."""
 
     def admit(self, now_ns: int, request: Request, fleet: FleetView) -> str | None:
-        """None to let it in, else the reason for the refusal."""
+        """None to admit the request, else the reason for the refusal."""
 
 
 DISPATCH: Final = Question(
@@ -281,7 +281,7 @@ ADMIT: Final = Question(
 
 
 def dispatched(policy: Any, request: Request, fleet: Fleet) -> tuple[int, str]:
-    """The dispatcher's answer. Raises PolicyError."""
+    """The dispatcher's checked answer. Raises PolicyError."""
     try:
         answer = policy.dispatch(request, fleet)
     except KeyboardInterrupt:
@@ -307,7 +307,7 @@ def _not_dispatched(answer: object, fleet: Fleet) -> str:
 
 
 def refusal(policy: Any, now_ns: int, request: Request, fleet: FleetView) -> str | None:
-    """The admission policy's answer. Raises PolicyError."""
+    """The admission policy's checked answer. Raises PolicyError."""
     try:
         answer = policy.admit(now_ns, request, fleet)
     except KeyboardInterrupt:

@@ -1,7 +1,7 @@
-"""The queue of free KV blocks: first in, first out, and a block keeps what it holds until it is taken.
+"""The queue of free KV blocks: first in, first out; a block keeps its content until it is taken.
 
-Blocks stand in it as extents: blocks of one request's tokens that follow each other. A request that leaves
-queues its last block first, so an extent loses its last blocks first (vLLM 0.19, kv_cache_manager.py:free).
+Blocks are queued as extents: consecutive blocks of one request's tokens. A request that leaves queues its
+last block first, so an extent loses its last blocks first (vLLM 0.19, kv_cache_manager.py:free).
 """
 
 NOBODY = -1
@@ -9,12 +9,12 @@ SharedPrefix = tuple[tuple[int, int], ...]
 
 
 class Extent:
-    """Blocks that hold the full blocks [start, stop) of a request's tokens; of ``NOBODY``: nothing to find.
+    """Blocks with the full blocks [start, stop) of a request's tokens; owner ``NOBODY``: nothing to find.
 
-    The tokens are those of ``request`` with its ``prefix``. ``owner``: whose content the first of the blocks
-    is; by it they are found. ``users``: requests that hold them; without any they are in the free queue,
-    between ``ahead`` (taken before them) and ``behind``. ``born``: of two copies of a block the one noted
-    first is found; the parts of an extent that was split have the same. ``rest``: its second part then.
+    The tokens are those of ``request`` with its ``prefix``. ``owner``: whose content the first block is; the
+    index uses it. ``users``: number of requests that hold the blocks; if 0 they are in the free queue,
+    between ``ahead`` (taken before them) and ``behind``. ``born``: of two copies of a block, the one recorded
+    first is found; parts of a split extent have the same. ``rest``: the second part of a split extent.
     """
 
     __slots__ = (
@@ -43,7 +43,7 @@ class Extent:
         self.behind: Extent = self
 
     def part_from(self, block: int) -> "Extent":
-        """The part that has this block, if it was split."""
+        """The part that has this block, if the extent was split."""
         extent = self
         while extent.stop <= block:
             assert extent.rest is not extent, "an extent became shorter while it was in use"
@@ -52,12 +52,12 @@ class Extent:
 
 
 def blank(blocks: int) -> Extent:
-    """Blocks that hold nothing to find."""
+    """An extent of blocks with nothing to find."""
     return Extent(NOBODY, NOBODY, (), 0, blocks, 0, 0)
 
 
 class FreeQueue:
-    """``blocks`` of all extents in it. ``ends`` is behind the last of them and ahead of the first."""
+    """Free blocks as linked extents. ``blocks``: their number; ``ends``: a marker between last and first."""
 
     __slots__ = ("blocks", "ends")
 
@@ -67,7 +67,7 @@ class FreeQueue:
         self.append(blank(blocks))
 
     def append(self, extent: Extent) -> None:
-        """Behind all others."""
+        """Append an extent at the end."""
         ends = self.ends
         last = ends.ahead
         extent.ahead, extent.behind = last, ends
@@ -75,14 +75,14 @@ class FreeQueue:
         self.blocks += extent.stop - extent.start
 
     def insert(self, extent: Extent, behind: Extent) -> None:
-        """Just ahead of ``behind``."""
+        """Insert an extent just ahead of ``behind``."""
         ahead = behind.ahead
         extent.ahead, extent.behind = ahead, behind
         ahead.behind = behind.ahead = extent
         self.blocks += extent.stop - extent.start
 
     def remove(self, extent: Extent) -> None:
-        """From wherever it stands."""
+        """Remove an extent from its place in the queue."""
         extent.ahead.behind = extent.behind
         extent.behind.ahead = extent.ahead
         self.blocks -= extent.stop - extent.start

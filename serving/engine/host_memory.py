@@ -1,9 +1,9 @@
-"""KV of preempted requests in host memory: who finds room there, and who may come back.
+"""KV of preempted requests in host memory: which requests get room there, and which may return.
 
-vLLM swaps a victim's blocks out before the step that wants them, and in before the first step of who comes
-back: that step waits for the copies (vLLM 0.1.7, core/scheduler.py and worker/worker.py). So a swap is no
-transfer of its own, and the next pass begins so much later. Who is swapped out waits before all prompts, and
-none begins meanwhile.
+vLLM swaps a victim's blocks out before the step that needs them, and in before the first step of a returning
+request: that step waits for the copies (vLLM 0.1.7, core/scheduler.py and worker/worker.py). So a swap is not
+a transfer of its own; the next pass begins later by its time. Swapped-out requests wait before all prompts,
+and no prompt begins meanwhile.
 """
 
 from collections import deque
@@ -13,10 +13,10 @@ from serving.engine.progress import Progress
 
 
 class HostMemory:
-    """Of one replica. ``blocks``: how many there are; 0: who is preempted is computed again.
+    """Host memory of one replica. ``blocks``: its size; 0: preempted requests are recomputed.
 
-    ``block_ns``: what a block takes between GPU and host. Counted are requests that went ``out``, those that
-    found it ``full``, and how long passes ``waited_ns`` for copies.
+    ``block_ns``: time to copy a block between GPU and host. Counters: requests that went ``out``, requests
+    that found it ``full``, and how long passes ``waited_ns`` for copies.
     """
 
     __slots__ = ("_held", "block_ns", "blocks", "full", "out", "waited_ns")
@@ -28,11 +28,11 @@ class HostMemory:
 
     @property
     def held_blocks(self) -> int:
-        """Blocks in which KV is kept."""
+        """Blocks in use."""
         return sum(self._held.values())
 
     def take(self, ledger: KvLedger, victim: Progress) -> int:
-        """A victim that decodes gives its blocks back, and its KV is here; how long that takes in ns.
+        """Move a decoding victim's KV here and free its blocks; returns the ns that takes.
 
         0: there is no room, and nothing has changed. The KV of its last token is not there: the step that it
         feeds computes it.
@@ -50,7 +50,7 @@ class HostMemory:
         return self._copied(blocks)
 
     def has_room_back(self, ledger: KvLedger, waiting: deque[Progress]) -> bool:
-        """Whether the queue's head is one of these and has room beside the next step of those who decode.
+        """Whether the queue's head is swapped out and has room besides the next decode step.
 
         As ``BlockSpaceManager.can_swap_in``: its blocks, one more and the watermark; an empty memory always
         takes it.
@@ -61,7 +61,7 @@ class HostMemory:
         return left >= ledger.watermark_blocks or not ledger.holders()
 
     def give_back(self, ledger: KvLedger, waiting: deque[Progress], seats: int) -> tuple[list[Progress], int]:
-        """At most ``seats`` leave the queue and decode; and how long their copies take in ns."""
+        """Let at most ``seats`` requests leave the queue and decode; also returns the ns of their copies."""
         back, took_ns = list[Progress](), 0
         while len(back) < seats and self.has_room_back(ledger, waiting):
             one = waiting.popleft()

@@ -1,4 +1,4 @@
-"""What is known of one instance's load between two of its reports."""
+"""What the load reports know of one instance between two of its reports."""
 
 from serving.engine.engine import Engine
 from serving.protocols.load_report import LoadReport
@@ -6,11 +6,11 @@ from serving.protocols.migration import NEVER_NS
 
 
 class InstanceLoad:
-    """As of its last report, and of the last tick (``free_blocks``).
+    """State as of the last report, and of the last tick (``free_blocks``).
 
-    ``head``: who waits first, -1: nobody. ``high``: its requests of a priority above 0, ``high_now``: by the
-    latest count. ``ample_ns``, ``coming_ample_ns``, ``due_ns``, ``moved_ns``: see
-    ``serving.engine.memory_watch``, which keeps answers in ``ample_blocks`` and ``least_step_ns``.
+    ``head``: the first waiting request, -1: none. ``high``: its requests of a priority above 0, ``high_now``:
+    by the latest count. ``ample_ns``, ``coming_ample_ns``, ``due_ns``, ``moved_ns``: see
+    ``serving.engine.memory_watch``, which caches answers in ``ample_blocks`` and ``least_step_ns``.
     """
 
     __slots__ = (
@@ -24,29 +24,29 @@ class InstanceLoad:
         self.free_blocks = self.running = self.waiting = self.preemptions = 0
         self.tick_ns = self.high = self.high_now = 0
         self.head = -1
-        self.report: LoadReport | None = None  # until somebody asks
-        # Told at the end of a step: how it stood when that began; steps that the engine knew then, and now.
+        self.report: LoadReport | None = None  # until one is requested
+        # Reported at the end of a step: the state at its beginning; engine steps counted then, and now.
         self.coming: LoadReport | None = None
         self.since = self.steps = 0
         self.ample_ns = self.moved_ns = -1
         self.coming_ample_ns = self.due_ns = NEVER_NS
-        self.ample_blocks: dict[tuple[int, int], int] = {}  # by requests that run: all, of high priority
+        self.ample_blocks: dict[tuple[int, int], int] = {}  # by running requests: all, of high priority
         self.least_step_ns: dict[int, int] = {}
 
 
 def head_of(engine: Engine) -> int:
-    """Who waits first; -1: nobody."""
+    """The first waiting request; -1: none."""
     queue = engine.waiting or engine.unseen_arrivals
     return queue[0].id if queue else -1
 
 
 def has_begun(known: InstanceLoad) -> bool:
-    """Whether a pass with others than those of its last report has begun since."""
+    """Whether a pass with other requests than those of the last report has begun since."""
     return len(known.engine.running) - len(known.engine.ended) != known.running
 
 
 def report_of(known: InstanceLoad) -> LoadReport:
-    """Batch and queue are as when they last changed."""
+    """Make a report; batch and queue are as when they last changed."""
     engine = known.engine
     ledger, preempted, first, tokens, high_waiting = engine.ledger, 0, 0, 0, 0
     if known.waiting:
@@ -63,7 +63,7 @@ def report_of(known: InstanceLoad) -> LoadReport:
 
 
 def told_report(known: InstanceLoad) -> LoadReport:
-    """The one that is told, with the free blocks of the last tick: put together when somebody reads it."""
+    """The current report with the free blocks of the last tick; made when it is read."""
     told, free = known.report, known.free_blocks
     if told is None:
         return report_of(known)
@@ -73,9 +73,9 @@ def told_report(known: InstanceLoad) -> LoadReport:
 
 
 def free_blocks_after(engine: Engine, steps: int) -> int:
-    """Free blocks once so many steps of the pass in progress have run since the last report.
+    """Free blocks once this many steps of the current pass have run since the last report.
 
-    What finished requests keep for one step more counts as free: how long is a matter of reports.
+    Blocks that finished requests keep for one step more count as free, since how long depends on reports.
     """
     ledger = engine.ledger
     free = ledger.free_blocks

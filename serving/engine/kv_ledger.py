@@ -1,17 +1,17 @@
 """The paged KV memory of one replica, kept in O(1) per run instead of O(1) per token.
 
-A step counter ages every decoding request at once: one that joined with context c at counter s keeps ``base =
-c - s`` and has context ``base + steps_done`` ever after. Context counts the token the next step feeds, so a
-request stores base + steps_done - 1 positions. Write base - 1 as ``block * base_blocks - phase`` with turn in
-0..block-1; then it holds ``base_blocks + ceil((steps_done - phase) / block)`` blocks, and takes a new one in
-the steps whose counter is ``phase`` modulo the block size. A histogram over the turns therefore tells the
-blocks of everybody, and what any number of steps will take.
+A step counter ages all decoding requests at once: a request that joined with context c at counter s stores
+``base = c - s`` and has context ``base + steps_done`` from then on. Context counts the token that the next
+step feeds, so a request stores base + steps_done - 1 positions. Let base - 1 be
+``block * base_blocks - phase`` with phase in 0..block-1. Then the request holds
+``base_blocks + ceil((steps_done - phase) / block)`` blocks, and takes a new one in steps whose counter is
+``phase`` modulo the block size. So a histogram of the phases gives the blocks of all requests, now and after
+any number of steps.
 
-The ledger counts blocks and knows none of them by what it holds. What does is ``cache``
-(``prefix_cache.PrefixCache``), None when prefix caching is off: then nothing is asked and nothing noted. It
-is told who is admitted behind what it found (``admit``), which prompts are computed (``reserve``), and
-who leaves (``release``, ``preempt``). A block that several requests hold is counted once, though each holds
-it: ``_reserved`` is smaller by what is held beyond once.
+The ledger counts blocks, not their content. ``cache`` (``prefix_cache.PrefixCache``) tracks the content; it
+is None if prefix caching is off. The ledger reports to it requests that are admitted after found blocks
+(``admit``), computed prompts (``reserve``), and requests that leave (``release``, ``preempt``). A block that
+several requests hold is counted once: ``_reserved`` is smaller by what is held beyond once.
 """
 
 from collections.abc import Iterable
@@ -27,11 +27,11 @@ from serving.vocabulary.request import Request
 class KvLedger:
     """Blocks held per request; ``watermark_blocks`` stay free when a new request is admitted.
 
-    With ``prefix_caching`` a request finds blocks that hold the beginning of its tokens, whoever computed
-    them. ``late_tokens``: of those who decode the last generated token is not known when a step is chosen
-    (asynchronous scheduling), so a block is found that much later. ``named``: by request, whether another of
-    the run names its tokens (those beyond it: no); None: that is not known. What nobody looks for is not kept
-    track of, but for what those who are preempted find when they come back.
+    With ``prefix_caching`` a request finds blocks with the beginning of its tokens, computed by any request.
+    ``late_tokens``: the last generated token of decoding requests is unknown when a step is chosen
+    (asynchronous scheduling), so a block is found this much later. ``named``: by request, whether another
+    request of the run names its tokens (beyond its end: no); None: unknown. Tokens that no request looks for
+    are not tracked, except those that preempted requests find when they return.
     """
 
     __slots__ = (
@@ -59,7 +59,7 @@ class KvLedger:
         self._phases = [0] * block_tokens
         self._base_blocks = 0  # sum of ``base_blocks`` over the decoding requests
         self._reserved = 0  # blocks of prompts in progress, less what is held beyond once
-        self._decoding_blocks, self._counted_at = 0, 0  # of those who decode, at that step; -1: not known
+        self._decoding_blocks, self._counted_at = 0, 0  # of decoding requests, at that step; -1: unknown
         self._held: dict[int, int] = {}
         self._bases: dict[int, int] = {}
         self._late_tokens = late_tokens
@@ -73,7 +73,7 @@ class KvLedger:
     def free_blocks(self) -> int:
         """Blocks that no request holds."""
         steps = self.steps_done
-        if steps != self._counted_at:  # asked for twice per pass, and the same both times
+        if steps != self._counted_at:  # read twice per pass, with the same result
             block = self.block_tokens
             taken = self.decoding * (steps // block) + sum(self._phases[: steps % block])
             self._counted_at, self._decoding_blocks = steps, self._base_blocks + taken
@@ -84,7 +84,7 @@ class KvLedger:
         return -(-tokens // self.block_tokens)
 
     def held_blocks(self, request: int) -> int:
-        """Blocks the request holds now; 0 when it holds none."""
+        """Blocks the request holds now; 0 if it holds none."""
         base = self._bases.get(request)
         if base is None:
             return self._held.get(request, 0)
@@ -107,7 +107,7 @@ class KvLedger:
                 self._store_prompt(table, tokens)
 
     def _store_prompt(self, table: BlockTable, tokens: int) -> None:
-        """What a request shares can be found at once; of its own tokens it is noted how many there are."""
+        """Make a prompt's shared tokens findable at once; of its own tokens, record their number."""
         table.stored_tokens = tokens
         if table.cached_blocks < table.prefix_tokens // self.block_tokens:
             assert self.cache is not None and self._admissions is not None
@@ -136,13 +136,13 @@ class KvLedger:
         return base is not None and (base + self.steps_done - 1) % self.block_tokens == 0
 
     def decodes(self, request: int) -> bool:
-        """Whether the request is one of those that decode."""
+        """Whether the request decodes."""
         return request in self._bases
 
     def admissions(self, chunks: Iterable[Chunk] = (), decodes: bool = True) -> Admissions | None:
-        """To look up what waiting requests would find in the step that is put together; None: nothing ever.
+        """The look-up of what waiting requests would find in the step being composed; None: nothing ever.
 
-        ``chunks``: of prompts under way. ``decodes``: those who decode take part in it.
+        ``chunks``: of prompts in progress. ``decodes``: decoding requests take part in the step.
         """
         lookup = self._admissions
         if lookup is not None:
@@ -163,9 +163,9 @@ class KvLedger:
         return found[-1][2] * self.block_tokens if found else 0
 
     def filled_tokens(self, table: BlockTable, decodes: bool) -> int:
-        """Tokens of a request's full blocks that can be found, or could if it were named.
+        """Tokens of a request's full blocks that can be found, or could if another request named them.
 
-        ``decodes``: the step that is put together is one of those who decode, too.
+        ``decodes``: decoding requests take part in the step being composed.
         """
         base = self._bases.get(table.request)
         if base is None:
@@ -177,9 +177,9 @@ class KvLedger:
         return named is None or (request < len(named) and named[request] > 0)
 
     def steps_until_full(self, spare_blocks: int = 0) -> int:
-        """Decode steps that surely have blocks, and leave so many free.
+        """Decode steps that surely have blocks, and leave ``spare_blocks`` free.
 
-        Whole rounds when there is room for one, else to the step; 0 when the next step already lacks a block.
+        Whole rounds if there is room for one, else single steps; 0 if the next step already lacks a block.
         """
         block, free = self.block_tokens, self.free_blocks - spare_blocks
         rounds = free // self.decoding
@@ -192,7 +192,7 @@ class KvLedger:
         raise AssertionError("a round of steps takes one block per request, and fewer are free")
 
     def blocks_of_steps(self, steps: int) -> int:
-        """Blocks that those who decode take in the next steps."""
+        """Blocks that decoding requests take in the next steps."""
         block, phases = self.block_tokens, self._phases
         rounds, rest = divmod(steps, block)
         first = self.steps_done % block
@@ -201,9 +201,9 @@ class KvLedger:
         return self.decoding * rounds + more
 
     def admit(self, one: Waiting, start: int, decodes: bool) -> None:
-        """A request leaves the queue and begins at ``start``, behind what is stored; ``reserve`` follows.
+        """Let a request leave the queue and begin at ``start``, after stored blocks; ``reserve`` follows.
 
-        ``decodes``: those who decode take part in the step.
+        ``decodes``: decoding requests take part in the step.
         """
         request, prefix = one.id, one.shared_prefix
         cache, lookup = self.cache, self._admissions
@@ -242,7 +242,7 @@ class KvLedger:
         self._leave(cache, table, stored_tokens)
 
     def retire(self, request: int) -> None:
-        """The request decodes no more, and keeps its blocks until it is released."""
+        """Stop a request's decoding; it keeps its blocks until it is released."""
         cache, base = self.cache, self._bases.get(request)
         if cache is not None and base is not None and request in cache.tables:
             table = cache.tables[request]
@@ -252,10 +252,10 @@ class KvLedger:
         self._reserved += held
 
     def release(self, request: int) -> None:
-        """Everything the request holds is free again; what others may look for can be found."""
+        """Free all blocks of a request; tokens that others may look for can be found."""
         cache = self.cache
         if cache is None or not (self.tracks or cache.index):
-            self._give_up(request)  # all that is free is blank, in whatever order
+            self._give_up(request)  # all free blocks are blank, so their order does not matter
             return
         table = self._tables.get(request)
         if table is None:
@@ -266,7 +266,7 @@ class KvLedger:
         self._leave(cache, table, table.stored_tokens if base is None else base + self.steps_done - 1)
 
     def blocks_freed(self, victims: tuple[int, ...]) -> int:
-        """Blocks that would be free if the last of these left after the others: what none but they hold."""
+        """Blocks that would be free if the last victim left after the others: those only they hold."""
         request = victims[-1]
         held, cache = self.held_blocks(request), self.cache
         if cache is None or not cache.shared_blocks or request not in cache.tables:
@@ -282,25 +282,25 @@ class KvLedger:
         return held - sum(shared)
 
     def forget_stored(self) -> None:
-        """The memory is lost, or goes to others: nothing is found any more in what no request holds."""
+        """Forget all content of free blocks: the memory is lost, or another replica gets it."""
         if self.cache is not None:
             self.cache.trim(self.free_blocks)
             self.cache.forget()
 
     def _leave(self, cache: PrefixCache, table: BlockTable, stored_tokens: int) -> None:
-        """Release, the first ``stored_tokens`` can be found."""
+        """Release the request's blocks; its first ``stored_tokens`` can be found."""
         cache.store(table, stored_tokens)
         held = self._give_up(table.request)
         self._reserved += cache.release(table, held)
         self._bound_queue(cache)
 
     def _bound_queue(self, cache: PrefixCache) -> None:
-        """Blocks taken leave the free queue now and then: who is queued last is taken last either way."""
+        """Drop taken blocks from the free queue now and then; the order of the others does not change."""
         if cache.queue.blocks > 2 * self.total_blocks:
             cache.trim(self.free_blocks)
 
     def _give_up(self, request: int) -> int:
-        """Take the request off the books; returns the blocks it held."""
+        """Remove the request from the counts; returns the blocks it held."""
         base = self._bases.pop(request, None)
         if base is None:
             held = self._held.pop(request, 0)

@@ -1,14 +1,14 @@
-"""A pass over some layers of prompts that are not the engine's own: of a live pair, or a stage of a pipeline.
+"""A pass over some layers of prompts outside the engine's queue: of a live pair or a pipeline's stage.
 
-It waits for the run in progress to end at its next boundary, goes before anything else, and may run on an
-engine that is still loading. The engine's queue and running set know nothing of it.
+It waits for the current run to end at its next boundary, then runs before anything else. It may run on an
+engine that is still loading. The engine's queue and running set do not contain its requests.
 """
 
 from serving.vocabulary.actions import Chunk, Run
 
 
 class LayerPass:
-    """Layers [first, last) of whole prompts. ``inputs``, ``cpu_cores``: what comes first (``Run``)."""
+    """Layers [first, last) of whole prompts. ``inputs``, ``cpu_cores``: needed before it begins (``Run``)."""
 
     __slots__ = ("begun", "chunks", "cpu_cores", "inputs", "layers", "reason")
 
@@ -28,6 +28,6 @@ class LayerPass:
         self.begun = False
 
     def run(self, replica: int, epoch: int) -> Run:
-        """What a replica is told: one step, whose requests decode elsewhere if at all."""
+        """The action for the replica: one step, whose requests decode elsewhere if at all."""
         how = False, 1, True, self.reason, True, self.layers, self.inputs, self.cpu_cores
         return Run(replica, epoch, self.chunks, *how)

@@ -1,4 +1,4 @@
-"""The least loaded member of a group, without looking at every member."""
+"""Finds the least loaded member of a group without looking at every member."""
 
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
@@ -7,8 +7,8 @@ from heapq import heapify, heappop, heappush
 class LeastIndex:
     """Members ordered by an integer load. Ties go to the lowest id.
 
-    For each load a bit mask of the members that have it, and a heap of the loads. A load that no member has
-    any more is dropped when it surfaces, or when the heap has grown to several times the group.
+    Each load has a bit mask of its members, and a heap has all loads. A load without members is dropped when
+    it reaches the top of the heap, or when the heap has grown to several times the group.
     """
 
     __slots__ = ("_heap", "_limit", "_masks")
@@ -22,7 +22,7 @@ class LeastIndex:
         self._limit = 4 * len(loads) + 64
 
     def move(self, member: int, old: int, new: int) -> None:
-        """The member's load was ``old`` and is ``new``."""
+        """Change a member's load from ``old`` to ``new``."""
         masks, bit = self._masks, 1 << member
         masks[old] ^= bit
         mask = masks.get(new)
@@ -35,7 +35,7 @@ class LeastIndex:
             masks[new] = mask | bit
 
     def add(self, member: int, load: int) -> None:
-        """A member joins the group."""
+        """Add a member to the group."""
         mask = self._masks.get(load)
         if mask is None:
             self._masks[load] = 1 << member
@@ -44,11 +44,11 @@ class LeastIndex:
             self._masks[load] = mask | 1 << member
 
     def remove(self, member: int, load: int) -> None:
-        """A member with this load leaves the group."""
+        """Remove a member with this load from the group."""
         self._masks[load] ^= 1 << member
 
     def least(self) -> tuple[int, int]:
-        """(member, load) of the least load; IndexError when the group is empty."""
+        """(member, load) of the least load; IndexError if the group is empty."""
         heap, masks = self._heap, self._masks
         while True:
             load = heap[0]

@@ -1,15 +1,16 @@
-"""What schedulers know of instances: load reports, as old as the last tick or the last change of a batch.
+"""Load reports: what schedulers know of instances, as of the last tick or the last change of a batch.
 
-Between two reports of an engine a coalesced run knows less than one step by step. So a report is made when a
-batch or a queue has changed, and at ticks, once per period from the beginning on: both runs know the same
-then. An arrival counts at once; the free blocks beside it are those of the last report.
+Between two reports of an engine, a coalesced run knows less than a step-by-step run. So a report is made when
+a batch or a queue has changed, and at ticks, once per period from the start: then both runs know the same. An
+arrival counts at once; the free blocks beside it are those of the last report.
 
-A tick is no event. Who reads a report after it asks how many steps had ended by then (``StepCounts``); who
-is about to change an engine's memory or its step counter has the report of the last tick made before.
+A tick is no event. When a report is read after a tick, the number of steps that had ended by then is looked
+up (``StepCounts``). Before a caller changes an engine's memory or step counter, it has the last tick's report
+made.
 
-``at_step_ends``: as Llumnix's artefact has it, an instance tells at the end of a step how it stood when that
-began. So what came to it since is not known, however many come, until the step that takes them in has ended.
-``at_ticks``: it tells at ticks alone how it stands then, so nothing of a period is known before its end.
+``at_step_ends``: as in Llumnix's artefact, an instance reports at the end of a step its state at the step's
+beginning. Later arrivals, however many, are unknown until the step that takes them in has ended.
+``at_ticks``: it reports its state at ticks only, so nothing of a period is known before its end.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -36,7 +37,7 @@ BEFORE_TICKS: Final = frozenset((Opened, Arrived, Sent, Loaded, LoadStopped))
 
 
 class LoadReports:
-    """Those of the instances of a model."""
+    """The load reports of one model's instances."""
 
     __slots__ = (
         "_changed", "_due_ns", "_known", "_memory_watch", "_present", "_rising", "_steps", "_swept_ns",
@@ -58,7 +59,7 @@ class LoadReports:
         self._known: dict[int, InstanceLoad] = {}
         self._changed: dict[int, None] = {}
         self._unread: list[dict[int, None]] = [{}]
-        # What has come to it, or has left, is told at a later tick than this one; ticks up to it are seen to.
+        # By instance, the last tick before an unreported change; ``_swept_ns``: last tick handled.
         self._rising: dict[int, int] = {}
         self._swept_ns = 0
         self._memory_watch: MemoryWatch | None = None
@@ -66,13 +67,13 @@ class LoadReports:
             self.add(engines[replica])
 
     def watch(self, ample_blocks: Callable[[LoadReport], int]) -> MemoryWatch | None:
-        """Somebody asks which are ``short`` of memory; None: that is not known of reports at changes."""
+        """Watch for instances ``short`` of memory; None: reports are not made at step ends."""
         if self.at_step_ends:
             self._memory_watch = MemoryWatch(ample_blocks, self._steps, self._known)
         return self._memory_watch
 
     def add(self, engine: Engine) -> None:
-        """An instance makes reports from now on."""
+        """Begin to make reports of an instance."""
         before, known = self._known.get(engine.id), InstanceLoad(engine)
         known.high_now = 0 if before is None else before.high_now
         self._known[engine.id] = known
@@ -84,14 +85,14 @@ class LoadReports:
             self._memory_watch.moved(known, self._tick())
 
     def joined(self, engine: Engine) -> None:
-        """An instance takes requests, for the first time or again; one that drained may be at work."""
+        """An instance takes requests, for the first time or again; if it was draining it may be at work."""
         if engine.id in self._known and engine.state in AT_WORK:
             self._changed[engine.id] = None
         else:
             self.add(engine)
 
     def of(self, replica: int) -> LoadReport | None:
-        """The last one; None: the instance is gone."""
+        """The last report; None: the instance is lost."""
         known = self._known.get(replica)
         if known is None:
             return None
@@ -100,20 +101,20 @@ class LoadReports:
         return told_report(known)
 
     def known(self, replica: int) -> InstanceLoad | None:
-        """What is known of it, told or not; None: the instance is gone."""
+        """What is known of the instance, reported or not; None: the instance is lost."""
         return self._known.get(replica)
 
     def may_change(self, replica: int) -> bool:
-        """Whether something has come or gone there that is told at a tick, and has not been told yet."""
+        """Whether a change at the instance waits for a tick to be reported."""
         return self.at_ticks and replica in self._rising
 
     def reader(self) -> int:
-        """Somebody else asks what has changed: the number to ask with."""
+        """Register another reader of changes; returns its number."""
         self._unread.append({})
         return len(self._unread) - 1
 
     def changed(self, reader: int = 0) -> list[int]:
-        """Those with a new one since this reader last asked. All others have only fewer free blocks."""
+        """Instances with a new report since this reader last asked; others have only fewer free blocks."""
         if self._rising and (tick_ns := self._tick()) > self._swept_ns:
             self._sweep(tick_ns)
         for unread in self._unread:
@@ -124,7 +125,7 @@ class LoadReports:
         return found
 
     def _sweep(self, tick_ns: int) -> None:
-        """Another tick has passed: who has told something by then?"""
+        """Handle a passed tick: mark instances with reports due by then as changed."""
         self._swept_ns = tick_ns
         rising, known_of = self._rising, self._known
         for replica in [one for one, before_ns in rising.items() if before_ns < tick_ns]:
@@ -133,13 +134,13 @@ class LoadReports:
                 self._settle(known)
             if known.coming is None:
                 self._changed[replica] = None
-            elif known.engine.state in AT_WORK:  # a step is under way of which nothing is told yet
+            elif known.engine.state in AT_WORK:  # a step is in progress of which nothing is reported yet
                 rising[replica] = tick_ns
                 continue
-            del rising[replica]  # idle: what it tells next begins with a request
+            del rising[replica]  # idle: its next report begins with a request
 
     def short(self) -> list[int]:
-        """Those that may have fewer free blocks than ``ample_blocks``, ascending; no others have."""
+        """Instances that may have fewer free blocks than ``ample_blocks``, ascending; no others have."""
         watch = self._memory_watch
         assert watch is not None, "nobody watches"
         tick_ns, found = self._tick(), list[int]()
@@ -153,7 +154,7 @@ class LoadReports:
         return found
 
     def settle(self, replica: int) -> None:
-        """Its engine is about to change: its report of the last tick is made."""
+        """Make an instance's report of the last tick before its engine changes."""
         known = self._known.get(replica)
         if known is None:
             return
@@ -161,15 +162,16 @@ class LoadReports:
             self._settle(known)
 
     def count_high(self, replica: int, more: int) -> None:
-        """So many more of its requests have a high priority."""
+        """Change the number of its requests of high priority by ``more``."""
         known = self._known.get(replica)
         if known is not None:
             known.high_now += more
 
     def arrived(self, replica: int) -> bool:
-        """A request was given to it: at work it waits there; else a pass may have begun.
+        """Record a request given to an instance: it waits there, or a pass may have begun.
 
-        Returns whether its run is to end at the next boundary: what waits since is told at the end of a step.
+        Returns whether the run is to end at the next boundary, since new waiting requests are reported at a
+        step's end.
         """
         known = self._known[replica]
         if self.at_ticks:
@@ -186,9 +188,9 @@ class LoadReports:
         return False
 
     def look(self, replica: int, finished: bool = False, steps: int = -1) -> None:
-        """It stands between two steps, or begins to work: has its batch or its queue changed?
+        """Check an instance between two steps, or as it begins work: has its batch or queue changed?
 
-        ``steps``: that it has just reported; -1: it reports none.
+        ``steps``: number just reported; -1: none.
         """
         known = self._known.get(replica)
         if known is None:
@@ -214,9 +216,10 @@ class LoadReports:
                 self._changed[replica] = None
 
     def moved(self, replica: int) -> None:
-        """KV of a migration has come, has left, or room is kept for it: nothing tells that before a tick.
+        """Record that KV of a migration has come or left, or room is reserved for it; reported at a tick.
 
-        As ``look`` if it has begun to work; in the middle of a step ``at_step_ends`` tells nothing of it.
+        As ``look`` if the instance has begun to work; in the middle of a step ``at_step_ends`` reports
+        nothing.
         """
         known = self._known.get(replica)
         if known is not None:
@@ -230,7 +233,7 @@ class LoadReports:
                 self._memory_watch.moved(known, tick_ns)
 
     def lose(self, replica: int) -> None:
-        """The instance is gone."""
+        """Forget an instance that is lost."""
         self._known.pop(replica, None)
         if self._memory_watch is not None:
             self._memory_watch.maybe_short.pop(replica, None)
@@ -238,7 +241,7 @@ class LoadReports:
         self._rising.pop(replica, None)
 
     def _tick(self) -> int:
-        """When the last tick was."""
+        """Time of the last tick."""
         present = self._present
         now_ns = present.now_ns
         if now_ns >= self._due_ns:
@@ -251,7 +254,7 @@ class LoadReports:
         return self._tick_ns
 
     def _settle(self, known: InstanceLoad) -> None:
-        """A tick has passed since its report was made."""
+        """Update a report of before the last tick."""
         engine = known.engine
         known.tick_ns = tick_ns = self._tick_ns
         steps = self._steps.steps(engine.id, tick_ns) if engine.state in AT_WORK else 0
@@ -270,7 +273,7 @@ class LoadReports:
             known.report = None
 
     def _comes(self, known: InstanceLoad, since: int) -> None:
-        """Batch and queue as they are now will be told after another step. ``since`` -1: at the next tick."""
+        """Report the current batch and queue after another step. ``since`` -1: at the next tick."""
         if known.coming is not None and known.steps > known.since:
             self._tell(known)
         told, free = known.report, known.free_blocks
@@ -282,7 +285,7 @@ class LoadReports:
         self._rising[known.engine.id] = known.tick_ns
 
     def _tell(self, known: InstanceLoad) -> None:
-        """The step has ended."""
+        """Publish the coming report: the step has ended."""
         coming = known.coming
         assert coming is not None
         known.report, known.free_blocks, known.coming = coming, coming.free_blocks, None
@@ -290,7 +293,7 @@ class LoadReports:
         self._changed[known.engine.id] = None
 
     def _renew(self, known: InstanceLoad, free_blocks: int) -> None:
-        """As its engine stands now."""
+        """Set the values to the current state of the engine."""
         engine = known.engine
         known.free_blocks, known.tick_ns = free_blocks, self._tick()
         known.running = len(engine.running) - len(engine.ended)

@@ -1,9 +1,9 @@
-"""Which instances need not be looked at, because their memory surely is enough for a while.
+"""Finds instances that need no check because their memory is surely enough for a while.
 
-Who pairs instances for migration asks for those that may be short of it; most never are. Between two changes
-of its batch an instance loses no more than a block per request in as many steps as a block has tokens, and no
-step is shorter than one in which nothing is computed but what it decodes. So by each report memory is surely
-enough until a time. The one that is told counts, and the one that is coming.
+A policy that pairs instances for migration asks for those that may be short of memory; most never are.
+Between two changes of its batch an instance loses at most one block per request in as many steps as a block
+has tokens. No step is shorter than one that computes only what the instance decodes. So each report implies a
+time until which memory is surely enough. The current report counts, and the coming one.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,15 +16,15 @@ from serving.protocols.load_report import LoadReport
 from serving.protocols.migration import NEVER_NS
 from serving.vocabulary.step_counts import StepCounts
 
-_UNKNOWN: Final = 2  # steps: the one that is under way, and one with the prompts of the pass in progress
+_UNKNOWN: Final = 2  # steps: the current one, and one with the prompts of the pass in progress
 
 
 class MemoryWatch:
-    """Of a model's instances. ``maybe_short``: those that may have fewer free blocks than ``ample_blocks``.
+    """Watches one model's instances. ``maybe_short``: those that may have fewer than ``ample_blocks`` free.
 
-    All others have as many until ``ample_ns`` by the report that is told, and until ``coming_ample_ns`` by
-    the one that is coming; ``due_ns`` is when that is looked at. ``news``: one may be short now, or earlier
-    than before.
+    All others have enough until ``ample_ns`` by the current report, and until ``coming_ample_ns`` by the
+    coming one; ``due_ns``: when that is checked. ``news``: an instance may be short now, or earlier than
+    before.
     """
 
     __slots__ = ("_ample_blocks", "_due", "_known", "_steps", "maybe_short", "news")
@@ -43,14 +43,14 @@ class MemoryWatch:
         self._arm(known)
 
     def moved(self, known: InstanceLoad, tick_ns: int) -> None:
-        """Its memory has changed, which is told at the tick after this one."""
+        """The instance's memory has changed, which is reported at the next tick."""
         known.ample_ns = -1
         known.moved_ns = tick_ns
         self.maybe_short[known.engine.id] = None
         self.news = True
 
     def expire(self, now_ns: int) -> None:
-        """Those whose memory surely was enough until now may be short."""
+        """Mark instances whose memory was surely enough only until now: they may be short."""
         due = self._due
         while due and due[0][0] <= now_ns:
             due_ns, replica = due[0]
@@ -68,17 +68,17 @@ class MemoryWatch:
                 self.maybe_short[replica] = None
 
     def until_ns(self) -> int:
-        """Until when none may be short, if nothing changes; 0: one may."""
+        """Time until which no instance is short, if nothing changes; 0: one may be short now."""
         return 0 if self.maybe_short else self._due[0][0] if self._due else NEVER_NS
 
     def again(self, known: InstanceLoad, tick_ns: int) -> bool:
-        """One that may be short has been settled: is its memory surely enough now?"""
+        """Check again whether an instance that may be short, and is settled, surely has enough memory."""
         if known.moved_ns >= tick_ns or known.coming_ample_ns <= tick_ns:
             return False
         report = told_report(known)
         if known.coming is None:
             known.ample_ns = self._until_ns(known, report, tick_ns)
-        else:  # nothing of it changes before the other one is told
+        else:  # nothing of it changes before the coming report is published
             known.ample_ns = NEVER_NS if report.free_blocks >= self._blocks(known, report) else -1
         if known.ample_ns <= tick_ns:
             return False
@@ -97,7 +97,7 @@ class MemoryWatch:
             heappush(self._due, (until_ns, known.engine.id))
 
     def _until_ns(self, known: InstanceLoad, report: LoadReport, since_ns: int) -> int:
-        """Until when it surely has memory enough, if that is ``report``'s at ``since_ns``; -1: who knows."""
+        """Time until which memory is surely enough, given ``report`` at ``since_ns``; -1: unknown."""
         requests, spare = report.running + report.waiting, report.free_blocks - self._blocks(known, report)
         if not requests:
             return NEVER_NS if spare >= 0 else -1
@@ -110,7 +110,7 @@ class MemoryWatch:
         return since_ns + (spare // requests * report.block_tokens - _UNKNOWN) * step_ns
 
     def _blocks(self, known: InstanceLoad, report: LoadReport) -> int:
-        """The policy's answer; of an instance where no request waits it is kept, by what runs there."""
+        """The policy's answer; if no request waits, it is cached by the running requests."""
         if report.waiting:
             return self._ample_blocks(report)
         kind = report.running, report.high_running
@@ -121,7 +121,7 @@ class MemoryWatch:
 
 
 def _completes_prompts(engine: Engine) -> bool:
-    """Whether the pass in progress computes all that is left of the prompts that are begun."""
+    """Whether the current pass completes all prompts that have begun."""
     running, complete = engine.running, 0
     for one, start, tokens in engine._chunks:
         complete += start + tokens == running[one].known_tokens

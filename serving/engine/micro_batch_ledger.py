@@ -1,4 +1,4 @@
-"""KV memory of a replica cut into pipeline stages: one pool of blocks, a step counter per micro-batch.
+"""KV memory of a replica in pipeline stages: one pool of blocks, a step counter per micro-batch.
 
 A block is the same share of every stage's memory, so the pool has as many as the stage with the fewest.
 """
@@ -11,7 +11,7 @@ from serving.vocabulary.actions import Chunk
 
 
 class MicroBatchLedger(KvLedger):
-    """``clocks``: those who decode, by micro-batch. Prompts that are not computed are in none of them."""
+    """The ledger of one pool. ``clocks``: by micro-batch, its decoding requests; prompts are in none."""
 
     __slots__ = ("_clock_of", "clocks")
 
@@ -31,7 +31,7 @@ class MicroBatchLedger(KvLedger):
         return free
 
     def held_blocks(self, request: int) -> int:
-        """Blocks the request holds now; 0 when it holds none."""
+        """Blocks the request holds now; 0 if it holds none."""
         clock = self._clock_of.get(request)
         return self._held.get(request, 0) if clock is None else self.clocks[clock].held_blocks(request)
 
@@ -40,11 +40,11 @@ class MicroBatchLedger(KvLedger):
         return self.clocks[self._clock_of[request]].context_tokens(request)
 
     def decodes(self, request: int) -> bool:
-        """Whether the request is one of those that decode."""
+        """Whether the request decodes."""
         return request in self._clock_of
 
     def decode_in(self, batch: int, request: int, context_tokens: int) -> None:
-        """The request decodes in this micro-batch from its next step on."""
+        """Let the request decode in this micro-batch from its next step on."""
         held = self._held.pop(request)
         self._reserved -= held
         clock = self.clocks[batch]
@@ -54,11 +54,11 @@ class MicroBatchLedger(KvLedger):
         self.decoding += 1
 
     def preempt(self, request: int, stored_tokens: int) -> None:
-        """Release."""
+        """Release the request's blocks; nothing is stored."""
         self.release(request)
 
     def release(self, request: int) -> None:
-        """Everything the request holds is free again."""
+        """Free everything that the request holds."""
         batch = self._clock_of.pop(request, None)
         if batch is None:
             super().release(request)
@@ -72,7 +72,7 @@ class MicroBatchLedger(KvLedger):
 
 
 class MicroBatchMemory:
-    """The memory as the batcher is shown it, for the next step of one micro-batch (``KvView``).
+    """The memory as shown to the batcher for the next step of one micro-batch (``KvView``).
 
     ``in_flight``: whether a step of each micro-batch is in progress; it has its blocks already.
     """
@@ -89,7 +89,7 @@ class MicroBatchMemory:
 
     @property
     def free_blocks(self) -> int:
-        """Blocks that nobody holds, nor a step in progress takes."""
+        """Blocks that no request holds and no step in progress takes."""
         free = self._ledger.free_blocks
         for batch, clock in enumerate(self._ledger.clocks):
             if self._in_flight[batch] and clock.decoding:
@@ -98,11 +98,11 @@ class MicroBatchMemory:
 
     @property
     def decoding(self) -> int:
-        """How many decode in this micro-batch."""
+        """Number of requests that decode in this micro-batch."""
         return self._clock.decoding
 
     def held_blocks(self, request: int) -> int:
-        """Of one request."""
+        """Blocks the request holds now; 0 if it holds none."""
         return self._ledger.held_blocks(request)
 
     def step_blocks(self) -> int:
@@ -114,26 +114,26 @@ class MicroBatchMemory:
         return self._clock.takes_block_next_step(request)
 
     def steps_until_full(self, spare_blocks: int = 0) -> int:
-        """One step if it has its blocks, else none: how many there may be the engine knows."""
+        """One step if there are blocks for it, else none; the engine computes how many more may run."""
         return int(self._clock.step_blocks() + spare_blocks <= self.free_blocks)
 
     def decodes(self, request: int) -> bool:
-        """Whether the request is one of this micro-batch."""
+        """Whether the request decodes in this micro-batch."""
         return self._clock.decodes(request)
 
     def blocks_freed(self, victims: tuple[int, ...]) -> int:
-        """Blocks that would be free if the last of these left."""
+        """Blocks that would be free if the last of these requests left."""
         return self._ledger.held_blocks(victims[-1])
 
     def admissions(self, chunks: tuple[Chunk, ...] = (), decodes: bool = True) -> Admissions | None:
-        """Nothing is stored for others."""
+        """None: nothing is stored for other requests."""
         return None
 
 
 def rounds_left(ledger: MicroBatchLedger, in_flight: Collection[bool], joining: int) -> int:
-    """How many steps of every micro-batch surely have blocks, the ones in progress counted.
+    """Number of steps of every micro-batch with sure blocks, including those in progress.
 
-    joining: requests whose prompts are being computed, and decode then.
+    joining: requests whose prompts are being computed and which decode afterwards.
     """
     free, decoding = ledger.free_blocks, ledger.decoding + joining
     for busy, clock in zip(in_flight, ledger.clocks):

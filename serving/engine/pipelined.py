@@ -1,10 +1,10 @@
-"""The engine of a replica cut into pipeline stages: one queue, one KV memory, several steps in flight.
+"""The engine of a replica with pipeline stages: one queue, one KV memory, several steps in flight.
 
-As vLLM's engine core does it (0.19, v1/engine/core.py:step_with_batch_queue): when the step of a micro-batch
-ends, the next one is chosen among all requests that are in none, those of this one above all. While requests
-wait for the step's token budget and fewer micro-batches than stages are in flight, further ones are chosen at
-once; so chunks of one prompt follow each other through the stages. A request decodes in the micro-batch that
-computed the end of its prompt. What arrives is seen when the next step ends, unless nothing is in flight.
+As in vLLM's engine core (0.19, v1/engine/core.py:step_with_batch_queue): when a micro-batch's step ends, its
+next one is chosen among all requests that are in no step, above all its own. While requests wait for the
+step's token budget and fewer micro-batches than stages are in flight, further ones are chosen at once; so
+chunks of one prompt follow each other through the stages. A request decodes in the micro-batch that computed
+the end of its prompt. An arrival is seen when the next step ends, or at once if nothing is in flight.
 """
 
 from collections import deque
@@ -22,19 +22,19 @@ from serving.vocabulary.replica import Replica
 
 _NONE = -1
 EMPTY = -1  # in the queue of batches: a schedule without requests
-_ROUNDS = 4  # of micro-batches after which the queue surely repeats itself
+_ROUNDS = 4  # after this many rounds of micro-batches the queue surely repeats itself
 
 
 def in_steps(chunks_of: list[tuple[Chunk, ...]]) -> set[int]:
-    """Requests of whose prompts a chunk is in flight."""
+    """Requests with a prompt chunk in flight."""
     return {chunk[0] for chunks in chunks_of for chunk in chunks}
 
 
 def turned(queue: Iterable[int], steps: int, count: int) -> tuple[int, ...]:
-    """The queue of batches after so many steps, at the end of each of which the same batch begins another.
+    """The queue of batches after this many steps, if each batch begins another step when one ends.
 
-    Where the scheduler is called and finds nothing to schedule, its empty answer takes a place in the queue
-    until what is before it has ended.
+    If the scheduler is called and finds nothing to schedule, its empty answer stays in the queue until what
+    is before it has ended.
     """
     found = deque(queue)
     for _ in range(steps):
@@ -48,10 +48,10 @@ def turned(queue: Iterable[int], steps: int, count: int) -> tuple[int, ...]:
 
 
 class PipelinedEngine(Engine):
-    """``in_flight``: which micro-batches have a step in progress.
+    """The engine of one replica in pipeline stages. ``in_flight``: micro-batches with a step in progress.
 
-    ``prefilling`` has every prompt that is not computed; of those in ``_unscheduled`` a part is still to be
-    scheduled, behind the ``computed`` tokens that are computed or in flight.
+    ``prefilling`` has every prompt that is not computed. Those in ``_unscheduled`` have a part still to be
+    scheduled, after the ``computed`` tokens that are computed or in flight.
     """
 
     __slots__ = (
@@ -79,7 +79,7 @@ class PipelinedEngine(Engine):
         """``batch_tokens``: max_num_batched_tokens of the batcher."""
         super().__init__(replica, batcher, coalesce, False, loaded)
         self._count, self._batch_tokens = stages, batch_tokens
-        # One more than there are: what another one would take, if there were.
+        # One more than the micro-batches: to ask what a further one would take.
         self._memory = MicroBatchLedger(
             replica.kv_blocks, replica.block_tokens, replica.watermark_blocks, stages + 1
         )
@@ -87,9 +87,9 @@ class PipelinedEngine(Engine):
         self._unscheduled: dict[int, Progress] = {}
         self._chunks_of: list[tuple[Chunk, ...]] = [()] * (stages + 1)
         self.in_flight = [False] * (stages + 1)
-        self._queue: deque[int] = deque()  # what was scheduled and not answered, by its micro-batch
-        self._turned: dict[tuple[int, ...], tuple[int, ...]] = {}  # what becomes of it after so many steps
-        self._goes_on = False  # whether a micro-batch goes on by itself when a request of it ends
+        self._queue: deque[int] = deque()  # micro-batches with a step scheduled and not answered
+        self._turned: dict[tuple[int, ...], tuple[int, ...]] = {}  # the queue after this many steps
+        self._goes_on = False  # whether a micro-batch continues by itself when a request of it ends
         self._views = [
             ReplicaView(
                 self.running,
@@ -102,7 +102,7 @@ class PipelinedEngine(Engine):
         ]
 
     def ran(self, event: Ran, actions: list[Action]) -> None:
-        """The step of a micro-batch has ended, and maybe some of others before it."""
+        """Handle the end of a micro-batch's step, and of earlier steps of others."""
         if self.epoch > event.epoch:
             return  # from before the replica was lost
         batch, finished, memory, chunks_of = event.micro_batch, event.finished, self._memory, self._chunks_of
@@ -124,7 +124,7 @@ class PipelinedEngine(Engine):
         self._choose(batch, actions)
 
     def _computed(self, batch: int, steps: int, finished: tuple[int, ...]) -> None:
-        """The prompts of its step are computed; so many steps have decoded after it."""
+        """Record the step's prompts as computed; this many further decode steps have run since."""
         for request, start, tokens in self._chunks_of[batch]:
             known = self.running[request].known_tokens
             if start + tokens == known:
@@ -134,7 +134,7 @@ class PipelinedEngine(Engine):
         self._chunks_of[batch] = ()
 
     def lose(self, actions: list[Action], cause: str) -> list[int]:
-        """Everything this replica held is gone; returns the requests that fail with it."""
+        """Lose everything this replica held; returns the requests that fail with it."""
         failed = super().lose(actions, cause)
         self._unscheduled.clear()
         self._queue.clear()
@@ -144,11 +144,11 @@ class PipelinedEngine(Engine):
         return failed
 
     def _start_pass(self, actions: list[Action]) -> None:
-        """Nothing is in flight, and there is something to run."""
+        """Begin: nothing is in flight, and there is something to run."""
         self._choose(_NONE, actions)
 
     def _choose(self, batch: int, actions: list[Action]) -> None:
-        """Steps of this micro-batch, and of further ones while there is more to schedule."""
+        """Choose steps of this micro-batch, and of further ones while there is more to schedule."""
         begun = list[tuple[int, Batch]]()
         if batch == _NONE:
             batch = self._unused()
@@ -176,7 +176,7 @@ class PipelinedEngine(Engine):
         self._interruptible = not self.waiting
         self.state = EngineState.RUNNING
         steps, presses, waits = 1, self._presses(), bool(self.waiting)
-        if not begun:  # what was allowed to the others was allowed before
+        if not begun:  # the other micro-batches keep what they were allowed before
             if presses or (waits and self._goes_on):
                 self.cut_run(actions)
             return
@@ -199,7 +199,7 @@ class PipelinedEngine(Engine):
             )
 
     def _turn(self, steps: int) -> None:
-        """So many steps have ended, and each micro-batch began another one at once."""
+        """Advance the queue by this many steps; each micro-batch began another one at once."""
         queue = self._queue
         around = len(queue) - queue.count(EMPTY)
         if steps > _ROUNDS * self._count + around:
@@ -222,10 +222,10 @@ class PipelinedEngine(Engine):
         return _NONE
 
     def _presses(self) -> bool:
-        """Whether requests wait that the next step to end might take, whichever it is.
+        """Whether the next step to end, of any micro-batch, might take waiting requests.
 
-        One that has no token to decode would take most. A prompt that does not fit into its budget may find
-        room for the smaller chunk that another one has tokens for.
+        A micro-batch without tokens to decode would take most. A prompt that does not fit into its budget may
+        still fit as a smaller chunk into what another micro-batch has left.
         """
         if self._unscheduled:
             return True
@@ -237,7 +237,7 @@ class PipelinedEngine(Engine):
         return self.waiting[0].known_tokens + self._memory.decoding > self._batch_tokens
 
     def _ask(self, batch: int, actions: list[Action]) -> Batch | None:
-        """The batcher's answer, its victims being out."""
+        """Ask the batcher and preempt its victims."""
         answer = chosen(self.batcher, self._views[batch])
         if answer is None or not answer.preempt:
             return answer
@@ -247,7 +247,7 @@ class PipelinedEngine(Engine):
         return None if True in self.in_flight else chosen(self.batcher, self._views[batch])
 
     def _newest_first(self, batch: int) -> Iterator[int]:
-        """Requests that are in no step, the last admitted first: no others are victims."""
+        """Requests that are in no step, the last admitted first: only they may be victims."""
         flying, clock = in_steps(self._chunks_of), self._memory.clocks[batch]
         idle = [
             request
@@ -257,7 +257,7 @@ class PipelinedEngine(Engine):
         return iter(idle)
 
     def _preempt_those(self, victims: tuple[int, ...], actions: list[Action]) -> None:
-        """All but prompts of which a chunk is in flight: these wait for memory."""
+        """Preempt all victims except prompts with a chunk in flight: these wait for memory."""
         flying = in_steps(self._chunks_of)
         leaving = tuple([request for request in victims if request not in flying])
         for request in leaving:
@@ -265,7 +265,7 @@ class PipelinedEngine(Engine):
         self._preempt(leaving, actions)
 
     def _begin(self, batch: int, answer: Batch) -> None:
-        """A step of this micro-batch begins: its chunks have their blocks from now on."""
+        """Begin a step of this micro-batch: its chunks have their blocks from now on."""
         begun = len(answer.chunks) - answer.admit
         for request, start, tokens in answer.chunks:
             if begun:

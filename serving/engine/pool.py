@@ -1,4 +1,4 @@
-"""The engines of all replicas, each made when GPUs become its replica's for the first time."""
+"""Creates the engine of each replica when it gets GPUs for the first time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from serving.vocabulary.replica import Replica, Role
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """Of every engine. ``coalesce`` False: every decode run is one step (exact mode).
+    """Options of every engine. ``coalesce`` False: every decode run is one step (exact mode).
 
-    ``asynchronous``: a step is chosen while the one before it runs. ``prompts_alone``: a pass with prompts is
+    ``asynchronous``: a step is chosen while the previous one runs. ``prompts_alone``: a pass with prompts is
     reported after its first step. ``checks``: batchers' answers are checked in full
-    (``serving.engine.batch_answers``), as those of strangers must be. ``lockstep``: they are ranks of
-    data-parallel groups. ``named_requests``: see ``KvLedger``. ``order``: of queues, and of preemption.
-    ``pipeline_stages``: of every replica; one has that many micro-batches in flight, of
-    ``max_num_batched_tokens`` each; or as many virtual engines as its memory is parted for.
+    (``serving.engine.batch_answers``), as external ones must be. ``lockstep``: replicas are ranks of
+    data-parallel groups. ``named_requests``: see ``KvLedger``. ``order``: of queues and of preemption.
+    ``pipeline_stages``: of every replica, which has that many micro-batches in flight, of
+    ``max_num_batched_tokens`` each, or as many virtual engines as its memory is divided for.
     """
 
     coalesce: bool = True
@@ -35,7 +35,7 @@ class EngineOptions:
 
 
 class EnginePool:
-    """``engines``: by replica. ``batcher_for`` is asked once per replica: a batcher may keep state."""
+    """The engines by replica. ``batcher_for`` is called once per replica: a batcher may keep state."""
 
     __slots__ = ("_batcher_for", "_options", "engines")
 
@@ -45,7 +45,7 @@ class EnginePool:
         self.engines: dict[int, Engine] = {}
 
     def add(self, replica: Replica, loaded: bool) -> Engine:
-        """A replica has its GPUs for the first time; ``loaded``: and its parameters."""
+        """Create the engine of a replica with its first GPUs; ``loaded``: and its parameters."""
         options = self._options
         if options.pipeline_stages > 1:
             return self._add_pipelined(replica, loaded)
@@ -85,7 +85,7 @@ class EnginePool:
         return engine
 
     def place(self, replica: Replica, role: Role, loaded: bool) -> None:
-        """A replica has its GPUs, for the first time or again, and is to serve in ``role``."""
+        """Give a replica its GPUs, for the first time or again, to serve in ``role``."""
         engine = self.engines.get(replica.id)
         if engine is not None:
             engine.place(role, loaded)

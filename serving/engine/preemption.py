@@ -1,4 +1,4 @@
-"""What becomes of a victim's KV: it goes to host memory, or is dropped and computed again."""
+"""Preempts a victim's KV: moves it to host memory, or drops it to be recomputed."""
 
 from serving.engine.host_memory import HostMemory
 from serving.engine.kv_ledger import KvLedger
@@ -6,7 +6,7 @@ from serving.engine.progress import Progress
 
 
 def take_kv(ledger: KvLedger, host: HostMemory, victim: Progress, decoded: bool, late_tokens: int) -> int:
-    """Its blocks are free; how long the copy to host memory takes in ns, 0: it is dropped (``drop_kv``)."""
+    """Free its blocks; returns the ns of the copy to host memory, 0 if the KV is dropped (``drop_kv``)."""
     took_ns = host.take(ledger, victim) if decoded and host.blocks else 0
     if not took_ns:
         drop_kv(ledger, victim, decoded, late_tokens)
@@ -14,7 +14,7 @@ def take_kv(ledger: KvLedger, host: HostMemory, victim: Progress, decoded: bool,
 
 
 def drop_kv(ledger: KvLedger, victim: Progress, decoded: bool, late_tokens: int) -> None:
-    """Its blocks are free; with prefix caching what it stored can be found.
+    """Free its blocks; with prefix caching its stored blocks can be found.
 
     ``late_tokens``: vLLM hashes the last position only when its step's output is known (async_scheduler.py).
     """

@@ -1,16 +1,17 @@
-"""Which KV blocks of a replica hold what, and who finds them: vLLM's block pool, by extents.
+"""What the KV blocks of a replica contain, and which requests find them: vLLM's block pool, by extents.
 
-A full block is known by its content: (owner, number), the owner being the request in which that content
+A full block is identified by its content: (owner, number). The owner is the request in which that content
 occurs first (``Request.shared_prefix``). A block can be found from the step on that is to compute its last
-token (vLLM 0.19, kv_cache_manager.py:allocate_slots; under asynchronous scheduling one step later where a
-generated token fills it, async_scheduler.py), while its request runs and after that, until its place in the
-free queue comes. Two requests that compute the same keep a copy each; the older one is found.
+token (vLLM 0.19, kv_cache_manager.py:allocate_slots; under asynchronous scheduling one step later if a
+generated token fills it, async_scheduler.py). It can be found while its request runs and after that, until
+its place in the free queue is reached. Two requests that compute the same content keep a copy each; the older
+one is found.
 
-Everything is kept by extents (``free_queue``) and brought up to date when it is asked for: what decode steps
-have taken from the free queue is the difference between its length and the ledger's count of free blocks,
-and what a request has filled of its own is noted when somebody names it, or when it leaves. An extent goes
-on over the content of several owners; it is indexed by the first, and how much of it another request finds
-follows from what both say their tokens are (``common_tokens``).
+Blocks are kept as extents (``free_queue``) and updated only when they are read. What decode steps have taken
+from the free queue is the difference between its length and the ledger's count of free blocks. What a request
+has filled itself is recorded when another request names it, or when it leaves. An extent may span the content
+of several owners; it is indexed by the first. How much of it another request finds follows from the tokens of
+both (``common_tokens``).
 """
 
 from collections.abc import Sequence
@@ -21,11 +22,11 @@ from serving.engine.free_queue import NOBODY, Extent, FreeQueue, SharedPrefix, b
 
 
 class PrefixCache:
-    """Extents by owner, block tables by request, the free queue.
+    """Extents by owner, block tables by request, and the free queue.
 
     ``shared_blocks``: how often blocks are held beyond once. ``queried_tokens`` and ``hit_tokens``: of
-    requests at their first admission. ``evicted_blocks``: were taken although another request of the run may
-    look for them, up to the last ``trim``.
+    requests at their first admission. ``evicted_blocks``: taken although another request of the run may look
+    for them, up to the last ``trim``.
     """
 
     __slots__ = (
@@ -36,14 +37,14 @@ class PrefixCache:
     def __init__(self, blocks: int, block_tokens: int) -> None:
         self.block_tokens = block_tokens
         self.queue = FreeQueue(blocks)
-        self.index: dict[int, list[Extent]] = {}  # each by ``start``
+        self.index: dict[int, list[Extent]] = {}  # each sorted by ``start``
         self.tables: dict[int, BlockTable] = {}
         self.shared_blocks = 0
         self.queried_tokens, self.hit_tokens, self.evicted_blocks = 0, 0, 0
         self._born = 0
 
     def trim(self, free_blocks: int) -> None:
-        """So many blocks are free: those beyond were taken, from the head of the queue."""
+        """Remove taken blocks from the head of the queue, so that ``free_blocks`` remain."""
         queue = self.queue
         taken = queue.blocks - free_blocks
         while taken > 0:
@@ -69,7 +70,7 @@ class PrefixCache:
         gone: dict[Extent, int] | None = None,
         computed: Sequence[Computed] = (),
     ) -> list[Piece]:
-        """Blocks [0, stop) of the request's tokens, as far as they are here without a gap.
+        """Blocks [0, stop) of the request's tokens, up to the first gap.
 
         ``gone``: where extents end that lose blocks in this step. ``computed``: what this step computes.
         """
@@ -101,7 +102,7 @@ class PrefixCache:
         stop: int,
         gone: dict[Extent, int] | None,
     ) -> None:
-        """Extents that begin with content of the owner, and where their use to the request ends."""
+        """Add extents that begin with the owner's content, each with the end of what the request can use."""
         shelf = self.index.get(owner)
         if shelf is None:
             return
@@ -120,7 +121,7 @@ class PrefixCache:
         findable_tokens: int,
         found: Sequence[Piece],
     ) -> int:
-        """The request begins behind ``blocks`` that were found; returns how many of them others hold."""
+        """Begin a request after ``blocks`` found blocks; returns how many of them other requests hold."""
         table = self.tables[request] = BlockTable(request, prefix, findable_tokens)
         if not blocks:
             return 0
@@ -138,7 +139,7 @@ class PrefixCache:
                 at = part.stop
                 table.extents.append(part)
                 table.stops.append(at)
-                table.copied |= part.request == request  # others may have gone on since it was preempted
+                table.copied |= part.request == request  # others may have stored more since it was preempted
             table.cached_blocks = at
         assert table.cached_blocks == blocks, "a request begins behind blocks that are not stored"
         table.stored_tokens = blocks * self.block_tokens
@@ -146,7 +147,7 @@ class PrefixCache:
         return held
 
     def store(self, table: BlockTable, tokens: int) -> None:
-        """The full blocks of a request's first ``tokens`` can be found, as far as anybody looks for them."""
+        """Make the full blocks of a request's first ``tokens`` findable, if others may look for them."""
         start, stop = table.cached_blocks, min(tokens, table.findable_tokens) // self.block_tokens
         if start >= stop:
             return
@@ -163,7 +164,7 @@ class PrefixCache:
         self._shelve(extent)
 
     def _lengthen(self, table: BlockTable, start: int, stop: int) -> bool:
-        """Who alone holds an extent makes it longer, unless a copy of what follows may be there already."""
+        """Lengthen the last extent if only this request holds it and no copy of what follows may exist."""
         last = table.extents[-1]
         while last.stop < table.stops[-1]:
             last = last.rest
@@ -174,7 +175,7 @@ class PrefixCache:
         return True
 
     def release(self, table: BlockTable, held_blocks: int) -> int:
-        """The request leaves its blocks, the last ones first; returns how many others still hold."""
+        """Release the request's blocks, the last ones first; returns how many others still hold."""
         del self.tables[table.request]
         still = 0
         unknown = held_blocks - table.cached_blocks
@@ -190,12 +191,12 @@ class PrefixCache:
         return still
 
     def begin(self, free_blocks: int) -> None:
-        """There was nothing to find so far: all that is free is blank."""
+        """Start tracking: no block could be found so far, so all free blocks are blank."""
         assert not self.index, "blocks that can be found are forgotten"
         self.queue = FreeQueue(free_blocks)
 
     def leave_blank(self, blocks: int) -> None:
-        """Blocks are free whose content nobody looks for."""
+        """Free blocks whose content no request looks for."""
         if not blocks:
             return
         queue = self.queue
@@ -207,7 +208,7 @@ class PrefixCache:
             queue.append(blank(blocks))
 
     def forget(self) -> None:
-        """Nothing is found any more in free blocks."""
+        """Make all free blocks blank: none is found any more."""
         extent = self.queue.ends.behind
         while extent is not self.queue.ends:
             if extent.owner != NOBODY:
@@ -216,7 +217,7 @@ class PrefixCache:
         self.queue = FreeQueue(self.queue.blocks)
 
     def cut_out(self, extent: Extent, start: int, stop: int) -> Extent:
-        """The part from block ``start`` as an extent of its own, to ``stop`` or where it was cut before."""
+        """Cut out the part from block ``start`` to ``stop``, or to where it was cut before."""
         extent = extent.part_from(start)
         if start > extent.start:
             extent = self._split(extent, start)
@@ -255,7 +256,7 @@ class PrefixCache:
             shelf.remove(extent)
 
     def _queue_up(self, extent: Extent) -> None:
-        """To the end of the queue, as one with the part queued just before it if both were one before."""
+        """Queue an extent last; join it with the part queued just before if both were one extent."""
         queue = self.queue
         last = queue.ends.ahead
         if last.born == extent.born and last.start == extent.stop and last is not queue.ends:

@@ -1,4 +1,4 @@
-"""Where a replica stands, and how far each of its requests is."""
+"""The state of a replica, and the progress of each of its requests."""
 
 from enum import IntEnum
 from typing import Literal
@@ -10,7 +10,7 @@ Order = Literal["fcfs", "priority", "before_last"]
 
 
 class EngineState(IntEnum):
-    """Where the replica stands between two facts."""
+    """The state of the replica between two events."""
 
     IDLE = 0
     RUNNING = 1
@@ -22,17 +22,17 @@ class EngineState(IntEnum):
 
 # A report will follow.
 AT_WORK = (EngineState.RUNNING, EngineState.STOPPING)
-# It takes no requests.
+# The replica takes no requests.
 GONE = (EngineState.LOST, EngineState.VACANT)
 
 
 class Progress:
-    """How far one request is; ``known_tokens`` (prompt and generated) stands still while it decodes.
+    """Progress of one request; ``known_tokens`` (prompt and generated) is constant while it decodes.
 
-    ``was_preempted``: it was here before, and something of it may still be stored. ``number``: in order of
-    admission; 0 for one that came with its KV. ``priority``: 0 where engines do not look at it. ``moved``: it
-    began at another instance and is computed again here. ``passes_last``: where it is queued up the last one
-    lets it pass. ``swapped``: its KV is in host memory.
+    ``was_preempted``: it ran here before, and some of its KV may still be stored. ``number``: in order of
+    admission; 0 for a request that arrived with its KV. ``priority``: 0 if engines ignore it. ``moved``: it
+    began at another instance and is recomputed here. ``passes_last``: when queued it goes before the last
+    waiting request. ``swapped``: its KV is in host memory.
     """
 
     __slots__ = (

@@ -1,7 +1,7 @@
-"""Where a request stands on a replica, told from what the engine holds.
+"""Derives the state of a request on a replica from what the engine holds.
 
-It is not stored: the containers an engine keeps are what its hot path needs, and a second record of the same
-could contradict them. For invariants, errors and tests.
+The state is not stored: the hot path needs the engine's containers, and a second record could contradict
+them. For invariants, errors and tests.
 """
 
 from enum import IntEnum
@@ -10,9 +10,9 @@ from serving.engine.engine import Engine
 
 
 class RequestState(IntEnum):
-    """``ABSENT``: nothing of it is here; ``RESERVED``: blocks are kept for its KV, and it is not attached.
+    """The state of a request on a replica. ``ABSENT``: nothing is here; ``RESERVED``: only reserved blocks.
 
-    A ``FINISHED`` one keeps its blocks for one step more (asynchronous scheduling). ``OUTGOING``: its
+    A ``FINISHED`` request keeps its blocks for one step more (asynchronous scheduling). ``OUTGOING``: its
     prompt is computed, and it waits for its KV to be fetched or completed; ``ATTACHED``: its KV is here, and
     it decodes from the next pass on, or joined the run in progress.
     """
@@ -28,7 +28,7 @@ class RequestState(IntEnum):
 
 
 def requests_at(engine: Engine) -> list[tuple[int, RequestState]]:
-    """(request, state) of all that are attached or wait, one in two containers twice."""
+    """(request, state) of all that are attached or wait; a request in two containers appears twice."""
     prefilling, ended = engine.prefilling, engine.ended
     found = [
         (
@@ -48,7 +48,7 @@ def requests_at(engine: Engine) -> list[tuple[int, RequestState]]:
 
 
 def state_of(engine: Engine, request: int) -> RequestState:
-    """Where this request stands on the replica."""
+    """The state of this request on the replica."""
     for one, state in requests_at(engine):
         if one == request:
             return state

@@ -1,9 +1,9 @@
 """What a router may assume to be in the KV memory of replicas: the prompts that it sent there.
 
-No engine is asked. What an engine holds at this moment depends on how far its run has come, which the
-controller learns at the next report only (docs/decisions/0005); what was sent where changes with requests
-alone. Routers without reports from the engines do the same (NVIDIA Dynamo with ``--no-kv-events``; the
-estimating prefix scorer of the Kubernetes Gateway API Inference Extension).
+No engine is asked. What an engine holds now depends on how far its run has come, which the controller learns
+only with the next report (docs/decisions/0005); what was sent where changes with requests alone. Routers
+without reports from the engines do the same (NVIDIA Dynamo with ``--no-kv-events``; the estimating prefix
+scorer of the Kubernetes Gateway API Inference Extension).
 """
 
 from serving.vocabulary.replica import Replica
@@ -11,10 +11,11 @@ from serving.vocabulary.request import Request
 
 
 class SentPrefixes:
-    """Of one model's replicas: prompts by replica, the least recently used beyond its KV memory forgotten.
+    """Prompts sent to one model's replicas; beyond a replica's KV memory the least recently used are
+    forgotten.
 
-    A prompt is kept as the parts it shares with others and its own (``Request.shared_prefix``), so one text
-    stands there once: of each owner, from where to where its own tokens are.
+    A prompt is stored as the parts that it shares with others and its own part (``Request.shared_prefix``),
+    so a text is stored once: by owner, where its own tokens begin and end.
     """
 
     __slots__ = ("_block_tokens", "_held_tokens", "_parts", "_prompt_tokens", "_room_tokens")
@@ -27,7 +28,7 @@ class SentPrefixes:
         self._prompt_tokens: dict[int, int] = {}
 
     def add(self, replica: Replica) -> None:
-        """A replica takes requests; nothing is known to be in its memory."""
+        """Add a replica that takes requests; nothing is known to be in its memory."""
         id = replica.id
         self._parts[id] = {}
         self._held_tokens[id] = 0
@@ -36,19 +37,19 @@ class SentPrefixes:
         self._prompt_tokens.setdefault(id, 0)
 
     def retire(self, replica: int) -> None:
-        """A replica takes no more requests."""
+        """Stop tracking prompts of a replica that takes no more requests."""
         del self._parts[replica], self._held_tokens[replica]
 
     def lose(self, replica: int) -> None:
-        """A replica is gone, after it retired."""
+        """Forget a replica that is lost, after it was retired."""
         del self._prompt_tokens[replica]
 
     def prompt_tokens(self, replica: int) -> int:
-        """Of its requests that are not finished."""
+        """Prompt tokens of the replica's unfinished requests."""
         return self._prompt_tokens[replica]
 
     def assigned(self, replica: int, request: Request) -> None:
-        """A request was sent to a replica."""
+        """Record a request sent to a replica."""
         self._prompt_tokens[replica] += request.prompt_tokens
         parts = self._parts.get(replica)
         if parts is None or not self._room_tokens[replica]:
@@ -60,7 +61,7 @@ class SentPrefixes:
         if start < request.prompt_tokens:
             starts.append((request.id, start, request.prompt_tokens))
         held = self._held_tokens[replica]
-        for owner, start, end in reversed(starts):  # what many share was used last, and goes last
+        for owner, start, end in reversed(starts):  # the most shared part counts as used last
             before = parts.pop(owner, None)
             if before is not None:
                 held -= before[1] - before[0]
@@ -73,13 +74,13 @@ class SentPrefixes:
         self._held_tokens[replica] = held
 
     def departed(self, replica: int, request: Request) -> None:
-        """A request left a replica, finished or failed; its prompt stays in memory."""
+        """Record that a request left a replica, finished or failed; its prompt stays in memory."""
         self._prompt_tokens[replica] -= request.prompt_tokens
 
     def cached_tokens(self, replica: int, request: Request) -> int:
         """Tokens at the start of its prompt that were sent there before, in whole blocks.
 
-        The last one does not count: it is computed always, since its output is the next token.
+        The last prompt token does not count: it is always computed, since its output is the next token.
         """
         parts, found = self._parts[replica], 0
         for owner, end in request.shared_prefix:

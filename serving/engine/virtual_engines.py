@@ -1,10 +1,11 @@
-"""The engine of a replica cut into pipeline stages, as vLLM's v0 has it: a virtual engine for each stage.
+"""The engine of a replica with pipeline stages as in vLLM's v0: one virtual engine per stage.
 
-A virtual engine is a scheduler of its own, with a queue, a batch, and an equal part of the blocks (vLLM 0.6,
-engine/llm_engine.py and core/scheduler.py). One step of each may be in flight; they share the stages, and who
-ended a step begins the next one behind the others. A request goes to the virtual engine with the fewest
-requests, the first of these, when some virtual engine begins a step (engine/async_llm_engine.py:engine_step),
-or at once where nothing is in flight; one that was idle begins then, too.
+A virtual engine is a scheduler with its own queue, batch and an equal part of the blocks (vLLM 0.6,
+engine/llm_engine.py and core/scheduler.py). One step of each may be in flight; they share the stages, and a
+virtual engine that ended a step begins its next one after the others. A request goes to the virtual engine
+with the fewest requests, the first among equals, when some virtual engine begins a step
+(engine/async_llm_engine.py:engine_step), or at once if nothing is in flight. An idle virtual engine then
+begins too.
 """
 
 from collections import deque
@@ -22,7 +23,7 @@ from serving.vocabulary.request import Request
 
 
 class VirtualEngines(Engine):
-    """``engines``: the virtual ones. Queue, batch and memory of this one are those of all together."""
+    """The engine of one replica, with queue, batch and memory of all its virtual ``engines`` together."""
 
     __slots__ = ("_chunks_of", "_coming", "_stopping", "engines")
 
@@ -47,19 +48,19 @@ class VirtualEngines(Engine):
         super().__init__(replica, self.engines[0].batcher, coalesce, False, loaded)
         self.ledger = VirtualLedger([one.ledger for one in self.engines])
         self.view = ReplicaView(self.running, self.prefilling, self.waiting, self.ledger)
-        self._coming: deque[Request] = deque()  # of those in ``unseen_arrivals``
+        self._coming: deque[Request] = deque()  # of the requests in ``unseen_arrivals``
         self._stopping = [False] * count  # whose next step is to be reported
         self._chunks_of: list[Sequence[Chunk]] = [()] * count
         for one in self.engines:
             one.halts = True
 
     def enqueue(self, request: Request, actions: list[Action]) -> None:
-        """A request was assigned to this replica."""
+        """Queue a request that was assigned to this replica."""
         assert self.state is not EngineState.LOST, "a request was dispatched to a lost replica"
         self.take((request,), actions)
 
     def take(self, requests: Iterable[Request], actions: list[Action]) -> None:
-        """Requests come: they are seen when a step begins, at once where none is in flight."""
+        """Take requests: they are seen when a step begins, at once if none is in flight."""
         for request in requests:
             self._coming.append(request)
             self.unseen_arrivals.append(Progress(request))
@@ -71,7 +72,7 @@ class VirtualEngines(Engine):
             self.cut_run(actions)
 
     def ran(self, event: Ran, actions: list[Action]) -> None:
-        """A step of a virtual engine has ended, and maybe some of others before it."""
+        """Handle the end of a virtual engine's step, and of earlier steps of others."""
         if self.epoch > event.epoch:
             return  # from before the replica was lost
         number = event.micro_batch
@@ -96,7 +97,7 @@ class VirtualEngines(Engine):
             self.cut_run(actions)
 
     def lose(self, actions: list[Action], cause: str) -> list[int]:
-        """Everything this replica held is gone; returns the requests that fail with it."""
+        """Lose everything this replica held; returns the requests that fail with it."""
         failed = super().lose(actions, cause)
         for number, one in enumerate(self.engines):
             one.lose([], cause)
@@ -105,7 +106,7 @@ class VirtualEngines(Engine):
         return failed
 
     def _hand_out(self) -> Sequence[int]:
-        """Those who came go to the virtual engines with the fewest requests; who was idle and got some."""
+        """Give arrivals to the virtual engines with the fewest requests; returns idle ones that got some."""
         engines, gone = self.engines, list[Action]()
         loads = [len(one.running) + len(one.waiting) for one in engines]
         began = list[int]()
@@ -128,14 +129,14 @@ class VirtualEngines(Engine):
         return sorted(began)
 
     def _choose(self, number: int, actions: list[Action]) -> None:
-        """A virtual engine chooses its next step."""
+        """Let a virtual engine choose its next step."""
         begun = list[Action]()
         self._stopping[number] = False
         self.engines[number]._start_pass(begun)
         self._translate(number, begun, actions)
 
     def _translate(self, number: int, begun: Sequence[Action], actions: list[Action]) -> None:
-        """What a virtual engine wishes, as the replica's; its requests move here as they do there."""
+        """Turn a virtual engine's actions into the replica's, and move its requests here as they do there."""
         engine = self.engines[number]
         for action in begun:
             if isinstance(action, Run):
@@ -166,7 +167,7 @@ class VirtualEngines(Engine):
                 actions.append(action)
 
     def _fix_state(self) -> None:
-        """Running while a step is in flight."""
+        """Set the state: running while a step is in flight."""
         self.ledger.decoding = sum([one.ledger.decoding for one in self.engines])
         works = sum([one.state is not EngineState.IDLE for one in self.engines])
         self.state = EngineState.RUNNING if works else EngineState.IDLE

@@ -1,4 +1,4 @@
-"""KV memory of a replica whose virtual engines have a part of it each: what all of them hold together."""
+"""KV memory of a replica whose virtual engines have a part of it each: the sum of the parts."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from serving.engine.kv_ledger import KvLedger
 
 
 class VirtualLedger(KvLedger):
-    """To look at, and to release from: requests get their blocks from the ``parts``."""
+    """A read and release view: requests get their blocks from the ``parts``."""
 
     __slots__ = ("_parts",)
 
@@ -27,11 +27,11 @@ class VirtualLedger(KvLedger):
 
     @property
     def free_blocks(self) -> int:
-        """Blocks that no request holds, of whichever part."""
+        """Blocks that no request holds, in any part."""
         return sum([part.free_blocks for part in self._parts])
 
     def held_blocks(self, request: int) -> int:
-        """Blocks the request holds now; 0 when it holds none."""
+        """Blocks the request holds now; 0 if it holds none."""
         part = self._part_of(request)
         return 0 if part is None else part.held_blocks(request)
 
@@ -42,7 +42,7 @@ class VirtualLedger(KvLedger):
         return part.context_tokens(request)
 
     def decodes(self, request: int) -> bool:
-        """Whether the request is one of those that decode."""
+        """Whether the request decodes."""
         part = self._part_of(request)
         return part is not None and part.decodes(request)
 
@@ -51,7 +51,7 @@ class VirtualLedger(KvLedger):
         return sum([part.step_blocks() for part in self._parts])
 
     def release(self, request: int) -> None:
-        """Everything the request holds is free again."""
+        """Free everything that the request holds."""
         for part in self._parts:
             part.release(request)
 

@@ -1,10 +1,10 @@
-"""The order of a queue: first come, first served; by priority, those of a higher one before.
+"""The order of a queue: first come, first served; or by priority, higher ones first.
 
-Who was preempted stands before all others of its priority, as vLLM puts it at the head of its queue. Within a
-priority nobody passes another. Queues keep their order as requests come, so nothing is sorted.
+A preempted request goes before all others of its priority, as vLLM puts it at the head of its queue. Within a
+priority no request passes another. Requests are inserted in order, so nothing is sorted.
 
 ``before_last`` is the order of Llumnix's artefact, whose loop over the queue compares a request with 0: first
-come, first served, but one of high priority goes before the last that waits.
+come, first served, but a request of high priority goes before the last one waiting.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from serving.vocabulary.request import Request
 
 
 def line_up(queue: deque[Request], requests: Iterable[Request], by_priority: bool) -> None:
-    """In a common queue, each behind all who came before; by priority behind those of its own and above."""
+    """Add requests to a common queue, in order; by priority: after those of the same or higher priority."""
     for one in requests:
         place = len(queue)
         while by_priority and place and queue[place - 1].priority < one.priority:
@@ -24,7 +24,7 @@ def line_up(queue: deque[Request], requests: Iterable[Request], by_priority: boo
 
 
 def queue_up(queue: deque[Progress], one: Progress) -> None:
-    """Behind all of its priority and of higher ones; or before the last."""
+    """Insert after all of its or higher priority; with ``passes_last`` before the last one."""
     if one.passes_last:
         queue.insert(max(0, len(queue) - 1), one)
         return
@@ -38,12 +38,12 @@ def queue_up(queue: deque[Progress], one: Progress) -> None:
 
 
 def would_head(queue: deque[Progress], one: Progress) -> bool:
-    """Whether it will be queued up before the head."""
+    """Whether it will be queued before the head."""
     return bool(queue) and (queue[0].priority < one.priority or (one.passes_last and len(queue) == 1))
 
 
 def queue_first(queue: deque[Progress], one: Progress) -> None:
-    """Before all of its priority and of lower ones."""
+    """Insert before all of its or lower priority."""
     if not queue or queue[0].priority <= one.priority:
         queue.appendleft(one)
         return

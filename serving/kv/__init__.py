@@ -1,1 +1,1 @@
-"""KV on its way between instances."""
+"""Moves KV between instances: hand-overs, migrations and their transfers."""

@@ -1,4 +1,4 @@
-"""The room that decode instances of one model keep for requests whose KV comes to them."""
+"""The room that decode instances of one model reserve for requests whose KV is sent to them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 
 @fact
 class HandOverRules:
-    """kv_bytes_per_token: of the model on all ranks together. max_num_seqs: that decode on one instance."""
+    """Hand-over limits. kv_bytes_per_token: on all ranks. max_num_seqs: decoding on one instance."""
 
     kv_bytes_per_token: int
     max_num_seqs: int
 
 
 class DecodeCapacity:
-    """Eligible decode targets, by demand: tokens that room is kept for. Each receives one batch at a time.
+    """Decode targets by demand: tokens of reserved room. Each receives one batch at a time.
 
-    An instance that keeps room for ``max_num_seqs`` requests is no target. Blocks are another book: KvLedger.
+    An instance with room reserved for ``max_num_seqs`` requests is no target. Blocks are counted apart:
+    KvLedger.
     """
 
     __slots__ = (
@@ -38,29 +39,29 @@ class DecodeCapacity:
         self._block_tokens = block_tokens
         self.max_num_seqs = rules.max_num_seqs
         self._open = LeastIndex({})  # eligible targets now, by demand
-        self._eligible_count = 0  # how many those are
-        self.receiving: set[int] = set()  # instances that a batch is on its way to
+        self._eligible_count = 0  # their number
+        self.receiving: set[int] = set()  # instances with a batch in transfer to them
         self.capacities_tokens: dict[int, int] = {}  # of each decode instance that takes requests, in tokens
-        self.demands: dict[int, int] = {}  # decode instance -> tokens that room is kept for
-        self.reserved_requests: dict[int, int] = {}  # decode instance -> requests that room is kept for
+        self.demands: dict[int, int] = {}  # decode instance -> tokens of reserved room
+        self.reserved_requests: dict[int, int] = {}  # decode instance -> requests with reserved room
         self.needs: dict[int, int] = {}  # request -> tokens of room, from when its prompt is computed
 
     def open(self, replica: int, capacity_tokens: int) -> None:
-        """A decode instance with so many tokens of memory takes requests from now on."""
+        """Let a decode instance with this many tokens of memory take requests from now on."""
         self.capacities_tokens[replica] = capacity_tokens
         self.demands.setdefault(replica, 0)
         self.reserved_requests.setdefault(replica, 0)
         self._add_target(replica)
 
     def close(self, replica: int) -> None:
-        """It is no target any more; what is on its way still comes."""
+        """Stop using an instance as a target; KV in transfer to it still arrives."""
         self._remove_target(replica)
         self.capacities_tokens.pop(replica, None)
 
     def need_tokens(self, request: Request, capacity_tokens: int) -> int:
         """Room that a request takes: prompt and reserved output.
 
-        Whole blocks, for the last one is not shared: else the memory may be short of what was kept.
+        In whole blocks, since requests do not share their last block; otherwise memory could run out.
         """
         block = self._block_tokens
         tokens = request.prompt_tokens + (request.reserved_tokens or request.max_new_tokens)
@@ -68,28 +69,28 @@ class DecodeCapacity:
         return need if need < capacity_tokens else capacity_tokens
 
     def fits(self, replica: int, capacity_tokens: int, tokens: int = 0, requests: int = 0) -> bool:
-        """Whether its memory and ``max_num_seqs`` are enough for all that it keeps room for and so many more.
+        """Whether memory and ``max_num_seqs`` suffice for the reserved room and this much more.
 
-        An instance that turned to decoding may keep more than it has.
+        An instance that switched to decode may have reserved more than it has.
         """
         if self.reserved_requests.get(replica, 0) + requests > self.max_num_seqs:
             return False
         return self.demands.get(replica, 0) + tokens <= capacity_tokens
 
     def least(self) -> tuple[int, int] | None:
-        """(instance, demand) of the eligible target of least demand; None without one."""
+        """(instance, demand) of the eligible target of least demand; None: there is none."""
         return self._open.least() if self._eligible_count else None
 
     def fitting_batch(
         self, waiting: Sequence[Progress], target: Engine, demand: int, pieces: Pieces
     ) -> tuple[list[Progress], int]:
-        """The head of the queue, as far as the target's memory and ``max_num_seqs`` allow; the demand."""
+        """The head of the queue that fits the target's memory and ``max_num_seqs``; the new demand."""
         ledger, needs, split = target.ledger, self.needs, len(pieces) > 0
         capacity_tokens, free_requests = (
             self.capacities_tokens[target.id],
             self.max_num_seqs - self.reserved_requests[target.id],
         )
-        # What the step under way takes is counted too: room may be kept for less than is written.
+        # The blocks of the current step count too: less room may be reserved than is written.
         blocks, block = ledger.free_blocks - ledger.step_blocks(), ledger.block_tokens
         if split:
             capacity_tokens -= block * pieces.held_blocks(target.id)
@@ -101,7 +102,7 @@ class DecodeCapacity:
             if split and pieces.has_one(progress.id, target.id):
                 held = ledger.held_blocks(progress.id)
                 blocks, capacity_tokens = blocks + held, capacity_tokens + block * held
-                # Where no request decodes none will make room: waiting would never end.
+                # If no request decodes, none will free room: waiting would never end.
                 forced = not (batch or target.running or target.attached)
             if (demand + need > capacity_tokens or blocks < 0 or len(batch) >= free_requests) and not forced:
                 break
@@ -110,19 +111,19 @@ class DecodeCapacity:
         return batch, demand
 
     def begin_batch(self, replica: int, demand: int, requests: int) -> None:
-        """A batch of so many requests is on its way to it, with which it has this demand."""
+        """A batch of this many requests is sent to the instance, which then has this demand."""
         self._remove_target(replica)
         self.demands[replica] = demand
         self.reserved_requests[replica] += requests
         self.receiving.add(replica)
 
     def end_batch(self, replica: int) -> None:
-        """The batch has come, or will not: the next may be sent."""
+        """The batch has arrived or was aborted: the next one may be sent."""
         self.receiving.discard(replica)
         self._add_target(replica)
 
     def change(self, replica: int, tokens: int, requests: int) -> None:
-        """Room for so many requests and tokens more is kept there, for less if negative."""
+        """Reserve room for this many more requests and tokens; negative: release it."""
         demands, reserved_requests = self.demands, self.reserved_requests
         before, taken, most = demands[replica], reserved_requests[replica], self.max_num_seqs
         if taken < most and taken + requests < most:
@@ -141,11 +142,11 @@ class DecodeCapacity:
         return need
 
     def forget(self, requests: Iterable[int]) -> int:
-        """These requests need no room any more, and none is kept; returns the tokens they needed."""
+        """Forget requests without reserved room; returns the tokens they needed."""
         return sum([self.needs.pop(request) for request in requests])
 
     def lost(self, replica: int) -> None:
-        """A closed instance is gone."""
+        """Forget a closed instance that is lost."""
         self.receiving.discard(replica)
         self.demands.pop(replica, None)
         self.reserved_requests.pop(replica, None)
@@ -156,13 +157,13 @@ class DecodeCapacity:
         return self.reserved_requests[replica] < self.max_num_seqs
 
     def _add_target(self, replica: int) -> None:
-        """After a change: it is among the eligible targets if it is one now."""
+        """After a change: add the instance to the eligible targets if it is one now."""
         if self._eligible(replica):
             self._open.add(replica, self.demands[replica])
             self._eligible_count += 1
 
     def _remove_target(self, replica: int) -> None:
-        """Before a change."""
+        """Before a change: remove the instance from the eligible targets."""
         if self._eligible(replica):
             self._open.remove(replica, self.demands[replica])
             self._eligible_count -= 1

@@ -1,16 +1,16 @@
-"""KV goes from prefill to decode instances of one model: which requests are handed over to whom, and when.
+"""Hands over KV from prefill to decode instances of one model: which requests go to which instance, and when.
 
-A prefill instance sends what it has completed as one batch at a time, a decode instance takes in one at a
-time. Two books are kept of a target. ``DecodeCapacity`` admits: from the moment its KV is sent a request
-counts with all the tokens that it may have, and against ``max_num_seqs``. ``KvLedger`` has the blocks: those
-for the KV that is sent are taken at the target before the send (``Moves.reserve``), those for later tokens as
-it decodes. The source gives its blocks back when the KV has come (OSDI 2025's artefact does the same).
+A prefill instance sends its completed prompts as one batch at a time; a decode instance receives one batch at
+a time. Two accounts are kept per target. ``DecodeCapacity`` admits: once its KV is sent, a request counts
+with all tokens that it may have, and against ``max_num_seqs``. ``KvLedger`` counts blocks: those for the sent
+KV are reserved at the target before the send (``Moves.reserve``), those for later tokens as it decodes. The
+source frees its blocks when the KV has arrived (OSDI 2025's artefact does the same).
 
-Each batch is a move (``serving.kv.moves``). Pieces of its KV may be at other instances
-(``serving.kv.pieces``): they go to the target with the rest. An instance that keeps what it computed fetches
-such pieces first, several at a time and beside a batch that is sent to it. An instance may send several
-pieces at a time. Pieces that are at a decode instance count as room that it keeps. What becomes of a request
-when instances are lost: docs/STATES.md.
+Each batch is a move (``serving.kv.moves``). Pieces of its KV at other instances (``serving.kv.pieces``) go to
+the target too. A prefill instance that switched to decode first fetches the pieces of what it computed,
+several at a time and besides a batch that is sent to it. An instance may send several pieces at a time.
+Pieces at a decode instance count as room that it reserves. What happens to requests when instances are lost:
+docs/STATES.md.
 """
 
 from collections import deque
@@ -33,7 +33,7 @@ _ABORTED = MovePhase.ABORTED
 
 
 class HandOvers:
-    """The hand-overs of one model, and the room kept on its decode instances."""
+    """The hand-overs of one model, and the room reserved on its decode instances."""
 
     __slots__ = (
         "_decode_capacity", "_engines", "_ready", "_requests", "_self_computed", "demand_tokens",
@@ -55,22 +55,22 @@ class HandOvers:
         self.moves = Moves(engines, Pieces(engines, rules.kv_bytes_per_token), transfer_ids)
         # The sum of demands, and of the completed requests that no instance has room for yet.
         self.demand_tokens = 0
-        self._self_computed = 0  # requests that decode instances keep room for while they compute them
+        self._self_computed = 0  # requests that decode instances compute themselves, with reserved room
         self.migrating_tokens = 0
 
     @property
     def demands(self) -> dict[int, int]:
-        """Tokens that room is kept for, by decode instance."""
+        """Tokens of reserved room, by decode instance."""
         return self._decode_capacity.demands
 
     @property
     def demand_requests(self) -> int:
-        """Requests whose tokens are in ``demand_tokens``."""
+        """Number of requests whose tokens are in ``demand_tokens``."""
         return len(self._decode_capacity.needs) + self._self_computed
 
     @property
     def reserved_requests(self) -> dict[int, int]:
-        """Requests that room is kept for, by decode instance."""
+        """Number of requests with reserved room, by decode instance."""
         return self._decode_capacity.reserved_requests
 
     @property
@@ -79,13 +79,11 @@ class HandOvers:
         return bool(self._ready)
 
     def need_tokens(self, request: Request, decode_capacity: int) -> int:
-        """Room that a request takes of an instance with so many tokens of it:
-        ``DecodeCapacity.need_tokens``.
-        """
+        """Room that a request takes at an instance of this capacity: ``DecodeCapacity.need_tokens``."""
         return self._decode_capacity.need_tokens(request, decode_capacity)
 
     def open(self, replica: int) -> None:
-        """A decode instance takes requests from now on."""
+        """Let a decode instance take requests from now on."""
         engine = self._engines[replica]
         engine.limit_decoding(self._decode_capacity.max_num_seqs)
         self._decode_capacity.open(replica, engine.replica.longest_request_tokens)
@@ -94,11 +92,11 @@ class HandOvers:
             self._mark_ready(replica)
 
     def close(self, replica: int) -> None:
-        """It takes no new ones; what is on its way still comes."""
+        """Stop sending new requests to a decode instance; KV in transfer to it still arrives."""
         self._decode_capacity.close(replica)
 
     def completed(self, engine: Engine, earlier: int, actions: list[Action]) -> None:
-        """A pass has completed prompts: all of ``engine.outgoing`` after the first ``earlier`` of them."""
+        """A pass has completed prompts: all of ``engine.outgoing`` from position ``earlier`` on."""
         outgoing, requests, source, decode_capacity = (
             engine.outgoing,
             self._requests,
@@ -117,7 +115,7 @@ class HandOvers:
             self.match(actions)
 
     def match(self, actions: list[Action]) -> None:
-        """Begin what can begin, in the order in which the sources became ready."""
+        """Begin all possible hand-overs, in the order in which the sources became ready."""
         while self._ready:
             if self._begin(self._engines[self._ready[0]], actions):
                 self._ready.popleft()
@@ -150,7 +148,7 @@ class HandOvers:
     def _send(
         self, source: Engine, waiting: Sequence[Progress], least: tuple[int, int], actions: list[Action]
     ) -> bool:
-        """The first of the waiting requests, to the target of least demand; False: it has no room for one."""
+        """Send as many of the waiting requests as fit to the target of least demand; False: none fits."""
         target, demand = least
         engine = self._engines[target]
         batch, demand = self._decode_capacity.fitting_batch(waiting, engine, demand, self.moves.pieces)
@@ -161,7 +159,7 @@ class HandOvers:
         return True
 
     def _keep_own(self, source: Engine, actions: list[Action]) -> None:
-        """An instance that decodes now keeps what it computed before, once its pieces elsewhere have come."""
+        """Let a new decode instance keep what it computed before, once the pieces elsewhere have arrived."""
         moves, needs = self.moves, self._decode_capacity.needs
         unsent = tuple(moves.unsent(source))
         here, groups = moves.by_sources(unsent)
@@ -176,9 +174,9 @@ class HandOvers:
         _freed(freed, actions)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
-        """A transfer ended: the source if all KV of its batch is at the target; else None.
+        """A transfer ended. Returns the source if all KV of the batch is at the target; else None.
 
-        A batch whose transfer the world has stopped is sent again, as soon as there is room for it.
+        A batch whose transfer the world has stopped is sent again as soon as there is room for it.
         """
         move = self.moves.sent(event, actions)
         if move is None:
@@ -209,37 +207,37 @@ class HandOvers:
         return self.moves.commit(move)
 
     def has_capacity(self, engine: Engine, tokens: int, requests: int) -> bool:
-        """Whether a decode instance has memory for so many more, within ``max_num_seqs``."""
+        """Whether a decode instance has memory for this much more, within ``max_num_seqs``."""
         return self._decode_capacity.fits(engine.id, engine.replica.longest_request_tokens, tokens, requests)
 
     def keep(self, replica: int, tokens: int, requests: int) -> None:
-        """Room at a decode instance for what it computes itself; less if negative."""
+        """Reserve room at a decode instance for what it computes itself; negative: release room."""
         self.demand_tokens += tokens
         self._self_computed += requests
         self._decode_capacity.change(replica, tokens, requests)
 
     def head_need(self) -> int:
-        """Room that the first completed request takes which waits for some; 0: none waits."""
+        """Room that the first completed request waiting for room takes; 0: none waits."""
         if not self._ready:
             return 0
         return self._decode_capacity.needs[self.moves.unsent(self._engines[self._ready[0]])[0].id]
 
     def need_of(self, request: int) -> int:
-        """Room that is kept for a request that is at a decode instance."""
+        """Room reserved for a request at a decode instance."""
         return self._decode_capacity.needs[request]
 
     def change(self, replica: int, tokens: int, requests: int) -> None:
-        """A request comes to a decode instance from another one, or leaves it for another: not counted twice
-        in ``demand_tokens``.
+        """Change a decode instance's room for a request that migrates to or from it; ``demand_tokens`` stays
+        the same.
         """
         self._decode_capacity.change(replica, tokens, requests)
 
     def departed(self, replica: int, request: int) -> None:
-        """A request left a decode instance; ``match`` then sends those that wait for room."""
+        """A request has left a decode instance; ``match`` then sends requests that wait for room."""
         self.demand_tokens -= self._decode_capacity.departed(replica, request)
 
     def batch_to(self, replica: int) -> list[int]:
-        """The requests whose KV is on its way to an instance; what it keeps is outgoing there as well."""
+        """Requests with KV in transfer to an instance; those that it keeps are also outgoing there."""
         if replica not in self._decode_capacity.receiving and not self.moves.staying:
             return []
         return self.moves.requests_to(replica)
@@ -247,10 +245,11 @@ class HandOvers:
     def lost(
         self, replica: int, unsent: Collection[int], kept: Collection[int], actions: list[Action]
     ) -> list[int]:
-        """A closed instance is gone: with it ``unsent`` requests, of those that room is ``kept`` for.
+        """A closed instance is lost, with its ``unsent`` requests and those that room is ``kept`` for.
 
         Call it before they are forgotten, and ``match`` afterwards. Returns the requests of other instances
-        that fail, ascending: pieces of them were there. What was sent to it, or with them, is sent again.
+        that fail, ascending: pieces of them were at the lost one. What was in transfer to it, or together
+        with those requests, is sent again.
         """
         if replica in self._ready:
             self._ready.remove(replica)
@@ -276,7 +275,7 @@ class HandOvers:
         return gone
 
     def _fail(self, home: Engine, failing: Collection[int]) -> None:
-        """Requests whose pieces are gone leave the instance that has the rest of their KV."""
+        """Remove requests whose pieces are lost from the instance that has the rest of their KV."""
         batch = [progress for progress in home.outgoing if progress.id in failing]
         home.detach(batch)
         self.migrating_tokens -= sum([progress.known_tokens for progress in batch])
@@ -284,7 +283,7 @@ class HandOvers:
             self._ready.remove(home.id)
 
     def _drop_room(self, move: Move) -> None:
-        """A move was aborted: no room is kept for its batch any more."""
+        """Release the room reserved for the batch of an aborted move."""
         needs = self._decode_capacity.needs
         self._decode_capacity.change(
             move.target, -sum([needs[request] for request in move.ids]), -len(move.batch)
@@ -293,15 +292,16 @@ class HandOvers:
             self._decode_capacity.end_batch(move.target)
 
     def _send_again(self, move: Move) -> None:
-        """What is left at the source of an aborted move waits for room there."""
+        """Queue the source of an aborted move again if it has unsent requests."""
         source = move.source
         if source not in self._ready and self.moves.unsent(self._engines[source]):
             self._mark_ready(source)
 
     def _mark_ready(self, source: int) -> None:
-        """It has something to send. What an instance that decodes now keeps need not wait behind others.
+        """Queue a source that has something to send; what a decode instance keeps goes first.
 
-        It must not, either: its memory is full of it, and as the target of least demand it would stop them.
+        It must not wait: its memory is full of this KV, so as the target of least demand it would block the
+        others.
         """
         if source in self._decode_capacity.capacities_tokens:
             self._ready.appendleft(source)

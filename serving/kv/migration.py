@@ -1,13 +1,13 @@
-"""Live migration: a request that decodes goes to another instance with its KV, and hardly stops.
+"""Live migration: moves a decoding request with its KV to another instance, with almost no pause.
 
-A migration is a move (``serving.kv.moves``) in stages. Each begins between two steps of the source: the
-destination is asked for the blocks, and may refuse. All stages but the last copy full blocks while the
-request decodes on. Before the last one it leaves the batch: what is left is copied, a control term paid, and
-the destination goes on with it. Until then its KV is the source's, and an aborted migration changes nothing
-but the time. docs/MIGRATION.md says who has what when, docs/STATES.md has the table.
+A migration is a move (``serving.kv.moves``) in stages. Each stage begins between two steps of the source and
+reserves blocks at the destination, which may refuse. All stages but the last copy full blocks while the
+request decodes. For the last stage the request leaves its batch: the rest is copied, a control time is added,
+and the request continues at the destination. Until then its KV belongs to the source, and an aborted
+migration costs only time. docs/MIGRATION.md lists what each instance has when, docs/STATES.md has the table.
 
-Both ends halt before a stage begins (``serving.engine.boundary``), so a coalesced run shows there what one
-step by step would. While KV is copied they run on without further reports. A destination that still loads
+Both ends halt before a stage begins (``serving.engine.boundary``), so coalesced and step-by-step runs agree
+there. During a copy both ends run without further reports. A destination that still loads
 (``MigrationRules.into_loading``) gets one stage; the migration then waits until it takes requests.
 """
 
@@ -44,7 +44,7 @@ _PREPARING, _COPYING, _LAST_STAGE, _RECOMPUTING, _COMMITTED, _ABORTED, _WAITING 
 
 
 class Migrations:
-    """Those of one model, at most one at an instance. ``of_replica``: by each of the two ends."""
+    """The migrations of one model, at most one per instance. ``of_replica``: by each of the two ends."""
 
     __slots__ = (
         "_coalesce", "_engines", "_host", "_present", "_rank", "_rules", "log", "moves", "of_replica",
@@ -63,13 +63,13 @@ class Migrations:
         self.of_replica: dict[int, Migration] = {}
         self.log = MigrationLog()
         self._coalesce = True
-        # Who reports: step by step, those below it have told of boundaries that are due now. -1: nobody has.
+        # The reporting engine: step by step, lower ones have reported boundaries that are due. -1: none.
         self._rank = -1.0
 
-    # What begins one.
+    # Beginning a migration.
 
     def begin(self, pair: Pair, actions: list[Action], rank: float = -1.0) -> None:
-        """A request is to leave the source for the destination. ``rank``: who reports, if anybody does."""
+        """Begin to migrate a request. ``rank``: the reporting engine, if one is."""
         source, destination = self._engines[pair.source], self._engines[pair.destination]
         if not may_begin(source, destination, self._rules, pair.source in self.of_replica):
             self.log.declined += 1
@@ -83,7 +83,7 @@ class Migrations:
         self._prepare(migration, actions)
 
     def _prepare(self, migration: Migration, actions: list[Action]) -> None:
-        """Both ends come to a boundary, and halt at each from there on; after a stage both are loaded."""
+        """Let both ends run to a boundary and halt; a chosen request waits if the destination still loads."""
         if migration.request >= 0 and self._engines[migration.destination].state is EngineState.LOADING:
             self._release(migration)
             migration.phase = _WAITING
@@ -95,10 +95,10 @@ class Migrations:
                 migration.awaited.add(replica)
             boundary.halt(engine, "a request migrates", actions, replica < self._rank)
 
-    # What happens.
+    # Events.
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
-        """An end has reported; the pass that follows is not chosen yet if it halts."""
+        """An end has reported; if it halts, its next pass is not chosen yet."""
         migration = self.of_replica[engine.id]
         self._rank = float(engine.id)
         if migration.phase is _RECOMPUTING:
@@ -112,12 +112,12 @@ class Migrations:
                 self._stage(migration, actions)
 
     def chose(self, engine: Engine, actions: list[Action]) -> None:
-        """An end has chosen its next pass: has it preempted the request?"""
+        """An end has chosen its next pass: abort the migration if it preempted the request."""
         migration = self.of_replica.get(engine.id)
         if migration is None or engine.id != migration.source:
             return
         if migration.request < 0:
-            if engine.state not in AT_WORK:  # nobody is left there to choose from, and no boundary comes
+            if engine.state not in AT_WORK:  # no request is left to choose, and no boundary comes
                 self.log.declined += 1
                 self._end(migration, _ABORTED)
             return
@@ -128,7 +128,7 @@ class Migrations:
             self._abort(migration, PREEMPTED, actions)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
-        """A stage has ended, or was stopped; returns the source if the request has left it."""
+        """A stage has ended or was stopped; returns the source if the request has left it."""
         move = self.moves.sent(event, actions)
         if move is None:
             return None
@@ -145,34 +145,34 @@ class Migrations:
         return migration.source
 
     def joined(self, replica: int, actions: list[Action]) -> None:
-        """An instance takes requests from now on: what was copied while it loaded goes on."""
+        """An instance takes requests from now on: continue a migration that waited for its load."""
         migration = self.of_replica.get(replica)
         if migration is not None and migration.phase is _WAITING:
             self._rank = -1.0
             self._prepare(migration, actions)
 
     def left(self, replica: int, actions: list[Action]) -> None:
-        """An instance takes no requests any more: none comes to it."""
+        """An instance takes no more requests: abort a migration to it."""
         migration = self.of_replica.get(replica)
         self._rank = -1.0
         if migration is not None and replica == migration.destination and migration.phase is not _RECOMPUTING:
             self._abort(migration, DESTINATION_LEFT, actions)
 
     def lost(self, replica: int, actions: list[Action]) -> None:
-        """An instance is gone; call it before its engine forgets what it had."""
+        """An instance is lost; call this before its engine forgets its requests."""
         migration = self.of_replica.get(replica)
         if migration is None:
             return
         self._rank = inf
         cause = SOURCE_LOST if replica == migration.source else DESTINATION_LOST
         if migration.phase is _RECOMPUTING and cause == SOURCE_LOST:
-            return  # the request is the destination's
+            return  # the request already belongs to the destination
         self._abort(migration, cause, actions)
 
-    # A stage.
+    # Stages.
 
     def _stage(self, migration: Migration, actions: list[Action]) -> None:
-        """The source is between two steps, and it is known how the destination stands."""
+        """Begin a stage: the source is between two steps, and the destination's state is known."""
         source, destination = self._engines[migration.source], self._engines[migration.destination]
         if migration.request < 0 and not self._chosen(migration, actions):
             return
@@ -200,7 +200,7 @@ class Migrations:
         self._send(migration, upto, last, actions)
 
     def _chosen(self, migration: Migration, actions: list[Action]) -> bool:
-        """Whether there is a request that leaves: then the migration is begun."""
+        """Choose the request that leaves; returns whether there is one, and begins its migration."""
         answer = self._host.choose(migration.source, migration.destination)
         if answer is None:
             self.log.declined += 1
@@ -213,7 +213,7 @@ class Migrations:
         return True
 
     def _send(self, migration: Migration, upto: int, last: bool, actions: list[Action]) -> None:
-        """Blocks are kept at the destination, and what is not there yet is sent."""
+        """Reserve blocks at the destination and send the KV that is not there yet."""
         source, destination = self._engines[migration.source], self._engines[migration.destination]
         request, first, stage = migration.request, migration.sent_tokens, migration.stages
         if last and not stage and self._rules.mode == "live":
@@ -237,7 +237,7 @@ class Migrations:
         self.moves.send(migration.move, what, reason, actions, ((first, upto),), *terms)
 
     def _commit(self, migration: Migration, move: Move, actions: list[Action]) -> None:
-        """All KV is at the destination: the source frees its own, and the request decodes there."""
+        """All KV is at the destination: the source frees its blocks, and the request decodes there."""
         source, destination = self._engines[migration.source], self._engines[migration.destination]
         self.moves.commit(move)
         destination.limit_decoding(self._rules.max_num_seqs)
@@ -250,16 +250,16 @@ class Migrations:
         self._freed(source, actions)
 
     def _hand_over(self, migration: Migration) -> None:
-        """The request is the destination's from now on."""
+        """From now on the request belongs to the destination."""
         migration.kept = False
         self._host.handed_over(migration.request, migration.source, migration.destination)
 
-    # Recomputing instead.
+    # Recomputing instead of copying.
 
     def _recompute(
         self, migration: Migration, source: Engine, destination: Engine, actions: list[Action]
     ) -> None:
-        """The request leaves without its KV, and is the destination's from now on."""
+        """Move the request without its KV; it belongs to the destination from now on."""
         leave_without_kv(source, destination, migration.request, self._coalesce, actions)
         migration.paused_ns, migration.phase = self._present.now_ns, _RECOMPUTING
         self._hand_over(migration)
@@ -268,7 +268,7 @@ class Migrations:
         boundary.look_again(destination, "a request has come", actions, later)
 
     def _recomputed(self, migration: Migration, engine: Engine, event: Ran, actions: list[Action]) -> None:
-        """Has it its KV again?"""
+        """Commit if the destination has recomputed the request's KV."""
         request = migration.request
         if engine.id == migration.destination and (
             engine.ledger.decodes(request) or request in event.finished
@@ -277,10 +277,10 @@ class Migrations:
             self.log.add(migration, COMMITTED, self._present.now_ns)
             self._tell(migration, "committed", "its KV is computed again", actions)
 
-    # The end.
+    # The end of a migration.
 
     def _abort(self, migration: Migration, cause: str, actions: list[Action]) -> None:
-        """The destination keeps nothing of it; a request that is in no batch goes on at the source."""
+        """Stop a migration: its room at the destination is freed; a paused request resumes at the source."""
         source, destination = self._engines[migration.source], self._engines[migration.destination]
         move, stopped = migration.move, migration.phase is _LAST_STAGE
         if move is not None and move.phase in (MovePhase.RESERVED, MovePhase.SENDING):
@@ -291,7 +291,7 @@ class Migrations:
         if stopped:
             assert move is not None
             boundary.resume(source, move.batch[0])
-            if cause != SOURCE_LOST:  # else it fails with the others there
+            if cause != SOURCE_LOST:  # else it fails with the source's other requests
                 boundary.look_again(source, "a request stays", actions, source.id < self._rank)
         if migration.request >= 0:
             self.log.add(migration, cause, self._present.now_ns)
@@ -300,7 +300,7 @@ class Migrations:
             self._freed(destination, actions)
 
     def _freed(self, engine: Engine, actions: list[Action]) -> None:
-        """Memory was given back: who waits for it may run."""
+        """Memory was freed: let requests that wait for it run."""
         if engine.waiting or engine.state not in AT_WORK:
             boundary.look_again(engine, "memory was given back", actions, engine.id < self._rank)
 
@@ -310,7 +310,7 @@ class Migrations:
         del self.of_replica[migration.source], self.of_replica[migration.destination]
 
     def _release(self, migration: Migration) -> None:
-        """Neither end halts any more."""
+        """Let both ends run without halting."""
         migration.awaited.clear()
         for replica in (migration.source, migration.destination):
             if self._engines[replica].halts:

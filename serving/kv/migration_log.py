@@ -1,4 +1,4 @@
-"""What became of migrations: one record each, and how many pairs came to nothing."""
+"""Records how migrations ended, and counts pairs from which no request left."""
 
 from serving.kv.migration_rules import Migration
 from serving.vocabulary.fact import fact
@@ -8,11 +8,11 @@ COMMITTED = "committed"
 
 @fact
 class MigrationRecord:
-    """One that was begun with a request and is over.
+    """A migration that was begun with a request and has ended.
 
-    ``outcome``: ``committed``, or why it was aborted. ``context_tokens``: of the request when it was begun.
-    ``stages``: that were begun; ``moved_bytes``: of KV, wasted ones too. ``down_ns``: how long the request
-    was in no batch, -1 if it never left the source's.
+    ``outcome``: ``committed``, or why it was aborted. ``context_tokens``: of the request when the migration
+    began. ``stages``: number begun; ``moved_bytes``: of KV, including wasted ones. ``down_ns``: how long the
+    request was in no batch, -1 if it never left the source's batch.
     """
 
     request: int
@@ -28,7 +28,7 @@ class MigrationRecord:
 
 
 class MigrationLog:
-    """``records``: in the order in which they ended; ``declined``: pairs of which nobody was to leave."""
+    """Ended migrations (``records``, in that order); ``declined``: pairs from which no request left."""
 
     __slots__ = ("declined", "records")
 
@@ -37,7 +37,7 @@ class MigrationLog:
         self.declined = 0
 
     def add(self, one: Migration, outcome: str, now_ns: int) -> None:
-        """One is over."""
+        """Record a migration that has ended."""
         down_ns = now_ns - one.paused_ns if one.paused_ns >= 0 else -1
         times = one.begun_ns, now_ns, one.context_tokens, one.stages, one.moved_bytes, down_ns
         self.records.append(MigrationRecord(one.request, one.source, one.destination, *times, outcome))

@@ -1,4 +1,4 @@
-"""What a migration is: its rules, its phases, and why one may be aborted."""
+"""The rules of migrations, their phases, and the reasons for aborting one."""
 
 from enum import IntEnum
 from typing import Final, Literal, Protocol
@@ -16,16 +16,17 @@ STOPPED: Final = "transfer stopped"
 SOURCE_LOST: Final = "source lost"
 DESTINATION_LOST: Final = "destination lost"
 DESTINATION_LEFT: Final = "destination left"
-SUPERSEDED: Final = "superseded"  # while it waited for its destination, which still loads
+SUPERSEDED: Final = "superseded"  # while it waited for a destination that still loads
 CAUSES: Final = (
     FINISHED, PREEMPTED, REFUSED, STAGES, STOPPED, SOURCE_LOST, DESTINATION_LOST, DESTINATION_LEFT,
 )  # fmt: skip
 
 
 class MigrationPhase(IntEnum):
-    """``PREPARING``: both ends come to a boundary; ``COPYING``: a stage is on the wire, the request decodes;
-    ``LAST_STAGE``: it is in no batch; ``RECOMPUTING``: the destination computes its KV again; ``WAITING``:
-    what the source had is copied, it decodes there, and the destination still loads.
+    """The phase of a migration. ``PREPARING``: both ends run to a boundary; ``COPYING``: a stage is in
+    transfer, the request decodes; ``LAST_STAGE``: it is in no batch; ``RECOMPUTING``: the destination
+    recomputes its KV; ``WAITING``: one stage is copied, it decodes at the source, and the destination still
+    loads.
     """
 
     PREPARING = 0
@@ -37,18 +38,19 @@ class MigrationPhase(IntEnum):
     WAITING = 6
 
 
-# In these the ends halt at boundaries, of a request that is computed again the destination alone.
+# In these phases the ends halt at boundaries; for a recomputed request only the destination does.
 HALTING: Final = (MigrationPhase.PREPARING, MigrationPhase.RECOMPUTING)
 
 
 @fact
 class MigrationRules:
-    """``last_stage_blocks``: at most so many are left for the last stage, which is never the first one.
+    """Rules of one model's migrations. ``last_stage_blocks``: the most that are left for the last stage.
 
-    ``max_stages``: one more aborts. ``control_ns``: what the last stage takes beside its bytes.
-    ``kv_bytes_per_token``: on all ranks; ``max_num_seqs``: that decode on one instance. ``into_loading``: a
-    destination may be one that still loads; one stage is copied before it has its parameters.
-    ``slowdown_ppm``: while a stage is copied steps of both ends take so many millionths longer.
+    The last stage is never the first one. ``max_stages``: one stage more aborts. ``control_ns``: time of the
+    last stage besides its bytes. ``kv_bytes_per_token``: on all ranks; ``max_num_seqs``: requests that decode
+    on one instance. ``into_loading``: a destination may still be loading; one stage is copied before it has
+    its parameters. ``slowdown_ppm``: while a stage is copied, steps of both ends take this many millionths
+    longer.
     """
 
     mode: Mode
@@ -65,23 +67,23 @@ class MigrationHost(Protocol):
     """The service whose requests migrate."""
 
     def choose(self, source: int, destination: int) -> tuple[int, str] | None:
-        """The source is between two steps: who leaves, and why; None: nobody."""
+        """The request that leaves the source, which is between two steps, and why; None: no request."""
 
     def keep(self, request: int, destination: int) -> bool:
-        """Before anything is sent: is there room for all that it may write? Then that is kept."""
+        """Before anything is sent: reserve room for all tokens of the request; False: there is none."""
 
     def drop(self, request: int, destination: int) -> None:
-        """It does not come: that room is given back."""
+        """The request does not come: release the room reserved for it."""
 
     def handed_over(self, request: int, source: int, destination: int) -> None:
-        """A request is the destination's, in the room that was kept for it."""
+        """The request now belongs to the destination, in the room reserved for it."""
 
 
 class Migration:
-    """One. ``request`` -1: nobody was chosen yet. ``sent_tokens``: positions that have gone, or go now.
+    """One migration. ``request`` -1: none is chosen yet. ``sent_tokens``: positions sent or in transfer.
 
-    ``awaited``: ends that have not come to a boundary yet. ``kept``: there is room for it at the destination
-    alone, beside that at the source.
+    ``awaited``: ends that have not reached a boundary yet. ``kept``: room at the destination is reserved for
+    it in addition to that at the source.
     """
 
     __slots__ = (

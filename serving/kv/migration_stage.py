@@ -1,4 +1,4 @@
-"""What a stage of a migration sends, all that is left or full blocks alone, and whether there is room."""
+"""Decides what a stage of a migration sends, all remaining KV or only full blocks, and checks for room."""
 
 from collections.abc import Mapping
 
@@ -10,9 +10,10 @@ from serving.vocabulary.actions import Action
 
 
 def may_begin(source: Engine, destination: Engine, rules: MigrationRules, waits: bool) -> bool:
-    """Whether a boundary of the source will come, and the destination may take what is copied.
+    """Whether the source will reach a boundary and the destination may take the KV.
 
-    ``waits``: a request of the source waits for one that loads already, and gives way to one that does not.
+    ``waits``: the source is already in a migration that waits for a loading destination. That migration gives
+    way to one with a destination that does not load.
     """
     loading = destination.state is EngineState.LOADING
     return source.state in AT_WORK and not (loading and (waits or not rules.into_loading))
@@ -25,7 +26,7 @@ def engaged(under_way: Mapping[int, Migration], replica: int) -> bool:
 
 
 def is_last(migration: Migration, rules: MigrationRules, computed: int, block: int) -> bool:
-    """Whether the request stops now: little is left to copy, or no full block is there to begin with."""
+    """Whether the next stage is the last: little is left to copy, or less than one full block."""
     left = -(-(computed - migration.sent_tokens) // block)
     if rules.mode == "stop_and_copy" or computed - migration.sent_tokens < block:
         return True
@@ -33,7 +34,7 @@ def is_last(migration: Migration, rules: MigrationRules, computed: int, block: i
 
 
 def has_room(destination: Engine, rules: MigrationRules, request: int, tokens: int) -> bool:
-    """Whether it has blocks for so many positions beside the step under way, and a place in its batch."""
+    """Whether it has blocks for this many positions besides the current step's, and a place in its batch."""
     ledger = destination.ledger
     more = ledger.blocks_for(tokens) - ledger.held_blocks(request)
     decoding = len(destination.running) + len(destination.attached) - len(destination.ended)
@@ -44,7 +45,7 @@ def has_room(destination: Engine, rules: MigrationRules, request: int, tokens: i
 def leave_without_kv(
     source: Engine, destination: Engine, request: int, coalesce: bool, actions: list[Action]
 ) -> None:
-    """It waits at the destination before all others, to be computed again; the source runs on."""
+    """Move a request without KV: it waits first at the destination to be recomputed; the source runs on."""
     progress = boundary.pause(source, request, "it is computed again elsewhere", actions)
     source.detach((progress,))
     boundary.let_run(source, coalesce)

@@ -1,11 +1,11 @@
-"""Moves: the KV of a batch goes from its source, and from where pieces of it are, to the target.
+"""Moves: transfers the KV of a batch from its source, and from replicas with pieces of it, to a target.
 
-A move reserves blocks at the target, sends in one or several stages, and commits: the source and the pieces
-give their blocks back. Of a request that goes on decoding meanwhile (``serving.kv.migration``) each stage
-reserves what it sends. Before that it may be aborted: what is on the wire is stopped (``StopSend``), the
-target gives its blocks back, and the KV is where it was. A stage is a set of sends that begin together; it
-has ended when all of them have. Where source and target are the same, the batch stays, and only the pieces
-that are elsewhere are sent. docs/STATES.md has the table of states and events.
+A move reserves blocks at the target, sends the KV in one or more stages, and commits: the source and the
+replicas with pieces free their blocks. If the request keeps decoding (``serving.kv.migration``), each stage
+reserves blocks for what it sends. Before the commit the move may be aborted: transfers in progress are
+stopped (``StopSend``), the target frees its blocks, and the KV stays where it was. A stage is a set of sends
+that begin together; it ends when all of them have ended. If source and target are the same, the batch stays
+and only its pieces at other replicas are sent. docs/STATES.md has the table of states and events.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from serving.vocabulary.events import Sent
 
 
 class MovePhase(IntEnum):
-    """``RESERVED``: nothing is on the wire: before the first stage, between two, or after the last."""
+    """The phase of a move. ``RESERVED``: no transfer is in progress: before, between or after stages."""
 
     RESERVED = 0
     SENDING = 1
@@ -37,7 +37,7 @@ StageSend = tuple[int, tuple[int, ...], int]
 
 
 class Move:
-    """A batch on its way. ``transfers``: of the stage under way; ``missing`` of them have not ended."""
+    """The move of a batch. ``transfers``: of the current stage; ``missing``: how many have not ended."""
 
     __slots__ = ("batch", "missing", "phase", "source", "target", "transfers")
 
@@ -68,20 +68,20 @@ class Moves:
     def __init__(self, engines: Mapping[int, Engine], pieces: Pieces, transfer_ids: TransferIds) -> None:
         self._engines = engines
         self._moves: dict[Move, None] = {}  # in the order in which they began
-        self._of_transfer: dict[int, Move] = {}  # what is on the wire
+        self._of_transfer: dict[int, Move] = {}  # by transfer in progress
         self.pieces = pieces
         self.transfer_ids = transfer_ids
         self.sending: set[int] = set()  # sources of batches that leave them
         self.staying: set[int] = set()  # requests that stay at their source while pieces are sent to it
 
-    # The verbs.
+    # The operations.
 
     def reserve(
         self, source: Engine, target: Engine, batch: tuple[Progress, ...], tokens: int | None = None
     ) -> Move:
-        """Keep blocks at the target for the batch, which waits at the source.
+        """Reserve blocks at the target for the batch, which waits at the source.
 
-        tokens: for so many of each, of requests that still decode there; more by ``reserve_more``.
+        tokens: of each request, if it still decodes there; ``reserve_more`` adds blocks.
         """
         if source is target:
             self.staying.update([progress.id for progress in batch])
@@ -93,12 +93,12 @@ class Moves:
         return move
 
     def reserve_more(self, move: Move, tokens: int) -> None:
-        """Keep blocks at the target for so many tokens of each in all, before the next stage."""
+        """Reserve blocks at the target for this many tokens of each request in all, before the next stage."""
         assert move.phase is _RESERVED, "blocks are reserved when nothing is on the wire"
         self._keep(self._engines[move.target], move.batch, tokens)
 
     def _keep(self, target: Engine, batch: tuple[Progress, ...], tokens: int | None) -> None:
-        """tokens: of each; None: all that it has."""
+        """Reserve blocks for ``tokens`` of each request; None: for all that it has."""
         reserve = target.reserve
         for progress in batch:
             reserve(progress.id, progress.known_tokens if tokens is None else tokens)
@@ -129,15 +129,16 @@ class Moves:
     def begin(
         self, source: Engine, target: Engine, batch: tuple[Progress, ...], reason: str, actions: list[Action]
     ) -> Move:
-        """Reserve, and send all KV of a batch in one stage."""
+        """Reserve blocks and send all KV of a batch in one stage."""
         move = self.reserve(source, target, batch)
         self.send(move, self.whole_stage(source.id, target.id, batch), reason, actions)
         return move
 
     def sent(self, event: Sent, actions: list[Action]) -> Move | None:
-        """A transfer has ended: the move, if its stage has; it is aborted if the world stopped the transfer.
+        """A transfer has ended: return the move if its stage has ended, or if the world stopped the transfer.
 
-        None while others of the stage are on the wire, and for what a move that is over had on the wire.
+        A stopped transfer aborts its move. None while other transfers of the stage are in progress, and for a
+        transfer of a move that has ended before.
         """
         move = self._of_transfer.pop(event.transfer, None)
         if move is None:
@@ -152,7 +153,7 @@ class Moves:
         return move
 
     def commit(self, move: Move) -> list[Engine]:
-        """All KV is at the target: the batch leaves the source, and pieces their replicas.
+        """All KV is at the target: detach the batch from the source, and free the pieces at their replicas.
 
         Returns the engines where pieces were. The caller attaches the batch to the target.
         """
@@ -162,7 +163,7 @@ class Moves:
         return self.pieces.join(move.ids, move.target) if self.pieces else []
 
     def abort(self, move: Move, reason: str, actions: list[Action]) -> None:
-        """The batch does not come: it waits at the source again, and the target keeps no blocks for it.
+        """Stop the move: the batch waits at the source again, and the target frees its blocks.
 
         Pieces that are at the target stay there.
         """
@@ -186,9 +187,10 @@ class Moves:
     # What a stage sends.
 
     def whole_stage(self, source: int, target: int, batch: Sequence[Progress]) -> list[StageSend]:
-        """KV that is not at the target: that at the source first, then pieces as they appear in the batch.
+        """The sends of all KV that is not at the target: the source's first, then pieces in order of the
+        batch.
 
-        Nothing of no bytes is sent.
+        Sends of zero bytes are left out.
         """
         pieces = self.pieces
         if not pieces and source != target:
@@ -208,7 +210,7 @@ class Moves:
     def by_sources(
         self, batch: Iterable[Progress]
     ) -> tuple[tuple[Progress, ...], list[tuple[Progress, ...]]]:
-        """Requests that nothing need be sent of to stay where they are; the others, by where pieces lie."""
+        """Split a batch: requests that need no send, and the others, by the replicas of their pieces."""
         if not self.pieces:
             return tuple(batch), []
         here, groups = list[Progress](), dict[tuple[int, ...], list[Progress]]()
@@ -217,14 +219,14 @@ class Moves:
             (groups.setdefault(replicas, []) if replicas else here).append(progress)
         return tuple(here), [tuple(group) for group in groups.values()]
 
-    # What is asked.
+    # Queries.
 
     def __contains__(self, transfer: int) -> bool:
-        """Whether a transfer is on the wire for one of them."""
+        """Whether a transfer in progress belongs to one of these moves."""
         return transfer in self._of_transfer
 
     def ends(self, transfer: int) -> tuple[int, int]:
-        """Source and target of the move that a transfer on the wire is of."""
+        """Source and target of the move of a transfer in progress."""
         move = self._of_transfer[transfer]
         return move.source, move.target
 
@@ -235,7 +237,7 @@ class Moves:
         return [progress for progress in source.outgoing if progress.id not in self.staying]
 
     def senders(self) -> set[int]:
-        """The replicas that KV leaves now; where a piece lies that is until the move is over."""
+        """The replicas that send KV now; a replica with a piece counts until the move has ended."""
         found = set(self.sending)
         if self.pieces:
             for move in self._moves:
@@ -244,11 +246,11 @@ class Moves:
         return found
 
     def all(self) -> list[Move]:
-        """In the order in which they began."""
+        """All moves, in the order in which they began."""
         return list(self._moves)
 
     def requests_to(self, target: int) -> list[int]:
-        """Requests whose KV is on its way to a replica."""
+        """Requests whose KV is in transfer to a replica."""
         return [request for move in self._moves if move.target == target for request in move.ids]
 
     def with_part_in(self, replica: int) -> list[Move]:

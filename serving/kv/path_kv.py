@@ -1,4 +1,4 @@
-"""KV of requests that are in stages: each replica of a path keeps the blocks of its own layers."""
+"""KV blocks of requests in stages: each replica of a path keeps the blocks of its own layers."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ from serving.engine.engine import Engine
 
 
 class PathKv:
-    """Asks the engines of paths for blocks."""
+    """Checks, reserves and frees blocks on the engines of paths."""
 
     __slots__ = ("_engines",)
 
@@ -14,7 +14,7 @@ class PathKv:
         self._engines = engines
 
     def fits(self, tokens: int, path: Sequence[int]) -> bool:
-        """Whether every replica of the path has blocks for so many tokens of a new request."""
+        """Whether every replica of the path has blocks for this many tokens of a new request."""
         for replica in path:
             ledger = self._engines[replica].ledger
             if ledger.free_blocks - ledger.watermark_blocks < ledger.blocks_for(tokens):
@@ -22,11 +22,11 @@ class PathKv:
         return True
 
     def keep(self, request: int, tokens: int, path: Sequence[int]) -> None:
-        """Blocks for so many tokens of the request, on every replica."""
+        """Reserve blocks for this many tokens of the request on every replica of the path."""
         for replica in path:
             self._engines[replica].reserve(request, tokens)
 
     def free(self, request: int, path: Sequence[int]) -> None:
-        """It needs them no more."""
+        """Free the request's blocks on every replica of the path."""
         for replica in path:
             self._engines[replica].release([request])

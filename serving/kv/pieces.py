@@ -1,11 +1,11 @@
-"""KV that is split by layer over replicas, and the blocks of requests that are not attached to an engine.
+"""Records KV that is split by layer over replicas, and reserves blocks of requests attached to no engine.
 
-While an instance loads its parameters it may compute the first k of a prompt's L layers; the other layers run
-where the request is attached, its home. Each replica has the KV of the layers that it computed, in blocks of
-its own. Of a request without a record all KV is at its home.
+While an instance loads its parameters, it may compute the first k of a prompt's L layers. The other layers
+run at the instance to which the request is attached, its home. Each replica keeps the KV of the layers that
+it computed in its own blocks. If a request has no record, all its KV is at its home.
 
-Outside the engine blocks are reserved and released here, for pieces and for batches that are computed by
-layers (``serving.live``), and in ``serving.kv.moves``, for KV on its way; nowhere else.
+Outside the engine, blocks are reserved and released only in two places: here, for pieces and for batches
+computed by layers (``serving.live``), and in ``serving.kv.moves``, for KV in transfer.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ class Piece:
 
 
 class Pieces:
-    """Of the requests of one model, those whose KV is split; true when there are any."""
+    """The requests of one model whose KV is split; true if there are any."""
 
     __slots__ = ("_engines", "_kv_bytes_per_token", "_split")
 
@@ -41,7 +41,7 @@ class Pieces:
     # The record.
 
     def add(self, requests: Iterable[int], home: Engine, *pieces: Piece) -> None:
-        """The home has the KV of all layers of these requests but those in the pieces."""
+        """Record that the home has the KV of all layers of these requests except those in the pieces."""
         layers = len(home.replica.layers)
         for piece in pieces:
             inside = piece.layers.last <= layers and len(piece.layers) < layers
@@ -50,7 +50,7 @@ class Pieces:
             self._split[request] = home.id, pieces
 
     def of(self, request: int) -> tuple[Piece, ...]:
-        """The pieces of a request; empty when its KV lies whole on its home."""
+        """The pieces of a request; empty if all its KV is at its home."""
         record = self._split.get(request)
         return () if record is None else record[1]
 
@@ -81,11 +81,11 @@ class Pieces:
         return [(piece.replica, whole_bytes * len(piece.layers) // layers) for piece in pieces]
 
     def whole_bytes(self, batch: Iterable[Progress]) -> int:
-        """Bytes of all KV of these requests, wherever it lies."""
+        """Bytes of all KV of these requests, at any replica."""
         return sum([progress.known_tokens for progress in batch]) * self._kv_bytes_per_token
 
     def join(self, requests: Iterable[int], target: int | None = None) -> list[Engine]:
-        """Their pieces are needed no more: the blocks are free, but those at the target.
+        """Forget these requests' pieces and free their blocks, except those at the target.
 
         Returns the engines that have more memory now, in order of first appearance.
         """
@@ -106,9 +106,9 @@ class Pieces:
         return sum([ledger.held_blocks(request) for request in self.at(replica)])
 
     def reserve(self, engine: Engine, request: int, tokens: int) -> None:
-        """Keep blocks for a request that is not attached there yet."""
+        """Reserve blocks for a request that is not attached to this engine yet."""
         engine.reserve(request, tokens)
 
     def release(self, engine: Engine, requests: Iterable[int]) -> None:
-        """Give back the blocks of requests that are not attached there, or no more."""
+        """Free the blocks of requests that are not attached to this engine, or no longer."""
         engine.release(requests)

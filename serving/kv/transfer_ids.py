@@ -2,7 +2,7 @@
 
 
 class TransferIds:
-    """Counted over all models of a controller; each is of one model until its end has been told."""
+    """Issues ids unique over all models of a controller; knows each transfer's model until it ends."""
 
     __slots__ = ("_models", "_next")
 
@@ -18,5 +18,5 @@ class TransferIds:
         return transfer
 
     def model_of(self, transfer: int) -> str:
-        """Whose it was; it has ended, whole or stopped."""
+        """The model of a transfer that has ended, complete or stopped; the id is forgotten."""
         return self._models.pop(transfer)

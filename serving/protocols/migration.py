@@ -65,7 +65,7 @@ class InstancesView(Protocol):
         """The instance's load, as dispatchers see it."""
 
     def report(self, replica: int) -> LoadReport | None:
-        """Its last load report, for policies with ``reads_load_reports``; None: the instance is gone."""
+        """Its last load report, for policies with ``reads_load_reports``; None: the instance is lost."""
 
     def free_blocks(self, replica: int) -> int | None:
         """Free blocks that no request waits for, by its last load report; None: no policy reads reports."""

@@ -1,1 +1,1 @@
-"""A model and the instances that serve it: one queue per instance, or prefill and decode on separate ones."""
+"""Services: each serves one model, colocated, disaggregated, in stages or on stock engines."""

@@ -119,7 +119,7 @@ class Colocated:
         return len(self.queue)
 
     def refusal(self, now_ns: int, request: Request) -> str | None:
-        """Too long for an instance, no instance for ever, or turned away by the admission policy."""
+        """Reason: too long for an instance, no instance left, or rejected by the admission policy."""
         kv_tokens = self._longest or self.fleet.longest_request_tokens
         if (reason := too_long(request, kv_tokens, self._context)) is None:
             return refusal(self._admission, now_ns, request, self.fleet)
@@ -160,7 +160,7 @@ class Colocated:
         return sum([progress.known_tokens for progress in waiting]) < self._max_num_batched_tokens
 
     def feed(self, actions: list[Action], reporting: int = -1) -> None:
-        """Idle instances get work: batches begun by live instances first, new batches of those last.
+        """Give idle instances work: begun batches of live instances first, new batches of those last.
 
         reporting: the instance whose report is handled, if one is.
         """
@@ -240,7 +240,7 @@ class Colocated:
             freed(one, actions)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
-        """First layers' KV has come: its requests decode. Returns where it lay: there is memory for more."""
+        """First layers' KV has arrived: its requests decode. Returns the source, where memory is free."""
         if self.live.activations_arrived(event, actions):
             self.feed(actions)
             return None
@@ -297,7 +297,7 @@ class Colocated:
         return self.fleet.alive()
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
-        """Fail its requests and those that need layers only it had; requeue batches of others."""
+        """Fail its requests and requests whose layers only it had; requeue batches of other instances."""
         if self._redispatches:
             line_up(self.queue, self._withdraw_waiting(engine), self._by_priority)
         failed = engine.lose(actions, cause)

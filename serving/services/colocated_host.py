@@ -96,7 +96,7 @@ class ColocatedHost:
         return []
 
     def may_run_layers(self, engine: Engine, pair: LivePair | None) -> bool:
-        """Whether it computes no prompts, and ``max_num_seqs`` lets it decode the batch that it would end.
+        """Whether the engine computes no prompts, and ``max_num_seqs`` lets it decode its pair's next batch.
 
         Requests in its own queue arrived after its batches.
         """

@@ -30,7 +30,7 @@ _IDLE = EngineState.IDLE
 
 
 class DecodeMigrating:
-    """``inner`` serves; this class pairs its decode instances and migrates decoding requests."""
+    """Wraps the disaggregated service ``inner``: pairs its decode instances, migrates decoding requests."""
 
     __slots__ = (
         "_engines", "_for_head", "_kept", "_migrator", "_requests", "_view", "inner", "migrations", "rounds",
@@ -63,7 +63,7 @@ class DecodeMigrating:
             self.migrations.begin(pair, actions)
 
     def quiet_until_ns(self) -> int:
-        """Nobody is paired while nothing decodes, nor by a policy that makes room while nobody waits."""
+        """Until then no instances are paired: nothing decodes, or the policy acts only for hand-overs."""
         hand_overs = self.inner.hand_overs
         if self._for_head and not (hand_overs.waiting or self._view.leaving):
             return NEVER_NS
@@ -135,13 +135,13 @@ class DecodeMigrating:
         return source
 
     def leave(self, replica: int, actions: list[Action]) -> None:
-        """The instance takes nothing new: migrations to it are cancelled, migrations from it continue."""
+        """Retire an instance: migrations to it are cancelled, migrations from it continue."""
         self.migrations.left(replica, actions)
         self.inner.leave(replica, actions)
         self._match(actions)
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
-        """An instance is gone."""
+        """Handle the loss of an instance."""
         self.migrations.lost(engine.id, actions)
         failed = self.inner.lose(engine, cause, actions)
         self._rouse(actions)
@@ -180,7 +180,7 @@ class DecodeMigrating:
 
     @property
     def longest_request_tokens(self) -> int:
-        """That of the inner service."""
+        """The inner service's longest request."""
         return self.inner.longest_request_tokens
 
     @property
@@ -190,12 +190,12 @@ class DecodeMigrating:
 
     @property
     def kv_tokens(self) -> int:
-        """That of the inner service: a migrating request counts once."""
+        """KV tokens of the inner service: a migrating request counts once."""
         return self.inner.kv_tokens
 
     @property
     def migrating_tokens(self) -> int:
-        """Those of hand-overs."""
+        """KV tokens in hand-overs."""
         return self.inner.migrating_tokens
 
     @property

@@ -12,7 +12,7 @@ from serving.vocabulary.present import Present
 
 
 class DecodeInstances:
-    """What a policy sees when it pairs (``serving.protocols.migration.InstancesView``).
+    """The view of a policy that pairs instances (``serving.protocols.migration.InstancesView``).
 
     Loads and reports are computed from the room that hand-overs reserve, which is always known; instances
     send no reports.

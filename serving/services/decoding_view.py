@@ -8,7 +8,7 @@ from serving.vocabulary.request import Request
 
 
 class Decoding:
-    """What a policy sees when it chooses (``serving.protocols.migration.SourceView``)."""
+    """The view of a policy that chooses a request (``serving.protocols.migration.SourceView``)."""
 
     __slots__ = ("_decoding", "_engine", "_report", "_requests", "destination", "replica")
 

@@ -72,7 +72,7 @@ class Disaggregated:
 
     @property
     def longest_request_tokens(self) -> int:
-        """That of any instance of the model: they are alike."""
+        """The longest request that any instance holds: all instances are alike."""
         return self._longest
 
     @property
@@ -126,7 +126,7 @@ class Disaggregated:
             self.feed(actions)
 
     def feed(self, actions: list[Action]) -> None:
-        """Idle instances get work: batches begun by live instances first, new batches of those last."""
+        """Give idle instances work: begun batches of live instances first, new batches of those last."""
         live = self.live
         if not self._pairs:
             self._feed_idle(actions)
@@ -153,7 +153,7 @@ class Disaggregated:
         self._engines[replica].take(batch, actions)
 
     def _take_in_turns(self, actions: list[Action]) -> bool:
-        """Whether an instance without memory for the request that was first may have it for the first now."""
+        """Give batches to idle instances in turn; whether one without memory before may now have enough."""
         passed_over = again = False
         queue = self.queue
         for replica in sorted(self._idle):
@@ -260,7 +260,7 @@ class Disaggregated:
         self.hand_overs.open(engine.id)
 
     def leave(self, replica: int, actions: list[Action]) -> None:
-        """The instance takes nothing new; its computed KV is still fetched, KV sent to it still arrives."""
+        """Retire an instance: its computed KV is still fetched, and KV sent to it still arrives."""
         self.prefill.discard(replica)
         self._idle.discard(replica)
         self._switching_to_decode.discard(replica)

@@ -15,7 +15,7 @@ from serving.vocabulary.request import Request
 
 
 class Instances:
-    """What a policy sees when it pairs (``serving.protocols.migration.InstancesView``)."""
+    """The view of a policy that pairs instances (``serving.protocols.migration.InstancesView``)."""
 
     __slots__ = (
         "_engines", "_fleet", "_into_loading", "_migrations", "_period_ns", "_present", "_reader",

@@ -1,13 +1,13 @@
-"""A language model in stages: each a part with replicas of its own, which hold the KV of their layers.
+"""Serves a language model in stages: each stage has its own replicas, which hold the KV of their layers.
 
-Requests go round in batches. A batch has a path, a replica of each stage; in a round it passes them in order,
-and every request of it whose prompt is computed gets a token at the end. A request stays on the path on which
-it began, for its KV is there: each replica of the path keeps blocks for its prompt and all tokens that it may
-get, from its first round on, so nobody is preempted. As many batches go round as there are replicas.
+Requests run in batches. A batch has a path: one replica per stage. In a round it passes them in order, and
+each of its requests with a computed prompt gets a token at the end. A request stays on its first path, where
+its KV is. From its first round on, each replica of the path reserves blocks for its prompt and all tokens it
+may generate, so no request is preempted. There are as many batches as replicas.
 
-Replicas may come and go (``serving.elastic.stage_control``): a new one has the batches that begin from then
-on, one that is to go ends those whose path it is on, which take nobody any more. The model may be cut anew:
-then batches of the old cut move to paths of the new one, or end.
+Replicas may come and go (``serving.elastic.stage_control``). A new replica serves the batches that begin from
+then on. A leaving replica finishes its batches, which take no new requests. The model may be re-cut: batches
+of the old cut then move to paths of the new one, or finish.
 """
 
 from collections import deque
@@ -61,7 +61,7 @@ class LanguagePipeline:
         self.model = setup.parts[0].model
         self._setup, self._engines, self._admission, self._present = setup, engines, admission, present
         self._kv = PathKv(engines)
-        self._pressed = False  # whether the next round to end is to be reported already
+        self._pressed = False  # whether a batch was asked to report its next round already
         self.seats, self.cores = seats, dict[int, int]()
         self.live_stages = PathLive(engines, self._layers_changed) if setup.live else None
         self.queue: deque[Request] = deque()
@@ -77,12 +77,12 @@ class LanguagePipeline:
 
     @property
     def stages(self) -> list[Stage]:
-        """That new batches pass, in order."""
+        """The stages that new batches pass, in order."""
         return self.cuts.now
 
     @property
     def longest_request_tokens(self) -> int:
-        """What the smallest replica holds."""
+        """The longest request that the smallest replica holds."""
         return self.cuts.longest_request_tokens(self._setup.prototypes)
 
     @property
@@ -93,48 +93,48 @@ class LanguagePipeline:
 
     @property
     def kv_tokens(self) -> int:
-        """KV memory of the first layer that requests have."""
+        """KV tokens in use or reserved for requests in the first layer."""
         return self.cuts.first_kv_tokens()
 
     @property
     def migrating_tokens(self) -> int:
-        """None."""
+        """Return 0: KV of batches that move is not counted."""
         return 0
 
     @property
     def queued(self) -> int:
-        """Requests that no batch has."""
+        """Requests that are in no batch."""
         return len(self.queue)
 
     @property
     def running(self) -> int:
-        """Requests that go round."""
+        """Requests in batches."""
         return sum([one.size for one in self.batches.values()])
 
     @property
     def live(self) -> LiveScaling:
-        """A replica of a stage serves when all its layers are there."""
+        """Not available: a replica of a stage serves once all its layers are loaded."""
         raise AssertionError("no stage of a pipeline works while it loads")
 
     def kv_senders(self) -> Collection[int]:
-        """Nobody."""
+        """Return no instances."""
         return ()
 
     def refusal(self, now_ns: int, request: Request) -> str | None:
-        """A stage that nobody serves, too long for some replica, or turned away by the admission policy."""
+        """Reason: a stage has no replica, the request is too long, or the admission policy rejects it."""
         return self.cuts.refusal(request, self._setup.prototypes) or refusal(
             self._admission, now_ns, request, self.stages[0].fleet
         )
 
     def arrived(self, request: Request, actions: list[Action]) -> None:
-        """It begins at once where another batch may, else when a round ends."""
+        """Queue a request. It begins at once if a new batch may start, else when a round ends."""
         for stage in self.stages:
             stage.counts.arrived(self._present.now_ns)
         self.queue.append(request)
         self.feed(actions)
 
     def feed(self, actions: list[Action]) -> None:
-        """New batches for what waits, as many as may be; else the next round to end is to be told."""
+        """Begin new batches for waiting requests while possible; else ask for the next round's report."""
         while self.queue and (path := self._paths.new(self.queue[0])) is not None:
             number = next(one for one in range(len(self.batches) + 1) if one not in self.batches)
             batch = self.batches[number] = PathBatch(number, *path)
@@ -142,7 +142,7 @@ class LanguagePipeline:
         self._press(actions)
 
     def _press(self, actions: list[Action]) -> None:
-        """A batch that may take the first request that waits, or moves, is to tell of its next round."""
+        """Ask a batch that may take the first waiting request, or is to move, to report its next round."""
         wished: Collection[int] = () if self.moves is None else self.moves.wished
         if self._pressed or not (self.queue or wished) or not self._setup.coalesce:
             return
@@ -153,7 +153,7 @@ class LanguagePipeline:
                 return
 
     def _next_round(self, batch: PathBatch, actions: list[Action]) -> None:
-        """A batch takes what it may of those that wait, and goes round, unless nobody is left in it."""
+        """Let a batch take waiting requests and run its next round; remove it if it is empty."""
         budget = self._setup.max_num_batched_tokens - len(batch.decoding) - batch.prompt_tokens_left()
         while self.queue and budget > 0 and self._paths.takes(batch, self.queue[0]):
             request = self.queue.popleft()
@@ -181,7 +181,7 @@ class LanguagePipeline:
         self.cuts.departed(path, request)
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
-        """A batch has ended a round: who has all tokens leaves, others may join."""
+        """Handle a batch's round: finished requests leave, others may join."""
         batch = self.batches[event.micro_batch]
         self._pressed = False
         for request, tokens in batch.ran(event.steps, event.finished):
@@ -195,7 +195,7 @@ class LanguagePipeline:
         self.feed(actions)
 
     def go_on(self, batch: PathBatch, path: Path, actions: list[Action]) -> None:
-        """A batch that halted goes round this path."""
+        """Continue a halted batch on this path."""
         left = [one for one in batch.path if one not in path.replicas]
         new = [one for one in path.replicas if one not in batch.path]
         for request in batch.members():
@@ -205,13 +205,13 @@ class LanguagePipeline:
         self._next_round(batch, actions)
 
     def _layers_changed(self, replica: int, actions: list[Action]) -> None:
-        """One that loads has more layers, or gets no more: batches over it may run more, or fewer, there."""
+        """A loading replica has more layers, or gets no more: batches that pass it may change their paths."""
         assert self.moves is not None, "it has KV of layers, which is to move"
         self.moves.wish(replica)
         self.feed(actions)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
-        """KV of a batch that moves; activations are part of a round, and nobody tells of them."""
+        """Handle sent KV of a moving batch; activations are part of a round and are not reported."""
         assert self.moves is not None, f"transfer {event.transfer} is none of {self.model}"
         self.moves.sent(event, actions)
         self.feed(actions)
@@ -219,23 +219,23 @@ class LanguagePipeline:
 
     @property
     def batch(self) -> int:
-        """A replica takes what the batches have."""
+        """Always 1: batches decide how many requests a replica runs."""
         return 1
 
     @property
     def cores_count(self) -> bool:
-        """Its steps are of GPUs alone."""
+        """Always False: steps run on GPUs alone."""
         return False
 
     def most_of(self, replica: int) -> int:
-        """As the batches have it."""
+        """Always 1: batches decide how many requests a replica runs."""
         return 1
 
     def set_batches(self, replicas: Sequence[int], most: int) -> None:
-        """A replica takes what the batches have."""
+        """Do nothing: batches decide how many requests a replica runs."""
 
     def forget(self, replica: int) -> None:
-        """It is gone."""
+        """Forget a removed replica's cores."""
         self.cores.pop(replica, None)
 
     def replica_of(self, part: Part, number: int, gpu: int) -> Replica:
@@ -243,49 +243,49 @@ class LanguagePipeline:
         return replace(self._setup.prototypes[part], id=number, gpus=(gpu,))
 
     def index_of(self, replica: int) -> int | None:
-        """Of the stage that a replica is of; None: it is another model's, or of another cut."""
+        """Index of the replica's stage; None: the replica is of another model or another cut."""
         return self.cuts.index_of(self._engines[replica].replica.part)
 
     def queued_at(self, stage: Stage) -> int:
-        """Those that wait are to pass every stage."""
+        """Waiting requests; each has yet to pass every stage."""
         return len(self.queue)
 
     def computes(self, stage: Stage) -> bool:
-        """Batches pass all stages."""
+        """Whether there are batches: each passes all stages."""
         return bool(self.batches)
 
     def stage_of(self, replica: Replica) -> Stage:
-        """Whose replica it is."""
+        """The stage of this replica."""
         return self.cuts.of(replica.part)
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
-        """A replica takes batches of its stage."""
+        """Let a replica take batches of its stage."""
         self.cuts.join(replica, [one for one in self.batches.values() if replica.id in one.path])
         self.feed(actions)
 
     def started(self, engine: Engine, actions: list[Action]) -> None:
-        """It was in its stage before."""
+        """Do nothing: the replica was in its stage from the start."""
         assert engine.state is EngineState.IDLE, "it has its parameters"
 
     def leave(self, replica: int, actions: list[Action]) -> None:
-        """Its batches take nobody any more, and end."""
+        """Retire a replica: its batches take no new requests, and finish or move."""
         self.stage_of(self._engines[replica].replica).fleet.retire(replica)
         if self.moves is not None:
             self.moves.leave(replica, actions)
         self.feed(actions)
 
     def outstanding(self, replica: int) -> int:
-        """Requests whose path it is on."""
+        """Number of requests whose path includes the replica."""
         return sum([one.size for one in self.batches.values() if replica in one.path])
 
     def held(self, replica: int) -> list[int]:
-        """Those that blocks are kept for."""
+        """Requests that the replica reserves blocks for."""
         found = [one for one in self.batches.values() if replica in one.path]
         coming = [] if self.moves is None else self.moves.held(replica)
         return [*coming, *[request.id for one in found for request in one.members()]]
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
-        """The requests whose path it was on fail: the KV of its layers is gone."""
+        """Fail the requests whose path includes the lost replica, since KV of its layers is lost."""
         stage, failed = self.stage_of(engine.replica), list[int]()
         if self.live_stages is not None:
             self.live_stages.lose(engine.id)
@@ -305,7 +305,7 @@ class LanguagePipeline:
         return failed + self._served_by_nobody(stage, actions)
 
     def _served_by_nobody(self, stage: Stage, actions: list[Action]) -> list[int]:
-        """Those that wait fail where a stage has no replica any more, and gets none."""
+        """Fail waiting requests if the stage has no replica left and gets none."""
         self._pressed = False
         if stage.fleet.replicas or self._setup.prototypes:
             self.feed(actions)

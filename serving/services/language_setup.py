@@ -1,4 +1,4 @@
-"""What a language model in stages is made of."""
+"""Settings of a language model in stages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,14 +10,14 @@ from serving.vocabulary.replica import Replica
 
 @dataclass(frozen=True, slots=True)
 class LanguageSetup:
-    """``parts``: the stages in order. ``max_num_seqs``, ``max_num_batched_tokens``: of a batch's round.
+    """``parts``: the model's stages in order. ``max_num_seqs``, ``max_num_batched_tokens``: of a batch's
+    round.
 
-    ``coalesce``: rounds in which nothing is decided are told together. ``prototypes``: of each part that a
-    replica may have what a new one is like, and ``work`` what one computes for a request, where replicas come
-    and go; parts of other cuts than ``parts`` too where the model may be cut anew. ``kv_layer_bytes``: of a
-    token in one layer, where KV moves from replicas that are to go; 0: it stays. ``live``: replicas work
-    while they load; their KV moves. ``most_layers``: of a stage, where the model may be cut anew; 0: it
-    stays.
+    ``coalesce``: rounds without a decision in between are reported together. If replicas come and go,
+    ``prototypes`` describes a new replica of each part and ``work`` its work for a request. Both include
+    parts of other cuts if the model may be re-cut. ``kv_layer_bytes``: of a token in one layer, if KV moves
+    from leaving replicas; 0: it stays. ``live``: replicas work while they load, and their KV moves.
+    ``most_layers``: of a stage, if the model may be re-cut; 0: it may not.
     """
 
     parts: tuple[Part, ...]

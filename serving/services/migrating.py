@@ -1,4 +1,4 @@
-"""A colocated model whose running requests migrate: the service itself, with migrations around it."""
+"""A colocated model whose running requests migrate between its instances."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -26,7 +26,7 @@ from serving.vocabulary.request import Request
 
 
 class Migrating:
-    """``inner`` serves; here its instances are paired and its running requests moved."""
+    """Wraps the colocated service ``inner``: pairs its instances and migrates its running requests."""
 
     __slots__ = (
         "_engines", "_memory_watch", "_migrator", "_requests", "_victims", "_view", "inner",
@@ -45,7 +45,7 @@ class Migrating:
         period_ns: int,
         victims: VictimParts | None = None,
     ) -> None:
-        """``period_ns``: between two looks. ``victims``: who would be preempted migrates; None: nobody."""
+        """``period_ns``: between two rounds. ``victims``: set to migrate requests instead of preempting."""
         assert not inner.live.enabled, "instances that work while they load do not migrate requests"
         self.inner, self._engines, self._requests, self._migrator = inner, engines, requests, migrator
         moves = Moves(engines, Pieces(engines, rules.kv_bytes_per_token), transfer_ids)
@@ -56,25 +56,25 @@ class Migrating:
         self._memory_watch: MemoryWatch | None = None
         if inner.fleet.reports is not None and hasattr(migrator, AMPLE.method):
             self._memory_watch = self._view.memory_watch = inner.fleet.reports.watch(self._ample_blocks)
-        self.rounds: Rounds | None = None  # where some are left out, to ask for one
+        self.rounds: Rounds | None = None  # set if rounds without effect are skipped
         self._victims: VictimMoves | None = None
         if victims is not None:
             blocks, clock = victims.reserve_blocks[inner.model], (present, period_ns)
             self._victims = VictimMoves(victims.migrator, blocks, self._pairs_of, self.migrations, *clock)
 
     def look(self, actions: list[Action]) -> None:
-        """A period is over: pairs of instances begin to migrate."""
+        """A period has ended: the pairs of instances that the policy chooses begin to migrate."""
         for pair in paired(self._migrator, self._view):
             if self._victims is not None:
                 self._victims.forget(pair.source)
             self.migrations.begin(pair, actions)
 
     def quiet_until_ns(self) -> int:
-        """Before then nobody is paired, if nothing happens; 0: who knows."""
+        """Until then no instances are paired, if nothing happens; 0: unknown."""
         return self._view.quiet_until_ns()
 
     def _rouse(self, actions: list[Action]) -> None:
-        """Something has happened: is an instance to be looked at, or earlier than before?"""
+        """Ask for the next round if an event may bring it forward."""
         watch = self._memory_watch
         if watch is not None and watch.news and self.rounds is not None:
             watch.news = False
@@ -84,7 +84,7 @@ class Migrating:
         return ample_blocks(self._migrator, report)
 
     def _pairs_of(self, migrator: Migrator, full: int) -> Sequence[Pair]:
-        """Of an instance whose memory is nearly full."""
+        """The pairs that a policy chooses for an instance whose memory is nearly full."""
         self._view.nearly_full = (full,)
         found = paired(migrator, self._view)
         self._view.nearly_full = ()
@@ -97,7 +97,7 @@ class Migrating:
         return chosen_request(self._migrator if own is None else own, view)
 
     def keep(self, request: int, destination: int) -> bool:
-        """See ``MigrationHost``: no room is kept but blocks."""
+        """See ``MigrationHost``: no room is reserved except blocks."""
         return True
 
     def drop(self, request: int, destination: int) -> None:
@@ -108,10 +108,10 @@ class Migrating:
         self.inner.fleet.departed(source, self._requests[request])
         self.inner.fleet.assigned(destination, self._requests[request])
 
-    # What concerns migrations.
+    # Migrations.
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
-        """An instance reports; one that halts goes on when its migration has been seen to."""
+        """Handle an instance's report; a halted instance continues after its migration was handled."""
         inner, migrations = self.inner, self.migrations
         if engine.id not in migrations.of_replica:
             inner.ran(engine, event, actions)
@@ -131,31 +131,31 @@ class Migrating:
             if reports is not None:
                 reports.look(engine.id, bool(event.finished), event.steps)
         migrations.chose(engine, actions)
-        if (one.phase, one.stages) != before:  # else nothing has changed at the other end
+        if (one.phase, one.stages) != before:  # otherwise nothing has changed at the other end
             self._look_at(ends)
         self._rouse(actions)
 
     def _with(self, replica: int) -> Iterable[int]:
-        """It, and the other end of its migration."""
+        """The instance and, if it is migrating, the other end of its migration."""
         one = self.migrations.of_replica.get(replica)
         return (replica,) if one is None else (one.source, one.destination)
 
     def _look_at(self, replicas: Iterable[int]) -> None:
-        """Requests have come there, or left, or may begin now: that is reported."""
+        """Report requests that have come to these instances, have left, or may begin now."""
         reports = self.inner.fleet.reports
         if reports is not None:
             for replica in replicas:
                 reports.moved(replica)
 
     def _settle(self, replicas: Iterable[int]) -> None:
-        """Their engines are about to change."""
+        """Settle the load reports of instances before their engines change."""
         reports = self.inner.fleet.reports
         if reports is not None:
             for replica in replicas:
                 reports.settle(replica)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
-        """KV of a migration has come, or first layers' KV."""
+        """KV of a migration, or KV of first layers, has arrived."""
         if event.transfer in self.migrations.moves:
             ends = self.migrations.moves.ends(event.transfer)
             self._settle(ends)
@@ -166,7 +166,7 @@ class Migrating:
         return self.inner.sent(event, actions)
 
     def leave(self, replica: int, actions: list[Action]) -> None:
-        """It takes nothing new: what comes to it stays where it is, what leaves it goes on leaving."""
+        """Retire an instance: migrations to it stop, migrations from it continue."""
         ends = self._with(replica)
         self._settle(ends)
         self.migrations.left(replica, actions)
@@ -175,7 +175,7 @@ class Migrating:
         self._rouse(actions)
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
-        """An instance is gone."""
+        """Handle the loss of an instance."""
         ends = self._with(engine.id)
         self._settle(ends)
         self.migrations.lost(engine.id, actions)
@@ -185,28 +185,28 @@ class Migrating:
         return failed
 
     def outstanding(self, replica: int) -> int:
-        """How many requests it has, those that come to it too; while it is in a migration at least one."""
+        """Number of its requests, including those migrating to it; at least one during a migration."""
         found = self.inner.outstanding(replica) + len(self.migrations.moves.requests_to(replica))
         return found or int(replica in self.migrations.of_replica)
 
     def held(self, replica: int) -> list[int]:
-        """Requests that memory is kept for there."""
+        """Requests that the instance reserves memory for."""
         return [*self.inner.held(replica), *self.migrations.moves.requests_to(replica)]
 
     def kv_senders(self) -> Collection[int]:
-        """The instances that KV leaves now."""
+        """The instances that send KV now."""
         return self.migrations.moves.senders()
 
-    # All else is the inner service's.
+    # Delegated to the inner service.
 
     @property
     def model(self) -> str:
-        """Whose requests these are."""
+        """The model of these requests."""
         return self.inner.model
 
     @property
     def longest_request_tokens(self) -> int:
-        """Of the inner service."""
+        """The longest request that existing or future instances hold."""
         return self.inner.longest_request_tokens
 
     @property
@@ -216,22 +216,22 @@ class Migrating:
 
     @property
     def kv_tokens(self) -> int:
-        """All the tokens that the requests at instances may have."""
+        """The most tokens that the requests at instances may have."""
         return self.inner.kv_tokens
 
     @property
     def migrating_tokens(self) -> int:
-        """Of first layers; KV that migrates is counted where its request is."""
+        """KV tokens of first layers in transfer; migrating KV is counted at its request's instance."""
         return self.inner.migrating_tokens
 
     @property
     def queued(self) -> int:
-        """Requests that no instance has yet."""
+        """Requests that are at no instance yet."""
         return self.inner.queued
 
     @property
     def live(self) -> LiveScaling:
-        """None works while it loads."""
+        """The inner service's live scaling: no instance works while it loads."""
         return self.inner.live
 
     def feed(self, actions: list[Action]) -> None:
@@ -250,13 +250,13 @@ class Migrating:
             self._rouse(actions)
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
-        """See ``Colocated``; what was copied to it while it loaded goes on."""
+        """See ``Colocated``; copies to the instance that began while it loaded continue."""
         self.inner.join(replica, role, actions)
         self.migrations.joined(replica.id, actions)
         self._rouse(actions)
 
     def load_stopped(self, replica: int, actions: list[Action]) -> None:
-        """Its parameters do not come: nothing comes to it."""
+        """Stop migrations to an instance whose load has stopped."""
         self.migrations.left(replica, actions)
 
     def started(self, engine: Engine, actions: list[Action]) -> None:

@@ -1,4 +1,4 @@
-"""Requests that go round the stages of a language model together, each on the same replicas until it ends."""
+"""A batch of requests that pass the stages of a language model together, on the same replicas."""
 
 from collections import deque
 
@@ -7,11 +7,11 @@ from serving.vocabulary.request import Request
 
 
 class PathBatch:
-    """``path``: a replica of each stage, of one that is split two. ``spans``: the layers that each runs;
-    empty: all its own. ``decoding``: requests that get a token in each round.
+    """One batch. ``path``: a replica per stage, or two for a split stage. ``spans``: the layers that each
+    runs; empty: all its own. ``decoding``: requests that get a token in each round.
 
-    ``prompts``: [request, prompt tokens computed] of those whose prompt is not computed whole. ``flying``:
-    the chunks of the round in progress. ``rounds``: that ended.
+    ``prompts``: [request, prompt tokens computed] of requests whose prompt is not fully computed. ``flying``:
+    the chunks of the round in progress. ``rounds``: number of completed rounds.
     """
 
     __slots__ = ("_since", "decoding", "flying", "id", "path", "prompts", "rounds", "spans")
@@ -23,23 +23,23 @@ class PathBatch:
         self.prompts: deque[tuple[Request, int]] = deque()
         self.flying: tuple[Chunk, ...] = ()
         self.rounds = 0
-        self._since: dict[int, int] = {}  # of those that decode, the rounds before the one of the first token
+        self._since: dict[int, int] = {}  # by decoding request: rounds completed before the first token's
 
     @property
     def size(self) -> int:
-        """Its requests."""
+        """Number of requests in the batch."""
         return len(self.decoding) + len(self.prompts)
 
     def members(self) -> list[Request]:
-        """All of them."""
+        """All requests of the batch."""
         return [*self.decoding.values(), *(request for request, _ in self.prompts)]
 
     def admit(self, request: Request) -> None:
-        """A request joins with its next round; its prompt comes behind those that are here."""
+        """Add a request to the next round; its prompt comes after those already in the batch."""
         self.prompts.append((request, 0))
 
     def next_chunks(self, token_budget: int) -> tuple[Chunk, ...]:
-        """Prompt tokens of its next round, in the order in which requests joined."""
+        """Prompt tokens of the next round, in the order in which the requests joined."""
         left, found = token_budget - len(self.decoding), list[Chunk]()
         for request, computed in self.prompts:
             if left <= 0:
@@ -51,14 +51,14 @@ class PathBatch:
         return self.flying
 
     def kv_tokens(self) -> dict[int, int]:
-        """Of each request, the tokens that have KV: not the last one that was sampled."""
+        """By request: the number of tokens that have KV; the last sampled token has none."""
         found = {one.id: computed for one, computed in self.prompts}
         for request in self.decoding.values():
             found[request.id] = request.prompt_tokens + self.rounds - self._since[request.id] - 1
         return found
 
     def ran(self, rounds: int, finished: tuple[int, ...]) -> list[tuple[Request, int]]:
-        """So many have ended, with their chunks; returns who has all tokens, and how many these are."""
+        """Count completed rounds and their chunks; return each finished request with its output tokens."""
         prompts, before = self.prompts, self.rounds
         self.rounds += rounds
         for _, start, tokens in self.flying:
@@ -72,5 +72,5 @@ class PathBatch:
         return [(self.decoding.pop(one), self.rounds - self._since.pop(one)) for one in finished]
 
     def prompt_tokens_left(self) -> int:
-        """Of prompts that are not computed."""
+        """Prompt tokens that are not computed yet."""
         return sum([request.prompt_tokens - computed for request, computed in self.prompts])

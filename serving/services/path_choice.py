@@ -1,4 +1,4 @@
-"""Which replicas a batch of a language model in stages passes, and which batches take another request."""
+"""Chooses the replicas that a batch of a language model in stages passes, and the requests it takes."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ from serving.vocabulary.request import Request
 
 
 class Path(NamedTuple):
-    """The replicas that a batch passes, and the layers that each runs; none: all its own."""
+    """The replicas that a batch passes and the layers that each runs; no spans: all its own."""
 
     replicas: tuple[int, ...]
     spans: tuple[Span, ...] = ()
 
 
 class PathChoice:
-    """``batches``: those that go round now, by number. ``live``: None: no replica works while it loads."""
+    """Chooses paths. ``batches``: current ones, by number. ``live`` None: no replica works while it loads."""
 
     __slots__ = ("_batches", "_engines", "_kv", "_live", "_max_num_seqs", "_stages")
 
@@ -39,15 +39,15 @@ class PathChoice:
         self._max_num_seqs, self._live = max_num_seqs, live
 
     def _passing(self) -> Counter[int]:
-        """How many batches pass each replica."""
+        """Number of batches that pass each replica."""
         return Counter([replica for batch in self._batches.values() for replica in batch.path])
 
     def _users(self, stage: Stage, passing: Mapping[int, int]) -> dict[int, int]:
-        """How many batches pass each replica that takes new ones."""
+        """Number of batches that pass each replica that takes new batches."""
         return {one: passing.get(one, 0) for one in stage.fleet.alive()}
 
     def _loading(self, stage: Stage, passing: Mapping[int, int]) -> dict[int, int]:
-        """How many pass each replica that loads and has layers to run."""
+        """Number of batches that pass each loading replica that has layers to run."""
         if self._live is None:
             return {}
         return {
@@ -57,10 +57,10 @@ class PathChoice:
         }
 
     def new(self, request: Request) -> Path | None:
-        """Of each stage the replica that the fewest batches pass, of several the one with most free blocks.
+        """For each stage the replica with the fewest batches; among equals the one with the most free blocks.
 
-        One that loads comes after those that serve. None: there are as many batches as may be, or the path
-        has no room for the request.
+        Serving replicas come before loading ones. None: there are as many batches as allowed, or the path has
+        no room for the request.
         """
         stages, passing = self._stages.now, self._passing()
         users = [self._users(stage, passing) for stage in stages]
@@ -69,7 +69,7 @@ class PathChoice:
         if not all(users) or more + sum([len(one) for one in loading]) <= 0:
             return None
         if more <= 0 and any(self.takes(batch, request) for batch in self._batches.values()):
-            return None  # over a replica that loads, a new batch would take passes of one that serves
+            return None  # on a loading replica a new batch would take passes of a serving one
         legs = list[tuple[int, Span]]()
         for stage, serving, coming in zip(stages, users, loading, strict=True):
             one = min(serving, key=lambda id: (serving[id], -self._engines[id].ledger.free_blocks, id))
@@ -82,7 +82,7 @@ class PathChoice:
         return path if self._fits(request, path.replicas) else None
 
     def _split(self, late: int, one: int) -> list[tuple[int, Span]]:
-        """A replica that loads runs what it has, one that serves the rest of the stage."""
+        """The loading replica runs the layers it has; the serving replica runs the rest of the stage."""
         assert self._live is not None
         first, last = self._engines[late].replica.part.layers
         border = first + self._live.layers[late]
@@ -94,12 +94,12 @@ class PathChoice:
         return Path(replicas, () if whole else tuple([span for _, span in legs]))
 
     def _fits(self, request: Request, path: tuple[int, ...]) -> bool:
-        """Whether every replica of the path has blocks for all that the request may write."""
+        """Whether every replica of the path has blocks for all tokens of the request."""
         return self._kv.fits(request.prompt_tokens + request.max_new_tokens, path)
 
     def better(self, batch: PathBatch) -> Path | None:
-        """What it would pass now: no replica that takes nothing new, of one that loads all layers that are
-        there, of another cut none. None: that is its path, or a stage has nobody for it.
+        """The path that the batch should pass now: no retired replicas, no replicas of another cut, and all
+        loaded layers of loading replicas. None: it has that path already, or a stage has no replica for it.
         """
         legs, passing = list[tuple[int, Span]](), self._passing()
         for stage in self._stages.now:
@@ -107,7 +107,7 @@ class PathChoice:
             users = self._users(stage, passing)
             late, one = (None, *own)[-2:] if own else (None, -1)
             if late is not None and late in users:
-                one, late = late, None  # it has all its layers
+                one, late = late, None  # its layers are all loaded
             if one not in users:
                 if not users:
                     return None
@@ -122,8 +122,8 @@ class PathChoice:
     def takes(self, batch: PathBatch, request: Request) -> bool:
         """Whether a request may join a batch at the end of its round.
 
-        One with two passers-by more than another replica of its stage has takes nobody: it ends, and what
-        comes after it has another path. So does one of another cut.
+        A batch takes no request if its replica has at least two batches more than another replica of the
+        stage: it finishes, and a later batch gets another path. A batch of another cut takes none either.
         """
         if batch.size >= self._max_num_seqs or not self._fits(request, batch.path):
             return False

@@ -1,8 +1,8 @@
-"""Replicas of a language model's stages that run layers while they load: the rest is another one's.
+"""Lets replicas of a language model's stages run layers while they load; a serving replica runs the rest.
 
-A batch whose path has a replica that loads passes two of that stage: the one that loads, for the layers that
-it has, and behind it one that serves, for the others. Each keeps the KV of the layers that it runs. When more
-layers are there, more of them are its own, and when all are, the batch passes it alone: KV of those layers
+A batch with a loading replica on its path passes two replicas of that stage: the loading one for the layers
+it has, then a serving one for the others. Each keeps the KV of the layers that it runs. As more layers load,
+the loading replica takes over more of them; with all of them, the batch passes it alone. KV of those layers
 moves (``serving.services.path_moves``).
 """
 
@@ -12,46 +12,46 @@ from typing import Protocol
 from serving.engine.engine import Engine
 from serving.vocabulary.actions import Action
 
-# A replica has more layers to run, or will get no more: batches over it may have another path.
+# Called when a replica has more layers to run, or gets no more: batches over it may change their paths.
 Changed = Callable[[int, list[Action]], None]
 
 
 class LiveStages(Protocol):
-    """Stage replicas that work while they load."""
+    """The stage replicas that work while they load, as the loads use them."""
 
     def begin(self, target: int) -> None:
-        """The parameters of a stage are on their way."""
+        """The parameters of a stage begin to load."""
 
     def loads(self, target: int) -> bool:
-        """Whether it is one of these."""
+        """Whether the replica is loading."""
 
     def layers_loaded(self, target: int, layers: int, fully_loaded: bool, actions: list[Action]) -> None:
-        """So many layers are there; with all of them it serves."""
+        """This many layers are loaded; with all of them the replica serves."""
 
     def stop(self, target: int, actions: list[Action]) -> None:
-        """No more layers come."""
+        """The load stops: no more layers come."""
 
 
 class PathLive:
-    """Of one model. ``layers``: how many of its first ones each replica that loads has, and runs."""
+    """Loading replicas of one model. ``layers``: by replica, how many of its first layers are loaded."""
 
     __slots__ = ("_changed", "_engines", "begun", "layers")
 
     def __init__(self, engines: Mapping[int, Engine], changed: Changed) -> None:
         self._engines, self._changed = engines, changed
         self.layers: dict[int, int] = {}
-        self.begun = 0  # requests that joined a batch which a replica that loads was to pass
+        self.begun = 0  # requests that joined a batch with a loading replica on its path
 
     def begin(self, target: int) -> None:
-        """The parameters of a stage are on their way."""
+        """The parameters of a stage begin to load."""
         self.layers[target] = 0
 
     def loads(self, target: int) -> bool:
-        """Whether it is one of these."""
+        """Whether the replica is loading."""
         return target in self.layers
 
     def layers_loaded(self, target: int, layers: int, fully_loaded: bool, actions: list[Action]) -> None:
-        """The last layer counts with all that is behind it, when the replica joins its stage."""
+        """Record loaded layers. The last one, with what follows it, counts once the replica serves."""
         if fully_loaded:
             del self.layers[target]
         else:
@@ -60,14 +60,14 @@ class PathLive:
         self._changed(target, actions)
 
     def stop(self, target: int, actions: list[Action]) -> None:
-        """Batches over it look for another path."""
+        """Stop a load: batches over the replica look for another path."""
         del self.layers[target]
         self._changed(target, actions)
 
     def joined(self, path: Iterable[int]) -> None:
-        """A request joined a batch."""
+        """Count a request that joined a batch on this path."""
         self.begun += any(self.loads(one) for one in path)
 
     def lose(self, target: int) -> None:
-        """It is gone."""
+        """Forget a lost replica."""
         self.layers.pop(target, None)

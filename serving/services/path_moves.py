@@ -1,10 +1,10 @@
-"""Batches that go over to another path while their requests decode: KV moves stage by stage of the model.
+"""Moves batches to another path while their requests decode, by moving their KV between replicas.
 
-As a migration of a request (``serving.kv.migration``), in two copies: all KV that there is while the batch
-goes round; then, between two rounds, what was written meanwhile. Then its requests are on the new path, and
-the old one gives their blocks back. Layers that the same replica runs on both paths are not sent, and the two
-paths may cut the model into other stages. Before that the move may be aborted, and the batch goes on where it
-is.
+Like a request's migration (``serving.kv.migration``), a move has two copies. The first sends all existing KV
+while the batch keeps running; the second, between two rounds, sends what was written meanwhile. Then the
+requests are on the new path, and the old path frees their blocks. Layers that the same replica runs on both
+paths are not sent. The two paths may cut the model differently. Before the end a move may be aborted; the
+batch then continues on its old path.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,9 @@ _WHY = "a batch goes over to another path"
 
 
 class PathMove:
-    """``path``, ``spans``: the new one. ``sent``: tokens of each request that have gone, or go now.
+    """The move of one batch to the new ``path``, ``spans``. ``sent``: by request, tokens sent or in transfer.
 
-    ``waits``: the last copy is on the wire, and the batch goes round no more.
+    ``waits``: the last copy is in transfer, and the batch is halted.
     """
 
     __slots__ = ("batch", "moves", "path", "sent", "spans", "waits")
@@ -32,28 +32,28 @@ class PathMove:
     def __init__(self, batch: PathBatch, path: Path) -> None:
         self.batch, self.path, self.spans = batch, path.replicas, path.spans
         self.sent: dict[int, int] = {}
-        self.moves: list[tuple[Move, int]] = []  # with the layers that both ends have
+        self.moves: list[tuple[Move, int]] = []  # each with its layers that both ends have
         self.waits = False
 
     @property
     def is_sending(self) -> bool:
-        """Whether something is on the wire."""
+        """Whether a transfer is in progress."""
         return any(move.phase is MovePhase.SENDING for move, _ in self.moves)
 
 
 class PathHost(Protocol):
-    """The service whose batches these are."""
+    """The service that owns the batches."""
 
     batches: dict[int, PathBatch]
 
     def go_on(self, batch: PathBatch, path: Path, actions: list[Action]) -> None:
-        """A batch that halted goes round this path."""
+        """Continue a halted batch on this path."""
 
 
 class PathMoves:
-    """Of one model. ``wished``: batches that begin one, or go on with it, when a round of theirs ends.
+    """Moves of one model. ``wished``: batches that begin or continue a move when their round ends.
 
-    ``joined``: moves after which a replica that had loaded meanwhile, or loads, runs more layers of a batch.
+    ``joined``: number of moves after which a replica that loaded meanwhile, or is loading, runs more layers.
     """
 
     __slots__ = (
@@ -78,18 +78,18 @@ class PathMoves:
         self.committed = self.aborted = self.joined = self.moved_bytes = 0
 
     def leave(self, replica: int, actions: list[Action]) -> None:
-        """A replica is to go: batches that pass it look for another path, others no more for one over it."""
+        """A replica leaves: its batches look for another path, and moves to it are aborted."""
         self._abort_to(replica, "it is to go", actions)
         self.wish(replica)
 
     def wish(self, replica: int) -> None:
-        """Batches that pass it look for another path, those that move when they have."""
+        """Let batches that pass the replica look for another path; batches in a move do so after it."""
         for batch in self._host.batches.values():
             if replica in batch.path and batch.id not in self.of:
                 self.wished[batch.id] = batch
 
     def round_ended(self, batch: PathBatch, actions: list[Action]) -> bool:
-        """A batch is between two rounds: it may begin to move, or copy the rest; whether it halts."""
+        """Begin a batch's move, or its last copy, between two rounds; returns whether the batch halts."""
         one = self.of.get(batch.id)
         if one is None:
             if self.wished.pop(batch.id, None) is not None and batch.size:
@@ -109,7 +109,7 @@ class PathMoves:
         return False
 
     def sent(self, event: Sent, actions: list[Action]) -> None:
-        """A transfer has ended: when nothing is on the wire any more the move goes on."""
+        """A transfer has ended; when no transfer of the move is left, the move continues."""
         move = self._moves.sent(event, actions)
         if move is None:
             return
@@ -123,7 +123,7 @@ class PathMoves:
             self.wished[one.batch.id] = one.batch
 
     def _commit(self, one: PathMove, actions: list[Action]) -> None:
-        """All KV is on the new path: the old one gives its blocks back."""
+        """Complete a move: all KV is on the new path, and the old path frees its blocks."""
         del self.of[one.batch.id]
         for move, _ in one.moves:
             self._moves.commit(move)
@@ -134,10 +134,10 @@ class PathMoves:
         self.joined += bool(one.batch.spans)
         self._host.go_on(one.batch, Path(one.path, one.spans), actions)
         if one.batch.size and self._paths.better(one.batch) is not None:
-            self.wished[one.batch.id] = one.batch  # more layers have come meanwhile, or a replica is to go
+            self.wished[one.batch.id] = one.batch  # more layers are loaded meanwhile, or a replica is leaving
 
     def lost(self, replica: int, actions: list[Action]) -> None:
-        """A replica is gone: batches on it too, others do not move there."""
+        """A replica is lost: abort the moves of batches that pass it, and moves to it."""
         for one in [one for one in self.of.values() if replica in one.batch.path]:
             self.abort(one, "a replica of its path is lost", actions, goes_on=False)
         self._abort_to(replica, "a replica of its new path is lost", actions)
@@ -149,7 +149,7 @@ class PathMoves:
             self.abort(one, reason, actions)
 
     def abort(self, one: PathMove, reason: str, actions: list[Action], goes_on: bool = True) -> None:
-        """The batch stays where it is; if it halts it goes on there."""
+        """Abort a move: the batch stays on its path and continues there if it was halted."""
         del self.of[one.batch.id]
         self.wished.pop(one.batch.id, None)
         for move, _ in one.moves:
@@ -162,13 +162,13 @@ class PathMoves:
             self._host.go_on(one.batch, Path(one.batch.path, one.batch.spans), actions)
 
     def left(self, batch: PathBatch, request: int) -> None:
-        """A request of a batch has ended: nothing is kept for it on the new path."""
+        """A request of a batch has ended: free its blocks on the new path."""
         if (one := self.of.get(batch.id)) is not None:
             one.sent.pop(request, None)
             self._kv.free(request, [replica for replica in one.path if replica not in batch.path])
 
     def held(self, replica: int) -> list[int]:
-        """Requests that a replica keeps blocks for, because they come."""
+        """Requests in a move to this replica, for which it reserves blocks."""
         return [
             request.id
             for one in self.of.values()
@@ -177,7 +177,7 @@ class PathMoves:
         ]
 
     def begin(self, batch: PathBatch, path: Path, actions: list[Action]) -> bool:
-        """All KV that there is goes where its layers run from then on; False: a new replica has no room."""
+        """Send all existing KV to the replicas of the new path; False: one of them has no room."""
         new = [one for one in path.replicas if one not in batch.path]
         if not self._room(batch, new):
             return False
@@ -200,7 +200,7 @@ class PathMoves:
         return list(zip(path, whole, strict=True))
 
     def _room(self, batch: PathBatch, new: Sequence[int]) -> bool:
-        """For all that the requests may write."""
+        """Whether the new replicas have room for all tokens of the requests."""
         for replica in new:
             ledger = self._engines[replica].ledger
             needs = [ledger.blocks_for(one.prompt_tokens + one.max_new_tokens) for one in batch.members()]
@@ -209,7 +209,7 @@ class PathMoves:
         return True
 
     def _copy(self, one: PathMove, actions: list[Action]) -> None:
-        """What is there of its requests and has not gone yet."""
+        """Send the requests' KV that exists and is not sent yet."""
         tokens = one.batch.kv_tokens()
         count = sum([there - one.sent.get(request, 0) for request, there in tokens.items()])
         one.sent = tokens

@@ -1,4 +1,4 @@
-"""The stages of a language model: those of its cut, those of the cut that comes, those that only end."""
+"""The stages of a language model: of its current cut, of a coming cut, and of old cuts that are finishing."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -12,8 +12,8 @@ from serving.vocabulary.request import Request
 
 
 class PathStages:
-    """``now``: of the cut that new batches pass, in order. ``coming``: of one whose replicas load, empty
-    where none comes; stages that both have are the same objects.
+    """The stages of one model. ``now``: of the cut that new batches pass, in order. ``coming``: of a cut
+    whose replicas are loading; empty: there is none. Stages that both cuts have are the same objects.
     """
 
     __slots__ = ("_dispatcher", "_engines", "_known", "coming", "now")
@@ -37,49 +37,49 @@ class PathStages:
         return Stage(index, part, Fleet(part.model, own, self._engines), self._dispatcher, "stage")
 
     def all(self) -> Iterable[Stage]:
-        """Also those of other cuts, whose replicas may have requests."""
+        """All stages, including those of other cuts, whose replicas may have requests."""
         return self._known.values()
 
     def of(self, part: Part) -> Stage:
-        """The stage of a part, of whichever cut."""
+        """The stage of a part, in any cut."""
         return self._known[part]
 
     def having(self, replica: int) -> Stage:
-        """The stage whose replica it is."""
+        """The stage of a replica."""
         return self._known[self._engines[replica].replica.part]
 
     def index_of(self, part: Part) -> int | None:
-        """Of the stage that new batches pass; None: there is none of that part."""
+        """Index of the stage that new batches pass; None: no stage has that part."""
         for stage in self.now:
             if stage.part == part:
                 return stage.index
         return None
 
     def join(self, replica: Replica, batches: Iterable[PathBatch]) -> None:
-        """A replica serves; batches that passed it while it loaded are counted from now on."""
+        """Let a replica serve; from now on it counts the requests that passed it while it loaded."""
         fleet = self._known[replica.part].fleet
-        counted = replica.id in fleet.members  # it was there before
+        counted = replica.id in fleet.members  # it was a member before
         fleet.add(replica)
         for request in [one for batch in batches for one in batch.members()]:
             if not counted:
                 fleet.assigned(replica.id, request)
 
     def assigned(self, path: Iterable[int], request: Request) -> None:
-        """A request is on these replicas; those that load for the first time are counted when they serve."""
+        """Count a request on these replicas; a replica in its first load counts it when it serves."""
         for replica in path:
             fleet = self.having(replica).fleet
             if replica in fleet.members:
                 fleet.assigned(replica, request)
 
     def departed(self, path: Iterable[int], request: Request) -> None:
-        """It is no more."""
+        """Stop counting a request on these replicas."""
         for replica in path:
             fleet = self.having(replica).fleet
             if replica in fleet.members:
                 fleet.departed(replica, request)
 
     def longest_request_tokens(self, prototypes: Mapping[Part, Replica]) -> int:
-        """What the smallest replica holds, of a cut that comes too; 0 where a stage is without one."""
+        """What the smallest replica holds, including a coming cut's; 0 if a stage has no replica."""
         if prototypes:
             parts = [stage.part for stage in (*self.now, *self.coming)]
             return min([prototypes[one].longest_request_tokens for one in parts])
@@ -89,7 +89,7 @@ class PathStages:
         return min([self._engines[one].replica.longest_request_tokens for one in alive])
 
     def refusal(self, request: Request, prototypes: Mapping[Part, Replica]) -> str | None:
-        """A stage that nobody serves and gets nobody, or a request too long for some replica."""
+        """Reason: a stage has no replica and gets none, or the request is too long for a replica."""
         first = self.now[0]
         for stage in self.now if not prototypes else ():
             if not stage.fleet.replicas:
@@ -98,15 +98,15 @@ class PathStages:
         return too_long(request, self.longest_request_tokens(prototypes), known.max_model_len)
 
     def first_kv_tokens(self) -> int:
-        """KV memory of the first layer that requests have."""
+        """KV tokens in use or reserved for requests in the first layer."""
         firsts = [stage for stage in self._known.values() if not stage.part.first]
         ledgers = [self._engines[one].ledger for stage in firsts for one in stage.fleet.members]
         return sum([(one.total_blocks - one.free_blocks) * one.block_tokens for one in ledgers])
 
-    # Another cut.
+    # Changes of the cut.
 
     def propose(self, parts: Sequence[Part]) -> list[Stage]:
-        """A cut comes: its stages, of which those that are there already stay."""
+        """Announce another cut; returns its stages. Stages that already exist are kept."""
         assert not self.coming, "one cut comes at a time"
         for part in parts:
             if part not in self._known:
@@ -115,13 +115,13 @@ class PathStages:
         return self.coming
 
     def give_up(self) -> list[Stage]:
-        """The cut does not come; the stages that only it has."""
+        """Abandon the coming cut; returns the stages that only it has."""
         only = [stage for stage in self.coming if stage not in self.now]
         self.coming = []
         return only
 
     def take(self) -> list[Stage]:
-        """The cut is there: new batches pass it. The stages that only the one before had."""
+        """Activate the coming cut: new batches pass it. Returns the stages that only the old cut had."""
         before, self.now, self.coming = self.now, self.coming, []
         arrivals = before[0].counts.arrivals_alone()
         for index, stage in enumerate(self.now):

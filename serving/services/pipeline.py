@@ -1,9 +1,9 @@
-"""A model in stages: each a part with replicas and a queue of its own, which a request passes in order, once.
+"""Serves a model in stages: each stage has its own replicas and queue; a request passes each stage once.
 
-It is for models that answer in one pass and keep no KV. A pass of a replica is a ``LayerPass`` of its engine.
-The activations of the stage before stay where they were computed until a replica takes the request; they are
-inputs of its ``Run``, and nothing is decided or told about their way. What is lost with a replica begins
-again at the first stage.
+For models that answer in one pass and keep no KV. A pass of a replica is a ``LayerPass`` of its engine. The
+activations of the previous stage stay where they were computed until a replica takes the request. They are
+inputs of its ``Run``; their transfer is neither decided nor reported. Requests whose activations are lost
+with a replica begin again at the first stage.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -49,8 +49,8 @@ class Pipeline:
         self._setup, self._engines = setup, engines
         self._admission, self._present = admission, present
         self.seats = seats
-        self.cores: dict[int, int] = {}  # of replicas that have others than all
-        self.batches: dict[int, int] = {}  # requests of a pass, of replicas that take fewer than all
+        self.cores: dict[int, int] = {}  # of replicas whose number differs from the default
+        self.batches: dict[int, int] = {}  # requests per pass, of replicas that take fewer than the default
         self.log = StageLog()
         self.live_stages = StageLive(engines, self, present) if setup.live else None
         self.stages: list[Stage] = []
@@ -63,29 +63,29 @@ class Pipeline:
 
     @property
     def batch(self) -> int:
-        """Requests of a pass at most, of whichever replica."""
+        """Requests of a pass at most, for any replica."""
         return self._setup.batch
 
     @property
     def cut_changes(self) -> CutChanges | None:
-        """Its cut stays."""
+        """None: the model is not re-cut."""
         return None
 
     @property
     def cores_count(self) -> bool:
-        """A pass is faster with more cores."""
+        """Always True: a pass is faster with more cores."""
         return True
 
     def most_of(self, replica: int) -> int:
-        """Requests of its next pass at most."""
+        """Requests of the replica's next pass at most."""
         return self.batches.get(replica, self._setup.batch)
 
     def set_batches(self, replicas: Sequence[int], most: int) -> None:
-        """Each takes so many from its next pass on."""
+        """Set the requests of a pass at most, from each replica's next pass on."""
         self.batches.update(dict.fromkeys(replicas, most))
 
     def forget(self, replica: int) -> None:
-        """It is gone."""
+        """Forget a removed replica's settings."""
         self.cores.pop(replica, None)
         self.batches.pop(replica, None)
 
@@ -94,31 +94,31 @@ class Pipeline:
         return Replica(number, part.model, LayerRange(part.first, part.last), (gpu,), 1, 1)
 
     def queued_at(self, stage: Stage) -> int:
-        """Requests that wait for a stage."""
+        """Requests that wait for the stage."""
         return stage.queued
 
     def computes(self, stage: Stage) -> bool:
-        """Whether some replica of the stage runs a pass."""
+        """Whether a replica of the stage runs a pass."""
         return bool(stage.passes)
 
     @property
     def longest_request_tokens(self) -> int:
-        """It keeps nothing of a request: any length."""
+        """No limit: nothing is kept of a request."""
         return 1 << 60
 
     @property
     def backlog_tokens(self) -> int:
-        """Of requests that have not begun."""
+        """Prompt tokens of requests that wait for the first stage."""
         return sum([one.request.prompt_tokens for one in self.stages[0].waiting()])
 
     @property
     def kv_tokens(self) -> int:
-        """None."""
+        """Always 0: there is no KV."""
         return 0
 
     @property
     def migrating_tokens(self) -> int:
-        """None."""
+        """Always 0: there is no KV."""
         return 0
 
     @property
@@ -129,29 +129,29 @@ class Pipeline:
 
     @property
     def running(self) -> int:
-        """Requests that some replica runs."""
+        """Requests that replicas run."""
         return sum([len(one.batch) for stage in self.stages for one in stage.passes.values()])
 
     @property
     def live(self) -> LiveScaling:
-        """A replica of a stage serves when all its layers are there."""
+        """Not available: a replica of a stage serves once all its layers are loaded."""
         raise AssertionError("no stage of a pipeline works while it loads")
 
     def kv_senders(self) -> Collection[int]:
-        """Nobody."""
+        """Return no instances."""
         return ()
 
     def index_of(self, replica: int) -> int | None:
-        """Of the stage that a replica is of; None: it is another model's."""
+        """Index of the replica's stage; None: the replica is of another model."""
         part = self._engines[replica].replica.part
         return self._setup.parts.index(part) if part.model == self.model else None
 
     def stage_of(self, replica: Replica) -> Stage:
-        """Whose replica it is."""
+        """The stage of this replica."""
         return self.stages[self._setup.parts.index(replica.part)]
 
     def refusal(self, now_ns: int, request: Request) -> str | None:
-        """No answer in one pass, a stage that nobody serves, or turned away by the admission policy."""
+        """Reason: not one output token, a stage without replicas, or rejection by the admission policy."""
         if request.max_new_tokens != 1:
             return f"{self.model} answers in one pass: write max_new_tokens of 1"
         if not self._setup.elastic:
@@ -161,7 +161,7 @@ class Pipeline:
         return refusal(self._admission, now_ns, request, self.stages[0].fleet)
 
     def arrived(self, request: Request, actions: list[Action]) -> None:
-        """It waits for the first stage."""
+        """Queue a request for the first stage."""
         now_ns = self._present.now_ns
         self.stages[0].counts.arrived(now_ns)
         self._enter(self.stages[0], Waiting(request, NOBODY, now_ns), actions)
@@ -171,7 +171,7 @@ class Pipeline:
         self._feed(stage, actions)
 
     def feed(self, actions: list[Action]) -> None:
-        """Idle replicas of all stages take what waits."""
+        """Let idle replicas of all stages take waiting requests."""
         for stage in self.stages:
             self._feed(stage, actions)
 
@@ -195,7 +195,7 @@ class Pipeline:
         holder: int | None,
         actions: list[Action],
     ) -> None:
-        """A replica runs layers, with the activations that the holder has, None: as the requests came."""
+        """Let a replica run layers with the holder's activations; None: each request's own source."""
         why = f"stage {stage.index}, {stage.queued} wait"
         chunks, inputs = [], dict[int, int]()
         for request, came_from, _ in batch:
@@ -210,7 +210,7 @@ class Pipeline:
         self._engines[replica].run_layers(one, actions)
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
-        """A pass has ended: its requests go on to the next stage, or have their answer."""
+        """Handle the end of a pass: its requests go on to the next stage, or have their answer."""
         stage, now_ns = self.stage_of(engine.replica), self._present.now_ns
         engine.layers_ran()
         self.seats.end(engine.id)
@@ -229,7 +229,7 @@ class Pipeline:
     def passed(
         self, stage: Stage, batch: Sequence[Waiting], replica: int, began_ns: int, actions: list[Action]
     ) -> None:
-        """Requests go on to the next stage; at the last one they have their answer."""
+        """Send requests to the next stage; after the last one they have their answer."""
         now_ns = self._present.now_ns
         for one in batch:
             self.log.add(one.request.id, stage.index, replica, one.since_ns, began_ns, now_ns)
@@ -241,16 +241,16 @@ class Pipeline:
             self._feed(following, actions)
 
     def again(self, batch: Sequence[Waiting], actions: list[Action]) -> None:
-        """What was computed of these is lost: they wait for the first stage, before all others."""
+        """Restart requests whose activations are lost: they wait for the first stage, before all others."""
         for one in reversed(batch):
             self._enter(self.stages[0], Waiting(one.request, NOBODY, self._present.now_ns), actions, True)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
-        """Nothing is sent but inputs, which nobody tells of."""
+        """Not expected: only inputs are sent, and they are not reported."""
         raise AssertionError(f"transfer {event.transfer} is none of {self.model}")
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
-        """A replica takes requests of its stage."""
+        """Let a replica take requests of its stage."""
         stage = self.stage_of(replica)
         stage.fleet.add(replica)
         if self.live_stages is not None:
@@ -258,7 +258,7 @@ class Pipeline:
         self._opened(stage, replica.id, actions)
 
     def started(self, engine: Engine, actions: list[Action]) -> None:
-        """It was in its stage before."""
+        """Let a replica that was in its stage from the start take requests."""
         self._opened(self.stage_of(engine.replica), engine.id, actions)
 
     def _opened(self, stage: Stage, replica: int, actions: list[Action]) -> None:
@@ -269,7 +269,7 @@ class Pipeline:
         self._feed(stage, actions)
 
     def leave(self, replica: int, actions: list[Action]) -> None:
-        """A replica ends its pass and takes nothing new."""
+        """Retire a replica: it finishes its pass and takes no new requests."""
         stage = self.stage_of(self._engines[replica].replica)
         stage.fleet.retire(replica)
         for one in stage.close(replica):
@@ -277,17 +277,17 @@ class Pipeline:
         self._feed(stage, actions)
 
     def outstanding(self, replica: int) -> int:
-        """What it runs, and what waits for it alone."""
+        """Number of requests that the replica runs or that wait for it alone."""
         stage = self.stage_of(self._engines[replica].replica)
         live = 0 if self.live_stages is None else self.live_stages.outstanding(replica)
         return live + (stage.fleet.load(replica, "outstanding") if replica in stage.fleet.members else 0)
 
     def held(self, replica: int) -> list[int]:
-        """Nothing is kept for requests."""
+        """Return no requests: no memory is reserved for them."""
         return []
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
-        """What it ran, and whose activations it had, begins again; nothing fails while a stage has others."""
+        """Restart requests that it ran or had activations of; none fails while its stage has others."""
         stage, replica = self.stage_of(engine.replica), engine.id
         engine.lose(actions, cause)
         back = [] if self.live_stages is None else self.live_stages.lost(stage, replica)

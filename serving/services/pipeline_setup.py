@@ -1,4 +1,4 @@
-"""What a model in stages that answers in one pass is made of."""
+"""Settings of a model in stages that answers in one pass."""
 
 from dataclasses import dataclass
 
@@ -8,11 +8,11 @@ from serving.vocabulary.layers import Part
 
 @dataclass(frozen=True, slots=True)
 class PipelineSetup:
-    """``parts``: the stages in order. ``activation_bytes``: of one request, from a stage to the next.
+    """``parts``: the stages in order. ``activation_bytes``: of one request, between two stages.
 
-    ``batch``: requests of a pass at most. ``queues``: one per stage, or one per replica, to which the
-    dispatcher sends a request when it comes to the stage. ``cpu_cores``: of a replica; 0: as the world has
-    it. ``elastic``: a stage may be without replicas. ``live``: replicas work while they load.
+    ``batch``: requests of a pass at most. ``queues``: one per stage, or one per replica; then the dispatcher
+    chooses the replica when a request reaches the stage. ``cpu_cores``: of a replica; 0: the world's default.
+    ``elastic``: a stage may be without replicas. ``live``: replicas work while they load.
     """
 
     parts: tuple[Part, ...]

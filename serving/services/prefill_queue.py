@@ -9,10 +9,10 @@ from serving.vocabulary.request import Request
 
 
 class PrefillQueue:
-    """Requests that no instance has yet, in order of arrival. ``max_num_batched_tokens``: of prompts in a
-    pass. ``by_priority``: those of higher priority before the others.
+    """Requests that no instance has yet, in order of arrival. ``max_num_batched_tokens``: prompt tokens of a
+    pass at most. ``by_priority``: requests of higher priority come first.
 
-    ``backlog_tokens``: of all prompts that are not computed yet, those at instances too.
+    ``backlog_tokens``: of all prompts that are not computed yet, including those at instances.
     """
 
     __slots__ = ("_by_priority", "_max_num_batched_tokens", "backlog_tokens", "requests")
@@ -23,7 +23,7 @@ class PrefillQueue:
         self.backlog_tokens = 0
 
     def add(self, request: Request) -> None:
-        """Behind those that came before."""
+        """Queue a request after earlier ones."""
         line_up(self.requests, (request,), self._by_priority)
 
     def next_batch(self, engine: Engine) -> list[Request]:
@@ -41,5 +41,5 @@ class PrefillQueue:
         return batch
 
     def give_back(self, requests: Iterable[Request]) -> None:
-        """To the head of the queue; they never left the backlog."""
+        """Put requests back at the head of the queue; they were never removed from the backlog."""
         self.requests.extendleft(reversed(list(requests)))

@@ -1,4 +1,4 @@
-"""When instances are looked at to be paired: once per period, but for looks that can find nobody."""
+"""When to pair instances for migration: once per period, without the rounds that cannot pair any."""
 
 from collections.abc import Iterable
 from typing import Final, Protocol
@@ -12,21 +12,21 @@ _WHY: Final = "instances are paired for migration"
 
 
 class Paired(Protocol):
-    """A service whose running requests migrate. ``rounds``: to be asked for a look (``Rounds.rouse``)."""
+    """A service whose running requests migrate. ``rounds``: asked for the next round (``Rounds.rouse``)."""
 
     rounds: "Rounds | None"
 
     def look(self, actions: list[Action]) -> None:
-        """A period is over."""
+        """A period has ended: pair instances."""
 
     def quiet_until_ns(self) -> int:
-        """Before then nobody is paired, if nothing happens; 0: who knows."""
+        """Until then no instances are paired, if nothing happens; 0: unknown."""
 
 
 class Rounds:
-    """Of the services whose running requests migrate.
+    """The rounds of the services whose running requests migrate.
 
-    ``every``: only in every such period something can come of it.
+    ``every``: only one round in this many periods can pair instances.
     """
 
     __slots__ = ("_armed_ns", "_every_ns", "_present", "_services", "period_ns")
@@ -37,48 +37,48 @@ class Rounds:
         self._armed_ns = NEVER_NS
 
     def look(self, actions: list[Action]) -> None:
-        """A period is over."""
+        """A period has ended: let each service pair its instances."""
         for service in self._services:
             service.look(actions)
 
     def wake(self, now_ns: int) -> Wake:
-        """To be called a period from now."""
+        """The action that requests a call one period from now."""
         return Wake(now_ns + self.period_ns, _WHY)
 
-    # Rounds that are left out while nothing can come of them.
+    # Skipping rounds that cannot pair instances.
 
     def opened(self, actions: list[Action]) -> None:
-        """From now on instances are paired."""
+        """Start: from now on instances are paired."""
         for service in self._services:
             service.rounds = self
         self._arm(actions)
 
     def woke(self, now_ns: int, actions: list[Action]) -> None:
-        """A look; if it was asked for before it was known that it can be left out, it finds nobody."""
+        """Run a round. One that was requested before it was known to be skippable pairs no instances."""
         self.look(actions)
         if now_ns >= self._armed_ns:
             self._arm(actions)
-        elif self._armed_ns < NEVER_NS:  # a world with an earlier call to make forgets a later one
+        elif self._armed_ns < NEVER_NS:  # a world that is asked for an earlier call forgets a later one
             actions.append(Wake(self._armed_ns, _WHY))
 
     def rouse(self, quiet_ns: int, actions: list[Action]) -> None:
-        """Something has happened to a service: before ``quiet_ns`` nobody is paired, then somebody may be."""
+        """Something has happened to a service: from ``quiet_ns`` on a round may pair instances."""
         if quiet_ns < self._armed_ns:
             self._ask(quiet_ns, actions)
 
     def _arm(self, actions: list[Action]) -> None:
-        """To be called when something can come of it."""
+        """Request the next round that can pair instances."""
         self._armed_ns = NEVER_NS
         quiet_ns = min([service.quiet_until_ns() for service in self._services], default=NEVER_NS)
         if quiet_ns < NEVER_NS:
             self._ask(quiet_ns, actions)
 
     def _ask(self, quiet_ns: int, actions: list[Action]) -> None:
-        """For the first round that is not before then, unless an earlier one is asked for."""
+        """Request the first round not before ``quiet_ns``, unless an earlier one is requested."""
         now_ns, every_ns = self._present.now_ns, self._every_ns
         due_ns = (now_ns // every_ns + 1) * every_ns
         if due_ns - now_ns == every_ns and now_ns and type(self._present.event) in BEFORE_TICKS:
-            due_ns = now_ns  # the round of this very time is yet to come
+            due_ns = now_ns  # this moment's own round has not run yet
         due_ns = max(due_ns, -(-quiet_ns // every_ns) * every_ns)
         if due_ns < self._armed_ns:
             self._armed_ns = due_ns

@@ -1,4 +1,4 @@
-"""What serves one model: where its requests wait and which of its instances do what."""
+"""The interface of what serves one model: its waiting requests and the roles of its instances."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -14,21 +14,21 @@ from serving.vocabulary.request import Request
 
 
 class Streaming(Protocol):
-    """The requests of a model whose engines run by themselves, and send tokens."""
+    """Serves a model whose engines run by themselves and stream tokens."""
 
     def streamed(self, event: Streamed, actions: list[Action]) -> None:
-        """Tokens came; who finished is still known."""
+        """Tokens have arrived; finished requests are still known."""
 
     def dropped(self, event: Dropped, actions: list[Action]) -> bool:
-        """An engine did not answer a request; whether that fails."""
+        """An engine did not answer a request; returns whether the request fails."""
 
     def observed(self, event: Observed) -> None:
-        """An engine told of itself."""
+        """An engine has reported its state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """Whose an event is: ``transfer_ids``, the model of each transfer; ``streaming``, services by model."""
+    """Finds the service of an event. ``transfer_ids``: model by transfer; ``streaming``: by model."""
 
     transfer_ids: TransferIds
     streaming: Mapping[str, Streaming]
@@ -37,14 +37,14 @@ class Routes:
 class Service(Protocol):
     """The requests of one model, from their arrival to their end.
 
-    ``backlog_tokens``: prompt tokens not computed yet; ``kv_tokens``: KV memory in use or kept for requests;
-    ``migrating_tokens``: KV on its way, or waiting to go. They change at events only, so that a coalesced run
-    and one step by step agree on them.
+    ``backlog_tokens``: prompt tokens not computed yet; ``kv_tokens``: KV memory used or reserved for
+    requests; ``migrating_tokens``: KV in transfer or waiting for one. They change only at events, so
+    coalesced and step-by-step runs agree on them.
     """
 
     @property
     def longest_request_tokens(self) -> int:
-        """Prompt + output that an instance of this model surely holds; 0 without any."""
+        """Prompt + output that any instance of this model holds; 0 if there is none."""
 
     @property
     def backlog_tokens(self) -> int: ...
@@ -57,44 +57,44 @@ class Service(Protocol):
 
     @property
     def queued(self) -> int:
-        """Requests that no instance has yet."""
+        """Requests that are at no instance yet."""
 
     @property
     def live(self) -> LiveScaling:
         """Instances that work while they load."""
 
     def kv_senders(self) -> Collection[int]:
-        """The instances that KV leaves now, for another one to decode with."""
+        """The instances that send KV now, for another instance to decode with."""
 
     def feed(self, actions: list[Action]) -> None:
-        """Something of a live instance changed: idle instances begin what can be run now."""
+        """A live instance has changed: idle instances begin what can run now."""
 
     def refusal(self, now_ns: int, request: Request) -> str | None:
-        """Why the request is not let in; None: it is."""
+        """Why the request is rejected; None: it is admitted."""
 
     def arrived(self, request: Request, actions: list[Action]) -> None:
-        """A request was let in."""
+        """A request was admitted."""
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
-        """An instance reports: its engine answers, who finished is still known."""
+        """An instance has reported: its engine handles the report. Finished requests are still known."""
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
-        """KV or activations have come; returns the instance that gave KV and may now be empty, if any."""
+        """KV or activations have arrived; returns the instance that sent KV and may now be empty, if any."""
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
         """An instance takes requests from now on, for the first time or again."""
 
     def started(self, engine: Engine, actions: list[Action]) -> None:
-        """An instance that is there from the start has its parameters, unless it is lost meanwhile."""
+        """An instance that exists from the start has its parameters, unless it was lost meanwhile."""
 
     def leave(self, replica: int, actions: list[Action]) -> None:
-        """An instance takes nothing new from now on, and finishes what it has."""
+        """An instance takes no new requests from now on, and finishes those it has."""
 
     def outstanding(self, replica: int) -> int:
-        """How many requests an instance has, on their way to or from it too."""
+        """Number of an instance's requests, including those in transfer to or from it."""
 
     def held(self, replica: int) -> list[int]:
-        """Requests that memory is kept for at an instance and that are not attached there."""
+        """Requests that an instance reserves memory for and that are not attached there."""
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
-        """An instance is gone: the requests that fail with it, which are still known."""
+        """An instance is lost; returns the requests that fail with it, which are still known."""

@@ -1,4 +1,4 @@
-"""One stage of a pipeline: a part of a model, the requests that wait for it, the replicas that run it."""
+"""One stage of a pipeline: a part of a model, the requests waiting for it, and its replicas."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ NOBODY = -1
 
 
 class Waiting(NamedTuple):
-    """A request before a stage. ``source``: the replica that has its activations, or ``NOBODY``."""
+    """A request that waits for a stage. ``source``: the replica that has its activations, or ``NOBODY``."""
 
     request: Request
     source: int
@@ -22,16 +22,17 @@ class Waiting(NamedTuple):
 
 
 class StagePass(NamedTuple):
-    """What a replica runs now."""
+    """The pass that a replica runs now."""
 
     batch: tuple[Waiting, ...]
     began_ns: int
 
 
 class Stage:
-    """``queue``: of requests that no replica has; ``own``: those dispatched to one, with queues per replica.
+    """Queues and replicas of one stage. ``queue``: requests of no replica; ``own``: those of each replica.
 
-    ``idle``: replicas that would begin a pass at once; ``passes``: those that run one, or wait for its input.
+    ``own`` is used with queues per replica. ``idle``: replicas that can begin a pass at once; ``passes``: by
+    replica that runs one or waits for its input.
     """
 
     __slots__ = (
@@ -54,15 +55,15 @@ class Stage:
 
     @property
     def queued(self) -> int:
-        """Requests that wait for it."""
+        """Requests that wait for the stage."""
         return len(self.queue) + sum([len(own) for own in self.own.values()])
 
     def waiting(self) -> list[Waiting]:
-        """All of them."""
+        """All waiting requests."""
         return [*self.queue, *(one for own in self.own.values() for one in own)]
 
     def add(self, one: Waiting, first: bool = False) -> None:
-        """One more waits; first: before all others."""
+        """Queue a request; ``first``: before all others, in the common queue."""
         if self._per_replica and self.fleet.replicas:
             replica, _ = dispatched(self._dispatcher, one.request, self.fleet)
             self.fleet.assigned(replica, one.request)
@@ -73,13 +74,13 @@ class Stage:
             self.queue.append(one)
 
     def can_begin(self) -> list[int]:
-        """Idle replicas for which something waits."""
+        """Idle replicas with waiting requests."""
         if self._per_replica:
             return [replica for replica in self.idle if self.own.get(replica)]
         return list(self.idle) if self.queue else []
 
     def take(self, replica: int, most: int, now_ns: int) -> StagePass:
-        """An idle replica begins with so many requests at most."""
+        """Let an idle replica begin a pass of at most this many requests."""
         queue = self.own[replica] if self._per_replica else self.queue
         batch = tuple([queue.popleft() for _ in range(min(most, len(queue)))])
         if not self._per_replica:
@@ -90,14 +91,14 @@ class Stage:
         return found
 
     def begin(self, replica: int, one: StagePass) -> None:
-        """A replica runs layers of a batch that another one began."""
+        """Let a replica run layers of a batch that another replica began."""
         for waiting in one.batch:
             self.fleet.assigned(replica, waiting.request)
         self.idle.discard(replica)
         self.passes[replica] = one
 
     def ended(self, replica: int) -> StagePass:
-        """Its pass is over."""
+        """End the replica's pass."""
         found = self.passes.pop(replica)
         for one in found.batch:
             self.fleet.departed(replica, one.request)
@@ -106,7 +107,7 @@ class Stage:
         return found
 
     def opened(self) -> list[Waiting]:
-        """There is a replica again: what had none to be dispatched to, to be added again."""
+        """Take back requests that waited while the stage had no replica; the caller adds them again."""
         if not (self._per_replica and self.queue and self.fleet.replicas):
             return []
         found = list(self.queue)
@@ -114,7 +115,7 @@ class Stage:
         return found
 
     def close(self, replica: int) -> list[Waiting]:
-        """A replica takes nothing new; what waited for it alone, to be added again."""
+        """Stop giving a replica requests; returns those that waited for it alone, to be added again."""
         self.idle.discard(replica)
         found = list(self.own.pop(replica, ()))
         for one in found:
@@ -122,7 +123,7 @@ class Stage:
         return found
 
     def without(self, source: int) -> list[Waiting]:
-        """Those leave whose activations a lost replica had."""
+        """Remove and return requests whose activations were on a lost replica."""
         gone = [one for one in self.waiting() if one.source == source]
         for replica, own in self.own.items():
             for one in own:

@@ -1,4 +1,4 @@
-"""What happened at a stage so far, as sums: of two moments they tell rates, means and CVs in between."""
+"""Running sums of what happened at a stage; two copies give the rates, means and CVs between them."""
 
 from dataclasses import dataclass, replace
 from math import sqrt
@@ -8,7 +8,7 @@ from math import sqrt
 class StageCounts:
     """Arrivals and the gaps between them; passes, their requests and times; delays of requests that passed.
 
-    Times in nanoseconds. ``last_ns``: of the last arrival, -1 before the first.
+    Times in nanoseconds. ``last_ns``: time of the last arrival, -1 before the first.
     """
 
     last_ns: int = -1
@@ -23,7 +23,7 @@ class StageCounts:
     delay_ns: int = 0
 
     def arrived(self, now_ns: int) -> None:
-        """A request came to the stage."""
+        """Count a request's arrival at the stage."""
         self.arrivals += 1
         if self.last_ns >= 0:
             gap_ns = now_ns - self.last_ns
@@ -33,7 +33,7 @@ class StageCounts:
         self.last_ns = now_ns
 
     def ran(self, took_ns: int, delays_ns: list[int]) -> None:
-        """A pass of these requests ended."""
+        """Count a pass; ``delays_ns``: of its requests."""
         self.passes += 1
         self.passed += len(delays_ns)
         self.pass_ns += took_ns
@@ -41,15 +41,15 @@ class StageCounts:
         self.delay_ns += sum(delays_ns)
 
     def arrivals_alone(self) -> "StageCounts":
-        """As it is now, without passes: where a stage begins that the same requests come to."""
+        """A copy without passes: the start of a new stage that the same requests reach."""
         return replace(self, passes=0, passed=0, pass_ns=0, pass_squares=0, delay_ns=0)
 
     def copy(self) -> "StageCounts":
-        """As it is now."""
+        """A copy of the current sums."""
         return replace(self)
 
     def since(self, before: "StageCounts") -> "StageCounts":
-        """What came to it since then."""
+        """The sums of what came after ``before`` was copied."""
         return StageCounts(
             self.last_ns,
             self.arrivals - before.arrivals,
@@ -65,12 +65,12 @@ class StageCounts:
 
     @property
     def arrival_cv(self) -> float:
-        """Of the gaps; 0 with fewer than two."""
+        """CV of the gaps between arrivals; 0 with fewer than two gaps."""
         return _cv(self.gaps, self.gap_ns, self.gap_squares)
 
     @property
     def pass_cv(self) -> float:
-        """Of the passes; 0 with fewer than two."""
+        """CV of the pass times; 0 with fewer than two passes."""
         return _cv(self.passes, self.pass_ns, self.pass_squares)
 
 

@@ -1,8 +1,8 @@
-"""Stage replicas that work while they load: each runs the layers it has, serving ones of its stage the rest.
+"""Lets stage replicas work while they load: each runs its loaded layers, serving replicas run the rest.
 
-Who runs what is decided as for whole instances, by a ``LivePair`` for each replica that loads: it begins a
-batch from the stage's queue and runs layer after layer as they come; a serving replica that is idle pulls the
-earliest batch that has a layer done, with its activations, and runs the others.
+As for whole instances, a ``LivePair`` per loading replica decides which replica runs what. The loading
+replica begins a batch from the stage's queue and runs its layers as they load. An idle serving replica pulls
+the earliest batch with a finished layer, with its activations, and runs the other layers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,15 +21,15 @@ from serving.vocabulary.request import Request
 
 
 class LayerHost(Protocol):
-    """The service whose stages these are."""
+    """The service that owns the stages."""
 
     seats: GpuSeats
 
     def stage_of(self, replica: Replica) -> Stage:
-        """Whose replica it is."""
+        """The stage of this replica."""
 
     def most_of(self, replica: int) -> int:
-        """Requests of its next pass at most."""
+        """Requests of the replica's next pass at most."""
 
     def run(
         self,
@@ -40,30 +40,30 @@ class LayerHost(Protocol):
         holder: int | None,
         actions: list[Action],
     ) -> None:
-        """A replica runs layers, with the activations that the holder has, None: as the requests came."""
+        """Let a replica run layers with the holder's activations; None: each request's own source."""
 
     def passed(
         self, stage: Stage, batch: Sequence[Waiting], replica: int, began_ns: int, actions: list[Action]
     ) -> None:
-        """Requests are through the stage."""
+        """These requests have passed the stage."""
 
     def again(self, batch: Sequence[Waiting], actions: list[Action]) -> None:
-        """They wait for the first stage."""
+        """Restart these requests at the first stage."""
 
     def feed(self, actions: list[Action]) -> None:
-        """Idle replicas of all stages take what waits."""
+        """Let idle replicas of all stages take waiting requests."""
 
 
 class _Begun(NamedTuple):
-    """A batch: its requests as they came to the stage, and when its first layer was asked for."""
+    """A batch: its requests as they reached the stage, and when its first layer was requested."""
 
     members: tuple[Waiting, ...]
     began_ns: int
 
 
 class StageLive:
-    """Of one model. ``pairs``: by replica that loads; ``claims``: serving ones that wait until a replica that
-    loads has ended the layer it runs. ``requests``: that replicas began while they loaded.
+    """Live work of one model. ``pairs``: by loading replica; ``claims``: serving replicas that wait until a
+    loading one ends its current layer. ``requests``: number begun by replicas while they loaded.
     """
 
     __slots__ = ("_begun", "_engines", "_host", "_present", "_runs", "claims", "pairs", "requests")
@@ -77,15 +77,15 @@ class StageLive:
         self.requests = 0
 
     def begin(self, target: int) -> None:
-        """The parameters of a stage are on their way."""
+        """The parameters of a stage begin to load."""
         self.pairs[target] = LivePair(target, len(self._engines[target].replica.part))
 
     def loads(self, target: int) -> bool:
-        """Whether it is one of those that load, or ends what it has begun."""
+        """Whether the replica is loading, or finishes what it began while it loaded."""
         return target in self.pairs
 
     def layers_loaded(self, target: int, layers: int, fully_loaded: bool, actions: list[Action]) -> None:
-        """So many layers are there; the last one counts with all that is behind it, then the target joins."""
+        """Record loaded layers. The last one, with what follows it, counts once the target serves."""
         pair = self.pairs[target]
         pair.layers_loaded(layers if fully_loaded else max(pair.loaded, min(layers, pair.layers - 1)))
         self._remove_if_complete(pair)
@@ -93,7 +93,7 @@ class StageLive:
             self._host.feed(actions)
 
     def stop(self, target: int, actions: list[Action]) -> None:
-        """No more layers come: serving replicas end what was begun."""
+        """Stop a load: serving replicas finish the batches that it began."""
         self.pairs[target].stop()
         self._remove_if_complete(self.pairs[target])
         self._host.feed(actions)
@@ -107,7 +107,7 @@ class StageLive:
         return [one for one in self.pairs.values() if self._engines[one.target].replica.part == stage.part]
 
     def waiting(self) -> list[Waiting]:
-        """Requests that have begun, and that no serving replica has."""
+        """Requests of begun batches that no serving replica has."""
         found = list[Waiting]()
         for batch, one in self._begun.items():
             passes = self._host.stage_of(self._engines[batch.target].replica).passes
@@ -116,25 +116,25 @@ class StageLive:
         return found
 
     def outstanding(self, target: int) -> int:
-        """Requests that it has begun and that are not through the stage."""
+        """Requests that the target has begun and that have not passed the stage."""
         pair = self.pairs.get(target)
         return 0 if pair is None else sum([len(one.requests) for one in pair.batches])
 
     def is_between(self, replica: int) -> bool:
-        """Whether it waits for a layer that it claims, or runs one that another claims."""
+        """Whether the replica waits for a layer that it claims, or runs one that another replica claims."""
         run = self._runs.get(replica)
         return replica in self.claims or (run is not None and run[1].where == "claimed")
 
     def joined(self, stage: Stage, replica: int) -> None:
-        """It serves from now on; what it runs is a pass like any other, unless another one claims it."""
+        """The replica serves; its current pass becomes an ordinary one unless another replica claims it."""
         run = self._runs.get(replica)
         if run is not None and run[1].where == "running":
             stage.begin(replica, StagePass(*self._begun[run[1]]))
 
-    # What is run.
+    # Running layers.
 
     def pull(self, stage: Stage, actions: list[Action]) -> None:
-        """Idle serving replicas end what others have begun, before they take from the queue."""
+        """Let idle serving replicas pull begun batches, before they take from the queue."""
         for replica in sorted(stage.idle):
             for pair in self._of(stage):
                 if pair.target != replica and self._pull(stage, pair, replica, actions):
@@ -153,14 +153,14 @@ class StageLive:
         return True
 
     def _moved(self, pair: LivePair, batch: LiveBatch) -> LivePass:
-        """Its activations go with the pass of the serving replica, as inputs."""
+        """Move a batch: its activations are inputs of the serving replica's pass."""
         self.claims.discard(batch.source)
         found = pair.activations_arrived(batch)
         assert found is not None, "a batch that moves has layers left"
         return found
 
     def work(self, stage: Stage, actions: list[Action]) -> None:
-        """Those that load run the layers that they have; later they end what they have begun."""
+        """Let loading replicas run the layers that they have; later they finish what they have begun."""
         for pair in self._of(stage):
             target = pair.target
             if target in self._runs or self._engines[target].layer_pass is not None or not pair.may_work:
@@ -178,7 +178,7 @@ class StageLive:
             self._run(stage, pair, found, actions)
 
     def _fetch(self, stage: Stage, target: int) -> tuple[tuple[Request, ...], int | None]:
-        """A new batch from the queue, which is taken from it when it is noted."""
+        """A new batch from the queue; ``_note`` removes it from the queue."""
         most = min(self._host.most_of(target), len(stage.queue))
         return tuple([stage.queue[at].request for at in range(most)]), None
 
@@ -195,7 +195,7 @@ class StageLive:
         self._host.run(stage, found.replica, self._begun[batch].members, layers, holder, actions)
 
     def ran(self, stage: Stage, engine: Engine, event: Ran, actions: list[Action]) -> bool:
-        """Layers of a batch are done, by whichever replica; False: the pass was none of these."""
+        """Handle the end of a pass that ran layers of a begun batch; False: it was another pass."""
         run = self._runs.pop(engine.id, None)
         if run is None:
             return False
@@ -217,7 +217,7 @@ class StageLive:
         return True
 
     def _drop(self, stage: Stage, pair: LivePair, batch: LiveBatch) -> None:
-        """It has passed the stage, or begins again: nobody has it any more."""
+        """Forget a batch that has passed the stage or begins again."""
         if batch in pair.batches:
             pair.batches.remove(batch)
         if batch.source in self.claims:
@@ -229,7 +229,7 @@ class StageLive:
     # Losses.
 
     def lost(self, stage: Stage, replica: int) -> list[Waiting]:
-        """A replica is gone: the requests that begin again for it."""
+        """A replica is lost; returns the requests that begin again because of it."""
         back = list[Waiting]()
         run = self._runs.pop(replica, None)
         if run is not None:

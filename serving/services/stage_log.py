@@ -7,10 +7,10 @@ FIELDS: Final = ("request", "stage", "replica", "arrived_ns", "began_ns", "ended
 
 
 class StageLog:
-    """A row of ``FIELDS`` for every pass of a request, in the order in which they ended.
+    """A row of ``FIELDS`` for every pass of a request, in the order in which the passes ended.
 
-    A pass begins when its replica is told of it: what it waits for then (its inputs, cores, a GPU that
-    another replica uses) is part of it.
+    A pass begins when the controller issues its ``Run``: waiting for its inputs, for cores, or for a GPU that
+    another replica uses, is part of it.
     """
 
     __slots__ = ("_rows",)
@@ -21,10 +21,10 @@ class StageLog:
     def add(
         self, request: int, stage: int, replica: int, arrived_ns: int, began_ns: int, ended_ns: int
     ) -> None:
-        """A stage is done with a request."""
+        """Record that a stage has finished a request."""
         self._rows.extend((request, stage, replica, arrived_ns, began_ns, ended_ns))
 
     @property
     def rows(self) -> "array[int]":
-        """One after the other, ``len(FIELDS)`` numbers each."""
+        """All rows, one after the other, ``len(FIELDS)`` numbers each."""
         return self._rows

@@ -1,4 +1,4 @@
-"""What scaling of stages needs of a service whose model is in stages, with KV or without."""
+"""The interface that stage scaling needs of a service whose model is in stages, with KV or without."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -12,10 +12,10 @@ from serving.vocabulary.replica import Replica, Role
 
 
 class StagedService(Protocol):
-    """``cores``: CPU cores of replicas that have others than all. ``batch``: requests of a pass at most.
+    """A service in stages. ``cores``: CPU cores of replicas with another number than the default.
 
-    ``cores_count``: whether a pass is faster with more cores. ``live_stages``: replicas that work while they
-    load; None: none do.
+    ``batch``: requests of a pass at most. ``cores_count``: whether a pass is faster with more cores.
+    ``live_stages``: replicas that work while they load; None: none do.
     """
 
     model: str
@@ -29,7 +29,7 @@ class StagedService(Protocol):
 
     @property
     def cut_changes(self) -> CutChanges | None:
-        """Who cuts it anew; None: it stays as it is."""
+        """Re-cuts the model; None: the model is not re-cut."""
 
     @property
     def batch(self) -> int: ...
@@ -38,31 +38,31 @@ class StagedService(Protocol):
     def cores_count(self) -> bool: ...
 
     def most_of(self, replica: int) -> int:
-        """Requests of its next pass at most."""
+        """Requests of the replica's next pass at most."""
 
     def set_batches(self, replicas: Sequence[int], most: int) -> None:
-        """Each takes so many from its next pass on."""
+        """Set the requests of a pass at most, from each replica's next pass on."""
 
     def forget(self, replica: int) -> None:
-        """It is gone: it has no cores and no batch of its own any more."""
+        """Forget a removed replica's cores and batch."""
 
     def replica_of(self, part: Part, number: int, gpu: int) -> Replica:
         """A new replica of a stage."""
 
     def index_of(self, replica: int) -> int | None:
-        """Of the stage that a replica is of; None: it is another model's."""
+        """Index of the replica's stage; None: the replica is of another model."""
 
     def queued_at(self, stage: Stage) -> int:
-        """Requests that have yet to pass a stage, and that no replica of it has."""
+        """Requests that have yet to pass the stage and that no replica of it has."""
 
     def computes(self, stage: Stage) -> bool:
-        """Whether some replica of the stage works, or will without anybody deciding anything."""
+        """Whether a replica of the stage works, or will work without a further decision."""
 
     def outstanding(self, replica: int) -> int:
-        """Requests that it runs, keeps KV of, or will run next."""
+        """Requests that the replica runs, keeps KV of, or will run next."""
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
-        """A replica takes requests of its stage."""
+        """Let a replica take requests of its stage."""
 
     def leave(self, replica: int, actions: list[Action]) -> None:
-        """A replica ends what it has and takes nothing new."""
+        """Retire a replica: it finishes its requests and takes no new ones."""

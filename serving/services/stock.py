@@ -1,9 +1,9 @@
-"""A model on stock engines, such as vLLM behind HTTP, which queue, batch and preempt by themselves.
+"""Serves a model on stock engines, such as vLLM behind HTTP, which queue, batch and preempt by themselves.
 
-Here is decided to which of them a request goes (``Assign``) and whether one that runs goes on elsewhere:
-``Preempt`` there, which is its abort, then ``Assign`` to the other, which computes prompt and tokens so far
-again. No pass is chosen, and KV is moved only from engines that prefill to engines that decode
-(``stock_handover``). docs/HTTP.md tells what of it a world carries out.
+This service chooses the engine of each request (``Assign``) and whether a running request moves to another:
+``Preempt`` aborts it at the first, ``Assign`` sends it to the other, which recomputes prompt and tokens so
+far. No pass is chosen here, and KV is moved only from engines that prefill to engines that decode
+(``stock_handover``). docs/HTTP.md says what of this a world carries out.
 """
 
 from collections.abc import Collection, Sequence
@@ -26,16 +26,16 @@ from serving.vocabulary.present import Present
 from serving.vocabulary.replica import Replica, Role, too_long
 from serving.vocabulary.request import Request
 
-# A request whose connection broke so often has something that breaks them.
+# A request whose connection broke this often is assumed to break it.
 MOST_TRIES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class StockParts:
-    """``elsewhere``: what a lost engine had goes on at another one; else it fails.
+    """Settings of ``Stock``. ``elsewhere``: requests of a lost engine continue at another; else they fail.
 
-    ``migrator``: who decides, once per ``period_ns``, which running requests go elsewhere; None: nobody.
-    ``hand_over``: engines prefill or decode, by their replicas' roles; None: each does both.
+    ``migrator``: chooses, once per ``period_ns``, running requests to move to another engine; None: none
+    move. ``hand_over``: engines prefill or decode, by their replicas' roles; None: each engine does both.
     """
 
     elsewhere: bool = True
@@ -45,7 +45,7 @@ class StockParts:
 
 
 class Stock:
-    """``moved``: running requests that went elsewhere; ``resumed``: of those, whose engine was lost."""
+    """Serves one model. ``moved``: requests moved by policy; ``resumed``: running ones of lost engines."""
 
     __slots__ = (
         "_admission", "_context", "_dispatcher", "_live", "_parts", "_view", "fleet", "hand_overs", "moved",
@@ -76,29 +76,29 @@ class Stock:
 
     @property
     def model(self) -> str:
-        """Whose requests these are."""
+        """The model of these requests."""
         return self.fleet.model
 
     @property
     def migrates(self) -> bool:
-        """Whether running requests may go elsewhere once per period."""
+        """Whether running requests may move to another engine once per period."""
         return self._parts.migrator is not None
 
     # Requests.
 
     def refusal(self, now_ns: int, request: Request) -> str | None:
-        """Too long for an engine, no engine left, or turned away by the admission policy."""
+        """Reason: too long for an engine, no engine left, or rejected by the admission policy."""
         if not self._serves():
             return f"no server of {self.model} is alive"
         reason = too_long(request, self.fleet.longest_request_tokens, self._context)
         return reason or refusal(self._admission, now_ns, request, self.fleet)
 
     def _serves(self) -> bool:
-        """Whether engines are left that a request needs."""
+        """Whether the engines that a request needs are left."""
         return self.fleet.replicas > 0 if self.hand_overs is None else self.hand_overs.serves()
 
     def arrived(self, request: Request, actions: list[Action]) -> None:
-        """To an engine, by the dispatcher; where engines prefill or decode to one that prefills."""
+        """Send a request to an engine: the dispatcher's choice, or a prefill engine if roles differ."""
         self._send(StockRequest(request, -1), "", actions)
 
     def _send(self, one: StockRequest, why: str, actions: list[Action]) -> None:
@@ -125,7 +125,7 @@ class Stock:
         return one
 
     def streamed(self, event: Streamed, actions: list[Action]) -> None:
-        """Tokens came."""
+        """Handle streamed tokens."""
         for request, tokens in event.tokens:
             if self.stock.got(event.replica, request, tokens):
                 self._view.moving.pop(request, None)
@@ -135,11 +135,11 @@ class Stock:
             self.hand_overs.streamed(event, actions)
 
     def observed(self, event: Observed) -> None:
-        """An engine told of itself."""
+        """Record an engine's report of its state."""
         self.stock.observe(event)
 
     def dropped(self, event: Dropped, actions: list[Action]) -> bool:
-        """An engine will not, or did not, answer a request; returns whether that fails."""
+        """An engine refused a request or its connection broke; returns whether the request fails."""
         one = self._take(event.request)
         one.tries += 1
         ends = event.refused or not self._parts.elsewhere or one.tries >= MOST_TRIES
@@ -149,10 +149,10 @@ class Stock:
         self._send(one, event.cause, actions)
         return False
 
-    # Running requests that go elsewhere.
+    # Moving running requests.
 
     def look(self, actions: list[Action]) -> None:
-        """A period is over."""
+        """A period has ended: move the requests that the policy chooses."""
         migrator = self._parts.migrator
         if migrator is None:
             return
@@ -173,20 +173,20 @@ class Stock:
         self.moved += 1
 
     def quiet_until_ns(self) -> int:
-        """Nobody knows: looked at every period."""
+        """Return 0: unknown, so every period is used."""
         return 0
 
     # Engines.
 
     def leave(self, replica: int, actions: list[Action]) -> None:
-        """It takes nothing new, and ends what it has."""
+        """Retire an engine: it takes no new requests and finishes those it has."""
         self.fleet.retire(replica)
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
-        """What it had goes on elsewhere or fails; returns the latter."""
+        """Send a lost engine's requests to others, or fail them; returns those that fail."""
         engine.lose(actions, cause)
         gone = [self._take(request) for request in self._of(engine.id, cause, actions)]
-        if engine.id in self.fleet.members:  # it never was, if it has not woken yet
+        if engine.id in self.fleet.members:  # not a member if it has not woken yet
             self.fleet.lose(engine.id)
         if self.hand_overs is not None:
             gone += [self._take(request) for request in self.hand_overs.stranded()]
@@ -201,60 +201,60 @@ class Stock:
         return failed
 
     def _of(self, replica: int, cause: str, actions: list[Action]) -> list[int]:
-        """What ends with an engine: requests at it, and those whose KV is on its way from it."""
+        """Requests that end with an engine: those at it, and those whose KV is in transfer from it."""
         found = list(self.stock.own(replica))
         return found if self.hand_overs is None else found + self.hand_overs.cut_off(replica, cause, actions)
 
     @property
     def running(self) -> int:
-        """Requests at engines."""
+        """Number of requests at engines."""
         return len(self.stock.requests)
 
-    # What only engines do whose passes are chosen here.
+    # For engines whose passes are chosen here.
 
     @property
     def longest_request_tokens(self) -> int:
-        """That an engine of it holds."""
+        """The longest request that an engine holds."""
         return self.fleet.longest_request_tokens
 
     @property
     def backlog_tokens(self) -> int:
-        """Prompt tokens of requests of which no token has come."""
+        """Prompt tokens of requests without a token yet."""
         return sum([one.waiting_tokens for one in self.stock.by_replica.values()])
 
     @property
     def kv_tokens(self) -> int:
-        """All the tokens that the requests at engines may have."""
+        """The most tokens that the requests at engines may have."""
         return self.stock.kv_tokens
 
     @property
     def migrating_tokens(self) -> int:
-        """None: KV stays where it is."""
+        """Always 0: migrating KV is not counted here."""
         return 0
 
     @property
     def queued(self) -> int:
-        """None: every request is sent on at once."""
+        """Always 0: every request is sent to an engine at once."""
         return 0
 
     @property
     def live(self) -> LiveScaling:
-        """An engine serves when all of its layers are there."""
+        """Live scaling without instances: an engine serves once all of its layers are loaded."""
         return self._live
 
     def kv_senders(self) -> Collection[int]:
-        """Nobody."""
+        """Return no instances."""
         return ()
 
     def feed(self, actions: list[Action]) -> None:
-        """Nothing waits."""
+        """Do nothing: no request waits here."""
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
-        """Passes are its own business."""
+        """Not expected: engines run passes by themselves."""
         raise AssertionError(f"replica {engine.id} runs by itself and reports no passes")
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
-        """KV of a request has come, or will not."""
+        """A hand-over's KV has arrived, or its transfer has failed."""
         assert self.hand_overs is not None, f"transfer {event.transfer} is none of {self.model}"
         self.hand_overs.sent(event)
         return None
@@ -265,12 +265,12 @@ class Stock:
         self.fleet.add(replica)
 
     def started(self, engine: Engine, actions: list[Action]) -> None:
-        """It was in the fleet before."""
+        """Do nothing: the engine was in the fleet from the start."""
 
     def outstanding(self, replica: int) -> int:
-        """Requests that it has."""
+        """Number of requests at the engine."""
         return len(self.stock.own(replica))
 
     def held(self, replica: int) -> list[int]:
-        """Nothing is kept for requests."""
+        """Return no requests: no memory is reserved for them."""
         return []

@@ -1,8 +1,8 @@
-"""Stock engines that prefill or decode: which of them a request goes to, and whose KV is on its way.
+"""Chooses stock engines that prefill or decode for requests, and tracks KV in transfer between them.
 
-The engines' own connectors carry the KV: here it is only said from where to where (``Send``). Some fetch it
-once the prompt is computed, so that the engine that decodes is chosen then; others must know both engines
-from the beginning (``together``).
+The engines' own connectors transfer the KV; this module only says from where to where (``Send``). Some
+connectors fetch it once the prompt is computed, so the decode engine is chosen then. Others must know both
+engines from the start (``together``).
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from serving.vocabulary.replica import Replica, Role
 
 @dataclass(frozen=True, slots=True)
 class HandOverParts:
-    """``together``: both engines get a request at once; else the second one when it has a token."""
+    """Settings. ``together``: both engines get a request at once; else the second after a token."""
 
     kv_bytes_per_token: int
     together: bool = False
@@ -26,7 +26,7 @@ class HandOverParts:
 
 @dataclass(frozen=True, slots=True)
 class OnTheWay:
-    """KV of one request, of so many positions."""
+    """A request's KV in transfer; ``positions``: number of tokens."""
 
     transfer: int
     source: int
@@ -35,9 +35,9 @@ class OnTheWay:
 
 
 class StockHandOvers:
-    """``on_the_way``: by request, until its first token comes from the engine that decodes it.
+    """Hand-overs of one model. ``on_the_way``: by request, until its KV has arrived.
 
-    ``done``: how many have come.
+    ``done``: number of completed transfers.
     """
 
     __slots__ = ("_fleet", "_ids", "_parts", "_request_of", "_roles", "_stock", "done", "on_the_way")
@@ -62,7 +62,7 @@ class StockHandOvers:
         return self._parts.together
 
     def prefills(self, replica: int) -> bool:
-        """Whether that is what the engine does."""
+        """Whether the engine's role is prefill."""
         return self._roles[replica] == "prefill"
 
     def _alive(self, prefills: bool) -> list[int]:
@@ -73,33 +73,33 @@ class StockHandOvers:
         return bool(self._alive(True) and self._alive(False))
 
     def prefill(self) -> tuple[int, str]:
-        """The engine with the fewest tokens that wait to be computed, and why."""
+        """The prefill engine with the fewest tokens waiting to be computed, and the reason."""
         replica, tokens = self._best(self._alive(True), self._backlog_tokens)
         return replica, f"{tokens} tokens wait there, the fewest"
 
     def _best(self, replicas: Sequence[int], key: Callable[[int], int]) -> tuple[int, int]:
-        """The one with the least, the one with fewer requests among equals, then the lowest number."""
+        """The engine with the least key; ties: fewest requests, then lowest id. Returns it and its key."""
         found = min([(key(one), self._fleet.load(one, "outstanding"), one) for one in replicas])
         return found[2], found[0]
 
     def _backlog_tokens(self, replica: int) -> int:
         tokens = self._stock.by_replica[replica].waiting_tokens
-        if self.together:  # they are in the other engine's books
+        if self.together:  # those requests are already counted at the decode engine
             tokens += sum([one.positions for one in self.on_the_way.values() if one.source == replica])
         return tokens
 
     def _full_blocks(self, replica: int) -> int:
-        """Fewer is better: the free ones that nobody waits for, negative."""
+        """Blocks that waiting requests need minus free blocks; lower is better."""
         report = self._stock.by_replica[replica].report()
         return -(-report.waiting_tokens // report.block_tokens) - report.free_blocks
 
     def begin(self, one: StockRequest, actions: list[Action]) -> None:
-        """Its KV goes from where it is to the engine with the most room."""
+        """Send a request's KV from its engine to the decode engine with the most room."""
         source, request = one.replica, one.request
         target, full = self._best(self._alive(False), self._full_blocks)
         self._stock.take(request.id)
         self._fleet.departed(source, request)
-        # The token that the prefill gave has no KV yet.
+        # The token that the prefill produced has no KV yet.
         positions = one.known_tokens - (not self.together)
         transfer = self._ids.begin(request.model)
         self.on_the_way[request.id] = OnTheWay(transfer, source, target, positions)
@@ -111,7 +111,7 @@ class StockHandOvers:
         actions.append(Send(transfer, "kv", (request.id,), source, target, size_bytes, reason))
 
     def streamed(self, event: Streamed, actions: list[Action]) -> None:
-        """A prompt is computed where only that is done, and more is wanted: on to an engine that decodes."""
+        """Begin the transfer of unfinished requests whose prompt a prefill engine has computed."""
         if not self.prefills(event.replica):
             return
         for request, tokens in event.tokens:
@@ -119,7 +119,7 @@ class StockHandOvers:
                 self.begin(self._stock.requests[request], actions)
 
     def sent(self, event: Sent) -> None:
-        """It has come; one that has not is told of as dropped or lost besides, unless it was given up."""
+        """A transfer has ended. A failed one is also reported as dropped or lost, unless it was given up."""
         request = self._request_of.pop(event.transfer)
         one = self.on_the_way.get(request)
         if one is not None and one.transfer == event.transfer and not event.cause:
@@ -127,17 +127,17 @@ class StockHandOvers:
             self.done += 1
 
     def stranded(self) -> list[int]:
-        """Requests at engines that prefill, when none is left that decodes."""
+        """Requests at prefill engines if no decode engine is left."""
         if self._alive(False):
             return []
         return [one for one, at in self._stock.requests.items() if self.prefills(at.replica)]
 
     def forget(self, request: int) -> None:
-        """It leaves the engine that waits for its KV."""
+        """Forget a request that leaves the engine waiting for its KV."""
         self.on_the_way.pop(request, None)
 
     def cut_off(self, replica: int, cause: str, actions: list[Action]) -> list[int]:
-        """Requests whose KV was on its way from an engine that is lost; where it was to go they are ended."""
+        """Requests whose KV was in transfer from a lost engine; they are ended at their decode engines."""
         found = [(request, one) for request, one in self.on_the_way.items() if one.source == replica]
         for request, one in found:
             actions.append(Preempt(one.target, request, f"the server with its KV is lost ({cause})"))

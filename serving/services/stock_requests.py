@@ -1,8 +1,8 @@
-"""What is known of stock engines, which queue and batch by themselves: whose requests are where, how far.
+"""Tracks which requests stock engines have and how far they are; these engines queue and batch themselves.
 
-Two sources. The controller's own book is exact: what it sent, and which tokens came back. What an engine
-tells of itself (``Observed``) has an age, and may count requests of others. A load report is the second,
-brought to now by the first: what came and went here since the engine was asked.
+There are two sources. The controller's own record is exact: what it sent, and which tokens came back. What an
+engine reports (``Observed``) has an age and may count requests of other clients. A load report is the
+engine's report, updated by what the record shows since then.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,9 +16,9 @@ from serving.vocabulary.request import Request
 
 @dataclass(slots=True)
 class StockRequest:
-    """One at an engine. ``generated``: tokens in all; ``began``: one has come since it was sent there.
+    """A request at an engine. ``generated``: tokens in total; ``began``: one arrived since it was sent there.
 
-    ``tries``: how often a connection with it broke.
+    ``tries``: how often its connection broke.
     """
 
     request: Request
@@ -29,15 +29,15 @@ class StockRequest:
 
     @property
     def known_tokens(self) -> int:
-        """Prompt and what it has generated."""
+        """Its prompt tokens and generated tokens."""
         return self.request.prompt_tokens + self.generated
 
 
 class StockEngine:
     """One engine, as far as the controller knows it.
 
-    ``own``: by request. ``running``: of these that began; ``running_tokens`` have they, ``waiting_tokens``
-    the others.
+    ``own``: its requests, by id. ``running``: number of those that began, which have ``running_tokens``;
+    ``waiting_tokens``: of the others.
     """
 
     __slots__ = (
@@ -55,23 +55,23 @@ class StockEngine:
 
     @property
     def kv_capacity_tokens(self) -> int:
-        """Of its memory, as it told, or as the replica was described."""
+        """Memory in tokens, as the engine reported it, or as its replica was described."""
         return self._total_blocks * self._block_tokens
 
     @property
     def seen(self) -> Observed | None:
-        """What it last told of itself; None: nothing yet."""
+        """The engine's last report; None: there is none yet."""
         return self._seen
 
     def add(self, one: StockRequest) -> None:
-        """A request is sent to it: it waits there until a token comes."""
+        """Add a request sent to the engine; it waits until a token arrives."""
         self.own[one.request.id] = one
         one.began = False
         self.waiting_tokens += one.known_tokens
         self._report = None
 
     def remove(self, request: int) -> StockRequest:
-        """It is over there, or leaves."""
+        """Remove a request that has ended there or leaves."""
         one = self.own.pop(request)
         if one.began:
             self._count_running(-1, one)
@@ -81,7 +81,7 @@ class StockEngine:
         return one
 
     def got(self, request: int, tokens: int) -> bool:
-        """Tokens came; returns whether they are the first since it was sent there."""
+        """Record arrived tokens; returns whether they are the first since the request was sent there."""
         one, first = self.own[request], False
         if not one.began and tokens:
             self.waiting_tokens -= one.known_tokens
@@ -100,7 +100,7 @@ class StockEngine:
             self._high_running += sign
 
     def observe(self, event: Observed) -> None:
-        """It told of itself."""
+        """Record the engine's report of its state."""
         self._seen, self._report = event, None
         if event.total_blocks:
             self._total_blocks, self._block_tokens = event.total_blocks, event.block_tokens
@@ -108,7 +108,7 @@ class StockEngine:
         self._seen_foreign = max(0, event.running + event.waiting - len(self.own))
 
     def report(self) -> LoadReport:
-        """As of now. Requests of others count as running; what waits here is known by own book alone."""
+        """The current load report; other clients' requests count as running, never as waiting."""
         if self._report is None:
             self._report = self._made()
         return self._report
@@ -136,35 +136,35 @@ class StockEngine:
 
 
 class StockEngines:
-    """Those of one model. ``requests``: of all of them, by request."""
+    """The engines of one model. ``requests``: at any of them, by id."""
 
     __slots__ = ("_changed", "by_replica", "requests")
 
     def __init__(self, replicas: Iterable[Replica]) -> None:
         self.by_replica = {replica.id: StockEngine(replica) for replica in replicas}
         self.requests: dict[int, StockRequest] = {}
-        self._changed: list[dict[int, None]] = []  # of each reader
+        self._changed: list[dict[int, None]] = []  # one set of changed engines per reader
 
     def join(self, replica: Replica) -> None:
-        """An engine takes requests, for the first time or again; what it told before it slept is over."""
+        """An engine takes requests, for the first time or again; reports from before it slept are dropped."""
         if not self.own(replica.id):
             self.by_replica[replica.id] = StockEngine(replica)
         self._change(replica.id)
 
     def own(self, replica: int) -> Mapping[int, StockRequest]:
-        """Requests that an engine has."""
+        """The requests at an engine."""
         engine = self.by_replica.get(replica)
         return {} if engine is None else engine.own
 
     def send(self, one: StockRequest, replica: int) -> None:
-        """A request goes to an engine, for the first time or again."""
+        """Record that a request is sent to an engine, for the first time or again."""
         one.replica = replica
         self.requests[one.request.id] = one
         self.by_replica[replica].add(one)
         self._change(replica)
 
     def take(self, request: int) -> StockRequest:
-        """It leaves the engine that has it."""
+        """Remove a request from its engine."""
         one = self.requests.pop(request)
         self.by_replica[one.replica].remove(request)
         self._change(one.replica)
@@ -186,17 +186,17 @@ class StockEngines:
             changed[replica] = None
 
     def reader(self) -> int:
-        """A number for one who asks for changes; all engines are new to it."""
+        """Register a reader of changes and return its number; all engines are new to it."""
         self._changed.append(dict.fromkeys(self.by_replica))
         return len(self._changed) - 1
 
     def changed(self, reader: int) -> Sequence[int]:
-        """Engines of which more is known since that one last asked."""
+        """Engines that changed since this reader last asked."""
         found, self._changed[reader] = list(self._changed[reader]), {}
         return found
 
     @property
     def kv_tokens(self) -> int:
-        """All the tokens that requests at engines may have."""
+        """The most tokens that requests at engines may have."""
         whole: Mapping[int, StockRequest] = self.requests
         return sum([one.request.prompt_tokens + one.request.max_new_tokens for one in whole.values()])

@@ -1,4 +1,4 @@
-"""Stock engines as policies see them that dispatch, pair engines, or choose which request moves."""
+"""Views of stock engines for policies that dispatch, pair engines, or choose the request to move."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
@@ -12,7 +12,7 @@ from serving.vocabulary.request import Request
 
 
 class StockFleet(Fleet):
-    """What a dispatcher sees; what is running, and load reports, are of ``StockEngines``."""
+    """The dispatcher's view; running requests and load reports come from ``StockEngines``."""
 
     __slots__ = ("_dispatch", "_stock")
 
@@ -21,22 +21,22 @@ class StockFleet(Fleet):
         self._stock, self._dispatch = stock, stock.reader()
 
     def running(self, replica: int) -> int:
-        """Of one engine's outstanding requests those that a token of has come."""
+        """Number of the engine's outstanding requests of which a token has arrived."""
         return self._stock.by_replica[replica].running
 
     def report(self, replica: int) -> LoadReport | None:
-        """As of now; None: it is gone, or takes no requests any more."""
+        """The current report; None: the engine is lost or takes no requests any more."""
         return self._stock.by_replica[replica].report() if replica in self else None
 
     def newly_reported(self) -> Sequence[int]:
-        """Of which more is known since this was last asked."""
+        """Engines that changed since the last call."""
         return self._stock.changed(self._dispatch)
 
 
 class StockInstances:
-    """What a policy sees when it pairs (``serving.protocols.migration.InstancesView``).
+    """The view of a policy that pairs engines (``serving.protocols.migration.InstancesView``).
 
-    ``moving``: by request that has left and of which no token has come since, where from and where to.
+    ``moving``: source and destination of each moved request without a token since its move.
     """
 
     __slots__ = (
@@ -59,12 +59,12 @@ class StockInstances:
 
     @property
     def now_ns(self) -> int:
-        """The time."""
+        """The current time."""
         return self._present.now_ns
 
     @property
     def round(self) -> int:
-        """How many periods are over."""
+        """Number of periods that have ended."""
         return self._present.now_ns // self._period_ns
 
     @property
@@ -74,40 +74,40 @@ class StockInstances:
 
     @property
     def loading(self) -> Sequence[int]:
-        """None: an engine that loads is not reached yet."""
+        """Empty: a loading engine cannot be reached yet."""
         return ()
 
     @property
     def leaving(self) -> Sequence[int]:
-        """Those that take none and have some left, ascending."""
+        """Engines that take no requests and still have some, ascending."""
         fleet = self._fleet
         return sorted([one for one in fleet.members if one not in fleet and fleet.load(one, "outstanding")])
 
     def short(self) -> Sequence[int]:
-        """All that take requests: any may be."""
+        """All engines that take requests: any may be short of memory."""
         return self._fleet.alive()
 
     def newly_reported(self) -> Sequence[int]:
-        """Of which more is known since this was last asked."""
+        """Engines that changed since the last call and take requests."""
         return [one for one in self._stock.changed(self._pairing) if one in self._fleet]
 
     def load(self, replica: int, signal: Literal["outstanding", "kv_demand"]) -> int:
-        """As dispatchers see it."""
+        """The engine's load, as dispatchers see it."""
         return self._fleet.load(replica, signal)
 
     def report(self, replica: int) -> LoadReport | None:
-        """As dispatchers see it."""
+        """The engine's load report, as dispatchers see it."""
         return self._fleet.report(replica)
 
     def free_blocks(self, replica: int) -> int | None:
-        """Those that nobody waits for."""
+        """Free blocks that no waiting request needs."""
         report = self._fleet.report(replica)
         if report is None:
             return None
         return report.free_blocks - -(-report.waiting_tokens // report.block_tokens)
 
     def kv_demands(self, replica: int) -> Mapping[int, int]:
-        """Of the requests that run there, prompt and output that they may have."""
+        """By request that runs there: its prompt and the most output it may have."""
         own = self._stock.by_replica[replica].own
         found = [one.request for _, one in sorted(own.items()) if one.began]
         return {one.id: one.prompt_tokens + one.max_new_tokens for one in found}
@@ -117,12 +117,12 @@ class StockInstances:
         return self._stock.by_replica[replica].kv_capacity_tokens
 
     def engaged(self, replica: int) -> bool:
-        """Whether a request has left it, or comes to it, of which no token has come since."""
+        """Whether a moved request without a token since its move left the engine or comes to it."""
         return any(replica in ends for ends in self.moving.values())
 
 
 class StockSource:
-    """What a policy sees when it chooses (``serving.protocols.migration.SourceView``)."""
+    """The view of a policy that chooses a request (``serving.protocols.migration.SourceView``)."""
 
     __slots__ = ("_fleet", "_stock", "destination", "replica")
 
@@ -130,23 +130,23 @@ class StockSource:
         self._fleet, self._stock, self.replica, self.destination = fleet, stock, replica, destination
 
     def decoding(self) -> Iterable[int]:
-        """Those that a token of has come, in the order in which they were sent there."""
+        """Requests of which a token has arrived, in the order in which they were sent there."""
         return [request for request, one in self._stock.by_replica[self.replica].own.items() if one.began]
 
     def context_tokens(self, request: int) -> int:
-        """Prompt and what it has generated."""
+        """The request's prompt tokens and generated tokens."""
         return self._stock.requests[request].known_tokens
 
     def priority(self, request: int) -> int:
-        """Of the request."""
+        """The request's priority."""
         return self._request(request).priority
 
     def arrival_ns(self, request: int) -> int:
-        """Of the request."""
+        """The request's arrival time."""
         return self._request(request).arrival_ns
 
     def report(self, replica: int) -> LoadReport | None:
-        """As of ``StockInstances``."""
+        """The load report, as in ``StockInstances``."""
         return self._fleet.report(replica)
 
     def _request(self, request: int) -> Request:

@@ -1,9 +1,9 @@
-"""Instead of being preempted requests go to another instance, with their KV, while memory lasts.
+"""Migrates requests with their KV instead of preempting them, while memory lasts.
 
-Where so few blocks are free that the next step would leave less than a reserve, a policy is asked where the
-one goes that would be preempted next. The reserve is what decodes while KV is copied; where that is too
-little, it is preempted as ever, and its migration aborted. Runs end where the reserve begins
-(``policies.migration_victims.StopsAtReserve``), so that a coalesced one asks where one step by step would.
+If the next step would leave fewer free blocks than a reserve, a policy is asked for a destination for the
+request to be preempted next. The reserve holds what is decoded while KV is copied. If it is too small, the
+request is preempted as usual and its migration aborted. Runs end where the reserve begins
+(``policies.migration_victims.StopsAtReserve``), so coalesced and step-by-step runs ask at the same time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,14 +18,14 @@ from serving.vocabulary.present import Present
 
 @dataclass(frozen=True, slots=True)
 class VictimParts:
-    """``migrator``: who decides, asked with the instance in ``nearly_full``. ``reserve_blocks``: by model."""
+    """``migrator``: the policy, asked with the instance in ``nearly_full``. ``reserve_blocks``: by model."""
 
     migrator: Migrator
     reserve_blocks: Mapping[str, int]
 
 
 class VictimMoves:
-    """Of one model. Not again from the same instance before ``period_ns`` have passed."""
+    """Victim migrations of one model, at most one per source instance and ``period_ns``."""
 
     __slots__ = (
         "_again_ns", "_migrations", "_migrator", "_pairs", "_period_ns", "_present", "_reserve_blocks",
@@ -48,7 +48,7 @@ class VictimMoves:
         self._sources: set[int] = set()
 
     def look(self, engine: Engine, actions: list[Action]) -> None:
-        """An instance that is in no migration has reported, and begun its next pass."""
+        """Check an instance that is in no migration, has reported, and has begun its next pass."""
         ledger, now_ns = engine.ledger, self._present.now_ns
         if not ledger.decoding or ledger.steps_until_full(self._reserve_blocks):
             return
@@ -60,12 +60,12 @@ class VictimMoves:
             self._migrations.begin(pair, actions, float(engine.id))
 
     def take_migrator(self, source: int) -> Migrator | None:
-        """Who says which request leaves, if this is a migration of here."""
+        """The policy that chooses the request to migrate, if the migration from ``source`` began here."""
         if source not in self._sources:
             return None
         self._sources.remove(source)
         return self._migrator
 
     def forget(self, source: int) -> None:
-        """Another migration from there begins."""
+        """Another migration from the source begins."""
         self._sources.discard(source)

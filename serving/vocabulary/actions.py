@@ -121,7 +121,7 @@ class Migrate:
 
 @fact
 class Fail:
-    """End the request without its answer, because what served it is gone."""
+    """End the request without its answer, because the component that served it is lost."""
 
     request: int
     reason: str

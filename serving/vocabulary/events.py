@@ -82,7 +82,7 @@ class Observed:
 
 @fact
 class Lost:
-    """A replica is gone (its process died, its host failed), with everything it held."""
+    """A replica is lost (its process died, its host failed), with everything it held."""
 
     replica: int
     cause: str
@@ -103,7 +103,7 @@ class LossNotice:
 
 @fact
 class LostHost:
-    """A host is gone or disconnected from the others: its memory, its SSD and its GPUs are lost.
+    """A host is lost or disconnected from the others, with its memory, its SSD and its GPUs.
 
     Its replicas were reported as ``Lost`` before.
     """
@@ -122,7 +122,7 @@ class LostSsd:
 
 @fact
 class LostLink:
-    """A cable is gone in both directions: that of a NIC, or between a leaf and a spine switch (``nic`` -1).
+    """A cable is lost in both directions: that of a NIC, or between a leaf and a spine switch (``nic`` -1).
 
     Transfers take another path from now on.
     """

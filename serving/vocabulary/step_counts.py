@@ -23,9 +23,10 @@ class StepSource(Protocol):
 
 
 class StepCounts:
-    """``read``: whether anybody asks, so that a driver puts itself there as ``source``.
+    """Forwards step queries to the driver. ``read``: there are queries, so a driver sets itself as
+    ``source``.
 
-    ``told``: its answers, if somebody writes them down.
+    ``told``: the answers so far, if the driver writes them to a journal.
     """
 
     __slots__ = ("read", "source", "told")
