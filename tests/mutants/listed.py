@@ -695,7 +695,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "common prompts go first", "serving",
-        "for owner, start, end in reversed(starts):  # what many share was used last, and goes last",
+        "for owner, start, end in reversed(starts):  # the most shared part counts as used last",
         "for owner, start, end in starts:",
         "the router evicts prefixes shared by many prompts before those of a single prompt",
         "prefix_aware",
