@@ -29,7 +29,7 @@ class StepError:
     def __post_init__(self) -> None:
         if not 0.0 < self.low <= 1.0 <= self.high < float("inf"):
             raise HardwareError(
-                f"a step-time error from {self.low} to {self.high} times is no band: write a low factor "
+                f"a step-time error from {self.low} to {self.high} times is not a range: write a low factor "
                 "above 0 and up to 1, and a high one of at least 1"
             )
         if self.how not in _HOWS:

@@ -25,12 +25,12 @@ class Meta:
         measured, given = self.entries.get("vllm_version"), request.engine_version
         if measured is None and given is None:
             raise HardwareError(
-                f"{self.path} gives no vllm_version, so nothing says what was measured; write "
-                "engine_version=VERSION with the vLLM these tables are of"
+                f"{self.path} gives no vllm_version; write engine_version=VERSION with the vLLM version that "
+                "these tables were measured with"
             )
         if measured is not None and given is not None and str(measured) != given:
             raise HardwareError(
-                f"{self.path} says vllm_version {measured}; leave engine_version={given} out, or write "
+                f"{self.path} has vllm_version {measured}; leave engine_version={given} out, or write "
                 f"engine_version={measured}"
             )
         return str(given if measured is None else measured)
