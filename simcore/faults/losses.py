@@ -15,7 +15,7 @@ from serving.vocabulary.events import Event, LossNotice, Lost, LostHost, LostLin
 from simcore.data_plane.data_plane import DataPlane
 from simcore.faults.plan import Fault, FaultPlan, Loss
 
-_NO_CLUSTER = "nobody knows the hosts of this cluster"
+_NO_CLUSTER = "the hosts of this cluster are not known"
 
 
 class Losses:
