@@ -140,7 +140,7 @@ class _Check:
 
     def _take_gpu(self, decision: Any, gpu: Any, stage: StageView, cores: int) -> None:
         if type(gpu) is not int or gpu not in self._host_of_gpu:
-            self._refuse(decision, f"there is no GPU {shown(gpu)}")
+            self._refuse(decision, f"GPU {shown(gpu)} does not exist")
         host = self._host_of_gpu[gpu]
         if decision.source == "host" and not self._hosts[host].has_copy(self._view.model, stage.index):
             self._refuse(decision, f"host {host} has no copy of stage {stage.index}")
@@ -219,7 +219,7 @@ class _Check:
 
     def _host(self, decision: Any) -> StageHostView:
         if type(decision.host) is not int or decision.host not in self._hosts:
-            self._refuse(decision, f"there is no host {shown(decision.host)}")
+            self._refuse(decision, f"host {shown(decision.host)} does not exist")
         return self._hosts[decision.host]
 
     def _marked(self, decision: Any) -> None:

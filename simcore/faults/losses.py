@@ -114,7 +114,7 @@ class Losses:
             number = there[int(fault.share * len(there))]
         which = self._cables[number].name if fault.what == "link" else str(number)
         if number not in there:
-            nothing = f"there is no {fault.what} {which} now, or it was lost before"
+            nothing = f"{fault.what} {which} does not exist now or was lost before"
             return Loss(now_ns, fault.what, which, nothing=nothing)
         if fault.what == "replica":
             gone = self._lose_replica(now_ns, number, f"replica {number} failed")
