@@ -42,9 +42,7 @@ class Meta:
     def notes(self, request: ImportRequest, llm: LlmShape) -> tuple[str, ...]:
         """Unverified assumptions; HardwareError if the file is of another GPU or model."""
         if self.sha256 is None:
-            return (
-                f"no {self.path.name}: GPU, model and engine version are the user's word, bf16 is assumed",
-            )
+            return (f"no {self.path.name}: GPU, model and engine version are the user's, bf16 is assumed",)
         self._require_shape(llm)
         device = str(self.entries.get("gpu", self.entries.get("hardware", "a device without a name")))
         return device_notes(request.gpu, device, self.path)
