@@ -17,7 +17,7 @@ def uniform_within(limits: Sequence[float]) -> tuple[float, ...]:
     Raises ValueError if the limits sum to less than 1.
     """
     if sum(limits) < 1 - 1e-9:
-        raise ValueError(f"the shares sum to at most {sum(limits):g}, below 1")
+        raise ValueError(f"shares of at most {sum(limits):g} in all are no distribution: they must sum to 1")
     open_hosts, left = set(range(len(limits))), 1.0
     while True:
         even = left / len(open_hosts)
