@@ -66,8 +66,8 @@ class ExpertRows:
             return self._experts[tokens] + self._moved[moved_tokens]
         except IndexError:
             raise HardwareError(
-                f"a step of {tokens} tokens of all engines, {moved_tokens} in messages of one size, is "
-                f"beyond the {self.max_tokens} and {len(self._moved) - 1} with expert times; lower "
+                f"a step of {tokens} tokens of all engines, and {moved_tokens} exchanged, is beyond the "
+                f"{self.max_tokens} and {len(self._moved) - 1} that have expert times; lower "
                 "the engine's max_num_batched_tokens"
             ) from None
 

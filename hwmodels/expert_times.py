@@ -95,7 +95,7 @@ class SharedExperts:
                 return ExpertTimes(table, routing, exchange, self.gpu)
         raise HardwareError(
             f"{self.holder} has no all-gather and reduce-scatter times between {parallelism.dp} {self.gpu}: "
-            "import a profile with aiconfigurator=FOLDER, that GPU's folder, which has some for 2, 4 and 8"
+            "import a profile with aiconfigurator=FOLDER, that GPU's folder, which has times for 2, 4 and 8"
         )
 
     def _way(self, llm: str, parallelism: Parallelism) -> ExpertTable | ExpertLines:
@@ -169,7 +169,7 @@ def _filled(values: Floats) -> Floats:
         filled[row, gaps] = filled[row + 1, gaps]
     if np.isnan(filled).any():
         raise HardwareError(
-            "the expert table has numbers of activated experts without a time at the most tokens; measure it"
+            "the expert table lacks times at the most tokens for some counts of activated experts; add them"
         )
     return filled
 

@@ -28,8 +28,8 @@ def llm_shape_from_config(path: Path | str, name: str | None = None) -> LlmShape
     for part in (outer, section):
         if part.data.get("quantization_config"):
             raise HardwareError(
-                f'{part.path} has "{part.prefix}quantization_config", and quantised weights have no shape '
-                f"here: give the {CONFIG_FILE} of the model before quantisation"
+                f'{part.path} has "{part.prefix}quantization_config", and quantised weights are not '
+                f"supported: give the {CONFIG_FILE} of the model before quantisation"
             )
     architecture = _architecture(section)
     fields, notes = ARCHITECTURES[architecture](section)
@@ -88,7 +88,7 @@ def _architecture(section: Section) -> str:
         raise section.refusal("architectures", f"{known} in a list")
     if named[0] not in ARCHITECTURES:
         raise HardwareError(
-            f"{section.path} describes a {echo(named[0])}, which is not read here: give a model that is "
+            f"{section.path} describes a {echo(named[0])}, which is not supported: give a model that is "
             f"{known}, or write its shape into hwmodels/catalogue/models.yaml"
         )
     return str(named[0])

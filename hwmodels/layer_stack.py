@@ -28,7 +28,7 @@ class LayerStack:
 
     def __post_init__(self) -> None:
         if not self.layer_bytes or len(self.layer_bytes) != len(self.layer_s):
-            raise HardwareError(f"{self.name} needs as many times as sizes of layers, and at least one")
+            raise HardwareError(f"{self.name} needs one time and one size per layer, and at least one layer")
         if min(self.layer_bytes) < 1 or min(self.layer_s) <= 0.0:
             raise HardwareError(f"{self.name} has a layer without bytes or time: leave that layer out")
 

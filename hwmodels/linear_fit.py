@@ -76,12 +76,12 @@ def tiled_model(profile: Profile) -> TiledStepModel:
         limits=limits,
         measured=limits,
         source=f"linear: fitted to {profile.stamp.source}",
-        error_band="fitted to these very tables; how far off it is between their lines was not judged",
+        error_band="fitted to these tables; the error between their lines was not judged",
         labels=profile.stamp.labels,
         errors=of_percents(
             {phase: p95 for phase, p95 in UNJUDGED_LINES if phase != "mixed" or fit.mixed},
             "assumed",
-            "not judged: as the worst of six tables that were",
+            "not judged: taken as the worst of six judged tables",
         ),
     )
 

@@ -143,7 +143,7 @@ class LlmShape:
         """Refuse attention over a latent: no importer here reads a table of its times."""
         if self.latent is not None:
             raise HardwareError(
-                f"{self.name} has multi-head latent attention, of which no table is read here: only its "
+                f"{self.name} has multi-head latent attention, whose step times are not supported: only its "
                 "sizes and memory are known"
             )
 

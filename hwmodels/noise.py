@@ -58,8 +58,8 @@ def require_few(bad: int, points: int, what: str, fall: float = FALL) -> None:
     """Refuse a table with more than ``MOST_BAD`` bad points."""
     if bad > max(1.0, MOST_BAD * points):
         raise HardwareError(
-            f"{what} is too noisy: {bad} of its {points} times break the rule that more work never takes "
-            f"{fall:.0%} less; measure it again"
+            f"{what} is too noisy: {bad} of its {points} times are over {fall:.0%} shorter than those "
+            "of less work; measure it again"
         )
 
 

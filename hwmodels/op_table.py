@@ -101,7 +101,9 @@ def fitted(form: Form, lattices: Sequence[Lattice], name: str) -> Surface:
     for lattice in lattices:
         known = ~np.isnan(lattice.values)
         if not (lattice.values[known] > 0.0).all():
-            raise HardwareError(f"a {name} time of the profile is not above 0; drop that row of its table")
+            raise HardwareError(
+                f"a {name} time of the profile is not above 0; remove that row from its table"
+            )
         terms = np.stack(
             [np.broadcast_to(term, known.shape)[known] for term in form(*_grid(lattice.axes))], 1
         )

@@ -23,8 +23,8 @@ from hwmodels.step_error import UNJUDGED_TABLES, StepErrors, all_reduce_errors, 
 from hwmodels.step_time import Piece, StepLimits
 
 NOT_JUDGED: Final = (
-    "interpolated between measured operations, how well was not judged; a sum of operations is not a step: "
-    "what the engine adds is declared apart"
+    "interpolated between measured operations, the error was not judged; sums of operations lack "
+    "the engine's overhead, which is declared separately"
 )
 # A linear piece may differ from a decode step's curve by at most this share.
 PIECE_TOLERANCE: Final = 0.003
@@ -83,7 +83,7 @@ class OpTableStepModel:
         if edges[-1] < self.limits.max_context_tokens:
             self.source += (
                 f"; decode attention was measured up to {max(edges)} tokens of context in all, {edges[-1]} "
-                f"of {sequences} sequences: beyond the edge the fitted form goes on"
+                f"of {sequences} sequences: beyond the edge the fitted form is extrapolated"
             )
         self.error_band = error_band
         self.labels: tuple[str, ...] = profile.stamp.labels
@@ -111,7 +111,7 @@ class OpTableStepModel:
             found.pop("mixed", None)  # measured on other tables than these
         if found is None:
             errors = of_percents(
-                dict(UNJUDGED_TABLES), "assumed", "not judged: as the worst of six tables that were"
+                dict(UNJUDGED_TABLES), "assumed", "not judged: taken as the worst of six judged tables"
             )
         else:
             errors = of_percents(found, "held out", "op tables on lines they had not seen")

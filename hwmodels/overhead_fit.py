@@ -55,15 +55,15 @@ def fit_overhead(
     """
     if not profile.includes_overhead:
         raise HardwareError(
-            "this profile holds sums of operations, in which no engine's overhead is: name one of whole steps"
+            "this profile holds sums of operations without engine overhead: name a profile of whole steps"
         )
     bare = EngineStepModel(operations, EngineOverhead(graph_batches=graph_batches))
     sums = np.array([_operations_s(bare, profile.steps, row) for row in range(len(profile.steps))])
     known = ~np.isnan(sums)
     if int(known.sum()) < FEWEST:
         raise HardwareError(
-            f"the operations answer for {int(known.sum())} of the {len(sums)} measured steps, and {FEWEST} "
-            "are the fewest to fit an overhead to: name a model of operations with a wider range"
+            f"the operations cover {int(known.sum())} of the {len(sums)} measured steps, and fitting an "
+            f"overhead needs at least {FEWEST}: name a model of operations with a wider range"
         )
     steps, sums = profile.steps.where(known), sums[known]
     basis = _basis(steps)

@@ -45,7 +45,7 @@ class Parallelism:
             return
         if self.dp > 1 and self.tp > 1:
             raise HardwareError(
-                f"engine.data_parallel_size={self.dp} with model.tp={self.tp} is not built, as vLLM then "
+                f"engine.data_parallel_size={self.dp} with model.tp={self.tp} is not supported, as vLLM then "
                 "cuts sequences over the ranks of an engine: write model.tp=1"
             )
         if llm.experts.count % self.expert_ep or llm.experts.width % self.expert_tp:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 ALL_REDUCE_LABEL: Final = "all-reduce of "
 NOISE_LABEL: Final = "noisy: "
-NOT_JUDGED: Final = "how far off between the measured points was not judged"
+NOT_JUDGED: Final = "the error between the measured points was not judged"
 
 
 @dataclass(frozen=True, slots=True)

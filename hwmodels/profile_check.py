@@ -26,13 +26,13 @@ def profile_problems(
     """
     found = []
     if stamp.gpu != gpu:
-        found.append(f"it is foreign: measured on {stamp.gpu}, and the run has {gpu}")
+        found.append(f"it was measured on {stamp.gpu}, and the run has {gpu}")
     if not same_shape(stamp.llm, llm):
-        found.append(f"it is foreign: measured for {stamp.llm}, and the run serves {llm}")
+        found.append(f"it was measured for {stamp.llm}, and the run serves {llm}")
     if stamp.tp != tp:
-        found.append(f"it is foreign: measured at tp={stamp.tp}, and the run has tp={tp}")
+        found.append(f"it was measured at tp={stamp.tp}, and the run has tp={tp}")
     if stamp.engine != engine:
-        found.append(f"it is foreign: measured with {stamp.engine}, and the run imitates {engine}")
+        found.append(f"it was measured with {stamp.engine}, and the run imitates {engine}")
     elif engine_version is not None and _version(stamp.engine_version) != _version(engine_version):
         found.append(
             f"it is stale: measured with {engine} {stamp.engine_version}, and the run imitates "
@@ -66,7 +66,7 @@ def require_profile(
         remedy = f"write {words}, name" if words else "name"
         raise HardwareError(
             f"the profile {path} does not fit this run: {'; '.join(problems)}; {remedy} a profile that fits, "
-            "or write engine.profile_force=true to use it all the same"
+            "or write engine.profile_force=true to use it anyway"
         )
     return replace(loaded, problems=problems)
 

@@ -60,10 +60,7 @@ def load_profile(path: Path, force: bool = False) -> LoadedProfile:
     stamp = parse_stamp(document["stamp"], place.inside("stamp"))
     tables = parse_tables(document["tables"], place.inside("tables"))
     digest = _digest({key: document[key] for key in ("schema", "stamp", "tables")})
-    stale = (
-        f"{path} is stale: its content does not have the digest it carries, so it was changed after it was "
-        "imported"
-    )
+    stale = f"{path} is stale: its content does not match its digest, so it was changed after it was imported"
     if digest == document["digest"]:
         return LoadedProfile(Profile(stamp, tables), digest)
     if not force:
@@ -134,7 +131,7 @@ def _read(path: Path) -> dict[str, Any]:
     document = _json(path)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise HardwareError(
-            f"{path} is no profile (its key 'format' is not '{FORMAT}'); name a file that "
+            f"{path} is not a profile (its key 'format' is not '{FORMAT}'); name a file that "
             "'servetwin profile import' wrote"
         )
     schema = document.get("schema")
@@ -144,14 +141,14 @@ def _read(path: Path) -> dict[str, Any]:
         )
     FieldPath(str(path)).keys(document, _KEYS)
     if not isinstance(document["digest"], str):
-        raise HardwareError(f"{path}: digest is no text; import the profile again")
+        raise HardwareError(f"{path}: digest is not a text; import the profile again")
     return document
 
 
 def _json(path: Path) -> Any:
     try:
         if path.exists() and not path.is_file():
-            raise HardwareError(f"{path} is no file; name one that 'servetwin profile import' wrote")
+            raise HardwareError(f"{path} is not a file; name one that 'servetwin profile import' wrote")
         text = read_limited(path, _MOST_BYTES).decode("utf-8")
         return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_once)
     except OSError as error:
@@ -164,11 +161,11 @@ def _json(path: Path) -> Any:
 
 
 def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON number, write null for what was not measured")
+    raise ValueError(f"{word} is not a JSON number, write null for what was not measured")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key comes twice in one object")
+        raise ValueError("a key occurs twice in one object")
     return found

@@ -155,7 +155,7 @@ def _curve(value: Any, place: FieldPath) -> Curve:
 def _lattices(value: Any, place: FieldPath, kind: str) -> tuple[Lattice, ...]:
     found = tuple(_lattice(item, place.inside(at), kind) for at, item in enumerate(place.items(value)))
     if not found and kind != "mixed":
-        place.refuse("is empty; a profile needs at least one lattice of it")
+        place.refuse("is empty; write at least one lattice")
     return found
 
 
@@ -179,7 +179,7 @@ def _lattice(value: Any, place: FieldPath, kind: str) -> Lattice:
             where = where.inside(int(index))
         where.refuse(f"is {_shown(flat[position])}; write {wanted}, or null for not measured")
     if nulls.all():
-        place.inside("values").refuse("holds nothing but null; leave the lattice out")
+        place.inside("values").refuse("holds only null; leave the lattice out")
     measured: Floats = values.reshape(shape)
     return Lattice(axes, measured)
 

@@ -17,10 +17,9 @@ def read_limited(path: Path, most_bytes: int) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise HardwareError(f"{path} is no regular file; name a file")
+            raise HardwareError(f"{path} is not a regular file; name a file")
         if found.st_size > most_bytes:
             raise HardwareError(
-                f"{path} has {found.st_size} bytes and no such file has more than {most_bytes}; name "
-                "another file"
+                f"{path} has {found.st_size} bytes and the limit is {most_bytes}; name another file"
             )
         return file.read(found.st_size)

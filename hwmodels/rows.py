@@ -108,7 +108,7 @@ class StepRows:
         else:
             tokens, cached, seconds = self._prompts(chunks)
         if n <= 0 and not tokens:
-            raise HardwareError("a step without prefill chunks and without decoding sequences has no time")
+            raise HardwareError("a step needs a prefill chunk or a decoding sequence")
         seconds += self._dense_s(tokens, count, n)
         interplay = self._interplay
         if n <= 0:
@@ -127,7 +127,7 @@ class StepRows:
             seconds += interplay.mixed_decode_attention_s(n, context, tokens, cached)
             cost = int(seconds * FIXED_PER_S + 0.5)
         if seconds < 0.0 and interplay is None:
-            raise ValueError(f"a step model answered a negative time, {seconds} s")
+            raise ValueError(f"a step model returned a negative time, {seconds} s")
         return cost if cost > 0 else 1
 
     def _prompts(self, chunks: Sequence[tuple[int, int, int]]) -> tuple[int, int, float]:
@@ -155,7 +155,7 @@ class StepRows:
         limit = self._attention_rows(n)[-1][0]
         return HardwareError(
             f"{n} decoding sequences with {context} tokens of context are beyond the step model's {limit}; "
-            f"write engine.kv_tokens={limit}, or name measured times that reach further with engine.profile"
+            f"write engine.kv_tokens={limit}, or an engine.profile whose measured times reach further"
         )
 
     def _attention_cost(self, n: int, context: int) -> int:
@@ -182,7 +182,7 @@ class StepRows:
     def _bad_chunk(self, request: int, start: int, new: int) -> HardwareError:
         return HardwareError(
             f"chunk of request {request} covers prompt tokens {start} to {start + new}; "
-            f"the step model answers for 1 or more tokens within 0 to {self._max_prompt}"
+            f"the step model covers 1 or more tokens within 0 to {self._max_prompt}"
         )
 
 
@@ -223,6 +223,6 @@ def _launch_s(model: StepModel) -> float:
 
 def _fixed(seconds: float) -> int:
     if seconds < 0.0:
-        raise ValueError(f"a step model answered a negative time, {seconds} s")
+        raise ValueError(f"a step model returned a negative time, {seconds} s")
     # Rounded like mixed steps, including ties: one without chunks is exactly a decode step.
     return int(seconds * FIXED_PER_S + 0.5)

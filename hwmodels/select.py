@@ -85,8 +85,8 @@ def _of_mixture(
         profile is None and (kind == "op_table" or key not in linear_keys())
     ):
         raise HardwareError(
-            f"no expert times for {llm.name} on {gpu.name} tp={parallelism.tp}: of a mixture of experts only "
-            "measured operations are known; write engine.profile=FILE, made with servetwin profile import, "
+            f"no expert times for {llm.name} on {gpu.name} tp={parallelism.tp}: a mixture of experts needs "
+            "measured operations; write engine.profile=FILE, made with servetwin profile import, "
             "and engine.step_time=auto"
         )
     experts = shared_experts(gpu, llm, parallelism, profile, kind)
@@ -120,15 +120,15 @@ def includes_overhead(model: StepModel) -> bool:
 def _of_whole_steps(kind: str, profile: Profile | StepProfile | None, parallelism: Parallelism) -> StepModel:
     if parallelism.dp > 1:
         raise HardwareError(
-            "a profile of whole steps is of one engine, and engines that step together need the times of "
-            "experts apart: name a profile of operations"
+            "a profile of whole steps describes a single engine, and data-parallel engines need separate "
+            "expert times: name a profile of operations"
         )
     if not isinstance(profile, StepProfile):
-        raise HardwareError("the step model 'whole_step' needs a profile of whole steps: name one, a folder")
+        raise HardwareError("the step model 'whole_step' needs a profile of whole steps: name its folder")
     if kind not in ("auto", "whole_step"):
         raise HardwareError(
-            f"the step model {kind!r} is not made from whole steps, and the profile holds such: write 'auto' "
-            "or 'whole_step', or name a profile of operations"
+            f"the step model {kind!r} cannot use a profile of whole steps: write 'auto' or 'whole_step', or "
+            "name a profile of operations"
         )
     return whole_step_model(profile)
 

@@ -38,7 +38,9 @@ def load_stack(name: str) -> LayerStack:
     """The stack called ``name``. Raises HardwareError."""
     entry: Mapping[str, Any] | None = read_yaml(STACKS_FILE).get(name)
     if entry is None:
-        raise HardwareError(f"{name} is no model without KV: write one of {', '.join(stack_names())}")
+        raise HardwareError(
+            f"{name} is not a model without KV cache: write one of {', '.join(stack_names())}"
+        )
     sizes = _layers_of_shape(entry["of"]) if "of" in entry else _equal_layers(entry)
     layers, cut = len(sizes), entry["cut"]
     found = even_cut(layers, cut) if isinstance(cut, int) else given_cut(layers, cut)
@@ -67,7 +69,7 @@ def cut_stack(stack: LayerStack, how: str, stages: int | None) -> Cut:
     if how == PUBLISHED:
         if count != len(stack.cut):
             raise HardwareError(
-                f"{stack.name} is published in {len(stack.cut)} stages and not in {count}: write "
+                f"{stack.name} is published in {len(stack.cut)} stages, not in {count}: write "
                 f"pipeline.cut={' or '.join(CUTS)}"
             )
         return given_cut(stack.layers, stack.cut)

@@ -33,8 +33,8 @@ def given_cut(layers: int, counts: Sequence[int]) -> Cut:
     if not counts or min(counts) < 1 or sum(counts) != layers:
         told = ",".join(map(str, counts))
         raise HardwareError(
-            f"a cut into {told or 'no'} layers is none of {layers} layers: write numbers of at least 1 that "
-            f"add up to {layers}"
+            f"a cut into stages of {told or 'no'} layers does not fit {layers} layers: write numbers of at "
+            f"least 1 that add up to {layers}"
         )
     return _ranges(counts)
 

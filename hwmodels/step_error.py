@@ -29,7 +29,7 @@ class StepError:
     def __post_init__(self) -> None:
         if not 0.0 < self.low <= 1.0 <= self.high < float("inf"):
             raise HardwareError(
-                f"a step-time error from {self.low} to {self.high} times is no band: write a low factor "
+                f"a step-time error from {self.low} to {self.high} times is not a range: write a low factor "
                 "above 0 and up to 1, and a high one of at least 1"
             )
         if self.how not in _HOWS:
@@ -85,7 +85,7 @@ NO_ERROR: Final = all_off_by(0.0, "assumed", "none: the times are exact by defin
 # For values that are declared and not measured. Declared all-reduces of two RTX PRO 6000 turned out 2.5 times
 # too fast, NCCL alone twice as fast as vLLM's (docs/STEP_TIMES.md): a factor of two was observed.
 ROUGH_SHARE: Final = 1.0
-ROUGH: Final = all_off_by(ROUGH_SHARE, "assumed", "nothing was measured, taken as within a factor of 2")
+ROUGH: Final = all_off_by(ROUGH_SHARE, "assumed", "nothing was measured, assumed to be within a factor of 2")
 # p95 in percent of the worst of six tables with held-out lines (docs/STEP_TIMES.md): used if a profile was
 # not evaluated, or is used on a rung on which it was not.
 UNJUDGED_TABLES: Final = (("prefill", 4.0), ("decode", 6.1))
@@ -94,7 +94,7 @@ UNJUDGED_LINES: Final = (("prefill", 8.8), ("decode", 9.4), ("mixed", 16.0))
 # (three tables of the RTX 4090 and the RTX PRO 6000; chunks of 256 tokens and more, contexts up to 4,096) 19
 # of 20 sums are at most 24.5 % too fast (tests/hwmodels/test_step_error.py).
 ADDED_PARTS: Final = off_by(
-    0.325, "assumed", "mixed steps not measured, parts added: p95 24.5 % too fast where they were",
+    0.325, "assumed", "mixed steps not measured, parts added: p95 24.5 % too fast where they were measured",
     too_slow=0.0,
 )  # fmt: skip
 
@@ -171,7 +171,7 @@ def catalogue_errors(entry: Mapping[str, Any]) -> StepErrors:
     if errors is None:
         return ROUGH
     p95 = {phase: float(error["held_out_p95"]) for phase, error in errors.items()}
-    found = of_percents(p95, "held out", "linear rung on lines it had not seen")
+    found = of_percents(p95, "held out", "linear model on held-out lines")
     composed = entry.get("fitted_profile", {}).get("format") == "aiconfigurator"
     return found.beside(_COMPOSED_OF_0_14 if entry["gpu"] == "a100_80g" else _COMPOSED) if composed else found
 

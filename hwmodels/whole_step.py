@@ -230,7 +230,7 @@ def _square_s(prefill: Steps, squares: Floats) -> tuple[float, tuple[str, ...]]:
     seconds, notes = prefill.seconds, tuple[str, ...]()
     groups = np.unique(prefill.prefill_tokens, return_inverse=True)[1].reshape(-1)
     if not (prefill.cached_tokens > 0).any():
-        notes = ("no chunk behind a cache was measured: it costs by its squares",)
+        notes = ("chunks after cached tokens were not measured: their time follows from the squared term",)
     if any(len(np.unique(squares[groups == group])) > 1 for group in np.unique(groups)):
         square_s = _slope_s(prefill.prefill_tokens, squares, seconds)
     else:

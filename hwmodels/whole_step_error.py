@@ -15,7 +15,7 @@ from hwmodels.whole_step import WholeStepModel, fitted_whole_steps
 FOLDS: Final = 5
 MOST_OF_A_PHASE: Final = 1 / 3
 _OPERATIONS_LABEL: Final = "sums of operations, not measured steps"
-_NOT_JUDGED: Final = "the profile has too few lines to judge it, as the worst of six tables"
+_NOT_JUDGED: Final = "the profile has too few lines to judge it, taken as the worst of six tables"
 
 
 def whole_step_model(profile: StepProfile) -> WholeStepModel:

@@ -21,4 +21,4 @@ print(found.sentence)
 found.table[["layout", "gpus", "cost", "ttft_ms.p99"]]
 
 # %%
-print(f"{found.low} GPUs if steps are as fast as they may be, {found.high} if they are as slow")
+print(f"{found.low} GPUs with the fastest step times of the error band, {found.high} with the slowest")

@@ -83,7 +83,7 @@ class StoreProvisioner:
         for name in names:
             _check("tiers", name, TIERS)
         if not names or len(set(names)) < len(names):
-            raise ValueError(f"tiers is {names}, and must name each of some of {', '.join(TIERS)} once")
+            raise ValueError(f"tiers is {names}, and must name one or more of {', '.join(TIERS)}, each once")
         self._tiers = names
         self._overlap = overlap
 

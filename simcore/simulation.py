@@ -63,7 +63,7 @@ OPENING_RANK = 0
 ARRIVAL_RANK = 1
 DATA_RANK = 2
 MONITOR_RANK = 3
-NOBODY_LEFT = "what is left of the cluster serves nobody any more"
+NOBODY_LEFT = "the remaining cluster can serve no request"
 MEASURED_LOOKS = 32  # the CPU time of every 32nd look is measured: reading the clock costs as much as a look
 _MOVES = frozenset((Load, StopLoad, StopSend, AllocateGpus, ReleaseGpus))
 
@@ -146,7 +146,7 @@ class Simulation:
             self._handle(self.now_ns(), Closing(NOBODY_LEFT))
         if self._lives and self._looks:
             raise stall_error(self._lives)
-        assert not self._lives, f"the world stopped with {len(self._lives)} requests in flight"
+        assert not self._lives, f"the simulation ended with {len(self._lives)} requests in flight"
         for machine in self._machines.values():
             self._recorder.busy(machine.id, machine.busy_ns)
         return SimReport(self._events, self._looks, self._decisions_ns)
@@ -264,7 +264,7 @@ class Simulation:
             elif type(action) is Assign:
                 pass  # the world already has the request; the controller keeps the queue
             elif type(action) is Send:
-                assert self._data_plane is not None, "nothing can be moved in this world"
+                assert self._data_plane is not None, "this simulation has no data plane"
                 self._data_plane.send(now_ns, action)
                 moved = True
                 if action.slowdown_ppm:
@@ -292,7 +292,7 @@ class Simulation:
 
     def _move(self, now_ns: int, event: Fact, action: Action) -> None:
         data_plane = self._data_plane
-        assert data_plane is not None, "nothing can be moved in this world"
+        assert data_plane is not None, "this simulation has no data plane"
         data_plane.carry_out(now_ns, action)
         if type(action) is AllocateGpus:
             if action.replica not in self._machines:
@@ -315,5 +315,5 @@ class Simulation:
                 machine.forget(action.request)
             self._recorder.failed(life.request, now_ns, action.reason)
         elif type(action) not in (SwitchRole, Migrate):  # roles concern only the controller
-            assert isinstance(action, Reject), f"this world cannot carry out {action}"
+            assert isinstance(action, Reject), f"this simulation cannot carry out {action}"
             self._recorder.refused(self._lives.pop(action.request).request, now_ns, action.reason)

@@ -43,7 +43,7 @@ class StageStalls:
     def error(self, lives: Mapping[int, Lifetime]) -> UserError:
         """The error about requests that will never be served."""
         return UserError(
-            f"the world stands still with {len(lives)} requests that nobody will serve: "
+            f"the simulation is stalled with {len(lives)} requests that can never be served: "
             f"{self._control.what_waits()}; give the cluster more GPUs and hosts, write a larger "
             "pipeline.max_replicas, or another system.stages"
         )

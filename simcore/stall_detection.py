@@ -90,7 +90,7 @@ def stall_error(lives: Mapping[int, Lifetime]) -> UserError:
     """The error about requests that will never be served."""
     first = next(iter(lives.values())).request
     return UserError(
-        f"the world stands still with {len(lives)} requests that nobody will serve, request {first.id} of "
-        f"model {first.model!r} first: its instances find no free GPUs or no parameters; give the cluster "
-        "more GPUs, raise the least of a role in system.instances, or write system/cache=pool"
+        f"the simulation is stalled with {len(lives)} requests that can never be served, the first is request"
+        f" {first.id} of model {first.model!r}: its instances find no free GPUs or no parameters; give the "
+        "cluster more GPUs, raise a role's minimum in system.instances, or write system/cache=pool"
     )

@@ -45,7 +45,7 @@ class RateFactor:
 def prompt_load(workload: Workload) -> PromptLoad:
     """Mean and peak prompt load; the peak is over every window of ``PEAK_S`` that starts at an arrival."""
     if workload.duration_s <= 0:
-        raise TraceError(f"{workload.name} has all arrivals at one instant: name a trace with a rate")
+        raise TraceError(f"all requests of {workload.name} arrive at the same time: name a trace with a rate")
     tokens = np.concatenate(([0], np.cumsum(workload.prompt_tokens)))
     last = np.searchsorted(workload.arrival_ns, workload.arrival_ns + round(PEAK_S * NS_PER_S))
     peak = int((tokens[last] - tokens[: len(workload)]).max())

@@ -143,7 +143,7 @@ class PrefixBlocks:
         """``block_tokens`` for a file; TraceError when scaling has made it a fraction."""
         if self.block_tokens != int(self.block_tokens):
             raise TraceError(
-                f"prefix blocks of {self.block_tokens:.12g} tokens have no place in a file: write another"
+                f"prefix blocks of {self.block_tokens:.12g} tokens cannot be written to a file: write another"
                 " tokens_scale, or identities=false to leave them out"
             )
         return int(self.block_tokens)

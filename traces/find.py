@@ -84,4 +84,4 @@ def _expanded(path: str | os.PathLike[str], key: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
-        raise TraceError(f"{key}={path} names a home that does not exist: write the whole path") from error
+        raise TraceError(f"{key}={path} names an unknown home folder: write the whole path") from error

@@ -145,10 +145,10 @@ def format_of(path: str | Path) -> Format:
     for format in _ALL:
         if format.shape == shape and any(marks <= fields for marks in format.marks):
             return format
-    known = ", ".join(shown(field, 24) for field in sorted(fields)[:8]) or "nothing that names a column"
+    known = ", ".join(shown(field, 24) for field in sorted(fields)[:8]) or "missing"
     raise TraceError(
-        f"{file} is of no known format (its {'keys' if shape == 'jsonl' else 'columns'} are {known}): write"
-        f" trace.format= with one of {', '.join(FORMATS)}, or convert it to plain CSV"
+        f"{file} is not in a known format (its {'keys' if shape == 'jsonl' else 'columns'} are {known}):"
+        f" write trace.format= with one of {', '.join(FORMATS)}, or convert it to plain CSV"
     )
 
 

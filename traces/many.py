@@ -117,7 +117,7 @@ def with_hosted(workload: Workload, names: Sequence[str]) -> Workload:
     With more models in the trace than names, several of them share one. Raises TraceError without models.
     """
     if workload.model is None:
-        raise TraceError(f"trace={workload.name} names no model in its rows: write models=zipf to draw them")
+        raise TraceError(f"trace={workload.name} has no models in its rows: write models=zipf to draw them")
     ranked = list(workload.model.counts())
     code = {word: rank % len(names) for rank, word in enumerate(ranked)}
     of_word = np.array([code.get(word, 0) for word in workload.model.words], dtype=np.int32)
@@ -143,7 +143,7 @@ def merged_arrivals(
     if limit is not None:
         last_s = min(most_s, (limit + 6.0 * math.sqrt(limit)) / float(rates.sum()))
     elif duration_s is None:
-        raise TraceError("neither requests nor duration_s says where the trace ends: write one of them")
+        raise TraceError("neither requests nor duration_s is given: write one of them")
     while True:
         _check_size(last_s, rates, bursts)
         found = [model_arrivals_ns(seed, model, rate, bursts, last_s) for model, rate in enumerate(rates)]

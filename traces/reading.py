@@ -90,7 +90,7 @@ def pieces(path: Path, piece_bytes: int) -> Iterator[bytes]:
         raise TraceError(f"{path} is a truncated gzip file: fetch or copy it again") from error
     except (gzip.BadGzipFile, zlib.error) as error:
         raise TraceError(
-            f"{path} is not a sound gzip file ({error}): fetch it again, or drop .gz from its name"
+            f"{path} is not a valid gzip file ({error}): fetch it again, or drop .gz from its name"
         ) from error
     except (OSError, ValueError) as error:
         raise _cannot_read(path, error) from error

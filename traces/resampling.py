@@ -35,14 +35,14 @@ def resampled(workload: Workload, seed: int, rows_per_block: int | None = None) 
     count = len(workload)
     if count < 2:
         raise TraceError(
-            f"{workload.name} has one request, of which no blocks can be drawn: leave trace.resample out"
+            f"{workload.name} has only one request, so it cannot be resampled: leave trace.resample out"
         )
     size = block_rows(count) if rows_per_block is None else rows_per_block
     size = whole_number("trace.block_requests", size, 1, MAX_ROWS)
     if size > count // 2:
         raise TraceError(
             f"trace.block_requests={size} is more than half of the {count} requests of {workload.name}, so "
-            f"that every drawing would be nearly the same: write at most {count // 2}"
+            f"that every resampled trace would be nearly the same: write at most {count // 2}"
         )
     rows = _drawn_rows(count, size, seed)
     columns = {column: taken(getattr(workload, column), rows) for column in COLUMNS}
@@ -70,7 +70,7 @@ def _arrivals(arrival_ns: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray
     drawn = gaps[rows]
     drawn[0] = arrival_ns[0]
     if float(drawn.astype(np.float64).sum()) > LONGEST_NS:
-        raise TraceError("the gaps that trace.resample drew last beyond 31 years: write another seed")
+        raise TraceError("the trace drawn by trace.resample lasts longer than 31 years: write another seed")
     return np.cumsum(drawn)
 
 

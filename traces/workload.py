@@ -145,7 +145,7 @@ class Workload:
             if values is not None and len(values) != len(self.arrival_ns):
                 raise TraceError(
                     f"workload {self.name!r}: {column} has {len(values)} rows and arrival_ns"
-                    f" {len(self.arrival_ns)}: give every column one length"
+                    f" {len(self.arrival_ns)}: give every column the same length"
                 )
         self._check_arrivals()
         for column, least in _LEAST.items():

@@ -30,9 +30,9 @@ def faults(
 def _overfull(rates: Sequence[float], capacities: Sequence[float], used: Sequence[float]) -> Iterator[str]:
     for link, (rate, capacity) in enumerate(zip(rates, capacities)):
         if rate > capacity * (1 + TOLERANCE):
-            yield f"{rate} bytes/s cross link {link}, which lets {capacity} through"
+            yield f"link {link} carries {rate} bytes/s, above its capacity of {capacity}"
         if abs(rate - used[link]) > capacity * TOLERANCE:
-            yield f"link {link} is said to carry {used[link]} bytes/s and carries {rate}"
+            yield f"link {link} is booked with {used[link]} bytes/s and carries {rate}"
 
 
 def _unfair(
@@ -41,13 +41,13 @@ def _unfair(
     for flow in joined:
         cap = flow.spec.cap_bytes_per_s
         if flow.rate > cap * (1 + TOLERANCE) or flow.rate < 0:
-            yield f"flow {flow.number} gets {flow.rate} bytes/s and may get {cap}"
+            yield f"flow {flow.number} gets {flow.rate} bytes/s and its cap is {cap}"
         stopped = flow.rate >= cap * (1 - TOLERANCE) or any(
             rates[link] >= capacities[link] * (1 - TOLERANCE) and _leads(flow, on_links[link])
             for link in flow.links
         )
         if not stopped:
-            yield f"flow {flow.number} gets {flow.rate} bytes/s and nothing stops it there"
+            yield f"flow {flow.number} gets {flow.rate} bytes/s and neither a link nor its cap limits it"
 
 
 def _leads(flow: Moving, others: Mapping[int, Moving]) -> bool:

@@ -38,7 +38,7 @@ class FlowSpec:
         if len(set(self.links)) != len(self.links):
             raise HardwareError(f"a flow crosses a link twice ({self.links}): name each link once")
         if not (math.isfinite(self.size_bytes) and self.size_bytes >= 0):
-            raise HardwareError(f"a flow of {self.size_bytes} bytes: write a number of at least 0")
+            raise HardwareError(f"a flow has {self.size_bytes} bytes: write a number of at least 0")
         if not (math.isfinite(self.weight) and self.weight > 0 and self.cap_bytes_per_s > 0):
             raise HardwareError("a flow's weight and cap must be above 0 (no cap: leave it out)")
         if not (math.isfinite(self.latency_s) and self.latency_s >= 0) or self.kind not in KINDS:
@@ -56,6 +56,6 @@ def check_capacity(link: int, bytes_per_s: float) -> None:
     """Raise HardwareError for an invalid capacity; 0 is a link that has failed."""
     if not (math.isfinite(bytes_per_s) and (bytes_per_s == 0 or bytes_per_s >= LEAST_BYTES_PER_S)):
         raise HardwareError(
-            f"link {link} lets {bytes_per_s} bytes/s through: write at least {LEAST_BYTES_PER_S:g}, "
+            f"link {link} has a rate of {bytes_per_s} bytes/s: write at least {LEAST_BYTES_PER_S:g}, "
             "or 0 for a link that has failed"
         )

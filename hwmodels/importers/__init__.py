@@ -34,8 +34,8 @@ def import_profile(format_name: str, request: ImportRequest) -> Profile:
     """The profile that ``request`` names, from files of this format; HardwareError if there is none."""
     if format_name == "splitwise":
         raise HardwareError(
-            f"{request.path} holds whole iterations, and a profile holds operations: its linear coefficients "
-            "are in the catalogue, so write kind 'linear' for that model, or import another format"
+            f"{request.path} holds whole iterations, which cannot be imported as operations; its linear "
+            "coefficients are in the catalogue: write kind 'linear' for that model, or import another format"
         )
     if format_name not in IMPORTERS:
         near = difflib.get_close_matches(format_name.lower(), IMPORTERS, n=1, cutoff=0.0)[0]

@@ -69,7 +69,7 @@ def _plausible(folder: Folder, llm: LlmShape, context: Table) -> tuple[Table, tu
     impossible = f"prompts up to {share:.0f} times as fast as the datasheet's peak"
     if request.aiconfigurator is None:
         raise HardwareError(
-            f"{context.path} has {impossible}, so none of it can be used; write aiconfigurator=FOLDER with "
+            f"{context.path} has {impossible}, so it cannot be used; write aiconfigurator=FOLDER with "
             f"the tables of a GPU that computes as fast as {gpu.name}"
         )
     other = Folder(request.aiconfigurator, replace(request, engine_version=folder.version()))

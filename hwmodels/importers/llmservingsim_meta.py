@@ -25,12 +25,12 @@ class Meta:
         measured, given = self.entries.get("vllm_version"), request.engine_version
         if measured is None and given is None:
             raise HardwareError(
-                f"{self.path} gives no vllm_version, so nothing says what was measured; write "
-                "engine_version=VERSION with the vLLM these tables are of"
+                f"{self.path} gives no vllm_version; write engine_version=VERSION with the vLLM version that "
+                "these tables were measured with"
             )
         if measured is not None and given is not None and str(measured) != given:
             raise HardwareError(
-                f"{self.path} says vllm_version {measured}; leave engine_version={given} out, or write "
+                f"{self.path} has vllm_version {measured}; leave engine_version={given} out, or write "
                 f"engine_version={measured}"
             )
         return str(given if measured is None else measured)
@@ -42,9 +42,7 @@ class Meta:
     def notes(self, request: ImportRequest, llm: LlmShape) -> tuple[str, ...]:
         """Unverified assumptions; HardwareError if the file is of another GPU or model."""
         if self.sha256 is None:
-            return (
-                f"no {self.path.name}: GPU, model and engine version are the user's word, bf16 is assumed",
-            )
+            return (f"no {self.path.name}: GPU, model and engine version are the user's, bf16 is assumed",)
         self._require_shape(llm)
         device = str(self.entries.get("gpu", self.entries.get("hardware", "a device without a name")))
         return device_notes(request.gpu, device, self.path)

@@ -35,7 +35,7 @@ def device_notes(gpu: str, device: str, path: Path) -> tuple[str, ...]:
         return ()
     if fitting:
         raise HardwareError(f"{path} was measured on {device}, not on {gpu}; write gpu={fitting[0]}")
-    return (f"the device called {device!r} was taken for {gpu} on the user's word",)
+    return (f"the device {device!r} was taken for {gpu} as given by the user",)
 
 
 def device_fits(gpu: str, device: str) -> bool:

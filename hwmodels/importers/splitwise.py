@@ -36,7 +36,9 @@ def read_splitwise(path: Path, hardware: str, tp: int) -> tuple[list[Iteration],
     bad = np.asarray((tp == _IMPOSSIBLE[0]) & (rows.counts["batch_size"] == _IMPOSSIBLE[1]), dtype=np.bool_)
     good = rows.where(~bad)
     if not len(good):
-        raise HardwareError(f"{path} has no plausible rows for hardware={hardware} tp={tp}; write another")
+        raise HardwareError(
+            f"{path} has no plausible rows for hardware={hardware} tp={tp}; write another hardware or tp"
+        )
     dropped = (
         f"left out: {int(bad.sum())} impossible rows (tp {_IMPOSSIBLE[0]} with {_IMPOSSIBLE[1]} sequences), "
         f"{int((table.words['hardware'] == _SYNTHETIC).sum())} synthetic ones ({_SYNTHETIC})",

@@ -99,8 +99,8 @@ def _blocks(meta: Meta) -> PromptBlocks | None:
     told = meta.entries["prompt_blocks"]
     if not isinstance(told, list) or len(told) != 3 or any(type(one) is not int or one < 1 for one in told):
         raise HardwareError(
-            f"{meta.path}: prompt_blocks is {told!r}; write three whole numbers of at least 1: tokens of a "
-            "block, the fewest at which a prompt is cut, and of how many rows a chunk is computed a multiple"
+            f"{meta.path}: prompt_blocks is {told!r}; write three whole numbers of at least 1: tokens per "
+            "block, the fewest tokens at which a prompt is cut, and the row multiple of a chunk"
         )
     return PromptBlocks(*told)
 
@@ -116,7 +116,10 @@ def _check_rows(table: Table) -> None:
     """Refuse rows that contradict themselves."""
     prefill, chunks, cached, decode, context = (table.counts[name] for name in COUNTS)
     rules: tuple[tuple[Mask, str], ...] = (
-        (prefill + decode == 0, "is a step of nothing; write prefill_tokens or decode_sequences above 0"),
+        (
+            prefill + decode == 0,
+            "has neither prompts nor decodes; write prefill_tokens or decode_sequences above 0",
+        ),
         (
             (prefill > 0) & ((chunks < 1) | (chunks > prefill)),
             "has prefill_tokens; write prefill_sequences from 1 up to as many",

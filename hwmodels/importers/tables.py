@@ -122,7 +122,7 @@ def _frame(path: Path, content: bytes, needed: Sequence[str], words: Sequence[st
     except (ValueError, OSError) as error:  # raised by pandas and pyarrow as subclasses of these
         reason = " ".join(str(error).split())[:200]
         raise HardwareError(
-            f"{path} is no table that can be read ({reason}); write a {path.suffix} file with a header"
+            f"{path} is not a readable table ({reason}); write a {path.suffix} file with a header"
         ) from error
 
 

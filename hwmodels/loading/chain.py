@@ -254,15 +254,17 @@ class Chain:
 
     def _check(self, kept: Sequence[ChunkProgress]) -> None:
         if not self._units or not self._hops:
-            raise HardwareError("a load without units or hops: write at least one of each")
+            raise HardwareError("a load has no units or no hops: write at least one of each")
         if len(kept) != len(self._hops):
-            raise HardwareError(f"progress of {len(kept)} hops for {len(self._hops)}: write one for each")
+            raise HardwareError(
+                f"progress of {len(kept)} hops is given for {len(self._hops)} hops: write one for each"
+            )
         for hop, one in enumerate(kept):
             room = self._size_bytes(hop, one.chunks) if 0 <= one.chunks < len(self._chunks) else 0
             if not (0 <= one.chunks <= len(self._chunks) and 0 <= one.partial_bytes <= room):
                 raise HardwareError(
-                    f"{one} is not in a load of {len(self._chunks)} chunks: write what an earlier plan's "
-                    "progress() says, with the same units and chunk_bytes"
+                    f"{one} does not fit a load of {len(self._chunks)} chunks: write what an earlier plan's "
+                    "progress() returned, with the same units and chunk_bytes"
                 )
 
 

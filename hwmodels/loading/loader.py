@@ -38,7 +38,7 @@ class Loader:
     def load_s(self, size_bytes: float, path_bytes_per_s: float) -> float:
         """Seconds for ``size_bytes`` alone on a path of that rate: constant + bytes / the lower rate."""
         if not path_bytes_per_s > 0:
-            raise HardwareError(f"a path of {path_bytes_per_s} bytes/s moves nothing: write a rate above 0")
+            raise HardwareError(f"a path has a rate of {path_bytes_per_s} bytes/s: write a rate above 0")
         return self.constant_s + size_bytes / min(path_bytes_per_s, self.rate_bytes_per_s)
 
     def hop(

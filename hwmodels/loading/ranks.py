@@ -24,7 +24,9 @@ class Ranks:
         names = {tuple(unit.name for unit in chain.units) for chain in chains}
         hops = {chain.hops for chain in chains}
         if len(names) > 1 or len(hops) > 1:
-            raise HardwareError("ranks that load different units or over different hops: give all the same")
+            raise HardwareError(
+                "the ranks load different units or over different hops: give all ranks the same"
+            )
         self._chains = tuple(chains)
         self._places = {hop: hop for hop in range(min(hops))} if places is None else dict(places)
         self._joined = {hop: self._whole(hop) for hop in self._places}
@@ -106,7 +108,9 @@ def tensor_parallel(
     places: as in ``Ranks``. Raises HardwareError.
     """
     if progress and len(progress) != len(hops):
-        raise HardwareError(f"progress of {len(progress)} ranks for {len(hops)}: write one for each")
+        raise HardwareError(
+            f"progress of {len(progress)} ranks is given for {len(hops)} ranks: write one for each"
+        )
     return Ranks(
         [
             Chain(

@@ -132,7 +132,7 @@ def load_start_terms(engine: str, version: str | None = None) -> StartTerms:
     known = [entry for entry in entries if wanted is None or (_number(entry["from"]) or ()) <= wanted]
     if not known:
         raise HardwareError(
-            f"{START_UP_FILE} knows {engine} from {entries[0]['from']} on and not {version}: write a later "
+            f"{START_UP_FILE} has {engine} only from {entries[0]['from']} on, not {version}: write a later "
             "engine.version"
         )
     entry = _whole(known[-1], entries)

@@ -50,7 +50,9 @@ class ContextPool:
         self._size = size
         self._ready = size if ready is None else ready
         if not 0 <= self._ready <= size:
-            raise HardwareError(f"{self._ready} of {size} contexts ready: write sizes of at least 0")
+            raise HardwareError(
+                f"{self._ready} of {size} contexts cannot be ready: write sizes of at least 0"
+            )
 
     @property
     def ready(self) -> int:
@@ -80,7 +82,7 @@ class ConnectionPool:
     def __init__(self, size: int | None = None, ready: Iterable[Iterable[int]] = ()) -> None:
         """``size`` None: without bound; ``ready``: groups (GPU indices in any order) that exist already."""
         if size is not None and size < 0:
-            raise HardwareError(f"a pool of {size} connections: write at least 0")
+            raise HardwareError(f"a pool cannot have {size} connections: write at least 0")
         self._size = size
         self._groups: dict[frozenset[int], None] = {}
         for group in ready:

@@ -44,10 +44,11 @@ def kv_bytes(
     shape.require_tp(tp)
     count = shape.layers if layers is None else layers
     if not 0 <= count <= shape.layers:
-        raise HardwareError(f"KV of {count} layers of {shape.name}: write 0 to {shape.layers}")
+        raise HardwareError(f"{shape.name} has no KV of {count} layers: write 0 to {shape.layers}")
     if tokens < 0 or block_tokens < 1:
         raise HardwareError(
-            f"KV of {tokens} tokens in blocks of {block_tokens}: write at least 0 tokens, 1 token per block"
+            f"KV cannot have {tokens} tokens in blocks of {block_tokens}: write at least 0 tokens and "
+            "1 token per block"
         )
     stored = -(-tokens // block_tokens) * block_tokens
     return 2 * count * (shape.kv_heads // tp) * shape.head_dim * shape.bytes_per_parameter * stored
@@ -59,7 +60,7 @@ def activation_bytes(shape: LlmShape, tokens: int) -> int:
     Source: BlitzScale, section 5.2, sends this much for each request that another instance continues.
     """
     if tokens < 0:
-        raise HardwareError(f"activations of {tokens} tokens: write at least 0")
+        raise HardwareError(f"the activations are of {tokens} tokens: write at least 0")
     return tokens * shape.hidden * shape.bytes_per_parameter
 
 

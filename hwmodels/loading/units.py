@@ -45,7 +45,9 @@ def model_units(
     shape.require_tp(tp)
     wanted = range(shape.layers) if layers is None else layers
     if not wanted or wanted.step != 1 or wanted.start < 0 or wanted.stop > shape.layers:
-        raise HardwareError(f"{wanted} is no stretch of {shape.name}: write layers of 0 to {shape.layers}")
+        raise HardwareError(
+            f"{wanted} is not a range of layers of {shape.name}: write layers within 0 to {shape.layers}"
+        )
     first, last = wanted.start == 0, wanted.stop == shape.layers
     if isinstance(shape, LayerStack):
         return _stack_units(shape, wanted)
@@ -83,7 +85,7 @@ def layers_first(units: Sequence[Unit]) -> tuple[Unit, ...]:
 def shard(units: Sequence[Unit], count: int, index: int) -> tuple[Unit, ...]:
     """Part ``index`` of ``count`` of every unit, to the byte: together the parts are the units."""
     if not 0 <= index < count:
-        raise HardwareError(f"part {index} of {count}: write a part from 0 to {count - 1}")
+        raise HardwareError(f"there is no part {index} of {count} parts: write a part from 0 to {count - 1}")
     return tuple(Unit(unit.name, unit.layer, split(unit.size_bytes, count, index)) for unit in units)
 
 
@@ -101,7 +103,7 @@ def cut_into_chunks(units: Sequence[Unit], chunk_bytes: int | None = None) -> tu
         sizes = [unit.size_bytes for unit in units if unit.layer is not None]
         chunk_bytes = max(sizes or [unit.size_bytes for unit in units], default=1) or 1
     if chunk_bytes < 1:
-        raise HardwareError(f"chunks of {chunk_bytes} bytes: write chunk_bytes of at least 1")
+        raise HardwareError(f"chunk_bytes={chunk_bytes} is too small: write at least 1")
     chunks: list[ParameterChunk] = []
     for index, unit in enumerate(units):
         count = max(1, -(-unit.size_bytes // chunk_bytes))

@@ -204,7 +204,7 @@ def _with_base(at: _At, text: str, depth: int) -> dict[str, Any]:
         return found
     name = at.inside("base").text(found.pop("base"))
     if depth == _LONGEST_BASE:
-        raise HardwareError(f"{at.file}: base {name!r} leads in a circle; write a base that has none")
+        raise HardwareError(f"{at.file}: base {name!r} refers back to itself; write a base that has no base")
     file, base_text = _text(name)
     merged = {**_with_base(_At(file), base_text, depth + 1), **found}
     return {key: value for key, value in merged.items() if value is not None}
@@ -220,7 +220,7 @@ def _mapping(at: _At, text: str) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise HardwareError(
-            f"{at.file} is no YAML ({reason}); write keys and values as in a shipped one"
+            f"{at.file} is not YAML ({reason}); write keys and values as in a shipped file"
         ) from None
     return dict(at.keys(found, _KEYS, ()))
 
@@ -244,7 +244,7 @@ def _check_node(at: _At, node: Any, seen: set[int]) -> None:
     for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
         name = str(key.value)
         if name in names:
-            raise HardwareError(f"{at.file}: {at.inside(name).key} is there twice; write it once")
+            raise HardwareError(f"{at.file}: {at.inside(name).key} occurs twice; write it once")
         names.add(name)
         _check_node(at.inside(name), value, seen)
 
@@ -255,7 +255,7 @@ def _text(name: str) -> tuple[str, str]:
         try:
             return name, read_limited(Path(name), _MOST_BYTES).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
             raise HardwareError(
                 f"{name} cannot be read ({reason}); write the path of a cluster file"
             ) from None

@@ -47,7 +47,7 @@ def narrowest(topology: Topology, sources: Sequence[Location], targets: Sequence
     from networkx.algorithms.flow import boykov_kolmogorov
 
     if len({place.kind in _STORAGE for place in sources}) > 1:
-        raise HardwareError("storage and memory have other ways: write sources of one of the two")
+        raise HardwareError("storage and memory use different paths: write sources of only one of the two")
     if set(sources) & set(targets):
         return Cut(float("inf"), ())
     graph = _passable(topology, sources, targets)

@@ -31,8 +31,8 @@ class Damaged(Topology):
             if self.lost.isdisjoint(way):
                 return way
         raise HardwareError(
-            f"{self.spec.name}: nothing leads from {source.kind} {source.number} to {target.kind} "
-            f"{target.number} since links are lost"
+            f"{self.spec.name}: no path is left from {source.kind} {source.number} to {target.kind} "
+            f"{target.number} because links are lost"
         )
 
 

@@ -82,7 +82,7 @@ class GpuSites:
     def ssd_of(self, gpu: int) -> Location:
         """The SSD location that ``gpu`` loads from; HardwareError if the cluster has no SSDs."""
         if self.spec.ssd is None:
-            raise HardwareError(f"{self.spec.file}: there is no ssd; write one, or load from elsewhere")
+            raise HardwareError(f"{self.spec.file}: the file has no ssd; write one, or load from elsewhere")
         return gpu_ssd(self.site(gpu).gpu) if self.spec.ssd_per == "gpu" else ssd(self.site(gpu).host)
 
     def host_of(self, place: Location) -> int:

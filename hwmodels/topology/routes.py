@@ -112,7 +112,7 @@ def _require(sites: GpuSites, place: Location) -> None:
         "remote": min(1, sites.counts.remotes),
     }.get(place.kind)
     if count is None:
-        raise HardwareError(f"there is no place {place.kind!r}; write one of {', '.join(PLACE_NUMBERS)}")
+        raise HardwareError(f"the place {place.kind!r} is unknown; write one of {', '.join(PLACE_NUMBERS)}")
     if not 0 <= place.number < count:
         there = (
             f"write {place.kind} 0 to {count - 1}" if count else f"{spec.file} has none, so write one there"

@@ -183,7 +183,7 @@ def with_rate(key: str, gbps: float, base: ClusterSpec) -> ClusterSpec:
     HardwareError if ``base`` has no such link, or no such link can have the rate.
     """
     if getattr(base, key) is None:
-        raise base.refuse(key, f"is not there; leave cluster.{key}_gbps out, or write a cluster that has it")
+        raise base.refuse(key, f"is missing; leave cluster.{key}_gbps out, or write a cluster that has it")
     rate = Rate(gbps * _BYTES_PER_GBIT, "set by the caller")
     return replace(base, **{key: rate})  # type: ignore[arg-type]
 
@@ -255,7 +255,9 @@ def _check_rates(spec: ClusterSpec) -> None:
         if not 0.0 <= latency_s <= _LONGEST_LATENCY_S:
             raise spec.refuse(f"latency_s.{kind}", f"is {latency_s:g}; write seconds from 0 to 10")
     if spec.pcie_peer and spec.pcie_peer.bytes_per_s < spec.pcie.bytes_per_s:
-        raise spec.refuse("pcie_peer", "is slower than pcie, which goes through it; write at least as much")
+        raise spec.refuse(
+            "pcie_peer", "is slower than pcie, whose traffic passes through it; write at least as much"
+        )
 
 
 def _check_network(spec: ClusterSpec) -> None:

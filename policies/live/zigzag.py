@@ -55,7 +55,9 @@ class Ilp:
         solve_ns: int = 40_000_000,
     ) -> None:
         if formulation not in FORMULATIONS:
-            raise ValueError(f"there is no formulation {formulation!r}: write {', '.join(FORMULATIONS)}")
+            raise ValueError(
+                f"the formulation {formulation!r} is unknown: write one of {', '.join(FORMULATIONS)}"
+            )
         if not deterministic_limit > 0:
             raise ValueError("the ILP needs a deterministic limit above 0")
         check_solver()

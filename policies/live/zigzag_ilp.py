@@ -147,7 +147,9 @@ def _model(model: Any, view: LiveView, formulation: Formulation) -> tuple[Any, l
     elif formulation in FORMULATIONS:
         _add_printed(model, view, split, on_target, shift=1 if formulation == "paper_shifted" else 0)
     else:
-        raise ValueError(f"there is no formulation {formulation!r}: write {', '.join(FORMULATIONS)}")
+        raise ValueError(
+            f"the formulation {formulation!r} is unknown: write one of {', '.join(FORMULATIONS)}"
+        )
     model.maximize(sum((view.batches - batch) * layers for batch, layers in enumerate(on_target)))
     return model, split
 

@@ -2,8 +2,12 @@
 
 from collections.abc import Sequence
 from math import log
+from typing import Final
 
 from policies.quart.settings import PlacementSettings
+
+# Rounding of sums of shares; a host whose limit is below it gets no share.
+_ROUNDING: Final = 1e-9
 
 
 def divergence(shares: Sequence[float], ideal: Sequence[float]) -> float:
@@ -16,8 +20,8 @@ def uniform_within(limits: Sequence[float]) -> tuple[float, ...]:
 
     Raises ValueError if the limits sum to less than 1.
     """
-    if sum(limits) < 1 - 1e-9:
-        raise ValueError(f"shares of at most {sum(limits):g} in all are no distribution")
+    if sum(limits) < 1 - _ROUNDING:
+        raise ValueError(f"the limits of all hosts sum to {sum(limits):g}: shares cannot sum to 1")
     open_hosts, left = set(range(len(limits))), 1.0
     while True:
         even = left / len(open_hosts)
@@ -42,7 +46,7 @@ def dispersed(
     """
     settings = settings or PlacementSettings()
     ideal = uniform_within(limits)
-    hosts = [one for one in range(len(limits)) if ideal[one] > 0]
+    hosts = [one for one in range(len(limits)) if ideal[one] > _ROUNDING]
     bounds, goal = [limits[one] for one in hosts], [ideal[one] for one in hosts]
     found = _shifted([shares[one] + settings.start for one in hosts], bounds)
     apart, rate = divergence(found, goal), settings.rate

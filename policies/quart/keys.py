@@ -24,7 +24,9 @@ class KeysManager:
 
     def __init__(self, most_used: float = MOST_USED) -> None:
         if not 0 < most_used <= 1:
-            raise ValueError(f"most_used={most_used} is no share of memory: write one above 0, at most 1")
+            raise ValueError(
+                f"most_used={most_used} is not a share of memory: write a number above 0 and at most 1"
+            )
         self._most_used = most_used
 
     def manage(

@@ -74,7 +74,7 @@ def quart(
     base = DEFAULTS[defaults]
     given: dict[str, Any] = {"form": delay, "control": corrector, "sign": sign}
     if drain_s is not None and drain_s <= 0:
-        raise ValueError(f"drain_s={drain_s:g} is no length of time: write seconds above 0")
+        raise ValueError(f"drain_s={drain_s:g} is not a duration: write seconds above 0")
     given |= {"bounded": bounded, "anti_windup": anti_windup, "drain_s": drain_s}
     given |= {"period_s": period_s, "target_s": target_s, "key_margin": key_margin, "key_passes": key_passes}
     settings = replace(base, **{key: value for key, value in given.items() if value is not None})
@@ -160,5 +160,7 @@ def _known(key: str, value: str, options: tuple[str, ...]) -> None:
 
 def _share(utilization: float) -> float:
     if not 0 < utilization <= 1:
-        raise ValueError(f"utilization={utilization} is no share of time: write one above 0, at most 1")
+        raise ValueError(
+            f"utilization={utilization} is not a share of time: write a number above 0 and at most 1"
+        )
     return utilization

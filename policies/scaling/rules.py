@@ -82,7 +82,7 @@ def scaling_rules(
         raise ValueError(f"link_rule is {link_rule}, and must be shipped or linear")
     unknown = [ways] if isinstance(ways, str) else [way for way in ways if way not in ALL_WAYS]
     if unknown:
-        raise ValueError(f"ways has {unknown[0]}, and must be a list of some of {', '.join(ALL_WAYS)}")
+        raise ValueError(f"ways has {unknown[0]}, and must be a list of names from {', '.join(ALL_WAYS)}")
     return ScalingRules(
         _bounds("prefill", prefill),
         _bounds("memory", memory),

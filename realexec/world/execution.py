@@ -28,7 +28,7 @@ from serving.vocabulary.units import NS_PER_S
 IDLE_LOOKS: Final = 1000
 # Minimum time between two checks for silent workers; a quarter of the report timeout if that is shorter.
 SILENCE_LOOK_NS: Final = NS_PER_S
-NOBODY_LEFT: Final = "what is left of the workers serves nobody any more"
+NOBODY_LEFT: Final = "the remaining workers can serve no request"
 
 
 class Controller(Protocol):

@@ -91,7 +91,7 @@ class FixedReplicas:
         """Do nothing: no later load is planned."""
 
     def _woke(self, now_ns: int, event: Woke, actions: list[Action]) -> None:
-        assert self._rounds is not None, "nobody asked to be woken"
+        assert self._rounds is not None, "no service asked for a wake-up"
         self._rounds.woke(now_ns, actions)
 
     def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:

@@ -215,7 +215,9 @@ class Instances:
 
     def free(self, number: int, parked_until_ns: int | None = None) -> None:
         """Free the instance's GPUs; with a time given, its parameters stay on them until then."""
-        assert self.live[number].state != "terminating", f"replica {number} keeps its GPUs until it is lost"
+        assert self.live[number].state != "terminating", (
+            f"replica {number} is terminating and keeps its GPUs until it is lost"
+        )
         instance = self._leaves(number)
         if instance.state in _SUPPLIES:
             self._supply[instance.replica.model, instance.role] -= 1

@@ -117,10 +117,11 @@ class StageControl:
                         for one in self.replicas.history
                         if one.model == model and one.act not in NO_REPLICA
                     ]
-                    last = f" (the last that was told of it: {told[-1]})" if told else ""
+                    last = f" (last decision: {told[-1]})" if told else ""
                     there = stage.fleet.replicas
-                    return f"{queued} wait for stage {stage.index} of {model}, which has {there}{last}"
-        return "they wait for no stage"
+                    where = f"stage {stage.index} of {model}, which has replicas {there}"
+                    return f"{queued} requests wait for {where}{last}"
+        return "no request waits for a stage"
 
     def handlers(self) -> Mapping[type, Handler]:
         """Handlers for events about parameters, losses and time."""

@@ -45,10 +45,10 @@ def check_batch(asked: BatchQuestion, batch: Batch) -> None:
     ):
         _refuse(asked, batch, _wrong_field(batch))
     if not chunks and (count or not (decode and asked.ledger.decoding)):
-        _refuse(asked, batch, "it computes no prompt and lets nobody decode in its first step")
+        _refuse(asked, batch, "the batch has neither prompt chunks nor decoding requests in its first step")
     begun = len(chunks) - count
     if not 0 <= begun <= len(chunks):
-        _refuse(asked, batch, f"admit is {count}, of {len(chunks)} chunks")
+        _refuse(asked, batch, f"admit is {count}, outside 0 to {len(chunks)}, the number of chunks")
     _check_begun(asked, batch, chunks[:begun])
     _check_admitted(asked, batch, begun)
 
@@ -63,23 +63,23 @@ def check_blocks(asked: BatchQuestion, batch: Batch) -> None:
     free -= sum([ledger.blocks_for(tokens + more) - ledger.blocks_for(tokens) for tokens in joining])
     if free < 0:
         steps = "a step" if not more else f"{batch.max_steps} steps"
-        _refuse(asked, batch, f"it wants {-free} more KV blocks than there are for {steps}")
+        _refuse(asked, batch, f"the batch needs {-free} more KV blocks than are free for {steps}")
 
 
 def check_victims(asked: BatchQuestion, batch: Batch) -> None:
     """Check that every request to be preempted runs on this replica, and is named once."""
     victims: Any = batch.preempt
     if type(victims) is not tuple or any(type(one) is not int for one in victims):
-        _refuse(asked, batch, "preempt is no tuple of request ids")
+        _refuse(asked, batch, "preempt is not a tuple of request ids")
     for position, one in enumerate(victims):
         if one not in asked.running or one in victims[:position]:
-            _refuse(asked, batch, f"it preempts request {one}, which does not run, or twice")
+            _refuse(asked, batch, f"preempt names request {one}, which is not running or is named twice")
 
 
 def idle_with_work(asked: BatchQuestion) -> NoReturn:
     """Raise: the batcher chose nothing although there is work and no other KV in the memory."""
     waits = f"{len(asked.running)} requests run and {len(asked.waiting)} wait on replica {asked.replica}"
-    raise fault(asked.batcher, CHOOSE, f"returned None, which is for when nothing can run, but {waits}")
+    raise fault(asked.batcher, CHOOSE, f"returned None although {waits}")
 
 
 def _check_begun(asked: BatchQuestion, batch: Batch, chunks: tuple[Chunk, ...]) -> None:
@@ -92,7 +92,7 @@ def _check_begun(asked: BatchQuestion, batch: Batch, chunks: tuple[Chunk, ...]) 
         if chunk[2] < 1 or left < 0 or (left and batch.max_steps > 1):
             _refuse(asked, batch, _wrong_chunk(chunk, known))
     if len({chunk[0] for chunk in chunks}) < len(chunks):
-        _refuse(asked, batch, "it has two chunks of one request")
+        _refuse(asked, batch, "the batch has two chunks of one request")
 
 
 def _check_admitted(asked: BatchQuestion, batch: Batch, begun: int) -> None:
@@ -143,14 +143,14 @@ def _wrong_chunk(chunk: Any, progress: Progress | None) -> str:
         return f"the chunk {shown(chunk)} is not (request, first position, tokens), a tuple of three ints"
     request = chunk[0]
     if progress is None:
-        return f"the chunk {chunk} is of no request that waits or has a prompt under way"
+        return f"the chunk {chunk} names a request that neither waits nor has an unfinished prompt"
     if progress.id != request:
         return f"request {progress.id} is before {request} in the queue"
-    where = f"position {progress.computed}" if progress.computed else "position 0, or what is stored"
+    where = f"position {progress.computed}" if progress.computed else "position 0 or after its stored blocks"
     left = progress.known_tokens - progress.computed
     return (
-        f"the chunk {chunk} does not fit: request {request} goes on at {where}, once, with 1 to {left} "
-        "tokens, and with all of them where max_steps is above 1"
+        f"the chunk {chunk} does not fit: request {request} continues at {where}, once, with 1 to {left} "
+        "tokens, and with all of them if max_steps is above 1"
     )
 
 
@@ -160,5 +160,5 @@ def _wrong_field(batch: Batch) -> str:
         if type(value := getattr(batch, name)) is not kind:
             return f"{name} is of type {kind.__name__}, not {type(value).__name__}"
     if batch.max_steps < 1:
-        return f"max_steps is {batch.max_steps}"
+        return f"max_steps is {batch.max_steps}, not 1 or more"
     return wrong_reason(batch.reason)

@@ -238,7 +238,7 @@ class Engine:
     def layers_ran(self) -> None:
         """End that pass: the engine is idle until it gets work or ``freed`` is called."""
         assert self.layer_pass is not None and self.layer_pass.begun, (
-            "a replica reports layers that nobody asked for"
+            "a replica reports layers that were not requested"
         )
         self.layer_pass = None
         if self.state is not _LOADING:
@@ -275,7 +275,7 @@ class Engine:
         assert event.epoch == self.epoch, "a report from an epoch that has not begun"
         steps = event.steps
         self._steps_left = left = self._steps_left - steps
-        assert steps >= 0 and left >= 0, "a replica ran what nobody asked for"
+        assert steps >= 0 and left >= 0, "a replica ran steps that were not requested"
         if event.joins:
             assert not self._chunks, "requests join decode steps"
             steps = self._joined(event.joins, steps)
@@ -299,7 +299,7 @@ class Engine:
             if not self.halts:
                 self._start_pass(actions)
         else:
-            assert self.running and left, "a run goes on with nobody in it"
+            assert self.running and left, "a run continues without requests"
 
     def lose(self, actions: list[Action], cause: str) -> list[int]:
         """Lose everything this replica held; returns the requests that fail with it."""

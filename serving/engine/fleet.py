@@ -174,7 +174,7 @@ class Fleet:
             return self._outstanding
         if signal == "kv_demand":
             return self._kv_demand
-        raise ValueError(f"there is no signal {signal!r}: write outstanding or kv_demand")
+        raise ValueError(f"the signal {signal!r} is unknown: write outstanding or kv_demand")
 
     def cached_tokens(self, replica: int, request: Request) -> int:
         """Prompt tokens of the request that were sent to an alive replica before and fit into its memory."""
@@ -194,12 +194,12 @@ class Fleet:
 
     def report(self, replica: int) -> LoadReport | None:
         """The last load report; None: the replica is lost, or takes no requests any more."""
-        assert self.reports is not None, "a policy that reads load reports says so: reads_load_reports = True"
+        assert self.reports is not None, "a policy that reads load reports must set reads_load_reports = True"
         return None if replica in self._retired else self.reports.of(replica)
 
     def newly_reported(self) -> Sequence[int]:
         """Replicas with a new load report since the last call."""
-        assert self.reports is not None, "a policy that reads load reports says so: reads_load_reports = True"
+        assert self.reports is not None, "a policy that reads load reports must set reads_load_reports = True"
         return self.reports.changed()
 
     def _sent_prefixes(self) -> SentPrefixes:
@@ -273,7 +273,8 @@ class Admission(Protocol):
 
 DISPATCH: Final = Question(
     "dispatch",
-    "a tuple (replica, reason): the id of a replica that takes requests, an int, and a str that is not empty",
+    "a tuple (replica, reason): the id of a replica that accepts requests, an int, and a str that is not "
+    "empty",
 )
 ADMIT: Final = Question(
     "admit", "None to let the request in, or the reason for refusing it, a str that is not empty"
@@ -297,12 +298,12 @@ def dispatched(policy: Any, request: Request, fleet: Fleet) -> tuple[int, str]:
 
 def _not_dispatched(answer: object, fleet: Fleet) -> str:
     if type(answer) is not tuple or len(answer) != 2:
-        return "that is not a tuple (replica, reason)"
+        return "the answer is not a tuple (replica, reason)"
     replica, reason = answer
     if type(replica) is not int:
-        return f"a replica id is an int, not a {type(replica).__name__}"
+        return f"a replica id must be an int, not a {type(replica).__name__}"
     if replica not in fleet:
-        return f"replica {replica} takes no requests of {fleet.model} now"
+        return f"replica {replica} accepts no requests of {fleet.model} now"
     return wrong_reason(reason)
 
 

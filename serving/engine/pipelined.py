@@ -106,7 +106,7 @@ class PipelinedEngine(Engine):
         if self.epoch > event.epoch:
             return  # from before the replica was lost
         batch, finished, memory, chunks_of = event.micro_batch, event.finished, self._memory, self._chunks_of
-        assert self.in_flight[batch], "a micro-batch reports a step that nobody asked for"
+        assert self.in_flight[batch], "a micro-batch reports a step that was not requested"
         for other, steps in enumerate(event.batch_steps):
             if steps:
                 memory.clocks[other].steps_done += steps

@@ -14,7 +14,7 @@ class NeverAsked:
 
     def plan(self, view: LiveView) -> LivePlan:
         """Must not be called; a call is the caller's fault."""
-        raise AssertionError("nobody is live")
+        raise AssertionError("no instance serves while it loads")
 
 
 class NeverLive:

@@ -11,8 +11,8 @@ from serving.protocols.policy_faults import Question, ask, read, refused, wrong_
 from serving.vocabulary.actions import Load
 from serving.vocabulary.layers import Part
 
-_RELOADS: Final = "a list of Reload, to a host that there is, of a hosted part of a model, with a reason"
-HOSTS: Final = Question("hosts", "a list of hosts that there are, ascending, each once")
+_RELOADS: Final = "a list of Reload, each to an existing host, of a hosted part of a model, with a reason"
+HOSTS: Final = Question("hosts", "a list of existing hosts, ascending, each once")
 MAY_LEAVE: Final = Question("may_release", "True or False")
 BEFORE_LEAVING: Final = Question("before_release", f"None, or one of {_RELOADS}")
 END: Final = Question("end", _RELOADS)
@@ -55,11 +55,9 @@ class CheckedCopies:
         """The hosts whose memory has a whole copy, ascending."""
         found: Any = ask(self._copies, HOSTS, part, now_ns)
         if type(found) is not list or any(type(host) is not int for host in found):
-            raise refused(self._copies, HOSTS, found, "that is no list of hosts")
+            raise refused(self._copies, HOSTS, found, "the answer is not a list of hosts")
         if found != sorted(set(found)) or (found and not 0 <= found[0] <= found[-1] < self._hosts):
-            raise refused(
-                self._copies, HOSTS, found, f"there are hosts 0 to {self._hosts - 1}, in this order"
-            )
+            raise refused(self._copies, HOSTS, found, f"the hosts are 0 to {self._hosts - 1}, in this order")
         return found
 
     def begin(self, load: Load, hosts: Sequence[int], now_ns: int) -> None:
@@ -85,7 +83,7 @@ class CheckedCopies:
         """Whether the replica may give up its parameters now."""
         found: Any = ask(self._copies, MAY_LEAVE, part, replica)
         if type(found) is not bool:
-            raise refused(self._copies, MAY_LEAVE, found, f"that is a {type(found).__name__}")
+            raise refused(self._copies, MAY_LEAVE, found, f"the answer is a {type(found).__name__}")
         return found
 
     def left(self, part: Part, replica: int, now_ns: int) -> None:
@@ -106,17 +104,17 @@ class CheckedCopies:
 
     def _reloads(self, question: Question, found: Any) -> list[Reload]:
         if type(found) is not list:
-            raise refused(self._copies, question, found, f"that is a {type(found).__name__}")
+            raise refused(self._copies, question, found, f"the answer is a {type(found).__name__}")
         for reload in found:
             self._check(question, reload)
         return found
 
     def _check(self, question: Question, reload: Any) -> None:
         if type(reload) is not Reload:
-            raise refused(self._copies, question, reload, f"that is a {type(reload).__name__}")
+            raise refused(self._copies, question, reload, f"the entry is a {type(reload).__name__}")
         if type(reload.domain) is not int or not 0 <= reload.domain < self._hosts:
-            raise refused(self._copies, question, reload, f"there are hosts 0 to {self._hosts - 1}")
+            raise refused(self._copies, question, reload, f"the hosts are 0 to {self._hosts - 1}")
         if reload.part not in self._parts:
-            raise refused(self._copies, question, reload, "no such part of a model is hosted")
+            raise refused(self._copies, question, reload, "its part of a model is not hosted")
         if type(reload.reason) is not str or not reload.reason:
             raise refused(self._copies, question, reload, wrong_reason(reload.reason))

@@ -26,7 +26,7 @@ class Usage:
         """Set the value from now on."""
         if value == self.now:
             return
-        assert now_ns >= self.since_ns, "a quantity changed in the past"
+        assert now_ns >= self.since_ns, "a quantity changed at an earlier time"
         self._area += self.now * (now_ns - self.since_ns)
         self.since_ns = now_ns
         self.now = value

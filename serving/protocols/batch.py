@@ -165,9 +165,9 @@ class Batcher(Protocol):
 
 CHOOSE: Final = Question(
     "choose",
-    "None when nothing can run, or a Batch: preempt names those who run, chunks go on with prompts under "
-    "way, then begin with the first admit of the queue, the free KV blocks last for max_steps, the reason is "
-    "a str that is not empty",
+    "None when nothing can run, or a Batch: preempt names running requests, chunks continue unfinished "
+    "prompts and then start the first `admit` requests of the queue, the free KV blocks suffice for "
+    "max_steps, the reason is a str that is not empty",
 )
 
 
@@ -183,7 +183,7 @@ def chosen(policy: Any, view: ReplicaView) -> Batch | None:
         return None
     fields: Any = answer
     if type(answer) is not Batch:
-        raise refused(policy, CHOOSE, answer, f"that is a {type(answer).__name__}")
+        raise refused(policy, CHOOSE, answer, f"the answer is a {type(answer).__name__}")
     if type(fields[0]) is not tuple:
-        raise refused(policy, CHOOSE, answer, "preempt is no tuple of request ids")
+        raise refused(policy, CHOOSE, answer, "preempt is not a tuple of request ids")
     return answer

@@ -5,7 +5,7 @@ from typing import Any, Final, NoReturn, get_args
 from serving.protocols.live import LiveChoice, LivePlan, LivePolicy, LiveRule, LiveScheduler, LiveView
 from serving.protocols.policy_faults import Question, ask, read, refused, shown, wrong_reason
 
-SELECT: Final = Question("select", "a tuple of replica ids of the targets that are shown, each once")
+SELECT: Final = Question("select", "a tuple of replica ids, each that of a target of the view and named once")
 PLAN: Final = Question(
     "plan",
     f"a LivePlan: rule {' or '.join(get_args(LiveRule))}, for a split one number of layers for each batch, "
@@ -31,11 +31,16 @@ class CheckedLivePolicy:
         """Return the checked answer. Raises PolicyError."""
         answer: Any = ask(self._policy, SELECT, choice)
         if type(answer) is not tuple or any(type(one) is not int for one in answer):
-            raise refused(self._policy, SELECT, answer, "that is no tuple of ids")
+            raise refused(self._policy, SELECT, answer, "the answer is not a tuple of ids")
         there = [target.replica for target in choice.targets]
         for position, one in enumerate(answer):
             if one not in there or one in answer[:position]:
-                raise refused(self._policy, SELECT, answer, f"replica {one} is not shown, or named twice")
+                raise refused(
+                    self._policy,
+                    SELECT,
+                    answer,
+                    f"replica {one} is not a target of the view or is named twice",
+                )
         return answer
 
 
@@ -52,9 +57,9 @@ class CheckedLiveScheduler:
         """Return the checked plan. Raises PolicyError."""
         plan: Any = ask(self._scheduler, PLAN, view)
         if type(plan) is not LivePlan:
-            self._refuse(plan, f"that is a {type(plan).__name__}")
+            self._refuse(plan, f"the answer is a {type(plan).__name__}")
         if type(plan.rule) is not str or plan.rule not in get_args(LiveRule):
-            self._refuse(plan, f"there is no rule {shown(plan.rule)}")
+            self._refuse(plan, f"the rule {shown(plan.rule)} is unknown")
         if type(plan.refused) is not bool:
             self._refuse(plan, "refused is neither True nor False")
         if type(plan.reason) is not str or not plan.reason:
@@ -66,9 +71,9 @@ class CheckedLiveScheduler:
     def _check_split(self, plan: LivePlan, view: LiveView) -> None:
         split: Any = plan.target_layers
         if type(split) is not tuple or len(split) != view.batches:
-            self._refuse(plan, f"a split of {view.batches} batches is a tuple of as many numbers")
+            self._refuse(plan, f"a split of {view.batches} batches must be a tuple of {view.batches} numbers")
         if not all(type(layers) is int and 0 <= layers <= view.layers for layers in split):
-            self._refuse(plan, f"a part of {view.layers} layers is an int from 0 to {view.layers}")
+            self._refuse(plan, f"each number of a split must be an int from 0 to {view.layers}")
 
     def _refuse(self, answer: object, why: str) -> NoReturn:
         raise refused(self._scheduler, PLAN, answer, why)
@@ -78,12 +83,12 @@ def _read(policy: object, question: Question, kind: type) -> Any:
     """Return the policy's attribute that the question names."""
     answer = read(policy, question)
     if kind is not object and type(answer) is not kind:
-        raise refused(policy, question, answer, f"that is a {type(answer).__name__}")
+        raise refused(policy, question, answer, f"the value is a {type(answer).__name__}")
     return answer
 
 
 def _count(policy: object, question: Question) -> int:
     count: int = _read(policy, question, int)
     if count < 0:
-        raise refused(policy, question, count, "that is below 0")
+        raise refused(policy, question, count, "the value is below 0")
     return count

@@ -126,12 +126,13 @@ class Migrator(Protocol):
 
 PAIR: Final = Question(
     "pair",
-    "a tuple or list of serving.protocols.migration.Pair(source, destination, reason): two instances that "
-    "are not engaged and in no other pair, the second takes requests, and a reason that is not empty",
+    "a tuple or list of serving.protocols.migration.Pair(source, destination, reason): two instances in no "
+    "other pair and no migration, a destination that accepts requests, and a reason that is not empty",
 )
 AMPLE: Final = Question("ample_blocks", "a number of blocks, an int")
 CHOOSE: Final = Question(
-    "choose", "None, or a tuple (request, reason): one that decodes there, and a str that is not empty"
+    "choose",
+    "None, or a tuple (request, reason): a request that decodes on the source, and a str that is not empty",
 )
 
 
@@ -139,7 +140,7 @@ def paired(policy: Any, view: InstancesView) -> Sequence[Pair]:
     """Return the pairs of this period. Raises PolicyError."""
     answer = ask(policy, PAIR, view)
     if type(answer) not in (tuple, list):
-        raise refused(policy, PAIR, answer, "that is no tuple or list")
+        raise refused(policy, PAIR, answer, "the answer is neither a tuple nor a list")
     found, used = list[Pair](), set[int]()
     taking = view.taking if answer else ()  # no set: few pairs, maybe many instances
     for one in answer:
@@ -153,15 +154,15 @@ def paired(policy: Any, view: InstancesView) -> Sequence[Pair]:
 
 def _wrong_pair(one: Any, taking: Sequence[int], used: set[int], view: InstancesView) -> str | None:
     if type(one) is not Pair or type(one.source) is not int or type(one.destination) is not int:
-        return "that is no Pair of two instances"
+        return "the entry is not a Pair of two instances"
     if not _among(taking, one.source) and one.source not in view.leaving:
         return f"instance {one.source} has no requests of {view.model}"
     takes = _among(taking, one.destination) or one.destination in view.loading
     if not takes or one.source == one.destination:
-        return f"instance {one.destination} is no other one that takes requests of {view.model}"
+        return f"instance {one.destination} is the source itself or does not accept requests of {view.model}"
     for end in (one.source, one.destination):
         if end in used or view.engaged(end):
-            return f"instance {end} is engaged in another migration"
+            return f"instance {end} is already in another pair or migration"
     return None if type(one.reason) is str and one.reason else wrong_reason(one.reason)
 
 
@@ -174,7 +175,7 @@ def ample_blocks(policy: Any, report: LoadReport) -> int:
     """Return the number of free blocks with which an instance is no source. Raises PolicyError."""
     answer = ask(policy, AMPLE, report)
     if type(answer) is not int:
-        raise refused(policy, AMPLE, answer, "that is no number of blocks")
+        raise refused(policy, AMPLE, answer, "the answer is not a number of blocks")
     return answer
 
 
@@ -184,7 +185,7 @@ def chosen_request(policy: Any, view: SourceView) -> tuple[int, str] | None:
     if answer is None:
         return None
     if type(answer) is not tuple or len(answer) != 2 or type(answer[0]) is not int:
-        raise refused(policy, CHOOSE, answer, "that is no pair of a request id and a reason")
+        raise refused(policy, CHOOSE, answer, "the answer is not a pair of a request id and a reason")
     request, reason = answer
     if request not in view.decoding():
         raise refused(policy, CHOOSE, answer, f"request {request} does not decode on instance {view.replica}")

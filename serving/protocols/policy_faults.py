@@ -74,7 +74,9 @@ def fault(policy: object, question: Question, did: str) -> PolicyError:
 def wrong_reason(reason: object) -> str:
     """Say what is wrong with an invalid reason."""
     return (
-        "the reason is empty" if type(reason) is str else f"a reason is a str, not a {type(reason).__name__}"
+        "the reason is empty"
+        if type(reason) is str
+        else f"the reason must be a str, not a {type(reason).__name__}"
     )
 
 
@@ -89,7 +91,7 @@ def shown(answer: object) -> str:
     try:
         text = _SHORT.repr(answer)
     except Exception:
-        text = f"a {type(answer).__name__} without a text"
+        text = f"a {type(answer).__name__} whose repr() fails"
     return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 4]} ..."
 
 

@@ -11,8 +11,8 @@ from serving.vocabulary.actions import Endpoint, Shard
 
 PROVISION: Final = Question(
     "provision",
-    "a Provisioned: edges for at most as many of the free seats as wanted, each once, from stops that have "
-    "or get the parameters, with shards whose shares sum to 1, or without any from one source to one target; "
+    "a Provisioned: edges to at most as many free seats as wanted, each once, from sources that have or get "
+    "the parameters, with shards whose shares sum to 1 (or without shards, from one source to one target); "
     "overlap True or False, every reason a str that is not empty",
 )
 
@@ -36,57 +36,67 @@ class CheckedProvisioner:
 
     def refuse_overlap(self, answer: Provisioned) -> NoReturn:
         """Refuse an answer with ``overlap`` from which system/live has chosen live instances."""
-        self._refuse(answer, "a load that overlaps shares no layers, and system/live has chosen some of it")
+        self._refuse(
+            answer,
+            "a load with overlap cannot share layers, but system/live has chosen some of its instances",
+        )
 
     def _check(self, wanted: Provision, answer: Any) -> None:
         if type(answer) is not Provisioned:
-            self._refuse(answer, f"that is a {type(answer).__name__}")
+            self._refuse(answer, f"the answer is a {type(answer).__name__}")
         if type(answer.edges) is not tuple or type(answer.overlap) is not bool:
-            self._refuse(answer, "edges is no tuple, or overlap neither True nor False")
+            self._refuse(answer, "edges is not a tuple, or overlap is neither True nor False")
         if type(answer.reason) is not str or not answer.reason:
             self._refuse(answer, wrong_reason(answer.reason))
         if answer.obstacle is not None and answer.obstacle not in get_args(Obstacle):
-            self._refuse(answer, f"there is no obstacle {shown(answer.obstacle)}")
+            self._refuse(answer, f"the obstacle {shown(answer.obstacle)} is unknown")
         slots = {endpoint_of(slot): slot.gpus for slot in wanted.slots}
         senders, started = _senders(wanted), set[Endpoint]()
         for edge in answer.edges:
             self._edge(edge, slots, senders | {endpoint: slots[endpoint] for endpoint in started})
             for target in edge.targets:
                 if target in started:
-                    self._refuse(answer, f"it starts {target} twice")
+                    self._refuse(answer, f"the edges start {target} twice")
                 started.add(target)
         if len(started) > wanted.count:
-            self._refuse(answer, f"it starts {len(started)} instances of {wanted.count} that are wanted")
+            self._refuse(
+                answer, f"the edges start {len(started)} instances, more than the {wanted.count} wanted"
+            )
 
     def _edge(self, edge: Any, slots: _Gpus, senders: _Gpus) -> None:
         if type(edge) is not Edge:
-            self._refuse(edge, f"an edge is no {type(edge).__name__}")
+            self._refuse(edge, f"an edge is a {type(edge).__name__}, not an Edge")
         for name in ("sources", "targets", "shards"):
             if type(getattr(edge, name)) is not tuple:
-                self._refuse(edge, f"the {name} of an edge are a tuple")
+                self._refuse(edge, f"the {name} of an edge must be a tuple")
         if not edge.sources or not edge.targets or not all(map(_is_endpoint, (*edge.sources, *edge.targets))):
-            self._refuse(edge, "an edge has a source and a target, each (kind, number)")
+            self._refuse(edge, "an edge must have a source and a target, each (kind, number)")
         for target in edge.targets:
             if target not in slots:
-                self._refuse(edge, f"{target} is no free seat")
+                self._refuse(edge, f"{target} is not a free seat")
         for source in edge.sources:
             if source not in senders or source in edge.targets or edge.sources.count(source) > 1:
-                self._refuse(edge, f"{source} has no parameters to send then, or sends twice")
+                self._refuse(
+                    edge,
+                    f"{source} has no parameters at that time, is also a target, or is named twice",
+                )
         if type(edge.rate_bytes_per_s) is not int or edge.rate_bytes_per_s < 0:
-            self._refuse(edge, "rate_bytes_per_s is an int of 0 or more")
+            self._refuse(edge, "rate_bytes_per_s must be an int of 0 or more")
         if type(edge.reason) is not str or not edge.reason:
             self._refuse(edge, wrong_reason(edge.reason))
         if not edge.shards and len(edge.sources) + len(edge.targets) > 2:
-            self._refuse(edge, "an edge without shards has one source and one target")
+            self._refuse(edge, "an edge without shards must have one source and one target")
         if edge.shards and not _add_up(edge.shards):
-            self._refuse(edge, "shards are Shard of shares and rates above 0, and their shares sum to 1")
+            self._refuse(
+                edge, "shards must be Shard with shares and rates above 0, and the shares must sum to 1"
+            )
         giving = {gpu for source in edge.sources for gpu in senders[source]}
         taking = {gpu for target in edge.targets for gpu in slots[target]}
         for shard in edge.shards:
             if shard.source_gpu not in giving or shard.target_gpu not in taking:
                 self._refuse(
                     edge,
-                    f"{shown(shard)} is not from a GPU of its sources (-1: a host) to one of its targets",
+                    f"{shown(shard)} must lead from a GPU of a source (-1: a host) to a GPU of a target",
                 )
 
     def _refuse(self, answer: object, why: str) -> NoReturn:

@@ -21,16 +21,15 @@ Arbiter = Callable[[Sequence[ScalingView], str], ScaleDecision | None]
 ACTS: Final = ("cancel_drain", "revive", "mutate", "load", "drain", "shortage")
 SCALE: Final = Question(
     "scale",
-    "a tuple of ScaleDecision, empty where nothing changes: each of the model and a role that is shown, act "
-    f"{', '.join(ACTS[:-1])} or {ACTS[-1]}, count 1 or more and within the role's minimum and maximum, "
-    "instances empty for load and shortage and else as many as count, each once and in the state that "
-    "the act "
-    "is for, reason a str that is not empty",
+    "a tuple of ScaleDecision, empty if nothing changes: each with the view's model and one of its roles, "
+    f"act {', '.join(ACTS[:-1])} or {ACTS[-1]}, count 1 or more and within the role's minimum and maximum, "
+    "instances empty for load and shortage, otherwise `count` instances, each once and in the state that "
+    "the act applies to, reason a str that is not empty",
 )
 BOUNDS: Final = Question("no_change_bounds", "None, or a NoChangeBounds of three numbers")
 UNTIL: Final = Question("no_change_until_ns", "an int: a time in ns")
 ARBITRATE: Final = Question(
-    "__call__", "None, or a ScaleDecision to drain one serving instance of a model that is shown"
+    "__call__", "None, or a ScaleDecision to drain one serving instance of a model of the views"
 )
 # The state in which an instance must be for the act.
 _FROM: Final[dict[str, InstanceState]] = {"cancel_drain": "draining", "mutate": "serving", "drain": "serving"}
@@ -50,7 +49,9 @@ class CheckedScaler:
         """Return the checked answer. Raises PolicyError."""
         answer = ask(self._scaler, SCALE, view)
         if type(answer) is not tuple:
-            raise refused(self._scaler, SCALE, answer, f"that is a {type(answer).__name__}, not a tuple")
+            raise refused(
+                self._scaler, SCALE, answer, f"the answer is a {type(answer).__name__}, not a tuple"
+            )
         if answer:
             _Check(self._scaler, SCALE, view).decisions(answer)
         return answer
@@ -63,12 +64,12 @@ class CheckedScaler:
             bounds = answer.backlog_tokens, answer.kv_tokens, answer.migrating_tokens
             if all(type(bound) in (int, float) and not isnan(bound) for bound in bounds):
                 return answer
-        raise refused(self._scaler, BOUNDS, answer, "that is neither")
+        raise refused(self._scaler, BOUNDS, answer, "the answer is neither")
 
     def _no_change_until_ns(self, view: ScalingView) -> int:
         answer = ask(self._scaler, UNTIL, view)
         if type(answer) is not int:
-            raise refused(self._scaler, UNTIL, answer, f"that is a {type(answer).__name__}")
+            raise refused(self._scaler, UNTIL, answer, f"the answer is a {type(answer).__name__}")
         return answer
 
 
@@ -81,7 +82,9 @@ def checked_arbiter(arbiter: Arbiter) -> Arbiter:
             return None
         view = next((one for one in views if one.model == getattr(answer, "model", None)), None)
         if type(answer) is not ScaleDecision or view is None or answer.act != "drain":
-            raise refused(arbiter, ARBITRATE, answer, "that is no drain of a model that is shown")
+            raise refused(
+                arbiter, ARBITRATE, answer, "the answer does not drain an instance of a model of the views"
+            )
         _Check(arbiter, ARBITRATE, view).decisions((answer,))
         return answer
 
@@ -110,16 +113,16 @@ class _Check:
 
     def _one(self, decision: Any) -> None:
         if type(decision) is not ScaleDecision:
-            self._refuse(decision, f"a decision is no {type(decision).__name__}")
+            self._refuse(decision, f"a decision is a {type(decision).__name__}, not a ScaleDecision")
         act, role, count, instances = decision.act, decision.role, decision.count, decision.instances
         if type(act) is not str or act not in ACTS:
-            self._refuse(decision, f"there is no act {shown(act)}")
+            self._refuse(decision, f"the act {shown(act)} is unknown")
         if decision.model != self._view.model:
-            self._refuse(decision, f"it is asked about {self._view.model}, not about {shown(decision.model)}")
+            self._refuse(decision, f"the view is of model {self._view.model}, not {shown(decision.model)}")
         if type(role) is not str or role not in self._roles:
             self._refuse(decision, f"{self._view.model} has no role {shown(role)}")
         if type(count) is not int or count < 1:
-            self._refuse(decision, f"a count is an int of 1 or more, not {shown(count)}")
+            self._refuse(decision, f"count must be an int of 1 or more, not {shown(count)}")
         if type(decision.reason) is not str or not decision.reason:
             self._refuse(decision, wrong_reason(decision.reason))
         self._instances(decision, () if act in ("load", "shortage") else self._there(act, role, decision))
@@ -135,17 +138,17 @@ class _Check:
             return self._view.parked
         if act == "mutate":
             if role != "decode" or "prefill" not in self._roles:
-                self._refuse(decision, "only a prefill instance can turn, and only to decode")
+                self._refuse(decision, "only a prefill instance can change its role, and only to decode")
             role = "prefill"
         return [one.id for one in self._roles[role].in_state(_FROM[act])]
 
     def _instances(self, decision: ScaleDecision, there: Sequence[int]) -> None:
         named: Any = decision.instances
         if type(named) is not tuple or any(type(one) is not int for one in named):
-            self._refuse(decision, "instances is no tuple of ids")
+            self._refuse(decision, "instances is not a tuple of ids")
         if decision.act in ("load", "shortage"):
             if named:
-                self._refuse(decision, f"{decision.act} names no instances")
+                self._refuse(decision, f"{decision.act} must name no instances")
             return
         if len(named) != decision.count:
             self._refuse(decision, f"count is {decision.count} and {len(named)} instances are named")
@@ -153,7 +156,10 @@ class _Check:
             if one in named[:position] or one in self._named:
                 self._refuse(decision, f"instance {one} is named twice")
             if one not in there:
-                self._refuse(decision, f"{decision.act} is not for instance {one} of {self._view.model} now")
+                self._refuse(
+                    decision,
+                    f"{decision.act} does not apply to instance {one} of {self._view.model} in its state",
+                )
 
     def _refuse(self, answer: object, why: str) -> NoReturn:
         raise refused(self._policy, self._question, answer, why)

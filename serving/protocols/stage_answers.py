@@ -27,10 +27,9 @@ SOURCES: Final = ("any", "host", "ssd")
 SCALE: Final = Question(
     "scale",
     "a tuple of StartReplicas, StopReplicas, SetCores, SetBatch, KeepCopy, EvictCopy, MarkKeyStages and "
-    "CutAnew, "
-    "empty where nothing changes: stages, hosts, GPUs, replicas and copies that are shown, within each "
-    "stage's minimum and maximum, the pipeline's max_replicas and batch, free GPU memory, free cores, free "
-    "host memory, each with a reason, a str that is not empty",
+    "CutAnew, empty if nothing changes: each names stages, hosts, GPUs, replicas and copies of the view, has "
+    "a reason, a str that is not empty, and keeps each stage's minimum and maximum, the pipeline's "
+    "max_replicas and batch, free GPU memory, free cores and free host memory",
 )
 MEMORY: Final = Question("memory_s", "seconds: a number of 0 or more, not infinite", is_attribute=True)
 
@@ -50,14 +49,16 @@ class CheckedStageScaler:
             return None
         answer = read(self._scaler, MEMORY)
         if type(answer) not in (int, float) or not 0 <= answer < inf:
-            raise refused(self._scaler, MEMORY, answer, "that is no length of time")
+            raise refused(self._scaler, MEMORY, answer, "the value is not a duration")
         return float(answer)
 
     def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
         """Return the checked answer. Raises PolicyError."""
         answer: Any = ask(self._scaler, SCALE, view)
         if type(answer) is not tuple:
-            raise refused(self._scaler, SCALE, answer, f"that is a {type(answer).__name__}, not a tuple")
+            raise refused(
+                self._scaler, SCALE, answer, f"the answer is a {type(answer).__name__}, not a tuple"
+            )
         if answer:
             _Check(self._scaler, view).decisions(answer)
         return answer
@@ -96,7 +97,7 @@ class _Check:
     def _one(self, decision: Any) -> None:
         kind = type(decision)
         if kind not in KINDS:
-            self._refuse(decision, f"a decision is no {kind.__name__}")
+            self._refuse(decision, f"a decision cannot be a {kind.__name__}")
         if type(decision.reason) is not str or not decision.reason:
             self._refuse(decision, wrong_reason(decision.reason))
         if kind is MarkKeyStages:
@@ -124,13 +125,13 @@ class _Check:
     def _started(self, decision: Any, stage: StageView) -> None:
         count, gpus, cores = decision.count, decision.gpus, decision.cpu_cores
         if type(count) is not int or count < 1:
-            self._refuse(decision, f"a count is an int of 1 or more, not {shown(count)}")
+            self._refuse(decision, f"count must be an int of 1 or more, not {shown(count)}")
         if type(decision.source) is not str or decision.source not in SOURCES:
-            self._refuse(decision, f"there is no source {shown(decision.source)}")
+            self._refuse(decision, f"the source {shown(decision.source)} is unknown")
         if type(cores) is not int or cores < 0:
-            self._refuse(decision, f"cpu_cores is an int of 0 or more, not {shown(cores)}")
+            self._refuse(decision, f"cpu_cores must be an int of 0 or more, not {shown(cores)}")
         if type(gpus) is not tuple or len(gpus) not in (0, count):
-            self._refuse(decision, f"gpus is a tuple of {count} of them, or empty")
+            self._refuse(decision, f"gpus must be a tuple of {count} GPUs, or empty")
         for gpu in gpus:
             self._take_gpu(decision, gpu, stage, cores or self._view.cores_per_replica)
         if not gpus and decision.source != "ssd":
@@ -139,7 +140,7 @@ class _Check:
 
     def _take_gpu(self, decision: Any, gpu: Any, stage: StageView, cores: int) -> None:
         if type(gpu) is not int or gpu not in self._host_of_gpu:
-            self._refuse(decision, f"there is no GPU {shown(gpu)}")
+            self._refuse(decision, f"GPU {shown(gpu)} does not exist")
         host = self._host_of_gpu[gpu]
         if decision.source == "host" and not self._hosts[host].has_copy(self._view.model, stage.index):
             self._refuse(decision, f"host {host} has no copy of stage {stage.index}")
@@ -147,13 +148,13 @@ class _Check:
             self._read.add((host, stage.index))
         self._gpu_bytes[gpu] -= stage.gpu_bytes
         if self._gpu_bytes[gpu] < 0:
-            self._refuse(decision, f"GPU {gpu} lacks {-self._gpu_bytes[gpu]} bytes for it")
+            self._refuse(decision, f"GPU {gpu} lacks {-self._gpu_bytes[gpu]} bytes for the decision")
         self._take_cores(decision, host, cores)
 
     def _take_cores(self, decision: Any, host: int, cores: int) -> None:
         self._cores[host] -= cores
         if cores > 0 and self._cores[host] < 0:
-            self._refuse(decision, f"host {host} lacks {-self._cores[host]} cores for it")
+            self._refuse(decision, f"host {host} lacks {-self._cores[host]} cores for the decision")
 
     def _stopped(self, decision: Any, stage: StageView) -> None:
         there = self._replicas(decision, stage, "stop")
@@ -165,7 +166,7 @@ class _Check:
     def _cored(self, decision: Any, stage: StageView) -> None:
         cores = decision.cpu_cores
         if type(cores) is not int or cores < 1:
-            self._refuse(decision, f"cpu_cores is an int of 1 or more, not {shown(cores)}")
+            self._refuse(decision, f"cpu_cores must be an int of 1 or more, not {shown(cores)}")
         for one in self._replicas(decision, stage, "cores"):
             self._take_cores(decision, one.host, cores - one.cpu_cores)
 
@@ -173,7 +174,7 @@ class _Check:
         most, limit = decision.most, self._view.batch
         if type(most) is not int or not 1 <= most <= limit:
             self._refuse(
-                decision, f"most is an int from 1 to {limit}, the pipeline's batch, not {shown(most)}"
+                decision, f"most must be an int from 1 to {limit}, the pipeline's batch, not {shown(most)}"
             )
         self._replicas(decision, stage, "batch")
 
@@ -181,7 +182,7 @@ class _Check:
         """Return the replicas that the decision names; no two decisions of one kind may name the same."""
         named: Any = decision.replicas
         if type(named) is not tuple or not named or any(type(one) is not int for one in named):
-            self._refuse(decision, "replicas is a tuple of ids that is not empty")
+            self._refuse(decision, "replicas must be a tuple of ids that is not empty")
         there = {one.id: one for one in stage.replicas}
         for one in named:
             if one not in there:
@@ -198,7 +199,9 @@ class _Check:
         self._named.add(("keep", stage.index, host.id))
         self._host_bytes[host.id] -= stage.bytes
         if self._host_bytes[host.id] < 0:
-            self._refuse(decision, f"host {host.id} lacks {-self._host_bytes[host.id]} bytes for it")
+            self._refuse(
+                decision, f"host {host.id} lacks {-self._host_bytes[host.id]} bytes for the decision"
+            )
 
     def _evicted(self, decision: Any) -> None:
         host = self._host(decision)
@@ -211,12 +214,12 @@ class _Check:
             stage = shown(decision.stage)
             self._refuse(decision, f"host {host.id} has no copy of stage {stage} of {shown(decision.model)}")
         if ("evict", host.id, decision.model, decision.stage) in self._named:
-            self._refuse(decision, "that copy is named twice")
+            self._refuse(decision, "the copy is named twice")
         self._named.add(("evict", host.id, decision.model, decision.stage))
 
     def _host(self, decision: Any) -> StageHostView:
         if type(decision.host) is not int or decision.host not in self._hosts:
-            self._refuse(decision, f"there is no host {shown(decision.host)}")
+            self._refuse(decision, f"host {shown(decision.host)} does not exist")
         return self._hosts[decision.host]
 
     def _marked(self, decision: Any) -> None:
@@ -224,32 +227,34 @@ class _Check:
         if type(stages) is not tuple or any(
             type(one) is not int or one not in self._stages for one in stages
         ):
-            self._refuse(decision, f"stages is a tuple of stages of {self._view.model}")
+            self._refuse(decision, f"stages must be a tuple of stages of {self._view.model}")
         if len({*stages}) < len(stages):
             self._refuse(decision, "a stage is named twice")
 
     def _cut(self, decision: Any) -> None:
         cut, view = self._view.cut, self._view
         if cut is None or cut.coming:
-            why = "another cut comes" if cut else "pipeline.recut=none"
-            self._refuse(decision, f"{view.model} is not to be cut anew: {why}")
+            why = "another cut is in progress" if cut else "pipeline.recut=none"
+            self._refuse(decision, f"{view.model} cannot be cut anew: {why}")
         begins, counts, gpus = decision.begins, decision.replicas, decision.gpus
         if not _are_ints(begins) or not _are_ints(counts) or not _are_ints(gpus):
-            self._refuse(decision, "begins, replicas and gpus are tuples of int")
+            self._refuse(decision, "begins, replicas and gpus must be tuples of int")
         ends = (*begins[1:], cut.layers)
         if begins[:1] != (0,) or any(not 0 < end - one <= cut.most_layers for one, end in zip(begins, ends)):
-            what = f"stages begin at 0 and have 1 to {cut.most_layers} of {cut.layers} layers"
+            what = f"stages must begin at 0 and have 1 to {cut.most_layers} of {cut.layers} layers"
             self._refuse(decision, f"{what}, not {shown(begins)}")
         if begins == tuple([stage.layers[0] for stage in view.stages]):
-            self._refuse(decision, "it is cut so")
+            self._refuse(decision, "this is the present cut")
         if len(counts) != len(begins) or min(counts) < 1 or sum(counts) > view.max_replicas:
-            self._refuse(decision, f"replicas are 1 or more of each stage, {view.max_replicas} in all")
+            self._refuse(
+                decision, f"replicas must be 1 or more of each stage and at most {view.max_replicas} in all"
+            )
         if len({*gpus}) < len(gpus) or any(one not in self._host_of_gpu for one in gpus):
-            self._refuse(decision, "gpus are some that are shown, each once")
+            self._refuse(decision, "gpus must be GPUs of the view, each once")
         there = {stage.layers for stage in view.stages}
         new = sum([count for one, end, count in zip(begins, ends, counts) if (one, end) not in there])
         if gpus and len(gpus) != new:
-            self._refuse(decision, f"gpus are {new}, one for each replica of a new stage")
+            self._refuse(decision, f"gpus must name {new} GPUs, one for each replica of a new stage")
 
     def _refuse(self, answer: object, why: str) -> NoReturn:
         raise refused(self._policy, SCALE, answer, why)

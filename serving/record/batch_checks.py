@@ -16,7 +16,7 @@ def broken(engines: Mapping[int, Engine], service: LanguagePipeline) -> Iterator
         members = [one.id for one in batch.members()]
         seen += members
         if not members:
-            yield 10, f"batch {batch.id} goes round without requests"
+            yield 10, f"batch {batch.id} circulates without requests"
         parts = [engines[replica].replica.part for replica in batch.path]
         spans = batch.spans or tuple([part.layers for part in parts])
         if [first for first, _ in spans] != [0, *[last for _, last in spans[:-1]]] or spans[-1][1] != layers:
@@ -34,7 +34,7 @@ def broken(engines: Mapping[int, Engine], service: LanguagePipeline) -> Iterator
                 if engine.ledger.held_blocks(request.id) != engine.ledger.blocks_for(tokens):
                     yield 2, f"replica {replica} does not hold the KV of request {request.id}"
     if len(seen) != len(set(seen)):
-        yield 1, f"a request of {service.model} is in two places"
+        yield 1, f"a request of {service.model} occurs in two places"
     yield from broken_seats(service.seats)
     for stage in service.cuts.all():
         for replica in stage.fleet.members:

@@ -53,7 +53,7 @@ class JournalLines:
                     self._end()
                     return
                 case _:
-                    raise self.altered(number, "it is not [time, event, actions]")
+                    raise self.altered(number, "the line is not [time, event, actions]")
         self.cut = self._cut(f"ends behind line {number}")
 
     def _entry(self, number: int, text: str) -> Any:
@@ -70,18 +70,18 @@ class JournalLines:
     def _cut(self, where: str) -> str:
         return (
             f"{self._name} {where} and has no footer: its run was ended before it was complete, and only "
-            f"what came before is {self._done}"
+            f"the lines before are {self._done}"
         )
 
     def complaints(self, events: int, actions: int, in_flight: int) -> Iterator[str]:
         """What is wrong even if every action is as recorded."""
         counted = {"events": events, "actions": actions}
         if any(self._footer.get(key) != value for key, value in counted.items()):
-            yield f"footer: it counts {self._footer}, the journal holds {counted}"
+            yield f"footer: the footer has {self._footer}, the journal has {counted}"
         elif in_flight:
             yield f"after the last line: {in_flight} requests are still in flight"
         elif self._footer.get("sha256") != self._digest.hexdigest():
-            yield "footer: the lines above are not those that were written (their sha256 differs)"
+            yield "footer: the lines above were changed (their sha256 differs)"
 
     def is_intact(self) -> bool:
         """Whether the text is as it was written; reads the rest of it."""

@@ -49,7 +49,7 @@ def replay(lines: Iterable[str], controller: Controller, name: str = "journal") 
         except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
             words = f"{type(error).__name__} {error}".strip()
             report.differ(
-                f"line {number}: this event cannot follow what came before ({words})", max(1, len(wanted))
+                f"line {number}: this event cannot follow the events before it ({words})", max(1, len(wanted))
             )
             return report.result(journal.cut)
         report.events += 1
@@ -58,7 +58,7 @@ def replay(lines: Iterable[str], controller: Controller, name: str = "journal") 
             pairs = differences(wanted, got)
             report.differ(f"line {number}: {pairs[0]}", len(pairs))
         elif recorded.unheard:
-            sentence = f"{recorded.unheard} of {len(told)} counts of steps were not asked for"
+            sentence = f"{recorded.unheard} of {len(told)} recorded step counts were not used"
             report.differ(f"line {number}: {sentence}", 1)
     if report.first is None and journal.cut is None:
         for sentence in journal.complaints(report.events, report.actions, len(controller.requests)):

@@ -33,7 +33,7 @@ TEXT: Final[Mapping[type, Callable[[Any], str]]] = {
 def _parse_streamed(replica: int, tokens: Sequence[Sequence[int]], finished: Sequence[int]) -> Event:
     pairs = tuple([(request, count) for request, count in tokens])
     if replica < 0 or min([count for _, count in pairs], default=0) < 0:
-        raise ValueError(f"replica {replica} sent less than nothing")
+        raise ValueError(f"replica {replica} sent a negative number")
     return Streamed(replica, pairs, tuple(finished))
 
 
@@ -45,7 +45,7 @@ def _parse_dropped(replica: int, request: int, refused: bool, cause: str) -> Eve
 
 def _parse_observed(*numbers: int) -> Event:
     if min(numbers) < 0:
-        raise ValueError("a replica told of less than nothing")
+        raise ValueError("a replica reported a negative number")
     return Observed(*numbers)
 
 

@@ -84,7 +84,7 @@ class Instances:
     def newly_reported(self) -> Sequence[int]:
         """All instances at the first call, then those with a new report since the last call."""
         reports = self._fleet.reports
-        assert reports is not None, "a policy that reads load reports says so: reads_load_reports = True"
+        assert reports is not None, "a policy that reads load reports must set reads_load_reports = True"
         if self._reader < 0:
             self._reader = reports.reader()
             return self._fleet.alive()

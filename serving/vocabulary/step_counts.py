@@ -39,7 +39,7 @@ class StepCounts:
     def steps(self, replica: int, before_ns: int) -> int:
         """See ``StepSource``."""
         source = self.source
-        assert source is not None, "this driver does not tell steps, so its instances make no load reports"
+        assert source is not None, "this driver does not count steps, so load reports are not available"
         answer = source.steps(replica, before_ns)
         if self.told is not None:
             self.told.append(answer)
@@ -48,7 +48,7 @@ class StepCounts:
     def least_step_ns(self, replica: int, requests: int) -> int:
         """See ``StepSource``."""
         source = self.source
-        assert source is not None, "this driver does not tell steps, so its instances make no load reports"
+        assert source is not None, "this driver does not count steps, so load reports are not available"
         answer = source.least_step_ns(replica, requests)
         if self.told is not None:
             self.told.append(answer)
@@ -99,7 +99,7 @@ class Recorded:
 
     def _next(self, replica: int) -> int:
         if not self._left:
-            raise ValueError(f"the steps of instance {replica} were not asked for")
+            raise ValueError(f"the journal line has no step count for instance {replica}")
         return self._left.pop()
 
     @property

@@ -88,7 +88,7 @@ class DataPlane:
         elif type(action) is AllocateGpus:
             self._place(action)
         else:
-            assert type(action) is ReleaseGpus, f"{action} is nothing that moves"
+            assert type(action) is ReleaseGpus, f"the data plane cannot carry out {action}"
             self.placement.release_gpus(action, self._loads_of(("replica", action.replica)))
             self.starts.released(now_s, action.replica)
 

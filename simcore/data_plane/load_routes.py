@@ -54,7 +54,7 @@ def ranks_of(load: Load, gpus_of: Mapping[int, tuple[int, ...]]) -> int:
     endpoints = (*load.sources, *load.targets)
     sizes = {len(gpus_of[number]) for kind, number in endpoints if kind == "replica"} or {1}
     assert len(sizes) == 1, (
-        f"load {load.load}: replicas of different sizes share no load, their shards differ"
+        f"load {load.load}: replicas of different sizes cannot share a load, as their shards differ"
     )
     return sizes.pop()
 

@@ -42,14 +42,14 @@ class ReplicaPlacement:
         number = action.replica
         known = self.gpus_of.setdefault(number, action.gpus)
         assert known == action.gpus, (
-            f"replica {number} was on GPUs {known} and comes back to {action.gpus}: give it another number"
+            f"replica {number} was on GPUs {known} and is placed on {action.gpus}: give it another number"
         )
         if action.warm and number not in self._there:
             for _ in action.gpus:
                 self._contexts.take(0.0)
         before = self.part_of.setdefault(number, part)
         assert before == part, (
-            f"replica {number} was to hold {before} and comes back for {part}: give it another number"
+            f"replica {number} was to hold {before} and is placed for {part}: give it another number"
         )
         self._there.add(number)
 
@@ -79,7 +79,7 @@ class ReplicaPlacement:
             if kind != "replica":
                 continue
             assert number in self._there, (
-                f"load {load.load} names replica {number}, which does not exist: place it first"
+                f"load {load.load} names replica {number}, which is not placed: place it first"
             )
             model = self.part_of[number].model
             assert model == load.model, (

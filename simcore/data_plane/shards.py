@@ -116,7 +116,7 @@ def _ring(
     """
     reached = topology.scale_up_group(group[0])
     assert all(one in reached for one in group), (
-        f"load {load.load}: GPUs {group} are not in one scale-up domain, so they exchange nothing"
+        f"load {load.load}: GPUs {group} are not in one scale-up domain, so they cannot exchange shards"
     )
     order = sorted(range(len(group)), key=lambda target: group[target])
     whole = sum(parts)

@@ -15,7 +15,7 @@ from serving.vocabulary.events import Event, LossNotice, Lost, LostHost, LostLin
 from simcore.data_plane.data_plane import DataPlane
 from simcore.faults.plan import Fault, FaultPlan, Loss
 
-_NO_CLUSTER = "nobody knows the hosts of this cluster"
+_NO_CLUSTER = "the hosts of this cluster are not known"
 
 
 class Losses:
@@ -114,7 +114,7 @@ class Losses:
             number = there[int(fault.share * len(there))]
         which = self._cables[number].name if fault.what == "link" else str(number)
         if number not in there:
-            nothing = f"there is no {fault.what} {which} now, or it was lost before"
+            nothing = f"{fault.what} {which} does not exist now or was lost before"
             return Loss(now_ns, fault.what, which, nothing=nothing)
         if fault.what == "replica":
             gone = self._lose_replica(now_ns, number, f"replica {number} failed")

@@ -73,7 +73,7 @@ BAD_TRACES: list[tuple[str, bytes, tuple[str, ...]]] = [
     ("t.csv", row(prompt="-5"), ("line 3", "ContextTokens", "'-5' is negative", "write a whole number")),
     ("t.csv", row(output="-1"), ("line 3", "GeneratedTokens", "'-1' is negative")),
     ("t.csv", row(prompt="NaN"), ("line 3", "ContextTokens", "'NaN'", "write a whole number")),
-    ("t.csv", row(prompt=""), ("line 3", "ContextTokens", "no value")),
+    ("t.csv", row(prompt=""), ("line 3", "ContextTokens", "value is missing")),
     ("t.csv", row(prompt="inf"), ("line 3", "'inf' is not a whole number")),
     ("t.csv", row(prompt="3.5"), ("line 3", "has a fraction")),
     ("t.csv", row(prompt="0"), ("line 3", "0 prompt tokens", "delete the line")),
@@ -82,7 +82,7 @@ BAD_TRACES: list[tuple[str, bytes, tuple[str, ...]]] = [
     ("t.csv", rows(LATER, GOOD), ("line 3", "TIMESTAMP", "1 s before", "sort the lines")),
     ("t.csv", row(stamp="2023-02-30 18:15:46"), ("line 3", "TIMESTAMP", "exists", "write it like")),
     ("t.csv", row(stamp="1700000000"), ("line 3", "is not a timestamp", "write it like")),
-    ("t.csv", row(stamp="2023-11-16 18:15:47+00:00"), ("line 3", "has a zone", "write all with")),
+    ("t.csv", row(stamp="2023-11-16 18:15:47+00:00"), ("line 3", "has a time zone", "write all with")),
     ("t.csv", rows(GOOD, "2023-11-16 18:15:47,5\n"), ("line 3", "2 fields are too few", "write three")),
     ("t.csv", rows(GOOD, "2023-11-16 18:15:47,5,6,7\n"), ("line 3", "too many")),
     ("t.csv", rows(GOOD, "2023-11-16 18:1"), ("line 3", "too few")),
@@ -95,8 +95,8 @@ BAD_TRACES: list[tuple[str, bytes, tuple[str, ...]]] = [
     ("t.csv", ZIPPED, ("gzip", ".csv.gz")),
     ("t.csv.gz", ZIPPED[:-20], ("truncated gzip", "fetch or copy it again")),
     ("t.csv.gz", ZIPPED[:5], ("truncated gzip",)),
-    ("t.csv.gz", ZIPPED[:-6] + b"zz" + ZIPPED[-4:], ("sound gzip", "fetch it again")),
-    ("t.csv.gz", rows(GOOD), ("sound gzip", "drop .gz")),
+    ("t.csv.gz", ZIPPED[:-6] + b"zz" + ZIPPED[-4:], ("valid gzip", "fetch it again")),
+    ("t.csv.gz", rows(GOOD), ("valid gzip", "drop .gz")),
     ("two\nlines {a}, 'b'.csv", rows("x\n"), ("two\\nlines {a}, 'b'.csv", "line 2")),
 ]
 
@@ -118,7 +118,7 @@ def test_a_bad_trace(
         ("/nosuch/t.csv", ("does not exist", "check the path")),
         ("/dev/zero", ("not a regular file",)),
         ("/dev", ("is a directory",)),
-        ("~nosuchuserhere/t.csv", ("names a home", "write the whole path")),
+        ("~nosuchuserhere/t.csv", ("names an unknown home folder", "write the whole path")),
         ("https://example.org/t.csv", ("does not exist",)),
         ("n" * 5000, ("does not exist",)),
     ],
@@ -136,7 +136,9 @@ def test_a_trace_that_is_nowhere(capsys: Captured, tmp_path: Path, monkeypatch: 
     sentence = refusal(capsys, tmp_path, "trace=azure_conv")
     assert "set SERVETWIN_TRACES" in sentence and "trace=azure_conv_like" in sentence
     monkeypatch.setenv("SERVETWIN_TRACES", "~nosuchuserhere")
-    assert "SERVETWIN_TRACES=~nosuchuserhere names a home" in refusal(capsys, tmp_path, "trace=azure_conv")
+    assert "SERVETWIN_TRACES=~nosuchuserhere names an unknown home" in refusal(
+        capsys, tmp_path, "trace=azure_conv"
+    )
 
 
 # (words, what the sentence must hold)

@@ -91,7 +91,7 @@ def test_a_system_whose_last_replica_is_lost_ends_every_request(tmp_path: Path) 
         assert requests["finished"] + requests["rejected"] + requests["failed"] == 60 > requests["finished"]
         reasons = {*run["failed_reasons"], *run["rejected_reasons"]}
         assert reasons & {
-            "what is left of the cluster serves nobody any more",
+            "the remaining cluster can serve no request",
             "no replica of llama3_8b is alive",
         }
 

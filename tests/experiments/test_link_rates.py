@@ -41,7 +41,7 @@ def test_loads_take_as_long_as_the_link_lets_them(tmp_path: Path) -> None:
     ("words", "told"),
     [
         (["cluster=a100_x8", "cluster.nic_gbps=1"], "cluster=a100_x8 has none"),
-        (["cluster=blitz_b", "cluster.nvlink_gbps=1"], "nvlink is not there"),
+        (["cluster=blitz_b", "cluster.nvlink_gbps=1"], "nvlink is missing"),
         (["cluster=blitz_b", "cluster.nic_gbps=1e12"], "write a rate from"),
         (["cluster=blitz_b", "cluster.nic_gbps=-1"], "write a number above 0"),
     ],

@@ -53,34 +53,34 @@ def first_chunk(request: object = 0, start: object = 0, tokens: object = None) -
 
 
 DISPATCH = [
-    (answering(None), "returned None, but that is not a tuple (replica, reason)"),
-    (answering([0, "x"]), "that is not a tuple (replica, reason)"),
-    (answering((0,)), "that is not a tuple (replica, reason)"),
-    (answering((99, "x")), "replica 99 takes no requests of llama3_8b now"),
-    (answering((-1, "x")), "replica -1 takes no requests"),
-    (answering((True, "x")), "a replica id is an int, not a bool"),
-    (answering((0.0, "x")), "a replica id is an int, not a float"),
-    (answering((np.int64(0), "x")), "a replica id is an int, not a int64"),
+    (answering(None), "returned None, but the answer is not a tuple (replica, reason)"),
+    (answering([0, "x"]), "the answer is not a tuple (replica, reason)"),
+    (answering((0,)), "the answer is not a tuple (replica, reason)"),
+    (answering((99, "x")), "replica 99 accepts no requests of llama3_8b now"),
+    (answering((-1, "x")), "replica -1 accepts no requests"),
+    (answering((True, "x")), "a replica id must be an int, not a bool"),
+    (answering((0.0, "x")), "a replica id must be an int, not a float"),
+    (answering((np.int64(0), "x")), "a replica id must be an int, not a int64"),
     (answering((0, "")), "the reason is empty"),
-    (answering((0, None)), "a reason is a str, not a NoneType"),
-    (answering((0, np.zeros(2))), "a reason is a str, not a ndarray"),
+    (answering((0, None)), "the reason must be a str, not a NoneType"),
+    (answering((0, np.zeros(2))), "the reason must be a str, not a ndarray"),
     (raising(ValueError("two\nlines")), "raised ValueError: two lines (faulty_policies.py line "),
     (raising(SystemExit(0)), "raised SystemExit: 0"),
     (raising(RecursionError()), "raised RecursionError"),
 ]
 ADMIT = [
     (answering(""), "returned '', but the reason is empty"),
-    (answering(False), "returned False, but a reason is a str, not a bool"),
-    (answering(b"no"), "a reason is a str, not a bytes"),
+    (answering(False), "returned False, but the reason must be a str, not a bool"),
+    (answering(b"no"), "the reason must be a str, not a bytes"),
     (raising(SystemExit("done")), "raised SystemExit: done"),
 ]
 CHOOSE = [
-    (answering("run"), "returned 'run', but that is a str"),
+    (answering("run"), "returned 'run', but the answer is a str"),
     (
         answering(None),
-        "returned None, which is for when nothing can run, but 0 requests run and 1 wait on replica 0",
+        "returned None although 0 requests run and 1 wait on replica 0",
     ),
-    (changed(tuple), "but that is a tuple"),
+    (changed(tuple), "but the answer is a tuple"),
     (changed(lambda one: one._replace(decode=1)), "decode is of type bool, not int"),
     (changed(lambda one: one._replace(interruptible=None)), "interruptible is of type bool, not NoneType"),
     (changed(lambda one: one._replace(max_steps=0)), "max_steps is 0"),
@@ -88,29 +88,35 @@ CHOOSE = [
     (changed(lambda one: one._replace(max_steps=2.0)), "max_steps is of type int, not float"),
     (
         changed(lambda one: one._replace(max_steps=10**9)),
-        "more KV blocks than there are for 1000000000 steps",
+        "more KV blocks than are free for 1000000000 steps",
     ),
     (changed(lambda one: one._replace(reason="")), "the reason is empty"),
     (changed(lambda one: one._replace(chunks=list(one.chunks))), "chunks is of type tuple, not list"),
     (changed(lambda one: one._replace(chunks=(3,))), "the chunk 3 is not (request, first position, tokens)"),
-    (changed(lambda one: one._replace(admit=2)), "admit is 2, of 1 chunks"),
-    (changed(lambda one: one._replace(admit=-1)), "admit is -1, of 1 chunks"),
+    (changed(lambda one: one._replace(admit=2)), "admit is 2, outside 0 to 1"),
+    (changed(lambda one: one._replace(admit=-1)), "admit is -1, outside 0 to 1"),
     (changed(lambda one: one._replace(admit=True)), "admit is of type int, not bool"),
-    (changed(lambda one: one._replace(admit=0)), "is of no request that waits or has a prompt under way"),
-    (changed(lambda one: one._replace(chunks=(), admit=0)), "lets nobody decode in its first step"),
-    (changed(lambda one: one._replace(chunks=one.chunks * 2, admit=2)), "is of no request that waits"),
-    (changed(lambda one: one._replace(preempt=(7,))), "it preempts request 7, which does not run, or twice"),
-    (changed(lambda one: one._replace(preempt=[7])), "preempt is no tuple of request ids"),
+    (
+        changed(lambda one: one._replace(admit=0)),
+        "names a request that neither waits nor has an unfinished prompt",
+    ),
+    (changed(lambda one: one._replace(chunks=(), admit=0)), "nor decoding requests in its first step"),
+    (changed(lambda one: one._replace(chunks=one.chunks * 2, admit=2)), "names a request that neither waits"),
+    (
+        changed(lambda one: one._replace(preempt=(7,))),
+        "preempt names request 7, which is not running or is named twice",
+    ),
+    (changed(lambda one: one._replace(preempt=[7])), "preempt is not a tuple of request ids"),
     (first_chunk(request=5), "request 0 is before 5 in the queue"),
     (first_chunk(request=False), "is not (request, first position, tokens), a tuple of three ints"),
-    (first_chunk(start=16), "request 0 goes on at position 0"),
+    (first_chunk(start=16), "request 0 continues at position 0"),
     (first_chunk(start=np.int64(0)), "a tuple of three ints"),
-    (first_chunk(tokens=0), "does not fit: request 0 goes on at position 0"),
+    (first_chunk(tokens=0), "does not fit: request 0 continues at position 0"),
     (
         first_chunk(tokens=10**6),
-        "does not fit: request 0 goes on at position 0, or what is stored, once, with 1 ",
+        "does not fit: request 0 continues at position 0 or after its stored blocks, once, with 1 ",
     ),
-    (first_chunk(tokens=1), "with all of them where max_steps is above 1"),
+    (first_chunk(tokens=1), "with all of them if max_steps is above 1"),
     (raising(KeyError(3)), "raised KeyError: 3"),
 ]
 CASES = [
@@ -145,7 +151,7 @@ def test_an_answer_with_a_faulty_text_is_told(static: Prepared, monkeypatch: pyt
 
     for answer in (Odd(), [0] * 10**6, "x" * 10**6):
         monkeypatch.setattr(LeastOutstanding, "dispatch", answering(answer))
-        with pytest.raises(PolicyError, match=r"that is not a tuple \(replica, reason\)") as told:
+        with pytest.raises(PolicyError, match=r"the answer is not a tuple \(replica, reason\)") as told:
             execute(static)
         assert len(str(told.value)) < 1000
 

@@ -67,11 +67,11 @@ def test_a_run_says_which_profile_it_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stamp", "says"),
     [
-        ({"gpu": "h100"}, "foreign: measured on h100, and the run has a100_80g"),
-        ({"llm": "llama2_7b"}, "foreign: measured for llama2_7b"),
-        ({"tp": 2}, "foreign: measured at tp=2"),
+        ({"gpu": "h100"}, "it was measured on h100, and the run has a100_80g"),
+        ({"llm": "llama2_7b"}, "it was measured for llama2_7b"),
+        ({"tp": 2}, "it was measured at tp=2"),
         ({"engine_version": "0.14.0"}, "stale: measured with vllm 0.14.0, and the run imitates vllm 0.19.0"),
-        ({"engine": "sglang"}, "foreign: measured with sglang"),
+        ({"engine": "sglang"}, "it was measured with sglang"),
         ({"precision": "fp8"}, "stale: measured in fp8"),
     ],
 )

@@ -540,7 +540,7 @@ def test_a_cut_journal_is_told_up_to_the_cut(
         "in all 1.500000 s: waiting 0.000000 s, prompt 0.500000 s, prompt and first decode steps 1.000000 s, "
         "decoding 0.000000 s",
     ]
-    assert where in told[-1]["remark"] and told[-1]["remark"].endswith("only what came before is told")
+    assert where in told[-1]["remark"] and told[-1]["remark"].endswith("only the lines before are told")
 
 
 REFUSED = {

@@ -125,7 +125,7 @@ def test_a_foreign_profile_is_told_and_a_broken_one_refused(
 ) -> None:
     path = measured(tmp_path)
     foreign = section(printed(capsys, "model=opt_13b", "gpu=h200", "tp=1", f"profile={path}"), "step times")
-    assert "it is foreign: measured for mistral_24b, and the run serves opt_13b" in foreign
+    assert "it was measured for mistral_24b, and the run serves opt_13b" in foreign
     assert "engine.profile_force=true" in foreign
     path.write_text("{}")
     with pytest.raises(HardwareError, match=r"profile\.json"):
@@ -258,4 +258,4 @@ def test_it_says_what_starting_takes(capsys: pytest.CaptureFixture[str]) -> None
     assert "the first on a host 102 s" in text and "pooled: 0 s and its parameters" in text
     assert "vllm-startup-profiler" in text
     old = section(printed(capsys, "model=llama3_8b", "gpu=h100", "engine=vllm_0_2_0"), "start")
-    assert "knows vllm from 0.6 on and not 0.2.0" in old
+    assert "has vllm only from 0.6 on, not 0.2.0" in old

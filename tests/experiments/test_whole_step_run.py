@@ -98,7 +98,7 @@ def test_other_rungs_are_not_made_of_whole_steps(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], rung: str
 ) -> None:
     words = (f"engine.profile={folder(tmp_path / 'steps')}", f"engine.step_time={rung}")
-    assert "is not made from whole steps" in refused(capsys, tmp_path / "run", *words)
+    assert "cannot use a profile of whole steps" in refused(capsys, tmp_path / "run", *words)
 
 
 def test_sums_of_operations_get_the_overhead_and_a_label(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_every_event_has_one_who_handles_it(elastic: bool) -> None:
 
 
 def test_a_system_that_does_not_scale_is_never_woken() -> None:
-    with pytest.raises(AssertionError, match="nobody asked to be woken"):
+    with pytest.raises(AssertionError, match="no service asked for a wake-up"):
         Setting(elastic=False).controller().handle(0, Woke())
 
 

@@ -18,7 +18,7 @@ SAID = {
     "blitzscale_against_baselines": "9 points, 0 refused",
     "write_a_policy": "1000 finished",
     "read_a_journal": "0 differ",
-    "plan_a_cluster": "GPUs if steps are",
+    "plan_a_cluster": "GPUs with the fastest",
 }
 
 

@@ -197,10 +197,10 @@ def test_a_flow_that_is_not_stopped_is_found_by_the_check() -> None:
     fabric.start(FlowSpec((0,), 100.0), 0.0)
     fabric.check()
     fabric._moving[0].rate = 9.0
-    with pytest.raises(AssertionError, match="nothing stops it"):
+    with pytest.raises(AssertionError, match="neither a link nor its cap limits it"):
         fabric.check()
     fabric._moving[0].rate = 11.0
-    with pytest.raises(AssertionError, match="link 0, which lets"):
+    with pytest.raises(AssertionError, match="link 0 carries"):
         fabric.check()
 
 

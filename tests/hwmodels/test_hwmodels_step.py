@@ -370,12 +370,12 @@ def test_a_step_that_costs_nothing_still_takes_one_unit() -> None:
     ("n", "context", "chunks", "says"),
     [
         (9, 10, [(1, 0, 5)], "9 decoding sequences are outside the step model's 1 to 8"),
-        (-1, 10, [], "a step without prefill chunks"),
+        (-1, 10, [], "a step needs a prefill chunk"),
         (2, 1001, [(1, 0, 5)], "1001 tokens of context are beyond the step model's 1000"),
         (0, 0, [(1, 0, 60), (2, 0, 41)], "101 prefill tokens is beyond the step model's 100"),
         (0, 0, [(4, 950, 60)], "chunk of request 4 covers prompt tokens 950 to 1010"),
         (0, 0, [(4, 0, 0)], "chunk of request 4"),
-        (0, 0, [], "a step without prefill chunks and without decoding sequences"),
+        (0, 0, [], "a step needs a prefill chunk or a decoding sequence"),
     ],
 )
 def test_mixed_steps_out_of_range_are_refused(

@@ -233,7 +233,7 @@ def without_layer(folder: Path) -> None:
 
 BAD_TABLES = [
     (lambda folder: (folder / "tp1" / "dense.csv").unlink(), r"cannot read .*dense\.csv \(No such file"),
-    (lambda folder: (folder / "tp1" / "dense.csv").write_text(""), r"dense\.csv is no table that"),
+    (lambda folder: (folder / "tp1" / "dense.csv").write_text(""), r"dense\.csv is not a readable table"),
     (without_column("attention.csv", "kv_decode"), r"attention\.csv lacks column 'kv_decode'; it needs"),
     (without_column("dense.csv", "layer"), r"dense\.csv lacks column 'layer'"),
     (with_row("dense.csv", time_us=-1.0), r"dense\.csv row 2: time_us is '-1\.0'; write a time above 0"),
@@ -248,7 +248,7 @@ BAD_TABLES = [
     (rewrite("per_sequence.csv", layer_rows({"lm_head": 1.0}, "sequences", (1,))), "layer=sampler"),
     (rewrite("attention.csv", [row for row in attention_rows() if row["prefill_chunk"]]), "no decode rows"),
     (rewrite("attention.csv", [row for row in attention_rows() if row["n_decode"]]), "has no prefill rows"),
-    (rewrite("skew_fit.csv", []), r"skew_fit\.csv is no table"),
+    (rewrite("skew_fit.csv", []), r"skew_fit\.csv is not a readable table"),
     (with_row("skew_fit.csv", n_label="many"), "row 2: n_label is 'many'; write n<=NUMBER"),
     (with_row("skew_fit.csv", skew_rate_label="sr<=x%"), "skew_rate_label is 'sr<=x%'; write sr<=NUMBER"),
     (with_row("skew_fit.csv", alpha="nan"), "alpha is 'nan'; write a finite number"),
@@ -279,7 +279,7 @@ def test_llmservingsim_refuses_what_is_not_there(tmp_path: Path) -> None:
         HardwareError, match="was measured on NVIDIA GeForce RTX 4090, not on h100; write gpu=rtx4090"
     ):
         import_profile("llmservingsim", ImportRequest(folder, "h100", "llama3_8b", 1))
-    with pytest.raises(HardwareError, match=r"says vllm_version 0\.19\.0; leave engine_version=0\.18 out"):
+    with pytest.raises(HardwareError, match=r"has vllm_version 0\.19\.0; leave engine_version=0\.18 out"):
         of_4090(folder, version="0.18")
 
 

@@ -44,9 +44,9 @@ def test_equal_cuts_of_parameters_are_not_equal_cuts_of_time() -> None:
 
 
 def test_what_cannot_be_cut_is_refused() -> None:
-    with pytest.raises(HardwareError, match="8 stages and not in 5: write"):
+    with pytest.raises(HardwareError, match="8 stages, not in 5: write"):
         cut_stack(load_stack("bert_21b"), "published", 5)
     with pytest.raises(HardwareError, match="100 stages of 99 layers: write 1 to 99 stages"):
         cut_stack(load_stack("bert_21b"), "layers", 100)
-    with pytest.raises(HardwareError, match="is no model without KV"):
+    with pytest.raises(HardwareError, match="is not a model without KV"):
         load_stack("bert")

@@ -170,7 +170,7 @@ def test_what_loaders_refuse() -> None:
     for rate in (0.0, -1.0, math.nan):
         with pytest.raises(HardwareError, match="write a rate above 0"):
             Loader("x", "ssd", 0.0, rate, "")
-        with pytest.raises(HardwareError, match="moves nothing"):
+        with pytest.raises(HardwareError, match="a path has a rate of"):
             load_loader("direct", "ssd").load_s(1.0, rate)
     with pytest.raises(HardwareError, match="loader x on ssd has constant_s -1"):
         Loader("x", "ssd", -1.0, 1.0, "")

@@ -74,13 +74,13 @@ def test_the_last_stage_of_a_model_with_tied_embeddings_has_its_own_copy() -> No
 def test_what_units_refuse() -> None:
     shape = load_llm("llama3_8b")
     for layers in (range(0), range(30, 33), range(0, 8, 2)):
-        with pytest.raises(HardwareError, match="write layers of 0 to 32"):
+        with pytest.raises(HardwareError, match="write layers within 0 to 32"):
             model_units(shape, layers=layers)
     with pytest.raises(HardwareError, match="tp=3 does not divide"):
         model_units(shape, tp=3)
     with pytest.raises(HardwareError, match="write a part from 0 to 1"):
         shard(model_units(shape), 2, 2)
-    with pytest.raises(HardwareError, match="chunk_bytes of at least 1"):
+    with pytest.raises(HardwareError, match="chunk_bytes=0 is too small"):
         cut_into_chunks(model_units(shape), 0)
 
 
@@ -308,7 +308,7 @@ def test_what_plans_refuse() -> None:
             Chain(units, path(1), progress=[progress])
     with pytest.raises(HardwareError, match="one chain for each shard"):
         Ranks([])
-    with pytest.raises(HardwareError, match="give all the same"):
+    with pytest.raises(HardwareError, match="give all ranks the same"):
         Ranks([Chain(units, path(1)), Chain(layers_of(10, 2), path(1), rank=1)])
     with pytest.raises(HardwareError, match=r"group 0 has 2 channels and 0 gathers"):
         group_chain(units, [Group(tuple(path(2)))])
@@ -405,7 +405,7 @@ def test_a_cut_instance_is_cut_on_all_ranks() -> None:
     assert len(ranks.missing(2).units) == 34 - ranks.whole_units(2)
     kept = [[progress] for progress in ranks.progress(2)]
     again = tensor_parallel(shape, [[Hop((rank,))] for rank in range(2)], progress=kept)
-    with pytest.raises(HardwareError, match="progress of 1 ranks for 2"):
+    with pytest.raises(HardwareError, match="progress of 1 ranks is given for 2"):
         tensor_parallel(shape, [[Hop((rank,))] for rank in range(2)], progress=kept[:1])
     second = played(again, {0: 1e9, 1: 1e9})
     assert second.moved_bytes == pytest.approx(ranks.missing(2).size_bytes)

@@ -315,7 +315,7 @@ def test_of_two_targets_the_one_that_is_whole_keeps_those_it_feeds() -> None:
 
 def test_a_source_must_exist_and_have_parameters() -> None:
     data = plane("blitz_b", [(0,), (8,)])
-    with pytest.raises(AssertionError, match="load 0 names replica 7, which does not exist: place it first"):
+    with pytest.raises(AssertionError, match="load 0 names replica 7, which is not placed: place it first"):
         data.carry_out(0, load(("replica", 7), ("replica", 0)))
     data.carry_out(0, load(("replica", 0), ("replica", 1)))
     with pytest.raises(AssertionError, match=r"load 1 is to \('replica', 1\), where load 0 is under way"):
@@ -346,7 +346,7 @@ def test_shards_that_do_not_fit_are_refused(shards: tuple[Shard, ...], words: st
 
 def test_replicas_of_different_sizes_share_no_load() -> None:
     data = plane("blitz_a", [(0, 1), (8,)])
-    with pytest.raises(AssertionError, match="replicas of different sizes share no load"):
+    with pytest.raises(AssertionError, match="replicas of different sizes cannot share a load"):
         data.carry_out(0, load(("replica", 0), ("replica", 1)))
 
 

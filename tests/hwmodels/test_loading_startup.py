@@ -74,9 +74,9 @@ def test_what_start_ups_refuse(value: float) -> None:
 
 def test_what_pools_and_names_refuse() -> None:
     for size, ready in ((-1, None), (1, 2)):
-        with pytest.raises(HardwareError, match="contexts ready"):
+        with pytest.raises(HardwareError, match="contexts cannot be ready"):
             ContextPool(size, ready)
-    with pytest.raises(HardwareError, match="a pool of -1 connections"):
+    with pytest.raises(HardwareError, match="a pool cannot have -1 connections"):
         ConnectionPool(-1)
     with pytest.raises(HardwareError, match="write one of blitzscale, none, own_workers, vllm"):
         load_start_up("blitz")

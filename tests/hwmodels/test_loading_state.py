@@ -76,9 +76,9 @@ def test_what_state_refuses() -> None:
         reshard(LLAMA, 2, 16)
     with pytest.raises(HardwareError, match="write 0 to 32"):
         kv_bytes(LLAMA, 1, layers=33)
-    with pytest.raises(HardwareError, match="write at least 0 tokens, 1 token per block"):
+    with pytest.raises(HardwareError, match="write at least 0 tokens and 1 token per block"):
         kv_bytes(LLAMA, -1)
-    with pytest.raises(HardwareError, match="write at least 0 tokens, 1 token per block"):
+    with pytest.raises(HardwareError, match="write at least 0 tokens and 1 token per block"):
         kv_bytes(LLAMA, 1, block_tokens=0)
-    with pytest.raises(HardwareError, match="activations of -1 tokens"):
+    with pytest.raises(HardwareError, match="activations are of -1 tokens"):
         activation_bytes(LLAMA, -1)

@@ -93,12 +93,12 @@ def put(value: object, *keys: Any) -> Callable[[dict[str, Any]], object]:
 
 
 BROKEN = [
-    (put("other", "format"), "is no profile .*'servetwin profile import' wrote"),
+    (put("other", "format"), "is not a profile .*'servetwin profile import' wrote"),
     (put(2, "schema"), "schema is 2 and this program reads 1; import"),
     (put(True, "schema"), "schema is True"),
     (put(1, "extra"), "has an unknown key 'extra'; write only format, schema"),
     (lambda document: document.pop("tables"), "lacks the key 'tables'"),
-    (put(7, "digest"), "digest is no text"),
+    (put(7, "digest"), "digest is not a text"),
     (put([], "stamp"), "stamp must be an object with the keys gpu"),
     (put(0, "stamp", "tp"), r"stamp\.tp is 0; write a whole number of at least 1"),
     (put("2", "stamp", "tp"), r"stamp\.tp is '2'; write a whole number"),
@@ -124,7 +124,7 @@ BROKEN = [
     (put([[1.0], [1.0]], "tables", "decode", 0, "values"), r"shape 2x2, .*level 2 differs"),
     (put("1", "tables", "decode", 0, "values", 1, 0), r"decode\[0\]\.values\[1\]\[0\] is '1'; write a pos"),
     (put(0, "tables", "decode", 0, "values", 0, 0), r"values\[0\]\[0\] is 0; write a positive"),
-    (put([[None] * 2] * 2, "tables", "decode", 0, "values"), "holds nothing but null"),
+    (put([[None] * 2] * 2, "tables", "decode", 0, "values"), "holds only null"),
     (put(1.5, "tables", "skew", "values", 0, 1), r"skew\.values\[0\]\[1\] is 1\.5; write a share from 0"),
 ]  # fmt: skip
 
@@ -191,11 +191,11 @@ def test_a_profile_that_fits_has_no_problems() -> None:
 @pytest.mark.parametrize(
     ("at", "value", "sentence"),
     [
-        (0, "h100", "foreign: measured on a100_80g, and the run has h100"),
-        (1, "llama2_7b", "foreign: measured for llama3_8b, and the run serves llama2_7b"),
-        (1, "no_such_model", "foreign: measured for llama3_8b"),
-        (2, 4, "foreign: measured at tp=2, and the run has tp=4"),
-        (3, "sglang", "foreign: measured with vllm, and the run imitates sglang"),
+        (0, "h100", "it was measured on a100_80g, and the run has h100"),
+        (1, "llama2_7b", "it was measured for llama3_8b, and the run serves llama2_7b"),
+        (1, "no_such_model", "it was measured for llama3_8b"),
+        (2, 4, "it was measured at tp=2, and the run has tp=4"),
+        (3, "sglang", "it was measured with vllm, and the run imitates sglang"),
         (4, "0.15.0", "stale: measured with vllm 0.14.0, and the run imitates vllm 0.15.0"),
         (5, "fp8", "stale: measured in bf16, and the run computes in fp8"),
     ],

@@ -224,7 +224,7 @@ def test_an_engine_keeps_what_its_operations_know() -> None:
         (4, 400, [(1, 0, 100), (2, 0, 100)], "beside 200 prompt tokens"),
         (0, 0, [(1, 0, 128), (2, 0, 128), (3, 0, 1)], "257 prefill tokens is beyond the step model's 256"),
         (4, 400, [(1, 0, 128), (2, 0, 127)], "a step of 259 tokens in 6 sequences"),
-        (0, 0, [], "has no time"),
+        (0, 0, [], "a step needs a prefill chunk"),
     ],
 )
 def test_steps_outside_the_tables_are_refused(n: int, context: int, chunks: list[Chunk], says: str) -> None:

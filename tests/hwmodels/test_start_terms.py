@@ -38,7 +38,7 @@ def test_the_version_chooses_the_entry() -> None:
     checks = {version: load_start_terms("vllm", version).of(80, 8).p2p_check for version in VERSIONS}
     assert [round(check) for check in checks.values()] == [30, 60, 0, 0]
     assert load_start_terms("vllm") == load_start_terms("vllm", "0.19.0") == load_start_terms("vllm", "main")
-    with pytest.raises(HardwareError, match=r"knows vllm from 0\.6 on and not 0\.5\.4: write a later engine"):
+    with pytest.raises(HardwareError, match=r"has vllm only from 0\.6 on, not 0\.5\.4: write a later engine"):
         load_start_terms("vllm", "0.5.4")
     with pytest.raises(HardwareError, match="unknown start-up 'triton'"):
         load_start_terms("triton")

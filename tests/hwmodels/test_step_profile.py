@@ -91,7 +91,7 @@ def remove(name: str) -> Callable[[Path], None]:
         (change_meta("schema: 1", "schema: 1\nchunks: 2"), "chunks is 2; write together or apart"),
         (change_meta('"a100_80g"', "a100"), "a100"),
         (change_meta('"made up"', '""'), "source is ''; write a text that is not empty"),
-        (add_row("0,0,0,0,0,1,5000"), "is a step of nothing"),
+        (add_row("0,0,0,0,0,1,5000"), "has neither prompts nor decodes"),
         (add_row("8,0,0,0,0,1,5000"), "write prefill_sequences from 1 up to as many"),
         (add_row("0,0,64,4,400,1,5000"), "write 0 for prefill_sequences and cached_tokens"),
         (add_row("0,0,0,4,3,1,5000"), "context_tokens below its decode_sequences"),
@@ -224,7 +224,7 @@ def test_sums_of_operations_are_called_so(tmp_path: Path) -> None:
     assert not model.includes_overhead and model.labels == (
         "step times are sums of operations, not measured steps",
     )
-    with pytest.raises(HardwareError, match="no engine's overhead is"):
+    with pytest.raises(HardwareError, match="without engine overhead"):
         fit_overhead(profile, model)
 
 

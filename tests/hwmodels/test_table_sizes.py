@@ -74,7 +74,7 @@ def test_a_file_of_a_terabyte_is_refused_by_its_size(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     with path.open("wb") as file:
         file.truncate(1 << 40)
-    said = r"t.json has 1099511627776 bytes and no such file has more than \d+; name another file"
+    said = r"t.json has 1099511627776 bytes and the limit is \d+; name another file"
     for read in (llm_shape_from_config, load_profile, tables.read_bytes):
         with pytest.raises(HardwareError, match=said):
             read(path)

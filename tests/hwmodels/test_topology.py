@@ -271,7 +271,7 @@ def test_changes_of_a_cluster_in_code() -> None:
         (REMOTE, gpu(0), "no remote 0"),
         (gpu_ssd(0), gpu(4), "no path of links from gpu_ssd 0 to gpu 4"),
         (dram(0), gpu_ssd(0), "write a GPU or host memory as target"),
-        (Location("disk", 0), gpu(0), "no place 'disk'; write one of gpu"),
+        (Location("disk", 0), gpu(0), "place 'disk' is unknown; write one of gpu"),
     ],
 )
 def test_places_that_are_refused(source: Location, target: Location, said: str) -> None:

@@ -89,5 +89,5 @@ def test_what_one_store_sends_is_not_more_for_more_targets() -> None:
 def test_a_place_on_both_sides_has_no_cut_and_storage_does_not_mix() -> None:
     topology = build(load_cluster("blitz_a"))
     assert narrowest(topology, [gpu(0), gpu(1)], [gpu(1)]).rate_bytes_per_s == math.inf
-    with pytest.raises(HardwareError, match="write sources of one of the two"):
+    with pytest.raises(HardwareError, match="write sources of only one of the two"):
         narrowest(topology, [topology.ssd_of(0), dram(0)], [gpu(1)])

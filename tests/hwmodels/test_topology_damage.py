@@ -60,7 +60,7 @@ def test_between_leaves_another_spine_is_taken() -> None:
 def test_a_host_without_nics_is_cut_off_and_the_larger_side_stays() -> None:
     topology = lost(build(load_cluster("blitz_b_4x2")), "host2/nic0", "host2/nic1")
     assert cut_off(topology, range(4)) == [2]
-    with pytest.raises(HardwareError, match="nothing leads from gpu 4 to gpu 0 since links are lost"):
+    with pytest.raises(HardwareError, match="no path is left from gpu 4 to gpu 0 because links are lost"):
         topology.path(gpu(4), gpu(0))
     assert cut_off(lost(topology, "host0/nic0"), range(4)) == [2], "one of two NICs does for a host"
 

@@ -132,15 +132,15 @@ def test_a_new_cut_has_a_scaler_of_its_own_and_while_it_comes_none_acts() -> Non
 @pytest.mark.parametrize(
     "wish, why",
     [
-        (CutAnew((1, 8), (1, 1), "x"), "stages begin at 0"),
+        (CutAnew((1, 8), (1, 1), "x"), "stages must begin at 0"),
         (CutAnew((0, 9), (1, 1), "x"), "have 1 to 8 of 16 layers"),
-        (CutAnew((0, 8, 8), (1, 1, 1), "x"), "stages begin at 0"),
-        (CutAnew((0, 4, 8, 12), (1, 1, 1, 1), "x"), "it is cut so"),
-        (CutAnew((0, 8), (1,), "x"), "replicas are 1 or more of each stage"),
-        (CutAnew((0, 8), (0, 1), "x"), "replicas are 1 or more of each stage"),
+        (CutAnew((0, 8, 8), (1, 1, 1), "x"), "stages must begin at 0"),
+        (CutAnew((0, 4, 8, 12), (1, 1, 1, 1), "x"), "this is the present cut"),
+        (CutAnew((0, 8), (1,), "x"), "replicas must be 1 or more of each stage"),
+        (CutAnew((0, 8), (0, 1), "x"), "replicas must be 1 or more of each stage"),
         (CutAnew((0, 8), (8, 8), "x"), "12 in all"),
-        (CutAnew((0, 8), (1, 1), "x", (0,)), "gpus are 2, one for each replica"),
-        (CutAnew((0, 8), (1, 1), "x", (0, 99)), "gpus are some that are shown"),
+        (CutAnew((0, 8), (1, 1), "x", (0,)), "gpus must name 2 GPUs, one for each replica"),
+        (CutAnew((0, 8), (1, 1), "x", (0, 99)), "gpus must be GPUs of the view"),
         (CutAnew((0, 8), (1, 1), ""), "reason"),
         (StopReplicas(0, (7,), "x"), "no replica 7"),
     ],
@@ -163,5 +163,5 @@ def test_a_model_that_is_not_to_be_cut_anew() -> None:
     assert view.cut is not None
     with pytest.raises(PolicyError, match=r"pipeline[.]recut=none"):
         CheckedStageScaler(Says()).scale(replace(view, cut=None))
-    with pytest.raises(PolicyError, match=r"another cut comes"):
+    with pytest.raises(PolicyError, match=r"another cut is in progress"):
         CheckedStageScaler(Says()).scale(replace(view, cut=replace(view.cut, coming=(0, 8))))

@@ -229,5 +229,5 @@ def test_an_order_nobody_asked_for_is_not_kept() -> None:
 @pytest.mark.parametrize("ask", ["load", "least"])
 def test_a_signal_that_is_not_there_is_told(ask: str) -> None:
     fleet: Any = fleet_of(0, 1)
-    with pytest.raises(ValueError, match="no signal 'free': write outstanding or kv_demand"):
+    with pytest.raises(ValueError, match="the signal 'free' is unknown: write outstanding or kv_demand"):
         fleet.load(0, "free") if ask == "load" else fleet.least("free")

@@ -229,7 +229,7 @@ def test_values_reach_the_policy() -> None:
         ({"embedding": "both"}, "embedding is both, and must be target or source"),
         ({"scheduler": "ilp", "solve_ms": -1}, "solve_ms of 0 or more"),
         ({"scheduler": "ilp", "batches_ahead": 1}, "batches_ahead of 2 or more"),
-        ({"scheduler": "ilp", "formulation": "eq1"}, "there is no formulation 'eq1'"),
+        ({"scheduler": "ilp", "formulation": "eq1"}, "the formulation 'eq1' is unknown"),
         ({"scheduler": "ilp", "deterministic_limit": 0}, "a deterministic limit above 0"),
     ],
 )

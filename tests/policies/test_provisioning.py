@@ -306,8 +306,8 @@ def test_what_is_missing_has_one_obstacle() -> None:
         (NetworkProvisioner, "order", "width", "breadth or depth"),
         (NetworkProvisioner, "grouping", "host", "domain or instance"),
         (StoreProvisioner, "tiers", ["host", "tape"], "tape, and must be host, ssd or remote"),
-        (StoreProvisioner, "tiers", [], "some of host, ssd, remote once"),
-        (StoreProvisioner, "tiers", ["ssd", "ssd"], "some of host, ssd, remote once"),
+        (StoreProvisioner, "tiers", [], "one or more of host, ssd, remote, each once"),
+        (StoreProvisioner, "tiers", ["ssd", "ssd"], "one or more of host, ssd, remote, each once"),
     ],
 )
 def test_words_that_make_no_sense_are_refused(kind: Any, key: str, value: object, remedy: str) -> None:

@@ -53,11 +53,11 @@ def test_unknown_words_are_refused(key: str, value: str) -> None:
 
 def test_shares_out_of_range_are_refused() -> None:
     for make in (infless, inferline, cocktail):
-        with pytest.raises(ValueError, match=r"utilization=1\.5 is no share"):
+        with pytest.raises(ValueError, match=r"utilization=1\.5 is not a share"):
             make(utilization=1.5)  # type: ignore[operator]
-    with pytest.raises(ValueError, match="most_used=0 is no share"):
+    with pytest.raises(ValueError, match="most_used=0 is not a share"):
         quart(most_used=0)
-    with pytest.raises(ValueError, match="drain_s=0 is no length of time"):
+    with pytest.raises(ValueError, match="drain_s=0 is not a duration"):
         quart(drain_s=0)
 
 

@@ -266,9 +266,11 @@ def test_no_program_for_no_batch() -> None:
 
 
 def test_what_cannot_be_chosen_is_refused() -> None:
-    with pytest.raises(ValueError, match="no formulation 'exact': write executable, paper, paper_shifted"):
+    with pytest.raises(
+        ValueError, match="formulation 'exact' is unknown: write one of executable, paper, paper_shifted"
+    ):
         Ilp("exact")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="no formulation 'exact'"):
+    with pytest.raises(ValueError, match="formulation 'exact' is unknown"):
         solve(paper(2), "exact")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="limit above 0"):
         Ilp(deterministic_limit=0)

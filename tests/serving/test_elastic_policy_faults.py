@@ -56,32 +56,38 @@ def decision(
 
 
 SCALES = [
-    (None, "that is a NoneType, not a tuple"),
-    ([], "that is a list, not a tuple"),
-    (("drain",), "a decision is no str"),
-    ((decision("explode"),), "there is no act 'explode'"),
-    ((decision(["load"]),), "there is no act ['load']"),
-    ((decision("load", model="other"),), "it is asked about m, not about 'other'"),
+    (None, "the answer is a NoneType, not a tuple"),
+    ([], "the answer is a list, not a tuple"),
+    (("drain",), "a decision is a str, not a ScaleDecision"),
+    ((decision("explode"),), "the act 'explode' is unknown"),
+    ((decision(["load"]),), "the act ['load'] is unknown"),
+    ((decision("load", model="other"),), "the view is of model m, not 'other'"),
     ((decision("load", "both"),), "m has no role 'both'"),
-    ((decision("load", "prefill", 0),), "a count is an int of 1 or more, not 0"),
-    ((decision("load", "prefill", True),), "a count is an int of 1 or more, not True"),
-    ((decision("load", "prefill", 1.0),), "a count is an int of 1 or more, not 1.0"),
+    ((decision("load", "prefill", 0),), "count must be an int of 1 or more, not 0"),
+    ((decision("load", "prefill", True),), "count must be an int of 1 or more, not True"),
+    ((decision("load", "prefill", 1.0),), "count must be an int of 1 or more, not 1.0"),
     ((decision("load", "prefill", 2),), "4 prefill instances are above 3"),
-    ((decision("load", "prefill", 1, 0),), "load names no instances"),
+    ((decision("load", "prefill", 1, 0),), "load must name no instances"),
     ((decision("drain", "decode", 1, 5),), "0 decode instances are below 1"),
-    ((decision("drain", "prefill", 1, 2),), "drain is not for instance 2 of m now"),
-    ((decision("drain", "prefill", 1, 5),), "drain is not for instance 5 of m now"),
+    ((decision("drain", "prefill", 1, 2),), "drain does not apply to instance 2 of m in its state"),
+    ((decision("drain", "prefill", 1, 5),), "drain does not apply to instance 5 of m in its state"),
     ((decision("drain", "prefill", 2, 0),), "count is 2 and 1 instances are named"),
     ((decision("drain", "prefill", 2, 0, 0),), "instance 0 is named twice"),
     ((decision("drain", "prefill", 1, 0), decision("mutate", "decode", 1, 0)), "instance 0 is named twice"),
-    ((decision("drain", "prefill", 1, True),), "instances is no tuple of ids"),
-    ((decision("drain", "prefill", 1, np.int64(0)),), "instances is no tuple of ids"),
-    ((decision("drain", "prefill", 1, 0, instances=[0]),), "instances is no tuple of ids"),
-    ((decision("mutate", "prefill", 1, 0),), "only a prefill instance can turn, and only to decode"),
-    ((decision("cancel_drain", "prefill", 1, 0),), "cancel_drain is not for instance 0 of m now"),
-    ((decision("revive", "prefill", 1, 8),), "revive is not for instance 8 of m now"),
+    ((decision("drain", "prefill", 1, True),), "instances is not a tuple of ids"),
+    ((decision("drain", "prefill", 1, np.int64(0)),), "instances is not a tuple of ids"),
+    ((decision("drain", "prefill", 1, 0, instances=[0]),), "instances is not a tuple of ids"),
+    (
+        (decision("mutate", "prefill", 1, 0),),
+        "only a prefill instance can change its role, and only to decode",
+    ),
+    (
+        (decision("cancel_drain", "prefill", 1, 0),),
+        "cancel_drain does not apply to instance 0 of m in its state",
+    ),
+    ((decision("revive", "prefill", 1, 8),), "revive does not apply to instance 8 of m in its state"),
     ((decision("drain", "prefill", 1, 0, reason=""),), "the reason is empty"),
-    ((decision("drain", "prefill", 1, 0, reason=None),), "a reason is a str, not a NoneType"),
+    ((decision("drain", "prefill", 1, 0, reason=None),), "the reason must be a str, not a NoneType"),
     (SystemExit(0), "raised SystemExit: 0"),
     (ZeroDivisionError("no rate"), "raised ZeroDivisionError: no rate (test_elastic_policy_faults.py line "),
 ]
@@ -114,17 +120,20 @@ def test_bounds_or_a_time_that_are_none(answer: Any) -> None:
         bounds(VIEW)
     until = CheckedScaler(Says(1.0)).no_change_until_ns
     assert until is not None
-    with pytest.raises(PolicyError, match=r"Says, method no_change_until_ns, .* that is a float"):
+    with pytest.raises(PolicyError, match=r"Says, method no_change_until_ns, .* the answer is a float"):
         until(VIEW)
 
 
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (decision("load"), "that is no drain of a model that is shown"),
-        (decision("drain", "prefill", 1, 0, model="unknown"), "that is no drain of a model that is shown"),
-        (decision("drain", "prefill", 1, 2), "drain is not for instance 2 of m now"),
-        ("drain", "that is no drain"),
+        (decision("load"), "the answer does not drain an instance of a model of the views"),
+        (
+            decision("drain", "prefill", 1, 0, model="unknown"),
+            "the answer does not drain an instance of a model of the views",
+        ),
+        (decision("drain", "prefill", 1, 2), "drain does not apply to instance 2 of m in its state"),
+        ("drain", "the answer does not drain"),
         (AttributeError("rules_of"), "raised AttributeError: rules_of"),
     ],
 )
@@ -144,23 +153,26 @@ def provisioned(*edges: Any, **other: Any) -> Provisioned:
 
 
 PROVISIONS = [
-    (None, "that is a NoneType"),
-    (provisioned(edges=[EDGE]), "edges is no tuple"),
-    (provisioned(EDGE, overlap=1), "overlap neither True nor False"),
+    (None, "the answer is a NoneType"),
+    (provisioned(edges=[EDGE]), "edges is not a tuple"),
+    (provisioned(EDGE, overlap=1), "overlap is neither True nor False"),
     (provisioned(EDGE, reason=""), "the reason is empty"),
-    (provisioned(obstacle="bad luck"), "there is no obstacle 'bad luck'"),
-    (provisioned("edge"), "an edge is no str"),
+    (provisioned(obstacle="bad luck"), "the obstacle 'bad luck' is unknown"),
+    (provisioned("edge"), "an edge is a str, not an Edge"),
     (provisioned(EDGE, EDGE), "('replica', 3) twice"),
-    (provisioned(EDGE, replace(EDGE, targets=(("replica", 4),))), "it starts 2 instances of 1"),
-    (provisioned(replace(EDGE, targets=(("replica", 9),))), "('replica', 9) is no free seat"),
+    (
+        provisioned(EDGE, replace(EDGE, targets=(("replica", 4),))),
+        "the edges start 2 instances, more than the 1 wanted",
+    ),
+    (provisioned(replace(EDGE, targets=(("replica", 9),))), "('replica', 9) is not a free seat"),
     (provisioned(replace(EDGE, targets=(("replica", True),))), "each (kind, number)"),
-    (provisioned(replace(EDGE, targets=())), "an edge has a source and a target"),
-    (provisioned(replace(EDGE, sources=(("replica", 2),))), "('replica', 2) has no parameters to send then"),
-    (provisioned(replace(EDGE, sources=(("remote", 0),))), "('remote', 0) has no parameters to send then"),
-    (provisioned(replace(EDGE, sources=(("ssd", 0), ("ssd", 0)))), "sends twice"),
-    (provisioned(replace(EDGE, rate_bytes_per_s=-1)), "rate_bytes_per_s is an int of 0 or more"),
-    (provisioned(replace(EDGE, reason=None)), "a reason is a str, not a NoneType"),
-    (provisioned(replace(EDGE, shards=("all",))), "their shares sum to 1"),
+    (provisioned(replace(EDGE, targets=())), "an edge must have a source and a target"),
+    (provisioned(replace(EDGE, sources=(("replica", 2),))), "('replica', 2) has no parameters at that time"),
+    (provisioned(replace(EDGE, sources=(("remote", 0),))), "('remote', 0) has no parameters at that time"),
+    (provisioned(replace(EDGE, sources=(("ssd", 0), ("ssd", 0)))), "named twice"),
+    (provisioned(replace(EDGE, rate_bytes_per_s=-1)), "rate_bytes_per_s must be an int of 0 or more"),
+    (provisioned(replace(EDGE, reason=None)), "the reason must be a str, not a NoneType"),
+    (provisioned(replace(EDGE, shards=("all",))), "the shares must sum to 1"),
     (SystemExit(), "raised SystemExit"),
 ]
 
@@ -184,14 +196,14 @@ def test_a_live_policys_fault(answer: Any) -> None:
 
 
 def test_what_a_live_policy_has_is_checked_before_it_is_asked() -> None:
-    with pytest.raises(PolicyError, match=r"LiveScaling, attribute embeds, .* that is a str"):
+    with pytest.raises(PolicyError, match=r"LiveScaling, attribute embeds, .* the value is a str"):
         policy = LiveScaling(BestEffort(), 0)
         policy.embeds = "yes"  # type: ignore[assignment]
         CheckedLivePolicy(policy)
     for ahead, words in ((-1, "below 0"), (1.0, "a float"), (True, "a bool")):
         scheduler: Any = BestEffort()
         scheduler.ahead = ahead
-        with pytest.raises(PolicyError, match=f"BestEffort, attribute ahead, .* that is {words}"):
+        with pytest.raises(PolicyError, match=f"BestEffort, attribute ahead, .* the value is {words}"):
             CheckedLiveScheduler(scheduler)
 
 

@@ -394,7 +394,7 @@ def test_an_idle_engine_has_no_steps_left_to_report() -> None:
 def test_a_run_without_requests_cannot_go_on() -> None:
     script = Script(chunked())
     script.arrive(0, 6)
-    with pytest.raises(AssertionError, match="goes on with nobody in it"):
+    with pytest.raises(AssertionError, match="a run continues without requests"):
         script.ran(1, 0, goes_on=True)
 
 

@@ -97,7 +97,7 @@ def altered(number: int, change: Callable[[Any], None]) -> Journal:
     return journal
 
 
-OTHER_LINES = "footer: the lines above are not those that were written (their sha256 differs)"
+OTHER_LINES = "footer: the lines above were changed (their sha256 differs)"
 
 
 def put(*path: int, value: object) -> Callable[[Any], None]:
@@ -235,7 +235,9 @@ def test_an_altered_line_is_named(number: int, change: Callable[[Any], None], wo
 def test_a_line_of_another_shape_is_refused_with_its_number(content: object) -> None:
     journal = list(recorded())
     journal[RAN - 1] = json.dumps(content)
-    assert judged(journal).startswith(f"refused: journal: line {RAN} is cut or altered (it is not [time, ")
+    assert judged(journal).startswith(
+        f"refused: journal: line {RAN} is cut or altered (the line is not [time, "
+    )
 
 
 def test_a_plausible_other_fact_is_named_where_the_runs_part() -> None:
@@ -301,9 +303,9 @@ def test_a_changed_header_shows() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (put(1, 2, value=1), "line {}: this event cannot follow what came before"),
+        (put(1, 2, value=1), "line {}: this event cannot follow the events before it"),
         (put(1, 2, value=-1), "after the last line: 1 requests are still in flight"),
-        (put(1, 5, value=True), "line {}: this event cannot follow what came before"),
+        (put(1, 5, value=True), "line {}: this event cannot follow the events before it"),
         (put(1, 3, value=1), OTHER_LINES),
     ],
     ids=["epoch to come", "epoch past", "goes on", "steps"],
@@ -410,7 +412,7 @@ def test_a_footer_that_counts_otherwise_is_a_difference(
     footer = change(counts)
     said = judged([*recorded()[:-1], json.dumps(footer)])
     held = {"events": counts["events"], "actions": counts["actions"]}
-    assert said == f"footer: it counts {footer}, the journal holds {held}"
+    assert said == f"footer: the footer has {footer}, the journal has {held}"
 
 
 @pytest.mark.parametrize("digest", ["", "0" * 64, None])

@@ -44,38 +44,38 @@ def start(stage: Any = 0, count: Any = 1, **other: Any) -> StartReplicas:
 
 
 FAULTS = [
-    (None, "that is a NoneType, not a tuple"),
-    (("start",), "a decision is no str"),
+    (None, "the answer is a NoneType, not a tuple"),
+    (("start",), "a decision cannot be a str"),
     ((start(reason=""),), "the reason is empty"),
-    ((start(reason=3),), "a reason is a str, not a int"),
+    ((start(reason=3),), "the reason must be a str, not a int"),
     ((start(3),), "m has no stage 3"),
     ((start("0"),), "m has no stage '0'"),
-    ((start(count=0),), "a count is an int of 1 or more, not 0"),
-    ((start(count=True),), "a count is an int of 1 or more, not True"),
-    ((start(source="peer"),), "there is no source 'peer'"),
-    ((start(cpu_cores=-1),), "cpu_cores is an int of 0 or more, not -1"),
-    ((start(count=2, gpus=(2,)),), "gpus is a tuple of 2 of them, or empty"),
-    ((start(gpus=(9,)),), "there is no GPU 9"),
+    ((start(count=0),), "count must be an int of 1 or more, not 0"),
+    ((start(count=True),), "count must be an int of 1 or more, not True"),
+    ((start(source="peer"),), "the source 'peer' is unknown"),
+    ((start(cpu_cores=-1),), "cpu_cores must be an int of 0 or more, not -1"),
+    ((start(count=2, gpus=(2,)),), "gpus must be a tuple of 2 GPUs, or empty"),
+    ((start(gpus=(9,)),), "GPU 9 does not exist"),
     ((start(gpus=(4,), source="host"),), "host 1 has no copy of stage 0"),
-    ((start(2, count=2, gpus=(2, 3), cpu_cores=2),), "host 0 lacks 1 cores for it"),
+    ((start(2, count=2, gpus=(2, 3), cpu_cores=2),), "host 0 lacks 1 cores for the decision"),
     ((start(0, 2), start(1, 2)), "8 replicas in all are above 6"),
     ((start(2, 2),), "3 replicas of stage 2 are above 2"),
     ((StopReplicas(0, (0, 1), "b"),), "0 replicas of stage 0 are below 1"),
-    ((StopReplicas(0, (), "b"),), "replicas is a tuple of ids that is not empty"),
+    ((StopReplicas(0, (), "b"),), "replicas must be a tuple of ids that is not empty"),
     ((StopReplicas(0, (7,), "b"),), "stage 0 has no replica 7"),
     ((StopReplicas(0, (1,), "b"), StopReplicas(0, (1,), "b")), "replica 1 is named twice"),
     ((StopReplicas(1, (101,), "b"),), "replica 101 is draining already"),
-    ((SetCores(0, (0,), 0, "b"),), "cpu_cores is an int of 1 or more, not 0"),
-    ((SetCores(0, (0, 1), 3, "b"),), "host 0 lacks 1 cores for it"),
-    ((SetBatch(0, (0,), 2, "b"),), "most is an int from 1 to 1, the pipeline's batch, not 2"),
+    ((SetCores(0, (0,), 0, "b"),), "cpu_cores must be an int of 1 or more, not 0"),
+    ((SetCores(0, (0, 1), 3, "b"),), "host 0 lacks 1 cores for the decision"),
+    ((SetBatch(0, (0,), 2, "b"),), "most must be an int from 1 to 1, the pipeline's batch, not 2"),
     ((SetBatch(0, (0,), 1, "b"), SetBatch(0, (0,), 1, "b")), "replica 0 is named twice"),
     ((SetBatch(0, (7,), 1, "b"),), "stage 0 has no replica 7"),
-    ((KeepCopy(0, 7, "b"),), "there is no host 7"),
+    ((KeepCopy(0, 7, "b"),), "host 7 does not exist"),
     ((KeepCopy(0, 0, "b"),), "host 0 has a copy of stage 0 already"),
-    ((KeepCopy(0, 1, "b"),), f"host 1 lacks {GIB} bytes for it"),
+    ((KeepCopy(0, 1, "b"),), f"host 1 lacks {GIB} bytes for the decision"),
     ((EvictCopy("m", 1, 0, "b"),), "host 0 has no copy of stage 1 of 'm'"),
-    ((EvictCopy("m", 0, 0, "b"), EvictCopy("m", 0, 0, "b")), "that copy is named twice"),
-    ((MarkKeyStages((0, 5), "b"),), "stages is a tuple of stages of m"),
+    ((EvictCopy("m", 0, 0, "b"), EvictCopy("m", 0, 0, "b")), "the copy is named twice"),
+    ((MarkKeyStages((0, 5), "b"),), "stages must be a tuple of stages of m"),
     ((MarkKeyStages((0, 0), "b"),), "a stage is named twice"),
 ]
 
@@ -91,7 +91,7 @@ def test_a_wrong_answer_is_told(answer: Any, why: str) -> None:
 def test_gpu_memory_is_never_over_committed_by_one_answer() -> None:
     view = pipeline([stage(0, bytes=30 * GIB)])
     CheckedStageScaler(Says((start(gpus=(4,)),))).scale(view)
-    with pytest.raises(PolicyError, match=f"GPU 4 lacks {12 * GIB} bytes for it"):
+    with pytest.raises(PolicyError, match=f"GPU 4 lacks {12 * GIB} bytes for the decision"):
         CheckedStageScaler(Says((start(count=2, gpus=(4, 4)),))).scale(view)
 
 

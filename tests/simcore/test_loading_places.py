@@ -31,10 +31,10 @@ def test_a_replica_that_is_placed_later_loads_sends_and_comes_back() -> None:
     assert whole(facts) == {0: pytest.approx(PCIE_S, abs=1e-8)}
     assert facts[-1][1] == Sent(0, kv.size_bytes, "") and facts[-1][0] == pytest.approx(5 + PCIE_S / 2)
     data.carry_out(10**10, ReleaseGpus(7, "idle"))
-    with pytest.raises(AssertionError, match="replica 7, which does not exist"):
+    with pytest.raises(AssertionError, match="replica 7, which is not placed"):
         data.carry_out(10**10, load(("host", 0), ("replica", 7), id=1))
     with pytest.raises(
-        AssertionError, match=r"was on GPUs \(1,\) and comes back to \(2,\): give it another number"
+        AssertionError, match=r"was on GPUs \(1,\) and is placed on \(2,\): give it another number"
     ):
         data.carry_out(10**10, place(7, 2))
     data.carry_out(10**10, place(7, 1, warm=True))

@@ -45,7 +45,7 @@ def test_all_ranks_of_a_group_are_lost_with_one_and_say_why() -> None:
     assert simulation.losses is not None
     first, second = simulation.losses.records
     assert first.replicas == (0, 1)
-    assert second.nothing == "there is no replica 0 now, or it was lost before"
+    assert second.nothing == "replica 0 does not exist now or was lost before"
     cause = "replica 1 failed, and the other ranks of its data-parallel group with it"
     assert ends.lost == dict.fromkeys([0, 1, 4, 5], cause)
     assert sorted(ends.finished_ids) == [2, 3, 6, 7]

@@ -81,7 +81,7 @@ def test_a_transfer_without_another_way_ends_with_the_cause() -> None:
     first, second = all_of(data)
     assert isinstance(first, Sent) and isinstance(second, Sent)
     assert (first.cause, first.moved_bytes > 0, second.moved_bytes) == ("cut", True, 0)
-    assert "nothing leads from gpu 1 to gpu 8" in second.cause
+    assert "no path is left from gpu 1 to gpu 8" in second.cause
 
 
 def test_loads_that_need_what_is_lost_stop_and_new_ones_are_refused() -> None:

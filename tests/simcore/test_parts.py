@@ -161,9 +161,7 @@ def test_a_source_that_has_a_part_of_a_load_is_refused() -> None:
 
 def test_a_replica_comes_back_for_the_same_part() -> None:
     data = placed((0, 8), warm=True)
-    with pytest.raises(
-        AssertionError, match=r"to hold layers \[0, 8\) of .* comes back for layers \[8, 16\)"
-    ):
+    with pytest.raises(AssertionError, match=r"to hold layers \[0, 8\) of .* is placed for layers \[8, 16\)"):
         data.carry_out(0, place(0, 0, (8, 16)))
 
 

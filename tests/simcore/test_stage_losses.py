@@ -99,7 +99,9 @@ def test_without_losses_a_world_that_stands_still_says_what_waits_where() -> Non
     assert isinstance(pipeline, Pipeline)
     for request, _ in case.requests():
         pipeline.stages[1].add(Waiting(request, NOBODY, 0))
-    with pytest.raises(UserError, match=r"with 2 requests that nobody will serve: 2 wait for stage 1 of m, "):
+    with pytest.raises(
+        UserError, match=r"with 2 requests that can never be served: 2 requests wait for stage 1 of m, "
+    ):
         raise StageStalls(control).error({0: None, 1: None})  # type: ignore[dict-item]
 
 

@@ -170,7 +170,9 @@ def test_a_run_whose_requests_nobody_will_ever_serve_says_so_at_once() -> None:
     with pytest.raises(UserError) as told:
         execute(prepared, Counting(looks))
     sentence = str(told.value)
-    assert sentence.startswith("the world stands still with 17 requests that nobody will serve, request 1 ")
+    assert sentence.startswith(
+        "the simulation is stalled with 17 requests that can never be served, the first is request 1 "
+    )
     assert "'llama3_8b#0000'" in sentence and "system.instances" in sentence and "\n" not in sentence
     assert looks[Woke] < 20_000, "not an hour of them, which is 3,600,000"
 

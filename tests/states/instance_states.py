@@ -1,15 +1,15 @@
-"""An instance: a replica while GPUs are its own."""
+"""An instance: a replica from the placement on GPUs until they are free or lost."""
 
 TITLE = "Instance"
 WHERE = "serving/elastic/instances.py"
 STATES = ("none", "loading", "serving", "draining", "terminating")
-EVENTS = ("place", "loaded", "drain", "cancel drain", "turn", "terminate", "free", "lost")
+EVENTS = ("place", "loaded", "drain", "cancel drain", "switch role", "terminate", "free", "lost")
 CELLS = {
     ("none", "place"): "loading",
     ("none", "loaded"): "refused",
     ("none", "drain"): "refused",
     ("none", "cancel drain"): "refused",
-    ("none", "turn"): "refused",
+    ("none", "switch role"): "refused",
     ("none", "terminate"): "refused",
     ("none", "free"): "refused",
     ("none", "lost"): "refused",
@@ -17,32 +17,32 @@ CELLS = {
     ("loading", "loaded"): "serving",
     ("loading", "drain"): "refused",
     ("loading", "cancel drain"): "refused",
-    ("loading", "turn"): "refused",
+    ("loading", "switch role"): "refused",
     ("loading", "terminate"): "refused",
     ("loading", "free"): "none, its GPUs are free",
-    ("loading", "lost"): "none, its GPUs are gone",
+    ("loading", "lost"): "none, its GPUs are lost",
     ("serving", "place"): "refused",
     ("serving", "loaded"): "refused",
     ("serving", "drain"): "draining",
     ("serving", "cancel drain"): "refused",
-    ("serving", "turn"): "serving in another role",
+    ("serving", "switch role"): "serving in another role",
     ("serving", "terminate"): "terminating",
     ("serving", "free"): "none, its GPUs are free",
-    ("serving", "lost"): "none, its GPUs are gone",
+    ("serving", "lost"): "none, its GPUs are lost",
     ("draining", "place"): "refused",
     ("draining", "loaded"): "refused",
     ("draining", "drain"): "refused",
     ("draining", "cancel drain"): "serving",
-    ("draining", "turn"): "refused",
+    ("draining", "switch role"): "refused",
     ("draining", "terminate"): "terminating",
     ("draining", "free"): "none, its GPUs are free",
-    ("draining", "lost"): "none, its GPUs are gone",
+    ("draining", "lost"): "none, its GPUs are lost",
     ("terminating", "place"): "refused",
     ("terminating", "loaded"): "refused",
     ("terminating", "drain"): "refused",
     ("terminating", "cancel drain"): "refused",
-    ("terminating", "turn"): "refused",
+    ("terminating", "switch role"): "refused",
     ("terminating", "terminate"): "refused",
     ("terminating", "free"): "refused",
-    ("terminating", "lost"): "none, its GPUs are gone",
+    ("terminating", "lost"): "none, its GPUs are lost",
 }

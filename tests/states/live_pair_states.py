@@ -1,26 +1,26 @@
-"""A live pair: what its target may do with the layers that it has."""
+"""A live pair: whether its target, which serves while it loads, may start batches."""
 
 TITLE = "Live pair"
 WHERE = "serving/live/pairs.py"
 STATES = ("loading", "whole", "stopped")
 EVENTS = (
-    "more layers came", "all layers came", "load stopped", "target is idle, queue has requests",
-    "last batch is over",
+    "more layers loaded", "all layers loaded", "load stopped", "target is idle, queue has requests",
+    "last batch finished",
 )  # fmt: skip
 CELLS = {
-    ("loading", "more layers came"): "loading",
-    ("loading", "all layers came"): "whole",
+    ("loading", "more layers loaded"): "loading",
+    ("loading", "all layers loaded"): "whole",
     ("loading", "load stopped"): "stopped",
-    ("loading", "target is idle, queue has requests"): "begins a batch",
-    ("loading", "last batch is over"): "loading",
-    ("whole", "more layers came"): "refused",
-    ("whole", "all layers came"): "whole",
+    ("loading", "target is idle, queue has requests"): "starts a batch",
+    ("loading", "last batch finished"): "loading",
+    ("whole", "more layers loaded"): "refused",
+    ("whole", "all layers loaded"): "whole",
     ("whole", "load stopped"): "-",
-    ("whole", "target is idle, queue has requests"): "begins none",
-    ("whole", "last batch is over"): "ended",
-    ("stopped", "more layers came"): "-",
-    ("stopped", "all layers came"): "-",
+    ("whole", "target is idle, queue has requests"): "starts no batch",
+    ("whole", "last batch finished"): "ended",
+    ("stopped", "more layers loaded"): "-",
+    ("stopped", "all layers loaded"): "-",
     ("stopped", "load stopped"): "-",
-    ("stopped", "target is idle, queue has requests"): "begins none",
-    ("stopped", "last batch is over"): "ended",
+    ("stopped", "target is idle, queue has requests"): "starts no batch",
+    ("stopped", "last batch finished"): "ended",
 }

@@ -1,17 +1,17 @@
-"""A load at one of its targets; it is forgotten when no target of it is under way."""
+"""A load at one of its targets; it is forgotten when it is under way at no target."""
 
 TITLE = "Load at one target"
 WHERE = "serving/parameters/loads.py"
 STATES = ("under way", "there", "stopped")
-EVENTS = ("more layers came", "all layers came", "load stopped")
+EVENTS = ("more layers loaded", "all layers loaded", "load stopped")
 CELLS = {
-    ("under way", "more layers came"): "under way",
-    ("under way", "all layers came"): "there",
+    ("under way", "more layers loaded"): "under way",
+    ("under way", "all layers loaded"): "there",
     ("under way", "load stopped"): "stopped",
-    ("there", "more layers came"): "refused",
-    ("there", "all layers came"): "refused",
+    ("there", "more layers loaded"): "refused",
+    ("there", "all layers loaded"): "refused",
     ("there", "load stopped"): "refused",
-    ("stopped", "more layers came"): "refused",
-    ("stopped", "all layers came"): "refused",
+    ("stopped", "more layers loaded"): "refused",
+    ("stopped", "all layers loaded"): "refused",
     ("stopped", "load stopped"): "refused",
 }

@@ -9,8 +9,9 @@ PAGE = FOLDER.parents[1] / "docs" / "STATES.md"
 _NOT_MACHINES = {"__init__", "__main__", "page"}
 HEAD = """# State machines
 
-What every state machine of the control plane does at each event, in each state. "refused": the code raises;
-"-": the event cannot come there. Tests play every cell against the code, and `python -m tests.states` prints
+The state machines of the control plane. Rows are states, columns are events; a cell has the actions or
+effects of the event, if any, and the next state. "refused": the code raises; "-": the event cannot occur in
+that state or changes nothing. Tests play every cell against the code, and `python -m tests.states` prints
 this page from the tables that they play.
 """
 
@@ -30,7 +31,8 @@ def missing_cells(machine: ModuleType) -> list[tuple[str, str]]:
 
 def table(machine: ModuleType) -> str:
     """One machine's heading and table, states down and events across."""
-    lines = [f"## {machine.TITLE}", "", f"`{machine.WHERE}`", ""]
+    about = " ".join((machine.__doc__ or "").split())
+    lines = [f"## {machine.TITLE}", "", f"{about} Code: `{machine.WHERE}`", ""]
     lines.append(f"| state | {' | '.join(machine.EVENTS)} |")
     lines.append("|---" * (len(machine.EVENTS) + 1) + "|")
     for state in machine.STATES:

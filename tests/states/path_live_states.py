@@ -1,44 +1,44 @@
-"""A replica of a language model's stage that runs layers while it loads."""
+"""A replica of a language model's stage that already runs the layers it has while it loads the others."""
 
-TITLE = "Replica of a language model's stage that loads"
+TITLE = "Loading replica of a language model's stage"
 WHERE = "serving/services/path_live.py"
-STATES = ("none", "no layers", "some layers", "some layers, passed")
+STATES = ("none", "no layers", "some layers", "some layers, with a batch")
 EVENTS = (
-    "its load begins", "a layer is there", "the last one is there", "its load ends early", "it is lost",
-    "a request comes",
+    "load starts", "a layer has loaded", "the last layer has loaded", "load stopped", "replica lost",
+    "request arrives",
 )  # fmt: skip
 _PLAYED = {
     "none": {
-        "its load begins": "no layers",
-        "a layer is there": "refused",
-        "the last one is there": "refused",
-        "its load ends early": "refused",
-        "it is lost": "-",
-        "a request comes": "none: it waits",
+        "load starts": "no layers",
+        "a layer has loaded": "refused",
+        "the last layer has loaded": "refused",
+        "load stopped": "refused",
+        "replica lost": "-",
+        "request arrives": "none: the request waits",
     },
     "no layers": {
-        "its load begins": "-",
-        "a layer is there": "some layers",
-        "the last one is there": "serves",
-        "its load ends early": "gone",
-        "it is lost": "gone",
-        "a request comes": "no layers: it waits",
+        "load starts": "-",
+        "a layer has loaded": "some layers",
+        "the last layer has loaded": "serves",
+        "load stopped": "gone",
+        "replica lost": "gone",
+        "request arrives": "no layers: the request waits",
     },
     "some layers": {
-        "its load begins": "-",
-        "a layer is there": "some layers",
-        "the last one is there": "serves",
-        "its load ends early": "gone",
-        "it is lost": "gone",
-        "a request comes": "some layers, passed: it begins there",
+        "load starts": "-",
+        "a layer has loaded": "some layers",
+        "the last layer has loaded": "serves",
+        "load stopped": "gone",
+        "replica lost": "gone",
+        "request arrives": "some layers, with a batch: the request starts there",
     },
-    "some layers, passed": {
-        "its load begins": "-",
-        "a layer is there": "some layers, passed: its batch is to run more there",
-        "the last one is there": "serves: its batch is to run all there",
-        "its load ends early": "drains: its batch is to leave it",
-        "it is lost": "gone: who was there fails",
-        "a request comes": "some layers, passed: it waits",
+    "some layers, with a batch": {
+        "load starts": "-",
+        "a layer has loaded": "some layers, with a batch: its batch should run more layers there",
+        "the last layer has loaded": "serves: its batch should run all layers there",
+        "load stopped": "drains: its batch should leave it",
+        "replica lost": "gone: its requests fail",
+        "request arrives": "some layers, with a batch: the request waits",
     },
 }
 CELLS = {(state, event): cell for state, row in _PLAYED.items() for event, cell in row.items()}

@@ -1,34 +1,39 @@
-"""A stage of a language model: of which cut it is, while others come, are made or given up."""
+"""A stage of a language model: to which cuts it belongs while a new cut comes, is made or is given up."""
 
 TITLE = "Stage of a language model"
 WHERE = "serving/services/path_stages.py"
 STATES = (
-    "no cut's",
-    "the coming cut's",
-    "the present cut's",
-    "the present cut's while another comes",
-    "both cuts'",
+    "in no cut",
+    "in the new cut",
+    "in the present cut",
+    "in the present cut while another comes",
+    "in both cuts",
 )
-EVENTS = ("a cut with it comes", "a cut without it comes", "the cut is made", "it is given up")
+EVENTS = (
+    "a new cut with the stage comes",
+    "a new cut without the stage comes",
+    "the new cut is made",
+    "the new cut is given up",
+)
 CELLS = {
-    ("no cut's", "a cut with it comes"): "the coming cut's",
-    ("no cut's", "a cut without it comes"): "no cut's",
-    ("no cut's", "the cut is made"): "no cut's",
-    ("no cut's", "it is given up"): "no cut's",
-    ("the coming cut's", "a cut with it comes"): "refused",
-    ("the coming cut's", "a cut without it comes"): "refused",
-    ("the coming cut's", "the cut is made"): "the present cut's, with the arrivals of the model",
-    ("the coming cut's", "it is given up"): "no cut's, its replicas go",
-    ("the present cut's", "a cut with it comes"): "both cuts'",
-    ("the present cut's", "a cut without it comes"): "the present cut's while another comes",
-    ("the present cut's", "the cut is made"): "-",
-    ("the present cut's", "it is given up"): "-",
-    ("the present cut's while another comes", "a cut with it comes"): "refused",
-    ("the present cut's while another comes", "a cut without it comes"): "refused",
-    ("the present cut's while another comes", "the cut is made"): "no cut's, its replicas go",
-    ("the present cut's while another comes", "it is given up"): "the present cut's",
-    ("both cuts'", "a cut with it comes"): "refused",
-    ("both cuts'", "a cut without it comes"): "refused",
-    ("both cuts'", "the cut is made"): "the present cut's",
-    ("both cuts'", "it is given up"): "the present cut's",
+    ("in no cut", "a new cut with the stage comes"): "in the new cut",
+    ("in no cut", "a new cut without the stage comes"): "in no cut",
+    ("in no cut", "the new cut is made"): "in no cut",
+    ("in no cut", "the new cut is given up"): "in no cut",
+    ("in the new cut", "a new cut with the stage comes"): "refused",
+    ("in the new cut", "a new cut without the stage comes"): "refused",
+    ("in the new cut", "the new cut is made"): "in the present cut, with the arrivals of the model",
+    ("in the new cut", "the new cut is given up"): "in no cut, its replicas leave",
+    ("in the present cut", "a new cut with the stage comes"): "in both cuts",
+    ("in the present cut", "a new cut without the stage comes"): "in the present cut while another comes",
+    ("in the present cut", "the new cut is made"): "-",
+    ("in the present cut", "the new cut is given up"): "-",
+    ("in the present cut while another comes", "a new cut with the stage comes"): "refused",
+    ("in the present cut while another comes", "a new cut without the stage comes"): "refused",
+    ("in the present cut while another comes", "the new cut is made"): "in no cut, its replicas leave",
+    ("in the present cut while another comes", "the new cut is given up"): "in the present cut",
+    ("in both cuts", "a new cut with the stage comes"): "refused",
+    ("in both cuts", "a new cut without the stage comes"): "refused",
+    ("in both cuts", "the new cut is made"): "in the present cut",
+    ("in both cuts", "the new cut is given up"): "in the present cut",
 }

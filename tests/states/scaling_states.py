@@ -1,39 +1,40 @@
-"""A model as the load monitor looks at it; it begins at rest.
+"""A model that the load monitor checks periodically; it starts as not monitored.
 
-Within bounds: its scaler wants nothing until a load is above a bound that it named.
-Starved: no instance and no free GPU.
+Within bounds: its scaler wants nothing until a load exceeds a bound that it gave.
+Starved: the model has no instance and no GPU is free.
 """
 
-TITLE = "Model at the looks of the load monitor"
+TITLE = "Model watched by the load monitor"
 WHERE = "serving/elastic/elastic.py"
-STATES = ("at rest", "looked at", "within bounds", "starved")
+STATES = ("not monitored", "monitored", "within bounds", "starved")
 EVENTS = (
-    "request within the bounds", "request beyond them", "look: nothing wanted, bounds named",
-    "look: nothing wanted, no load", "look: wanted, no GPU", "look: a GPU is free",
+    "request within the bounds", "request beyond the bounds", "check: nothing wanted, bounds given",
+    "check: nothing wanted, no load", "check: instance wanted, no GPU",
+    "check: instance wanted, a GPU is free",
 )  # fmt: skip
 CELLS = {
-    ("at rest", "request within the bounds"): "asked: looked at",
-    ("at rest", "request beyond them"): "asked: looked at",
-    ("at rest", "look: nothing wanted, bounds named"): "at rest",
-    ("at rest", "look: nothing wanted, no load"): "at rest",
-    ("at rest", "look: wanted, no GPU"): "at rest",
-    ("at rest", "look: a GPU is free"): "at rest",
-    ("looked at", "request within the bounds"): "looked at",
-    ("looked at", "request beyond them"): "looked at",
-    ("looked at", "look: nothing wanted, bounds named"): "asked: within bounds",
-    ("looked at", "look: nothing wanted, no load"): "asked: at rest",
-    ("looked at", "look: wanted, no GPU"): "asked: starved",
-    ("looked at", "look: a GPU is free"): "asked, loads: looked at",
+    ("not monitored", "request within the bounds"): "scaler asked: monitored",
+    ("not monitored", "request beyond the bounds"): "scaler asked: monitored",
+    ("not monitored", "check: nothing wanted, bounds given"): "not monitored",
+    ("not monitored", "check: nothing wanted, no load"): "not monitored",
+    ("not monitored", "check: instance wanted, no GPU"): "not monitored",
+    ("not monitored", "check: instance wanted, a GPU is free"): "not monitored",
+    ("monitored", "request within the bounds"): "monitored",
+    ("monitored", "request beyond the bounds"): "monitored",
+    ("monitored", "check: nothing wanted, bounds given"): "scaler asked: within bounds",
+    ("monitored", "check: nothing wanted, no load"): "scaler asked: not monitored",
+    ("monitored", "check: instance wanted, no GPU"): "scaler asked: starved",
+    ("monitored", "check: instance wanted, a GPU is free"): "scaler asked, load starts: monitored",
     ("within bounds", "request within the bounds"): "within bounds",
-    ("within bounds", "request beyond them"): "asked: looked at",
-    ("within bounds", "look: nothing wanted, bounds named"): "within bounds",
-    ("within bounds", "look: nothing wanted, no load"): "within bounds",
-    ("within bounds", "look: wanted, no GPU"): "within bounds",
-    ("within bounds", "look: a GPU is free"): "within bounds",
+    ("within bounds", "request beyond the bounds"): "scaler asked: monitored",
+    ("within bounds", "check: nothing wanted, bounds given"): "within bounds",
+    ("within bounds", "check: nothing wanted, no load"): "within bounds",
+    ("within bounds", "check: instance wanted, no GPU"): "within bounds",
+    ("within bounds", "check: instance wanted, a GPU is free"): "within bounds",
     ("starved", "request within the bounds"): "starved",
-    ("starved", "request beyond them"): "looked at",
-    ("starved", "look: nothing wanted, bounds named"): "starved",
-    ("starved", "look: nothing wanted, no load"): "starved",
-    ("starved", "look: wanted, no GPU"): "starved",
-    ("starved", "look: a GPU is free"): "asked, loads: looked at",
+    ("starved", "request beyond the bounds"): "monitored",
+    ("starved", "check: nothing wanted, bounds given"): "starved",
+    ("starved", "check: nothing wanted, no load"): "starved",
+    ("starved", "check: instance wanted, no GPU"): "starved",
+    ("starved", "check: instance wanted, a GPU is free"): "scaler asked, load starts: monitored",
 }

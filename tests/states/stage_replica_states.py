@@ -1,4 +1,4 @@
-"""A replica of a stage: a part of a model on a GPU that it may share."""
+"""A replica of a stage: a part of a model on a GPU that it may share with other replicas."""
 
 TITLE = "Replica of a stage"
 WHERE = "serving/elastic/stage_replicas.py"
@@ -39,12 +39,12 @@ CELLS = {
     ("running", "request"): "running",
     ("running", "pass ended"): "idle",
     ("running", "stop"): "draining",
-    ("running", "lost"): "none, its request begins again",
+    ("running", "lost"): "none, its request restarts",
     ("draining", "start"): "-",
     ("draining", "loaded"): "refused",
     ("draining", "load stopped"): "refused",
     ("draining", "request"): "draining",
     ("draining", "pass ended"): "none",
     ("draining", "stop"): "draining",
-    ("draining", "lost"): "none, its request begins again",
+    ("draining", "lost"): "none, its request restarts",
 }

@@ -13,17 +13,17 @@ ACTIONS: dict[tuple[str, str], list[Action]] = {
     ("idle", "join_batch"): [adopted(3), decode_run(15 * 4)],
     ("running", "enqueue"): [INTERRUPT],
     ("running", "join_batch"): [adopted(3)],
-    ("running", "ran, over"): [decode_run(13 * 4)],
+    ("running", "ran, run ended"): [decode_run(13 * 4)],
     ("running", "lose"): [Fail(0, "host gone")],
-    ("stopping", "ran, over"): [chunk_run((1, 0, 2), max_steps=1 + 12 // 2 * 4)],
+    ("stopping", "ran, run ended"): [chunk_run((1, 0, 2), max_steps=1 + 12 // 2 * 4)],
     ("stopping", "lose"): [Fail(0, "host gone"), Fail(1, "host gone")],
 }
 # What the refusal says.
 REFUSALS = {
     "enqueue": "lost or vacant replica",
     "join_batch": "lost or vacant replica",
-    "ran, over": "nobody asked for",
-    "ran, goes on": "nobody asked for",
+    "ran, run ended": "not requested",
+    "ran, run continues": "not requested",
     "ready": "loaded again",
     "vacate": "at work was vacated",
     "place": "placed twice",
@@ -53,7 +53,7 @@ def told(script: Script, event: str) -> list[Action]:
     if event == "join_batch":
         return script.join_batch(3, 4)
     if event.startswith("ran"):
-        return script.ran(1, goes_on=event.endswith("goes on"), epoch=0)
+        return script.ran(1, goes_on=event.endswith("continues"), epoch=0)
     if event == "lose":
         return script.lose("host gone")[1]
     if event == "ready":

@@ -93,7 +93,7 @@ class Case:
         """What the code makes of the event, in the words of the table."""
         actions = list[Action]()
         try:
-            if event == "the last layers ran":
+            if event == "last layers ended":
                 self.service.sharing.ran(self.engines[SERVING], Ran(SERVING, 0, 1, ()), actions)
             elif event.endswith("lost"):
                 lost = NEW if event.startswith("source") else SERVING
@@ -113,13 +113,11 @@ class Case:
         goes_on = SECOND in [one.id for one in live.requests]
         fails = Fail(SECOND, "gone") in actions
         assert waits + decodes + goes_on + fails == 1, actions
-        stopped = (
-            ", what is on the wire is stopped" if any(isinstance(one, StopSend) for one in actions) else ""
-        )
+        stopped = ", its transfers are stopped" if any(isinstance(one, StopSend) for one in actions) else ""
         if waits:
             again = any(isinstance(one, Send) for one in actions) and self.transfer >= 0
             return "sent again" if again else STATES[1]
-        words = {"decodes": decodes, "its target goes on with it": goes_on, "fails": fails}
+        words = {"decodes": decodes, "the target continues it": goes_on, "fails": fails}
         return next(word for word, holds in words.items() if holds) + stopped
 
 

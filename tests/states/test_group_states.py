@@ -76,17 +76,17 @@ def rig_in(state: str) -> Rig:
 def play(rig: Rig, event: str) -> str:
     """Tell the group at 250 ns; returns what it did."""
     group, before, due_ns = rig.group, len(rig.told), rig.due_ns
-    if event == "run asked":
+    if event == "run requested":
         group.begin(250, prompt_run(1, 1))
         if rig.machines[1].run is not None:
-            return "begins it"
-    elif event == "dummy step asked":
+            return "starts it"
+    elif event == "dummy step requested":
         group.begin(250, DUMMY)
         group._plan()
         rig.due(group._due_fixed // NS)
         assert rig.told[before:] == [Ran(1, 0, 1, (), False, STEP_NS)]
         group.state = GroupState.BOUNDARY
-        return "asks again at the next one"
+        return "reports at the next boundary"
     elif event == "interrupt":
         group.interrupt(250, Interrupt(0, "arrival", 0))
     elif event == "due" and rig.machines[0].run is not None:
@@ -103,7 +103,7 @@ def play(rig: Rig, event: str) -> str:
         if rig.told[before:]:
             assert rig.told[before:] == [Ran(0, 0, 0, (), False, 250)]
             assert rig.due_ns == 250 + STEP_NS
-            return "asks again, steps begin"
+            return "reports, steps begin"
     else:
         group.lose()
     if rig.due_ns == due_ns:

@@ -16,17 +16,17 @@ class Case:
     """Request 7 in this state: its source is replica 0, pieces lie at 1, and only 2 decodes, if anybody."""
 
     def __init__(self, state: str) -> None:
-        moves = state.startswith("on its way") or state == "at its target"
+        moves = state.startswith("in transfer") or state == "at the target"
         stays = state.startswith("stays")
         self.rig = Rig(["decode" if stays else "prefill", "prefill", "decode" if moves else "prefill"])
-        if state in ("on its way", "on its way beside a split one"):
+        if state in ("in transfer", "in transfer beside a split request"):
             batch = (WHOLE, OTHER) if "beside" in state else (WHOLE,)
         else:
             batch = (SPLIT,)
         sends = [one for one in self.rig.computed(SOURCE, *batch) if isinstance(one, Send)]
         self.transfers = [one.transfer for one in sends]
         self.target = SOURCE if stays else TARGET
-        if state == "at its target":
+        if state == "at the target":
             for transfer in self.transfers:
                 self.ended(transfer)
 
@@ -64,12 +64,12 @@ class Case:
         if 7 in failed:
             found = "fails"
         elif decodes:
-            found = "decodes at its target"
+            found = "decodes at the target"
         elif moving:
-            found = "on its way again" if again else "on its way"
+            found = "in transfer again" if again else "in transfer"
         else:
-            found = "waits at its source"
-        return found + (", what is on the wire is stopped" if stopped else "")
+            found = "waits at the source"
+        return found + (", its transfers are stopped" if stopped else "")
 
 
 @pytest.mark.parametrize(("state", "event"), CELLS)
@@ -78,7 +78,7 @@ def test_every_state_answers_every_event(state: str, event: str) -> None:
 
 
 def test_what_the_world_stopped_is_sent_again_and_blocks_are_kept_once() -> None:
-    case = Case("on its way, split")
+    case = Case("in transfer, split")
     assert case.ended(1, "link gone") == [
         StopSend(0, ""),
         Send(2, "kv", (7,), 0, 2, 24, ""),
@@ -92,7 +92,7 @@ def test_what_the_world_stopped_is_sent_again_and_blocks_are_kept_once() -> None
 
 def test_a_target_that_is_lost_after_its_flows_have_ended_is_not_sent_to_again() -> None:
     """The world ends the flow first: it is sent again, for the loss is not known yet, and stopped."""
-    case = Case("on its way")
+    case = Case("in transfer")
     (again,) = case.ended(0, "host gone")
     assert again == Send(1, "kv", (7,), 0, 2, 32, "")
     assert case.rig.lose(TARGET) == ([], [StopSend(1, "")])

@@ -13,7 +13,7 @@ PLAYS: dict[str, Callable[[Instances], object]] = {
     "loaded": lambda one: one.loaded(0),
     "drain": lambda one: one.drain(0),
     "cancel drain": lambda one: one.cancel_drain(0),
-    "turn": lambda one: one.switch_role(0, "decode"),
+    "switch role": lambda one: one.switch_role(0, "decode"),
     "terminate": lambda one: one.terminate(0),
     "free": lambda one: one.free(0),
     "lost": lambda one: one.lost(0),
@@ -37,7 +37,7 @@ def in_state(state: str) -> Instances:
 def outcome(found: Instances) -> str:
     free = 0 in [seat.id for seat in found.free_slots("m")]
     if 0 not in found.live:
-        return f"none, its GPUs are {'free' if free else 'gone'}"
+        return f"none, its GPUs are {'free' if free else 'lost'}"
     assert not free
     instance = found.live[0]
     return instance.state + (" in another role" if instance.role == "decode" else "")

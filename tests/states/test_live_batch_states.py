@@ -56,7 +56,7 @@ class Case:
             return f"{batch.where}, {words[layers]}"
         if batch.where == "embedding" and batch.source != source:
             assert pair.not_embedded() == [batch]
-            return "embedding, another is asked"
+            return "embedding, on another source"
         return "-" if batch.where == before else batch.where
 
     def _target_is_idle(self, pair: LivePair, batch: LiveBatch) -> None:
@@ -68,7 +68,7 @@ class Case:
         if pair.offer() is batch:
             self.passed = pair.pull(SOURCE, batch)
 
-    def _activations_came(self, pair: LivePair, batch: LiveBatch) -> None:
+    def _activations_received(self, pair: LivePair, batch: LiveBatch) -> None:
         self.passed = pair.activations_arrived(batch)
 
     def _pass_ended(self, pair: LivePair, batch: LiveBatch) -> None:

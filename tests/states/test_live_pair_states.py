@@ -37,18 +37,18 @@ def idle(pair: LivePair) -> str:
     if pair.may_work:
         queue = [(Request(1, 0, 8, 4, "m"),)]
         pair.work(lambda: (queue.pop() if queue else (), None))
-    return "begins a batch" if pair.begun > begun else "begins none"
+    return "starts a batch" if pair.begun > begun else "starts no batch"
 
 
 def play(pair: LivePair, event: str) -> str:
     try:
-        if event == "more layers came":
+        if event == "more layers loaded":
             pair.layers_loaded(3)
-        elif event == "all layers came":
+        elif event == "all layers loaded":
             pair.layers_loaded(LAYERS)
         elif event == "load stopped":
             pair.stop()
-        elif event == "last batch is over":
+        elif event == "last batch finished":
             pair.ended(SOURCE)
         else:
             return idle(pair)

@@ -32,7 +32,7 @@ def play(loads: Loads, event: str) -> None:
     if event == "load stopped":
         assert loads.ended_early(LoadStopped(7, 0, 3, "asked to")) == ("replica", 0)
     else:
-        whole = event == "all layers came"
+        whole = event == "all layers loaded"
         assert loads.loaded(Loaded(7, 0, 4 if whole else 3, whole)) == (("replica", 0) if whole else None)
 
 
@@ -49,7 +49,7 @@ def test_every_state_answers_every_event(state: str, event: str) -> None:
         return
     play(loads, event)
     assert loads.in_flight[7].states == [after, UNDER_WAY]
-    layers = 4 if event == "all layers came" else 3
+    layers = 4 if event == "all layers loaded" else 3
     assert [loads.residency.layers(("replica", one), WHOLE) for one in (0, 1)] == [layers, 0]
-    assert loads.residency.has(("replica", 0), WHOLE) == (event == "all layers came")
+    assert loads.residency.has(("replica", 0), WHOLE) == (event == "all layers loaded")
     assert (loads.to(0) is not None) == (after == UNDER_WAY)

@@ -11,7 +11,7 @@ from serving.vocabulary.request import Request
 from tests.states.migration_states import CELLS
 from tests.worlds.migration_rig import CONTROL_NS, WHO, MigrationRig
 
-SENT = ("the stage has come", "the world stopped a transfer")
+SENT = ("stage received", "a transfer was stopped")
 RECOMPUTING = MigrationPhase.RECOMPUTING
 
 
@@ -53,18 +53,18 @@ def play(state: str, event: str) -> str:
         return "ignored"
     if event.startswith("both ends"):
         return boundary(rig, state, event)
-    if event == "the destination refuses":
+    if event == "destination refuses":
         return refused(rig, state)
-    if event == "one stage too many":
+    if event == "stage limit exceeded":
         return too_many(rig, state)
     if event in SENT:
         rig.come("link lost" if "stopped" in event else "")
-    elif event == "it finished":
+    elif event == "request finished":
         if state == "recomputing":  # its last token is the one that the computed prompt gives
             rig.step(1), rig.step(1, WHO)
         else:
             rig.step(0, WHO)
-    elif event == "it was preempted":
+    elif event == "request preempted":
         return preempted_elsewhere(rig) if state == "recomputing" else preempted(state)
     elif event == "source lost":
         rig.lose(0)
@@ -73,10 +73,10 @@ def play(state: str, event: str) -> str:
     elif event == "destination leaves":
         rig.actions = []
         (rig.migrations.left if state == "waiting" else rig.service.leave)(1, rig.actions)
-    elif event == "the destination has loaded":
+    elif event == "destination loaded":
         rig.load()
     else:
-        assert event == "its KV is computed again"
+        assert event == "KV recomputed"
         rig.step(1)  # the step that was under way
         rig.step(1)
     return told(rig, state)
@@ -147,7 +147,7 @@ def preempted_elsewhere(rig: MigrationRig) -> str:
 
 def cannot_come(rig: MigrationRig, state: str, event: str) -> str:
     """The event is refused, or nothing brings it: what would leaves the phase as it is."""
-    refused = event in SENT or (state == "last stage" and event in ("it finished", "it was preempted"))
+    refused = event in SENT or (state == "last stage" and event in ("request finished", "request preempted"))
     assert CELLS[state, event] == ("refused" if refused else "-")
     before, rig.actions = phase_of(rig), []
     if event in SENT:
@@ -156,19 +156,19 @@ def cannot_come(rig: MigrationRig, state: str, event: str) -> str:
                 rig.tell(Sent(transfer, 8, "link lost" if "stopped" in event else ""))
     elif state in ("committed", "aborted"):
         over(rig, event)
-    elif event in ("the destination refuses", "one stage too many"):
+    elif event in ("destination refuses", "stage limit exceeded"):
         assert rig.migration is not None
         if state == "paired":
             assert rig.migration.stages == 0 and rig.migrations._rules.max_stages > 0
             return "-"
         fill_and_count(rig)
-    elif event in ("it finished", "it was preempted"):
+    elif event in ("request finished", "request preempted"):
         for replica, engine in rig.controller.engines.items():
             assert WHO not in engine.running
             with pytest.raises((KeyError, AssertionError)):
-                rig.step(replica, WHO) if event == "it finished" else engine._preempt((WHO,), [])
+                rig.step(replica, WHO) if event == "request finished" else engine._preempt((WHO,), [])
     else:
-        assert event == "its KV is computed again"
+        assert event == "KV recomputed"
         rig.step(1) if rig.destination.state in AT_WORK else None
         assert not rig.destination.ledger.decodes(WHO)
     assert phase_of(rig) == before and not _has(rig, Migrate)
@@ -197,7 +197,7 @@ def over(rig: MigrationRig, event: str) -> None:
         rig.lose(1)
     elif event == "destination leaves":
         rig.service.leave(1, rig.actions)
-    elif event == "the destination has loaded":
+    elif event == "destination loaded":
         rig.load()
     else:
         rig.boundary()
@@ -206,7 +206,7 @@ def over(rig: MigrationRig, event: str) -> None:
 
 def told(rig: MigrationRig, state: str) -> str:
     """Phase, where the request is, and whether something was stopped."""
-    stopped = ", what is on the wire is stopped" if _has(rig, StopSend) else ""
+    stopped = ", its transfers are stopped" if _has(rig, StopSend) else ""
     phase = phase_of(rig)
     if phase is None:
         ends = [one.phase for one in rig.actions if isinstance(one, Migrate) and one.phase != "begun"]
@@ -222,11 +222,11 @@ def _place(rig: MigrationRig) -> str:
         lost = next(n for n in (0, 1) if rig.controller.engines[n].state.name == "LOST")
         return f"it fails with the {('source', 'destination')[lost]}"
     if WHO not in rig.controller.requests:
-        return "it has ended"
+        return "it has finished"
     here, there = rig.state(0), rig.state(1)
     if here is RequestState.ABSENT:
         assert there not in (RequestState.ABSENT, RequestState.RESERVED)
-        return "it is the destination's"
+        return "it belongs to the destination"
     assert there in (RequestState.ABSENT, RequestState.RESERVED)
     assert (there is RequestState.RESERVED) == (rig.migration is not None and rig.migration.move is not None)
     return {

@@ -86,7 +86,7 @@ def outcome(case: Case, actions: list[Action]) -> str:
         assert [one.source for one in actions if isinstance(one, Send)] == [0, 1]
         return f"{after}, with Send for each source"
     assert all(isinstance(one, StopSend) for one in actions)
-    return f"{after}, with StopSend for what is on the wire"
+    return f"{after}, with StopSend for open transfers"
 
 
 @pytest.mark.parametrize(("phase", "event"), CELLS)

@@ -62,7 +62,7 @@ class Played:
             assert 1 not in live.layers
             return {"serving": "serves", "draining": "drains"}[told]
         assert live.layers[1] == min(self.layers, 3)
-        passed = ", passed" if any(1 in one.path for one in self.service.batches.values()) else ""
+        passed = ", with a batch" if any(1 in one.path for one in self.service.batches.values()) else ""
         return f"{'some' if live.layers[1] else 'no'} layers{passed}"
 
     def wished(self) -> list[int]:
@@ -71,18 +71,18 @@ class Played:
 
 
 PLAYS: dict[str, Callable[[Played], None]] = {
-    "its load begins": Played.start,
-    "a layer is there": Played.layer,
-    "the last one is there": lambda one: one.handle(Loaded(0, 0, 4, True)),
-    "its load ends early": lambda one: one.handle(LoadStopped(0, 0, one.layers, "its SSD failed")),
-    "it is lost": lambda one: one.handle(Lost(1, "it failed")),
-    "a request comes": Played.request,
+    "load starts": Played.start,
+    "a layer has loaded": Played.layer,
+    "the last layer has loaded": lambda one: one.handle(Loaded(0, 0, 4, True)),
+    "load stopped": lambda one: one.handle(LoadStopped(0, 0, one.layers, "its SSD failed")),
+    "replica lost": lambda one: one.handle(Lost(1, "it failed")),
+    "request arrives": Played.request,
 }
 WAYS = {
     "none": (),
-    "no layers": ("its load begins",),
-    "some layers": ("its load begins", "a layer is there"),
-    "some layers, passed": ("its load begins", "a layer is there", "a request comes"),
+    "no layers": ("load starts",),
+    "some layers": ("load starts", "a layer has loaded"),
+    "some layers, with a batch": ("load starts", "a layer has loaded", "request arrives"),
 }
 
 
@@ -100,19 +100,19 @@ def test_every_state_answers_every_event(state: str, event: str) -> None:
     PLAYS[event](found)
     becomes, _, more = expected.partition(": ")
     assert found.state() == becomes
-    assert len(found.service.queue) == (more == "it waits")
-    assert found.wished() == ([1] if "is to" in more else [])
+    assert len(found.service.queue) == (more == "the request waits")
+    assert found.wished() == ([1] if "should" in more else [])
     failed = [one.request for one in found.actions if isinstance(one, Fail)]
-    assert failed == ([2] if "fails" in more else [])
+    assert failed == ([2] if "fail" in more else [])
     paths = [(one.path, one.spans) for one in found.actions if isinstance(one, Run)]
-    assert paths == ([((1, 0), ((0, 1), (1, 4)))] if more == "it begins there" else [])
-    if "is to" in more:
+    assert paths == ([((1, 0), ((0, 1), (1, 4)))] if more == "the request starts there" else [])
+    if "should" in more:
         assert (
             better(found)
             == {
-                "its batch is to run more there": ((1, 0), ((0, 2), (2, 4))),
-                "its batch is to run all there": ((1,), ()),
-                "its batch is to leave it": ((0,), ()),
+                "its batch should run more layers there": ((1, 0), ((0, 2), (2, 4))),
+                "its batch should run all layers there": ((1,), ()),
+                "its batch should leave it": ((0,), ()),
             }[more]
         )
 

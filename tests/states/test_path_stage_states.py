@@ -43,28 +43,28 @@ class Played:
         coming = [one.part for one in self.stages.coming]
         if now:
             return (
-                "both cuts'"
+                "in both cuts"
                 if THERE in coming
-                else "the present cut's while another comes"
+                else "in the present cut while another comes"
                 if coming
-                else "the present cut's"
+                else "in the present cut"
             )
-        return "the coming cut's" if THERE in coming else "no cut's"
+        return "in the new cut" if THERE in coming else "in no cut"
 
 
 PLAYS: dict[str, Callable[[Played], None]] = {
-    "a cut with it comes": lambda one: one.come(WITH),
-    "a cut without it comes": lambda one: one.come(WITHOUT),
-    "the cut is made": Played.made,
-    "it is given up": Played.given_up,
+    "a new cut with the stage comes": lambda one: one.come(WITH),
+    "a new cut without the stage comes": lambda one: one.come(WITHOUT),
+    "the new cut is made": Played.made,
+    "the new cut is given up": Played.given_up,
 }
 
 
 def in_state(state: str, event: str) -> Played:
-    found = Played((0, 4) if "present" in state or state == "both cuts'" else (0, 1))
-    if state in ("both cuts'", "the coming cut's"):
+    found = Played((0, 4) if "present" in state or state == "in both cuts" else (0, 1))
+    if state in ("in both cuts", "in the new cut"):
         found.come(WITH)
-    if state == "the present cut's while another comes" or (state == "no cut's" and "comes" not in event):
+    if state == "in the present cut while another comes" or (state == "in no cut" and "comes" not in event):
         found.come(WITHOUT)
     assert found.state() == state
     return found
@@ -77,11 +77,11 @@ def test_every_state_answers_every_event(state: str, event: str) -> None:
         with pytest.raises(AssertionError, match="one cut comes at a time"):
             PLAYS[event](found)
         return
-    before = found.stages.of(THERE) if state != "no cut's" else None
+    before = found.stages.of(THERE) if state != "in no cut" else None
     PLAYS[event](found)
     becomes, _, more = expected.partition(", ")
     assert found.state() == becomes
-    assert (THERE in [one.part for one in found.left]) == (more == "its replicas go")
+    assert (THERE in [one.part for one in found.left]) == (more == "its replicas leave")
     if before is not None:
         assert found.stages.of(THERE) is before  # it keeps its replicas
     now = [one for one in found.stages.now if one.part == THERE]

@@ -43,7 +43,7 @@ class Case:
         self.told = Told(setting)
         self.told.arrive(BUSY, model="o")
         self.told.lose(0)
-        looks = {"at rest": ("", False), "within bounds": ("", True), "starved": ("shortage", True)}
+        looks = {"not monitored": ("", False), "within bounds": ("", True), "starved": ("shortage", True)}
         if state in looks:
             self.look(*looks[state])
         assert self.state == state
@@ -55,8 +55,8 @@ class Case:
             assert "m" not in elastic._active
             return "starved"
         if "m" in elastic._active:
-            return "looked at"
-        return "within bounds" if "m" in elastic.answers.no_change_bounds else "at rest"
+            return "monitored"
+        return "within bounds" if "m" in elastic.answers.no_change_bounds else "not monitored"
 
     def look(self, act: str, has_bounds: bool) -> list[Any]:
         self.scaler.act, self.scaler.has_bounds = act, has_bounds
@@ -68,15 +68,15 @@ class Case:
         self.scaler.act = ""
         if event.startswith("request"):
             self.told.arrive(1, prompt=BOUND_TOKENS - 4 if "within" in event else BOUND_TOKENS + 1, cap=4)
-        elif event == "look: a GPU is free":
+        elif event == "check: instance wanted, a GPU is free":
             self.told.ran(1)
             self.told.ran(1, BUSY)
             self.told.deployment.drains.drain(self.told.now_ns, 1, [])
             actions = self.look("load", True)
         else:
             actions = self.look("shortage" if "wanted, no GPU" in event else "", "no load" not in event)
-        words = ["asked"] * (self.scaler.asked > asked)
-        words += ["loads"] * any(isinstance(action, Load) for action in actions)
+        words = ["scaler asked"] * (self.scaler.asked > asked)
+        words += ["load starts"] * any(isinstance(action, Load) for action in actions)
         return f"{', '.join(words)}: {self.state}" if words else self.state
 
 

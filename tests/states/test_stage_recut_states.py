@@ -84,19 +84,19 @@ class Played:
         if not self.service.cuts.coming:
             return "none"
         states = self.control.replicas.states
-        return "a stage there" if states[self.replicas_of(4)[0]] == "serving" else "coming"
+        return "a stage loaded" if states[self.replicas_of(4)[0]] == "serving" else "coming"
 
 
 PLAYS: dict[str, Callable[[Played], None]] = {
-    "asked for": Played.begin,
-    "asked for, a part does not fit": Played.begin_unfit,
-    "asked for, a request is too long": Played.begin_too_long,
-    "asked for, too few GPUs are free": lambda one: one.begin((0, 2, 4, 6), (2, 2, 2, 2)),
+    "cut requested": Played.begin,
+    "cut requested, a part does not fit": Played.begin_unfit,
+    "cut requested, a request is too long": Played.begin_too_long,
+    "cut requested, too few GPUs are free": lambda one: one.begin((0, 2, 4, 6), (2, 2, 2, 2)),
     "a new replica has loaded": Played.loaded,
-    "a load ends, its stage has another": Played.ended,
-    "a load ends, its stage has no other": Played.ended,
+    "a load stops, its stage has another replica": Played.ended,
+    "a load stops, its stage has no other replica": Played.ended,
     "a new replica is lost": Played.lost,
-    "a replica of now is lost": Played.lost_old,
+    "a present replica is lost": Played.lost_old,
 }
 
 
@@ -104,7 +104,7 @@ def in_state(state: str, event: str) -> Played:
     found = Played(2 if "has another" in event else 1)
     if state != "none":
         found.begin()
-    if state == "a stage there":
+    if state == "a stage loaded":
         found.loaded()
     assert found.state() == state
     return found

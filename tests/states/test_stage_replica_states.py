@@ -103,7 +103,7 @@ def test_every_state_answers_every_event(state: str, event: str) -> None:
     PLAYS[event](found)
     becomes, _, more = expected.partition(", ")
     assert found.state() == becomes
-    waits = (event == "request" and state != "idle") or "begins again" in more
+    waits = (event == "request" and state != "idle") or "restarts" in more
     assert found.stage.queued == waited + waits
     assert any(type(one) is StopLoad for one in found.actions) == ("its load is stopped" in more)
     there = becomes != "none"

@@ -30,16 +30,16 @@ class Case:
             return "over"
         if hand_overs.prefills(one.replica):
             return "prefills"
-        return "on its way" if ID in hand_overs.on_the_way else "decodes"
+        return "KV in transfer" if ID in hand_overs.on_the_way else "decodes"
 
     def events(self, name: str) -> list[Event] | None:
         """None: it cannot happen there."""
         state = self.state()
         here = 0 if state == "prefills" else 2
-        if name in ("tokens came", "the last token came"):
-            return None if state == "on its way" else [Streamed(here, ((ID, 1),), _ended(name))]
-        if name in ("the KV came", "the KV did not come"):
-            cause = "" if name == "the KV came" else "reset"
+        if name in ("tokens received", "last token received"):
+            return None if state == "KV in transfer" else [Streamed(here, ((ID, 1),), _ended(name))]
+        if name in ("KV received", "KV transfer failed"):
+            cause = "" if name == "KV received" else "reset"
             told: list[Event] = [Sent(0, 0 if cause else 128, cause)]
             if cause:
                 told.append(Dropped(2, ID, False, cause))
@@ -47,7 +47,7 @@ class Case:
         if name == "its target lost":
             return None if state == "prefills" else [Lost(2, "killed")]
         found: dict[str, list[Event]] = {
-            "connection broke": [Dropped(here, ID, False, "reset")],
+            "connection closed": [Dropped(here, ID, False, "reset")],
             "its source lost": [Lost(0, "killed")],
             "both sources lost": [Lost(0, "killed"), Lost(1, "killed")],
             "both targets lost": [Lost(2, "killed"), Lost(3, "killed")],
@@ -69,7 +69,7 @@ class Case:
 
 
 def _ended(name: str) -> tuple[int, ...]:
-    return (ID,) if name == "the last token came" else ()
+    return (ID,) if name == "last token received" else ()
 
 
 @pytest.mark.parametrize(("state", "event"), CELLS)

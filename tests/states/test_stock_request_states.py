@@ -43,19 +43,19 @@ class Case:
         here, told = self.here, list[str]()
         other = 1 - here
         try:
-            if event == "tokens came":
+            if event == "tokens received":
                 told = self.rig.handle(Streamed(here, ((ID, 2),), ()))
-            elif event == "the last token came":
+            elif event == "last token received":
                 told = self.rig.handle(Streamed(here, ((ID, 1),), (ID,)))
             elif event == "refused":
                 told = self.rig.handle(Dropped(here, ID, True, "400"))
-            elif event == "connection broke":
+            elif event == "connection closed":
                 told = self.rig.handle(Dropped(here, ID, False, "reset"))
-            elif event == "broke three times":
+            elif event == "connection closed three times":
                 told = [one for _ in range(3) for one in self.rig.handle(Dropped(self.here, ID, False, "x"))]
             elif event == "engine lost":
                 told = self.rig.handle(Lost(here, "killed"))
-            elif event == "the other engine lost":
+            elif event == "other engine lost":
                 told = self.rig.handle(Lost(other, "killed"))
             elif self.state() == "moved":
                 return "-"

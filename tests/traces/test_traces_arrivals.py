@@ -79,7 +79,7 @@ def test_a_profile_that_ends_at_zero_says_so() -> None:
         ([0, 1], [math.nan], [1], "from 0 to a billion"),
         ([0, 1], [1e10], [1], "from 0 to a billion"),
         ([0, 1e10], [1], [1], "from 0 to a billion"),
-        ([0, 1], [0], [0], "without arrivals"),
+        ([0, 1], [0], [0], "has no arrivals"),
     ],
 )
 def test_bad_profiles_are_refused(
@@ -205,7 +205,7 @@ def test_a_longer_gamma_trace_begins_with_the_shorter() -> None:
         ("on_off", {"spells": "long"}, "spells='long'"),
         ("on_off", {"on_s": 1e-9, "off_s": 1e-9}, "too short"),
         ("onsets", {"onset_times_s": "5;65"}, "onset_times_s='5;65'"),
-        ("onsets", {"onset_times_s": "5+20"}, "an onset at 20 s"),
+        ("onsets", {"onset_times_s": "5+20"}, "the onset at 20 s"),
         ("onsets", {"onset_times_s": "-5"}, "onset_times_s=-5.0"),
         ("onsets", {"onset_times_s": "nan"}, "onset_times_s=nan"),
         ("onsets", {"onset_times_s": "1e300"}, "onset_times_s=1e+300"),

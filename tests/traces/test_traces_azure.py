@@ -126,9 +126,9 @@ def test_blocks_of_any_size_give_the_same_rows(tmp_path: Path) -> None:
 
 
 BAD_CELLS = [
-    ("ContextTokens", "", "no value"),
-    ("ContextTokens", "NaN", "no value"),
-    ("GeneratedTokens", "null", "no value"),
+    ("ContextTokens", "", "value is missing"),
+    ("ContextTokens", "NaN", "value is missing"),
+    ("GeneratedTokens", "null", "value is missing"),
     ("ContextTokens", "abc", "not a whole number"),
     ("GeneratedTokens", "1e3", "not a whole number"),
     ("GeneratedTokens", "1_000", "not a whole number"),
@@ -142,7 +142,7 @@ BAD_CELLS = [
     ("ContextTokens", "10000001", "more than 10000000"),
     ("GeneratedTokens", "9" * 5000, "more than 10000000"),
     ("ContextTokens", "0", "0 prompt tokens"),
-    ("TIMESTAMP", "", "no value"),
+    ("TIMESTAMP", "", "value is missing"),
     ("TIMESTAMP", "NaT", "not a timestamp"),
     ("TIMESTAMP", "yesterday", "not a timestamp"),
     ("TIMESTAMP", "1700158546", "not a timestamp"),
@@ -158,7 +158,7 @@ BAD_CELLS = [
     ("TIMESTAMP", "1969-12-31 23:59:59", "outside the years"),
     ("TIMESTAMP", "2262-01-01 00:00:00", "outside the years"),
     ("TIMESTAMP", "2023-11-16 18:15:47+99:00", "zone that does not exist"),
-    ("TIMESTAMP", "2023-11-16 18:15:47+00:00", "a zone and the first row's has none"),
+    ("TIMESTAMP", "2023-11-16 18:15:47+00:00", "a time zone and the first row's has none"),
 ]
 
 
@@ -258,7 +258,7 @@ def test_damaged_gzip_files_are_explained(tmp_path: Path) -> None:
     path.write_bytes(whole[:30] + b"\xff\xff\xff" + whole[33:])
     assert "gzip" in refusal(path)
     path.write_bytes(f"{HEADER}\n{ROW}\n".encode())
-    assert "not a sound gzip file" in refusal(path)
+    assert "not a valid gzip file" in refusal(path)
     path.write_bytes(gzip.compress(whole))
     assert "gzipped once" in refusal(path)
     path.write_bytes(b"")

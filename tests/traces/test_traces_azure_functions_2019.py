@@ -194,7 +194,8 @@ def test_more_invocations_than_a_workload_holds_are_refused(tmp_path: Path) -> N
     with patch.object(azure_functions_2019, "MAX_ROWS", 70):
         sentence = refusal(path)
         assert (
-            "100 invocations, of which 70 can be read" in sentence and "write trace.functions=1 " in sentence
+            "100 invocations, and at most 70 can be read" in sentence
+            and "write trace.functions=1 " in sentence
         )
         assert len(read_azure_functions_2019(path, functions=1)) == 61
         assert "trace.functions=1 " in refusal(path, limit=70), "its first minute has 80"
@@ -216,16 +217,16 @@ def test_a_day_of_more_than_any_workload_is_read_in_part(tmp_path: Path) -> None
 
 GOOD = row(APP, F, {1: 1})
 BAD_CELLS = [
-    (0, "", "no hash"),
-    (1, "xyz", "no hash"),
-    (2, "f" * 129, "no hash"),
-    (2, '"ab"', "no hash"),
-    (3, "", "no trigger"),
-    (3, "7", "no trigger"),
-    (4, "", "no value"),
-    (5, "NaN", "no value"),
-    (700, "", "no value"),
-    (1443, "", "no value"),
+    (0, "", "not a hash"),
+    (1, "xyz", "not a hash"),
+    (2, "f" * 129, "not a hash"),
+    (2, '"ab"', "not a hash"),
+    (3, "", "not a trigger"),
+    (3, "7", "not a trigger"),
+    (4, "", "value is missing"),
+    (5, "NaN", "value is missing"),
+    (700, "", "value is missing"),
+    (1443, "", "value is missing"),
     (700, "-1", "negative"),
     (700, "1.0", "fraction"),
     (700, "1e3", "not a whole number"),
@@ -259,16 +260,16 @@ def test_a_bad_cell_is_named_by_file_line_and_column(
         ([HEADER, "", ""], ["no functions"]),
         ([HEADER, row(APP, F, {})], ["no function is ever invoked"]),
         ([GOOD], ["line 1, column HashOwner"]),
-        ([HEADER.removesuffix(",1440"), GOOD], ["line 1, column 1440: it is missing"]),
+        ([HEADER.removesuffix(",1440"), GOOD], ["line 1, column 1440: the column is missing"]),
         ([HEADER + ",1441", GOOD + ",0"], ["line 1: column '1441' is unknown"]),
-        ([HEADER.replace("Trigger", "trigger"), GOOD], ["line 1, column Trigger: 'trigger' stands"]),
+        ([HEADER.replace("Trigger", "trigger"), GOOD], ["line 1, column Trigger: found 'trigger' instead"]),
         ([HEADER, GOOD + ",0"], ["line 2: 1445 fields are too many: write 1444"]),
         ([HEADER, GOOD.rpartition(",")[0]], ["line 2: 1443 fields are too few"]),
         ([HEADER, "", GOOD], ["line 2: the line is empty"]),
         ([HEADER, GOOD, "", row(APP, G, {})], ["line 3: the line is empty"]),
         (
             [HEADER, GOOD, GOOD],
-            ["line 3, column HashFunction: the function and trigger of line 2 come again"],
+            ["line 3, column HashFunction: function and trigger are those of line 2"],
         ),
     ],
 )

@@ -108,12 +108,12 @@ def test_few_wrong_totals_are_counted_and_many_refused(tmp_path: Path) -> None:
     ("row", "parts"),
     [
         ("5,ChatGPT,472,18,490", ["5 fields are too few"]),
-        ("5,ChatGPT,472,18,490,Conversation", ["line 3, column Log Type", "'Conversation' is no log type"]),
+        ("5,ChatGPT,472,18,490,Conversation", ["line 3, column Log Type", "'Conversation' is not a log"]),
         ("4,ChatGPT,472,18,490,API log", ["line 3, column Timestamp", "1 s before", "sort"]),
         ("5,,472,18,490,API log", ["line 3, column Model", "empty"]),
         ("5,ChatGPT,472.5,18,490,API log", ["line 3, column Request tokens", "fraction"]),
         ("x,ChatGPT,472,18,490,API log", ["line 3, column Timestamp", "not a number"]),
-        ("5,ChatGPT,472,,490,API log", ["line 3, column Response tokens", "no value"]),
+        ("5,ChatGPT,472,,490,API log", ["line 3, column Response tokens", "value is missing"]),
     ],
 )
 def test_a_bad_row_is_explained(tmp_path: Path, row: str, parts: list[str]) -> None:

@@ -100,5 +100,5 @@ def test_scaled_tokens_have_scaled_prefix_blocks() -> None:
     scaled, before = scale_tokens(conversations(), 0.3), conversations().prefix
     assert isinstance(scaled.prefix, PrefixBlocks) and isinstance(before, PrefixBlocks)
     assert scaled.prefix.block_tokens == before.block_tokens * 0.3
-    with pytest.raises(TraceError, match=r"prefix blocks of 153\.6 tokens have no place in a file"):
+    with pytest.raises(TraceError, match=r"prefix blocks of 153\.6 tokens cannot be written to a file"):
         print(scaled.prefix.whole_block_tokens)

@@ -108,7 +108,7 @@ def test_decimal_seconds_are_exact_to_the_nanosecond(
 @pytest.mark.parametrize(
     ("cell", "problem"),
     [
-        ("", "no value"), ("nan", "no value"), ("-5", "negative"), ("5.", "not a number"),
+        ("", "value is missing"), ("nan", "value is missing"), ("-5", "negative"), ("5.", "not a number"),
         (".5", "not a number"),
         ("1.2.3", "not a number"), ("1,5", "fields are too many"), ("1e", "not a number"),
         ("inf", "not a number"), ("0x5", "not a number"), ("9000000001", "285 years"), ("1e999", "285 years"),
@@ -194,8 +194,8 @@ def test_a_bad_list_of_ids_is_refused(tmp_path: Path, cell: str) -> None:
     ("header", "part"),
     [
         ("a,b", ""), ("b,a", ""), ("a,b,c_x", ""), ("c_x,a,c_x,b,o", ""), ("a", "column b: is missing"),
-        ("a,b,d", "column 'd' is unknown"), ("a,b,a", "column a: stands twice"),
-        ("a,b,o,o", "column o: stands twice"),
+        ("a,b,d", "column 'd' is unknown"), ("a,b,a", "column a: occurs twice"),
+        ("a,b,o,o", "column o: occurs twice"),
     ],
 )  # fmt: skip
 def test_columns_are_found_by_name(tmp_path: Path, header: str, part: str) -> None:

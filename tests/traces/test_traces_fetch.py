@@ -172,7 +172,7 @@ def test_a_file_that_is_there_is_not_fetched_again(site: Site, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("found", "part"), [(DATA[:-1], "has 307199 bytes"), (b"x" + DATA[1:], "has the sha256")]
+    ("found", "part"), [(DATA[:-1], "has 307199 bytes"), (b"x" + DATA[1:], "has sha256")]
 )
 def test_another_file_of_that_name_is_never_overwritten(
     site: Site, tmp_path: Path, found: bytes, part: str
@@ -189,7 +189,7 @@ def test_a_folder_or_a_dangling_link_of_that_name_is_refused(site: Site, tmp_pat
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / FILE).symlink_to(tmp_path / "nowhere")
     for folder in ("a", "b"):
-        with pytest.raises(TraceError, match="is no file: move it away"):
+        with pytest.raises(TraceError, match="is not a file: move it away"):
             fetch(source(site), tmp_path / folder)
     assert not (tmp_path / "nowhere").exists() and site.seen == []
 
@@ -199,7 +199,7 @@ def test_a_folder_or_a_dangling_link_of_that_name_is_refused(site: Site, tmp_pat
     [
         ({"sha256": None}, "no size and hash"),
         ({"bytes": None}, "no size and hash"),
-        ({"url": None}, "no address is known"),
+        ({"url": None}, "no url is known"),
     ],
 )
 def test_what_is_not_pinned_is_to_be_put_there_by_hand(
@@ -314,14 +314,14 @@ def test_a_wrong_beginning_is_found_at_the_end_and_deleted(site: Site, tmp_path:
 def test_a_file_of_another_size_is_refused_before_it_is_sent(site: Site, tmp_path: Path, data: bytes) -> None:
     site.behave = lambda handler: handler.part(data=data)
     sentence = refused(source(site), tmp_path)
-    assert f"a file of {len(data)} bytes and not of 307200" in sentence
+    assert f"has {len(data)} bytes instead of 307200" in sentence
     assert listed(tmp_path) == []
 
 
 def test_a_file_of_another_size_does_not_cost_what_is_there(site: Site, tmp_path: Path) -> None:
     (tmp_path / (FILE + ".part")).write_bytes(DATA[:1000])
     site.behave = lambda handler: handler.part(data=DATA + b"more")
-    assert "a file of 307204 bytes" in refused(source(site), tmp_path)
+    assert "has 307204 bytes" in refused(source(site), tmp_path)
     assert part_of(tmp_path) == DATA[:1000]
 
 
@@ -352,16 +352,16 @@ def test_a_server_that_names_no_size_is_enough(site: Site, tmp_path: Path, heade
 @pytest.mark.parametrize(
     ("status", "part"),
     [
-        (404, "answers 404: the file is not there"),
+        (404, "answers 404: the file does not exist there"),
         (403, "answers 403: the file is not public"),
         (401, "answers 401: "),
-        (407, "answers 407: write name and password"),
-        (410, "not there any more"),
+        (407, "answers 407: write the user name and password"),
+        (410, "does not exist there any more"),
         (416, "answers 416: give another url"),
         (429, "answers 429: wait"),
-        (500, "the server is in trouble"),
-        (503, "the server is in trouble"),
-        (599, "the server is in trouble"),
+        (500, "the server reports an error"),
+        (503, "the server reports an error"),
+        (599, "the server reports an error"),
         (418, "answers 418: give another url"),
         (204, "answers 204 instead of a file"),
         (304, "answers 304"),
@@ -378,7 +378,9 @@ def test_an_error_of_the_server_is_a_sentence(site: Site, tmp_path: Path, status
 def test_redirects_in_a_circle_or_elsewhere_are_refused(site: Site, tmp_path: Path, place: str) -> None:
     site.behave = lambda handler: handler.head(302, Location=place or site.url, Content_Length=0)
     sentence = refused(source(site), tmp_path)
-    assert "redirects in a circle, or to what is neither" in sentence or "not well formed" in sentence
+    assert (
+        "redirects in a loop, or to an address that is neither" in sentence or "not well formed" in sentence
+    )
     assert len(site.seen) < 20
 
 
@@ -405,7 +407,7 @@ def test_a_redirect_keeps_the_range(site: Site, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_web_address_is_refused(tmp_path: Path, url: str) -> None:
-    assert "is no http or https address" in refused(source(), tmp_path, url=url)
+    assert "is not an http or https address" in refused(source(), tmp_path, url=url)
     assert listed(tmp_path) == []
 
 
@@ -438,14 +440,14 @@ def test_hosts_that_cannot_be_reached_are_explained(
     ("answer", "part"),
     [
         (b"", "closes the connection"),
-        (b"SSH-2.0-OpenSSH\r\n\r\n", "does not speak proper http"),
-        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000 + b"\r\n\r\n", "does not speak proper http"),
-        (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\nxx", "sends the file packed ('gzip')"),
+        (b"SSH-2.0-OpenSSH\r\n\r\n", "does not send valid HTTP"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000 + b"\r\n\r\n", "does not send valid HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\nxx", "sends the file compressed ('gzip')"),
         (b"HTTP/1.1 206 Partial\r\nContent-Length: 5\r\n\r\n12345", "without saying which"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: -7\r\n\r\n12345", "cut after 5 of 307200"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n12345", "cut after 5 of 307200"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n12345", "cut after 0 of 307200"),
-        (b"HTTP/1.1 206 P\r\nContent-Range: bytes 5-9/307200\r\n\r\n12345", "from its first byte on"),
+        (b"HTTP/1.1 206 P\r\nContent-Range: bytes 5-9/307200\r\n\r\n12345", "from its first byte"),
     ],
 )
 def test_strange_answers_are_explained(site: Site, tmp_path: Path, answer: bytes, part: str) -> None:
@@ -474,10 +476,10 @@ def test_a_silent_server_is_given_up(site: Site, tmp_path: Path, monkeypatch: py
 
     site.behave = silent_later
     sentence = refused(source(site), tmp_path)
-    assert "fell silent after 1000 of 307200 bytes: run the same command again" in sentence
+    assert "stopped sending after 1000 of 307200 bytes: run the same command again" in sentence
     assert part_of(tmp_path) == DATA[:1000]
     site.behave = lambda handler: asleep.wait(5) and None
-    assert "silent for too long" in refused(source(site), tmp_path)
+    assert "did not answer in time" in refused(source(site), tmp_path)
     asleep.set()
     assert part_of(tmp_path) == DATA[:1000]
 
@@ -572,7 +574,7 @@ def test_an_unfinished_file_that_is_none_is_refused(site: Site, tmp_path: Path) 
     assert "cannot be used" in refused(source(site), tmp_path)
     part.unlink()
     os.mkfifo(part)
-    assert "is no regular file" in refused(source(site), tmp_path)
+    assert "is not a regular file" in refused(source(site), tmp_path)
     part.unlink()
     part.mkdir()
     assert "cannot be used" in refused(source(site), tmp_path)

@@ -102,9 +102,9 @@ def test_no_other_reader_takes_it_for_its_own(tmp_path: Path, name: str, text: s
         (b"", "is empty"),
         (b"\xef\xbb\xbf", "is empty"),
         (b" \n\n", "is empty"),
-        (AZURE.replace("\n", "\r").encode(), "is of no known format"),
-        (AZURE.replace(",", ";").encode(), "is of no known format"),
-        (AZURE.split("\n")[1].encode(), "is of no known format"),
+        (AZURE.replace("\n", "\r").encode(), "is not in a known format"),
+        (AZURE.replace(",", ";").encode(), "is not in a known format"),
+        (AZURE.split("\n")[1].encode(), "is not in a known format"),
         (AZURE.encode("utf-16"), "is not UTF-8 text: unpack it, or save it as UTF-8"),
         (AZURE.encode("utf-16-le"), "is not UTF-8 text"),
         (AZURE.encode("utf-32"), "is not UTF-8 text"),
@@ -112,7 +112,7 @@ def test_no_other_reader_takes_it_for_its_own(tmp_path: Path, name: str, text: s
         (gzip.compress(AZURE.encode(), mtime=0), "holds gzip data: name it trace.gz"),
         (b"{\n", "not a JSON object"),
         (b'{"a": ' + b"[" * 100_000, "not a JSON object"),
-        (b'"a"', "is of no known format"),
+        (b'"a"', "is not in a known format"),
     ],
 )
 def test_what_is_no_trace_is_refused_in_one_printable_sentence(

@@ -344,7 +344,7 @@ def test_new_arrivals_keep_the_requests() -> None:
     ("process", "options", "part"),
     [
         ("uniform", {}, "arrivals='uniform' is unknown: write one of poisson"),
-        ("poisson", {"gap_cv": 2.0}, "arrivals=poisson knows no gap_cv: write rate_per_s only"),
+        ("poisson", {"gap_cv": 2.0}, "arrivals=poisson has no parameter gap_cv: write only rate_per_s"),
         ("poisson", {"rate_per_s": -1}, "rate_per_s=-1"),
     ],
 )

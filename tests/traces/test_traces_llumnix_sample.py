@@ -71,7 +71,9 @@ def test_other_seeds_choose_others_and_fewer_requests_are_a_prefix() -> None:
 
 
 def test_a_ratio_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(TraceError, match=r"trace.priority_ratio=2 is no share"):
+    with pytest.raises(TraceError, match=r"trace.priority_ratio=2 is not a share"):
         SYNTHETIC["llumnix_ss"](priority_ratio=2.0)
-    with pytest.raises(TraceError, match=r"trace=llumnix_sharegpt is no sample .*high_priority_share=0\.1"):
+    with pytest.raises(
+        TraceError, match=r"does not apply to trace=llumnix_sharegpt: .*high_priority_share=0\.1"
+    ):
         SYNTHETIC["llumnix_sharegpt"](priority_ratio=0.1)

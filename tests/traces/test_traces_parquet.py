@@ -206,13 +206,16 @@ def test_names_are_one_column_over_many_row_groups(tmp_path: Path) -> None:
         (THREE | {"arrival_ns": [-1, 4]}, "arrival_ns starts before 0"),
         (
             THREE | {"model": ["a", None]},
-            "column model: row 1 (the first is 0) is null: name one in every row",
+            "column model: row 1 (the first is 0) is null: name a model in every row",
         ),
         (THREE | {"session": [1, 2]}, "column session holds int64: write texts"),
         (THREE | {"prefix": [1, 2]}, "column prefix holds int64: write lists of int64"),
         (THREE | {"prefix": [[1.5], []]}, "column prefix holds list<element: double>: write lists of int64"),
         (THREE | {"prefix": [[1], None]}, "column prefix: row 1 (the first is 0) is null"),
-        (THREE | {"prefix": [[1], []]}, "unknown size: write the metadata key servetwin.prefix_block_tokens"),
+        (
+            THREE | {"prefix": [[1], []]},
+            "does not give the size of its prefix blocks: write the metadata key servetwin.",
+        ),
         ({column: pa.array([], pa.int64()) for column in THREE}, "has no requests: give it at least one"),
     ],
 )
@@ -253,10 +256,10 @@ def test_refuses_wrong_prefix_ids(tmp_path: Path) -> None:
 def test_refuses_a_column_twice_and_what_is_no_parquet(tmp_path: Path) -> None:
     path = tmp_path / "trace.parquet"
     pq.write_table(pa.table([[1], [1], [1], [1]], names=[*THREE, "arrival_ns"]), path)
-    assert "column arrival_ns stands twice: keep one" in refusal(path)
+    assert "column arrival_ns occurs twice: keep one" in refusal(path)
     for data in (b"", b"PAR1", b"PAR1" * 3, b"a,b\n1,2\n"):
         path.write_bytes(data)
-        assert "is not a sound Parquet file (" in refusal(path)
+        assert "is not a valid Parquet file (" in refusal(path)
     assert "does not exist" in refusal(tmp_path / "none.parquet")
     assert "is a directory" in refusal(tmp_path)
 

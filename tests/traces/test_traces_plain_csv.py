@@ -131,7 +131,10 @@ def test_arrivals_may_be_decimals(
     [
         ("", ["is empty"]),
         ("prompt_tokens,output_tokens\n1,1\n", ["line 1, column arrival_ns", "is missing", "arrival_s"]),
-        ("arrival_ns,arrival_s,prompt_tokens,output_tokens\n", ["column arrival_s", "arrival_ns too"]),
+        (
+            "arrival_ns,arrival_s,prompt_tokens,output_tokens\n",
+            ["column arrival_s", "arrival_ns also holds arrivals"],
+        ),
         ("arrival_ns,output_tokens\n", ["column prompt_tokens", "is missing"]),
         ("arrival_ns,prompt_tokens,output_tokens,prefix_1,prefix_2\n", ["column prefix_2", "keep one"]),
         ("arrival_ns,prompt_tokens,output_tokens,prefix_1,prefix_1\n", ["column prefix_1", "keep one"]),

@@ -40,5 +40,5 @@ def test_what_is_no_share_is_refused(share: float) -> None:
 
 def test_a_trace_with_priorities_keeps_its_own() -> None:
     own = replace(drawn(10), priority=np.arange(10))
-    with pytest.raises(TraceError, match="priorities of its own: leave trace"):
+    with pytest.raises(TraceError, match="already has priorities: leave trace"):
         with_high_priority(own, 0.5, 0)

@@ -123,7 +123,7 @@ def test_blocks_that_cannot_be_are_refused(size: int) -> None:
 
 
 def test_one_request_cannot_be_drawn_again() -> None:
-    with pytest.raises(TraceError, match="has one request"):
+    with pytest.raises(TraceError, match="has only one request"):
         resampled(bursty().limited(1), 0)
 
 

@@ -50,7 +50,7 @@ def test_multimodal_prompts_count_pictures_sounds_and_films(tmp_path: Path) -> N
     assert workload.images is not None and workload.images.tolist() == [2, 0]
     whole = read_servegen(written(tmp_path, request(0, image_tokens=[4])))
     assert whole.prompt_tokens.tolist() == [10] and whole.images is not None
-    with pytest.raises(TraceError, match="input_tokens: 10 tokens are fewer than those of its parts, 64"):
+    with pytest.raises(TraceError, match="input_tokens: 10 tokens are fewer than the 64 of its parts"):
         read_servegen(written(tmp_path, request(0, image_tokens=[64])))
 
 
@@ -74,25 +74,25 @@ def test_times_are_the_nearest_nanosecond_of_what_is_written(times_s: list[float
 @pytest.mark.parametrize(
     ("row", "sentence"),
     [
-        (request(None), "line 2, key timestamp: there is no value: write the arrival in s, such as 1.5"),
+        (request(None), "line 2, key timestamp: the value is missing: write the arrival in s, such as 1.5"),
         (
             request(0.5),
             "line 2, key timestamp: it arrives 0.5 s before the line above: sort",
         ),
         (request(1e300), "is negative or too late"),
-        (request(9, output_tokens=None), "line 2, key output_tokens: there is no value"),
+        (request(9, output_tokens=None), "line 2, key output_tokens: the value is missing"),
         (request(9, input_tokens=0), "line 2, key input_tokens: 0 is out of range"),
         (request(9, input_tokens="10"), "line 2, key input_tokens: '10' is not a whole number"),
         (request(9, image_tokens=5), "line 2, key image_tokens: 5 is not a list: write the tokens of each"),
         (request(9, image_tokens=[0.5]), "line 2, key image_tokens: 0.5 is not a whole number"),
         (
             request(9) | {"input_tokens": 8},
-            "key 'input_tokens': it stands both in data and beside it: keep one",
+            "key 'input_tokens': the key occurs both inside and outside data: keep one",
         ),
-        (request(9, image_tokens=[1]), "line 1, key image_tokens: there is no value and line 2 has one"),
-        (request(9, model="m"), "line 1, key model: there is no value and line 2 has one"),
+        (request(9, image_tokens=[1]), "line 1, key image_tokens: the value is missing, but line 2 has one"),
+        (request(9, model="m"), "line 1, key model: the value is missing, but line 2 has one"),
         ({"timestamp": 9, "data": [1]}, "line 2, key data: a list is not an object: write"),
-        ({"timestamp": 9, "input_tokens": 5, "reason_tokens": 5}, "key answer_tokens: there is no value"),
+        ({"timestamp": 9, "input_tokens": 5, "reason_tokens": 5}, "key answer_tokens: the value is missing"),
         ({"timestamp": 9, "text_tokens": 0, "output_tokens": 5}, "key input_tokens: 0 is out of range"),
         (
             {"timestamp": 9, "text_tokens": 1, "image_tokens": [10**7], "output_tokens": 5},

@@ -131,17 +131,17 @@ def test_unused_turns_may_be_odd(tmp_path: Path) -> None:
         (b"[]", "has no conversations: write"),
         (b"[", "conversation 1: it is not JSON: expecting value"),
         (b"[1]", "conversation 1: 1 is not an object"),
-        (b'{"id": 1}', "conversation 1: '{' stands where [ belongs: begin the file with ["),
+        (b'{"id": 1}', "conversation 1: found '{' instead of [: begin the file with ["),
         (b"[\xff]", "is not UTF-8 text (invalid start byte)"),
-        (b"[{}]", "conversation 1, key conversations: there is no list: write the turns"),
+        (b"[{}]", "conversation 1, key conversations: the list is missing: write the turns"),
         (b'[{"conversations": 5}]', "conversation 1, key conversations: 5 is not a list"),
         (b'[{"conversations": [5]}]', "key conversations, turn 1: 5 is not an object"),
         (b'[{"conversations": [{"from": "human"}]}]', "turn 1: value is null: write a text in quotes"),
         (b'[{"conversations": [{"from": 1, "value": ""}]}]', "turn 1: from is 1: write a text"),
         (b'[{"id": [], "conversations": []}]', "conversation 1, key id: a list is not a name"),
-        (b'[{"id": 1, "id": 2}]', "conversation 1: the key 'id' stands twice"),
+        (b'[{"id": 1, "id": 2}]', "conversation 1: the key 'id' occurs twice"),
         (b'[{"id": NaN}]', "conversation 1: NaN is not a JSON number"),
-        (b'[{"id": 1e99999999999999999999}]', "is out of every range"),
+        (b'[{"id": 1e99999999999999999999}]', "is out of range"),
         (b'[{"id": ' + b"9" * 5000 + b"}]", "a number has too many digits"),
         (b"[" + b"[" * 100_000, "it is nested too deep"),
         (b'[{"id": ' + b'{"a":' * 100_000, "it is nested too deep"),
@@ -158,7 +158,7 @@ def test_refuses_in_one_sentence(tmp_path: Path, value: bytes, sentence: str) ->
         (b"", "conversation 1: the file ends too early: write , or ] after it"),
         (b",", "conversation 2: it is not JSON: expecting value"),
         (b",]", "conversation 2: it is not JSON: expecting value"),
-        (b"}", "conversation 1: '}' stands where , belongs"),
+        (b"}", "conversation 1: found '}' instead of ,"),
         (b"] 1", "conversation 1: more text follows the array"),
         (b"]]", "conversation 1: more text follows the array"),
         (b', {"id": "x', "conversation 2: it is not JSON: unterminated string starting at"),
@@ -173,7 +173,7 @@ def test_refuses_a_broken_end(tmp_path: Path, tail: bytes, sentence: str) -> Non
     [
         ({"rate_per_s": None}, "has no arrivals: write trace.rate_per_s="),
         ({"turns": "some"}, "trace.turns='some' is unknown: write first or all"),
-        ({"count_tokens": lambda text: 1.5}, "conversation 1: count_tokens gave 1.5: let it return"),
+        ({"count_tokens": lambda text: 1.5}, "conversation 1: count_tokens returned 1.5: return"),
         ({"count_tokens": lambda text: 10**8}, "conversation 1, key value: the text has more than 10000000"),
         ({"chars_per_token": "4"}, "chars_per_token='4' is not a number"),
         ({"limit": 0}, "trace.limit=0 is out of range"),
@@ -189,16 +189,18 @@ def test_damaged_gzip_and_missing_files(tmp_path: Path) -> None:
     path.write_bytes(whole[:-9])
     assert "is a truncated gzip file" in refusal(path)
     path.write_bytes(b"no gzip at all")
-    assert "is not a sound gzip file" in refusal(path)
+    assert "is not a valid gzip file" in refusal(path)
     path.write_bytes(whole[:12] + b"\xff\xff" + whole[14:])
-    assert "is not a sound gzip file" in refusal(path)
+    assert "is not a valid gzip file" in refusal(path)
     assert "does not exist" in refusal(tmp_path / "none.json")
 
 
 def test_a_conversation_beyond_the_window_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, [talk(PAIR), talk([("human", "x" * 5000), ("gpt", "y")])])
     with patch.object(sharegpt, "_PIECE_BYTES", 64), patch.object(sharegpt, "WINDOW_CHARS", 1000):
-        assert "conversation 2: it has over 1000 characters: split or delete it" in refusal(path)
+        assert "conversation 2: the conversation has over 1000 characters: split or delete it" in refusal(
+            path
+        )
 
 
 def test_only_a_window_is_held(tmp_path: Path) -> None:

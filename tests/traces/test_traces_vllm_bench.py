@@ -47,9 +47,7 @@ def test_a_tokenizer_counts_instead(tmp_path: Path) -> None:
     workload = read_vllm_bench(written(tmp_path, *ROWS), rate_per_s=2, count_tokens=len)
     assert workload.prompt_tokens.tolist() == [20, 1]
     assert workload.labels[0] == "prompt lengths counted by len"
-    assert "count_tokens gave 0: let it return" in refusal(
-        written(tmp_path, *ROWS), count_tokens=lambda text: 0
-    )
+    assert "count_tokens returned 0: return" in refusal(written(tmp_path, *ROWS), count_tokens=lambda text: 0)
 
 
 @given(st.integers(1, 10**6), st.floats(0.2, 50))
@@ -123,8 +121,8 @@ def test_zero_outputs_are_dropped_and_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "sentence"),
     [
-        ({"output_tokens": 5}, "line 2, key prompt: there is no prompt: write its text, or its length"),
-        ({"prompt": "", "output_tokens": 5}, "line 2, key prompt: there is no prompt"),
+        ({"output_tokens": 5}, "line 2, key prompt: the prompt is missing: write its text, or its length"),
+        ({"prompt": "", "output_tokens": 5}, "line 2, key prompt: the prompt is missing"),
         ({"prompt": 5, "output_tokens": 5}, "line 2, key prompt: 5 is not a prompt"),
         ({"prompt": {"a": 1}, "output_tokens": 5}, "line 2, key prompt: an object is not a prompt"),
         ({"prompt": [], "output_tokens": 5}, "line 2, key prompt: 0 is out of range"),
@@ -133,9 +131,12 @@ def test_zero_outputs_are_dropped_and_counted(tmp_path: Path) -> None:
         ({"prompt_len": 0, "output_tokens": 5}, "line 2, key prompt_len: 0 is out of range"),
         ({"prompt_len": "x", "output_tokens": 5}, "key prompt_len: 'x' is not a whole number"),
         ({"prompt_len": 5, "input_len": 6, "output_len": 5}, "key input_len: it differs from prompt_len"),
-        ({"prompt": "a"}, "line 2, key output_tokens: there is no value"),
+        ({"prompt": "a"}, "line 2, key output_tokens: the value is missing"),
         ({"prompt": "a", "output_len": 5.0}, "key output_len: 5.0 is written as a fraction: write 5"),
-        ({"prompt": "a", "output_len": 5, "timestamp": 3}, "line 1, key timestamp: there is no value and"),
+        (
+            {"prompt": "a", "output_len": 5, "timestamp": 3},
+            "line 1, key timestamp: the value is missing, but",
+        ),
     ],
 )
 def test_refuses_in_one_sentence(tmp_path: Path, row: dict[str, Any], sentence: str) -> None:

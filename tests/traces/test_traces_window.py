@@ -87,7 +87,7 @@ def test_the_busiest_eight_minutes_of_the_azure_conversations() -> None:
 def test_prompt_load_by_hand() -> None:
     trace = workload([0, 1, 4, 9, 20], [10, 20, 30, 40, 100])
     assert prompt_load(trace) == PromptLoad(mean_tokens_per_s=10.0, peak_tokens_per_s=20.0)
-    with pytest.raises(TraceError, match="at one instant"):
+    with pytest.raises(TraceError, match="at the same time"):
         prompt_load(workload([3, 3]))
 
 

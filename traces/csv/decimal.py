@@ -70,7 +70,7 @@ class Decimal:
             return self.blank
         remedy = f"write {self.unit} such as 19440110.25"
         if absent(cell):
-            raise refuse(f"no value but {shown(cell)}", remedy)
+            raise refuse(f"the value is missing ({shown(cell)})", remedy)
         match = _DECIMAL.fullmatch(cell)
         if match is None:
             negative = re.fullmatch(r"-[0-9.]+", cell)
@@ -79,7 +79,7 @@ class Decimal:
             raise refuse(f"{shown(cell)} has {len(cell)} characters", remedy)
         value = _rounded(match[1], match[2] or "", int(match[3] or 0) + self.digits)
         if value > MAX_NS:
-            raise refuse(f"{shown(cell)} {self.unit} are more than 285 years", "correct or delete the line")
+            raise refuse(f"{shown(cell)} {self.unit} exceed 285 years", "correct or delete the line")
         return value
 
 

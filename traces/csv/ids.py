@@ -26,7 +26,7 @@ class Ids:
         """The ids of a cell, or TraceError."""
         remedy = "write whole numbers with single spaces between, such as 0 1 2"
         if not re.fullmatch(r"(?:[0-9]+(?: [0-9]+)*)?", text):
-            raise refuse(f"{shown(text)} is no list of ids", remedy)
+            raise refuse(f"{shown(text)} is not a list of ids", remedy)
         longest = max((id for id in text.split(" ")), key=len)
         digits = [id.lstrip("0") or "0" for id in text.split(" ")] if text else []
         if any(len(id) > 19 or int(id) > INT64_MAX for id in digits):

@@ -47,7 +47,7 @@ def split_line(text: bytes, place: Place) -> list[str]:
     except UnicodeDecodeError as error:
         raise place.error(f"byte {error.start + 1} is not UTF-8 text", "save the file as UTF-8") from error
     if "\r" in decoded:
-        raise place.error("a carriage return stands inside the line", "end every line with a newline")
+        raise place.error("a carriage return is inside the line", "end every line with a newline")
     return _cells(decoded, place)
 
 
@@ -58,10 +58,9 @@ def _cells(line: str, place: Place) -> list[str]:
         if line.startswith('"', at):
             match = _QUOTED.match(line, at)
             if match is None or line[match.end() : match.end() + 1] not in ("", ","):
-                problem = "a quote stays open" if match is None else "a closing quote is not the cell's end"
-                raise place.error(
-                    f"the line is not valid CSV ({problem})", "close quotes, and double inner ones"
-                )
+                problem = "a quote is not closed" if match is None else "text follows a closing quote"
+                remedy = "close each quote, and double quotes inside a cell"
+                raise place.error(f"the line is not valid CSV ({problem})", remedy)
             cells.append(match[1].replace('""', '"'))
             at = match.end()
         else:

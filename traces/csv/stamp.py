@@ -37,7 +37,8 @@ class Stamp:
         match = _STAMP.fullmatch(cell)
         if match is None:
             if absent(cell):
-                raise refuse(f"no value but {shown(cell)}", "write the arrival time or delete the line")
+                remedy = "write the arrival time or delete the line"
+                raise refuse(f"the value is missing ({shown(cell)})", remedy)
             raise _bad(cell, "is not a timestamp", refuse)
         *parts, fraction, zone = match.groups()
         try:
@@ -71,7 +72,7 @@ class StampColumn:
         zoned = np.concatenate(self._zoned)
         other = zoned != zoned[0]
         if other.any():
-            has, had = ("no zone", "has one") if zoned[0] else ("a zone", "has none")
+            has, had = ("no time zone", "has one") if zoned[0] else ("a time zone", "has none")
             problem = f"the timestamp has {has} and the first row's {had}"
             raise refuse(int(np.argmax(other)), problem, "write all with +00:00 or all without")
         return self._stamps.joined(refuse)
@@ -132,7 +133,7 @@ def _zone_s(cell: str, zone: str | None, refuse: Refuse) -> int:
         return 0
     hours, minutes = int(zone[1:3]), int(zone[4:6])
     if hours > 23 or minutes > 59:
-        raise _bad(cell, "has a zone that does not exist", refuse)
+        raise _bad(cell, "has a time zone that does not exist", refuse)
     return (1 if zone[0] == "+" else -1) * (hours * 3600 + minutes * 60)
 
 

@@ -146,14 +146,14 @@ def _check_header(
 ) -> None:
     for field in fields:
         if names.count(field.name) > 1:
-            raise place.error("stands twice", "keep one of the two", field.name)
+            raise place.error("occurs twice", "keep one of the two", field.name)
         if field.required and field.name not in names:
             raise place.error("is missing", f"write the header {wanted}", field.name)
     known = {field.name for field in fields}
     extra = [name for name in names if name not in known and not ignored(name)]
     if extra:
         optional = ",".join(field.name for field in fields if not field.required)
-        remedy = f"keep only {wanted}" + (f" and, where wanted, {optional}" if optional else "")
+        remedy = f"keep only {wanted}" + (f" and, optionally, {optional}" if optional else "")
         raise place.error(f"column {shown(extra[0])} is unknown", remedy)
 
 

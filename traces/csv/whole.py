@@ -50,7 +50,7 @@ class Whole:
             return self.blank
         remedy = f"write a whole number such as {self.example}"
         if absent(cell):
-            raise refuse(f"no value but {shown(cell)}", remedy)
+            raise refuse(f"the value is missing ({shown(cell)})", remedy)
         if not re.fullmatch(r"-?[0-9]+" if self.least < 0 else r"[0-9]+", cell):
             raise refuse(f"{shown(cell)} {_problem(cell)}", remedy)
         sign, digits = ("-" if cell[0] == "-" else ""), cell.lstrip("-").lstrip("0") or "0"

@@ -63,15 +63,15 @@ def _answer(job: Download, have_bytes: int) -> Answer:
     answer = job.open_url(job.url, 0)
     if answer.first_byte != 0:
         answer.close()
-        raise TraceError(f"{job.url} does not send the file from its first byte on: give another url")
+        raise TraceError(f"{job.url} does not send the file from its first byte: give another url")
     return answer
 
 
 def _check_total(job: Download, answer: Answer) -> None:
     if answer.total_bytes not in (None, job.size_bytes):
         raise TraceError(
-            f"{job.url} is a file of {answer.total_bytes} bytes and not of {job.size_bytes}:"
-            " it is another file, or the publisher changed it, so give another url"
+            f"{job.url} has {answer.total_bytes} bytes instead of {job.size_bytes}:"
+            " it is a different file, or its publisher changed it, so give another url"
         )
 
 
@@ -104,23 +104,23 @@ def _ended(job: Download, answer: Answer, have_bytes: int) -> TraceError:
 
 
 def _cut(job: Download, have_bytes: int, error: Exception | None) -> TraceError:
-    what = "the server fell silent" if isinstance(error, TimeoutError) else "the connection was cut"
+    what = "the server stopped sending" if isinstance(error, TimeoutError) else "the connection was cut"
     return TraceError(
-        f"{job.url}: {what} after {have_bytes} of {job.size_bytes} bytes: run the same command again,"
-        f" it goes on with {job.path}"
+        f"{job.url}: {what} after {have_bytes} of {job.size_bytes} bytes: run the same command again"
+        f" to continue {job.path}"
     )
 
 
 def _judge(job: Download) -> None:
     found = sha256_of(job.part, job.path)
     if found != job.sha256:
-        raise _wrong(job, f"gave the sha256 {found} and not {job.sha256} ({job.hash_source})")
+        raise _wrong(job, f"sent a file with sha256 {found} instead of {job.sha256} ({job.hash_source})")
 
 
 def _wrong(job: Download, problem: str) -> TraceError:
     """Delete what came, as nothing can be built on it."""
     empty(job.part, job.path)  # an empty unfinished file is removed when it is let go
     return TraceError(
-        f"{job.url} {problem}: what came was deleted, so run the command again, and if it fails again"
-        " give another url"
+        f"{job.url} {problem}: the received bytes were deleted, so run the command again, and if it fails"
+        " again give another url"
     )

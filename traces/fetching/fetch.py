@@ -68,14 +68,14 @@ def _is_there(source: Source, final: Path) -> bool:
         if not os.path.lexists(final):
             return False
         if not final.is_file():
-            raise TraceError(f"{final} is no file: move it away, then fetch {source.name} again")
+            raise TraceError(f"{final} is not a file: move it away, then fetch {source.name} again")
         found_bytes = final.stat().st_size
     if source.bytes is not None and found_bytes != source.bytes:
-        raise _other(source, final, f"has {found_bytes} bytes and not {source.bytes}")
+        raise _other(source, final, f"has {found_bytes} bytes instead of {source.bytes}")
     if source.sha256 is not None:
         found = file_digest(final)
         if found != source.sha256:
-            raise _other(source, final, f"has the sha256 {found} and not {source.sha256}")
+            raise _other(source, final, f"has sha256 {found} instead of {source.sha256}")
     return True
 
 
@@ -88,7 +88,7 @@ def _address(source: Source, final: Path, url: str | None) -> str:
     address = url if url is not None else source.url
     if address is not None and source.pinned:
         return address
-    lacks = "no address is known" if source.pinned else "no size and hash to check it by are known"
+    lacks = "no url is known" if source.pinned else "no size and hash are known to check it"
     if os.path.lexists(final) and not source.pinned:
         raise TraceError(f"{final} is there already, but {lacks}: use it as it is")
     raise TraceError(

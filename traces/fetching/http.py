@@ -27,9 +27,9 @@ _DIGITS: Final = re.compile(r"\d{1,18}", re.ASCII)
 _ADVICE: Final = {
     HTTPStatus.UNAUTHORIZED: "the file is not public there, so give another url",
     HTTPStatus.FORBIDDEN: "the file is not public there, or a proxy is in the way: give another url",
-    HTTPStatus.NOT_FOUND: "the file is not there (any more): give another url",
-    HTTPStatus.GONE: "the file is not there any more: give another url",
-    HTTPStatus.PROXY_AUTHENTICATION_REQUIRED: "write name and password into the proxy's address",
+    HTTPStatus.NOT_FOUND: "the file does not exist there (any more): give another url",
+    HTTPStatus.GONE: "the file does not exist there any more: give another url",
+    HTTPStatus.PROXY_AUTHENTICATION_REQUIRED: "write the user name and password into the proxy's address",
     HTTPStatus.TOO_MANY_REQUESTS: "wait some minutes and run the same command again",
 }
 _REASONS: Final[tuple[tuple[tuple[type[Exception], ...], str], ...]] = (
@@ -40,9 +40,9 @@ _REASONS: Final[tuple[tuple[tuple[type[Exception], ...], str], ...]] = (
         (ssl.SSLError,),
         "its certificate or encryption is not accepted: check the url, the clock and the proxy",
     ),
-    ((TimeoutError,), "the host is silent for too long: check the network, or try again later"),
+    ((TimeoutError,), "the host did not answer in time: check the network, or try again later"),
     ((ValueError, InvalidURL), "the url is not well formed: write it like https://example.org/file.csv"),
-    ((HTTPException,), "the host does not speak proper http: check the url and the proxy"),
+    ((HTTPException,), "the host does not send valid HTTP: check the url and the proxy"),
 )
 """The first that fits: some errors are of several kinds (a refused certificate is a ValueError, too)."""
 
@@ -102,7 +102,9 @@ def _check_url(url: str) -> None:
     except ValueError:
         sound = False
     if not sound:
-        raise TraceError(f"url={url!r} is no http or https address: write it like https://example.org/f.csv")
+        raise TraceError(
+            f"url={url!r} is not an http or https address: write for example https://example.org/f.csv"
+        )
 
 
 class _WebRedirects(urllib.request.HTTPRedirectHandler):
@@ -139,9 +141,9 @@ def _opener() -> urllib.request.OpenerDirector:
 
 def _advice(code: int) -> str:
     if 300 <= code < 400:
-        return "it redirects in a circle, or to what is neither http nor https: give another url"
+        return "it redirects in a loop, or to an address that is neither http nor https: give another url"
     if code >= 500:
-        return "the server is in trouble: try again later, or give another url"
+        return "the server reports an error: try again later, or give another url"
     with suppress(ValueError):
         return _ADVICE.get(HTTPStatus(code), "give another url")
     return "give another url"
@@ -168,7 +170,7 @@ def _problem(response: HTTPResponse) -> str | None:
         return f"answers {response.status} instead of a file"
     coding = response.headers.get("Content-Encoding", "identity").strip().lower()
     if coding not in ("", "identity"):
-        return f"sends the file packed ({coding[:20]!r}) though asked for it as it is"
+        return f"sends the file compressed ({coding[:20]!r}) although the request asks for it uncompressed"
     if response.status == HTTPStatus.PARTIAL_CONTENT:
         text = response.headers.get("Content-Range", "").strip()
         if not _CONTENT_RANGE.fullmatch(text):

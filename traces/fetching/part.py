@@ -113,7 +113,7 @@ def _opened(path: Path) -> FileIO:
         part = FileIO(os.open(path, flags, 0o666), "r+")
         try:
             if not stat.S_ISREG(os.fstat(part.fileno()).st_mode):
-                raise TraceError(f"{path} is no regular file: move it away")
+                raise TraceError(f"{path} is not a regular file: move it away")
             _lock(part, path)
             if _still_at(part, path):
                 return part
@@ -149,8 +149,8 @@ def _sentence(path: Path, error: OSError | ValueError) -> str:
     code = error.errno if isinstance(error, OSError) else None
     if code in _FULL:
         return (
-            f"{path} cannot grow, the disk is full: free some space and run the same command again,"
-            " it goes on with what is there"
+            f"{path} cannot grow, the disk is full: free some space and run the same command again"
+            " to continue the file"
         )
     if code in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"{path} may not be written by this user: name another folder, or change its permissions"

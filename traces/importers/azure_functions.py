@@ -17,7 +17,7 @@ def short_names(functions: list[tuple[str, str]]) -> tuple[str, ...]:
     longest = max((len(part) for pair in functions for part in pair), default=0)
     while len(set(names)) < len(names):
         if digits >= longest:
-            raise TraceError("two functions would have one name: leave / out of app and func")
+            raise TraceError("two functions would get the same name: write app and func without /")
         digits *= 2
         rows_of: dict[str, int] = {}
         for name in names:

@@ -126,7 +126,7 @@ def _minutes_needed(file: Path, day: Day, counts: _Counts, rows: int) -> int:
     if fit == 0:
         remedy = "trace.limit with the number of first arrivals you need"
     raise TraceError(
-        f"{file} has {counts.total} invocations, of which {MAX_ROWS} can be read at once: write {remedy}"
+        f"{file} has {counts.total} invocations, and at most {MAX_ROWS} can be read at once: write {remedy}"
     )
 
 

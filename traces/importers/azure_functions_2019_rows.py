@@ -62,7 +62,7 @@ class _Rows:
         """Note one row, or say that the same function and trigger came before."""
         before = self.line_of.setdefault(key, place.line)
         if before != place.line:
-            problem = f"the function and trigger of line {before} come again"
+            problem = f"function and trigger are those of line {before}"
             return place.error(problem, "keep one of the two", IDS[-1])
         self.row_function.append(self.function_of.setdefault(key[:2], len(self.function_of)))
         return None
@@ -125,10 +125,10 @@ def _check_header(text: bytes, place: Place) -> None:
     found = text.decode("utf-8", "backslashreplace").split(",")
     for at, column in enumerate(COLUMNS):
         if at >= len(found):
-            raise place.error("it is missing", f"write the header {_HEADER_SHOWN}", column)
+            raise place.error("the column is missing", f"write the header {_HEADER_SHOWN}", column)
         if found[at] != column:
             raise place.error(
-                f"{shown(found[at])} stands in its place", f"write the header {_HEADER_SHOWN}", column
+                f"found {shown(found[at])} instead", f"write the header {_HEADER_SHOWN}", column
             )
     if len(found) > len(COLUMNS):
         problem = f"column {shown(found[len(COLUMNS)])} is unknown"
@@ -183,9 +183,9 @@ def _explained(line: bytes, place: Place) -> TraceError:
         return place.error(f"{len(fields)} fields are {size}", f"write {len(COLUMNS)}: {_HEADER_SHOWN}")
     for column, text in zip(IDS, fields, strict=False):
         if not re.fullmatch(_ID.decode(), text):
-            return place.error(f"{shown(text)} is no hash", "write 1 to 128 hexadecimal digits", column)
+            return place.error(f"{shown(text)} is not a hash", "write 1 to 128 hexadecimal digits", column)
     if not re.fullmatch(_TRIGGER.decode(), fields[len(IDS)]):
-        problem = f"{shown(fields[len(IDS)])} is no trigger"
+        problem = f"{shown(fields[len(IDS)])} is not a trigger"
         return place.error(problem, "write a word such as http", COLUMNS[len(IDS)])
     for column, text in zip(COLUMNS[len(IDS) + 1 :], fields[len(IDS) + 1 :], strict=True):
         problem = _problem(text)
@@ -197,7 +197,7 @@ def _explained(line: bytes, place: Place) -> TraceError:
 def _problem(text: str) -> str:
     """What is wrong with a count, or nothing."""
     if absent(text.strip()):
-        return f"no value but {shown(text)}"
+        return f"the value is missing ({shown(text)})"
     if re.fullmatch(r"[0-9]+", text):
         digits = text.lstrip("0") or "0"
         if len(digits) > len(str(MAX_PER_MINUTE)) or int(digits) > MAX_PER_MINUTE:

@@ -107,7 +107,7 @@ def _check_log_types(table: Table) -> None:
     unknown = [word for word in found.words if word not in LOG_TYPES.values()]
     if unknown:
         row = int(np.argmax(found.codes == found.words.index(unknown[0])))
-        problem = f"{unknown[0][:40]!r} is no log type"
+        problem = f"{unknown[0][:40]!r} is not a log type"
         raise table.place(row).error(problem, f"write {' or '.join(LOG_TYPES.values())}", _LOG)
 
 
@@ -119,7 +119,7 @@ def _wrong_totals(table: Table) -> Bools:
     count = int(wrong.sum())
     if count > MAX_WRONG_TOTALS * table.rows:
         place = table.place(int(np.argmax(wrong)))
-        problem = f"the total is not the sum here, nor in {count} of {table.rows} rows together"
+        problem = f"the total is not the sum in this row and in {count} of {table.rows} rows overall"
         raise place.error(problem, f"correct the columns: {_PROMPT} + {_OUTPUT} = {_TOTAL}", _TOTAL)
     return wrong
 

@@ -96,7 +96,7 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         keys = Counter(key for key, _ in pairs)
         twice = next(key for key in keys if keys[key] > 1)
-        raise JsonProblem(f"the key {shown(twice)} stands twice")
+        raise JsonProblem(f"the key {shown(twice)} occurs twice")
     return found
 
 
@@ -104,7 +104,7 @@ def _decimal(text: str) -> Decimal:
     try:
         return Decimal(text)
     except ArithmeticError as error:  # an exponent of more digits than any number has
-        raise JsonProblem(f"{shorter(text)} is out of every range") from error
+        raise JsonProblem(f"{shorter(text)} is out of range") from error
 
 
 def _constant(text: str) -> Any:
@@ -142,7 +142,7 @@ def whole(row: dict[str, Any], key: str, spot: Spot, least: int = 0, most: int =
 def not_whole(value: Any, key: str, spot: Spot, least: int, most: int) -> TraceError:
     """The sentence for a value that is no whole number from ``least`` to ``most``."""
     if value is None:
-        return spot.error("there is no value", f"write a whole number from {least} to {most}", key)
+        return spot.error("the value is missing", f"write a whole number from {least} to {most}", key)
     if type(value) is int:
         return spot.error(
             f"{shown(value)} is out of range", f"write a whole number from {least} to {most}", key
@@ -160,7 +160,7 @@ def time_ns(row: dict[str, Any], key: str, unit: str, spot: Spot, most_ns: int =
     digits = _NS_DIGITS[unit]
     example = "1.5" if unit == "s" else "1500"
     if value is None:
-        raise spot.error("there is no value", f"write the arrival in {unit}, such as {example}", key)
+        raise spot.error("the value is missing", f"write the arrival in {unit}, such as {example}", key)
     if type(value) is int:
         value = Decimal(value)
     if not isinstance(value, Decimal):
@@ -169,7 +169,7 @@ def time_ns(row: dict[str, Any], key: str, unit: str, spot: Spot, most_ns: int =
         )
     if not 0 <= value <= Decimal(most_ns).scaleb(-digits, _EXACT):
         raise spot.error(
-            f"{shown(value)} {unit} is negative or too late", "count from the trace's start", key
+            f"{shown(value)} {unit} is negative or too late", "write the time since the trace's start", key
         )
     return int(value.quantize(Decimal((0, (1,), -digits)), context=_EXACT).scaleb(digits, _EXACT))
 
@@ -194,7 +194,7 @@ def all_or_none(values: Sequence[Any], key: str, path: Path) -> bool:
     if without and len(without) < len(values):
         has = next(number for number, value in enumerate(values, start=1) if value is not None)
         raise Spot(path, without[0]).error(
-            f"there is no value and line {has} has one", "write one in every line or in none", key
+            f"the value is missing, but line {has} has one", "write one in every line or in none", key
         )
     return not without
 

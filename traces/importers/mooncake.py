@@ -136,7 +136,7 @@ def _hashes(row: dict[str, Any], spot: Spot) -> MutableSequence[int] | None:
     for at in ids:
         if type(at) is not int or not 0 <= at <= INT64_MAX:
             raise spot.error(
-                f"{shown(at)} is no block id", f"write whole numbers from 0 to {INT64_MAX}", HASHES
+                f"{shown(at)} is not a block id", f"write whole numbers from 0 to {INT64_MAX}", HASHES
             )
     return array("q", ids)
 
@@ -149,7 +149,7 @@ def _check_blocks(rows: _Rows, size: int, partial: bool, spot: Spot) -> None:
     if len(hashes) in (blocks, prompt // size) or (partial and len(hashes) < blocks):
         return
     raise spot.error(
-        f"{len(hashes)} ids for {prompt} tokens in blocks of {size}",
+        f"{len(hashes)} ids do not fit {prompt} tokens in blocks of {size}",
         f"write {blocks}" + (" at most" if partial else ", or read it with another block size"),
         HASHES,
     )
@@ -232,8 +232,8 @@ def _full_prefix(workload: Workload) -> PrefixBlocks:
     if (has > wanted).any():
         row = int(np.argmax(has > wanted))
         raise TraceError(
-            f"workload {workload.name!r}: row {row} has {has[row]} prefix blocks and {wanted[row]} would hold"
-            " its prompt: give it no more than that"
+            f"workload {workload.name!r}: row {row} has {has[row]} prefix blocks and its prompt needs only"
+            f" {wanted[row]}: give it no more than that"
         )
     offsets = np.concatenate(([0], np.cumsum(wanted)))
     ids = np.full(offsets[-1], -1, dtype=np.int64)

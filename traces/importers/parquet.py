@@ -131,7 +131,7 @@ def _damage_of(file: Path) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError, OverflowError) as error:
         reason = " ".join(str(error).split())[:120] or type(error).__name__
-        raise TraceError(f"{file} is not a sound Parquet file ({reason}): write it again") from error
+        raise TraceError(f"{file} is not a valid Parquet file ({reason}): write it again") from error
 
 
 def _table(file: Path) -> Any:
@@ -162,8 +162,8 @@ def _refuse_large(unpacked_bytes: int, file: Path) -> None:
     most_bytes = most_unpacked_bytes(file.stat().st_size)
     if unpacked_bytes > most_bytes:
         raise TraceError(
-            f"{file} unpacks to {unpacked_bytes} bytes of columns, and at most {most_bytes} are read of a "
-            "file of its size: keep fewer rows or shorter names, or write the trace as CSV"
+            f"{file} unpacks to {unpacked_bytes} bytes of columns, and the limit for a file of its size is "
+            f"{most_bytes}: keep fewer rows or shorter names, or write the trace as CSV"
         )
 
 
@@ -175,7 +175,7 @@ def _check_columns(found: list[str], file: Path) -> None:
         if column not in COLUMNS:
             raise TraceError(f"{file}, column {shown(column)} is unknown: keep only {', '.join(COLUMNS)}")
         if found.count(column) > 1:
-            raise TraceError(f"{file}, column {column} stands twice: keep one")
+            raise TraceError(f"{file}, column {column} occurs twice: keep one")
 
 
 def _column(values: Any, column: str, size: int | None, common: int | None, file: Path) -> Any:
@@ -217,7 +217,7 @@ def _names(values: Any, column: str, file: Path) -> Names:
     if column == "model" and values.null_count:
         row = values.is_null().index(True).as_py()
         raise TraceError(
-            f"{file}, column {column}: row {row} (the first is 0) is null: name one in every row"
+            f"{file}, column {column}: row {row} (the first is 0) is null: name a model in every row"
         )
     _check_words(values, column, file)
     encoded = pc.dictionary_encode(values.cast(pa.large_string())).combine_chunks()
@@ -258,7 +258,8 @@ def _prefix(values: Any, size: int | None, file: Path) -> PrefixBlocks:
         raise TraceError(f"{file}, column {PREFIX} holds {_kind(values)}: write lists of int64")
     if size is None:
         raise TraceError(
-            f"{file} has prefix blocks of unknown size: write the metadata key {KEY}prefix_block_tokens"
+            f"{file} does not give the size of its prefix blocks: write the metadata key"
+            f" {KEY}prefix_block_tokens"
         )
     ids = pc.list_flatten(values)
     if ids.null_count:

@@ -54,7 +54,7 @@ def read_plain_csv(path: str | Path, *, name: str | None = None, limit: int | No
     arrival = _arrival(header, Place(file, 1))
     prefixes = [found for found in header if PREFIX.fullmatch(found)]
     if len(prefixes) > 1:
-        raise Place(file, 1).error("two columns hold prefix blocks", "keep one", prefixes[1])
+        raise Place(file, 1).error("another column also holds prefix blocks", "keep one", prefixes[1])
     blocks = [Field(prefix, Ids(int(prefix.partition("_")[2]))) for prefix in prefixes]
     table = read_table(file, (arrival, *LENGTHS, *OPTIONAL, *blocks))
     check_order(table.columns[arrival.name], table.place, arrival.name)
@@ -78,5 +78,5 @@ def _arrival(header: tuple[str, ...], place: Place) -> Field:
             "is missing", "write arrival_ns, or arrival_s or arrival_ms as decimals", "arrival_ns"
         )
     if len(found) > 1:
-        raise place.error(f"arrivals stand in {found[0].name} too", "keep one of the two", found[1].name)
+        raise place.error(f"column {found[0].name} also holds arrivals", "keep one of the two", found[1].name)
     return Field(found[0].name, found[0].kind)

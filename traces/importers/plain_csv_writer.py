@@ -94,7 +94,8 @@ def _check(workload: Workload) -> None:
             _check_words(workload, column, names)
     if isinstance(workload.prefix, PrefixBlocks) and workload.prefix.block_tokens > 999_999_999:
         raise TraceError(
-            f"{workload.name}: prefix blocks of over 999999999 tokens have no column: make them smaller"
+            f"{workload.name}: prefix blocks of over 999999999 tokens cannot be written to CSV: make"
+            " them smaller"
         )
 
 

@@ -89,7 +89,7 @@ def workload_of(
     """
     if not sieve.kept.any():
         why = ", ".join(f"{rows} rows: {reason}" for reason, rows in sieve.dropped.items())
-        raise TraceError(f"{origin.path}: every request is left out ({why}): name a trace with others")
+        raise TraceError(f"{origin.path}: every request is left out ({why}): name another trace")
     rows: Rows = slice(len(sieve.kept)) if sieve.kept.all() else np.flatnonzero(sieve.kept)
     return Workload(
         **{column: _kept(columns.pop(column), rows) for column in list(columns)},

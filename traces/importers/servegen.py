@@ -77,7 +77,7 @@ def _flat(row: dict[str, Any], spot: Spot) -> dict[str, Any]:
         raise spot.error(f"{shown(data)} is not an object", f"write {EXAMPLE}", "data")
     twice = next((key for key in data if key in row), None)
     if twice is not None:
-        raise spot.error("it stands both in data and beside it", "keep one of the two", shown(twice))
+        raise spot.error("the key occurs both inside and outside data", "keep one of the two", shown(twice))
     return {**row, **data}
 
 
@@ -89,7 +89,7 @@ def _prompt_tokens(flat: dict[str, Any], spot: Spot) -> int:
         return whole({PROMPT: parts}, PROMPT, spot, least=1)
     tokens = whole(flat, PROMPT, spot, least=1)
     if tokens < parts:
-        problem = f"{tokens} tokens are fewer than those of its parts, {parts}"
+        problem = f"{tokens} tokens are fewer than the {parts} of its parts"
         raise spot.error(problem, "correct it, or leave it out", PROMPT)
     return tokens
 

@@ -181,7 +181,7 @@ def _fault(turns: list[_Turn], every: bool) -> tuple[str, int]:
 def _turns(conversation: dict[str, Any], spot: Spot) -> list[_Turn]:
     listed = conversation.get("conversations")
     if not isinstance(listed, list):
-        problem = "there is no list" if listed is None else f"{shown(listed)} is not a list"
+        problem = "the list is missing" if listed is None else f"{shown(listed)} is not a list"
         raise spot.error(problem, "write the turns, each with from and value", "conversations")
     return [_turn(turn, number, spot) for number, turn in enumerate(listed, start=1)]
 
@@ -263,7 +263,7 @@ class _Window:
 def _expect(window: _Window, char: str, spot: Spot, remedy: str) -> None:
     if not window.take(char):
         found = window.char()
-        problem = f"{found!r} stands where {char} belongs" if found else "the file ends too early"
+        problem = f"found {found!r} instead of {char}" if found else "the file ends too early"
         raise spot.error(problem, remedy)
 
 
@@ -280,7 +280,8 @@ def _element(window: _Window, spot: Spot) -> Any:
                 error.msg.startswith("Unterminated string") or error.pos > len(window.text) - _NEAR_END_CHARS
             )
             if cut and held > WINDOW_CHARS:
-                raise spot.error(f"it has over {WINDOW_CHARS} characters", "split or delete it") from error
+                problem = f"the conversation has over {WINDOW_CHARS} characters"
+                raise spot.error(problem, "split or delete it") from error
             if cut and window.more(min(held, WINDOW_CHARS + 1 - held)):
                 continue
             # The decoder counts characters from the window's start, which means nothing to the reader.

@@ -55,7 +55,7 @@ class Measure:
             return len(text)
         tokens = self.count(text)
         if isinstance(tokens, bool) or not isinstance(tokens, Integral) or tokens < 1:
-            raise spot.error(f"count_tokens gave {tokens!r}", "let it return whole numbers of at least 1")
+            raise spot.error(f"count_tokens returned {tokens!r}", "return whole numbers of at least 1")
         return int(tokens)
 
     def tokens(self, size: int, spot: Spot, key: str) -> int:
@@ -188,7 +188,7 @@ def _prompt_tokens(row: dict[str, Any], measure: Measure, spot: Spot) -> tuple[i
     if key != TEXT:
         return whole(row, key, spot, least=1), False
     if not isinstance(value, str) or not value:
-        problem = "there is no prompt" if value in (None, "") else f"{shown(value)} is not a prompt"
+        problem = "the prompt is missing" if value in (None, "") else f"{shown(value)} is not a prompt"
         raise spot.error(problem, "write its text, or its length as prompt_len", key)
     return measure.tokens(measure.size(value, spot), spot, key), True
 

@@ -108,7 +108,7 @@ def with_arrivals(workload: Workload, seed: int, process: str = "poisson", **par
     own = list(signature(PROCESSES[process]).parameters)[3:]  # after seed, name and requests
     for key in parameters:
         if key not in own:
-            raise TraceError(f"arrivals={process} knows no {key}: write {', '.join(own)} only")
+            raise TraceError(f"arrivals={process} has no parameter {key}: write only {', '.join(own)}")
     arrival_ns = PROCESSES[process](seed, "with_arrivals", len(workload), **parameters)
     words = "".join(f" {key}={_exact(value)}" for key, value in parameters.items())
     return workload.labelled(

@@ -135,7 +135,7 @@ def _checked(knots: Sequence[Knot]) -> tuple[NDArray[np.float64], NDArray[np.flo
     if not (np.isfinite(tokens).all() and tokens[0] >= 1 and tokens[-1] <= MAX_TOKENS):
         raise TraceError(f"quantile knots have tokens {tokens.tolist()}: write values from 1 to {MAX_TOKENS}")
     if (np.diff(tokens) < 0).any():
-        raise TraceError(f"quantile knots have tokens {tokens.tolist()}: write them so that none falls")
+        raise TraceError(f"quantile knots have tokens {tokens.tolist()}: write them in rising order")
     return probability, tokens
 
 
@@ -148,7 +148,7 @@ def _shape_for_mean(probability: NDArray[np.float64], tokens: NDArray[np.float64
         return 1.0
     if not low < mean < high:
         raise TraceError(
-            f"mean={mean!r} cannot be had with these quantile knots: write one above {low:g} and below"
+            f"mean={mean!r} is not possible with these quantile knots: write one above {low:g} and below"
             f" {high:g}, or change the knots"
         )
     return (high - low) / (mean - low) - 1.0

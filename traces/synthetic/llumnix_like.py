@@ -57,8 +57,8 @@ def llumnix_like(
     if not (isinstance(prompt, ZipfLengths) and isinstance(output, ZipfLengths)):
         if priority_ratio:
             raise TraceError(
-                f"trace={name} is no sample of the artefact's: write trace.high_priority_share="
-                f"{priority_ratio:g} instead of trace.priority_ratio"
+                f"trace.priority_ratio does not apply to trace={name}: write trace.high_priority_share="
+                f"{priority_ratio:g} instead"
             )
         arrival_ns = gamma_ns(seed, f"{name}/arrivals", count, rate_per_s, gap_cv)
         return drawn_workload(name, seed, arrival_ns, lengths, label, parameters)

@@ -46,7 +46,7 @@ def share_of_high_priority(ratio: object) -> float:
     is_number = isinstance(ratio, int | float) and not isinstance(ratio, bool)
     if not (is_number and 0 <= ratio <= 1):
         told = f"{ratio:g}" if is_number else repr(ratio)
-        raise TraceError(f"trace.priority_ratio={told} is no share: write a number from 0 to 1")
+        raise TraceError(f"trace.priority_ratio={told} is not a share: write a number from 0 to 1")
     return float(ratio)
 
 

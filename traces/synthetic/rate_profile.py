@@ -45,11 +45,11 @@ class RateProfile:
         rates = np.concatenate((start, end))
         if not (rates.min() >= 0 and rates.max() <= _MOST and edges[-1] <= _MOST):
             raise TraceError(
-                "a rate profile goes too far: write rates from 0 to a billion arrivals per second and times"
-                " up to a billion seconds"
+                "a rate profile is out of range: write rates from 0 to a billion arrivals per second and"
+                " times up to a billion seconds"
             )
         if self._areas()[-1] <= 0 and end[-1] <= 0:
-            raise TraceError("a rate profile without arrivals: write a rate above 0 in at least one piece")
+            raise TraceError("a rate profile has no arrivals: write a rate above 0 in at least one piece")
 
     def _areas(self) -> Floats:
         """Arrivals expected up to each edge."""
@@ -153,7 +153,7 @@ def onsets(
     for time in times:
         if number_within("onset_times_s", time, 0, _MOST) < edges[-1]:
             raise TraceError(
-                f"an onset at {time:g} s comes before {edges[-1]:g} s, the end of what is before it: write"
+                f"the onset at {time:g} s comes before {edges[-1]:g} s, the end of the previous surge: write"
                 f" rising times at least ramp_s + hold_s + decay_s = {sum(spans):g} s apart"
             )
         pieces = ((time - edges[-1], base, base), *zip(spans, (base, top, top), (top, top, base)))
