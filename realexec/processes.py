@@ -133,7 +133,7 @@ class WorkerProcess:
     def _hung_up(self, why: ChannelClosed | ProtocolError) -> None:
         """Handle the closed connection; another thread waits for the process's exit status."""
         if isinstance(why, ProtocolError):
-            self.lose(f"the worker sent what is no message: {why}")
+            self.lose(f"the worker sent an invalid message: {why}")
             return
         self._asker = threading.Thread(target=self._tell_exit, name="exit", daemon=True)
         self._asker.start()

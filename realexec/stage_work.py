@@ -22,7 +22,7 @@ from realexec.transports.base import Segment
 
 # Where rows lie, and the tensor to compute with.
 Rows = tuple[Region, torch.Tensor]
-GONE: Final = "its requests are not here any more"
+GONE: Final = "its requests are no longer on this worker"
 # Workers whose rounds are not reported send `Alive` this often, well within the driver's report timeout.
 ALIVE_NS: Final = 1_000_000_000
 _COSTS: Final = len(StageCosts._fields)

@@ -49,7 +49,7 @@ class SweepTable:
         if key in self.fixed:
             return plain_value(self.fixed[key])
         if self.words is None:
-            raise UserError(f"{self.folder} has no {ABOUT}, so nobody knows its {key}: run its command again")
+            raise UserError(f"{self.folder} has no {ABOUT}, so its {key} is unknown: run its command again")
         swept = (f"{axis}={_text(self.frame[axis].iloc[row])}" for axis in self.axes if axis != "seed")
         return _configured(self.folder, (*(f"{one}={text}" for one, text in self.fixed.items()), *swept), key)
 
@@ -120,6 +120,6 @@ def _configured(folder: Path, words: tuple[str, ...], key: str) -> Any:
         return plain_value(value_of(load_config([*words, "out=none"], "simulate"), key))
     except (UserError, HardwareError, TraceError, LookupError) as error:
         raise UserError(
-            f"nobody knows which {key} the points of {folder} have ({error}): run its command again with "
+            f"the {key} of the points of {folder} is unknown ({error}): run its command again with "
             f"{key}=VALUE"
         ) from error

@@ -73,9 +73,7 @@ def copies_of(
             pool.workers[0].send(Pull(0, unit, source, "replica"))
         came = [wait_for(pool, Pulled, timeout_s)[1] for _ in units]
         if causes := [one.cause for one in came if one.cause]:
-            raise UserError(
-                f"parameters could not be brought from {source[0]} ({causes[0]}): correct the cause"
-            )
+            raise UserError(f"parameters could not be read from {source[0]} ({causes[0]}): correct the cause")
         return int(sum(one.size_bytes for one in came))
 
     size_bytes = load()

@@ -62,7 +62,7 @@ def noise_of(ratio: float | None, spreads: Iterable[Spread]) -> list[str]:
     found = []
     if ratio is None:
         found.append(
-            "the system does not tell how much CPU time workers had, so nobody knows if it was quiet"
+            "the system does not report the workers' CPU time, so it is unknown whether the machine was quiet"
         )
     elif ratio > MOST_WALL_OVER_CPU:
         found.append(
@@ -71,7 +71,7 @@ def noise_of(ratio: float | None, spreads: Iterable[Spread]) -> list[str]:
         )
     shares = [one.share for one in spreads if one.repeats > 1]
     if not shares:
-        found.append("nothing was measured twice, so nobody knows how far repeats differ")
+        found.append("nothing was measured twice, so it is unknown how far repeats differ")
     elif (typical := statistics.median(shares)) > MOST_SPREAD:
         found.append(
             f"repeats differ: p10 to p90 of the usual step is {typical:.0%} of its median, at most "

@@ -30,7 +30,9 @@ class SleepMode:
     def allocate(self, action: AllocateGpus) -> None:
         """Check that replica n gets the GPUs of server n: the n-th group of that size."""
         if action.replica != action.gpus[0] // len(action.gpus):
-            raise RuntimeError(f"replica {action.replica} has GPUs {action.gpus}, which are another server's")
+            raise RuntimeError(
+                f"replica {action.replica} has GPUs {action.gpus}, which belong to another server"
+            )
 
     def load(self, action: Load) -> None:
         """Wake the server. Its parameters come from the memory of its own host."""

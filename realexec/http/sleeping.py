@@ -69,7 +69,7 @@ async def _probe(server: Server, timeout_s: float) -> None:
         why = await _frees_nothing(server, timeout_s)
         if why is None:
             await put_to_sleep(server, timeout_s)
-            why = "says that it sleeps and serves on" if await _serves(server, _SERVES_ON_S) else None
+            why = "reports that it sleeps and still serves" if await _serves(server, _SERVES_ON_S) else None
             await wake(server, timeout_s)
             if why is None and not await _serves(server, timeout_s):
                 why = "does not serve after it was woken"

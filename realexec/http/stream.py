@@ -43,7 +43,7 @@ async def tokens_of(
                     raise BrokenStream(chunk.fault)
                 if chunk.ended:
                     return
-        raise BrokenStream("the stream ended without its end")
+        raise BrokenStream("the stream ended without its last chunk")
     except ValueError as error:
         raise BrokenStream(f"an answer that cannot be read ({error})") from None
     finally:

@@ -24,7 +24,7 @@ _STOPPED: Final = "it is stopped (SIGSTOP or a debugger)"
 _FORKED_ENTRIES: Final = ("realexec.worker:serve",)
 _FORKED_DEVICES: Final = ("cpu", "apart")
 _WHY: Final = {"T": _STOPPED, "t": _STOPPED}
-_IDLE: Final = "it waits for something that does not come"
+_IDLE: Final = "all its threads are blocked"
 
 
 class LocalLauncher:

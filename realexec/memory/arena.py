@@ -94,7 +94,7 @@ class Arena:
             status = os.fstat(descriptor)
             size_bytes = int(handle["size_bytes"])
             if (status.st_dev, status.st_ino) != (handle["device"], handle["inode"]):
-                raise FileNotFoundError(f"{handle['path']} is no longer the arena that was meant")
+                raise FileNotFoundError(f"{handle['path']} is no longer the same arena")
             if size_bytes < 1 or status.st_size != _whole_pages(size_bytes) + PAGE_BYTES:
                 raise ValueError(f"the arena at {handle['path']} does not have {size_bytes} bytes")
             arena = cls(descriptor, size_bytes, dict(handle), owned=False)

@@ -205,8 +205,8 @@ def device_of(name: str) -> Device:
     number = int(index) if index.isdecimal() else 0
     if kind != CUDA or (colon and not index.isdecimal()) or number >= there:
         raise UserError(
-            f"model.device is {name!r}, which is not here: torch sees {there or 'no'} GPUs (`realexec probe` "
-            "tells what is missing); write device=cpu."
+            f"model.device is {name!r}, which is not available: torch sees {there or 'no'} GPUs "
+            "(`realexec probe` tells what is missing); write device=cpu."
         )
     return Gpu(number)
 

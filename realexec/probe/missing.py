@@ -27,7 +27,7 @@ def _cuda(found: Facts) -> str | None:
     if sees["devices"]:
         return None
     if sees["fault"] is not None:
-        return f"torch cannot be asked for GPUs ({sees['fault']}): install it anew."
+        return f"torch cannot list GPUs ({sees['fault']}): install it anew."
     if listed:
         build = "a build for CPUs" if sees["build"] is None else f"built for CUDA {sees['build']}"
         return (

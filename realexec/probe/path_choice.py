@@ -10,7 +10,7 @@ _HOW: Final = {
     "tcp": "a connection of its own; a thread of the peer sends",
     "peer_copy": "from the peer's device memory into the own one",
     "nccl": "a thread of the peer sends from its GPU to the own one",
-    "gloo": "a thread of the peer sends from where it computes",
+    "gloo": "a thread of the peer sends from the memory that it computes in",
 }
 _GPU: Final = "; between arena and GPU by copies of pinned pages"
 

@@ -34,12 +34,12 @@ def exposition(counters: Counters, standings: Standings) -> str:
             {labels: one.waiting for labels, one in of.items()},
         )  # fmt: skip
         lines += _family(
-            "vllm:kv_cache_usage_perc", "gauge", "KV memory in use; 1 is all of it.",
+            "vllm:kv_cache_usage_perc", "gauge", "Share of KV memory in use.",
             {labels: one.used for labels, one in of.items()},
         )  # fmt: skip
         each = {f'engine="{number}",{model}': one for number, one in sorted(counters.of.items())}
         lines += _family(
-            "vllm:num_preemptions_total", "counter", "Requests taken out of a batch.",
+            "vllm:num_preemptions_total", "counter", "Requests that were preempted.",
             {labels: one.preempted for labels, one in each.items()},
         )  # fmt: skip
         lines += _family(
@@ -52,17 +52,21 @@ def exposition(counters: Counters, standings: Standings) -> str:
         )  # fmt: skip
         told = {labels: one.observed for labels, one in each.items() if one.observed is not None}
         lines += _family(
-            "servetwin:observed_age_seconds", "gauge", "How old the last look at a server's metrics is.",
+            "servetwin:observed_age_seconds", "gauge", "Age of the last scrape of a server's metrics.",
             {labels: (counters.now_ns - one.as_of_ns) / NS_PER_S for labels, one in told.items()},
         )  # fmt: skip
         for name, what, value in (
             ("vllm:prompt_tokens_total", "Prompt tokens of finished requests.", counters.prompt_tokens),
             ("vllm:generation_tokens_total", "Tokens of finished requests.", counters.generated_tokens),
             ("servetwin:arrived_total", "Requests that arrived.", counters.arrived),
-            ("servetwin:rejected_total", "Requests that were turned away.", counters.rejected),
+            ("servetwin:rejected_total", "Requests that were rejected.", counters.rejected),
             ("servetwin:failed_total", "Requests that ended without an answer.", counters.failed),
-            ("servetwin:migrations_total", "Running requests that went elsewhere.", counters.moved),
-            ("servetwin:events_total", "Facts that the controller was told.", counters.events),
+            (
+                "servetwin:migrations_total",
+                "Running requests that migrated to another replica.",
+                counters.moved,
+            ),
+            ("servetwin:events_total", "Events that the controller received.", counters.events),
         ):
             lines += _family(name, "counter", what, {model: value})
         success = {f'finished_reason="length",{model}': counters.finished}

@@ -150,7 +150,7 @@ class NixlLink:
             while not self._agent.done(transfer):
                 if self._channel.ready():
                     if self._channel.receive()[0] != _HERE:
-                        raise ProtocolError("a peer said what it does not say during a read")
+                        raise ProtocolError("a peer sent an unexpected message during a read")
                     heard_s = time.monotonic()
                 elif time.monotonic() - heard_s > self._silence_s:
                     raise PeerLost(f"nothing was heard of the peer for {self._silence_s:g} s during a read")
@@ -239,7 +239,7 @@ class _Agent:
         """Whether all bytes have arrived; PeerLost if the transfer has failed."""
         state = self._call(lambda nixl: nixl.check_xfer_state(transfer))
         if state == "ERR":
-            raise PeerLost("NIXL could not bring the bytes")
+            raise PeerLost("NIXL could not transfer the bytes")
         return bool(state == "DONE")
 
     def release(self, transfer: Any) -> None:
@@ -247,7 +247,7 @@ class _Agent:
         deadline_s = time.monotonic() + CANCEL_S
         while not _tried(lambda: self._call(lambda nixl: nixl.release_xfer_handle(transfer))):
             if time.monotonic() > deadline_s:
-                raise PeerLost("NIXL does not let go of a transfer that was cancelled")
+                raise PeerLost("NIXL does not release a cancelled transfer")
             time.sleep(PAUSE_S)
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ def pair_store(channel: Channel) -> Any:
             while key not in self._known:
                 head, _ = channel.receive()
                 if head.get("type") != "set":
-                    raise ProtocolError("a peer said something else before its group was made")
+                    raise ProtocolError("a peer sent an unexpected message before its group was made")
                 self._known[str(head["key"])] = bytes.fromhex(str(head["value"]))
             return self._known[key]
 

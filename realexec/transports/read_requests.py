@@ -28,7 +28,7 @@ def request_read(channel: Channel, segments: Sequence[Segment]) -> None:
 def parts_of(head: dict[str, Any], packed: bytes) -> list[Part]:
     """Decode a read request into the parts that the reader wants."""
     if head.get("type") != "read" or not packed or len(packed) % 16:
-        raise ProtocolError("a peer asked for something that is no read")
+        raise ProtocolError("a peer sent a request that is not a read")
     numbers = struct.unpack(f"!{len(packed) // 8}Q", packed)
     return list(zip(numbers[::2], numbers[1::2]))
 

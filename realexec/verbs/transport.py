@@ -147,7 +147,7 @@ class _Connection:
         except (ChannelClosed, ProtocolError, TimeoutError, KeyError) as error:
             self._lose(str(error))
         except Broken as error:
-            self._lose(f"nothing comes through to the peer's device: {error}")
+            self._lose(f"the peer's device cannot be reached: {error}")
         except Ended:
             self._lose_as_told()
 
@@ -166,7 +166,7 @@ class _Connection:
         """Raise PeerLost: the channel has ended, or the peer has sent an unexpected message."""
         try:
             self._channel.receive()
-            why = "the peer spoke during a read"
+            why = "the peer sent an unexpected message during a read"
         except (ChannelClosed, ProtocolError) as error:
             why = str(error)
         self._lose(why)

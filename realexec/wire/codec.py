@@ -231,6 +231,6 @@ def _one_of(kinds: list[Read]) -> Read:
                 return kind(value)
             except TypeError:
                 continue
-        raise TypeError(f"{value!r:.40} is none of what may stand here")
+        raise TypeError(f"{value!r:.40} is not allowed here")
 
     return read

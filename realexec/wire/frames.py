@@ -45,7 +45,7 @@ def lengths(header: bytes | bytearray | memoryview, limits: Limits) -> tuple[int
     """Return the bytes (of the head, of the payload) that follow; ProtocolError if the header is refused."""
     magic, version, head_bytes, payload_bytes = _HEADER.unpack(header)
     if magic != MAGIC:
-        raise ProtocolError("what came is no frame of this program")
+        raise ProtocolError("the received bytes are not a frame of this program")
     if version != VERSION:
         raise ProtocolError(f"the peer speaks version {version}, and this is version {VERSION}")
     if head_bytes > limits.head_bytes or payload_bytes > limits.payload_bytes:

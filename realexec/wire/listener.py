@@ -77,7 +77,7 @@ class Listener:
                 return
             if not self._places.acquire(blocking=False):
                 connection.close()
-                self._refuse("too many at once who had proved nothing")
+                self._refuse("too many connections that have not proved the secret")
                 continue
             threading.Thread(target=self._greet, args=(connection,), name="greeter", daemon=True).start()
 
@@ -114,7 +114,7 @@ def dial(
         no_delay(connection)
     except OSError as error:
         connection.close()
-        raise ChannelClosed(f"nobody answers at {address}: {error}") from None
+        raise ChannelClosed(f"no process answers at {address}: {error}") from None
     channel = Channel(connection, limits)
     join(channel, secret, identity, timeout_s)
     return channel

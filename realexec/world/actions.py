@@ -185,7 +185,8 @@ class World:
             return
         if action.inputs or action.micro_batch >= 0:
             raise RuntimeError(
-                f"real workers run no pass without KV and no micro-batch, and are asked for {action!r}"
+                "real workers cannot run passes without KV or micro-batches, "
+                f"and the controller requests {action!r}"
             )
         slot = self.slots.of(action.replica)
         for request, _, _ in action.chunks:

@@ -59,7 +59,7 @@ def test_names_of_devices() -> None:
     assert isinstance(device_of("cpu"), SameMemory) and isinstance(device_of("apart"), MemoryApart)
     assert device_of("apart").torch_name == "cpu" == device_for("cpu", 3)
     for name in ("tpu", "cuda:", "cuda:x", "cuda:99", "cpu:0"):
-        with pytest.raises(UserError, match=rf"model.device is '{name}', which is not here: torch sees"):
+        with pytest.raises(UserError, match=rf"model.device is '{name}', which is not available: torch sees"):
             device_of(name)
 
 

@@ -55,7 +55,7 @@ def test_servers_wake_when_they_are_wanted_and_sleep_when_not(kind: str, tmp_pat
         (Settings(), "does not sleep"),
         (Settings("openai"), "is of kind openai, of which none sleeps"),
         (Settings(sleeps="routes"), "was started without its sleep mode: start it with VLLM_SERVER"),
-        (Settings("sglang", sleeps="routes"), "says that it sleeps and serves on"),
+        (Settings("sglang", sleeps="routes"), "reports that it sleeps and still serves"),
     ],
 )
 def test_a_server_that_does_not_is_found_out(settings: Settings, told: str) -> None:
@@ -100,5 +100,5 @@ def test_a_load_ends_with_all_layers_or_with_its_cause() -> None:
 def test_gpus_that_are_not_the_servers_are_a_fault() -> None:
     servers = SleepMode([], 1.0, lambda fact: None)
     servers.allocate(AllocateGpus(2, "m", (4, 5), "both", False, "wanted"))
-    with pytest.raises(RuntimeError, match="which are another server's"):
+    with pytest.raises(RuntimeError, match="which belong to another server"):
         servers.allocate(AllocateGpus(2, "m", (1,), "both", False, "wanted"))

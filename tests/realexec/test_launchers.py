@@ -33,7 +33,7 @@ def test_times_of_another_host_are_told_in_those_of_this_one() -> None:
     assert clock.here(done) == done._replace(started_ns=1320, ends_ns=(1330, 1340))
     rounds = RoundsDone(0, (410, 430), {}, (), ((10, 0, 0, 0),))
     assert clock.here(rounds) == rounds._replace(ends_ns=(1430, 1450))
-    failed = RoundsDone(0, (), {}, (), (), "its requests are not here any more")
+    failed = RoundsDone(0, (), {}, (), (), "its requests are no longer on this worker")
     assert clock.here(failed) == failed and clock.here(Alive()) == Alive()
     clock.beat(500, 1505)  # came faster, but steps have been told by then
     assert clock.here(done).started_ns == 1320

@@ -172,7 +172,7 @@ NO_CUDA = {"devices": [], "build": None, "fault": None, "nccl": None}
         ({"cuda": {**NO_CUDA, "build": "13.0"}}, "torch, built for CUDA 13.0, sees none"),
         (
             {"cuda": {**NO_CUDA, "fault": "OSError: libcudart"}},
-            "cannot be asked for GPUs (OSError: libcudart)",
+            "cannot list GPUs (OSError: libcudart)",
         ),
         ({"cuda": NO_CUDA, "gpus": []}, "install NVIDIA's driver"),
         ({"rdma": []}, "install rdma-core"),

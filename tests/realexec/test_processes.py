@@ -121,7 +121,7 @@ def test_a_worker_that_computes_for_long_is_not_silent(monkeypatch: pytest.Monke
 def test_a_worker_that_hangs_with_all_its_threads_is_found() -> None:
     with ready(pool_of("echo")) as pool:
         pool.workers[0].send(Forget(HANGS))
-        cause = "nothing was heard of the worker process for 4 s: it waits for something that does not come"
+        cause = "nothing was heard of the worker process for 4 s: all its threads are blocked"
         assert end_of(pool) == (0, Died(cause))
 
 
@@ -142,7 +142,7 @@ def test_a_worker_that_sends_what_is_no_message_is_lost() -> None:
     with pool_of("says_no_message") as pool:
         assert pool.inbox.get(timeout=patience_s()) == (0, Ready())
         _, end = end_of(pool)
-        assert end.cause.startswith("the worker sent what is no message: a frame is no message")
+        assert end.cause.startswith("the worker sent an invalid message: a frame is no message")
         wait_until(lambda: own_workers() == {}, "it goes on")
 
 

@@ -331,7 +331,10 @@ def test_what_workers_cannot_do_ends_the_run_by_name(how: dict, monkeypatch: pyt
     monkeypatch.setattr("realexec.driver.WorkerPool", NoWorkers)
     monkeypatch.setattr("realexec.driver.open_slots", lambda *_: (Models((), (3,)), (None,)))
     wish = Run(0, 0, ((0, 0, 4),), True, 1, True, "prefill", **how)
-    with pytest.raises(RuntimeError, match=r"no pass without KV and no micro-batch, and are asked for Run\("):
+    with pytest.raises(
+        RuntimeError,
+        match=r"cannot run passes without KV or micro-batches, and the controller requests Run\(",
+    ):
         run(Asks(wish), [(request(0, 0, 4), 2)])
 
 

