@@ -3,7 +3,7 @@
 from serving.engine.free_queue import Extent, SharedPrefix
 
 ALL_TOKENS = 1 << 60
-"""More than any request has."""
+"""More tokens than any request has."""
 
 
 class BlockTable:

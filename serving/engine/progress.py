@@ -6,7 +6,7 @@ from typing import Literal
 from serving.vocabulary.request import Request
 
 Order = Literal["fcfs", "priority", "before_last"]
-"""In which requests wait: see ``serving.engine.waiting``."""
+"""The order in which requests wait: see ``serving.engine.waiting``."""
 
 
 class EngineState(IntEnum):

@@ -3,7 +3,7 @@
 from typing import Literal, NamedTuple
 
 ReportsAt = Literal["changes", "step_ends", "ticks"]
-"""When an instance tells how it stands: see ``serving.engine.load_reports``."""
+"""When an instance sends load reports: see ``serving.engine.load_reports``."""
 
 
 class LoadReport(NamedTuple):

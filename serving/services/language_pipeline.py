@@ -113,8 +113,8 @@ class LanguagePipeline:
 
     @property
     def live(self) -> LiveScaling:
-        """Not available: a replica of a stage serves once all its layers are loaded."""
-        raise AssertionError("no stage of a pipeline works while it loads")
+        """Not available: stages that serve while they load use `live_stages`."""
+        raise AssertionError("a pipeline of stages has no LiveScaling: use live_stages")
 
     def kv_senders(self) -> Collection[int]:
         """Return no instances."""

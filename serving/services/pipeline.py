@@ -134,8 +134,8 @@ class Pipeline:
 
     @property
     def live(self) -> LiveScaling:
-        """Not available: a replica of a stage serves once all its layers are loaded."""
-        raise AssertionError("no stage of a pipeline works while it loads")
+        """Not available: stages that serve while they load use `live_stages`."""
+        raise AssertionError("a pipeline of stages has no LiveScaling: use live_stages")
 
     def kv_senders(self) -> Collection[int]:
         """Return no instances."""
@@ -287,7 +287,7 @@ class Pipeline:
         return []
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
-        """Restart requests that it ran or had activations of; none fails while its stage has others."""
+        """Restart requests that it ran or had activations of, at the first stage. None fails: returns []."""
         stage, replica = self.stage_of(engine.replica), engine.id
         engine.lose(actions, cause)
         back = [] if self.live_stages is None else self.live_stages.lost(stage, replica)
