@@ -49,8 +49,8 @@ class MigrationRules:
     A live migration has one stage only if less than a block is to be copied. ``max_stages``: one stage more
     aborts. ``control_ns``: time of the last stage besides its bytes. ``kv_bytes_per_token``: on all ranks;
     ``max_num_seqs``: requests that decode on one instance. ``into_loading``: a destination may still be
-    loading; one stage is copied before it has its parameters. ``slowdown_ppm``: while a stage is copied, steps
-    of both ends take this many millionths longer.
+    loading; one stage is copied before it has its parameters. ``slowdown_ppm``: during a stage, steps of both
+    ends take this many millionths longer.
     """
 
     mode: Mode

@@ -88,7 +88,7 @@ def test_what_the_world_was_asked_is_in_the_journal_and_replay_hears_it_again() 
     lines[told[5]] = json.dumps([now_ns, event, actions, [*answers, 1]])
     different, first = replayed(lines)
     assert different == 1 and first is not None
-    assert first.endswith(f"1 of {len(answers) + 1} counts of steps were not asked for")
+    assert first.endswith(f"1 of {len(answers) + 1} recorded step counts were not used")
     lines[told[5]] = json.dumps([now_ns, event, actions])
     different, first = replayed(lines)
     assert different and first is not None and "were not asked for" in first
