@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def run(words: Sequence[str]) -> int:
-    """Exit status: 0 done, 1 replay found differences, 2 the user must change something, 3 a fault of ours.
+    """Run one command. Exit status: 0 success, 1 replay differs, 2 user error, 3 internal error.
 
     130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP.
     """
@@ -55,7 +55,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def commands() -> dict[str, Command]:
-    """Every command by its first word."""
+    """Map the first word of every command to its implementation."""
     found: dict[str, Command] = {
         "simulate": _simulate,
         "plan": _plan,

@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def run(words: Sequence[str]) -> int:
-    """Exit status: 0 done, 1 some checked token differs, 4 requests failed because their worker died.
+    """Run one command. Exit status: 0 success, 1 a checked token differs, 4 requests lost with a worker.
 
     Otherwise as ``experiments.cli.run``.
     """
@@ -59,7 +59,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def commands() -> dict[str, Command]:
-    """Every command by its first word."""
+    """Map the first word of every command to its implementation."""
     return {
         "run": _run,
         "observe": _observe,
@@ -147,7 +147,7 @@ def _token_line(real: Mapping[str, Any]) -> str:
 
 
 def _probe(words: Sequence[str]) -> int:
-    """``[folder=DIR] [json=true]``."""
+    """Run ``realexec probe [folder=DIR] [json=true]``."""
     import json
     from pathlib import Path
 
@@ -168,7 +168,7 @@ def _probe(words: Sequence[str]) -> int:
 
 
 def _fetch_model(words: Sequence[str]) -> int:
-    """``NAME out=DIR [file=PATH]``."""
+    """Run ``realexec fetch-model NAME out=DIR [file=PATH]``."""
     from pathlib import Path
 
     from realexec.fetch_model import fetch_model

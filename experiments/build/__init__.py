@@ -1,1 +1,1 @@
-"""From a configuration to the objects that run: hardware, replicas, workload, controller."""
+"""Builds the objects of a run from its configuration: hardware, replicas, workload, controller."""

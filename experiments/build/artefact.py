@@ -1,4 +1,4 @@
-"""The constants about speed that BlitzScale's authors ship, for ``estimates=artefact``.
+"""The speed constants that BlitzScale's authors ship, for ``estimates=artefact``.
 
 Source: reference table of the OSDI 2025 artefact, per instance: prompt tokens/s, KV tokens/s over RDMA, KV
 tokens of its memory. Where the table gives a range, its middle (Llama3-8B: 12000 to 15000 prompt tokens/s).
@@ -10,7 +10,7 @@ from serving.vocabulary.errors import UserError
 
 
 class ShippedRates(NamedTuple):
-    """Of one instance."""
+    """The shipped constants of one instance."""
 
     prefill_tokens_per_s: float
     kv_tokens_per_s: float
@@ -26,7 +26,7 @@ SHIPPED: Final = {
 
 
 def shipped_rates(shape: str) -> ShippedRates:
-    """The constants of a model; UserError for one that has none."""
+    """Return the constants of a model; UserError if the artefact has none."""
     if shape not in SHIPPED:
         raise UserError(
             f"estimates=artefact has no constants of {shape}, only of {', '.join(SHIPPED)}: write "

@@ -1,4 +1,4 @@
-"""From a configuration to the objects of a run: replicas, controller, step times, estimates, arrivals."""
+"""Builds a run's objects from its configuration: replicas, controller, estimates, arrivals."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ from serving.vocabulary.request import Request
 from traces.sharing import shared_prefixes
 from traces.workload import Workload
 
-# The state in which decode speed is estimated: contexts of this length, as many as fit or may run.
+# Decode speed is estimated with contexts of this length, as many as fit in memory or the engine may run.
 ESTIMATE_CONTEXT_TOKENS = 1024
 _BLOCK_ROWS = 4096
 
 
 def prototype_of(config: RunConfig, hosted: HostedModel, hardware: Hardware) -> Replica:
-    """A whole-model replica of ``hosted`` without a number (-1) and without GPUs."""
+    """Return a whole-model replica of ``hosted`` with number -1 and without GPUs."""
     engine = config.engine
     replica = Replica(
         id=-1,
@@ -70,9 +70,9 @@ def prototype_of(config: RunConfig, hosted: HostedModel, hardware: Hardware) -> 
 def replicas_of(
     config: RunConfig, hardware: Mapping[str, Hardware], start: Mapping[Role, int] | None = None
 ) -> list[Replica]:
-    """The replicas that serve from the beginning, of whole models or of stages.
+    """Return the replicas that serve from the start, of whole models or of stages.
 
-    ``start``: how many of each role, GPUs in index order; None: as many as the cluster's GPUs make, the
+    ``start``: how many of each role, with GPUs in index order. None: as many as the cluster's GPUs hold, the
     models in turns (``hosted.seats_of``).
     """
     if config.system.in_stages:
@@ -86,7 +86,7 @@ def replicas_of(
 
 
 def prototypes_of(config: RunConfig, hardware: Mapping[str, Hardware]) -> dict[str, Replica]:
-    """Of every hosted model, see ``prototype_of``."""
+    """Return the ``prototype_of`` every hosted model."""
     return {model.name: prototype_of(config, model, hardware[model.name]) for model in hosted_models(config)}
 
 
@@ -97,13 +97,13 @@ def controller_of(
     estimates: Estimates,
     named_requests: bytes | None = None,
 ) -> Controller:
-    """A fresh controller with the configured policies; the same object type drives both worlds.
+    """Return a fresh controller with the configured policies; the same object type drives both worlds.
 
-    ``named_requests``: by id, whether another request names its tokens; None: that is not known, and costs
+    ``named_requests``: by id, whether another request names its tokens. None: unknown, which costs run
     time.
 
-    A policy whose constructor has a parameter ``random`` or ``estimates`` is given that: a random stream of
-    its own, or what may be assumed about speed.
+    A policy whose constructor has a parameter ``random`` or ``estimates`` receives it: a random stream of its
+    own, or what policies may assume about speed.
     """
     system, known = config.system, {"estimates": estimates}
     dispatcher = make_policy(
@@ -158,7 +158,7 @@ def controller_of(
 
 
 def _batchers_of(config: RunConfig, estimates: Estimates) -> Callable[[Replica], Batcher]:
-    """What makes the batcher of each replica."""
+    """Return a function that makes the batcher of a replica."""
     make_batcher = policy_maker("system/batcher", config.system.batcher, estimates=estimates)
 
     def batcher_for(replica: Replica) -> Batcher:
@@ -171,14 +171,14 @@ def _batchers_of(config: RunConfig, estimates: Estimates) -> Callable[[Replica],
 
 
 def _is_ours(policy: str) -> bool:
-    """Whether a policy is one of this package, whose answers its tests check."""
+    """Return whether a policy belongs to this package, whose tests check its answers."""
     return policy.partition(".")[0] == policies.__name__
 
 
 def _may_preempt(config: RunConfig, hardware: Mapping[str, Hardware]) -> bool:
-    """Whether decode instances may lack memory, so that it has to be looked at after every step.
+    """Return whether decode instances may run out of memory, which must then be checked after every step.
 
-    Room is kept for less than requests may write, or for no block more and each wants one.
+    They may if less than requests may write is reserved, or without a spare block that each request wants.
     """
     if config.engine.reserve == "mean":
         return True
@@ -188,7 +188,7 @@ def _may_preempt(config: RunConfig, hardware: Mapping[str, Hardware]) -> bool:
 
 
 def estimates_of(config: RunConfig, hardware: Mapping[str, Hardware]) -> Estimates:
-    """Speeds of one replica of each model as policies may know them, from its step-time model."""
+    """Return the speeds of one replica of each model as policies see them, from its step-time model."""
     of_kind = {id(kind): _estimates(config, "", kind) for kind in hardware.values()}
     entries = tuple(replace(of_kind[id(kind)], model=model) for model, kind in hardware.items())
     return Estimates(entries, "; ".join(dict.fromkeys(kind.step.source for kind in hardware.values())))
@@ -199,14 +199,14 @@ def _estimates(config: RunConfig, model: str, hardware: Hardware) -> ModelEstima
     kv_tokens = hardware.kv_blocks * engine.block_tokens
     context = min(ESTIMATE_CONTEXT_TOKENS, kv_tokens)
     sequences = max(1, min(engine.max_num_seqs, kv_tokens // context))
-    # A table may end before the memory does: then the state is as large as it answers for.
+    # A table may end before the KV memory does: then use the largest state that the table covers.
     while sequences > 1 and sequences * context > rows.decode(sequences)[-1][0]:
         sequences -= 1
     batch = min(engine.max_num_batched_tokens, hardware.step.limits.prompt_tokens)
     if stage_count(config) > 1:
         return _estimates_in_stages(config, model, hardware, batch, sequences, context)
     prefill, decode = rows.mixed(0, 0, ((0, 0, batch),)), rows.decode_cost(sequences, sequences * context)
-    ranks = engine.data_parallel_size  # all of a group do the same
+    ranks = engine.data_parallel_size  # all ranks of a group do the same
     prefill_s = (prefill + hardware.together([batch] * ranks)) / FIXED_PER_S
     decode_s = (decode + hardware.together([sequences] * ranks)) / FIXED_PER_S
     return ModelEstimates(model, batch / prefill_s, decode_s, sequences, context, kv_tokens)
@@ -215,7 +215,7 @@ def _estimates(config: RunConfig, model: str, hardware: Hardware) -> ModelEstima
 def _estimates_in_stages(
     config: RunConfig, model: str, hardware: Hardware, batch: int, sequences: int, context: int
 ) -> ModelEstimates:
-    """The slowest stage sets the pace of as many micro-batches as stages, or the way through all."""
+    """Estimate from the slowest stage's time per micro-batch, or the time through all stages if longer."""
     rows, pp = stage_rows(config, hardware), stage_count(config)
     prefill_s = max(rows.mixed(0, 0, ((0, 0, batch),))) / FIXED_PER_S
     each = -(-sequences // pp)
@@ -227,7 +227,7 @@ def _estimates_in_stages(
 
 
 def reserve_labels(config: RunConfig, workload: Workload) -> list[str]:
-    """What the control plane is told of output lengths beside the client's cap, as labels."""
+    """Return, as labels, what the control plane knows of output lengths besides the client's cap."""
     if config.engine.reserve == "oracle":
         return ["reserve=oracle: every request's cap is its true output length"]
     if reserved := mean_reserve(config, workload):
@@ -236,17 +236,17 @@ def reserve_labels(config: RunConfig, workload: Workload) -> list[str]:
 
 
 def mean_reserve(config: RunConfig, workload: Workload) -> int:
-    """The trace's mean output after its caps, in whole tokens; 0 unless that is reserved."""
+    """Return the trace's mean output after its caps, in whole tokens; 0 unless engine.reserve=mean."""
     if config.engine.reserve != "mean" or not len(workload):
         return 0
     return ceil(float(workload.output_tokens.clip(max=caps_of(config, workload)).mean()))
 
 
 def arrivals_of(config: RunConfig, workload: Workload) -> Iterator[tuple[Request, int]]:
-    """(request, true output tokens) by arrival, built a block of rows at a time.
+    """Yield (request, true output tokens) by arrival, built a block of rows at a time.
 
-    With engine.reserve=oracle the cap of a request is its true length, which then everybody knows. Where
-    prompts share prefixes and engines look for them, a request tells what it shares.
+    With engine.reserve=oracle the cap of a request is its true length, so every policy knows it. If prompts
+    share prefixes and engines look for them, each request carries what it shares.
     """
     hosted, caps = hosted_models(config), caps_of(config, workload)
     oracle, mean = config.engine.reserve == "oracle", mean_reserve(config, workload)

@@ -1,4 +1,4 @@
-"""Which actions a run's driver carries out, and which its system may ask for."""
+"""Which actions a run's driver can execute, and which its system may request."""
 
 from collections.abc import Iterable
 from typing import Final, get_args
@@ -35,13 +35,13 @@ _SERVES: Final = (Assign, Reject, Run, Interrupt, Preempt)
 
 
 def driver_actions(config: RunConfig) -> frozenset[type]:
-    """What the simulated driver of a run carries out. Raises UserError for what is no name of an action."""
+    """Return the actions that the simulated driver executes. UserError for an unknown action name."""
     able, text = carries_out(has_data_plane(config)), config.driver.carries_out
     return able if text is None else able & _named(text)
 
 
 def is_masked(config: RunConfig) -> bool:
-    """Whether the driver is to carry out less than it can."""
+    """Return whether the configuration removes actions from the driver."""
     return config.driver.carries_out is not None
 
 
@@ -66,13 +66,13 @@ def _named(text: str) -> frozenset[type]:
 
 
 def masked_words(config: RunConfig) -> tuple[str, str]:
-    """Who does not carry out what is asked for, and what to write instead."""
+    """Return, for an error message, which driver lacks an action and what to write instead."""
     who = f"a driver with driver.carries_out={config.driver.carries_out}"
     return who, "add it to the list, or write another system"
 
 
 def needed_actions(config: RunConfig) -> frozenset[type]:
-    """What the system of a run may ask for."""
+    """Return the actions that the run's system may request."""
     system, faults = config.system, config.faults != NO_FAULTS
     needed: set[type] = {*_SERVES}
     if config.cluster.start != "warm":
@@ -102,7 +102,7 @@ def _if(holds: bool, *kinds: type) -> Iterable[type]:
 
 
 def check_capabilities(config: RunConfig) -> None:
-    """Refuse a system that may ask for what the driver does not carry out."""
+    """Refuse a system that may request an action that the driver does not execute."""
     missing = needed_actions(config) - driver_actions(config) if is_masked(config) else frozenset()
     if not missing:
         return

@@ -1,4 +1,4 @@
-"""When requests come: at the trace's times, or as clients have had their answers."""
+"""When requests arrive: at the trace's times, or when closed-loop clients have received their answers."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from serving.vocabulary.units import NS_PER_S
 
 
 def requests_of(trace: TraceConfig, arrivals: Iterator[tuple[Request, int]]) -> Requests:
-    """What a driver is given: an open loop, or a closed one of ``trace.clients``."""
+    """Return the driver's requests: an open loop, or a closed loop of ``trace.clients`` clients."""
     if trace.clients is None:
         return arrivals
     return ClosedLoop(arrivals, trace.clients, round(trace.client_think_s * NS_PER_S))

@@ -1,4 +1,4 @@
-"""The ways to keep copies in host memory that ``system/cache`` chooses from."""
+"""The policies for copies in host memory that ``system/cache`` chooses from."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -16,7 +16,7 @@ GB: Final = 10**9
 def pooled(
     sizes_bytes: Mapping[Part, int], hosts: int, host_gb: float | None = None, drop_when_deployed: bool = True
 ) -> Copies:
-    """BlitzScale's parameter pool: one copy of each model somewhere, none in host memory while deployed."""
+    """BlitzScale's parameter pool: one copy of each model somewhere, none in host memory if deployed."""
     capacity, largest = _capacity(host_gb), max(sizes_bytes.values())
     if largest > capacity:
         raise UserError(
@@ -37,10 +37,10 @@ def cached(
     host_gb: float | None = None,
     max_models: int | None = None,
 ) -> Copies:
-    """ServerlessLLM's caches: what a host loads stays ``ttl_s`` seconds.
+    """ServerlessLLM's caches: what a host loads stays in its memory for ``ttl_s`` seconds.
 
-    ``since``: its last ``load`` (from here to a GPU or from the store), its last ``use`` (loads are the only
-    ones, so it differs while one is under way) or its ``fetch`` from the store, for whatever use.
+    ``since``: counted from the last ``load`` (from here to a GPU or from the store), the last ``use`` (only
+    loads use a copy, so it differs during a load) or the last ``fetch`` from the store, for any use.
     ``host_gb``: memory of one host for copies; ``max_models``: or room for so many of the largest model.
     """
     if since not in ("load", "use", "fetch"):
@@ -58,7 +58,7 @@ def cached(
 
 
 def everywhere(sizes_bytes: Mapping[Part, int], hosts: int, host_gb: float | None = None) -> Copies:
-    """AllCache: every host has every model, for ever."""
+    """AllCache: every host keeps every model for the whole run."""
     capacity, needed = _capacity(host_gb), sum(sizes_bytes.values())
     if needed > capacity:
         raise UserError(

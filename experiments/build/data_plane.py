@@ -1,4 +1,4 @@
-"""From a configuration to the data plane of a run, and to the loads that replicas start with."""
+"""Builds the data plane of a run, and the loads that replicas start with, from the configuration."""
 
 from experiments.build.hosted import shapes_by_model
 from experiments.compose.clusters import spec_of_cluster
@@ -14,7 +14,7 @@ from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 
 
 def spec_of(config: RunConfig) -> ClusterSpec | None:
-    """The run's cluster with its links, None without. Raises UserError when replicas do not fit its hosts."""
+    """Return the cluster with its links; None without. UserError if replicas do not fit its hosts."""
     name, tp = config.cluster.topology, config.model.tp
     if name is None:
         return None
@@ -30,14 +30,14 @@ def spec_of(config: RunConfig) -> ClusterSpec | None:
 
 
 def has_data_plane(config: RunConfig) -> bool:
-    """Whether replicas load or hand over, or requests migrate, on a cluster whose links are known."""
+    """Return whether replicas load or hand over, or requests migrate, on a cluster with known links."""
     system = config.system
     moves = system.elastic or system.instances.split or system.migration.name != "none" or system.in_stages
     return (moves or config.cluster.start != "warm") and spec_of(config) is not None
 
 
 def data_plane_of(config: RunConfig, replicas: list[Replica]) -> DataPlane | None:
-    """The data plane, for replicas between which something moves. Raises UserError, HardwareError."""
+    """Return the data plane, or None if nothing moves between replicas. Raises UserError, HardwareError."""
     spec = spec_of(config)
     if spec is None or not has_data_plane(config):
         return None
@@ -58,7 +58,7 @@ def data_plane_of(config: RunConfig, replicas: list[Replica]) -> DataPlane | Non
 
 
 def starts_of(config: RunConfig, replicas: list[Replica]) -> list[Load]:
-    """What every replica loads when the world opens: all of its parameters from ``cluster.start``."""
+    """Return each replica's initial load: all of its parameters from ``cluster.start``."""
     start, spec = config.cluster.start, spec_of(config)
     if spec is None or start == "warm":
         return []

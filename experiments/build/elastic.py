@@ -1,4 +1,4 @@
-"""From a configuration to instances with roles, hand-overs between them, and elasticity."""
+"""Builds instances with roles, the hand-overs between them and elasticity from the configuration."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +29,7 @@ BYTES_PER_ACTIVATION = 2  # 16 bits, as the artefact of BlitzScale (OSDI 2025) s
 def with_roles(
     hosted: Sequence[HostedModel], start: Mapping[Role, int], prototypes: Mapping[str, Replica]
 ) -> list[Replica]:
-    """The replicas that serve from the start: GPUs in index order, prefill before decode."""
+    """Return the replicas that serve from the start: GPUs in index order, prefill before decode."""
     placed, first = list[Replica](), 0
     for model in hosted:
         for role, count in start.items():
@@ -42,7 +42,7 @@ def with_roles(
 
 
 def hand_over_rules(config: RunConfig) -> dict[str, HandOverRules]:
-    """Of every model whose prefill and decode are on instances of their own."""
+    """Return the hand-over rules of every model with separate prefill and decode instances."""
     if not config.system.instances.split:
         return {}
     most = config.engine.max_num_seqs
@@ -52,7 +52,7 @@ def hand_over_rules(config: RunConfig) -> dict[str, HandOverRules]:
 
 
 def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: Estimates) -> ElasticParts:
-    """What the elastic part of a controller is made of, with the configured policies. Raises UserError."""
+    """Return the parts of a controller's elasticity, with the configured policies. Raises UserError."""
     system, hosted = config.system, hosted_models(config)
     sizes_bytes = {prototypes[model.name].part: model.shape.weight_bytes for model in hosted}
     spec = spec_of(config)
@@ -75,17 +75,17 @@ def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: 
 
     def arbiter(views: Sequence[ScalingView], wanting: str) -> ScaleDecision | None:
         if not isinstance(scaler, LoadMonitor):
-            return None  # only the load monitor's rules say what an instance too many is
+            return None  # only the load monitor's rules define surplus instances
         return instance_to_take(views, wanting, {view.model: scaler.rules_of(view.model) for view in views})
 
     return ElasticParts(setup, ElasticPolicies(scaler, provisioner, arbiter, live), copies)
 
 
 def cluster_map_of(topology: Topology) -> ClusterMap:
-    """Where GPUs and hosts meet the network, with the rates that links reach."""
+    """Return where GPUs and hosts connect to the network, with the rates that links reach."""
     spec = topology.spec
     rate = reached(spec, spec.nic, "nic")
-    into = reached(spec, spec.pcie, "pcie") * (spec.gpus_per_nic or 1)  # GPUDirect crosses it too
+    into = reached(spec, spec.pcie, "pcie") * (spec.gpus_per_nic or 1)  # GPUDirect traffic crosses PCIe too
     ports = tuple(
         Port(site.gpu, topology.scale_up_group(site.gpu).start, site.leaf, site.nic, min(rate, into) or 1)
         for site in topology.gpus
@@ -103,7 +103,7 @@ def cluster_map_of(topology: Topology) -> ClusterMap:
 
 
 def reached(spec: ClusterSpec, rate: Rate | None, kind: str) -> int:
-    """What transfers get of a link, in bytes/s; 0 where there is none."""
+    """Return the rate that transfers reach on a link, in bytes/s; 0 if the cluster has no such link."""
     return 0 if rate is None else int(rate.bytes_per_s * spec.classes[kind].efficiency)
 
 

@@ -1,4 +1,4 @@
-"""What a run's GPUs drew: from how long they served prompts, decoded and waited."""
+"""The energy of a run's GPUs, from how long they prefilled, decoded and idled."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Columns = Mapping[str, NDArray[np.int64]]
 def use_of_gpus(
     config: RunConfig, estimates: Estimates, workload: Workload, columns: Columns, summary: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """``gpu_load_share`` and ``energy`` of summary.json."""
+    """Return ``gpu_load_share`` and ``energy`` of summary.json."""
     work = hosted_models(config), estimates, workload, columns
     load = {"gpu_load_share": gpu_load_share(*work, summary["gpu_seconds"])}
     return load | energy_section(config, *work, summary)
@@ -38,9 +38,9 @@ def energy_section(
     columns: Columns,
     summary: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The ``energy`` part of summary.json; nothing for a GPU whose power nobody says.
+    """Return the ``energy`` part of summary.json; empty for a GPU of unknown power.
 
-    Busy seconds beyond those of prompts in full batches are decode.
+    Busy seconds beyond those of prompts in full batches count as decode.
     """
     power, held_s = gpu_power(config.cluster.gpu), summary["gpu_seconds"]
     busy_share = summary["gpu_busy_share"]
@@ -66,9 +66,9 @@ def energy_section(
 def _batch(
     decode_gpu_s: float, hosted: Sequence[HostedModel], workload: Workload, columns: Columns, most: int
 ) -> float:
-    """How many requests decode at once, on average while any does.
+    """Return the average number of requests that decode at once while any does.
 
-    Steps with prompts decode too: ``most``, the engine's own limit, keeps them from counting as more.
+    Steps with prompts decode too, so the estimate is capped at ``most``, the engine's own limit.
     """
     gpus = np.array([model.gpus for model in hosted])[codes_of(workload, hosted)[columns["request"]]]
     decoding_ns = ((columns["finish_ns"] - columns["first_token_ns"]) * gpus).sum()

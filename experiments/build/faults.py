@@ -1,4 +1,4 @@
-"""From a configuration to the faults of a run: which cluster they meet, and when each of them is."""
+"""Builds a run's faults from the configuration: what each of them hits, and when."""
 
 import heapq
 import math
@@ -24,7 +24,7 @@ _FORM = "write AT_S:WHAT:WHICH with + between, such as faults.events=10:replica:
 
 
 def fault_plan_of(config: RunConfig, replicas: Sequence[Replica]) -> FaultPlan | None:
-    """None without faults. Raises UserError for what this cluster does not have."""
+    """Return the fault plan; None without faults. UserError for a target that the cluster lacks."""
     faults, spec = config.faults, spec_of(config)
     if faults == NO_FAULTS:
         return None
@@ -48,7 +48,7 @@ def fault_plan_of(config: RunConfig, replicas: Sequence[Replica]) -> FaultPlan |
 
 
 def drawn(seed: int, per_hour: dict[What, float]) -> Iterator[Fault]:
-    """Without end: each kind a Poisson process of its own stream, so that one's rate moves no other."""
+    """Yield faults without end; each kind is a Poisson process with an independent stream of its own."""
     streams = [
         _process(what, rate, Random(seed_of(seed, f"faults/{what}")))
         for what, rate in per_hour.items()
@@ -78,13 +78,13 @@ def _listed(word: str, world: "_World") -> Fault:
 
 
 class _World:
-    """What there is in the cluster of a run."""
+    """The parts of a run's cluster that can fail."""
 
     def __init__(self, config: RunConfig, topology: Topology | None, replicas: int) -> None:
         self._config, self._topology, self._replicas = config, topology, replicas
 
     def fault(self, at_s: float, what: str, which: str, key: str) -> Fault:
-        """One that can happen. ``key``: what the user wrote it as."""
+        """Return a fault that can happen in this cluster. ``key``: how the user wrote it."""
         kinds = {kind: kind for kind in get_args(What)}
         if what not in kinds:
             raise UserError(f"{key} is no kind of loss: write one of {', '.join(kinds)}")
@@ -100,7 +100,7 @@ class _World:
         return Fault(round(at_s * NS_PER_S), kind, int(which))
 
     def most(self, what: What, key: str) -> int:
-        """How many there are, or may be. Raises UserError where there are none."""
+        """Return how many of this kind the run has, or may have. Raises UserError if it has none."""
         config, topology = self._config, self._topology
         if what == "replica":
             return self._replicas if not config.system.elastic else self._replicas + self._seats()
@@ -120,7 +120,7 @@ class _World:
         return there
 
     def _seats(self) -> int:
-        """The most instances that may come: one of each model on every group of GPUs."""
+        """Return the most instances that may be added: one of each model on every group of GPUs."""
         assert self._topology is not None
         return sum(len(self._topology.gpus) // model.gpus for model in hosted_models(self._config))
 

@@ -1,4 +1,4 @@
-"""What a run needs of its real workers: which slots have parameters, how much memory, how fast links are."""
+"""What a run needs of its real workers: which slots hold parameters, memory sizes, link rates."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from realexec.driver import Fleet
     from realexec.launchers.base import Launcher
 
-# KV whose place was promised to others is freed a moment later, and a free gap must be in one piece.
+# KV whose blocks were promised to other requests is freed a moment later, and a free gap must be contiguous.
 KV_SHARE = 2
 LEAST_KV_BYTES = 32 << 20
-# A worker's memory is there, and its parameters in it, before a run begins. Where a virtual machine has not
-# had the pages before, 250 MB/s were seen for one worker.
+# A worker's memory is allocated and holds its parameters before a run begins. On a virtual machine that had
+# not touched the pages before, one worker reached 250 MB/s.
 START_S = 120.0
-# The rates of cluster=local suit models of some MB: a load of more than this was hardly meant.
+# The rates of cluster=local suit models of some MB: a longer load than this is probably a mistake.
 SLOW_LOAD_S = 30.0
 START_BYTES_PER_S = 100e6
 
@@ -33,7 +33,7 @@ START_BYTES_PER_S = 100e6
 def fleet_of(
     config: RunConfig, controller: Controller, hardware: Hardware, replicas: Sequence[Replica]
 ) -> Fleet:
-    """Of workers that stay what they are: nothing but their number."""
+    """Describe the workers. If nothing moves and there is one model, only their number is needed."""
     from realexec.driver import Fleet
 
     moves = has_data_plane(config)
@@ -58,7 +58,7 @@ def fleet_of(
 
 
 def start_timeout_s(config: RunConfig, fleet: Fleet) -> float:
-    """How long all workers may take until their memory is there and has what they begin with."""
+    """Return how long all workers may take to allocate their memory and load their first parameters."""
     parameters = sum(model.shape.weight_bytes for model in hosted_models(config))
     each = parameters * (2 if fleet.hosts_cache else 1) + fleet.kv_bytes
     assert config.workers is not None
@@ -66,7 +66,7 @@ def start_timeout_s(config: RunConfig, fleet: Fleet) -> float:
 
 
 def launcher_of(config: RunConfig) -> Launcher:
-    """Who starts the workers' processes."""
+    """Return the launcher that starts the workers' processes."""
     if config.launcher == "ray":
         from realexec.launchers.ray_cluster import AUTO, RayLauncher
 
@@ -77,7 +77,7 @@ def launcher_of(config: RunConfig) -> Launcher:
 
 
 def transport_of(config: RunConfig) -> str:
-    """By which workers read each other's memory: the one asked for, or the first that this machine has."""
+    """Return how workers read each other's memory: the configured transport, or the first available one."""
     from realexec.transports.registry import ONE_HOST, lack_between, lack_of
 
     names = transports_asked(config.transport, config.device)
@@ -96,12 +96,12 @@ def transport_of(config: RunConfig) -> str:
 
 
 def state_bytes(kv_tokens: int, bytes_per_token: int) -> int:
-    """Of memory that a worker keeps for KV and hidden states."""
+    """Return the bytes that a worker keeps for KV and hidden states."""
     return LEAST_KV_BYTES + KV_SHARE * kv_tokens * bytes_per_token
 
 
 def rates_of(config: RunConfig) -> dict[str, float]:
-    """Bytes/s of each kind of link that real workers are held to; nothing where nothing moves."""
+    """Return the rate limit in bytes/s of each kind of link of real workers; empty if nothing moves."""
     spec = spec_of(config)
     if spec is None or not has_data_plane(config):
         return {}
@@ -110,7 +110,7 @@ def rates_of(config: RunConfig) -> dict[str, float]:
 
 
 def slow_links(config: RunConfig) -> str | None:
-    """A sentence for the user if a load takes over ``SLOW_LOAD_S`` at the rate that links are held to."""
+    """Return a warning for the user if a load takes over ``SLOW_LOAD_S`` at the links' rate limit."""
     rate = rates_of(config).get("nic")
     largest = max((one.shape for one in hosted_models(config)), key=lambda shape: shape.weight_bytes)
     if rate is None or largest.weight_bytes < rate * SLOW_LOAD_S:

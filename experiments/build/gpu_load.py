@@ -1,4 +1,4 @@
-"""The load of a run's GPUs: what they served, of what they could. A low load can keep them busy."""
+"""The load of a run's GPUs: work done over capacity. GPUs can be busy at a low load."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Ints = NDArray[np.int64]
 def full_batch_gpu_s(
     hosted: Sequence[HostedModel], estimates: Estimates, code: Ints, prompt_tokens: Ints, output_tokens: Ints
 ) -> tuple[Floats, Floats]:
-    """GPU seconds of each request in full prefill batches and in full decode batches of its model.
+    """Return each request's GPU seconds in full prefill batches and in full decode batches of its model.
 
-    ``code``: the place of each request's model in ``hosted``.
+    ``code``: the index of each request's model in ``hosted``.
     """
     pairs = list(zip(hosted, estimates.models, strict=True))
     prefill = np.array([model.gpus / entry.prefill_tokens_per_s for model, entry in pairs])
@@ -37,9 +37,9 @@ def gpu_load_share(
     columns: Mapping[str, NDArray[np.int64]],
     gpu_seconds: float,
 ) -> float | None:
-    """Full-batch GPU seconds of what finished, over the GPU seconds held; None when none were.
+    """Return full-batch GPU seconds of finished work over GPU seconds held; None if none were held.
 
-    Prompt tokens that were found cached are nobody's work.
+    Prompt tokens that were found in the cache are not work.
     """
     if not gpu_seconds:
         return None
@@ -53,7 +53,7 @@ def prompt_gpu_s(
     workload: Workload,
     columns: Mapping[str, NDArray[np.int64]],
 ) -> float:
-    """Full-batch GPU seconds of the prompts that finished requests had computed."""
+    """Return full-batch GPU seconds of the prompt tokens computed for finished requests."""
     return float(work_gpu_s(hosted, estimates, workload, columns)[0].sum())
 
 
@@ -63,7 +63,7 @@ def work_gpu_s(
     workload: Workload,
     columns: Mapping[str, NDArray[np.int64]],
 ) -> tuple[Floats, Floats]:
-    """Full-batch GPU seconds of each finished request: its prompt's, its output's."""
+    """Return full-batch GPU seconds of each finished request: of its prompt, of its output."""
     code = codes_of(workload, hosted)[columns["request"]]
     computed = columns["prompt_tokens"] - columns.get(CACHED_TOKENS, np.int64(0))
     return full_batch_gpu_s(hosted, estimates, code, computed, columns["output_tokens"])

@@ -1,4 +1,4 @@
-"""Which replicas are ranks of one data-parallel group, and what their steps take together."""
+"""Which replicas are ranks of one data-parallel group, and the joint part of their steps."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ from simcore.lockstep.groups import GroupPlan
 
 
 def groups_of(config: RunConfig, replicas: Sequence[Replica]) -> tuple[tuple[int, ...], ...]:
-    """The ranks of every group, neighbours in the order of replicas; none without data parallelism."""
+    """Return the ranks of every group, consecutive replicas; none without data parallelism."""
     ranks = config.engine.data_parallel_size
     if ranks == 1:
         return ()
@@ -20,7 +20,7 @@ def groups_of(config: RunConfig, replicas: Sequence[Replica]) -> tuple[tuple[int
 def group_plans(
     config: RunConfig, replicas: Sequence[Replica], hardware: Mapping[str, Hardware]
 ) -> list[GroupPlan]:
-    """What the simulated world is to know of them."""
+    """Return the simulated world's description of the groups."""
     plans = []
     for ranks in groups_of(config, replicas):
         kind = hardware[replicas[ranks[0]].model]

@@ -1,4 +1,4 @@
-"""What a replica of each model can do: its step times, its KV memory, and how both were found."""
+"""The capacity of a replica of each model: step times, KV memory, and how both were found."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,16 +33,16 @@ from hwmodels.step_profile import LoadedSteps, StepProfile
 from hwmodels.step_time import StepModel
 from serving.vocabulary.errors import UserError
 
-# Of 16-bit weights; the catalogue's CPU core computes in fp32.
+# Number format by bytes per weight; the catalogue's CPU core computes in fp32.
 _PRECISION = {2: "bf16", 4: "fp32"}
 OVERHEAD_INSIDE = "none: the measured times are of whole steps"
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileUse:
-    """The profile a run took its times from; ``forced`` tells why it would have been refused.
+    """The profile that a run's step times come from; ``forced``: why it would have been refused.
 
-    ``files``: (name, sha256) of what it was made of. ``noise``: why it says itself that it is not to be
+    ``files``: (name, sha256) of its files. ``noise``: the profile's own statement why it is not to be
     trusted.
     """
 
@@ -55,10 +55,10 @@ class ProfileUse:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """One replica: ``rows`` are its step times compiled, ``step`` the model behind them.
+    """One replica: ``rows`` are its compiled step times, ``step`` is the model behind them.
 
-    ``prompts_factor``: by which steps with prompts alone are scaled, at an end of a range.
-    ``experts``: what the engines of a data-parallel group do together; ``rows`` is then an engine's own part.
+    ``prompts_factor``: scales steps with prompts alone, at an end of a range.
+    ``experts``: the joint work of a data-parallel group's engines; ``rows`` is then one engine's own part.
     """
 
     rows: StepRows | ScaledRows
@@ -72,14 +72,14 @@ class Hardware:
     prompts_factor: float = 1.0
 
     def together(self, tokens: Sequence[int]) -> int:
-        """What a group's engines do together in a step with these tokens, in fixed point."""
+        """Return the time of a group's joint work in a step with these tokens, in fixed point."""
         return 0 if self.experts is None else self.experts.group_cost(tokens)
 
 
 def hardware_of(config: RunConfig) -> dict[str, Hardware]:
-    """Hosted model -> what one of its replicas can do; models of one shape and tp share the object.
+    """Map each hosted model to its replica's capacity; models of one shape and tp share the object.
 
-    Raises HardwareError when a model does not fit.
+    Raises HardwareError if a model does not fit.
     """
     hosted = hosted_models(config)
     kinds = dict.fromkeys((model.shape_name, model.tp) for model in hosted)
@@ -88,7 +88,7 @@ def hardware_of(config: RunConfig) -> dict[str, Hardware]:
 
 
 def _of_stack(stack: LayerStack) -> Hardware:
-    """A pass over all its layers; its replicas have parts of them (``experiments.build.stages``)."""
+    """Return a pass over all layers; a replica has some of them (``experiments.build.stages``)."""
     overhead = EngineOverhead(source=OVERHEAD_INSIDE, inside=True)
     step = EngineStepModel(StackStep(stack), overhead)
     return Hardware(StepRows(step), step, overhead, None, 1, "it keeps no KV", stack.layers)
@@ -113,7 +113,7 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
 
 
 def parallelism_of(engine: EngineConfig, tp: int) -> Parallelism:
-    """How engines of ``tp`` GPUs share a mixture's experts."""
+    """Return how engines of ``tp`` GPUs share a mixture's experts."""
     return Parallelism(tp, engine.data_parallel_size, engine.enable_expert_parallel)
 
 
@@ -125,7 +125,7 @@ def _experts_of(
     profile: Profile | StepProfile | None,
     overhead: EngineOverhead,
 ) -> ExpertRows | None:
-    """What engines that step together do together, if any do."""
+    """Return the joint work of engines that step together; None if they do not."""
     if shared.dp == 1 or isinstance(profile, StepProfile):
         return None
     known = shared_experts(gpu, llm, shared, profile, engine.step_time)
@@ -136,7 +136,7 @@ def _experts_of(
 
 
 def _check_limits(engine: EngineConfig, gpu: Gpu, step: StepModel) -> None:
-    """What a step may hold must lie in the range of the step times, whether it is reached or not."""
+    """Check that the engine's step limits lie in the range of the step times, even if never reached."""
     limits, by_gpu = step.limits, batch_defaults(gpu, engine.usage_context)
     for key, largest, what in (
         ("max_num_seqs", limits.max_decode_sequences, "sequences"),
@@ -150,7 +150,7 @@ def _check_limits(engine: EngineConfig, gpu: Gpu, step: StepModel) -> None:
 
 
 def _check_range(key: str, value: int, largest: int, what: str, default: str) -> None:
-    """``default``: what is said of a value that nobody wrote."""
+    """Refuse a value above ``largest``. ``default``: error text for a value the user did not write."""
     if value > largest:
         raise UserError(
             f"engine.{key}={value}{default} is beyond the {largest} {what} that the step-time model knows: "
@@ -159,7 +159,7 @@ def _check_range(key: str, value: int, largest: int, what: str, default: str) ->
 
 
 def overhead_of(engine: EngineConfig, operations: StepModel, layers: int) -> EngineOverhead:
-    """The engine's overhead for a model of ``layers``; none where the step times have it inside."""
+    """Return the engine's overhead for a model of ``layers``; none if the step times include it."""
     declared = engine.overhead
     if includes_overhead(operations):
         return EngineOverhead(source=OVERHEAD_INSIDE, inside=True)
@@ -175,14 +175,14 @@ def overhead_of(engine: EngineConfig, operations: StepModel, layers: int) -> Eng
 
 
 def precision_of(llm: LlmShape) -> str:
-    """The number format a run computes in."""
+    """Return the number format that a run computes in."""
     return _PRECISION.get(llm.bytes_per_parameter, f"{8 * llm.bytes_per_parameter}-bit")
 
 
 def _profile_of(
     engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int
 ) -> tuple[Profile | StepProfile | None, ProfileUse | None]:
-    """The engine's profile, refused when it does not fit the run, unless forced."""
+    """Return the engine's profile. Refuse one that does not fit the run, unless forced."""
     if engine.profile is None:
         return None, None
     path = Path(engine.profile)
@@ -204,16 +204,16 @@ def _fitting(
         engine.version,
         precision_of(llm),
         engine.profile_force,
-        "" if engine.asynchronous else "engine.asynchronous=false",  # a system that splits roles wants it
+        "" if engine.asynchronous else "engine.asynchronous=false",  # a system that splits roles needs it
     )
     stamp = loaded.profile.stamp
     return loaded.profile, ProfileUse(path, loaded.digest, loaded.problems, stamp.files, stamp.noise)
 
 
 def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int, cut: Cut | None = None) -> KvCapacity:
-    """KV memory that one replica may use. Raises HardwareError when the model does not fit.
+    """Return the KV memory that one replica may use. Raises HardwareError if the model does not fit.
 
-    ``cut``: into its stages; a block lies in all of them, so the one with room for the fewest decides.
+    ``cut``: its stages. A block has a part in every stage, so the stage with the fewest blocks decides.
     """
     if engine.kv_tokens is not None:
         blocks = engine.kv_tokens // engine.block_tokens

@@ -1,4 +1,4 @@
-"""The models that a run hosts: names, shapes, and the GPUs of those that always have instances."""
+"""The models that a run hosts: names, shapes, and the GPUs of instances that always run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from traces.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class HostedModel:
-    """A model with parameters of its own. ``shape_name``: of the catalogue.
+    """A model with its own parameters. ``shape_name``: its name in the catalogue.
 
     ``tp``: GPUs per replica, or for each of its ``pp`` pipeline stages.
     """
@@ -31,24 +31,24 @@ class HostedModel:
 
     @property
     def gpus(self) -> int:
-        """Of a replica."""
+        """Number of GPUs of a replica."""
         return self.tp * self.pp
 
     @property
     def shape(self) -> LlmShape:
-        """Layers, bytes and all else that follows from the catalogue's entry."""
+        """Layers, bytes and all other properties that follow from the catalogue's entry."""
         return load_llm(self.shape_name)
 
     @property
     def max_context_tokens(self) -> int:
-        """The longest context that it was made for."""
+        """The longest context that the model was made for."""
         return shape_named(self.shape_name).max_context_tokens
 
 
 def hosted_models(config: RunConfig) -> tuple[HostedModel, ...]:
-    """Every model of the run, most popular first; ``llama3_8b#0007`` is the eighth, a copy of llama3_8b.
+    """Return the run's models, most popular first; ``llama3_8b#0007`` is the eighth copy of llama3_8b.
 
-    The one model of ``models=one`` has the catalogue's name.
+    The only model of ``models=one`` has the catalogue's name.
     """
     model, count = config.model, config.models.count
     if count is None:
@@ -61,19 +61,19 @@ def hosted_models(config: RunConfig) -> tuple[HostedModel, ...]:
 
 
 def shape_named(name: str) -> Shape:
-    """Of a model that decodes, or of one without KV."""
+    """Return the shape of a model that decodes, or of one without KV."""
     return load_stack(name) if is_stack(name) else load_llm(name)
 
 
 def shapes_by_model(config: RunConfig) -> dict[str, Shape]:
-    """Hosted model -> its shape; models of one shape share the object."""
+    """Map each hosted model to its shape; models of one shape share the object."""
     hosted = hosted_models(config)
     shapes = {name: shape_named(name) for name in dict.fromkeys(model.shape_name for model in hosted)}
     return {model.name: shapes[model.shape_name] for model in hosted}
 
 
 def codes_of(workload: Workload, hosted: Sequence[HostedModel]) -> NDArray[np.int64]:
-    """For each request the place of its model among ``hosted``; that of the only one is 0."""
+    """Return each request's index of its model in ``hosted``; 0 if there is only one."""
     if len(hosted) == 1:
         return np.zeros(len(workload), dtype=np.int64)
     assert workload.model is not None, "several models are hosted and the requests name none"
@@ -83,10 +83,10 @@ def codes_of(workload: Workload, hosted: Sequence[HostedModel]) -> NDArray[np.in
 
 
 def seats_of(config: RunConfig) -> list[tuple[HostedModel, tuple[int, ...]]]:
-    """(model, GPUs) of every instance where each model has some all the time.
+    """Return (model, GPUs) of every instance if each model always has some.
 
-    The models take their GPUs in turns, most popular first, the lowest free ones that start at a multiple of
-    their number, until no model finds any. Raises UserError when some model finds none at all.
+    Until no model finds GPUs, the models take turns, most popular first: each takes the lowest free GPUs that
+    start at a multiple of their number. Raises UserError if a model finds none at all.
     """
     hosted, gpus = hosted_models(config), config.cluster.gpus
     _check_hosts(config, hosted)
@@ -119,9 +119,9 @@ def _too_many(config: RunConfig, hosted: Sequence[HostedModel], placed: int) -> 
 
 
 def _check_hosts(config: RunConfig, hosted: Sequence[HostedModel]) -> None:
-    """An instance has its GPUs in one host, or whole hosts."""
+    """Check that each instance's GPUs are in one host, or fill whole hosts."""
     if len(hosted) == 1 or config.cluster.topology is None:
-        return  # one model is checked where its links are looked at
+        return  # a single model is checked with its links
     per_host = load_cluster(config.cluster.topology).gpus_per_host
     for model in hosted:
         if per_host % model.tp and model.tp % per_host:

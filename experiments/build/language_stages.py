@@ -1,4 +1,4 @@
-"""From a configuration to a language model in stages: its cut, replicas with KV, times of its steps."""
+"""Builds a language model in stages from the configuration: cut, replicas with KV, step times."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -29,13 +29,13 @@ _TP: Final = 1
 
 
 def language_parts(config: RunConfig) -> tuple[Part, ...]:
-    """The stages of the model in order."""
+    """Return the stages of the model in order."""
     (model,) = hosted_models(config)
     return tuple([Part(model.name, one.start, one.stop) for one in required_cut(config)])
 
 
 def language_setups(config: RunConfig, hardware: Mapping[str, Hardware]) -> dict[str, LanguageSetup]:
-    """By model; none where models keep no KV."""
+    """Return the set-up of each model; empty if models keep no KV."""
     if not decodes_in_stages(config):
         return {}
     (model,), engine = hosted_models(config), config.engine
@@ -54,7 +54,7 @@ def language_setups(config: RunConfig, hardware: Mapping[str, Hardware]) -> dict
 
 
 def language_sizes(config: RunConfig) -> dict[Part, int]:
-    """Bytes of the parameters of every stage; where the model may be cut anew, of all that it may have."""
+    """Return the parameter bytes of every stage; of every possible stage if the model may be recut."""
     (model,) = hosted_models(config)
     parts = language_parts(config) if config.pipeline.recut == "none" else tuple(_prototypes(config))
     return {
@@ -64,9 +64,9 @@ def language_sizes(config: RunConfig) -> dict[Part, int]:
 
 
 def _work(config: RunConfig, hardware: Hardware, parts: Iterable[Part]) -> dict[Part, StageWork]:
-    """Of each part, in the state in which decode speed is estimated: what fits decodes, in turns.
+    """Return the work of each part. One batch per stage decodes in turn; together they fill the KV memory.
 
-    How many turns there are is that of the run's own cut, also for parts of others.
+    The number of batches is that of the run's own cut, also for parts of other cuts.
     """
     engine, stages, layers = config.engine, len(required_cut(config)), required_cut(config)[-1].stop
     rows = stage_rows(config, hardware, cut=tuple([range(one, one + 1) for one in range(layers)]))
@@ -90,7 +90,7 @@ def _work(config: RunConfig, hardware: Hardware, parts: Iterable[Part]) -> dict[
 
 
 def _prototypes(config: RunConfig) -> dict[Part, Replica]:
-    """Of the run's stages; where it may be cut anew, of all layers in a row that fit on a GPU with KV."""
+    """Return prototypes of the stages; if recutting, of every run of layers that fits a GPU with KV."""
     (model,), cut = hosted_models(config), required_cut(config)
     found = {Part(model.name, one.start, one.stop): _prototype(config, one) for one in cut}
     if config.pipeline.recut == "none":
@@ -107,7 +107,7 @@ def _prototypes(config: RunConfig) -> dict[Part, Replica]:
 
 
 def _most_layers(parts: Collection[Part], layers: int) -> int:
-    """So many of any fit, wherever they begin."""
+    """Return the largest number of consecutive layers that fits wherever it begins."""
     spans = {part.layers for part in parts}
     return max(
         size
@@ -117,7 +117,7 @@ def _most_layers(parts: Collection[Part], layers: int) -> int:
 
 
 def _prototype(config: RunConfig, layers: range) -> Replica:
-    """What a replica of a stage is like, without a number (-1) and without a GPU."""
+    """Return a replica of a stage with number -1 and without a GPU."""
     (model,), engine = hosted_models(config), config.engine
     gpu, llm = load_gpu(config.cluster.gpu), load_llm(model.shape_name)
     blocks = kv_memory(engine, gpu, llm, _TP, (layers,)).blocks
@@ -134,9 +134,9 @@ def _prototype(config: RunConfig, layers: range) -> Replica:
 
 
 def language_replicas(config: RunConfig) -> list[Replica]:
-    """The replicas of the start in order of stages, each with a GPU and KV memory of its own.
+    """Return the replicas of the start in order of stages, each with its own GPU and KV memory.
 
-    The first ones of all stages lie side by side, then the second ones. Raises UserError.
+    The first replicas of all stages are adjacent, then the second ones. Raises UserError.
     """
     cut = required_cut(config)
     counts = config.pipeline.counts(len(cut))
@@ -159,7 +159,7 @@ def language_replicas(config: RunConfig) -> list[Replica]:
 
 
 def path_costs(config: RunConfig, hardware: Mapping[str, Hardware]) -> dict[str, PathCosts]:
-    """By model: what its steps take on a path of GPUs, whose links lie between its stages."""
+    """Return, by model, the step times on a path of GPUs, whose links lie between its stages."""
     if not decodes_in_stages(config):
         return {}
     assert config.cluster.topology is not None, "models in stages need links"
@@ -177,5 +177,5 @@ def path_costs(config: RunConfig, hardware: Mapping[str, Hardware]) -> dict[str,
 
 
 def chains(config: RunConfig) -> int:
-    """How often the scarcest stage is there."""
+    """Return the number of replicas of the scarcest stage."""
     return min(config.pipeline.counts(len(required_cut(config))))

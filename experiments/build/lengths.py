@@ -1,7 +1,7 @@
 """How long requests may be: the model's context, the engine's cap on outputs, the range of the step times.
 
-What is beyond the context is the engine's to refuse, one request at a time; what is beyond the range of the
-step times cannot be simulated, and the whole trace is refused.
+The engine refuses each request beyond the context. Requests beyond the range of the step times cannot be
+simulated, so the whole trace is refused.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _SERVER = USAGE_CONTEXTS[0]
 
 
 def max_model_len(config: RunConfig, hosted: HostedModel) -> int:
-    """The longest context of a request: what the engine was told, else the model's own."""
+    """Return the longest context of a request: the engine's setting, or else the model's own."""
     told = config.engine.max_model_len
     return hosted.max_context_tokens if told is None else told
 
 
 def caps_of(config: RunConfig, workload: Workload) -> Ints | int:
-    """max_new_tokens of every request, the trace's or the engine's, as vLLM 0.19.0 resolves it.
+    """Return max_new_tokens of every request, the trace's or the engine's, as vLLM 0.19.0 resolves it.
 
-    A cap that its client did not name is cut to what the context leaves (``get_max_tokens`` in
-    vllm/entrypoints/utils.py). One that the client named is not: ``vllm serve`` refuses such a request
-    (``TokenizeParams._token_len_check`` in vllm/renderers/params.py), a script's goes on until the context is
+    A cap that the client did not set is cut to what the context leaves (``get_max_tokens`` in
+    vllm/entrypoints/utils.py). A cap that the client set is not cut: ``vllm serve`` refuses such a request
+    (``TokenizeParams._token_len_check`` in vllm/renderers/params.py), a script's runs until the context is
     full (``check_stop`` in vllm/v1/core/sched/utils.py). A prompt that leaves no room keeps its cap.
     """
     import numpy as np
@@ -52,7 +52,7 @@ def caps_of(config: RunConfig, workload: Workload) -> Ints | int:
 
 
 def is_within_context(config: RunConfig, workload: Workload, caps: Ints | int) -> NDArray[np.bool_]:
-    """Whether each request is one that the engine does not refuse for its length."""
+    """Return, for each request, whether the engine accepts its length."""
     import numpy as np
 
     if config.engine.reserve == "oracle":  # then the cap of a request is its true output length
@@ -62,13 +62,13 @@ def is_within_context(config: RunConfig, workload: Workload, caps: Ints | int) -
 
 
 def truncated(config: RunConfig, workload: Workload) -> int:
-    """How many outputs are longer than their max_new_tokens and are cut there."""
+    """Count the outputs that are longer than their max_new_tokens and are cut there."""
     caps = caps_of(config, workload)
     return int(((workload.output_tokens > caps) & is_within_context(config, workload, caps)).sum())
 
 
 def context_labels(config: RunConfig, workload: Workload) -> list[str]:
-    """How many outputs the context cuts short, and whether it is not the model's own, as labels."""
+    """Return labels: how many outputs the context cuts, and whether it differs from the model's own."""
     import numpy as np
 
     hosted, labels = hosted_models(config), []
@@ -93,9 +93,9 @@ def check_lengths(
     hardware: Mapping[str, Hardware],
     prototypes: Mapping[str, Replica],
 ) -> None:
-    """Refuse a trace with requests the step-time model does not answer for, or none of which fits.
+    """Refuse a trace with requests beyond the step-time model's range, or of which no request fits.
 
-    ``prototypes``: a replica of every hosted model. Requests beyond the context are the engine's to refuse.
+    ``prototypes``: a replica of every hosted model. The engine refuses requests beyond the context.
     """
     import numpy as np
 
@@ -120,7 +120,7 @@ def check_lengths(
     shortest = np.full(len(hosted), -1)
     needed = workload.prompt_tokens + caps
     by_need = np.argsort(-needed, kind="stable")
-    shortest[code[by_need]] = needed[by_need]  # the last written is the least
+    shortest[code[by_need]] = needed[by_need]  # the last value written is the smallest
     if (shortest > room).any():
         model = int(np.argmax(shortest > room))
         raise UserError(
@@ -132,7 +132,7 @@ def check_lengths(
 
 
 def _check_contexts(config: RunConfig, workload: Workload, within: NDArray[np.bool_]) -> None:
-    """Refuse a trace of which the engine would refuse every request."""
+    """Refuse a trace if the engine would refuse every request."""
     if not len(workload) or within.any():
         return
     row = int(workload.prompt_tokens.argmin())
@@ -145,7 +145,7 @@ def _check_contexts(config: RunConfig, workload: Workload, within: NDArray[np.bo
 
 
 def _contexts(config: RunConfig, workload: Workload) -> Ints | int:
-    """The longest context of each request's model; one number where all are alike."""
+    """Return the longest context of each request's model; one number if all are the same."""
     import numpy as np
 
     hosted = hosted_models(config)
@@ -156,9 +156,9 @@ def _contexts(config: RunConfig, workload: Workload) -> Ints | int:
 
 
 def _longest_chunk(config: RunConfig, hardware: Hardware) -> int:
-    """Tokens of the longest request that the step times answer for.
+    """Return the tokens of the longest request in the range of the step times.
 
-    A preempted request is computed again with all it has generated, so the longest chunk ends there; a
+    A preempted request is recomputed with all its generated tokens, so the longest chunk ends there. A
     batcher that does not cut prompts computes all of it in one step.
     """
     limits = hardware.step.limits

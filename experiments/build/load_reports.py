@@ -1,4 +1,4 @@
-"""Whether the policies of a run read load reports of instances, and how often there are some."""
+"""Whether a run's policies read load reports of instances, and how often instances send them."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -11,9 +11,9 @@ NS_PER_MS: Final = 1_000_000
 
 
 def reports_period_ns(config: RunConfig, dispatcher: Any, migrator: Any | None, scaler: Any | None) -> int:
-    """Between two load reports; 0: nobody reads any. Raises UserError where there can be none.
+    """Return the ns between load reports; 0: no policy reads them. UserError if none can be made.
 
-    Of decode instances a migrator sees the room that is kept, which nobody reports.
+    A migrator sees the reserved memory of decode instances, which is in no load report.
     """
     policies = (dispatcher, None if config.system.instances.split else migrator, scaler)
     readers = [one for one in policies if getattr(one, "reads_load_reports", False)]
@@ -32,7 +32,7 @@ def reports_period_ns(config: RunConfig, dispatcher: Any, migrator: Any | None, 
 
 
 def reports_at(config: RunConfig, dispatcher: Any) -> ReportsAt:
-    """When instances tell how they stand; who says nothing of it is told of changes at once."""
+    """Return when instances report their load; at every change if the dispatcher does not define it."""
     told: ReportsAt | None = getattr(dispatcher, "reports_at", "changes")
     if told is None:
         return "changes" if config.engine.asynchronous else "step_ends"
@@ -69,7 +69,7 @@ def _check(config: RunConfig, readers: Sequence[str]) -> None:
 
 
 def _check_monitor(config: RunConfig, age_ms: float) -> None:
-    """The load monitor looks at rounds, so it cannot look more often."""
+    """Check that the load monitor, which reads load reports, does not run more often than they come."""
     look_ms = config.system.instances.monitor_period_ms
     if config.system.elastic and look_ms < age_ms:
         raise UserError(

@@ -1,4 +1,4 @@
-"""From a configuration to the migration of running requests: who decides, and the rules of each model."""
+"""Builds the migration of running requests from the configuration: policies and rules per model."""
 
 from collections.abc import Mapping
 from random import Random
@@ -23,7 +23,7 @@ _MILLION = 1_000_000
 def migration_of(
     config: RunConfig, estimates: Estimates, prototypes: Mapping[str, Replica]
 ) -> MigrationParts | None:
-    """None: requests stay where they decode. Raises UserError for a policy that cannot be made."""
+    """Return None if requests stay where they decode. UserError for a policy that cannot be made."""
     chosen, one = config.system.migration, config.migration
     if chosen.name == "none":
         return None
@@ -50,5 +50,5 @@ def migration_of(
 
 
 def reserve_blocks(config: RunConfig, replica: Replica) -> int:
-    """What is to stay free on it while the next victim migrates, one at least."""
+    """Return how many blocks stay free on a replica while the next victim migrates, one at least."""
     return max(1, round(config.migration.reserve * replica.kv_blocks))

@@ -1,4 +1,4 @@
-"""What the simulated world is to know of replicas in stages: times of stages, and of activations."""
+"""Plans of replicas in stages for the simulated world: times of stages and of activations."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ NO_LINKS = "activations between stages take no time: cluster={} has no links"
 def pipeline_plans(
     config: RunConfig, replicas: Sequence[Replica], hardware: Mapping[str, Hardware]
 ) -> list[PipelinePlan]:
-    """One for each replica; none where they are whole."""
+    """Return one plan for each replica; none if replicas are whole."""
     if config.model.pp == 1:
         return []
     topology = None if config.cluster.topology is None else build(spec_of_cluster(config.cluster))
@@ -38,9 +38,9 @@ def pipeline_plans(
 def stage_rows(
     config: RunConfig, hardware: Hardware, hops: Sequence[Hop] | None = None, cut: Cut | None = None
 ) -> StageRows:
-    """Times of the stages of a replica in stages; without ``hops`` activations take none.
+    """Return the stage times of a replica in stages; without ``hops`` activations take no time.
 
-    ``cut``: None: the run's own.
+    ``cut``: None means the run's own.
     """
     shape = load_llm(config.model.name)
     cut = required_cut(config) if cut is None else cut
@@ -49,9 +49,9 @@ def stage_rows(
 
 
 def hops_of(config: RunConfig, gpus: Sequence[int], topology: Topology | None) -> tuple[Hop, ...]:
-    """From every stage to the next, rank to same rank, each with its part of the activations.
+    """Return the hops from every stage to the next, rank to same rank, each with its part of the activations.
 
-    Ranks whose ways share a link share its rate. vLLM sends parts and gathers them in the next stage
+    Ranks whose paths share a link share its rate. vLLM sends parts and gathers them in the next stage
     (0.19, isend_tensor_dict with all_gather_group); the gathering is not counted.
     """
     tp = config.model.tp

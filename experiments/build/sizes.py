@@ -1,4 +1,4 @@
-"""How many instances of each role a system starts with, and between which bounds a scaler keeps them."""
+"""How many instances of each role a system starts with, and the bounds of its scaler."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +19,7 @@ Bounds = Mapping[Role, tuple[int, int]]
 
 
 def bounds_of(config: RunConfig, hosted: Sequence[HostedModel]) -> Bounds:
-    """What a scaler may do; several models share the GPUs, so each may have all that others need not have."""
+    """Return the scaler's bounds. Several models share the GPUs: each may use all that others do not need."""
     one, seats = config.system.instances, seat_count(config, hosted)
     roles: tuple[Role, ...] = ("prefill", "decode") if one.split else ("both",)
     bounds: dict[Role, tuple[int, int]] = {}
@@ -33,9 +33,9 @@ def bounds_of(config: RunConfig, hosted: Sequence[HostedModel]) -> Bounds:
 def start_of(
     config: RunConfig, hosted: Sequence[HostedModel], estimates: ModelEstimates, workload: Workload
 ) -> dict[Role, int] | None:
-    """Instances of every model at the start by role; None: all that the GPUs hold, in turns, for both roles.
+    """Return each model's instances at the start by role; None: all that fit, in turns, for both roles.
 
-    Raises UserError when they are more than the GPUs hold.
+    Raises UserError if they are more than the GPUs hold.
     """
     one, seats = config.system.instances, seat_count(config, hosted)
     _check_placeable(config, hosted, seats)
@@ -56,7 +56,7 @@ def start_of(
 
 
 def _check_placeable(config: RunConfig, hosted: Sequence[HostedModel], seats: int) -> None:
-    """Refuse instances that no GPUs of the cluster could ever hold."""
+    """Refuse instances that the cluster's GPUs can never hold."""
     system, cluster = config.system, config.cluster
     if system.instances.split and seats < 2:
         raise UserError(
@@ -83,7 +83,7 @@ def _check_placeable(config: RunConfig, hosted: Sequence[HostedModel], seats: in
 
 
 def seat_count(config: RunConfig, hosted: Sequence[HostedModel]) -> int:
-    """Instances that the GPUs hold, of the largest model."""
+    """Return how many instances of the largest model the GPUs hold."""
     return config.cluster.gpus // max(model.gpus for model in hosted)
 
 
@@ -98,7 +98,7 @@ def _full(config: RunConfig, seats: int) -> dict[Role, int]:
 
 
 def _half(full: Mapping[Role, int], estimates: ModelEstimates, workload: Workload) -> dict[Role, int]:
-    """The average need: prefill instances by prompt tokens, the other roles in the proportion of ``full``.
+    """Return the average need: prefill by prompt tokens, other roles in the proportion of ``full``.
 
     A colocated instance is counted by its prompt tokens and by the steps its decoding takes.
     """

@@ -1,4 +1,4 @@
-"""Into which layers a run's replicas are cut."""
+"""How a run's model is cut into stages."""
 
 from typing import Final
 
@@ -10,29 +10,29 @@ from hwmodels.stage_cuts import CUTS, Cut, bytes_cut, even_cut, given_cut, time_
 from hwmodels.stage_rows import SHARE_BITS, head_share
 from serving.vocabulary.errors import UserError
 
-# Of QUART's released code, for the families that it runs.
+# Stages in QUART's released code, for the families that it runs.
 STAGES_OF_FAMILY: Final = {"opt": 8, "llama": 7}
 
 
 def decodes_in_stages(config: RunConfig) -> bool:
-    """Whether the run's model is one that decodes, and its stages are replicas of their own."""
+    """Return whether the run's model decodes and its stages are separate replicas."""
     return config.system.in_stages and config.models.count is None and not is_stack(config.model.name)
 
 
 def stage_count(config: RunConfig) -> int:
-    """Of the replicas of ``model.pp``, or of a language model in stages; 1: replicas are whole."""
+    """Return the stages of a replica of ``model.pp``, or of a language model; 1: replicas are whole."""
     return len(required_cut(config)) if decodes_in_stages(config) else config.model.pp
 
 
 def required_cut(config: RunConfig) -> Cut:
-    """Of a run whose model is in stages."""
+    """Return the cut of a run whose model is in stages."""
     cut = cut_of(config, load_llm(config.model.name))
     assert cut is not None, "the replicas are whole"
     return cut
 
 
 def cut_of(config: RunConfig, shape: LlmShape) -> Cut | None:
-    """The stages of ``model.pp`` and ``model.pp_cut``, or of ``pipeline``; None: replicas are whole.
+    """Return the stages of ``model.pp`` and ``model.pp_cut``, or of ``pipeline``; None: replicas are whole.
 
     Raises UserError.
     """
@@ -42,7 +42,7 @@ def cut_of(config: RunConfig, shape: LlmShape) -> Cut | None:
 
 
 def _cut_of_language(config: RunConfig, shape: LlmShape) -> Cut:
-    """As ``pipeline.cut`` says; ``published``: as QUART's released code cuts the model, or its family."""
+    """Return the cut of ``pipeline.cut``; ``published``: as QUART's code cuts the model or its family."""
     how, stages = config.pipeline.cut, config.pipeline.stages
     if how == PUBLISHED:
         found = stack_of_shape(shape.name)

@@ -1,4 +1,4 @@
-"""From a configuration to who starts and stops replicas of stages, and what it is told."""
+"""Builds the policies that start and stop replicas of stages, and their inputs."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,7 +15,7 @@ from serving.vocabulary.estimates import Estimates
 from serving.vocabulary.layers import Part
 from serving.vocabulary.units import NS_PER_S
 
-_ANY = 1 << 30  # cores, where nobody says how many a host has
+_ANY = 1 << 30  # cores, if the host's number is unknown
 
 
 def stage_scaling(
@@ -25,7 +25,7 @@ def stage_scaling(
     sizes: Mapping[Part, int],
     full_per_s: float | None = None,
 ) -> StageScaling:
-    """Who starts and stops replicas of stages, and what it is told. Raises UserError.
+    """Return the policies that start and stop replicas of stages, with their inputs. Raises UserError.
 
     ``full_per_s``: the requests per second that ``trace.utilization`` is a share of; None: not known.
     """
@@ -52,15 +52,15 @@ def stage_scaling(
 
 
 def _copies_share(config: RunConfig) -> float:
-    """Of a host's memory, by a scaler that has such a bound; 1: all of it."""
+    """Return the share of a host's memory for copies, if the scaler has such a bound; 1: all of it."""
     share = config.system.stages.params.get("most_used")
     return float(share) if isinstance(share, int | float) and 0 < share <= 1 else 1.0
 
 
 def mean_rate_per_s(config: RunConfig, full_per_s: float | None = None) -> float:
-    """Requests per second of the run's one model as its configuration has them; 0: it does not say.
+    """Return the run's requests per second from its configuration; 0: the configuration does not say.
 
-    A recorded trace, a window of one, several models and bursts on top of a base rate do not.
+    It does not for a recorded trace, a window of one, several models or bursts on top of a base rate.
     """
     trace = config.trace
     if config.models.name != "one" or trace.window_s is not None:
@@ -73,7 +73,7 @@ def mean_rate_per_s(config: RunConfig, full_per_s: float | None = None) -> float
 
 
 def _scaler(config: RunConfig, estimates: Estimates, mean_per_s: float) -> StageScaler:
-    """Who decides, and around it who cuts the model anew."""
+    """Return the scaler, inside the policy that recuts the model if there is one."""
     one = config.pipeline
     make: Callable[[], StageScaler] = policy_maker(
         "system/stages", config.system.stages, estimates=estimates, mean_rate_per_s=mean_per_s
@@ -84,7 +84,7 @@ def _scaler(config: RunConfig, estimates: Estimates, mean_per_s: float) -> Stage
 
 
 def _peers(config: RunConfig, estimates: Estimates) -> PeerSetup | None:
-    """Who plans loads from replicas that have a stage."""
+    """Return the planner of loads from replicas that have a stage."""
     if config.system.provision.name == "none":
         return None
     assert config.cluster.topology is not None

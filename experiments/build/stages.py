@@ -1,4 +1,4 @@
-"""From a configuration to models in stages: cuts, replicas on GPUs that they share, times of passes."""
+"""Builds models in stages from the configuration: cuts, replicas on shared GPUs, times of passes."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-TIMED_CORES = 2  # that the shares of a pass are said of (pipeline.cpu_share)
+TIMED_CORES = 2  # CPU cores at which a pass's time shares hold (pipeline.cpu_share)
 _PARTS = 1024
-_DRAWN = 4096  # rounded up to such blocks, so that a run of fewer requests draws the same for them
+_DRAWN = 4096  # draws are rounded up to such blocks, so that a run of fewer requests draws the same for them
 
 
 def stack_of(model: HostedModel) -> LayerStack:
-    """The layers of a model in stages."""
+    """Return the layers of a model in stages."""
     return load_stack(model.shape_name)
 
 
 def parts_of(config: RunConfig, model: HostedModel) -> tuple[Part, ...]:
-    """Its stages in order."""
+    """Return the model's stages in order."""
     one = config.pipeline
     return tuple(
         Part(model.name, layers.start, layers.stop)
@@ -59,7 +59,7 @@ def parts_of(config: RunConfig, model: HostedModel) -> tuple[Part, ...]:
 
 
 def sizes_of(config: RunConfig) -> dict[Part, int]:
-    """Bytes of every stage of every model."""
+    """Return the bytes of every stage of every model."""
     return {
         part: stack_of(model).bytes_of(part.first, part.last)
         for model in hosted_models(config)
@@ -68,7 +68,7 @@ def sizes_of(config: RunConfig) -> dict[Part, int]:
 
 
 def gpu_bytes(config: RunConfig) -> int:
-    """What of a GPU parameters may take: the usable share of its memory without room for activations."""
+    """Return a GPU's bytes for parameters: its usable memory without room for activations."""
     engine, gpu = config.engine, load_gpu(config.cluster.gpu)
     kept = engine.reserve_activation_bytes
     reserve = gpu.activation_reserve_bytes if kept is None else kept
@@ -76,9 +76,9 @@ def gpu_bytes(config: RunConfig) -> int:
 
 
 def stage_replicas(config: RunConfig) -> list[Replica]:
-    """The replicas of the start, each on the GPU that has the fewest and room for it, the lowest such.
+    """Return the start's replicas, each on the lowest of the GPUs with the fewest replicas and room for it.
 
-    Largest stages are placed first, numbers are in order of models and stages. Raises UserError.
+    Largest stages are placed first; numbers are in order of models and stages. Raises UserError.
     """
     sizes, room = sizes_of(config), dict.fromkeys(range(config.cluster.gpus), gpu_bytes(config))
     wanted = _wanted(config)
@@ -101,7 +101,7 @@ def stage_replicas(config: RunConfig) -> list[Replica]:
 
 
 def _wanted(config: RunConfig) -> list[Part]:
-    """The stage of every replica of the start."""
+    """Return the stage of every replica of the start."""
     found = list[Part]()
     for model in hosted_models(config):
         parts = parts_of(config, model)
@@ -111,18 +111,18 @@ def _wanted(config: RunConfig) -> list[Part]:
 
 
 class _Cores:
-    """CPU cores of hosts that no replica has yet; None: nobody says how many a host has."""
+    """Free CPU cores of hosts; None: the number of cores of a host is unknown."""
 
     def __init__(self, per_host: int | None, gpus_per_host: int) -> None:
         self._per_host, self._gpus = per_host, gpus_per_host
         self._taken = Counter[int]()
 
     def left(self, gpu: int) -> int:
-        """On the host of a GPU."""
+        """Return the free cores on the GPU's host."""
         return _ANY if self._per_host is None else self._per_host - self._taken[gpu // self._gpus]
 
     def take(self, gpu: int, cores: int) -> None:
-        """A replica on that GPU has so many."""
+        """Give so many cores of the GPU's host to a replica."""
         self._taken[gpu // self._gpus] += cores
 
 
@@ -151,7 +151,7 @@ def _no_room(config: RunConfig, part: Part, size: int) -> UserError:
 def pipelines_of(
     config: RunConfig, estimates: Estimates, hardware: Mapping[str, Hardware]
 ) -> PipelineParts | None:
-    """What the services of models in stages are made of; None: there are none."""
+    """Return what the services of models in stages need; None if there are no such models."""
     if not config.system.in_stages:
         return None
     if languages := language_setups(config, hardware):
@@ -185,7 +185,7 @@ def pipelines_of(
 def _of_languages(
     config: RunConfig, estimates: Estimates, setups: Mapping[str, LanguageSetup]
 ) -> PipelineParts:
-    """A replica has a GPU of its own, for its KV takes what its parameters leave."""
+    """Give every replica its own GPU, because its KV takes all memory that its parameters leave."""
     room, sizes, scaling = gpu_bytes(config), language_sizes(config), None
     if config.system.scales_stages:
         exec_s = {part: work.usual_s for setup in setups.values() for part, work in setup.work.items()}
@@ -194,12 +194,12 @@ def _of_languages(
 
 
 def _cores_factor(one: PipelineConfig) -> float:
-    """What a pass takes of the published time, with the replicas' cores."""
+    """Return a pass's time over the published time, with the replicas' cores."""
     return 1.0 - one.cpu_share * (1.0 - TIMED_CORES / one.cpu_cores)
 
 
 def one_pass(config: RunConfig, workload: Workload) -> Workload:
-    """The trace's arrivals; each request has its model's tokens and one answer."""
+    """Return the trace's arrivals; each request has its model's tokens and one answer."""
     import numpy as np
 
     hosted = hosted_models(config)
@@ -217,7 +217,7 @@ def one_pass(config: RunConfig, workload: Workload) -> Workload:
 def stage_plan(
     config: RunConfig, workload: Workload, hardware: Mapping[str, Hardware] | None = None
 ) -> StagePlan | None:
-    """The times of all passes of a run; None without stages. ``hardware``: of a model that decodes."""
+    """Return the times of all passes; None without stages. ``hardware``: of a model that decodes."""
     if not config.system.in_stages:
         return None
     if paths := path_costs(config, hardware or {}):
@@ -227,7 +227,7 @@ def stage_plan(
 
 
 def _times(config: RunConfig, model: HostedModel, requests: int) -> StageTimes:
-    """Every stage has a stream of its own, from which request n takes the n-th number."""
+    """Draw the times. Each stage has its own stream, from which request n takes the n-th number."""
     one, stack = config.pipeline, stack_of(model)
     fixed: dict[Span, Sequence[int]] = {}
     for part in parts_of(config, model):
@@ -240,7 +240,7 @@ def _times(config: RunConfig, model: HostedModel, requests: int) -> StageTimes:
 
 
 def factors(one: PipelineConfig, seed: int, name: str, requests: int) -> Floats:
-    """What the stage's time is multiplied by, request by request: mean 1, the configured CV."""
+    """Return the factor on the stage's time for each request: mean 1, the configured CV."""
     import numpy as np
 
     if one.times_cv == 0.0:
@@ -257,14 +257,14 @@ def factors(one: PipelineConfig, seed: int, name: str, requests: int) -> Floats:
 
 
 def used_gpus(replicas: Sequence[Replica]) -> int:
-    """GPUs that some replica is on."""
+    """Count the GPUs that hold a replica."""
     return len({gpu for one in replicas for gpu in one.gpus})
 
 
 def capacity_per_s(config: RunConfig) -> float:
-    """Requests per second at which the slowest stage just keeps up, with the replicas of the start.
+    """Return the requests per second at which the slowest stage of the start's replicas just keeps up.
 
-    Each takes one request at a time; several models have an equal share of the requests each.
+    Each replica takes one request at a time; several models have an equal share of the requests each.
     """
     hosted = hosted_models(config)
     return len(hosted) * min(_slowest_per_s(config, model) for model in hosted)

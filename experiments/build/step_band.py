@@ -1,4 +1,4 @@
-"""The step times of a run's replicas at the ends of their error, and what the band between them rests on."""
+"""Step times of a run's replicas at both ends of their error, and the sources of the band."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ ENDS: tuple[End, End] = ("low", "high")
 
 @dataclass(frozen=True, slots=True)
 class StepBand:
-    """Of one kind of replica: the errors of its operations by phase, and its engine overhead at both ends."""
+    """The band of one kind of replica: its operations' errors by phase, its engine overhead at both ends."""
 
     errors: StepErrors
     low: EngineOverhead
@@ -24,20 +24,20 @@ class StepBand:
 
     @property
     def empty(self) -> bool:
-        """Whether both ends are the middle."""
+        """Whether both ends equal the middle."""
         exact = all(error.low == error.high == 1.0 for error in self._by_phase().values())
         return exact and self.low == self.high
 
     def factors(self, end: End) -> PhaseFactors:
-        """On the operations, by phase."""
+        """Return the factors on the operations, by phase."""
         return PhaseFactors(**{phase: getattr(error, end) for phase, error in self._by_phase().items()})
 
     def rests_on(self) -> str:
-        """What is known of the error, in words."""
+        """Describe what is known of the error."""
         return f"{self.errors.told()}; engine overhead: {self.overhead_rests_on}"
 
     def in_short(self) -> str:
-        """The same in one line."""
+        """Describe the same in one line."""
         errors = self._by_phase().values()
         low, high = min(error.low for error in errors), max(error.high for error in errors)
         phases: dict[str, list[str]] = {}
@@ -51,7 +51,7 @@ class StepBand:
 
 
 def band_of(hardware: Hardware) -> StepBand:
-    """The model's own errors; a profile that was forced is of something else, so nothing is known of its."""
+    """Return the model's own errors. A forced profile describes another set-up, so its error is unknown."""
     forced = hardware.profile is not None and bool(hardware.profile.forced)
     low, high, rests_on = hardware.overhead.ends()
     if hardware.experts is not None:
@@ -60,7 +60,7 @@ def band_of(hardware: Hardware) -> StepBand:
 
 
 def at_end(hardware_of_model: Mapping[str, Hardware], end: End) -> dict[str, Hardware]:
-    """Every model's replicas with all their step times at that end; kinds that were shared stay so."""
+    """Return every model's replicas with all step times at that end; shared kinds stay shared."""
     kinds = {id(kind): _at_end(kind, end) for kind in hardware_of_model.values()}
     return {model: kinds[id(kind)] for model, kind in hardware_of_model.items()}
 
@@ -75,5 +75,5 @@ def _at_end(hardware: Hardware, end: End) -> Hardware:
 
 
 def told_once(texts: Iterable[str]) -> str:
-    """Several kinds of replicas, each text once."""
+    """Join the texts of several kinds of replicas, each text once."""
     return " | ".join(dict.fromkeys(texts))

@@ -1,4 +1,4 @@
-"""What is decided of requests at stock engines, from a configuration."""
+"""Builds the control plane's decisions for requests at stock engines from the configuration."""
 
 from experiments.build.hosted import hosted_models
 from experiments.config.config import RunConfig
@@ -11,7 +11,7 @@ NS_PER_MS = 1_000_000
 
 
 def stock_of(config: RunConfig, migration: MigrationParts | None) -> StockParts | None:
-    """None: engines are ours."""
+    """Return the parts for stock engines; None if the engines are this package's."""
     if config.world != HTTP:
         return None
     migrator = None if migration is None else migration.migrator
@@ -20,7 +20,7 @@ def stock_of(config: RunConfig, migration: MigrationParts | None) -> StockParts 
 
 
 def _hand_over(config: RunConfig) -> HandOverParts | None:
-    """None: every engine does both."""
+    """Return the hand-over parts; None if every engine does both prefill and decode."""
     if not config.system.instances.split:
         return None
     (model,) = hosted_models(config)

@@ -1,4 +1,4 @@
-"""Host memory for the KV of preempted requests: how many blocks, and what one takes over PCIe."""
+"""Host memory for the KV of preempted requests: number of blocks, and a block's time over PCIe."""
 
 from dataclasses import replace
 from math import ceil
@@ -15,9 +15,9 @@ _GIB = 1 << 30
 
 
 def with_swap_space(config: RunConfig, model: HostedModel, replica: Replica) -> Replica:
-    """Every GPU of a replica copies its part of a block over its own PCIe link, at the rate that is reached.
+    """Add swap space: each GPU copies its part of a block over its own PCIe link, at the reached rate.
 
-    Launching the copies, of each layer's keys and values by themselves, is not in it.
+    The time to launch the copies, separate for each layer's keys and values, is not included.
     """
     if config.engine.preemption == RECOMPUTE:
         return replica

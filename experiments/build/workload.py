@@ -1,4 +1,4 @@
-"""From a trace's settings to the requests of a run: read or drawn, cut, scaled; every step leaves a label."""
+"""Builds a run's requests from the trace settings: read or drawn, cut, scaled; every step adds a label."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,9 +24,9 @@ from traces.workload import Workload
 def run_workload(
     config: RunConfig, estimates: Estimates, replicas: int, capacity_per_s: float | None = None
 ) -> Workload:
-    """The requests of a run: the trace's, or many models' own. Raises TraceError.
+    """Return the requests of a run: the trace's, or many models' own. Raises TraceError.
 
-    ``capacity_per_s``: requests per second at which the run just keeps up; None: by the lengths of the mix.
+    ``capacity_per_s``: requests per second at which the run just keeps up; None: from the mix's lengths.
 
     With several models ``workload.model`` has the names of the hosted ones.
     """
@@ -45,8 +45,8 @@ def run_workload(
 
 
 def _of_many(config: RunConfig, hosted: Sequence[HostedModel], wanted_per_s: float | None) -> Workload:
-    """The requests of several models, with ``wanted_per_s`` at that rate; ``finished`` comes after."""
-    from traces.many import many_models, with_hosted  # with all that is drawn, as with_lengths below
+    """Return the requests of several models, at ``wanted_per_s`` if given; ``finished`` comes after."""
+    from traces.many import many_models, with_hosted  # with its drawing code, as with_lengths below
 
     models, trace, seed = config.models, config.trace, config.seed
     source, names = selected(trace, seed), [model.name for model in hosted]
@@ -75,7 +75,7 @@ def workload_of(
     replicas: int,
     capacity_per_s: float | None = None,
 ) -> Workload:
-    """The trace of a run on ``replicas`` replicas of that speed. Raises TraceError."""
+    """Return the trace of a run on ``replicas`` replicas of that speed. Raises TraceError."""
     workload = selected(trace, seed)
     if trace.utilization is not None:
         full_per_s = capacity_per_s or capacity_req_per_s(estimates, replicas, workload)
@@ -87,7 +87,7 @@ def workload_of(
 
 
 def selected(trace: TraceConfig, seed: int) -> Workload:
-    """Read or drawn, window cut out, lengths replaced and scaled, repeated: all that precedes the rate."""
+    """Read or draw, cut out the window, replace and scale lengths, repeat: all steps before the rate."""
     workload = load(trace.name, path=trace.path, format=trace.format, seed=seed, **trace.params)
     if trace.window_s is not None:
         if trace.window is not None:
@@ -104,7 +104,7 @@ def selected(trace: TraceConfig, seed: int) -> Workload:
 
 
 def finished(trace: TraceConfig, seed: int, workload: Workload) -> Workload:
-    """Rate, time compression, limit, requests drawn again, priorities: all that needs no cluster."""
+    """Apply rate, time compression, limit, redrawn requests and priorities: steps that need no cluster."""
     if trace.rate_scale is not None:
         workload = scale_rate(workload, trace.rate_scale, seed)
     workload = compress_time(workload, trace.time_compression)
@@ -120,7 +120,7 @@ def finished(trace: TraceConfig, seed: int, workload: Workload) -> Workload:
 
 
 def unused(workload: Workload, hosted: int = 1, shares: bool = False) -> list[str]:
-    """What the trace holds and a run of so many models does not look at, as labels. shares: see above."""
+    """Return labels of trace columns that a run of so many models ignores. shares: ``shares_prefixes``."""
     labels = []
     if hosted == 1 and workload.model is not None and len(models := workload.model.counts()) > 1:
         labels.append(f"the trace's {len(models)} models are served by one")
@@ -137,7 +137,7 @@ def unused(workload: Workload, hosted: int = 1, shares: bool = False) -> list[st
 
 
 def capacity_req_per_s(estimates: ModelEstimates, replicas: int, workload: Workload) -> float:
-    """Requests per second at which ``replicas`` busy all the time just keep up with this mix of lengths.
+    """Return the requests per second of this length mix at which ``replicas`` busy replicas just keep up.
 
     A request costs its share of full prefill batches and of full decode batches.
     """
@@ -149,10 +149,10 @@ def capacity_req_per_s(estimates: ModelEstimates, replicas: int, workload: Workl
 def run_capacity_req_per_s(
     config: RunConfig, estimates: Estimates, replicas: int, workload: Workload
 ) -> float:
-    """Requests per second that keep the run's GPUs just busy; with several models in the workload's mix.
+    """Return the requests per second that keep the run's GPUs just busy, in the workload's mix of models.
 
-    As if every GPU could serve every model: with instances that stay where they are the busiest model may
-    have too few at a lower rate.
+    As if every GPU could serve every model: with fixed instances the busiest model may have too few at a
+    lower rate.
     """
     hosted = hosted_models(config)
     if len(hosted) == 1:
@@ -164,13 +164,13 @@ def run_capacity_req_per_s(
 def _gpu_seconds(
     hosted: Sequence[HostedModel], estimates: Estimates, workload: Workload
 ) -> tuple[Floats, Floats]:
-    """Of each request of the workload: see ``full_batch_gpu_s``."""
+    """Return the prefill and decode GPU seconds of each request: see ``full_batch_gpu_s``."""
     code = codes_of(workload, hosted)
     return full_batch_gpu_s(hosted, estimates, code, workload.prompt_tokens, workload.output_tokens)
 
 
 def _at_rate(trace: TraceConfig, seed: int, workload: Workload, wanted_per_s: float) -> Workload:
-    """That many requests per second: a stationary trace is drawn anew, any other keeps its time axis."""
+    """Set the requests per second: a stationary trace is drawn anew, others keep their time axis."""
     if trace.name in REDRAWN:
         return selected(replace(trace, params=trace.params | {"rate_per_s": wanted_per_s}), seed)
     present_per_s = workload.mean_rate_per_s
@@ -182,7 +182,7 @@ def _at_rate(trace: TraceConfig, seed: int, workload: Workload, wanted_per_s: fl
 def _at_prompt_load(
     trace: TraceConfig, seed: int, workload: Workload, prefill_tokens_per_s: float
 ) -> Workload:
-    """Scaled by the rule of traces.capacity; which of its terms bound is a label."""
+    """Scale by the rule of traces.capacity; a label says which of its terms was the bound."""
     factor = rate_factor(prompt_load(workload), prefill_tokens_per_s, trace.prefill_share, trace.peak_share)
     scaled = scale_rate(workload, factor.factor, seed)
     return replace(scaled, labels=(*scaled.labels, f"rate factor {factor}"))

@@ -1,4 +1,4 @@
-"""The step times that a simulated world is given of each model."""
+"""The step times of each model for a simulated world."""
 
 from collections.abc import Mapping
 
@@ -11,12 +11,12 @@ from simcore.replica.whole_prompts import WholePrompts
 
 
 def world_rows(hardware_of_model: Mapping[str, Hardware]) -> dict[str, StepTimes]:
-    """Hosted model -> the step times of one of its replicas."""
+    """Map each hosted model to the step times of one of its replicas."""
     return {model: _rows(hardware) for model, hardware in hardware_of_model.items()}
 
 
 def _rows(hardware: Hardware) -> StepTimes:
-    """Where an engine lays chunks out in their whole prompts, rows that ask how long these are."""
+    """Return rows that query the prompt length if an engine lays chunks out in their whole prompts."""
     step = hardware.step.operations if isinstance(hardware.step, EngineStepModel) else hardware.step
     if not isinstance(step, WholeStepModel) or step.blocks is None:
         return hardware.rows

@@ -1,1 +1,1 @@
-"""What a configuration is: its keys, their types, ranges and defaults."""
+"""The keys of a configuration, their types, ranges and defaults."""

@@ -1,4 +1,4 @@
-"""The configuration of one run, typed and frozen. What contradicts itself is refused in ``checks``."""
+"""The configuration of one run, typed and frozen. ``checks`` refuses settings that contradict each other."""
 
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -20,20 +20,20 @@ ESTIMATES: Final = ("model", "artefact")
 STARTS: Final = ("warm", "host", "ssd", "remote")
 FLOAT32: Final = "float32"
 GIVEN, MEASURED = "given", "measured"
-LINKS: Final = (GIVEN, MEASURED)  # where the rates of cluster=local are from
-# By which real workers read each other's memory.
-DTYPES: Final = (FLOAT32, "bfloat16")  # what real workers compute in
+LINKS: Final = (GIVEN, MEASURED)  # sources of the rates of cluster=local
+# How real workers read each other's memory.
+DTYPES: Final = (FLOAT32, "bfloat16")  # number formats of real workers
 STEP_TIMES: Final = ("auto", "whole_step", "op_table", "linear", "calibrated_roofline", "roofline")
 
 
 @dataclass(frozen=True, slots=True)
 class OverheadConfig:
-    """What the engine adds to the operations of a step, and who says so.
+    """The time that the engine adds to the operations of a step, and its source.
 
     ``step_s`` every step, ``per_layer_s`` for each layer (gaps between its kernels), ``per_sequence_s`` for
     each sequence, ``per_output_token_s`` for each token that decoding sequences have generated so far; with
-    ``cuda_graphs`` small batches are padded to the captured sizes. ``error_s``: how far off a step's may be,
-    of one that was fitted (``experiments.compose.overhead_file``).
+    ``cuda_graphs`` small batches are padded to the captured sizes. ``error_s``: possible error of a step's
+    overhead, if it was fitted (``experiments.compose.overhead_file``).
     """
 
     step_s: float
@@ -49,17 +49,17 @@ class OverheadConfig:
 class EngineConfig:
     """One serving engine: the software and version imitated, its scheduler and its memory.
 
-    ``usage_context``: what vLLM's defaults of the two limits before it follow (``vllm_defaults``).
-    ``kv_tokens`` and ``reserve_activation_bytes`` None: derived from GPU memory; ``reserved_blocks`` of it
-    are not usable; ``max_new_tokens`` caps requests whose trace gives no cap. ``profile`` is a file of
+    ``usage_context``: selects vLLM's defaults of the two limits before it (``vllm_defaults``).
+    ``kv_tokens`` and ``reserve_activation_bytes`` None: derived from GPU memory, of which ``reserved_blocks``
+    are not usable. ``max_new_tokens`` caps requests whose trace gives no cap. ``profile`` is a file of
     operation tables (None: the catalogue's coefficients); ``profile_force`` uses it though it was changed or
-    measured for something else. ``asynchronous``: a step is chosen while the one before it runs.
+    measured for another set-up. ``asynchronous``: the next step is chosen while the current one runs.
     ``max_model_len``: the longest context of a request in tokens (None: the model's).
     ``data_parallel_size``, ``enable_expert_parallel``, ``expert_skew``: of mixtures of experts
     (``hwmodels.parallelism``, ``hwmodels.routing``).
     ``loader`` and ``start_up``: entries of loaders.yaml, for replicas that do not start warm. ``reserve``:
-    the output that decode instances keep memory for (``RESERVES``: the client's cap, the true length, which
-    only an oracle knows, or the mean of the trace). ``preemption``, ``swap_space_gib``: see
+    the output length that decode instances reserve memory for (``RESERVES``: the client's cap, the true
+    length, which only an oracle knows, or the trace's mean). ``preemption``, ``swap_space_gib``: see
     ``experiments.config.swapping``.
     """
 
@@ -99,7 +99,7 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True)
 class PolicyConfig:
-    """A policy class as ``module:Class`` and what its constructor is given."""
+    """A policy class as ``module:Class``, and its constructor arguments."""
 
     name: str
     policy: str
@@ -129,17 +129,17 @@ class SystemConfig:
 
     @property
     def elastic(self) -> bool:
-        """Whether instances come and go."""
+        """Whether the system starts and stops instances during the run."""
         return self.scaler.name != "none"
 
     @property
     def scales_stages(self) -> bool:
-        """Whether replicas of stages come and go."""
+        """Whether the system starts and stops replicas of stages during the run."""
         return self.stages.name not in ("none", "fixed")
 
     @property
     def in_stages(self) -> bool:
-        """Whether its models are in stages, whose replicas come and go by themselves."""
+        """Whether the system's models are in stages, each with replicas of its own."""
         return self.stages.name != "none"
 
 
@@ -147,9 +147,9 @@ class SystemConfig:
 class ModelConfig:
     """A model of the hardware catalogue, ``tp`` GPUs per replica, or for each of its ``pp`` pipeline stages.
 
-    ``pp_cut``: into which layers it is cut (``hwmodels.stage_cuts``): a name, or the layers of each stage.
-    ``checkpoint``: the folder that real workers read its parameters from; none: they are random. ``dtype``:
-    what they compute in.
+    ``pp_cut``: how its layers are cut (``hwmodels.stage_cuts``): a name, or the layers of each stage.
+    ``checkpoint``: the folder from which real workers read its parameters; None: random parameters.
+    ``dtype``: the number format of real workers.
     """
 
     name: str
@@ -162,11 +162,11 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """``gpus`` GPUs of one type. ``topology``: the cluster file that has the links between them, if any.
+    """``gpus`` GPUs of one type. ``topology``: the cluster file with the links between them, if any.
 
-    ``start``: ``warm`` (parameters are there), or where every replica loads them from first (``STARTS``).
-    ``links``: ``given``, or for cluster=local ``measured``: rates are those of the calibration in
-    ``engine.profile``, which ``*_gbps`` then hold.
+    ``start``: ``warm`` (parameters are loaded), or the source of every replica's first load (``STARTS``).
+    ``links``: ``given``, or for cluster=local ``measured``: ``*_gbps`` then hold the rates of the calibration
+    in ``engine.profile``.
     ``*_gbps``: a link's rate in Gbit/s in place of the cluster file's, so that a sweep can vary it.
     """
 
@@ -185,7 +185,7 @@ class ClusterConfig:
 
 @dataclass(frozen=True, slots=True)
 class SloConfig:
-    """Latency objectives of one request, in milliseconds, and who set them."""
+    """Latency objectives of one request in milliseconds, and their source."""
 
     name: str
     ttft_ms: float
@@ -195,9 +195,9 @@ class SloConfig:
 
 @dataclass(frozen=True, slots=True)
 class DriverConfig:
-    """``carries_out``: which actions the simulated driver carries out (``experiments.build.capabilities``).
+    """``carries_out``: which actions the simulated driver executes (``experiments.build.capabilities``).
 
-    None: all that it can; ``realexec``: those that real workers can; else names of actions.
+    None: all that it can; ``realexec``: those of real workers; else names of actions.
     """
 
     carries_out: str | None
@@ -211,14 +211,14 @@ STAY: Final = PolicyConfig("none", "", {})
 class RunConfig:
     """Everything one run depends on. ``workers`` is None in a simulation.
 
-    ``transport``: by which real workers read each other's memory, of ``TRANSPORTS``; None: the first of
-    `transports_asked` that the machine has. ``launcher``: who starts real workers, of ``LAUNCHERS``.
-    ``device``: what they compute on: cpu, cuda, or cuda:N.
-    ``world``: of a real run, ``workers`` of this machine or ``http``, servers that run already. ``metrics``,
-    ``log``: what a real run tells while it lasts; ``log``: ``json``, a line for every decision.
+    ``transport``: how real workers read each other's memory, of ``TRANSPORTS``; None: the first of
+    `transports_asked` that the machine has. ``launcher``: starts the real workers, of ``LAUNCHERS``.
+    ``device``: of real workers: cpu, cuda, or cuda:N.
+    ``world``: of a real run, ``workers`` of this machine or ``http``, servers that already run. ``metrics``,
+    ``log``: what a real run reports while it runs; ``log``: ``json``, a line for every decision.
     ``estimates``: what policies assume about speed: ``model`` (this run's own step times and links) or
-    ``artefact`` (the constants that BlitzScale's authors ship). ``uncertainty``: ``on`` evaluates the run at
-    the ends of its step times' error as well (``experiments.run.ends``), ``off`` does not.
+    ``artefact`` (the constants that BlitzScale's authors ship). ``uncertainty``: ``on`` also evaluates the
+    run at both ends of its step times' error (``experiments.run.ends``), ``off`` does not.
     """
 
     kind: str

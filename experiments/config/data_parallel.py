@@ -1,11 +1,11 @@
-"""Settings that do not fit a data-parallel group, one sentence each."""
+"""Refusals of settings that do not fit a data-parallel group, one sentence each."""
 
 from experiments.config.config import RunConfig
 from serving.vocabulary.errors import UserError
 
 
 def check_data_parallel(config: RunConfig) -> None:
-    """Refuse what groups of more than one engine are not built for, with a UserError."""
+    """Refuse settings that groups of more than one engine do not support, with a UserError."""
     ranks, system, cluster, tp = (
         config.engine.data_parallel_size,
         config.system,

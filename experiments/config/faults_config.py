@@ -1,4 +1,4 @@
-"""What goes wrong in a run, and which settings of it contradict each other."""
+"""The faults of a run, and which of their settings contradict each other."""
 
 from dataclasses import dataclass, fields
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from experiments.config.ranges import Range
 from serving.vocabulary.errors import UserError
 
-MOST_PER_HOUR: Final = 1e6  # more than every thing of the largest cluster each second is a slip
+MOST_PER_HOUR: Final = 1e6  # more than one a second for each part of the largest cluster
 _NUMBER: Final = Range(low=0)
 _RATE: Final = Range(low=0, high=MOST_PER_HOUR)
 _RANGES: Final[dict[str, Range]] = {
@@ -26,12 +26,12 @@ _OPTIONAL: Final = (*RATES, "notice_s")
 
 @dataclass(frozen=True, slots=True)
 class FaultsConfig:
-    """``none``: nothing; everything else is null.
+    """``none``: no faults; everything else is null.
 
-    ``one_replica``, ``one_host``, ``one_link``, ``one_ssd``: this one is lost at ``at_s``. ``listed``: those
-    of ``events``, ``AT_S:WHAT:WHICH`` with + between. ``drawn``: so many of each kind an hour on average, in
-    the whole cluster, from a random stream of the run's seed. ``notice_s``: so long before a replica or a
-    host is lost the system is told of it.
+    ``one_replica``, ``one_host``, ``one_link``, ``one_ssd``: this one is lost at ``at_s``. ``listed``: the
+    faults of ``events``, ``AT_S:WHAT:WHICH`` with + between. ``drawn``: so many of each kind an hour on
+    average, in the whole cluster, from a random stream of the run's seed. ``notice_s``: how long before the
+    loss of a replica or a host the system receives a notice.
     """
 
     name: str
@@ -61,7 +61,7 @@ _USED: Final[dict[str, tuple[str, ...]]] = {
 
 
 def check_faults(faults: FaultsConfig, kind: str) -> None:
-    """Refuse settings out of range and those that contradict each other, with a UserError."""
+    """Refuse settings that are out of range or contradict each other, with a UserError."""
     used = _USED.get(faults.name)
     if used is None:
         raise UserError(f"faults={faults.name} is unknown: write one of {', '.join(_USED)}")

@@ -1,4 +1,4 @@
-"""What a folder is of that is no run's: so that a refusal can say what the user took it for."""
+"""Recognizes folders that are not a run's, so that an error message can name their kind."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ PLAN_ANSWER = "plan.json"
 
 
 def another_kind(folder: Path) -> str:
-    """What is to be said of a sweep's or a plan's folder where a run's is wanted; "" for any other."""
+    """Return the error for a sweep's or a plan's folder given instead of a run's; "" for other folders."""
     if os.path.isfile(folder / SWEEP_POINTS):  # noqa: PTH113 (Path.is_file raises for a name that is too long)
         return f"{folder} is a sweep's: name one of {folder / 'runs'}, which folders=true keeps"
     if os.path.isfile(folder / PLAN_ANSWER):  # noqa: PTH113

@@ -1,4 +1,4 @@
-"""Real runs over stock engines: where they are, and how they are asked."""
+"""Real runs over stock engines: the servers' addresses, and how requests are sent to them."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +11,7 @@ HTTP: Final = "http"
 WORLDS: Final = (WORKERS, HTTP)
 ELSEWHERE: Final = "elsewhere"
 LOST: Final = (ELSEWHERE, "fail")
-# vLLM's connectors fetch KV of a computed prompt; SGLang's must know both servers from the beginning.
+# vLLM's connectors fetch KV of a computed prompt; SGLang's must know both servers from the start.
 AFTER: Final = "after"
 TOGETHER: Final = "together"
 HAND_OVERS: Final = (AFTER, TOGETHER)
@@ -23,13 +23,13 @@ _TIMES: Final = ("scrape_ms", "timeout_s", "silence_s")
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
-    """``servers``: their addresses, ``[http://HOST:PORT,...]``. ``model``: as they call it; None: the first
-    that the servers name. ``lost``: what a lost server had goes on ``elsewhere``, or is to ``fail``.
+    """``servers``: their addresses, ``[http://HOST:PORT,...]``. ``model``: its name there; None: the first
+    that the servers name. ``lost``: a lost server's requests continue ``elsewhere``, or ``fail``.
     ``report_ms``: between two reports of tokens, but for first and last ones; ``scrape_ms``: between two
-    looks at a server's metrics; ``timeout_s``: in which it answers those; ``silence_s``: in which its streams
-    bring a token. ``check_tokens``: so many are asked for again after the run, and compared.
-    ``hand_over``: of servers that prefill or decode; the one that decodes is asked ``after`` the other, or
-    both ``together``; None: as their kind of server has it.
+    reads of a server's metrics; ``timeout_s``: of those reads; ``silence_s``: in which a stream must bring a
+    token. ``check_tokens``: how many are generated again after the run, and compared.
+    ``hand_over``: send the request to the decode server ``after`` the prefill server, or to both
+    ``together``; None: as the servers' software requires.
     """
 
     servers: str | None
@@ -48,7 +48,7 @@ NO_SERVERS: Final = HttpConfig(None, None, ELSEWHERE, 50.0, 250.0, 10.0, 300.0, 
 
 @dataclass(frozen=True, slots=True)
 class MetricsConfig:
-    """``port``: of 127.0.0.1, where the run's metrics are while it lasts; 0: any free one; None: nowhere."""
+    """``port``: of 127.0.0.1, where the run serves its metrics; 0: any free port; None: no metrics."""
 
     port: int | None
 
@@ -57,18 +57,18 @@ NO_METRICS: Final = MetricsConfig(None)
 
 
 def servers_of(one: HttpConfig) -> list[str]:
-    """Their addresses."""
+    """Return the servers' addresses."""
     return servers_of_text(one.servers or "")
 
 
 def servers_of_text(text: str) -> list[str]:
-    """As ``http.servers`` has them."""
+    """Split the text of ``http.servers`` into addresses."""
     words = text.strip("[]").split(",")
     return [word.strip().strip("'\"") for word in words if word.strip()]
 
 
 def check_world(world: str, one: HttpConfig, metrics: MetricsConfig, log: str | None) -> None:
-    """Refuse words that are none of the choices, numbers out of range, and what does not fit together."""
+    """Refuse unknown words, numbers out of range, and settings that contradict each other."""
     if world not in WORLDS:
         raise UserError(f"world={world} is unknown: write one of {', '.join(WORLDS)}")
     if one.lost not in LOST:

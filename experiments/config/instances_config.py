@@ -1,4 +1,4 @@
-"""How many instances a system has, in which roles, at the start and at most; which settings contradict."""
+"""Number and roles of a system's instances, at the start and at most; which settings contradict."""
 
 from dataclasses import dataclass, fields
 from typing import Final
@@ -6,12 +6,12 @@ from typing import Final
 from serving.vocabulary.errors import UserError
 
 QUEUES: Final = ("common", "per_instance")
-# vLLM's --scheduling-policy, and the order of Llumnix's artefact
+# vLLM's --scheduling-policy, and the order of Llumnix's artefact.
 SCHEDULING_POLICIES: Final = ("fcfs", "priority", "before_last")
 SIZES: Final = ("full", "half", "minimum")
-LEAST_PERIOD_MS: Final = 0.001  # a period of less would round to nothing
+LEAST_PERIOD_MS: Final = 0.001  # a shorter period would round to nothing
 RESERVES: Final = ("max_new_tokens", "oracle", "mean")
-# Keys that only systems of the other kind use, with the value that says nothing.
+# Keys that only systems of the other kind use, with the value that means unset.
 _SPLIT_ONLY: Final = (
     ("prefill_min", 1), ("prefill_max", None), ("decode_min", 1), ("decode_max", None),
 )  # fmt: skip
@@ -21,17 +21,17 @@ _BOTH_ONLY: Final = (("both_min", 1), ("both_max", None), ("both", None))
 
 @dataclass(frozen=True, slots=True)
 class InstancesConfig:
-    """``split``: prefill and decode on instances of their own.
+    """``split``: prefill and decode run on separate instances.
 
-    ``size``: instances at the start, and for good in a static system. ``full``: all that the GPUs hold,
-    ``prefill`` of them for prefill and ``decode`` for decode (null: five to three, BlitzScale's 10P+6D);
-    where one instance does both ``both`` of them (null: all); ``half``: as many as the workload needs on
-    average, computed; ``minimum``: the fewest allowed. The others bound what a scaler may do, per model (a
-    maximum of null: what the GPUs hold).
+    ``size``: instances at the start, and throughout in a static system. ``full``: all that the GPUs hold,
+    ``prefill`` of them for prefill and ``decode`` for decode (null: five to three, BlitzScale's 10P+6D). If
+    an instance does both, ``both`` of them (null: all). ``half``: the workload's average need, computed.
+    ``minimum``: the fewest allowed. The other keys bound a scaler, per model (a maximum of null: what the
+    GPUs hold).
 
-    ``queue``: where requests wait whose instances do both (``QUEUES``); None: common if there is a scaler.
+    ``queue``: where requests wait if instances do both (``QUEUES``); None: common if there is a scaler.
     ``start``, ``compile_cache``: what new instances find (``hwmodels.loading.starting``); start None: as
-    ``engine.start_up`` declares. ``scheduling_policy``: in which order requests wait and are preempted.
+    ``engine.start_up`` declares. ``scheduling_policy``: the order in which requests wait and are preempted.
     """
 
     split: bool
@@ -100,7 +100,7 @@ def check_instances(one: InstancesConfig, scaler: str, live: str) -> None:
 
 
 def _check_queue(one: InstancesConfig, live: str) -> None:
-    """Where requests wait, and whether those who would take them there do."""
+    """Check where requests wait, and whether instances take requests from there."""
     if one.queue is None:
         return
     if one.queue not in QUEUES:
@@ -140,7 +140,7 @@ def _check_policy(one: InstancesConfig, live: str) -> None:
 
 
 def _check_roles(one: InstancesConfig) -> None:
-    """Numbers of roles that the system does not have."""
+    """Refuse numbers of roles that the system does not have."""
     if not one.split and (one.prefill is not None or one.decode is not None):
         raise UserError(
             "system.instances.prefill and .decode are for systems that split the roles, such as "

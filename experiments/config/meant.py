@@ -1,9 +1,9 @@
-"""What users mean by words of other tools, and by ranges written as elsewhere."""
+"""Translates words of other tools, and ranges in other notations, into this program's."""
 
 import re
 from typing import Final
 
-# Words that users write for what has another name here.
+# Words that users write, and the keys that they mean.
 MEANT: Final = {
     "duration": "trace.window_s",
     "duration_s": "trace.window_s",
@@ -15,7 +15,7 @@ MEANT: Final = {
     "num_prompts": "trace.limit",
     "policy": "system/dispatch",
 }
-# The same in any group: a word of vLLM's.
+# vLLM's words, understood in any group.
 MEANT_ANYWHERE: Final = {"tensor_parallel_size": "model.tp", "pipeline_parallel_size": "model.pp"}
 _SPAN: Final = re.compile(r"(?:range\()?\[?([0-9]{1,18}) ?(?:-|\.\.\.?|:|to) ?([0-9]{1,18})\]?\)?")
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?) ?(us|ms|s|min|h)")
@@ -24,7 +24,7 @@ _LIST: Final = re.compile(r"\[[^\[\]{}]+\]")
 
 
 def span_of(text: str) -> str:
-    """``0-7``, ``0..7`` or ``0:7`` as a sweep takes it, ends included: ``range(0,8)``; "" for other texts."""
+    """Rewrite ``0-7``, ``0..7`` or ``0:7`` for a sweep, ends included: ``range(0,8)``; "" for other texts."""
     found = _SPAN.fullmatch(text)
     if found is None or int(found[1]) >= int(found[2]):
         return ""
@@ -32,7 +32,7 @@ def span_of(text: str) -> str:
 
 
 def unit_advice(key: str, text: str) -> str:
-    """What to write for ``500ms`` or ``1s`` where the unit is in the key; "" for other texts and keys."""
+    """Advise what to write for ``500ms`` or ``1s`` if the key has the unit; "" for other texts and keys."""
     found, unit = _QUANTITY.fullmatch(text), key.rpartition("_")[2]
     if found is None or unit not in ("us", "ms", "s"):
         return ""
@@ -40,7 +40,7 @@ def unit_advice(key: str, text: str) -> str:
 
 
 def several_advice(key: str, text: str) -> str:
-    """What to write for a text that means several values of a key that takes one; "" for other texts."""
+    """Advise what to write for several values of a key that takes one; "" for other texts."""
     if span := span_of(text):
         return f'and servetwin sweep takes several: write "{key}={span}" there for {text}'
     if _LIST.fullmatch(text):

@@ -1,4 +1,4 @@
-"""How running requests migrate, where ``system/migration`` says that they do."""
+"""How running requests migrate, if ``system/migration`` enables migration."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -7,14 +7,14 @@ from serving.vocabulary.errors import UserError
 
 MODES: Final = ("live", "stop_and_copy", "recompute")
 VICTIMS: Final = ("recompute", "neighbour")
-# At most so many blocks are left for the last stage. paper: what the last steps added (section 4.2); shipped:
+# The last stage copies at most so many blocks. paper: those that the last steps added (section 4.2); shipped:
 # the default of the artefact (AlibabaPAI/llumnix, branch osdi24ae).
 LAST_STAGES: Final = {"paper": 1, "shipped": 16}
-# Beside the bytes of the last stage both sides agree and go on: Fig. 10's down time of the shortest context
-# less its copy is about 10 ms with one GPU and 29 ms with four; in between, and beyond, a straight line.
+# Beside copying the last stage, both sides agree and resume: Fig. 10's down time of the shortest context
+# minus its copy is about 10 ms with one GPU and 29 ms with four; in between, and beyond, a straight line.
 CONTROL_MS: Final = 10.0
 CONTROL_MS_PER_GPU: Final = (29.0 - 10.0) / 3
-# Decode steps while KV is copied: at most 1 % longer at the source, and alike at the destination (Fig. 10,
+# Decode steps take at most 1 % longer while KV is copied, at the source and at the destination (Fig. 10,
 # right, and the text beside it).
 SLOWDOWN: Final = 0.01
 
@@ -22,12 +22,12 @@ SLOWDOWN: Final = 0.01
 @dataclass(frozen=True, slots=True)
 class MigrationConfig:
     """``mode``: KV is copied while the request decodes (``live``), while it stops (``stop_and_copy``), or is
-    computed again (``recompute``). ``last_stage``: the rule, of ``LAST_STAGES``. ``max_stages``: one more
-    aborts. ``period_ms``: between two looks of the policy. ``control_ms``: what the last stage takes beside
-    its bytes; None: by the GPUs of an instance. ``victims``: of ``VICTIMS``; ``neighbour``: where the next
-    step would leave less than the share ``reserve`` of KV memory free, who would be preempted migrates.
-    ``into_loading``: to instances that still load too, which take the request when they are loaded.
-    ``slowdown``: the share by which steps of both ends take longer while KV is copied.
+    recomputed (``recompute``). ``last_stage``: the rule, of ``LAST_STAGES``. ``max_stages``: one more aborts.
+    ``period_ms``: between two calls of the policy. ``control_ms``: the last stage's time besides its bytes;
+    None: by the GPUs of an instance. ``victims``: of ``VICTIMS``; ``neighbour``: if the next step would leave
+    less than the share ``reserve`` of KV memory free, the next preemption victim migrates. ``into_loading``:
+    also to loading instances, which take the request when they are loaded. ``slowdown``: the share by which
+    steps of both ends take longer while KV is copied.
     """
 
     mode: str
@@ -45,7 +45,7 @@ LIVE: Final = MigrationConfig("live", "shipped", 3, 50.0, None)
 
 
 def check_migration(one: MigrationConfig) -> None:
-    """Refuse words that are none of the choices."""
+    """Refuse unknown words."""
     words = ("mode", one.mode, MODES), ("victims", one.victims, VICTIMS)
     for key, value, known in (*words, ("last_stage", one.last_stage, tuple(LAST_STAGES))):
         if value not in known:
@@ -68,5 +68,5 @@ def check_migration(one: MigrationConfig) -> None:
 
 
 def control_ms(one: MigrationConfig, gpus: int) -> float:
-    """Of an instance with so many GPUs."""
+    """Return the last stage's control time of an instance with so many GPUs."""
     return CONTROL_MS + CONTROL_MS_PER_GPU * (gpus - 1) if one.control_ms is None else one.control_ms

@@ -1,4 +1,4 @@
-"""How many models a run hosts and how requests come to them, and which settings contradict each other."""
+"""How many models a run hosts, how their requests arrive, and which settings contradict each other."""
 
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
@@ -37,7 +37,7 @@ class ModelsConfig:
     as many as the trace). Each has its own process: gaps of CV ``gap_cv`` along a rate that now and then
     rises ``burst_factor`` fold within ``burst_ramp_s``, stays for ``burst_hold_s`` and falls within
     ``burst_decay_s``, ``quiet_s`` apart on average. It ends after ``requests`` (null: as many as the trace
-    has, or no end with ``duration_s``) or before ``duration_s``. The trace lends lengths alone.
+    has, or no limit with ``duration_s``) or before ``duration_s``. Only lengths are taken from the trace.
     ``of_trace``: models, arrivals and lengths of the trace; ``count`` and ``shapes`` as before.
     """
 
@@ -57,8 +57,8 @@ class ModelsConfig:
 
     @property
     def bursts(self) -> "Bursts":
-        """How the requests of each model of ``models=zipf`` come."""
-        from traces.many import Bursts  # with all that is drawn, which other runs do not need
+        """Return the arrival process of each model of ``models=zipf``."""
+        from traces.many import Bursts  # with its drawing code, which other runs do not need
 
         rise = (self.burst_factor, self.burst_ramp_s, self.burst_hold_s, self.burst_decay_s)
         return Bursts(*(value for value in (self.gap_cv, *rise, self.quiet_s) if value is not None))
@@ -70,7 +70,7 @@ USED: Final = {"one": (), "of_trace": ("count", "shapes"), "zipf": (*_RANGES, "s
 
 
 def shapes_of(shapes: str | None, model: str, tp: int) -> tuple[tuple[str, int], ...]:
-    """(catalogue name, GPUs per replica) of each of ``shapes``; the chosen model's where they say nothing."""
+    """Return (catalogue name, GPUs per replica) of each of ``shapes``; the chosen model's if None."""
     if shapes is None:
         return ((model, tp),)
     return tuple(_shape(word.strip(), shapes, tp) for word in shapes.split("+"))
@@ -89,7 +89,7 @@ def _shape(word: str, shapes: str, tp: int) -> tuple[str, int]:
 
 
 def check_models(models: ModelsConfig, trace: TraceConfig, kind: str) -> None:
-    """Refuse settings out of range and those that contradict each other, with a UserError."""
+    """Refuse settings that are out of range or contradict each other, with a UserError."""
     used = USED.get(models.name)
     if used is None:
         raise UserError(f"models={models.name} is unknown: write one of {', '.join(USED)}")

@@ -1,4 +1,4 @@
-"""The option files: which groups and options there are, and what the file of an option says."""
+"""The option files: the groups and options, and the content of an option's file."""
 
 import os
 import typing
@@ -8,12 +8,12 @@ from typing import Any
 from hwmodels.yaml_text import yaml_data
 from serving.vocabulary.errors import UserError
 
-SWEEPS = "sweep"  # a folder of whole commands beside the groups
+SWEEPS = "sweep"  # a folder of complete commands beside the groups
 CONF_DIR: Path = Path(__file__).resolve().parents[1] / "conf"
 
 
 def option_groups() -> dict[str, list[str]]:
-    """Group (such as ``system/dispatch``) -> its option names: the files in ``conf/``, and every trace."""
+    """Map group (such as ``system/dispatch``) to option names: the files in ``conf/``, and every trace."""
     from experiments.config.trace_options import trace_names
 
     groups: dict[str, list[str]] = {}
@@ -28,13 +28,13 @@ def option_groups() -> dict[str, list[str]]:
 
 
 def option_file(group: str, option: str) -> dict[str, Any]:
-    """What the file of an option says, references unresolved."""
+    """Return the content of an option's file, references unresolved."""
     text = (CONF_DIR / group / f"{option}.yaml").read_text(encoding="utf-8")
     return typing.cast(dict[str, Any], yaml_data(text))
 
 
 def misfit(error: Exception) -> UserError:
-    """The refusal of option files that cannot be merged or read."""
+    """Return the error for option files that cannot be merged or read."""
     reason = " ".join(str(error).split())
     return UserError(
         f"the option files in {CONF_DIR} do not fit together ({reason}): write them like their neighbours"

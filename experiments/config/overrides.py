@@ -1,4 +1,4 @@
-"""Command-line words ``key=value``: taken apart, typed, and refused with a sentence when they cannot be."""
+"""Parses command-line words ``key=value`` into typed values, and refuses others with a sentence."""
 
 import difflib
 import functools
@@ -15,7 +15,7 @@ from typing import Any, Final
 from experiments.config.meant import MEANT, MEANT_ANYWHERE, several_advice, unit_advice
 from serving.vocabulary.errors import UserError
 
-# Paths hold anything a file system takes, so their values never meet a grammar.
+# Paths may have any character that a file system takes, so their values are not parsed.
 LITERAL_KEYS: Final = frozenset({"out", "trace.path", "engine.profile", "engine.overhead", "config"})
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[./][A-Za-z_][A-Za-z0-9_]*)*")
@@ -29,7 +29,7 @@ _LONGEST_ECHO: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One word of the command line, taken apart at its first '='."""
+    """One word of the command line, split at its first '='."""
 
     key: str
     text: str
@@ -40,9 +40,9 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a key takes: int, float, bool, str, list or ``Any`` (whichever fits); and whether null too.
+    """The type of a key: int, float, bool, str, list or ``Any`` (whichever fits); whether it may be null.
 
-    ``items``: what the items of a list are. ``choices``: the words there are, if not any.
+    ``items``: the type of a list's items. ``choices``: the allowed words, if limited.
     """
 
     type: Any
@@ -51,7 +51,7 @@ class Wanted:
     choices: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """With its article, to follow "wants"."""
+        """Return the type with its article, to follow "wants"."""
         words = {int: "an integer", float: "a number", bool: "true or false", str: "a word", list: "a list"}
         items = {int: " of integers", float: " of numbers", bool: " of true and false", str: " of words"}
         if self.choices:
@@ -61,7 +61,7 @@ class Wanted:
 
     @property
     def example(self) -> str:
-        """Something right to write."""
+        """A valid value, for error messages."""
         if self.choices:
             return self.choices[0]
         if self.type is list:
@@ -70,13 +70,13 @@ class Wanted:
 
 
 def echo(text: str) -> str:
-    """The user's text in one printable line of bounded length."""
+    """Return the user's text as one printable line of bounded length."""
     shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
     return shown if len(shown) <= _LONGEST_ECHO else shown[: _LONGEST_ECHO - 3] + "..."
 
 
 def parse_words(words: Iterable[str]) -> list[Override]:
-    """The overrides in order; UserError for a word that is not a plain ``key=value`` or comes twice."""
+    """Return the overrides in order; UserError for a word that is not ``key=value`` or is repeated."""
     seen: dict[str, Override] = {}
     for word in words:
         override = _parse_word(word)
@@ -115,7 +115,7 @@ def _parse_word(word: str) -> Override:
 
 
 def _refuse_grammar(override: Override) -> None:
-    """Hydra's sweeps and interpolations, which other commands may take but a single run does not."""
+    """Refuse Hydra's sweeps and interpolations, which other commands may accept but a single run does not."""
     text = override.text
     if _SWEEP.fullmatch(text) or ("," in text and text[0] not in "[{('\""):
         first = text.partition(",")[0]
@@ -132,7 +132,7 @@ def _refuse_grammar(override: Override) -> None:
 
 
 def canonical(key: str) -> str:
-    """A parameter's short form: ``system.admission.params.burst`` is ``system.admission.burst``."""
+    """Return a parameter's short form: ``system.admission.params.burst`` is ``system.admission.burst``."""
     parts = key.split(".")
     if parts[-2:-1] == ["params"] and (parts[0], len(parts)) in (("system", 4), ("trace", 3)):
         del parts[-2]
@@ -141,7 +141,7 @@ def canonical(key: str) -> str:
 
 @functools.cache
 def leaves(config_class: type, prefix: str = "") -> Mapping[str, Wanted]:
-    """Dotted key -> what it takes, for every leaf of a configuration class but free parameters."""
+    """Map each dotted key to its type, for every leaf of a configuration class except free parameters."""
     found: dict[str, Wanted] = {}
     for name, hint in typing.get_type_hints(config_class).items():
         key = prefix + name
@@ -153,7 +153,7 @@ def leaves(config_class: type, prefix: str = "") -> Mapping[str, Wanted]:
 
 
 def wanted_by(hint: Any) -> Wanted:
-    """``int | None`` -> an optional int, and so on."""
+    """Translate a type hint: ``int | None`` is an optional int, and so on."""
     if isinstance(hint, types.UnionType):
         (inner,) = (part for part in hint.__args__ if part is not types.NoneType)
         return Wanted(inner, optional=True)
@@ -161,7 +161,7 @@ def wanted_by(hint: Any) -> Wanted:
 
 
 def parse_value(override: Override, wanted: Wanted) -> Any:
-    """The typed value of a word; UserError naming the key when it is of another type."""
+    """Return the typed value of a word; UserError naming the key if the type is wrong."""
     if override.key in LITERAL_KEYS:
         return override.text
     if wanted.optional and override.text == "null":
@@ -194,7 +194,7 @@ def _advice(override: Override, wanted: Wanted) -> str:
 
 
 def _parse_integer(text: str) -> int | None:
-    """Digits, or a power-of-ten form that is whole: 1e3 is 1000, 1.5e3 is 1500, 1e-3 and 10.0 are refused."""
+    """Parse digits, or a whole power-of-ten form: 1e3 is 1000, 1.5e3 is 1500; 1e-3 and 10.0 are refused."""
     if _INTEGER.fullmatch(text):
         value = int(text)
     elif _ROUND_NUMBER.fullmatch(text) and (exact := Decimal(text)) == exact.to_integral_value():
@@ -222,7 +222,7 @@ def _parse_text(text: str) -> str | None:
 
 
 def _parse_list(text: str, parse_item: Callable[[str], Any]) -> list[Any] | None:
-    """``[A,B]``: plain values with commas between; ``[]`` is empty."""
+    """Parse ``[A,B]``: plain values separated by commas; ``[]`` is empty."""
     if len(text) < 2 or (text[0], text[-1]) != ("[", "]") or any(mark in text[1:-1] for mark in "[]{}"):
         return None
     parts = [part.strip() for part in text[1:-1].split(",")] if text[1:-1].strip() else []
@@ -231,7 +231,7 @@ def _parse_list(text: str, parse_item: Callable[[str], Any]) -> list[Any] | None
 
 
 def _parse_any(text: str) -> Any:
-    """A policy parameter whose YAML default does not tell its type."""
+    """Parse a policy parameter whose YAML default does not give its type."""
     for parse in (_parse_integer, _parse_number, _parse_bool):
         if (value := parse(text)) is not None:
             return value
@@ -248,12 +248,12 @@ _PARSERS: Final[dict[Any, Any]] = {
 
 
 def is_too_long(value: Any) -> bool:
-    """Whether it is a whole number that no float comes near to."""
+    """Return whether the value is a whole number too large for a float."""
     return type(value) is int and value.bit_length() >= sys.float_info.max_exp
 
 
 def checked_value(value: Any, wanted: Wanted, key: str, source: str) -> Any:
-    """A value as a file has it, if it is what the key takes; UserError naming key and file otherwise."""
+    """Return a file's value if the key takes it; otherwise raise UserError naming key and file."""
     if value is None and wanted.optional:
         return None
     if is_too_long(value):
@@ -266,7 +266,7 @@ def checked_value(value: Any, wanted: Wanted, key: str, source: str) -> Any:
 
 
 def unknown_key(key: str, known: Iterable[str], kind: str) -> UserError:
-    """The refusal of a key nothing has, with the nearest one that exists."""
+    """Return the error for an unknown key, with the nearest existing one."""
     if key == "workers":
         return UserError(
             "unknown key 'workers' in a simulation, where only realexec has worker processes: "
@@ -286,7 +286,7 @@ def unknown_key(key: str, known: Iterable[str], kind: str) -> UserError:
 
 
 def _meant(key: str, names: Sequence[str]) -> list[str]:
-    """What an unknown key may mean: a word of other tools, the key without its unit, or a slip of the pen."""
+    """Return what an unknown key may mean: another tool's word, a key without its unit, a typing error."""
     owner, _, last = key.rpartition(".")
     if owner in ("", "trace") and last in MEANT:
         beside = (name for name in names if name.startswith(f"trace.{last}_"))
@@ -300,9 +300,9 @@ def _meant(key: str, names: Sequence[str]) -> list[str]:
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """The name most like ``word``, by its whole or by its last part (``limit`` finds ``trace.limit``).
+    """Return the name most like ``word``, by its whole or its last part (``limit`` finds ``trace.limit``).
 
-    Of a word in a group that exists only the last part counts: the group would make any two keys look alike.
+    In an existing group only the last part is compared: the group would make any two keys look alike.
     """
     names = sorted(known)
     owner, _, last = word.rpartition(".")

@@ -1,4 +1,4 @@
-"""How a model in stages is cut and served, where ``system/stages`` says that it is in stages."""
+"""How a model in stages is cut and served, if ``system/stages`` puts it in stages."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -17,14 +17,14 @@ class PipelineConfig:
     """``cut`` into ``stages`` (None: as many as published): evenly by one of ``CUTS``.
 
     ``replicas``: of each stage at the start, one number for all or one each with + between. ``queue``: one
-    per stage, or per replica. ``batch``: requests of a pass at most; of each but the longest the pass takes
-    the share ``batch_cost``. ``times``: of passes, drawn with ``times_cv`` around the stage's own (0: none is
+    per stage, or per replica. ``batch``: requests of a pass at most; each but the longest takes the share
+    ``batch_cost`` of its time. ``times``: of passes, drawn with ``times_cv`` around the stage's own (0: not
     drawn). ``cpu_cores``: of a replica; ``cpu_share``: what 2 cores take of a pass before its GPU.
 
-    Where ``system/stages`` scales, it is asked once per ``period_s`` and shown the last ``window_s``. Each
-    stage keeps ``min_replicas``, a model has ``max_replicas`` at most (None: one for each GPU).
-    ``live``: they run the layers that they have while they load. ``moves``: KV moves from those that are to
-    go, and to those that have loaded. ``recut``: a language model is cut anew while it runs, by the measured
+    If ``system/stages`` scales, it is called once per ``period_s`` with the last ``window_s``. Each stage
+    keeps ``min_replicas``, a model has ``max_replicas`` at most (None: one for each GPU).
+    ``live``: replicas run their loaded layers while they load. ``moves``: KV moves from replicas about to
+    stop, and to those that have loaded. ``recut``: a language model is recut while it runs, by the measured
     ``time`` of stages, or by the ``cv`` of arrivals into the fewer or the more of ``recut_stages``.
     """
 
@@ -48,7 +48,7 @@ class PipelineConfig:
     recut_stages: str
 
     def few_and_many(self) -> tuple[int, int]:
-        """Of ``recut_stages``. Raises UserError."""
+        """Return the two stage counts of ``recut_stages``. Raises UserError."""
         words = self.recut_stages.split("+")
         if len(words) == 2 and all(word.isascii() and word.isdecimal() for word in words):
             few, many = [int(word[:5]) for word in words]
@@ -59,7 +59,7 @@ class PipelineConfig:
         )
 
     def counts(self, stages: int) -> tuple[int, ...]:
-        """Replicas of each stage. Raises UserError."""
+        """Return the replicas of each stage. Raises UserError."""
         words = [word.strip() for word in self.replicas.strip("[]").replace(",", "+").split("+")]
         good = all(word.isascii() and word.isdecimal() and 0 < int(word[:9]) <= 99_999 for word in words)
         if not good or len(words) not in (1, stages):
@@ -70,7 +70,7 @@ class PipelineConfig:
         return tuple(int(word) for word in words) * (stages if len(words) == 1 else 1)
 
 
-# The paper measures 33 % less with 4 cores than with 2 (Fig. 3b): 1 - 0.66 / 2.
+# The paper measures 33 % less time with 4 cores than with 2 (Fig. 3b): 1 - 0.66 / 2.
 PLAIN: Final = PipelineConfig(
     "published",
     None,
@@ -94,7 +94,7 @@ PLAIN: Final = PipelineConfig(
 
 
 def check_pipeline(one: PipelineConfig) -> None:
-    """Refuse words that are none of the choices, and numbers that contradict them."""
+    """Refuse unknown words, and numbers that contradict them."""
     choices = (
         ("cut", one.cut, CUTS),
         ("queue", one.queue, QUEUES),

@@ -1,11 +1,11 @@
-"""Settings that do not fit replicas cut into pipeline stages, one sentence each; whose steps they have."""
+"""Refusals of settings that do not fit pipeline stages, one sentence each; scheduling of their steps."""
 
 from typing import Final
 
 from experiments.config.config import RunConfig
 from serving.vocabulary.errors import UserError
 
-# Whose engine core has a queue of batches (v1), and whose has a virtual engine for each stage (v0).
+# Batchers of engines with a queue of batches (v1), and of those with a virtual engine for each stage (v0).
 _QUEUE_OF_BATCHES: Final = "chunked_prefill"
 _VIRTUAL_ENGINES: Final = "prefill_first"
 _AS_VLLM_0_6: Final = "pipeline stages: virtual engines as vLLM 0.6 has them; {}"
@@ -18,18 +18,18 @@ _STAND_INS: Final = {
 
 
 def virtual_engines(config: RunConfig) -> int:
-    """Of each replica; 1: it has one scheduler."""
+    """Return the virtual engines of each replica; 1: it has one scheduler."""
     return config.model.pp if config.system.batcher.name == _VIRTUAL_ENGINES else 1
 
 
 def stand_in(config: RunConfig) -> list[str]:
-    """A label where the engine's own micro-batches are others."""
+    """Return a label if the imitated engine forms its micro-batches differently."""
     told = _STAND_INS.get(config.engine.name)
     return [] if told is None else [_AS_VLLM_0_6.format(told)]
 
 
 def check_pipeline_parallel(config: RunConfig) -> None:
-    """Refuse what replicas of several stages are not built for, with a UserError."""
+    """Refuse settings that replicas of several stages do not support, with a UserError."""
     model, system, engine, cluster = config.model, config.system, config.engine, config.cluster
     head, alone = f"model.pp={model.pp}", "model.pp=1"
     if model.pp == 1:

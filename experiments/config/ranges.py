@@ -4,20 +4,20 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_GPUS: Final = 8192
-# Beyond ten times what the cluster is estimated to carry the queue only grows; a larger number is a slip.
+# Above ten times the cluster's estimated capacity the queue only grows; a larger number is a typing error.
 MAX_UTILIZATION: Final = 10.0
-# A step takes milliseconds, and nobody waits a day for a token: larger numbers are in another unit.
+# A step takes milliseconds, and no request waits a day for a token: larger numbers are in another unit.
 MAX_OVERHEAD_S: Final = 10.0
 MAX_OBJECTIVE_MS: Final = 86_400_000.0
-# At 3 four of five choices are the first expert's, where each token may choose it once.
+# At 3, four of five choices are the first expert's, if each token may choose it once.
 MAX_EXPERT_SKEW: Final = 3.0
-# A row per engine and period is kept in memory; steps of an engine take milliseconds.
+# One row per engine and period is kept in memory; steps of an engine take milliseconds.
 MIN_SERIES_PERIOD_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The values a number may take; None means unbounded. ``open_low``/``open_high`` exclude the bound."""
+    """The allowed values of a number; None means unbounded. ``open_low``/``open_high`` exclude the bound."""
 
     low: float | None = None
     high: float | None = None
@@ -30,7 +30,7 @@ class Range:
         return self.high is None or value < self.high or (value == self.high and not self.open_high)
 
     def __str__(self) -> str:
-        """Words that follow "write a number ..."."""
+        """Return the words that follow "write a number ..."."""
         if self.low is not None and self.high is not None:
             low = f"above {self.low:g}" if self.open_low else f"from {self.low:g}"
             return f"{low} {'and below' if self.open_high else 'up to'} {self.high:g}"
@@ -42,7 +42,7 @@ _POSITIVE: Final = Range(low=0, open_low=True)
 _OBJECTIVE: Final = Range(low=0, high=MAX_OBJECTIVE_MS, open_low=True)
 
 RANGES: Final[dict[str, Range]] = {
-    "workers": Range(low=1, high=MAX_GPUS),  # before cluster.gpus, which follows it
+    "workers": Range(low=1, high=MAX_GPUS),  # before cluster.gpus, which depends on it
     "engine.max_num_batched_tokens": _COUNT,  # before engine.max_num_seqs, which it limits
     "engine.max_num_seqs": _COUNT,
     "migration.max_stages": _COUNT,

@@ -1,4 +1,4 @@
-"""Whether a run writes its load over time, and how often."""
+"""Whether a run records its load over time, and how often."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class SeriesConfig:
-    """``period_s``: seconds between two rows of ``series.parquet``; None: there is no such file."""
+    """``period_s``: seconds between two rows of ``series.parquet``; None: no such file."""
 
     period_s: float | None
 

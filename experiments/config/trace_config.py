@@ -1,4 +1,4 @@
-"""What the trace of a run is and what is done to it, and which of these settings contradict each other."""
+"""The trace of a run and its transformations, and which of these settings contradict each other."""
 
 import inspect
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from traces.load import synthetic_parameters
 WINDOW_RULES: Final = ("busiest", "onset")
 RESAMPLES: Final = ("block",)
 REPEATED_CONTENTS: Final = ("own", "same")
-# Each sets the arrival rate by itself; the two shares go together.
+# Each sets the arrival rate on its own; the two shares may be combined.
 _RATES: Final = (("rate_scale",), ("utilization",), ("prefill_share", "peak_share"))
 
 
@@ -20,15 +20,15 @@ class TraceConfig:
 
     They are applied in this order. ``window_s`` seconds from ``window_start_s`` on, or from where the rule
     ``window`` finds them. ``lengths``: a length table to draw all lengths from. ``tokens_scale`` multiplies
-    them. ``identities`` false: what prompts share is not looked at. ``repeat``: so many times, one after the
-    other, with contents of their ``own`` each time or the ``same`` (``repeat_contents``). Rate, one of:
-    ``rate_scale`` times; ``utilization`` of what the cluster is estimated to carry; ``prefill_share`` of the
+    them. ``identities`` false: ignore what prompts share. ``repeat``: so many times, one after the other,
+    with contents of their ``own`` each time or the ``same`` (``repeat_contents``). Rate, one of:
+    ``rate_scale`` times; ``utilization`` of the cluster's estimated capacity; ``prefill_share`` of the
     cluster's prefill tokens per second on average and ``peak_share`` in the busiest 5 s, whichever is lower.
-    ``time_compression``: times divided by it. ``limit``: the first requests. ``resample``:
-    ``block`` draws them again by the seed, ``block_requests`` in a row. ``clients``: so many take turns at
-    the requests, each ``client_think_s`` seconds after its last has ended (a closed loop).
-    ``high_priority_share``: of the requests, drawn by the seed, has priority 1. ``params``: what the drawn
-    trace, or the reader of a recorded one, is told (trace.NAME on the command line).
+    ``time_compression``: divides all times. ``limit``: the first requests. ``resample``:
+    ``block`` draws them again by the seed, ``block_requests`` in a row. ``clients``: so many clients take the
+    requests in turn, each ``client_think_s`` seconds after its last one has finished (a closed loop).
+    ``high_priority_share``: this share of requests, drawn by the seed, has priority 1. ``params``: parameters
+    of the drawn trace, or of the reader of a recorded one (trace.NAME on the command line).
     """
 
     name: str
@@ -131,7 +131,7 @@ def _check_clients(trace: TraceConfig) -> None:
     times += ["trace.time_compression"] * (trace.time_compression != 1)
     if trace.synthetic and trace.params.get("rate_per_s") is not None:
         default = synthetic_parameters(trace.name)["rate_per_s"].default
-        times += ["trace.rate_per_s"] * (default is not inspect.Parameter.empty)  # else it has to be given
+        times += ["trace.rate_per_s"] * (default is not inspect.Parameter.empty)  # otherwise it is required
     if times:
         raise UserError(
             f"{times[0]} changes arrival times, and with trace.clients requests come as others end: leave "
@@ -157,6 +157,6 @@ def _check_window(trace: TraceConfig) -> None:
 def _check_rate(trace: TraceConfig) -> None:
     given = [f"trace.{key}" for keys in _RATES for key in keys if getattr(trace, key) is not None]
     if trace.utilization is not None and trace.synthetic and trace.params.get("rate_per_s") is not None:
-        given.insert(0, "trace.rate_per_s")  # it would be drawn at two rates
+        given.insert(0, "trace.rate_per_s")  # otherwise the trace would have two rates
     if len(given) > 1 and given != ["trace.prefill_share", "trace.peak_share"]:
         raise UserError(f"{' and '.join(given)} both set the arrival rate: write only one of them")

@@ -1,7 +1,7 @@
 """The options of ``trace=``: every published trace, every drawn one and ``file``, from their registries.
 
-A trace has no option file: what it is called, where it is from and what it may be told stand in
-traces.fetching.sources, traces.formats and traces.synthetic.registry, and would only be written twice.
+A trace has no option file, which would repeat the registries: its name, source and parameters are in
+traces.fetching.sources, traces.formats and traces.synthetic.registry.
 """
 
 import inspect
@@ -16,9 +16,9 @@ from traces.formats import FORMATS
 from traces.load import synthetic_parameters
 from traces.synthetic.registry import SYNTHETIC
 
-# A first run should be short; the function's own default is as long as the file it stands in for.
+# A first run should be short; the function's own default is as long as the file that it imitates.
 _PARAMS: Final[dict[str, dict[str, Any]]] = {"azure_conv_like": {"requests": 10_000}}
-# What a recorded trace has in place of a drawn one's parameter.
+# Keys that replace a drawn trace's parameter for a recorded trace.
 INSTEAD_FOR_RECORDED: Final = {
     "requests": "trace.limit={} for its first requests",
     "rate_per_s": "trace.rate_scale=FACTOR or trace.utilization=SHARE to rescale its arrivals",
@@ -27,19 +27,19 @@ _PLAIN: Final = (int, float, str, bool)
 
 
 def trace_names() -> list[str]:
-    """Every option, recorded ones first."""
+    """Return every option, recorded ones first."""
     return [*SOURCES, FILE, *SYNTHETIC]
 
 
 def trace_option(choice: Override) -> tuple[Override, dict[str, Any]]:
-    """The choice of a trace, and what its option file would say."""
+    """Return the chosen trace as an option, and what its option file would contain."""
     name = choice.text
     node = {"name": name, "synthetic": name in SYNTHETIC, **DEFAULTS, "params": default_parameters(name)}
     return choice, node
 
 
 def trace_parameters(name: str) -> dict[str, inspect.Parameter]:
-    """What the trace may be told: its own parameters if drawn, those of its format's reader if recorded."""
+    """Return the trace's parameters: its own if drawn, those of its format's reader if recorded."""
     if name in SYNTHETIC:
         found = synthetic_parameters(name)
     else:
@@ -49,28 +49,28 @@ def trace_parameters(name: str) -> dict[str, inspect.Parameter]:
 
 
 def wanted_parameter(name: str, parameter: str) -> Wanted:
-    """The type of a trace's parameter; null means the function's own default."""
+    """Return the type of a trace's parameter; null means the function's own default."""
     kinds = _kinds(trace_parameters(name)[parameter])
     return Wanted(kinds[0] if len(kinds) == 1 else Any, optional=True)
 
 
 def default_parameters(name: str) -> dict[str, Any]:
-    """Each parameter's value where the user gives none; null where the function decides."""
+    """Return each parameter's default value; null if the function decides."""
     found = {key: _shown_default(name, key, value) for key, value in trace_parameters(name).items()}
     return found | _PARAMS.get(name, {})
 
 
 def _kinds(parameter: inspect.Parameter) -> list[type]:
-    """The plain types it takes; none for what only Python code can hand over, such as a function."""
+    """Return the plain types it takes; none for objects of Python code, such as a function."""
     annotation = parameter.annotation
     if typing.get_origin(annotation) is typing.Literal:
-        return [str]  # the function says which words
+        return [str]  # the function defines the words
     options = getattr(annotation, "__args__", (annotation,))
     return [option for option in options if option in _PLAIN]
 
 
 def _shown_default(name: str, key: str, parameter: inspect.Parameter) -> Any:
-    """null where the function decides: for a file of any format, and for rates that a run may set."""
+    """Return null if the function decides: for files of any format, and for rates that a run may set."""
     if name == FILE or key == "rate_per_s" or parameter.default is inspect.Parameter.empty:
         return None
     return parameter.default if type(parameter.default) in _PLAIN else None

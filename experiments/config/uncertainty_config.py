@@ -1,4 +1,4 @@
-"""Whether a run is evaluated at the ends of its step times' error as well."""
+"""Whether a run is also evaluated at both ends of its step times' error."""
 
 from typing import Final
 

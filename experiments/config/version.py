@@ -1,4 +1,4 @@
-"""Which code made a result."""
+"""The version of the code that made a result."""
 
 import subprocess
 from functools import cache
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @cache
 def code_version() -> dict[str, str | None]:
-    """Version of the distribution and, in a checkout, the commit (with '+changes' if it was edited)."""
+    """Return the distribution's version and, in a checkout, the commit ('+changes' if it was edited)."""
     try:
         number = version("servetwin")
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""How many sequences and tokens a step of vLLM may have when they are not set: by GPU and usage.
+"""Default sequences and tokens of a vLLM step, by GPU and usage.
 
 The rule of vLLM 0.19.0, ``EngineArgs.get_batch_defaults`` (vllm/engine/arg_utils.py), for GPUs.
 """
@@ -10,7 +10,7 @@ from hwmodels.gpu import Gpu
 # vLLM's UsageContext: ``vllm serve``, or the ``LLM`` class of a script, which has all its requests at once.
 USAGE_CONTEXTS: Final = ("openai_api_server", "llm_class")
 _LARGE_MEMORY_BYTES: Final = 70 * 2**30
-_MAX_NUM_SEQS: Final = {True: 1024, False: 256}  # by whether the GPU is a large one
+_MAX_NUM_SEQS: Final = {True: 1024, False: 256}  # by whether the GPU is large
 _MAX_NUM_BATCHED_TOKENS: Final = {
     True: {"openai_api_server": 8192, "llm_class": 16384},
     False: {"openai_api_server": 2048, "llm_class": 8192},
@@ -18,12 +18,12 @@ _MAX_NUM_BATCHED_TOKENS: Final = {
 
 
 def is_large(gpu: Gpu) -> bool:
-    """At least 70 GiB and no A100, on which large batches cost throughput (vLLM pull request 17885)."""
+    """Return whether it has 70 GiB and is no A100, which large batches slow (vLLM pull request 17885)."""
     return gpu.memory_bytes >= _LARGE_MEMORY_BYTES and "a100" not in gpu.name
 
 
 def batch_defaults(gpu: Gpu, usage_context: str) -> dict[str, int]:
-    """``max_num_seqs`` and ``max_num_batched_tokens`` of a vLLM that was told neither."""
+    """Return ``max_num_seqs`` and ``max_num_batched_tokens`` of a vLLM that sets neither."""
     large = is_large(gpu)
     return {
         "max_num_seqs": _MAX_NUM_SEQS[large],

@@ -1,4 +1,4 @@
-"""Where real workers run: which launcher starts their processes, and on what they compute."""
+"""Real workers: the launcher that starts their processes, their device and their transport."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ CPU: Final = "cpu"
 CUDA: Final = "cuda"
 _DEVICE: Final = re.compile(r"cpu|apart|cuda(:\d+)?")
 SHARED_MEMORY: Final = "shared_memory"
-# By which workers read each other's memory (`realexec.transports.registry` has them).
+# How workers read each other's memory (implementations: `realexec.transports.registry`).
 TRANSPORTS: Final = (SHARED_MEMORY, "tcp", "nixl", "verbs", "peer_copy", "nccl", "gloo")
 
 
@@ -26,14 +26,14 @@ NO_RAY: Final = RayConfig()
 
 
 def transports_asked(transport: str | None, device: str) -> tuple[str, ...]:
-    """The one that a run names, or all, the best first."""
+    """Return the run's transport, or all transports, best first."""
     from realexec.transports.registry import best_first
 
     return best_first(TRANSPORTS, device.startswith(CUDA)) if transport is None else (transport,)
 
 
 def check_workers(launcher: str, ray: RayConfig, device: str, transport: str | None) -> None:
-    """UserError for what is unknown, or does not go together."""
+    """Raise UserError for unknown words, and for settings that contradict each other."""
     if launcher not in LAUNCHERS:
         raise UserError(f"launcher={launcher} is unknown: write one of {', '.join(LAUNCHERS)}")
     if ray.address is not None and launcher != "ray":

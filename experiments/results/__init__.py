@@ -1,1 +1,1 @@
-"""What a run measures, and the folder it leaves."""
+"""The metrics of a run, and its result folder."""

@@ -1,4 +1,4 @@
-"""A digest of the sources a run is made with, so that kept runs of other code are told apart."""
+"""A digest of the sources that runs use, to detect stored runs of other code."""
 
 import hashlib
 from functools import cache
@@ -7,13 +7,13 @@ from typing import Final
 
 _PACKAGES: Final = ("serving", "policies", "hwmodels", "simcore", "traces", "experiments")
 _CONTENT: Final = (".py", ".yaml", ".json")
-# Rooms that show or ask for runs and make none: what changes there leaves runs as they are.
+# Packages that only display or request runs: changes in them do not change a run's results.
 _SHOWING: Final = ("commands", "compare", "llumnix", "plan", "quart", "report", "reproduce", "story", "sweep")
 
 
 @cache
 def code_digest() -> str:
-    """SHA-256 over the files of the packages that a run uses."""
+    """Return the SHA-256 over the files of the packages that a run uses."""
     top, found = Path(__file__).resolve().parents[2], hashlib.sha256()
     for package in _PACKAGES:
         for path in sorted((top / package).rglob("*")):

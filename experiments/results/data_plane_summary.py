@@ -1,4 +1,4 @@
-"""What loads took and what links carried, for summary.json."""
+"""Durations of loads and traffic on links, for summary.json."""
 
 from statistics import fmean
 from typing import Any, Final
@@ -10,11 +10,11 @@ _TIERS: Final = {"replica": "gpu", "host": "host", "ssd": "ssd", "remote": "remo
 
 
 def data_plane_summary(data_plane: DataPlane, span_s: float) -> dict[str, Any]:
-    """``loads``: how many targets got everything, how many did not, seconds from wish to first possible step,
-    and bytes that are there by where they came from (``gpu``: from other replicas).
+    """``loads``: targets that received everything, targets that did not, seconds from request to first
+    possible step, and bytes loaded by their source (``gpu``: from other replicas).
 
-    ``network``: per kind of link the bytes that crossed all of them, by what they were, the most that one of
-    them ever carried, as a share of its rate, and what all of them carried of what they could in ``span_s``.
+    ``network``: per kind of link, bytes over all its links by kind of content, the peak of any one link as a
+    share of its rate, and the bytes as a share of what all of them could carry in ``span_s``.
     """
     seconds = [record.seconds for record in data_plane.records if record.fully_loaded]
     by_tier = dict.fromkeys(_TIERS.values(), 0)

@@ -1,4 +1,4 @@
-"""What scaling decided, what host memory held and what deciding cost, for summary.json."""
+"""Scaling decisions, host memory in use and the cost of deciding, for summary.json."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ def elastic_summary(
 ) -> dict[str, Any]:
     """``scale_events`` in order, each with its reason; bytes of host memory over time; cache look-ups.
 
-    ``decisions``: how often the load monitor looked, and the CPU time of one look (every 32nd is
-    measured). GPU time and instances are those of the instances that came and went. A static system has no
-    events.
+    ``decisions``: how often the load monitor ran, and the CPU time of one run (every 32nd is measured). GPU
+    time and instances include every instance that was added or removed. A static system has no events.
     """
     elastic = controller.elastic
     if not isinstance(elastic, Elastic):
@@ -52,7 +51,7 @@ def elastic_summary(
 
 
 def live_summary(controller: Controller) -> dict[str, Any]:
-    """What instances did while they loaded, all models together; nothing where none could."""
+    """Summarize the work of instances during their loads, all models together; empty if none could work."""
     counts = [one.live.counts for one in controller.services.values() if one.live.enabled]
     if not counts:
         return {}
@@ -70,7 +69,7 @@ def live_summary(controller: Controller) -> dict[str, Any]:
 
 
 def event_row(event: ScaleEvent) -> dict[str, Any]:
-    """A scale event as plain data; ``replica`` is null where it concerns none, ``obstacle`` is a short's."""
+    """Return a scale event as plain data; ``replica`` null: of no replica, ``obstacle``: of a shortage."""
     obstacle = {"obstacle": event.obstacle} if event.obstacle else {}
     return {
         "t_s": event.now_ns / NS_PER_S,
@@ -84,13 +83,13 @@ def event_row(event: ScaleEvent) -> dict[str, Any]:
 
 
 def shortages(history: Sequence[ScaleEvent]) -> dict[str, int]:
-    """How often instances were wanted and did not come, by obstacle."""
+    """Count wanted instances that could not be started, by obstacle."""
     found = Counter(event.obstacle for event in history if event.obstacle)
     return {obstacle: found[obstacle] for obstacle in OBSTACLES}
 
 
 def _p99_ms(decisions_ns: Sequence[int]) -> float | None:
-    """None before the first look. It is measured, so it differs from run to run."""
+    """Return the 99th percentile; None if the monitor never ran. Measured, so it differs between runs."""
     if not len(decisions_ns):
         return None
     import numpy as np

@@ -1,4 +1,4 @@
-"""What was lost in a run, and how long until as many instances served again."""
+"""What a run lost, and the time until as many instances served again."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from simcore.faults.plan import Loss
 
 
 class RecoveryWatch:
-    """A controller whose instances are counted while fewer serve than before a loss (``Control``).
+    """Wraps a controller to count its serving instances after a loss (a ``Control``).
 
     ``recovered_ns``: time of a loss -> when as many served again; None: they never did.
     """
@@ -24,7 +24,7 @@ class RecoveryWatch:
         self.recovered_ns: dict[int, int | None] = {}
 
     def handle(self, now_ns: int, event: Event) -> Sequence[Action]:
-        """The controller's answer."""
+        """Forward the event; return the controller's actions."""
         if type(event) in (Lost, LossNotice):
             at_ns = event.at_ns if isinstance(event, LossNotice) else now_ns
             if at_ns not in self.recovered_ns:
@@ -40,13 +40,13 @@ class RecoveryWatch:
 
     def _serving(self) -> int:
         if not isinstance(self.elastic, Elastic):
-            return 1 << 30  # nobody is replaced: fewer serve for ever
+            return 1 << 30  # a static system replaces none: it never recovers
         instances = self.elastic.deployment.instances.live.values()
         return sum(instance.state == "serving" for instance in instances)
 
 
 def faults_section(losses: Sequence[Loss], watch: RecoveryWatch) -> dict[str, Any]:
-    """summary.json: every fault in order of time, with what was lost and when as many served again."""
+    """Return every fault for summary.json by time, with what was lost and when as many served again."""
     elastic = isinstance(watch.elastic, Elastic)
     found = []
     for loss in losses:

@@ -1,4 +1,4 @@
-"""How soon a new instance takes over its first running request: for summary.json."""
+"""How soon a new instance receives its first migrated request: for summary.json."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from serving.vocabulary.units import NS_PER_S
 def first_after_s(
     controller: Controller, records: Sequence[MigrationRecord]
 ) -> tuple[list[float], list[float]]:
-    """Of each instance that came and took one over: seconds since the decision, and since it was loaded."""
+    """Return the seconds since the decision and since the load, of each new instance that received one."""
     if not isinstance(controller.elastic, Elastic):
         return [], []
     commits: dict[int, list[int]] = {}
-    for one in records:  # in the order in which they ended
+    for one in records:  # in order of their ends
         if one.outcome == COMMITTED:
             commits.setdefault(one.destination, []).append(one.ended_ns)
     of_replica: dict[int, list[ScaleEvent]] = {}
@@ -29,7 +29,7 @@ def first_after_s(
 
 
 def spans(own: Sequence[ScaleEvent], commits: Sequence[int]) -> list[tuple[int, int]]:
-    """Of one replica, each time that it came: ns from decision and from load to the first commit."""
+    """Return (ns from decision, ns from load) to the first commit, for each time the replica was loaded."""
     found = []
     for load, ready, after in zip(own, own[1:], [*own[2:], None]):
         if (load.act, ready.act) != ("load", "ready"):

@@ -1,4 +1,4 @@
-"""Fragmentation: free KV memory that together would hold who waits at the head of a queue.
+"""Fragmentation: free KV memory that would hold the heads of queues if it were on one instance.
 
 As in Llumnix (OSDI 2024, sections 3 and 6.3), at the instants of the run's series.
 """
@@ -27,7 +27,7 @@ _NS_PER_S = 1_000_000_000
 def fragmentation_section(
     sink: SeriesSink, columns: Mapping[str, NDArray[np.generic]], end_s: float
 ) -> dict[str, Any]:
-    """The ``fragmentation`` part of summary.json, of a run with series."""
+    """Return the ``fragmentation`` part of summary.json, for a run with series."""
     stays = stays_of(sink, columns, round(end_s * _NS_PER_S))
     grid = grid_of(sink, stays, end_s)
     totals = np.array([_blocks(sink, engine) for engine in grid.engines.tolist()])
@@ -36,11 +36,11 @@ def fragmentation_section(
 
 
 def shares_of(heads: Floats, free: Floats, total: float) -> dict[str, Any]:
-    """heads, free: [instant, engine] blocks that the head of its queue needs (0: nobody waits), and free.
+    """heads, free: [instant, engine] blocks that the head of its queue needs (0: empty queue), and free.
 
-    ``blocked_share``: of the instants, those at which a head does not fit where it waits. ``fits_share``: of
-    these, at which all free memory together would hold the smallest such head. ``mean_share``, ``max_share``:
-    of all KV memory, what the smallest such heads that would fit together need.
+    ``blocked_share``: of all instants, those at which a head does not fit its own instance. ``fits_share``:
+    of these, those at which all free memory together would hold the smallest such head. ``mean_share``,
+    ``max_share``: the memory of the smallest such heads that would fit together, of all KV memory.
     """
     blocked = np.where(heads > free, heads, np.inf)
     needed = np.sort(blocked, axis=1).cumsum(axis=1)
@@ -59,7 +59,7 @@ def _blocks(sink: SeriesSink, engine: int) -> int:
 
 
 def _heads(grid: Grid, sink: SeriesSink) -> Floats:
-    """[instant, engine] -> blocks that the head of its queue needs; 0 where nobody waits."""
+    """Return [instant, engine] -> blocks that the head of its queue needs; 0 for an empty queue."""
     found = np.zeros((len(grid.instants_ns), len(grid.engines)))
     now_ns, engines, blocks = np.frombuffer(sink.heads, dtype=np.int64).reshape(-1, len(HEAD_FIELDS)).T
     for column, engine in enumerate(grid.engines.tolist()):

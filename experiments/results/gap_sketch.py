@@ -1,8 +1,8 @@
 """Inter-token gaps of a whole run in a fixed-size histogram: maximum exact, quantiles to 0.2 %.
 
-A run of decode steps adds an arithmetic sequence of gaps. Runs are noted in a plain buffer, the cheapest
-thing the event loop can do, and counted by numpy a few ten thousand at a time. Buckets have integer edges,
-so a sequence falls into the same buckets however the run was cut.
+A run of decode steps adds an arithmetic sequence of gaps. The event loop appends runs to a plain buffer, its
+cheapest operation, and numpy counts a few ten thousand at a time. Buckets have integer edges, so a sequence
+falls into the same buckets however the run was divided.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ LEAST_NS = 100
 GREATEST_NS = 4 * 10**11  # 400 s; longer gaps share the last bucket (and int64 ends at 549 s)
 NS_PER_MS = 1e6
 _GREATEST_FIXED = GREATEST_NS << FRACTION_BITS
-GAPS_BUFFERED = 4 * 50_000  # numbers; four for each run noted
+GAPS_BUFFERED = 4 * 50_000  # numbers; four for each run in the buffer
 
 
 @cache
 def _edges() -> np.ndarray:
-    """Upper edges of the buckets in fixed point; everything above the last falls into one more bucket."""
+    """Return the buckets' upper edges in fixed point; values above the last fall into one more bucket."""
     import numpy as np
 
     edges, edge = [], float(LEAST_NS)
@@ -37,7 +37,7 @@ def _edges() -> np.ndarray:
 
 
 class GapSketch:
-    """Counts of gaps per bucket."""
+    """A histogram of gaps."""
 
     __slots__ = ("_counts", "_largest", "_note", "_over", "buffer")
 
@@ -49,7 +49,7 @@ class GapSketch:
         self._over = 0
 
     def add(self, first: int, slope: int, steps: int, sequences: int) -> None:
-        """``sequences`` gaps each of first + slope * i, i in 0..steps-1 (fixed-point ns, slope >= 0)."""
+        """Add ``sequences`` gaps each of first + slope * i, i in 0..steps-1 (fixed-point ns, slope >= 0)."""
         if first < _GREATEST_FIXED:
             self._note((first, slope, steps, sequences))
         else:
@@ -57,11 +57,11 @@ class GapSketch:
             self._largest = max(self._largest, first + slope * (steps - 1))
 
     def settle(self) -> None:
-        """Count what was noted; worth a call when ``buffer`` is longer than GAPS_BUFFERED."""
+        """Count the buffer; worth a call when ``buffer`` is longer than GAPS_BUFFERED."""
         self._count()
 
     def summary_ms(self, quantiles: dict[str, float]) -> dict[str, float | None]:
-        """The quantiles asked for, and max; None where there are no gaps."""
+        """Return the requested quantiles and max; None if there are no gaps."""
         counts = self._count()
         total = int(counts.sum())
         if not total:
@@ -76,7 +76,7 @@ class GapSketch:
         return values
 
     def mean_ms(self) -> float | None:
-        """The mean with every gap in the middle of its bucket (to 0.2 %); None where there are no gaps."""
+        """Return the mean, every gap in the middle of its bucket (to 0.2 %); None without gaps."""
         counts = self._count()
         total = int(counts.sum())
         if not total:
@@ -86,7 +86,7 @@ class GapSketch:
         return weighted / total / ((1 << FRACTION_BITS) * NS_PER_MS)
 
     def _middle(self, bucket: int) -> float:
-        """The middle of a bucket, never beyond the largest gap."""
+        """Return the middle of a bucket, never beyond the largest gap."""
         edges = _edges()
         if bucket == len(edges):
             return float(self._largest)
@@ -94,7 +94,7 @@ class GapSketch:
         return min((lower + int(edges[bucket])) / 2, float(self._largest))
 
     def _count(self) -> np.ndarray:
-        """Move the buffer into the histogram and return it."""
+        """Count the buffer into the histogram and return the histogram."""
         import numpy as np
 
         edges = _edges()
@@ -110,7 +110,7 @@ class GapSketch:
         return self._counts
 
     def _spread(self, edges, first, slope, steps, sequences) -> None:  # type: ignore[no-untyped-def]
-        """Arithmetic sequences over buckets: fill the first bucket of each, go on with those not done."""
+        """Count arithmetic sequences: fill the first bucket of each, continue with unfinished sequences."""
         import numpy as np
 
         assert self._counts is not None
@@ -118,7 +118,7 @@ class GapSketch:
         done = np.zeros(len(first), dtype=np.int64)
         while len(first):
             edge = edges[np.minimum(bucket, len(edges) - 1)]
-            # Steps with first + slope * i < edge; all of them in the last bucket or where gaps do not grow.
+            # Steps with first + slope * i < edge; all of them in the last bucket or if gaps do not grow.
             below = np.where(slope > 0, -((first - edge) // np.maximum(slope, 1)), steps)
             below = np.where(bucket == len(edges), steps, np.minimum(steps, below))
             np.add.at(self._counts, bucket, (below - done) * sequences)

@@ -1,4 +1,4 @@
-"""The section of summary.json on data-parallel groups."""
+"""The section of summary.json about data-parallel groups."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,9 +7,9 @@ from simcore.lockstep.group import LockstepGroup
 
 
 def groups_section(groups: Sequence[LockstepGroup]) -> dict[str, Any]:
-    """Empty without groups. ``steps`` are of ranks, dummy ones included.
+    """Return the section; empty without groups. ``steps`` are of ranks, dummy steps included.
 
-    ``waiting_share``: of the time of steps with work, how much was waiting for the slowest rank.
+    ``waiting_share``: of the time of steps with work, the share spent waiting for the slowest rank.
     """
     if not groups:
         return {}

@@ -1,4 +1,4 @@
-"""What a run of several models says about them, in summary.json and requests.parquet."""
+"""The sections about models in summary.json and requests.parquet of a run with several models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BUSIEST: Final = 20
 def models_section(
     config: RunConfig, hardware: Mapping[str, Hardware], workload: Workload, columns: Mapping[str, np.ndarray]
 ) -> dict[str, Any]:
-    """``models``: how many, of which shapes, and requests and TTFT of the busiest and of all others."""
+    """Return ``models``: number, shapes, and requests and TTFT of the busiest model and of all others."""
     import numpy as np
 
     hosted = hosted_models(config)
@@ -48,7 +48,7 @@ def models_section(
 
 
 def _numbers(requests: int, ttft_ms: np.ndarray) -> dict[str, Any]:
-    """Of requests that finished; null where none did."""
+    """Return the numbers of finished requests; null if none finished."""
     import numpy as np
 
     some = len(ttft_ms) > 0
@@ -63,7 +63,7 @@ def _numbers(requests: int, ttft_ms: np.ndarray) -> dict[str, Any]:
 
 
 def _shapes(hosted: tuple[HostedModel, ...], hardware: Mapping[str, Hardware]) -> list[dict[str, Any]]:
-    """One entry per shape and size of a replica, in order of first use."""
+    """Return one entry per shape and size of a replica, in order of first use."""
     kinds: dict[tuple[str, int], list[HostedModel]] = {}
     for model in hosted:
         kinds.setdefault((model.shape_name, model.tp), []).append(model)
@@ -87,20 +87,20 @@ def _labelled(labels: tuple[str, ...]) -> dict[str, list[str]]:
 
 
 def model_column(workload: Workload, request: np.ndarray) -> Names:
-    """The model of each request id, as a column of requests.parquet."""
+    """Return the model of each request id, as a column of requests.parquet."""
     assert workload.model is not None
     return workload.model.taking(request)
 
 
 def shown_estimates(config: RunConfig, estimates: Estimates) -> Estimates:
-    """One entry per shape: a thousand equal ones would tell nothing."""
+    """Return one estimate per shape: a thousand equal ones would add nothing."""
     hosted = hosted_models(config)
     first = {(model.shape_name, model.tp): index for index, model in reversed(list(enumerate(hosted)))}
     return replace(estimates, models=tuple(estimates.models[index] for index in sorted(first.values())))
 
 
 def shown_model(config: RunConfig) -> str:
-    """The name of the model, or how many of which."""
+    """Return the model's name, or the number of models of each shape."""
     hosted = hosted_models(config)
     if len(hosted) == 1:
         return hosted[0].name

@@ -1,4 +1,4 @@
-"""How many instances and GPUs a run had over time, from what became of its instances."""
+"""Instances and GPUs of a run over time, from its scale events."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _ENDS = ("released", "lost")
 
 @dataclass(frozen=True, slots=True)
 class InstanceUse:
-    """Over ``span_s``; an instance counts from the wish to load it until its GPUs are free again.
+    """Use over ``span_s``; an instance counts from the decision to load it until its GPUs are free again.
 
-    ``steps``: (seconds, GPUs allocated, {role: instances}) from each change on.
+    ``steps``: (seconds, GPUs allocated, {role: instances}) after each change.
     """
 
     span_s: float
@@ -30,7 +30,7 @@ class InstanceUse:
     steps: tuple[tuple[float, int, Mapping[str, int]], ...]
 
     def summary(self) -> dict[str, Any]:
-        """The ``instances`` part of summary.json."""
+        """Return the ``instances`` part of summary.json."""
         mean = self.instance_seconds / self.span_s if self.span_s else float(self.steps[0][1] and self.most)
         return {"mean": mean, "max": self.most, "mean_by_role": dict(self.mean_by_role)}
 
@@ -38,7 +38,7 @@ class InstanceUse:
 def instance_use(
     placed: Sequence[Replica], gpus_of: Mapping[str, int], history: Sequence[ScaleEvent], span_s: float
 ) -> InstanceUse:
-    """``placed`` serve from the start; ``gpus_of``: GPUs of an instance of each model."""
+    """Return the use. ``placed`` serve from the start; ``gpus_of``: GPUs of an instance of each model."""
     steps = tuple(_steps(placed, gpus_of, history))
     gpu_seconds = instance_seconds = 0.0
     by_role: Counter[str] = Counter()

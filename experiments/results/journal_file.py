@@ -1,4 +1,4 @@
-"""The journal as a file: one text line per event (serving.record.journal has the format)."""
+"""Writes the journal: one text line per event (serving.record.journal defines the format)."""
 
 import json
 import os
@@ -16,11 +16,11 @@ from serving.vocabulary.estimates import Estimates
 from serving.vocabulary.events import Event
 
 NAME = "journal"
-_LINES_AT_ONCE = 2048  # of a simulation, which can be run again
+_LINES_AT_ONCE = 2048  # in a simulation, which can be repeated
 
 
 class JournalFile:
-    """Use as a context manager; the footer is written on a clean exit only, so a cut journal shows.
+    """A context manager; only a clean exit writes the footer, so a truncated journal is recognizable.
 
     ``at_once``: the operating system has every line when ``write`` returns, however the process ends then.
     """
@@ -36,7 +36,7 @@ class JournalFile:
             self._flush()
 
     def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
-        """One event, the actions that answered it, and what the driver told meanwhile."""
+        """Write one event, the actions that answered it, and the driver's reports in between."""
         self._lines.append(line(now_ns, event, actions, told))
         self._events += 1
         self._actions += len(actions)
@@ -67,9 +67,9 @@ class JournalFile:
 def header_fields(
     source: str, seed: int, config_yaml: str, estimates: Estimates, carries_out: Iterable[type] = ()
 ) -> dict[str, object]:
-    """What a journal says about its run: where it was made, hashes of what went in, what the driver can do.
+    """Return the run's header: where it ran, hashes of its inputs, what the driver can execute.
 
-    carries_out: the classes of the actions that the driver carries out.
+    carries_out: the classes of the actions that the driver executes.
     """
     known = json.dumps(estimates.as_dict(), sort_keys=True)
     return {
@@ -82,7 +82,7 @@ def header_fields(
 
 
 def journal_in(folder: Path, command: str) -> Path:
-    """Where a result folder has its journal. Raises UserError, for the command, where there is none."""
+    """Return the journal of a result folder. Raises UserError, naming the command, if there is none."""
     try:
         folder = folder.expanduser()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Which files a run put into its result folder, so that overwriting removes nothing else."""
+"""The list of files that a run wrote into its result folder, so that overwriting removes nothing else."""
 
 import json
 import os
@@ -14,10 +14,10 @@ MARKER: Final = ".servetwin-result"
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What a result folder says of itself.
+    """The list of a result folder's files, kept in the folder.
 
-    ``name``: what the folder was to be called. ``sizes``: bytes by relative name of a file; None of a file of
-    an earlier version, which listed names alone.
+    ``name``: the folder's intended name. ``sizes``: bytes by relative file name; None in a list of an earlier
+    version, which had names only.
     """
 
     name: str | None
@@ -25,14 +25,14 @@ class Marker:
 
 
 def write_marker(folder: Path, name: str) -> None:
-    """List what is in the folder that will be called ``name``."""
+    """Write the list of files in the folder that will be called ``name``."""
     sizes = {file: (folder / file).lstat().st_size for file in _entries(folder)}
-    text = json.dumps({"name": name, "files": sizes}, indent=1)  # ASCII, whatever characters names have
+    text = json.dumps({"name": name, "files": sizes}, indent=1)  # ASCII, even if file names are not
     (folder / MARKER).write_text(text + "\n", encoding="ascii")
 
 
 def read_marker(folder: Path) -> Marker | None:
-    """None when there is none, or nothing can be made of it."""
+    """Return the folder's list; None if it is missing or unreadable."""
     file = folder / MARKER
     try:
         if not stat.S_ISREG(file.lstat().st_mode):
@@ -53,7 +53,7 @@ def read_marker(folder: Path) -> Marker | None:
 
 
 def foreign(folder: Path) -> list[str] | None:
-    """What the run did not write, or what changed since; None when the folder has no marker."""
+    """Return files that the run did not write or that have changed; None if the folder has no list."""
     marker = read_marker(folder)
     if marker is None:
         return None
@@ -61,7 +61,7 @@ def foreign(folder: Path) -> list[str] | None:
 
 
 def remove_known(folder: Path) -> bool:
-    """Delete what the run wrote, and the folders that held nothing else; True when all is gone.
+    """Delete the run's files, and folders that are then empty; return True if everything is gone.
 
     No symbolic link is followed.
     """
@@ -73,17 +73,17 @@ def remove_known(folder: Path) -> bool:
             (folder / name).unlink()
     for base, _, _ in os.walk(folder, topdown=False):
         if base != str(folder):
-            with suppress(OSError):  # something is left in it
+            with suppress(OSError):  # the folder is not empty
                 Path(base).rmdir()
     if [place.name for place in folder.iterdir()] != [MARKER]:
         return False
-    (folder / MARKER).unlink()  # last, so that a removal that was cut can be taken up again
+    (folder / MARKER).unlink()  # last, so that an interrupted removal can be repeated
     folder.rmdir()
     return True
 
 
 def _is_known(folder: Path, name: str, marker: Marker) -> bool:
-    """Whether it is the file that was written, as far as its kind and its size tell."""
+    """Return whether it is the file that the run wrote, judged by its type and size."""
     if name not in marker.sizes:
         return False
     found, size = (folder / name).lstat(), marker.sizes[name]
@@ -91,7 +91,7 @@ def _is_known(folder: Path, name: str, marker: Marker) -> bool:
 
 
 def _entries(folder: Path) -> list[str]:
-    """Relative names of all files, of links (not of what they lead to) and of empty folders, sorted."""
+    """Return relative names of all files, symbolic links (not followed) and empty folders, sorted."""
     return sorted(Path(path).relative_to(folder).as_posix() for path in _leaves(folder))
 
 
@@ -101,6 +101,6 @@ def _leaves(folder: Path) -> Iterator[str]:
     for entry in entries:
         inner = None
         if entry.is_dir(follow_symlinks=False):
-            with suppress(PermissionError):  # what is in it cannot be known, so it stands for itself
+            with suppress(PermissionError):  # its content is unknown, so list the folder itself
                 inner = list(_leaves(Path(entry.path)))
         yield from inner or [entry.path]

@@ -1,4 +1,4 @@
-"""What the stages of a language model held and did, for summary.json."""
+"""KV and work of the stages of a language model, for summary.json."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from serving.services.language_pipeline import LanguagePipeline
 
 
 def language_section(config: RunConfig, controller: Controller, summary: dict[str, Any]) -> dict[str, Any]:
-    """``language_stages``: per stage, with the KV of one of its replicas; nothing for others."""
+    """Return ``language_stages``: per stage, with the KV of one of its replicas; empty for other models."""
     if not decodes_in_stages(config):
         return {}
     (model,), found = hosted_models(config), []
@@ -35,13 +35,13 @@ def language_section(config: RunConfig, controller: Controller, summary: dict[st
 
 
 def _cuts(service: LanguagePipeline) -> dict[str, Any]:
-    """``cuts``: how often the model was cut anew, how often a new cut did not come, where that may be."""
+    """Return ``cuts``: how often a new cut was made, and given up; empty if the model cannot be recut."""
     changes = service.cut_changes
     return {"cuts": {"made": changes.made, "given_up": changes.refused}} if changes.most_layers else {}
 
 
 def _moves(service: LanguagePipeline) -> dict[str, Any]:
-    """``path_moves``: batches that went over to another path, where they may; ``joined``: with a replica that
+    """Return ``path_moves``: batches that moved to another path, if they may. ``joined``: to a replica that
     had more layers than before.
     """
     moves = service.moves

@@ -1,4 +1,4 @@
-"""The metrics sink of both worlds: columns and sketches during the run, the summary after it.
+"""The metrics sink of simulated and real runs: columns and sketches during the run, the summary after it.
 
 Definitions are those of docs/METRICS.md.
 """
@@ -36,14 +36,14 @@ NS_PER_S = 1e9
 class RunMetrics:
     """Implements serving.vocabulary.recorder.Recorder.
 
-    8 integers per finished request and 7 per unserved one are all that grows.
+    Only 8 integers per finished request and 7 per unserved one grow with the run.
     """
 
     def __init__(self) -> None:
         self._finished = array("q")
         self._extend = self._finished.extend
         self.gap_sketch = GapSketch()
-        self.gaps = self.gap_sketch.add  # one call less on the hot path
+        self.gaps = self.gap_sketch.add  # saves one call on the hot path
         self._noted = self.gap_sketch.buffer
         self.rejected_reasons: Counter[str] = Counter()
         self.failed_reasons: Counter[str] = Counter()
@@ -60,7 +60,7 @@ class RunMetrics:
         replica: int,
         preemptions: int,
     ) -> None:
-        """A request produced its last token."""
+        """Record a request that produced its last token."""
         self._extend(
             (
                 request.id,
@@ -77,22 +77,22 @@ class RunMetrics:
             self.gap_sketch.settle()
 
     def refused(self, request: Request, now_ns: int, reason: str) -> None:
-        """A request was rejected."""
+        """Record a rejected request."""
         self.rejected_reasons[reason] += 1
         self.unserved.add(request, now_ns, "rejected", reason)
 
     def failed(self, request: Request, now_ns: int, reason: str) -> None:
-        """A request was lost."""
+        """Record a lost request."""
         self.failed_reasons[reason] += 1
         self.unserved.add(request, now_ns, "failed", reason)
         self.last_failure_ns = max(self.last_failure_ns, now_ns)
 
     def busy(self, replica: int, busy_ns: int) -> None:
-        """How long a replica executed steps."""
+        """Add the time that a replica executed steps."""
         self.busy_ns[replica] = busy_ns
 
     def columns(self) -> dict[str, np.ndarray]:
-        """One row per finished request in order of request id: FINISHED_FIELDS, ttft_ms, tpot_ms, e2e_ms."""
+        """Return one row per finished request by request id: FINISHED_FIELDS, ttft_ms, tpot_ms, e2e_ms."""
         import numpy as np
 
         rows = np.frombuffer(self._finished, dtype=np.int64).reshape(-1, len(FINISHED_FIELDS))
@@ -115,7 +115,7 @@ def summarize(
     gpus: int,
     instances: int,
 ) -> dict[str, Any]:
-    """The part of summary.json that is the same for every run with the same seed."""
+    """Return the part of summary.json that is the same for every run with the same seed."""
     finished = len(columns["request"])
     rejected, failed = metrics.rejected_reasons.total(), metrics.failed_reasons.total()
     lost = sum(dropped.values())
@@ -141,7 +141,7 @@ def summarize(
         },
         "duration_s": span_s,
         "gpu_seconds": gpus * span_s,
-        "gpu_load_share": None,  # of simulations, which know what a full batch takes
+        "gpu_load_share": None,  # only in simulations, which know the time of a full batch
         "gpu_busy_share": per_s(sum(metrics.busy_ns.values()) / NS_PER_S / instances, span_s),
         "replica_busy_share": [
             metrics.busy_ns[replica] / NS_PER_S / span_s if span_s else 0.0
@@ -153,18 +153,18 @@ def summarize(
 
 
 def per_s(amount: float, seconds: float) -> float | None:
-    """A rate; None where the time is 0, which a coarse clock reads of a short run."""
+    """Return a rate; None if the time is 0, which a coarse clock may read in a short run."""
     return amount / seconds if seconds else None
 
 
 def _span_s(columns: dict[str, np.ndarray], last_failure_ns: int) -> float:
-    """From time 0 (the first arrival's clock) to the last token or failure, in seconds."""
+    """Return seconds from time 0 (the first arrival's clock) to the last token or failure."""
     finish = columns["finish_ns"]
     return max(int(finish.max()) if len(finish) else 0, last_failure_ns) / NS_PER_S
 
 
 def spread(values: np.ndarray) -> dict[str, float | None]:
-    """mean, quantiles (linear interpolation), max over the values there are."""
+    """Return mean, quantiles (linear interpolation) and max of the existing values."""
     import numpy as np
 
     values = values[~np.isnan(values)]
@@ -179,9 +179,9 @@ def spread(values: np.ndarray) -> dict[str, float | None]:
 
 
 def _gaps(metrics: RunMetrics, columns: dict[str, np.ndarray]) -> dict[str, float | None]:
-    """Inter-token latency. The gaps of a request add up to its decode time, which makes the mean exact.
+    """Return inter-token latency. A request's gaps add up to its decode time, which makes the mean exact.
 
-    Gaps of failed requests are in the histogram alone; with failures the mean is the histogram's, too.
+    Gaps of failed requests are only in the histogram; with failures the mean is the histogram's, too.
     """
     sketch = metrics.gap_sketch.summary_ms(QUANTILES)
     gaps = int((columns["output_tokens"] - 1).sum())
@@ -195,7 +195,7 @@ def _gaps(metrics: RunMetrics, columns: dict[str, np.ndarray]) -> dict[str, floa
 def _slo(
     columns: dict[str, np.ndarray], handed_over: int, slo: SloConfig, span_s: float
 ) -> dict[str, float | None]:
-    """Shares of the requests handed to the controller; a rejected or failed one meets no objective."""
+    """Return shares of the requests sent to the controller; rejected and failed ones meet no objective."""
     import numpy as np
 
     first = columns["ttft_ms"] <= slo.ttft_ms

@@ -1,7 +1,7 @@
-"""KV blocks that migrations of running requests give back, and to whom the requests belong then.
+"""KV blocks that migrations of running requests free, and the instance that then has the request.
 
-A migration ends in the middle of runs of its two instances, where a coalesced run does not know how many
-steps they have behind them; but it is known what changes: what was kept for it when its last stage began.
+A migration ends in the middle of runs of its two instances, when a coalesced run's number of finished steps
+is unknown. The change is known: the blocks that the request held when the migration's last stage began.
 """
 
 from collections.abc import Mapping
@@ -10,15 +10,15 @@ from serving.engine.engine import Engine
 from serving.engine.progress import GONE
 from serving.vocabulary.actions import Detach, Migrate, Send
 
-# (engine, blocks more, requests more that take a token's place per step).
+# (engine, additional blocks, additional requests that take one token's space per step).
 Change = tuple[int, int, int]
 
 
 class MigratedBlocks:
-    """Of migrations under way: blocks at source and destination when the latest stage began.
+    """Migrations in progress: blocks at source and destination when the latest stage began.
 
-    Both ends have ended a step then, in a coalesced run as in an exact one, and a request that is copied
-    decodes on at its source alone.
+    At that time both ends have just finished a step, in coalesced and exact runs. A request that is being
+    copied decodes only at its source.
     """
 
     def __init__(self, engines: Mapping[int, Engine]) -> None:
@@ -28,25 +28,25 @@ class MigratedBlocks:
         self._paused: set[int] = set()
 
     def begun(self, told: Migrate) -> None:
-        """A request is to leave its instance."""
+        """Record that a request's migration began."""
         self._begun.add(told.request)
 
     def is_stage(self, send: Send) -> bool:
-        """Whether it is KV of a request that migrates: each of its stages is one send of it alone."""
+        """Return whether the KV is a migrating request's: each of its stages is one send of it alone."""
         return send.requests[0] in self._begun
 
     def stage(self, send: Send) -> None:
-        """A stage begins."""
+        """Record the blocks at the start of a stage."""
         (request,) = send.requests
         source, target = self._engines[send.source], self._engines[send.target]
         self._held[request] = (source.ledger.held_blocks(request), target.ledger.held_blocks(request))
 
     def paused(self, detach: Detach) -> None:
-        """It has left its batch for the last stage, and keeps its blocks there."""
+        """Record that the request left its batch for the last stage; its blocks stay there."""
         self._paused.add(detach.request)
 
     def ended(self, told: Migrate) -> list[Change]:
-        """What has changed on instances that are still there; nothing if no stage had begun."""
+        """Return the changes on instances that still exist; empty if no stage had begun."""
         held, paused = self._held.pop(told.request, None), told.request in self._paused
         self._paused.discard(told.request)
         self._begun.discard(told.request)

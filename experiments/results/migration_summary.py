@@ -1,4 +1,4 @@
-"""What became of migrations of running requests, for summary.json."""
+"""Outcomes of migrations of running requests, for summary.json."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from serving.vocabulary.units import NS_PER_S
 
 
 def migration_summary(controller: Controller) -> dict[str, Any]:
-    """All models together; nothing where requests stay where they decode.
+    """Summarize all models together; empty if requests do not migrate.
 
-    ``down_ms``: how long requests that migrated were in no batch. ``paired_in_vain``: pairs of instances of
-    which nobody was to leave. ``active_s``: how long at least one was under way.
+    ``down_ms``: how long migrated requests were in no batch. ``paired_in_vain``: pairs of instances without a
+    request to move. ``active_s``: how long at least one migration was in progress.
     """
     services = controller.services.values()
     logs = [one.migrations.log for one in services if isinstance(one, Migrating | DecodeMigrating)]
@@ -49,7 +49,7 @@ def migration_summary(controller: Controller) -> dict[str, Any]:
 
 
 def _new_instances(controller: Controller, records: Sequence[MigrationRecord]) -> dict[str, Any]:
-    """How soon instances that came took over their first request; nothing where none did."""
+    """Return how soon new instances received their first migrated request; empty if none did."""
     decision_s, loaded_s = first_after_s(controller, records)
     if not decision_s:
         return {}
@@ -58,7 +58,7 @@ def _new_instances(controller: Controller, records: Sequence[MigrationRecord]) -
 
 
 def _superseded(outcomes: Mapping[str, int]) -> tuple[str, ...]:
-    """Only where requests migrate to instances that still load."""
+    """Return the extra outcome of migrations to instances that are still loading, if it occurred."""
     return (SUPERSEDED,) if outcomes[SUPERSEDED] else ()
 
 
@@ -72,7 +72,7 @@ def _spread(values: Sequence[float]) -> dict[str, float | None]:
 
 
 def _active_ns(records: Sequence[MigrationRecord]) -> int:
-    """How long at least one was under way."""
+    """Return how long at least one migration was in progress."""
     active_ns = last_ns = 0
     for begun_ns, ended_ns in sorted((one.begun_ns, one.ended_ns) for one in records):
         if ended_ns > last_ns:

@@ -1,4 +1,4 @@
-"""Why an instance has several GPUs when nobody said how many."""
+"""Why an instance has several GPUs if the user did not set their number."""
 
 from experiments.build.hardware import precision_of
 from experiments.config.config import RunConfig
@@ -12,7 +12,7 @@ GB = 1e9
 
 
 def gpus_of_an_instance(config: RunConfig) -> str:
-    """One sentence where the model's own tensor parallelism is above 1; "" where another was written."""
+    """Return a sentence if the model's default tensor parallelism is above 1; "" if the user set another."""
     model = config.model
     if config.models.name != "one" or model.tp == 1 or is_stack(model.name):
         return ""
@@ -27,7 +27,7 @@ def gpus_of_an_instance(config: RunConfig) -> str:
 
 
 def _on_one(gpu: Gpu, llm: LlmShape, config: RunConfig) -> str:
-    """What the weights would be on one GPU."""
+    """Describe the weights on a single GPU."""
     usable = int(gpu.memory_bytes * config.engine.gpu_memory_utilization) - gpu.activation_reserve_bytes
     size = f"one {gpu.name} ({gpu.memory_bytes / GB:.1f} GB)"
     left = usable - llm.weight_bytes

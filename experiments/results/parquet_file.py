@@ -1,8 +1,8 @@
-"""Parquet files read by the thread that asks, and no other.
+"""Reads Parquet files in the calling thread only.
 
-pyarrow reads on threads of its own unless it is told not to, and these hold the Python file object. One that
-lets go of it only after the interpreter has begun to end takes the process down: "terminate called without an
-active exception", exit status 134, after everything was done.
+By default pyarrow reads in its own threads, which hold the Python file object. If such a thread releases it
+after the interpreter has begun to exit, the process aborts: "terminate called without an active exception",
+exit status 134, after all work was done.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 def table_of(path: Path, columns: Sequence[str] | None = None) -> Any:
-    """A ``pyarrow.Table`` of all columns, or of these.
+    """Return a ``pyarrow.Table`` of all columns, or of the given ones.
 
-    OSError and ``pyarrow.ArrowException`` for what is no Parquet file.
+    Raises OSError, or ``pyarrow.ArrowException`` for a file that is not Parquet.
     """
     import pyarrow.parquet as pq
 
-    with path.open("rb") as file:  # opened here, for pyarrow refuses a name that is not UTF-8
+    with path.open("rb") as file:  # opened here because pyarrow refuses a name that is not UTF-8
         return pq.ParquetFile(file, pre_buffer=False).read(columns, use_threads=False)
 
 
 def frame_of(path: Path) -> pd.DataFrame:
-    """The same as a DataFrame."""
+    """Return the file as a DataFrame."""
     return table_of(path).to_pandas(use_threads=False)

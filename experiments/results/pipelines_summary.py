@@ -1,4 +1,4 @@
-"""The section of summary.json on replicas in pipeline stages."""
+"""The section of summary.json about replicas in pipeline stages."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from simcore.pipeline.pipelines import Pipelines
 
 
 def pipelines_section(config: RunConfig, pipelines: Pipelines) -> dict[str, Any]:
-    """Empty where replicas are whole. ``steps``: of micro-batches.
+    """Return the section; empty if replicas are whole. ``steps``: of micro-batches.
 
-    ``bubble_share``: of the time of all stages with a micro-batch in flight, how much they computed nothing.
+    ``bubble_share``: of the time of all stages with a micro-batch in flight, the share without computing.
     """
     replicas = pipelines.of.values()
     if not replicas:

@@ -1,4 +1,4 @@
-"""What preemptions cost requests: the time from each until its KV is there again, computed or copied."""
+"""The cost of preemptions: the time from each until its KV is back, recomputed or copied."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,9 +13,9 @@ NS_PER_MS = 1e6
 def add_preemption_loss(
     summary: dict[str, Any], columns: dict[str, np.ndarray], losses_ns: Mapping[int, int]
 ) -> None:
-    """``preemption_loss_ms`` of summary.json, over all finished requests, and of each, as a column.
+    """Add ``preemption_loss_ms`` to summary.json, over all finished requests, and to each, as a column.
 
-    Nothing in a run that preempts nobody.
+    Adds nothing to a run without preemptions.
     """
     if losses_ns and len(columns["request"]):
         found = [losses_ns.get(one, 0) for one in columns["request"].tolist()]
@@ -29,8 +29,8 @@ def add_preemption_loss(
 
 
 def swaps_section(engines: Iterable[Engine]) -> dict[str, Any]:
-    """``swaps`` of summary.json: preempted requests whose KV went to host memory, those that found no room
-    there, and the time that passes waited for copies, all instances together. Nothing where none has any.
+    """Return ``swaps`` of summary.json: preempted requests whose KV went to host memory, those that found it
+    full, and the time that passes waited for copies, all instances together. Empty without swap space.
     """
     hosts = [engine.host for engine in engines if engine.host.blocks]
     if not hosts:

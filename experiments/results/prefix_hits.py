@@ -1,4 +1,4 @@
-"""What prefix caching spared: per request, per model and for the run."""
+"""The tokens that prefix caching saved: per request, per model and for the run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEVER: Final = -1
 
 
 def cached_tokens(chunks: ChunkStarts, requests: int) -> Ints:
-    """Of every request id below ``requests`` where it began; ``NEVER`` for one that no engine has begun."""
+    """Return the cached tokens of each request id below ``requests``; ``NEVER`` if no engine began it."""
     rows = np.frombuffer(chunks.starts, dtype=np.int64).reshape(-1, 2)
     request, first = np.unique(rows[:, 0], return_index=True)
     found = np.full(requests, NEVER, dtype=np.int64)
@@ -33,7 +33,7 @@ def cached_tokens(chunks: ChunkStarts, requests: int) -> Ints:
 def prefix_section(
     config: RunConfig, workload: Workload, cached: Ints, engines: Iterable[Engine]
 ) -> dict[str, Any]:
-    """``prefix_cache`` of summary.json. cached: of every request, see ``cached_tokens``."""
+    """Return ``prefix_cache`` of summary.json. cached: of every request, see ``cached_tokens``."""
     hosted = hosted_models(config)
     code = codes_of(workload, hosted)
     most = shared_tokens(workload)
@@ -51,7 +51,7 @@ def prefix_section(
 
 
 def _numbers(prompt: Ints, cached: Ints, most: Ints, evicted_blocks: int) -> dict[str, Any]:
-    """Of some of the requests; those that no engine has begun have asked no cache."""
+    """Return the numbers of some requests; those that no engine began have not queried a cache."""
     begun = cached != NEVER
     queried, hits = int(prompt[begun].sum()), int(cached[begun].sum())
     return {

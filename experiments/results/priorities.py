@@ -1,4 +1,4 @@
-"""What a run of requests of several priorities says of each class, in summary.json and requests.parquet."""
+"""Results of each priority class, in summary.json and requests.parquet."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ LATENCIES: Final = ("ttft_ms", "tpot_ms", "e2e_ms")
 
 
 def add_priorities(summary: dict[str, Any], columns: dict[str, Any], workload: Workload) -> None:
-    """``priorities`` of summary.json, the most urgent class first, and of each request, as a column.
+    """Add ``priorities`` to summary.json, the most urgent class first, and to each request, as a column.
 
-    Nothing in a run whose requests are all alike.
+    Adds nothing to a run whose requests all have one priority.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""The lowest and highest of a run and its two ends, metric by metric, and whether an answer flips between."""
+"""Lowest and highest value of a run and its two ends, per metric, and whether an answer flips between."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ NOT_AN_INTERVAL: Final = (
 
 
 def value_of(summary: Mapping[str, Any], metric: str) -> float | None:
-    """A number by its dotted name, ``ttft_ms.p99`` or ``gpu_seconds``; None where the summary has none."""
+    """Return a number by its dotted name, ``ttft_ms.p99`` or ``gpu_seconds``; None if it is missing."""
     found: Any = summary
     for part in metric.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None
@@ -34,7 +34,7 @@ def value_of(summary: Mapping[str, Any], metric: str) -> float | None:
 
 
 def ranges_of(summaries: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """Metric -> [lowest, highest] over ``summaries``; a metric that one of them has not is left out."""
+    """Map metric to [lowest, highest] over ``summaries``, without metrics that one of them lacks."""
     found: dict[str, list[float]] = {}
     for metric in METRICS:
         values = [value_of(summary, metric) for summary in summaries]
@@ -45,7 +45,7 @@ def ranges_of(summaries: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
 
 
 def range_in(summary: Mapping[str, Any], metric: str) -> tuple[float, float] | None:
-    """That of a run's summary; None where the run had no ends."""
+    """Return the metric's range in a summary; None if the run had no ends."""
     found = summary.get("range")
     pair = found.get(metric) if isinstance(found, Mapping) else None
     return (pair[0], pair[1]) if isinstance(pair, Sequence) and len(pair) == 2 else None
@@ -53,7 +53,7 @@ def range_in(summary: Mapping[str, Any], metric: str) -> tuple[float, float] | N
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The answer to one question with step times at the low end, as the model says, and at the high end.
+    """The answer to one question with step times at the low end, in the middle, and at the high end.
 
     Answers may be anything that can be compared: a number of GPUs, the better of two systems, yes or no.
     """
@@ -64,11 +64,11 @@ class Answers:
 
     @property
     def flips(self) -> bool:
-        """Whether an end answers otherwise than the middle."""
+        """Whether the answer at an end differs from the middle's."""
         return not self.low == self.mid == self.high
 
     def told(self, question: str) -> str:
-        """One sentence."""
+        """Return the answer as one sentence."""
         if not self.flips:
             return f"{question}: {self.mid}, at both ends of the range too"
         ends = {"low": self.low, "high": self.high}
@@ -81,5 +81,5 @@ class Answers:
 
 
 def flips(low: Any, mid: Any, high: Any) -> bool:
-    """Whether the answer of a comparison or a search depends on where in the range the step times are."""
+    """Return whether a comparison's or search's answer depends on where in the range the step times are."""
     return Answers(low, mid, high).flips

@@ -1,4 +1,4 @@
-"""The folder of one run's results: complete under its name, or not there at all."""
+"""The folder of one run's results: complete under its name, or absent."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ from experiments.results.known_files import foreign, write_marker
 from experiments.results.unfinished import clear, free_name, hold, put_away, replaced_name, unfinished_name
 from serving.vocabulary.errors import PlaceError, UserError
 
-# The place is at fault and not the run: another out= helps.
+# The folder's file system is at fault and not the run: another out= helps.
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
 
 
@@ -27,18 +27,18 @@ class ResultFolder:
         self.target = _absolute(str(path))
         self.overwrite = overwrite
         self._temporary: Path | None = None
-        self._lock: int | None = None  # of the temporary folder, for as long as this process uses it
+        self._lock: int | None = None  # of the temporary folder, while this process uses it
         self._new_parents: list[Path] = []
 
     @property
     def path(self) -> Path:
-        """Where to write files before ``commit()``; RuntimeError outside of prepare and commit."""
+        """The folder to write files to before ``commit()``; RuntimeError outside of prepare and commit."""
         if self._temporary is None:
             raise RuntimeError("the result folder is not prepared, or already committed")
         return self._temporary
 
     def prepare(self) -> Path:
-        """Put away what dead runs left, check the target, make the temporary folder; returns the latter."""
+        """Clean up after crashed runs, check the target, and make the temporary folder, which is returned."""
         parent = self.target.parent
         clear(parent)
         self._check_target()
@@ -46,7 +46,7 @@ class ResultFolder:
             self._new_parents = _missing(parent)
             parent.mkdir(parents=True, exist_ok=True)
             temporary = self._make_temporary()
-            self.target.exists()  # its parents did not, so only now a name that is too long shows
+            self.target.exists()  # its parents were missing, so a too long name fails only now
         except OSError as error:
             self.discard()
             there = next(place for place in (parent, *parent.parents) if os.path.lexists(place))
@@ -58,9 +58,9 @@ class ResultFolder:
         return temporary
 
     def commit(self) -> Path:
-        """Give the finished folder its name; returns it.
+        """Rename the finished folder to its final name and return it.
 
-        When the name was taken during the run, the results are kept beside it and the UserError says where.
+        If the name was taken during the run, the results are kept beside it and the UserError says where.
         """
         written = self.path
         write_marker(written, self.target.name)
@@ -76,12 +76,12 @@ class ResultFolder:
         return self.target
 
     def discard(self) -> None:
-        """Remove the temporary folder, if there is one, and the folders made above it."""
+        """Remove the temporary folder, if there is one, and the parent folders made for it."""
         if self._temporary is None:
             return
         try:
             shutil.rmtree(self._temporary, ignore_errors=True)
-        finally:  # a second Ctrl-C may have cut the first attempt
+        finally:  # a second Ctrl-C may have interrupted the first attempt
             shutil.rmtree(self._temporary, ignore_errors=True)
             new_parents = self._new_parents
             self._forget()
@@ -114,10 +114,10 @@ class ResultFolder:
             error.add_note("nothing was written")
 
     def _make_temporary(self) -> Path:
-        """Make and lock it; another run may take it for a dead one's before it is locked, and remove it."""
+        """Make and lock the folder; retry if another run removes it as a crashed run's before the lock."""
         while True:
             temporary = unfinished_name(self.target.parent)
-            self._temporary = temporary  # before it is there, so that Ctrl-C finds it
+            self._temporary = temporary  # before it exists, so that Ctrl-C removes it
             temporary.mkdir()
             self._lock = hold(temporary, wait=True)
             if temporary.exists():
@@ -125,7 +125,7 @@ class ResultFolder:
             self._unlock()
 
     def _forget(self) -> None:
-        """The temporary folder has become a result, or is gone."""
+        """Forget the temporary folder, which has become a result or is removed."""
         self._temporary = None
         self._new_parents = []
         self._unlock()
@@ -136,7 +136,7 @@ class ResultFolder:
             self._lock = None
 
     def _check_target(self) -> None:
-        """Only nothing, an empty folder, or (with overwrite) an untouched earlier result may be there."""
+        """Check that the target is absent, empty, or (with overwrite) an unchanged earlier result."""
         target = self.target
         try:
             if not target.exists():
@@ -172,10 +172,10 @@ class ResultFolder:
 
 
 def _absolute(text: str) -> Path:
-    """The folder meant, symbolic links followed, for a rename replaces a link and not what it points to."""
+    """Resolve symbolic links, because a rename replaces a link and not its target."""
     try:
         path = Path(text).expanduser().resolve()
-        if path.is_symlink():  # a link that leads to itself: an error before Python 3.13
+        if path.is_symlink():  # a link to itself: an error before Python 3.13
             raise OSError("it is a symbolic link to itself")
         return path
     except (OSError, RuntimeError, ValueError) as error:
@@ -186,12 +186,12 @@ def _absolute(text: str) -> Path:
 
 
 def _missing(folder: Path) -> list[Path]:
-    """Those of the folder and its parents that do not exist, deepest first."""
+    """Return the missing ones of the folder and its parents, deepest first."""
     return [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
 
 
 def _remove_empty(folders: list[Path]) -> None:
-    """Deepest first; a folder that is not empty by now stays, and so do its parents."""
+    """Remove the folders, deepest first, up to the first that is not empty."""
     for folder in folders:
         try:
             folder.rmdir()
@@ -202,7 +202,7 @@ def _remove_empty(folders: list[Path]) -> None:
 
 
 def _replace(written: Path, target: Path) -> None:
-    """Rename onto a free name or an empty folder; an earlier result steps aside first and goes last."""
+    """Rename to a free name or an empty folder. An earlier result is renamed first and removed last."""
     if not target.exists() or not any(target.iterdir()):
         written.rename(target)
         return

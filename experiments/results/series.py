@@ -1,4 +1,4 @@
-"""From a run's request columns to the few hundred points a plot can show; times in seconds from the start."""
+"""Reduces a run's request columns to a few hundred points for plots; times in seconds from the start."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Columns = Mapping[str, NDArray[np.generic]]
 _NS_PER_S = 1e9
 _BINS = 240
 _GROUPS = 64
-# Up to here every request is a point of its own; beyond, percentiles of time bins tell more than a cloud.
+# Up to this number each request is one point; above, percentiles of time bins are clearer than points.
 MOST_POINTS = 1500
 
 
@@ -30,7 +30,7 @@ class Requests:
 
     @classmethod
     def of(cls, columns: Columns) -> "Requests":
-        """The rows of ``columns`` (times in ns) that have both token times."""
+        """Select the rows of ``columns`` (times in ns) that have both token times."""
         finish = np.asarray(columns["finish_ns"], dtype=np.int64)
         first = np.asarray(columns["first_token_ns"], dtype=np.int64)
         rows = (first >= 0) & (finish >= first)
@@ -59,7 +59,7 @@ class Requests:
 
 
 def distribution(values: Floats) -> tuple[Floats, Floats]:
-    """(value, share of requests at or below it), dense in the tail; empty when no value is finite."""
+    """Return (value, share of requests at or below it), dense in the tail; empty if no value is finite."""
     ordered = np.sort(values[np.isfinite(values)])
     if not len(ordered):
         return ordered, ordered
@@ -69,7 +69,7 @@ def distribution(values: Floats) -> tuple[Floats, Floats]:
 
 
 def binned_percentiles(times_s: Floats, values: Floats, percents: list[float]) -> tuple[Floats, list[Floats]]:
-    """Bin centres, and for each percentile its value per time bin (NaN in bins without values)."""
+    """Return bin centres, and for each percentile its value per time bin (NaN in bins without values)."""
     known = np.isfinite(values)
     times_s, values = times_s[known], values[known]
     if not len(times_s):
@@ -83,9 +83,9 @@ def binned_percentiles(times_s: Floats, values: Floats, percents: list[float]) -
 
 
 def _percentile(ordered: Floats, counts: NDArray[np.int64], percent: float) -> Floats:
-    """``np.percentile`` of each of the groups that lie one after the other, sorted; NaN of empty ones.
+    """Return ``np.percentile`` of each of the consecutive, sorted groups; NaN for empty groups.
 
-    All at once: a call for each of hundreds of bins took longer than the rest of the report.
+    Computed in one call: one for each of hundreds of bins took longer than the rest of the report.
     """
     last, first = counts - 1, np.cumsum(counts) - counts
     rank = np.maximum(last, 0) * (percent / 100)
@@ -98,7 +98,7 @@ def _percentile(ordered: Floats, counts: NDArray[np.int64], percent: float) -> F
 
 
 def level(starts_s: Floats, ends_s: Floats, end_s: float) -> tuple[Floats, Floats]:
-    """(bin start, most requests at once in that bin) of the intervals [start, end), over [0, end_s]."""
+    """Return (bin start, most requests at once in that bin) of intervals [start, end), over [0, end_s]."""
     lasting = ends_s > starts_s
     starts_s, ends_s = starts_s[lasting], ends_s[lasting]
     edges = np.linspace(0.0, end_s, _BINS + 1)
@@ -108,9 +108,7 @@ def level(starts_s: Floats, ends_s: Floats, end_s: float) -> tuple[Floats, Float
     change = np.concatenate([np.full(len(ends_s), -1), np.full(len(starts_s), 1)])
     order = np.argsort(times)
     times, inside = times[order], np.cumsum(change[order])
-    settled = np.append(
-        times[1:] != times[:-1], True
-    )  # the level of an instant is the one after all its changes
+    settled = np.append(times[1:] != times[:-1], True)  # use the level after all changes of an instant
     times, inside = times[settled], inside[settled]
     first = np.searchsorted(times, edges, side="left")
     first[-1] = len(times)
@@ -123,14 +121,14 @@ def level(starts_s: Floats, ends_s: Floats, end_s: float) -> tuple[Floats, Float
 
 
 def rate(times_s: Floats, end_s: float) -> tuple[Floats, Floats]:
-    """(bin start, events per second in that bin) over [0, end_s]."""
+    """Return (bin start, events per second in the bin) over [0, end_s]."""
     bins = int(min(_BINS, max(10, len(times_s) // 20)))
     counts, edges = np.histogram(times_s, bins=bins, range=(0.0, end_s if end_s > 0 else 1.0))
     return edges[:-1], counts / (edges[1] - edges[0])
 
 
 def per_replica(values: Floats) -> tuple[list[str], Floats]:
-    """Labels and values per replica id; above 64 replicas the mean of neighbouring groups."""
+    """Return labels and values per replica id; above 64 replicas, means of groups of adjacent ids."""
     if len(values) <= _GROUPS:
         return [str(replica) for replica in range(len(values))], values
     parts = np.array_split(np.arange(len(values)), _GROUPS)

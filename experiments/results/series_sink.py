@@ -1,7 +1,7 @@
-"""What the series of a run are computed from, noted while it runs.
+"""Records during the run what its series are computed from.
 
-It stands where the journal is written, sees every event and what was answered, and hands both on to the
-journal if there is one. A run without series has none of this.
+The sink takes the journal's place, receives every event with the controller's actions, and forwards both to
+the journal if there is one. A run without series has no sink.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RUNNING: Final = 1
 GONE: Final = 2
 NO_ENGINE: Final = -1
 STEPS_UNKNOWN: Final = -1
-STEPS_BETWEEN: Final = -2  # as many as by time lie between the readings around it
+STEPS_BETWEEN: Final = -2  # steps are interpolated by time between adjacent readings
 MOVE_FIELDS: Final = ("now_ns", "request", "engine", "state", "tokens")
 READING_FIELDS: Final = ("now_ns", "engine", "used_blocks", "growing", "steps_done")
 HEAD_FIELDS: Final = ("now_ns", "engine", "blocks")
@@ -48,16 +48,15 @@ class SeriesSink:
     """Implements serving.vocabulary.driver.JournalSink.
 
     ``moves``: a request begins to wait or to run at an engine, or leaves without an answer (MOVE_FIELDS);
-    ``tokens`` are its prompt's when it arrives, and those it did not have to compute when it begins to run.
-    A row for every prompt chunk; the first counts. ``readings``: the block ledger of an engine
-    (READING_FIELDS) when one of its requests has finished or was preempted, when a step with prompts begins,
-    when a stage of a migration begins, and when it is lost. These moments are the same in coalesced and in
-    exact runs, and so is the ledger then. ``growing``: how many requests take a token's place per step from
-    then on. Where a migration ends the steps of its instances are not known (STEPS_BETWEEN), and both
-    fields are what has changed. ``heads``: what the head of an engine's queue needs from then on, 0: nobody
-    waits there (HEAD_FIELDS). ``preempted``: (time, engine)
-    of each preemption. ``one_pass``: no engine ran several passes at once so far, so that steps under way are
-    known (``busy_s``).
+    ``tokens`` are its prompt's when it arrives, and the tokens already computed when it begins to run. Each
+    prompt chunk adds a row; the first counts. ``readings``: an engine's block ledger (READING_FIELDS) when
+    one of its requests has finished or was preempted, when a step with prompts begins, when a stage of a
+    migration begins, and when the engine is lost. These moments are the same in coalesced and in exact runs,
+    and so is the ledger then. ``growing``: how many requests take one token's space per step from then on.
+    When a migration ends, its instances' steps are unknown (STEPS_BETWEEN), and both fields hold the change.
+    ``heads``: the blocks that the head of an engine's queue needs from then on, 0: empty queue (HEAD_FIELDS).
+    ``preempted``: (time, engine) of each preemption. ``one_pass``: no engine has run several passes at once
+    so far, so that the steps in progress are known (``busy_s``).
     """
 
     def __init__(
@@ -70,18 +69,18 @@ class SeriesSink:
         self.heads = array("q")
         self.preempted = array("q")
         self.one_pass = True
-        self._busy = array("q")  # begin and end of a stretch of steps without a gap
-        self._since: dict[int, int] = {}  # engine -> begin of the one under way
+        self._busy = array("q")  # begin and end of consecutive steps without a gap
+        self._since: dict[int, int] = {}  # engine -> begin of the current ones
         self._journal = journal
         self._sends: dict[int, Send] = {}
         self._migrated = MigratedBlocks(engines)
-        self._completing: dict[int, int] = {}  # requests whose prompts the step under way completes
-        self._head: dict[int, int] = {}  # engine -> what its head needs
+        self._completing: dict[int, int] = {}  # requests whose prompts the current step completes
+        self._head: dict[int, int] = {}  # engine -> blocks that the head of its queue needs
         self._queues: set[int] = set()  # engines whose queue may have changed with this event
         self._queued_at: dict[int, int] = {}
 
     def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
-        """One event and what was answered."""
+        """Record one event and the controller's actions."""
         if self._journal is not None:
             self._journal.write(now_ns, event, actions, told)
         read = rests = NO_ENGINE
@@ -98,7 +97,7 @@ class SeriesSink:
         elif kind is Sent:
             self._sent(now_ns, event)  # type: ignore[arg-type]
         elif kind is Lost:
-            # Steps between its last report and its loss are known to exact runs alone.
+            # Only exact runs know the steps between the engine's last report and its loss.
             rests = event.replica  # type: ignore[union-attr]
             self._completing.pop(rests, None)
             self.readings.extend((now_ns, rests, 0, 0, STEPS_UNKNOWN))
@@ -130,7 +129,7 @@ class SeriesSink:
             self._read(now_ns, read, self.engines[read].ledger.decoding)
 
     def busy_s(self, span_s: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Begins and ends (s) of all stretches of steps of one engine; those under way end at ``span_s``."""
+        """Return begins and ends (s) of stretches of steps; those in progress end at ``span_s``."""
         import numpy as np
 
         ended = np.frombuffer(self._busy, dtype=np.int64).reshape(-1, 2) / 1e9
@@ -139,7 +138,7 @@ class SeriesSink:
         return begin, end
 
     def _begins(self, now_ns: int, run: Run) -> None:
-        """A step with prompts begins; those it completes decode from the next one on."""
+        """Record a step with prompts. The requests that it completes decode from the next step on."""
         engine, moves, completing = self.engines[run.replica], self.moves, 0
         prefilling = engine.prefilling
         for request, start, tokens in run.chunks:
@@ -153,7 +152,7 @@ class SeriesSink:
         self._read(now_ns, run.replica, engine.ledger.decoding + completing)
 
     def _seldom(self, now_ns: int, action: Action, before: int) -> None:
-        """``before``: readings when the event came."""
+        """Record other actions. ``before``: length of ``readings`` when the event arrived."""
         if type(action) is Assign:
             before_it = self._queued_at.get(action.request, action.replica)
             self._queues.update((before_it, action.replica))
@@ -176,20 +175,20 @@ class SeriesSink:
             self._migrates(now_ns, action, before)
 
     def _migrates(self, now_ns: int, told: Migrate, before: int) -> None:
-        """A request decodes elsewhere once its migration is committed."""
+        """Record a migration. The request decodes at its destination once the migration is committed."""
         if told.phase == "begun":
             self._migrated.begun(told)
             return
         changes = self._migrated.ended(told)
         if changes and told.phase == "committed":
             self.moves.extend((now_ns, told.request, told.target, RUNNING, 0))
-        known = self.readings[before + 1 :: len(READING_FIELDS)]  # with all that the event has changed
+        known = self.readings[before + 1 :: len(READING_FIELDS)]  # including readings of this event
         for engine, blocks, growing in changes:
             if engine not in known:
                 self.readings.extend((now_ns, engine, blocks, growing, STEPS_BETWEEN))
 
     def _sent(self, now_ns: int, event: Sent) -> None:
-        """Requests decode where their KV has come to."""
+        """Record that requests decode where their KV was sent."""
         send = self._sends.pop(event.transfer, None)
         if send is not None and not event.cause:
             for request in send.requests:
@@ -206,14 +205,14 @@ class SeriesSink:
         self._queues.clear()
 
     def _read_now(self, now_ns: int, *replicas: int) -> None:
-        """Their ledgers, in the middle of a step or between two."""
+        """Read the ledgers, in the middle of a step or between two."""
         for replica in replicas:
             engine = self.engines[replica]
             growing = engine.ledger.decoding + len(engine.attached) + self._completing.get(replica, 0)
             self._read(now_ns, replica, growing)
 
     def _read(self, now_ns: int, replica: int, growing: int) -> None:
-        """The ledger; who has finished holds nothing any more, whenever the engine takes notice of it."""
+        """Read the ledger without the blocks of finished requests that the engine has not freed yet."""
         engine = self.engines[replica]
         ledger = engine.ledger
         used = ledger.total_blocks - ledger.free_blocks
@@ -225,5 +224,5 @@ class SeriesSink:
 def series_sink(
     period_s: float | None, engines: Mapping[int, Engine], journal: JournalSink | None
 ) -> SeriesSink | None:
-    """A sink before the journal where series are wanted."""
+    """Return a sink in front of the journal if the run has series."""
     return None if period_s is None else SeriesSink(period_s, engines, journal)

@@ -1,7 +1,7 @@
-"""The load of every engine at scheduled instants, under the names of vLLM's own metrics.
+"""The load of every engine at regular instants, under the names of vLLM's own metrics.
 
-Computed after the run from its request columns and from what the sink noted (``series_sink``); nothing here
-depends on how decode steps were cut into runs.
+Computed after the run from its request columns and the records of the sink (``series_sink``). The result does
+not depend on how decode steps were divided into runs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Columns = Mapping[str, NDArray[np.generic]]
 
 TIME: Final = "time_s"
 ENGINE: Final = "engine"
-# vllm/v1/metrics/loggers.py, as Prometheus shows them: a counter's name ends with _total.
+# vllm/v1/metrics/loggers.py, with Prometheus's names: a counter's name ends with _total.
 RUNNING_GAUGE: Final = "vllm:num_requests_running"
 WAITING_GAUGE: Final = "vllm:num_requests_waiting"
 KV_GAUGE: Final = "vllm:kv_cache_usage_perc"
@@ -46,11 +46,11 @@ PREFIX_HITS: Final = "vllm:prefix_cache_hits_total"
 PROMPT_TOKENS: Final = "vllm:prompt_tokens_total"
 GENERATION_TOKENS: Final = "vllm:generation_tokens_total"
 SUCCESSES: Final = "vllm:request_success_total"
-# Gauges of vLLM v0 and the two numbers that v1 logs; tokens of the period that ends.
+# Gauges of vLLM v0 and the two numbers that v1 logs; tokens of the period that has just ended.
 PROMPT_RATE: Final = "vllm:avg_prompt_throughput_toks_per_s"
 GENERATION_RATE: Final = "vllm:avg_generation_throughput_toks_per_s"
 _NS_PER_S: Final = 1_000_000_000
-_WHOLE: Final = 1e-6  # tokens; sums of shares are off by less
+_WHOLE: Final = 1e-6  # tokens; rounding error of sums of shares is smaller
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Grid:
     engines: Ints
 
     def sums(self, times_ns: Ints, engines: Ints, amounts: NDArray[np.generic] | int) -> Floats:
-        """[instant, engine] -> sum of the amounts of that engine up to and at that instant."""
+        """Return [instant, engine] -> sum of that engine's amounts up to and including that instant."""
         rows, width = len(self.instants_ns), len(self.engines)
         row = -(-times_ns // self.period_ns)
         cell = row * width + np.searchsorted(self.engines, engines)
@@ -75,7 +75,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Stays:
-    """How long requests waited and ran where: one row per stay, times in ns, in order of request."""
+    """When and where requests waited and ran: one row per stay, times in ns, in order of request."""
 
     request: Ints
     engine: Ints
@@ -87,9 +87,9 @@ class Stays:
 def series_of(
     sink: SeriesSink, columns: dict[str, NDArray[np.generic]], end_s: float
 ) -> dict[str, NDArray[np.generic] | Names]:
-    """One row per instant and engine, in this order; engine -1 is for requests that no engine has yet.
+    """Return one row per instant and engine, in this order; engine -1: requests not yet assigned.
 
-    ``columns`` of the requests get ``scheduled_ns``, when the first step of each began.
+    Adds ``scheduled_ns`` to the requests' ``columns``: when the first step of each began.
     """
     columns["scheduled_ns"] = scheduled_ns(sink, columns)
     stays = stays_of(sink, columns, round(end_s * _NS_PER_S))
@@ -114,7 +114,7 @@ def series_of(
 
 
 def grid_of(sink: SeriesSink, stays: Stays, end_s: float) -> Grid:
-    """The instants of a run's series, and its engines; NO_ENGINE where requests wait for no engine yet."""
+    """Return the instants and engines of the series; NO_ENGINE if requests wait without an engine."""
     unassigned = bool(((stays.end_ns > stays.begin_ns) & (stays.engine == NO_ENGINE)).any())
     engines = np.array(([NO_ENGINE] if unassigned else []) + sorted(sink.engines), dtype=np.int64)
     period_ns = max(1, round(sink.period_s * _NS_PER_S))
@@ -123,7 +123,7 @@ def grid_of(sink: SeriesSink, stays: Stays, end_s: float) -> Grid:
 
 
 def scheduled_ns(sink: SeriesSink, columns: Columns) -> Ints:
-    """When the first step of every finished request began, in the order of ``columns``."""
+    """Return when the first step of every finished request began, in the order of ``columns``."""
     moves = _fields(sink.moves, MOVE_FIELDS)
     begun = moves["state"] == RUNNING
     request, first = np.unique(moves["request"][begun], return_index=True)
@@ -133,7 +133,7 @@ def scheduled_ns(sink: SeriesSink, columns: Columns) -> Ints:
 
 
 def stays_of(sink: SeriesSink, columns: Columns, end_ns: int) -> Stays:
-    """From each move to the next of the same request, the last one to its finish or its loss."""
+    """Return the stays: from each move of a request to its next, the last one to its finish or loss."""
     moves = _fields(sink.moves, MOVE_FIELDS)
     order = np.argsort(moves["request"], kind="stable")
     request, begin = moves["request"][order], moves["now_ns"][order]
@@ -155,13 +155,13 @@ def _finishes(columns: Columns, requests: Ints, otherwise_ns: int) -> Ints:
 
 
 def _at_once(grid: Grid, stays: Stays, rows: NDArray[np.bool_]) -> Floats:
-    """How many of these stays go on at each instant; one that ends at it does not."""
+    """Count the stays in progress at each instant; a stay that ends then does not count."""
     engine = stays.engine[rows]
     return grid.sums(stays.begin_ns[rows], engine, 1) - grid.sums(stays.end_ns[rows], engine, 1)
 
 
 def kv_usage(grid: Grid, sink: SeriesSink) -> Floats:
-    """Share of the blocks in use. Between two readings steps are taken as equally long."""
+    """Return the share of blocks in use. Steps between two readings are assumed equally long."""
     readings = _fields(sink.readings, READING_FIELDS)
     usage = np.zeros((len(grid.instants_ns), len(grid.engines)))
     for column, engine in enumerate(grid.engines.tolist()):
@@ -175,7 +175,7 @@ def kv_usage(grid: Grid, sink: SeriesSink) -> Floats:
 
 
 def _blocks_at(instants_ns: Ints, readings: Mapping[str, Ints], block_tokens: int) -> Floats:
-    """Blocks that one engine's requests hold."""
+    """Return the blocks that one engine's requests hold."""
     times, used, growing, steps_done = _with_changes(readings, block_tokens)
     at = np.searchsorted(times, instants_ns, side="right") - 1
     now, after = np.maximum(at, 0), np.minimum(at + 1, len(times) - 1)
@@ -186,14 +186,14 @@ def _blocks_at(instants_ns: Ints, readings: Mapping[str, Ints], block_tokens: in
 
 
 def _with_changes(readings: Mapping[str, Ints], block_tokens: int) -> tuple[Ints, Floats, Floats, Floats]:
-    """Times, used blocks, growing requests and steps of one engine, its changes made readings."""
+    """Return times, used blocks, growing requests and steps of an engine, with changes made readings."""
     times = readings["now_ns"]
     used, growing, steps = (
         readings[name].astype(np.float64) for name in ("used_blocks", "growing", "steps_done")
     )
     whole = np.flatnonzero(steps != STEPS_BETWEEN)
     for row in np.flatnonzero(steps == STEPS_BETWEEN).tolist():
-        before = row - 1  # there is one: the ledger is read when a stage begins
+        before = row - 1  # exists: the ledger is read when a stage begins
         place = int(np.searchsorted(whole, row))
         after = int(whole[place]) if place < len(whole) and steps[whole[place]] != STEPS_UNKNOWN else before
         steps[row] = steps[after]
@@ -207,7 +207,7 @@ def _with_changes(readings: Mapping[str, Ints], block_tokens: int) -> tuple[Ints
 
 
 def _counters(grid: Grid, sink: SeriesSink, columns: Columns, stays: Stays) -> dict[str, Floats]:
-    """Sums since the start. Tokens are those of finished requests, booked at the engine that finished."""
+    """Return sums since the start. A request's tokens count at the engine where the request finished."""
     first, finish, replica, prompt, output = (
         np.asarray(columns[name], dtype=np.int64)
         for name in ("first_token_ns", "finish_ns", "replica", "prompt_tokens", "output_tokens")
@@ -225,7 +225,7 @@ def _counters(grid: Grid, sink: SeriesSink, columns: Columns, stays: Stays) -> d
 
 
 def _first_looks(sink: SeriesSink) -> tuple[Ints, Ints, Ints, Ints]:
-    """When and where each request first ran, its prompt tokens, and those it found computed."""
+    """Return when and where each request first ran, its prompt tokens, and those found in the cache."""
     moves = _fields(sink.moves, MOVE_FIELDS)
     came, begun = moves["engine"] == NO_ENGINE, moves["state"] == RUNNING
     came &= moves["state"] == WAITING
@@ -237,7 +237,7 @@ def _first_looks(sink: SeriesSink) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def _generated(grid: Grid, first: Ints, finish: Ints, replica: Ints, output: Ints) -> Floats:
-    """A request's tokens after its first are spread evenly up to its last."""
+    """Spread a request's tokens after the first evenly up to its last."""
     decode_ns = np.maximum(finish - first, 1)
     slope = np.where(finish > first, (output - 1) / decode_ns, 0.0)
     at_once = np.where(finish > first, 0, output - 1)

@@ -1,6 +1,6 @@
-"""What every stage had and did over time: replicas, queue, use, arrivals and their burstiness.
+"""Load of every stage over time: replicas, queue, use, arrivals and their burstiness.
 
-Computed after the run from the passes that ended (``stages.parquet``) and from what became of replicas.
+Computed after the run from finished passes (``stages.parquet``) and the replicas' events.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 STAGE_LOAD_NAME: Final = "stage_series.parquet"
 _NS_PER_S: Final = 1_000_000_000
-_ROWS: Final = 200  # of each stage, about, where nobody asks for a period
+_ROWS: Final = 200  # of each stage, about, if no period is set
 COLUMNS: Final = ("replicas", "loading", "queue", "busy", "arrivals_per_s", "arrival_cv", "is_key")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """At ``now_ns`` a stage has so many more replicas that serve, and so many more that load.
+    """Changes in a stage's numbers of serving and of loading replicas at ``now_ns``.
 
-    ``key``: 1: it becomes a key stage, -1: it is none any more.
+    ``key``: 1: it becomes a key stage, -1: it stops being one.
     """
 
     now_ns: int
@@ -43,7 +43,7 @@ class Change:
 
 
 def changes_of(controller: Controller, placed: Sequence[Replica]) -> list[Change]:
-    """Those of the start first, at 0; then as replicas came and went."""
+    """Return the changes: the start's replicas first, at 0; then replicas added and removed."""
     stage_of = {
         one.replica.id: (one.replica.model, service.index_of(one.replica.id) or 0)
         for one in controller.engines.values()
@@ -68,7 +68,7 @@ def changes_of(controller: Controller, placed: Sequence[Replica]) -> list[Change
 
 
 def _key_changes(marks: Sequence[KeyMark]) -> Iterator[Change]:
-    """When stages became key stages, and when they were none any more."""
+    """Yield when stages became key stages, and when they stopped being key stages."""
     before: dict[str, frozenset[int]] = {}
     for mark in marks:
         was = before.get(mark.model, frozenset())
@@ -82,7 +82,7 @@ def _service(controller: Controller, model: str) -> Any:
 
 
 def default_period_s(span_s: float) -> float:
-    """A round number of seconds that cuts a run into some 200 parts; 0.01 at least."""
+    """Return a round number of seconds that divides a run into some 200 parts; 0.01 at least."""
     wanted, period = max(span_s / _ROWS, 0.01), 0.01
     for factor in (2, 2.5, 2) * 8:
         if period >= wanted * (1 - 1e-9):
@@ -94,11 +94,11 @@ def default_period_s(span_s: float) -> float:
 def stage_load(
     rows: Mapping[str, Any], changes: Sequence[Change], period_s: float, span_s: float
 ) -> dict[str, NDArray[np.generic] | Names]:
-    """One row per instant, model and stage: 0, period, ... up to the first instant at or after the end.
+    """Return one row per instant, model and stage: 0, period, ... up to the first instant not before the end.
 
-    ``replicas``, ``loading``, ``queue``: at the instant. ``busy``: replicas with a pass under way, mean of
+    ``replicas``, ``loading``, ``queue``: at the instant. ``busy``: replicas with a pass in progress, mean of
     the period that ends; ``arrivals_per_s``, ``arrival_cv``: of its arrivals (CV NaN with fewer than two
-    gaps); ``is_key``: 1 while it is a key stage. Requests that a stage is never done with are in none.
+    gaps); ``is_key``: 1 while it is a key stage. Requests that a stage never finishes are not counted.
     """
     import numpy as np
 
@@ -128,7 +128,7 @@ def _of_stage(
     instants: Ints,
     period_ns: int,
 ) -> dict[str, Any]:
-    """The columns of one stage."""
+    """Return the columns of one stage."""
     import numpy as np
 
     own = [one for one in changes if (one.model, one.stage) == (model, stage)]
@@ -154,7 +154,7 @@ def _of_stage(
 
 
 def _sum_since(moments: Ints, instants: Ints) -> Ints:
-    """At each instant the sum of the time since all moments before it."""
+    """Return, at each instant, the sum of the times since all moments before it."""
     import numpy as np
 
     sums = np.concatenate([[0], np.cumsum(moments)])
@@ -164,7 +164,7 @@ def _sum_since(moments: Ints, instants: Ints) -> Ints:
 
 
 def _arrivals(arrived: Ints, instants: Ints, period_ns: int) -> tuple[Floats, Floats]:
-    """Of the period that ends at each instant: arrivals per second, and the CV of the gaps before them."""
+    """Return, for each period, its arrivals per second and the CV of the gaps before them."""
     import numpy as np
 
     last = np.searchsorted(arrived, instants, side="right")

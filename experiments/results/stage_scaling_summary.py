@@ -1,4 +1,4 @@
-"""What scaling of stages decided and what it held, for summary.json."""
+"""Decisions of stage scaling and the resources in use, for summary.json."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from simcore.sim_report import SimReport
 def stage_scaling_summary(
     controller: Controller, placed: Sequence[Replica], summary: Mapping[str, Any], report: SimReport
 ) -> dict[str, Any]:
-    """GPU time is that of GPUs with at least one replica, however many share it; ``instances`` are replicas.
+    """Count GPUs with at least one replica, however many share them; ``instances`` are replicas.
 
-    Nothing where the replicas of stages stay.
+    Empty if replicas of stages are static.
     """
     control = controller.elastic
     if not isinstance(control, StageControl):
@@ -43,7 +43,7 @@ def stage_scaling_summary(
 def gpu_seconds(
     placed: Sequence[Replica], gpu_of: Mapping[int, int], history: Sequence[ScaleEvent], span_s: float
 ) -> float:
-    """Of all GPUs together, while some replica has them."""
+    """Return the time that GPUs hold a replica, summed over all GPUs."""
     on = Counter(gpu_of[one.id] for one in placed)
     total, since_s = 0.0, 0.0
     for event in history:
@@ -57,5 +57,5 @@ def gpu_seconds(
 
 
 def _sources(history: Sequence[ScaleEvent]) -> Counter[str]:
-    """How many replicas were loaded from where."""
+    """Count the loads of replicas by source."""
     return Counter(event.reason.rpartition("from ")[2] for event in history if event.act == "load")

@@ -1,4 +1,4 @@
-"""What the stages of a pipeline did: arrivals and their burstiness, queues, waits, use of their replicas."""
+"""Work of a pipeline's stages: arrivals and their burstiness, queues, waits, use of their replicas."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ NS_PER_MS = 1e6
 
 
 def pipelines_in(controller: Controller) -> list[Pipeline]:
-    """The services of models in stages, by model."""
+    """Return the services of models in stages, by model."""
     return [one for _, one in sorted(controller.services.items()) if isinstance(one, Pipeline)]
 
 
 def stage_rows(controller: Controller) -> dict[str, np.ndarray | Names] | None:
-    """A row per request and stage in the order in which passes ended; None without stages."""
+    """Return a row per request and stage in the order in which passes ended; None without stages."""
     import numpy as np
 
     found = pipelines_in(controller)
@@ -51,7 +51,7 @@ def stages_section(
     rows: Mapping[str, np.ndarray | Names] | None,
     span_s: float,
 ) -> dict[str, Any]:
-    """``stages``: one entry per stage, in order of models and stages; nothing without stages."""
+    """Return ``stages``: one entry per stage, in order of models and stages; empty without stages."""
     if rows is None:
         return {}
     found = []
@@ -81,9 +81,9 @@ def _of_model(rows: Mapping[str, Any], model: str) -> dict[str, Ints]:
 
 
 def _numbers(own: Mapping[str, Ints], span_s: float) -> dict[str, float | int | None]:
-    """``queue_mean`` over all of the run, by Little's law; ``utilization``: passes of its replicas over time.
+    """``queue_mean`` over the whole run, by Little's law; ``utilization``: passes of its replicas over time.
 
-    A wait ends when a replica takes the request; a pass has the way of its input and the wait for a GPU.
+    A wait ends when a replica takes the request; a pass includes its input's transfer and the GPU wait.
     """
     import numpy as np
 
@@ -108,7 +108,7 @@ def _numbers(own: Mapping[str, Ints], span_s: float) -> dict[str, float | int | 
 
 
 def _largest_queue(own: Mapping[str, Ints]) -> int:
-    """Most that waited at once; who leaves at an instant is gone before others come."""
+    """Return the most requests that waited at once; at one instant, leaves count before arrivals."""
     import numpy as np
 
     times = np.concatenate([own["began_ns"], own["arrived_ns"]])

@@ -1,4 +1,4 @@
-"""How instances of a run started, and what each term of it took, for summary.json."""
+"""How a run's instances started, and how long each part of a start took, for summary.json."""
 
 from collections import Counter
 from statistics import median
@@ -26,12 +26,12 @@ _SOURCES: Final = {
 
 
 def start_summary(data_plane: DataPlane, config: RunConfig) -> dict[str, Any]:
-    """``starts``: which start was assumed (``declared``: the engine's entry of loaders.yaml), how many of
-    each kind came up, how many compiled and how many found the cache, and the median seconds of each term.
+    """Return ``starts``: the assumed start (``declared``: the engine's entry of loaders.yaml), how many of
+    each kind completed, how many compiled and how many found the cache, and the median seconds of each term.
 
-    ``note``: what the declaration leaves open. ``sources``: who measured the terms, by the names that
-    start_up.yaml has for them. ``weights`` is all of a start that no term is: the way of the bytes, waits for
-    others included. ``each``: a row per target of a load, stopped ones too, by the load's number.
+    ``note``: what the declaration leaves open. ``sources``: the sources of the terms, under their names in
+    start_up.yaml. ``weights`` is the rest of a start: the transfer of the bytes, including waits for others.
+    ``each``: a row per target of a load, stopped ones too, by the load's number.
     """
     records = [record for record in data_plane.starts.records if record.complete]
     early = runs_layers_early(config)
@@ -69,7 +69,7 @@ def _one(record: StartRecord) -> dict[str, Any]:
 
 
 def _terms(records: list[StartRecord]) -> dict[str, float]:
-    """Median seconds by term, in the order in which they happen; one that a start has not counts as 0."""
+    """Return median seconds by term, in order of time; a term that a start does not have counts as 0."""
     weights = [max(0.0, record.seconds - sum(seconds for _, seconds in record.terms)) for record in records]
     names = dict.fromkeys(name for record in records for name, _ in record.terms)
     of_each = [dict(record.terms) for record in records]

@@ -1,4 +1,4 @@
-"""Where a run's step times come from, for summary.json."""
+"""The source of a run's step times, for summary.json."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from experiments.build.hardware import Hardware
 
 
 def step_time_section(hardware: Hardware) -> dict[str, Any]:
-    """Which model gave the step times, its error, the engine's share, and whether a profile was forced."""
+    """Return the model of the step times, its error, the engine's share, and whether a profile was forced."""
     step, overhead, profile = hardware.step, hardware.overhead, hardware.profile
     section: dict[str, Any] = {
         "kind": step.source.partition(":")[0],

@@ -1,4 +1,4 @@
-"""What a summary says of the requests: where they come from, what was changed, how fast they were sent."""
+"""The requests in a summary: their source, changes to them, and their rate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def trace_section(config: RunConfig, workload: Workload, hosted: int, capacity: float) -> dict[str, Any]:
-    """``mean_rate_per_s`` is the trace's; a closed loop does not keep to it, so it has none."""
+    """Return the section. ``mean_rate_per_s`` is the trace's; a closed loop ignores it and has none."""
     return {
         "name": workload.name,
         "source": workload.source,
@@ -38,7 +38,7 @@ def trace_section(config: RunConfig, workload: Workload, hosted: int, capacity: 
 def clients_section(
     trace: TraceConfig, metrics: RunMetrics, columns: dict[str, np.ndarray]
 ) -> dict[str, Any]:
-    """How fast the clients of a closed loop sent, served or not; empty of an open loop."""
+    """Return how fast a closed loop's clients sent, served or not; empty for an open loop."""
     if trace.clients is None:
         return {}
     served, unserved = columns["arrival_ns"], metrics.unserved.columns()["arrival_ns"]

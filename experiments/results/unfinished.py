@@ -1,8 +1,7 @@
-"""Folders a run makes beside its result folder, and whether the run that made one still goes on.
+"""Temporary folders that a run makes beside its result folder, and whether that run is still alive.
 
-``.servetwin-unfinished-TOKEN`` is written into until the run is complete, ``.servetwin-replaced-TOKEN`` is an
-earlier result that makes room. Each is locked by its process, and a lock ends with its process, however that
-ends.
+``.servetwin-unfinished-TOKEN`` holds files until the run is complete; ``.servetwin-replaced-TOKEN`` is an
+earlier result that is being replaced. The run's process locks them; the lock ends with the process.
 """
 
 import os
@@ -17,7 +16,7 @@ from experiments.results.known_files import read_marker, remove_known
 
 try:
     import fcntl
-except ImportError:  # Windows has no such locks: what dead runs left stays there
+except ImportError:  # Windows has no such locks: folders of crashed runs stay
     fcntl = None  # type: ignore[assignment]
 
 _UNFINISHED: Final = ".servetwin-unfinished-"
@@ -26,17 +25,17 @@ _TOKEN: Final = re.compile("[0-9a-f]{12}")
 
 
 def unfinished_name(parent: Path) -> Path:
-    """A name that nothing has yet."""
+    """Return an unused name for a temporary folder."""
     return parent / f"{_UNFINISHED}{secrets.token_hex(6)}"
 
 
 def replaced_name(parent: Path) -> Path:
-    """A name for the earlier result."""
+    """Return an unused name for the earlier result."""
     return parent / f"{_REPLACED}{secrets.token_hex(6)}"
 
 
 def free_name(target: Path) -> Path:
-    """``target.1``, or the next that is free."""
+    """Return ``target.1``, or the next free name."""
     number = 1
     while os.path.lexists(kept := target.parent / f"{target.name}.{number}"):
         number += 1
@@ -44,10 +43,10 @@ def free_name(target: Path) -> Path:
 
 
 def hold(folder: Path, wait: bool) -> int | None:
-    """Descriptor of the locked folder, to be closed later.
+    """Lock the folder and return its descriptor, to be closed later.
 
-    None where another process holds it (it is waited for with ``wait``), where it is gone or a symbolic link,
-    and where the file system has no locks.
+    None if another process holds the lock (with ``wait`` this call waits for it), if the folder is gone or a
+    symbolic link, and if the file system has no locks.
     """
     if fcntl is None:
         return None
@@ -64,7 +63,7 @@ def hold(folder: Path, wait: bool) -> int | None:
 
 
 def clear(parent: Path) -> None:
-    """Put away what dead runs left in ``parent``: complete results get their name, the rest goes."""
+    """Clean up after crashed runs in ``parent``: complete results get their name, others are removed."""
     for prefix, finish in ((_UNFINISHED, _finish), (_REPLACED, put_away)):
         for folder in _named(parent, prefix):
             descriptor = hold(folder, wait=False)
@@ -72,21 +71,21 @@ def clear(parent: Path) -> None:
                 continue
             try:
                 finish(folder)
-            except OSError:  # it may not be removed, or is gone by now
+            except OSError:  # no permission, or already gone
                 continue
             finally:
                 os.close(descriptor)
 
 
 def put_away(replaced: Path) -> None:
-    """Remove an earlier result; what else is in it by now gets a name that can be seen."""
+    """Remove an earlier result. If other files are in it, rename it to a visible name instead."""
     marker = read_marker(replaced)
     if not remove_known(replaced) and marker is not None and marker.name is not None:
         replaced.rename(free_name(replaced.parent / marker.name))
 
 
 def _finish(unfinished: Path) -> None:
-    """A marker is written last, so a run that wrote one lacked nothing but its name."""
+    """Rename a complete folder: the marker is written last, so a run that wrote it lacked only its name."""
     marker = read_marker(unfinished)
     if marker is not None and marker.name is not None:
         target = unfinished.parent / marker.name

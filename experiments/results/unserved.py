@@ -1,4 +1,4 @@
-"""Requests that got no answer, with the reason: the rows of unserved.parquet."""
+"""Requests without an answer, with the reason: the rows of unserved.parquet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Unserved:
         self._reasons: dict[str, int] = {}
 
     def add(self, request: Request, end_ns: int, outcome: Outcome, reason: str) -> None:
-        """A request ended without its answer. ``end_ns``: when, in the clock of the run."""
+        """Add a request that ended without an answer. ``end_ns``: when, in the clock of the run."""
         code = self._reasons.setdefault(reason, len(self._reasons))
         numbers = request.id, request.arrival_ns, request.prompt_tokens, request.max_new_tokens, end_ns
         self._rows.extend((*numbers, OUTCOMES.index(outcome), code))
@@ -34,7 +34,7 @@ class Unserved:
         return len(self._rows) // (len(_NUMBERS) + 2)
 
     def columns(self) -> dict[str, np.ndarray | Names]:
-        """A row per request in order of request id: the numbers, ``outcome`` and ``reason``."""
+        """Return one row per request by request id: the numbers, ``outcome`` and ``reason``."""
         import numpy as np
 
         from traces.columns import Names

@@ -1,7 +1,7 @@
-"""What GPUs, links and host memory were used for over time: a row for each period of a run with series.
+"""Use of GPUs, links and host memory over time: a row for each period of a run with series.
 
-Computed after the run: from steps that the sink saw begin and end (``series_sink``), from requests, from the
-rates that links had and from the bytes that host memory held.
+Computed after the run: from the begins and ends of steps (``series_sink``), from requests, from the rates of
+links and from the bytes in host memory.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ BUSY: Final = "gpu_busy_share"
 HOST: Final = "host_cache_bytes"
 MEAN, MOST = "_mean_share", "_max_share"
 _NS_PER_S: Final = 1e9
-_SHORTEST_S: Final = 1e-9  # what begins and ends at one moment counts there
+_SHORTEST_S: Final = 1e-9  # work of zero length counts at its instant
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Full-batch GPU seconds of what finished: each amount done evenly from its begin to its end."""
+    """Full-batch GPU seconds of finished work, each amount spread evenly from its begin to its end."""
 
     begin_s: Floats
     end_s: Floats
@@ -45,7 +45,7 @@ class Work:
 
 
 def work_of(columns: Columns, prompt_gpu_s: Floats, decode_gpu_s: Floats) -> Work:
-    """Prompts from the first step to the first token, outputs from the first to the last token."""
+    """Return the work: prompts from first step to first token, outputs from first to last token."""
     scheduled, first, finish = (
         np.asarray(columns[name], dtype=np.float64) / _NS_PER_S
         for name in ("scheduled_ns", "first_token_ns", "finish_ns")
@@ -55,13 +55,13 @@ def work_of(columns: Columns, prompt_gpu_s: Floats, decode_gpu_s: Floats) -> Wor
 
 
 def edges_of(period_s: float, span_s: float) -> Floats:
-    """0, period, 2 * period, ... and the end of the run."""
+    """Return 0, period, 2 * period, ... and the end of the run."""
     inner = np.arange(1, int(np.ceil(span_s / period_s - 1e-9))) * period_s
     return np.concatenate([[0.0], inner, [span_s]])
 
 
 def spread(edges: Floats, begin: Floats, end: Floats, amounts: Floats) -> Floats:
-    """How much of the amounts falls between each two edges, each spread evenly from its begin to its end."""
+    """Return how much of the amounts, spread evenly from begin to end, falls between adjacent edges."""
     end = np.maximum(end, begin + _SHORTEST_S)
     slope = amounts / (end - begin)
     done = np.zeros(len(edges))
@@ -75,7 +75,7 @@ def spread(edges: Floats, begin: Floats, end: Floats, amounts: Floats) -> Floats
 
 
 def area(edges: Floats, steps: Steps) -> Floats:
-    """The integral of a quantity that changes in steps, between each two edges."""
+    """Return the integral of a step function between adjacent edges."""
     times, values = np.array(steps, dtype=np.float64).reshape(-1, 2).T
     ends = np.append(times[1:], max(edges[-1], times[-1]))
     upto = np.append(0.0, np.cumsum(values * (ends - times)))
@@ -93,10 +93,10 @@ def use_over_time(
     host_bytes: Steps = (),
     links: Mapping[str, Floats] | None = None,
 ) -> dict[str, NDArray[Any]] | None:
-    """A row for each period, ``time_s`` its end; None for a run of no length.
+    """Return a row for each period, ``time_s`` its end; None for a run of no length.
 
     gpus, instances: how many were held. work: for ``gpu_load_share``. host_bytes: copies in host memory.
-    ``gpu_busy_share`` is left out where replicas run several passes at once.
+    ``gpu_busy_share`` is left out if replicas run several passes at once.
     """
     if span_s <= 0:
         return None
@@ -114,7 +114,7 @@ def use_over_time(
 
 
 def link_shares(fabric: Fabric, links: Sequence[Link], period_s: float, span_s: float) -> dict[str, Floats]:
-    """Of every kind of link that carried something: its mean use, and that of the one used most."""
+    """Return mean use and highest link's use, for every kind of link that carried data."""
     edges = edges_of(period_s, span_s)
     lasts, total, most = np.diff(edges), dict[str, Floats](), dict[str, Floats]()
     count: dict[str, int] = {}
@@ -133,10 +133,10 @@ def link_shares(fabric: Fabric, links: Sequence[Link], period_s: float, span_s: 
 
 
 def _share(part: Floats, whole: Floats) -> Floats:
-    """0 where nothing was held."""
+    """Return part over whole; 0 if nothing was held."""
     return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
 
 
 def steps_of(changes: Iterable[tuple[int, float]]) -> Steps:
-    """(ns, value) as (s, value)."""
+    """Convert (ns, value) to (s, value)."""
     return [(now_ns / _NS_PER_S, float(value)) for now_ns, value in changes]

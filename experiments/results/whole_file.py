@@ -1,4 +1,4 @@
-"""A file that is there whole or not at all."""
+"""Writes a file completely or not at all."""
 
 import os
 from pathlib import Path
@@ -7,13 +7,13 @@ from serving.vocabulary.errors import UserError
 
 
 def check_free(key: str, path: Path, overwrite: bool) -> None:
-    """UserError where a file would be lost."""
+    """Raise UserError if an existing file would be overwritten."""
     if os.path.lexists(path) and not overwrite:
         raise UserError(f"{key}={path} exists: write another path, or overwrite=true to replace it")
 
 
 def write_whole(key: str, path: Path, text: str) -> None:
-    """``text`` at ``path``, which the user gave as ``key=``. UserError where it cannot be written."""
+    """Write ``text`` to ``path``, the user's ``key=``. Raises UserError if it cannot be written."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         partial.write_text(text, encoding="utf-8", errors="backslashreplace")

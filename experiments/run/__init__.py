@@ -1,1 +1,1 @@
-"""A simulated run, a real one, a replay."""
+"""Simulated runs, real runs and replays."""

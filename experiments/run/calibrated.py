@@ -1,4 +1,4 @@
-"""``realexec calibrate``: from a configuration to a whole-step profile of this machine's workers."""
+"""``realexec calibrate``: measure a whole-step profile of this machine's workers for a configuration."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def calibrate(
 ) -> dict[str, Any]:
     """Measure, write the profile into ``config.out``, and return what calibration.json holds.
 
-    What was measured lies beside ``out`` until all is there: stopped, it goes on from there.
+    Samples are kept beside ``out`` until all are measured: an interrupted calibration resumes from them.
     """
     require_torch()
     from realexec.calibration.calibrate import measure, measured
@@ -76,14 +76,14 @@ def calibrate(
 
 
 def kv_tokens_of(config: RunConfig) -> int:
-    """What a worker's memory holds, of all sequences together."""
+    """Return how many KV tokens a worker's memory holds, of all sequences together."""
     (model,) = hosted_models(config)
     capacity = kv_memory(config.engine, load_gpu(config.cluster.gpu), model.shape, model.tp)
     return capacity.blocks * config.engine.block_tokens
 
 
 def _target(config: RunConfig) -> Path:
-    """Where the profile goes: a folder that does not exist, or an older profile with overwrite=true."""
+    """Return the profile's folder: one that does not exist, or an older profile with overwrite=true."""
     target = Path(config.out).expanduser().absolute()
     if os.path.lexists(target) and not (config.overwrite and (target / META).is_file()):
         raise UserError(
@@ -94,7 +94,7 @@ def _target(config: RunConfig) -> Path:
 
 
 def fleet_of(config: RunConfig, plan: Plan) -> Fleet:
-    """The workers of a run with this configuration, with room for what is measured."""
+    """Describe the workers of a run with this configuration, with memory for what is measured."""
     from realexec.calibration.calibrate import Fleet
 
     assert config.workers is not None
@@ -110,7 +110,7 @@ def fleet_of(config: RunConfig, plan: Plan) -> Fleet:
 
 
 def _all_of(fleet: Fleet, plan: Plan) -> dict[str, Any]:
-    """All that samples depend on: others are not continued."""
+    """Return everything that samples depend on: samples with other values are not resumed."""
     return {
         "workers": fleet.workers, "model": dict(fleet.model), "seed": fleet.seed,
         "batch_size": fleet.batch_size, "transport": fleet.transport, "plan": plan.as_dict(),
@@ -119,7 +119,7 @@ def _all_of(fleet: Fleet, plan: Plan) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """What was measured, and with which versions."""
+    """Describe the measured machine and the library versions."""
     from realexec.probe.machine import probe
 
     told = probe()
@@ -131,12 +131,12 @@ def machine() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """Its name, where the system tells it."""
+    """Return the processor's name, if the system reports it."""
     return _told(_CPU_INFO, "model name") or platform.processor() or platform.machine()
 
 
 def _told(path: Path, name: str) -> str | None:
-    """The value of the first line ``name : value``."""
+    """Return the value of the first line ``name : value``."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -146,7 +146,7 @@ def _told(path: Path, name: str) -> str | None:
 
 
 def record_of(config: RunConfig, found: Measured) -> dict[str, Any]:
-    """All that was measured, and on what."""
+    """Return all measurements and a description of the machine."""
     assert config.workers is not None
     (model,) = hosted_models(config)
     each = model.shape.kv_bytes_per_token
@@ -171,7 +171,7 @@ def record_of(config: RunConfig, found: Measured) -> dict[str, Any]:
 
 
 def write_profile(target: Path, config: RunConfig, found: Measured, record: Mapping[str, Any]) -> None:
-    """The folder at ``target``, in place of an older profile if there is one."""
+    """Write the profile folder at ``target``, replacing an older profile if there is one."""
     from realexec.chunk_cuts import FEWEST_CUT, KEY_BLOCK, SMALL_PRODUCT_ROWS
 
     (model,) = hosted_models(config)
@@ -193,6 +193,6 @@ def write_profile(target: Path, config: RunConfig, found: Measured, record: Mapp
     rows: list[Row] = [(*step, spread.repeats, spread.median / 1e6) for step, spread in found.steps.items()]
     if target.exists():
         shutil.rmtree(target)
-    # A worker runs each chunk and then its decodes (realexec/step_engine.py), and lays a chunk out.
+    # A worker runs each prompt chunk and then its decodes (realexec/step_engine.py), and lays out each chunk.
     blocks = PromptBlocks(KEY_BLOCK, FEWEST_CUT, SMALL_PRODUCT_ROWS)
     write_step_profile(target, stamp, True, rows, {CALIBRATION: text}, apart=True, blocks=blocks)

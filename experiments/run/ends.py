@@ -1,4 +1,4 @@
-"""A run evaluated at the ends of its step times' error as well: two more runs of the loop, same arrivals."""
+"""Evaluate a run at both ends of its step times' error too: two more runs of the loop, same arrivals."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from hwmodels.errors import HardwareError
 from serving.vocabulary.errors import UserError
 
 RUNS: Final = 1 + len(ENDS)
-# Runs the loop and gives its summary; the second is called with the end's place, 1 or 2, to tell progress.
+# Runs the loop and returns its summary. The number is the end's place, 1 or 2, for the progress report.
 Loop = Callable[[Prepared, int], Mapping[str, Any]]
 
 
 def range_section(prepared: Prepared, summary: Mapping[str, Any], loop: Loop) -> dict[str, Any]:
-    """What a summary says of the range, to be added to it.
+    """Return the range keys to add to the run's summary.
 
-    Of the runs at the ends nothing is kept but the numbers of ``experiments.results.ranges``. Their policies
-    estimate as in the run itself: they know what the model says, and not that it is off.
+    Of the runs at the ends only the numbers of ``experiments.results.ranges`` are kept. Their policies
+    estimate as in the run itself: from the step-time model, without its error.
     """
     bands = bands_of(prepared)
     short = told_once(band.in_short() for band in bands)
@@ -48,12 +48,12 @@ def range_section(prepared: Prepared, summary: Mapping[str, Any], loop: Loop) ->
 
 
 def bands_of(prepared: Prepared) -> list[StepBand]:
-    """One per kind of replica."""
+    """Return one step-time band for each kind of replica."""
     kinds = {id(kind): kind for kind in prepared.hardware_of_model.values()}
     return [band_of(kind) for kind in kinds.values()]
 
 
 def _at_end(prepared: Prepared, end: Any) -> Prepared:
-    """The same requests on replicas whose steps take as long as at that end; no series is written."""
+    """Return the run with the step times of that end and the same requests; it writes no series."""
     config = replace(prepared.config, series=NO_SERIES)
     return replace(prepared, config=config, hardware_of_model=at_end(prepared.hardware_of_model, end))

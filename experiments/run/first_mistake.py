@@ -1,4 +1,4 @@
-"""A folder that cannot be used hides no other mistake: what else is wrong with a run is told before it."""
+"""If the result folder cannot be used, report the run's other mistakes before that one."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from traces.errors import TraceError
 
 
 def mistake_in(words: Sequence[str]) -> str:
-    """Why ``words`` are refused wherever results go: configuration, trace, hardware; "" where they run."""
+    """Return why ``words`` are refused with any result folder (configuration, trace, hardware), or ""."""
     from experiments.compose.compose import load_config
     from experiments.run.simulate import prepare
 
@@ -21,5 +21,5 @@ def mistake_in(words: Sequence[str]) -> str:
 
 
 def both(error: PlaceError, mistake: str) -> UserError:
-    """The mistake, then the folder's."""
+    """Join the mistake and the folder's error, in this order."""
     return UserError(f"{mistake}; and {error}") if mistake else error

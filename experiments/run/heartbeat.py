@@ -1,4 +1,4 @@
-"""How far many runs are: a bar on a terminal, else a line now and then."""
+"""Progress of a series of runs: a bar on a terminal, otherwise an occasional line."""
 
 import sys
 import time
@@ -13,7 +13,7 @@ EVERY_S: Final = 10.0
 
 @contextmanager
 def heartbeat(title: str, total: int, done_before: int = 0) -> Iterator[Callable[[int], None]]:
-    """Yields a function of the points that are done. Lines go to stderr."""
+    """Yield a function that takes the number of finished points. Lines go to stderr."""
     with progress_bar(title) as bar:
         if bar is not None:
             bar(done_before, total)
@@ -38,7 +38,7 @@ def _lines(title: str, total: int, done_before: int) -> Callable[[int], None]:
 
 
 def left_text(left_s: float) -> str:
-    """``1 min 20 s``."""
+    """Format the remaining time, such as ``1 min 20 s``."""
     minutes, seconds = divmod(round(left_s), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

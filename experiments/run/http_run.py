@@ -1,4 +1,4 @@
-"""realexec run world=http: the same controller over servers that run already, and the same result folder."""
+"""realexec run world=http: the same controller drives servers that already run; same result folder."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from realexec.http.verify import Refused, TokenCheck, ask_again, chosen
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.replica import Replica
 
-# The name of a variable of the environment: a key in a configuration would be in every result folder.
+# The name of an environment variable: a key in the configuration would be written to every result folder.
 API_KEY = "SERVETWIN_API_KEY"
-# A token that is asked for again takes no longer than this.
+# Timeout of the token check, for each token that a server generates again.
 _S_PER_TOKEN = 1.0
 
 
@@ -98,7 +98,7 @@ def http_run(
 
 
 def as_found(config: RunConfig, servers: Sequence[Server]) -> RunConfig:
-    """The engine as the servers told of themselves: the smallest memory and context of all."""
+    """Return the configuration with the smallest memory and context that any server reports."""
     engine = config.engine
     tokens = [one.kv_tokens for one in servers if one.kv_tokens]
     blocks = [one.block_tokens for one in servers if one.block_tokens]
@@ -117,7 +117,7 @@ def as_found(config: RunConfig, servers: Sequence[Server]) -> RunConfig:
 
 
 def _roles(config: RunConfig, replicas: Sequence[Replica]) -> Roles | None:
-    """None: every server does both."""
+    """Return which servers prefill; None: every server does both."""
     if not config.system.instances.split:
         return None
     prefills = frozenset([one.id for one in replicas if one.role == "prefill"])
@@ -125,7 +125,7 @@ def _roles(config: RunConfig, replicas: Sequence[Replica]) -> Roles | None:
 
 
 def _check_moves(config: RunConfig, servers: Sequence[Server]) -> None:
-    """Refuse a policy that moves requests where a server cannot resume one."""
+    """Refuse a policy that moves requests if a server cannot resume one."""
     if config.system.migration.name == "none":
         return
     for one in servers:
@@ -140,7 +140,7 @@ def _check_moves(config: RunConfig, servers: Sequence[Server]) -> None:
 def _checked(
     config: RunConfig, servers: Sequence[Server], report: HttpReport, roles: Roles | None
 ) -> dict[str, Any]:
-    """Tokens asked for again at servers that are left and answer alone."""
+    """Generate tokens again at servers that were not lost and serve requests alone, and compare them."""
     lost = {replica for replica, _ in report.run.lost}
     left = [one for replica, one in enumerate(servers) if replica not in lost and not one.mode]
     generations = report.run.generations.values()

@@ -1,4 +1,4 @@
-"""What a simulated run is made of before it starts, and what it gives."""
+"""Input and output of a simulated run: what is known before it starts, and what it returns."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ Progress = Callable[[int, int], None]  # (requests arrived, requests in all)
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Everything of a run that is known before it starts."""
+    """Everything about a run that is known before it starts."""
 
     config: RunConfig
     hardware_of_model: dict[str, Hardware]
     replicas: list[Replica]
     estimates: Estimates
     workload: Workload
-    start: dict[Role, int] | None = None  # instances of every model by role, None: all that fit
+    start: dict[Role, int] | None = None  # instances of every model by role; None: as many as fit
 
     @property
     def hardware(self) -> Hardware:
-        """That of the first model, which is the only one without ``models=``."""
+        """Return the hardware of the first model, which is the only one without ``models=``."""
         return next(iter(self.hardware_of_model.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What the run gave, and what it cost the machine."""
+    """Results of a run, and what it cost the machine."""
 
     summary: dict[str, Any]
     columns: dict[str, np.ndarray | Names]
@@ -47,22 +47,22 @@ class Simulated:
     cpu_s: float
     events: int
     policies: dict[str, Any] = field(default_factory=dict)  # PolicyWatch.section
-    series: dict[str, np.ndarray | Names] | None = None  # with series.period_s alone
+    series: dict[str, np.ndarray | Names] | None = None  # only with series.period_s
     unserved: Unserved = field(default_factory=Unserved)
-    stages: dict[str, np.ndarray | Names] | None = None  # of models in stages alone
+    stages: dict[str, np.ndarray | Names] | None = None  # only of models in stages
     stage_load: dict[str, np.ndarray | Names] | None = None  # the same over time
-    use: dict[str, np.ndarray | Names] | None = None  # of GPUs, links and host memory, with series alone
+    use: dict[str, np.ndarray | Names] | None = None  # of GPUs, links and host memory; only with series
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A progress told in equal parts, one after the other."""
+    """A progress report divided into equal parts that follow each other."""
 
     on_progress: Progress | None
     parts: int
 
     def progress(self, place: int) -> Progress | None:
-        """That of the part at ``place``, the first being 0."""
+        """Return the progress callback of the part at ``place``, counted from 0."""
         told, parts = self.on_progress, self.parts
         if told is None or parts == 1:
             return told

@@ -1,4 +1,4 @@
-"""A real run, or a simulated one, from its configuration to its folder."""
+"""Execute a real or a simulated run from its configuration and write its folder."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def real_folder(config: "RunConfig", out: str | None = None) -> tuple[dict[str, Any], Path]:
-    """Run it for real into ``out`` (None: that of the configuration); summary and folder."""
+    """Execute a real run into ``out`` (None: the configuration's folder). Returns summary and folder."""
     if config.world == HTTP:
         from experiments.run.http_run import http_run as real_run
     else:
@@ -27,7 +27,7 @@ def real_folder(config: "RunConfig", out: str | None = None) -> tuple[dict[str, 
 
 
 def simulated_folder(config: "RunConfig") -> tuple[dict[str, Any], Path]:
-    """Simulate it; summary and folder."""
+    """Execute a simulated run. Returns summary and folder."""
     from experiments.run.simulate import simulate
 
     with ResultFolder(config.out, config.overwrite) as folder:

@@ -1,4 +1,4 @@
-"""realexec run: the same controller object, worker processes of this machine, and the same result folder."""
+"""realexec run: the same controller drives worker processes of this machine; same result folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from realexec.launchers.local import import_early
 from realexec.report import Generation, RunReport
 from serving.vocabulary.errors import UserError
 
-# A check costs about as much as the run: it generates every token again. Longer runs check their first ones.
+# A check generates every token again and costs about as much as the run: long runs check their first.
 MOST_TOKENS_CHECKED = 2000
 
 
@@ -44,11 +44,11 @@ def real_run(
     from realexec.driver import CARRIES_OUT, execute
     from realexec.memory.device import device_of
 
-    if config.launcher == "local":  # a Ray cluster's nodes may have what this machine has not
+    if config.launcher == "local":  # nodes of a Ray cluster may have other devices
         device_of(config.device)
     prepared = prepare(config)
     config_yaml = resolved_yaml(config)
-    write_config(folder, config_yaml)  # now, so that the journal of a run that is killed can be replayed
+    write_config(folder, config_yaml)  # written first, so that the journal of a killed run can be replayed
     metrics = RunMetrics()
     several, total = models_of(config), len(prepared.workload)
     model = next(iter(several.values())) if several else worker_model(config.model, config.device)
@@ -91,7 +91,7 @@ def real_run(
 
 
 def transformers_config(name: str) -> dict[str, Any]:
-    """A catalogue model as the keys of a transformers Llama configuration."""
+    """Return a catalogue model as the keys of a transformers Llama configuration."""
     shape = load_llm(name)
     return {
         "model_type": "llama",
@@ -108,13 +108,13 @@ def transformers_config(name: str) -> dict[str, Any]:
 
 
 def worker_model(model: ModelConfig, device: str = CPU) -> dict[str, Any]:
-    """What workers and the token check are told of the model: its shape, or the checkpoint that has it."""
+    """Return the model settings for workers and the token check: its shape, or the checkpoint that has it."""
     keys = transformers_config(model.name) | {"dtype": model.dtype, "device": device}
     return keys if model.checkpoint is None else keys | {"checkpoint": model.checkpoint}
 
 
 def models_of(config: RunConfig) -> dict[str, dict[str, Any]]:
-    """What workers are told of each model where there are several."""
+    """Return the workers' settings of each model if there are several."""
     hosted = hosted_models(config)
     if len(hosted) == 1:
         return {}
@@ -128,7 +128,7 @@ def models_of(config: RunConfig) -> dict[str, dict[str, Any]]:
 
 
 def moved_section(report: RunReport, rates: Mapping[str, float]) -> dict[str, Any]:
-    """What was loaded, sent and run by layers, and the rates in bytes/s that links were held to."""
+    """Return what was loaded, sent and run by layers, and the rates in bytes/s that limited the links."""
     moved = report.moved
     return {
         "loads": moved.loads,
@@ -153,7 +153,7 @@ def _token_check(config: RunConfig, model: dict[str, Any], report: RunReport) ->
     chosen = _first_tokens(report)
     keys = {"": model, **models_of(config)}
     checks = []
-    for number, name in enumerate(list(models_of(config)) or [""]):  # each has parameters of its own
+    for number, name in enumerate(list(models_of(config)) or [""]):  # each model has its own parameters
         own = [one for one in chosen if name in ("", one.model)]
         checks.append(check_tokens(keys[name], config.seed + number, config.engine.max_num_seqs, own))
     check = together(checks)
@@ -171,7 +171,7 @@ def _token_check(config: RunConfig, model: dict[str, Any], report: RunReport) ->
 
 
 def _first_tokens(report: RunReport) -> list[Generation]:
-    """Whole requests in id order until there are MOST_TOKENS_CHECKED tokens; at least one request."""
+    """Return whole requests in id order up to MOST_TOKENS_CHECKED tokens; at least one request."""
     chosen: list[Generation] = []
     tokens = 0
     for request in sorted(report.generations):
@@ -188,7 +188,7 @@ def _has_torch() -> bool:
 
 
 def require_torch() -> None:
-    """UserError where the libraries of real workers are missing."""
+    """Raise UserError if the libraries of real workers are missing."""
     try:
         import torch  # noqa: F401
         import transformers  # noqa: F401

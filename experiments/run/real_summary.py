@@ -1,4 +1,4 @@
-"""What a real run came to: its summary, and every file of its result folder."""
+"""The summary of a real run, and every file of its result folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from simcore.sim_report import SimReport
 
 @dataclass(frozen=True, slots=True)
 class RealRun:
-    """What was run and what came of it. ``checked``: its tokens; ``real``: what only its world knows."""
+    """Input and results of a real run. ``checked``: token check; ``real``: what only a real world reports."""
 
     prepared: Prepared
     controller: Controller

@@ -1,4 +1,4 @@
-"""servetwin replay: the recorded run's events into a fresh controller, from the run's own config.yaml."""
+"""servetwin replay: send the recorded events to a fresh controller, built from the run's config.yaml."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,9 +18,9 @@ from serving.vocabulary.replica import Role
 
 
 def replay_run(folder: Path, words: Sequence[str] = ()) -> ReplayReport:
-    """Compare every action of ``folder``'s journal. Raises UserError when the folder cannot be replayed.
+    """Compare every action of ``folder``'s journal. Raises UserError if the folder cannot be replayed.
 
-    ``words``: the policies from outside the package that the run had, said again.
+    ``words``: the run's policies from outside the package, given again by the user.
     """
     named = _named(words)
     path = journal_in(folder, "replay")
@@ -50,7 +50,7 @@ def replay_run(folder: Path, words: Sequence[str] = ()) -> ReplayReport:
 
 
 def _named(words: Sequence[str]) -> dict[str, str]:
-    """Group -> policy, with the current folder open to imports when one is a class of the user's."""
+    """Map group to policy. If one is a class of the user's, add the current folder to the import path."""
     for word in words:
         if group_of(word.partition("=")[0]) is None:
             raise UserError(
@@ -65,7 +65,7 @@ def _named(words: Sequence[str]) -> dict[str, str]:
 
 
 def _start(header: Mapping[str, object], path: Path) -> dict[Role, int] | None:
-    """How many instances of each role the run began with."""
+    """Return how many instances of each role the run began with."""
     start = header.get("start")
     if start is None:
         return None

@@ -111,12 +111,12 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
 
 
 def _has_ends(config: RunConfig) -> bool:
-    """Whether the run is evaluated at the ends of its step times; of models in stages nobody knows them."""
+    """Return whether to evaluate both ends of the step times. Models in stages have no known ends."""
     return config.uncertainty == ON and not config.system.in_stages
 
 
 def evaluated(config: RunConfig) -> dict[str, Any]:
-    """A run's summary, with its range where it has one, and no folder: for loops over configurations."""
+    """Return a run's summary, with its range if any, without a folder: for loops over configurations."""
     prepared = prepare(config)
     summary = execute(prepared).summary
     if not _has_ends(config):
@@ -125,7 +125,7 @@ def evaluated(config: RunConfig) -> dict[str, Any]:
 
 
 def prepare(config: RunConfig) -> Prepared:
-    """Read the trace and build what both worlds share. Raises UserError, TraceError, HardwareError."""
+    """Read the trace and build what all worlds need. Raises UserError, TraceError, HardwareError."""
     check_capabilities(config)
     hardware = hardware_of(config)
     hosted = hosted_models(config)
@@ -140,7 +140,7 @@ def prepare(config: RunConfig) -> Prepared:
         check_lengths(config, workload, hardware, build.prototypes_of(config, hardware))
         start = start_of(config, hosted, estimates.models[0], workload)
         replicas = build.replicas_of(config, hardware, start)
-    # Here, so that one that cannot happen is refused before anything is written.
+    # Checked here, so that an impossible fault is refused before any file is written.
     fault_plan_of(config, replicas)
     return Prepared(config, hardware, replicas, estimates, workload, start)
 
@@ -224,7 +224,7 @@ def _moved(
     summary: dict[str, Any],
     report: SimReport,
 ) -> dict[str, Any]:
-    """What loads, links, scaling and migration came to."""
+    """Summarize loads, links, scaling and migration."""
     found = data_plane_summary(data_plane, summary["duration_s"]) | start_summary(data_plane, prepared.config)
     found |= elastic_summary(controller, prepared.replicas, summary, report)
     found |= stage_scaling_summary(controller, prepared.replicas, summary, report)
@@ -234,7 +234,7 @@ def _moved(
 def _stage_load(
     prepared: Prepared, controller: Controller, rows: dict[str, Any] | None, span_s: float
 ) -> dict[str, Any] | None:
-    """What stages had and did over time; None without stages."""
+    """Return replicas and work of stages over time; None without stages."""
     if rows is None:
         return None
     from experiments.results.stage_load import changes_of, default_period_s, stage_load
@@ -246,13 +246,13 @@ def _stage_load(
 def _of_stages(
     config: RunConfig, controller: Controller, columns: dict[str, Any] | None, summary: dict[str, Any]
 ) -> dict[str, Any]:
-    """What stages did, of models with KV or without."""
+    """Summarize the work of stages, for models with and without KV."""
     found = stages_section(config, controller, columns, summary["duration_s"])
     return found | language_section(config, controller, summary)
 
 
 def _capacity_req_per_s(prepared: Prepared, workload: Workload) -> float:
-    """At which the replicas of the start just keep up."""
+    """Return the requests per second at which the replicas of the start just keep up."""
     config, replicas = prepared.config, len(prepared.replicas)
     if decodes_in_stages(config):
         replicas = chains(config)
@@ -262,7 +262,7 @@ def _capacity_req_per_s(prepared: Prepared, workload: Workload) -> float:
 
 
 def _provisioned_gpus(prepared: Prepared) -> int:
-    """Those of the cluster, or of the replicas that serve from the start."""
+    """Count the cluster's GPUs, or those of the replicas that serve from the start."""
     if prepared.config.system.in_stages:
         return used_gpus(prepared.replicas)
     if prepared.start is None:
@@ -273,7 +273,7 @@ def _provisioned_gpus(prepared: Prepared) -> int:
 def _watched(
     arrivals: Iterator[tuple[Request, int]], total: int, on_progress: Progress | None
 ) -> Iterator[tuple[Request, int]]:
-    """The same arrivals; ``on_progress`` is called now and then with the number handed over."""
+    """Yield the same arrivals, calling ``on_progress`` now and then with the number yielded."""
     return arrivals if on_progress is None else _told(arrivals, total, on_progress)
 
 
@@ -287,7 +287,7 @@ def _told(
 
 
 def provenance(prepared: Prepared) -> dict[str, Any]:
-    """Where the numbers come from: names, sources, labels, and what was assumed."""
+    """Return where the numbers come from: names, sources, labels and assumptions."""
     config, workload = prepared.config, prepared.workload
     estimates, hosted = shown_estimates(config, prepared.estimates), len(prepared.hardware_of_model)
     return {

@@ -1,4 +1,4 @@
-"""What a real run tells while it lasts: metrics.port= and log=."""
+"""What a real run reports while it runs: the metrics endpoint (metrics.port=) and the log (log=)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from serving.vocabulary.recorder import Recorder
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the driver is handed in place of its recorder and its journal."""
+    """Replaces the driver's recorder and journal."""
 
     recorder: Recorder
     journal: JournalSink | None
@@ -31,7 +31,7 @@ class Told:
 def telling_of(
     config: RunConfig, controller: Controller, recorder: Recorder, journal: JournalSink | None
 ) -> Iterator[Told]:
-    """Nothing is told unless it is asked for."""
+    """Yield the driver's recorder and journal, extended by the log and the metrics endpoint if configured."""
     with ExitStack() as stack:
         if config.log is not None:
             journal = JsonLog(sys.stderr, journal)
@@ -47,7 +47,7 @@ def telling_of(
 
 
 def standings(controller: Controller) -> Mapping[int, Standing]:
-    """Of every replica that is there; only lengths are read, for another thread asks."""
+    """Return the load of every live replica. Called from another thread, so it reads lengths only."""
     found = {}
     for number, engine in sorted(dict(controller.engines).items()):
         if engine.state in GONE:

@@ -1,4 +1,4 @@
-"""A stretch of a program without garbage collection."""
+"""A section of a program without garbage collection."""
 
 import gc
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """No garbage collection: the event loop makes no reference cycles, and scanning costs 5 % of it.
+    """Disable garbage collection: the event loop makes no reference cycles, and scanning costs 5 % of it.
 
-    What the run before left behind is young, since it was not looked at meanwhile, and goes first; all that
-    the process holds is not looked through.
+    Collect the young generations first: they hold what the previous run left. The old generation is not
+    scanned.
     """
     gc.collect(1)
     enabled = gc.isenabled()

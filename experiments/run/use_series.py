@@ -1,4 +1,4 @@
-"""From a run with series to what its GPUs, links and host memory were used for over time."""
+"""What a run with series used its GPUs, links and host memory for, over time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def watched(
     sink: SeriesSink | None, controller: Controller, data_plane: DataPlane | None
 ) -> SeriesSink | None:
-    """The sink; where there is one, links and host memory keep their changes too."""
+    """Return the sink. If there is one, also make links and host memory record their changes."""
     if sink is None:
         return None
     if isinstance(controller.elastic, Elastic):
@@ -42,7 +42,7 @@ def use_series(
     columns: Mapping[str, np.ndarray],
     summary: Mapping[str, Any],
 ) -> dict[str, Any] | None:
-    """The columns of use_series.parquet; None without series, and for models in stages."""
+    """Return the columns of use_series.parquet; None without series, and for models in stages."""
     config, span_s = prepared.config, float(summary["duration_s"])
     if sink is None or config.system.in_stages:
         return None
@@ -58,7 +58,7 @@ def use_series(
 def _held(
     prepared: Prepared, controller: Controller, summary: Mapping[str, Any]
 ) -> tuple[Steps, Steps, Steps]:
-    """GPUs, instances, and bytes of copies in host memory."""
+    """Return GPUs, instances, and bytes of copies in host memory, over time."""
     elastic, span_s = controller.elastic, float(summary["duration_s"])
     if not isinstance(elastic, Elastic):
         gpus = summary["gpu_seconds"] / span_s if span_s else 0.0

@@ -1,4 +1,4 @@
-"""The files of a result folder, the same for simulated and real runs."""
+"""Writes the files of a result folder, the same for simulated and real runs."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def write_results(
     stage_load: Columns | None = None,
     use: Columns | None = None,
 ) -> None:
-    """summary.json, requests.parquet, config.yaml, report.html; with unserved requests unserved.parquet.
+    """Write summary.json, requests.parquet, config.yaml, report.html; unserved.parquet if there are any.
 
-    ``stage_load``: of stages over time, ``use``: of GPUs, links and host memory; both are files too and drawn
-    on the page.
+    ``stage_load``: of stages over time, ``use``: of GPUs, links and host memory; both are also drawn on the
+    page.
     """
     text = json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False)
     (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
@@ -55,17 +55,17 @@ def write_results(
 
 
 def write_config(folder: Path, config_yaml: str) -> None:
-    """config.yaml."""
+    """Write config.yaml."""
     (folder / "config.yaml").write_text(config_yaml, encoding="utf-8")
 
 
 def write_parquet(path: Path, columns: Columns) -> None:
-    """Columns as a file; names as an Arrow dictionary, which pandas calls a category."""
+    """Write columns as a Parquet file; names become an Arrow dictionary, which pandas reads as a category."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     table = pa.table({name: _arrow(values) for name, values in columns.items()})
-    with path.open("wb") as file:  # opened here, for pyarrow refuses a name that is not UTF-8
+    with path.open("wb") as file:  # opened here because pyarrow refuses a name that is not UTF-8
         pq.write_table(table, file)
 
 
@@ -76,7 +76,7 @@ def _arrow(values: np.ndarray | Names) -> Any:
     if not isinstance(values, Names):
         return arrow_numbers(values)
     assert len(values) == 0 or values.codes.min() >= 0, "every row has a name"
-    # Type of words and width of codes are those of a pandas category, as which they were written before.
+    # Use the word type and code width of a pandas category, which earlier versions wrote.
     narrow = next(kind for kind in (np.int8, np.int16, np.int32) if len(values.words) < np.iinfo(kind).max)
     codes = arrow_numbers(values.codes.astype(narrow))
     return pa.DictionaryArray.from_arrays(codes, arrow_words(values.words, large=True))
