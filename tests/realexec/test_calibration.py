@@ -81,7 +81,7 @@ def test_a_stopped_calibration_goes_on_where_it_was(tmp_path: Path) -> None:
     [
         (1.19, (0.0, 0.1, 0.9), None),
         (1.21, (0.0, 0.1, 0.2), "waited for a core: 1.21 s"),
-        (None, (0.0, 0.1, 0.2), "does not tell"),
+        (None, (0.0, 0.1, 0.2), "does not report"),
         (1.0, (0.1, 0.21, 0.3), "repeats differ.*21%"),
         (1.0, (), "measured twice"),
     ],
