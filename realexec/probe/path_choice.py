@@ -26,7 +26,7 @@ def path_choices(transports: Mapping[str, str | None], on_gpu: bool) -> dict[str
         "parameters from the host's memory": f"a second copy in the worker's arena{copied}",
         "parameters from a peer of this host": near if _direct(have, on_gpu) else f"{near}{copied}",
         "parameters from a peer of another host": f"{far}{copied}",
-        "KV": f"as parameters from a peer{', at a boundary between two steps' if on_gpu else ''}",
+        "KV": "as parameters from a peer",
         "hidden states": "as parameters from a peer",
     }
 
