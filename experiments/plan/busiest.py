@@ -12,7 +12,7 @@ NS_PER_S = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Busiest:
-    """``window_s`` seconds from ``start_s`` on, with ``requests`` arrivals; the mean rate is of the whole."""
+    """``window_s`` seconds from ``start_s`` on, with ``requests`` arrivals; the mean is of all requests."""
 
     start_s: float
     window_s: float

@@ -1,1 +1,1 @@
-"""What a journal tells of one request or one instance, in plain words and in order of time."""
+"""Tells the events of one request or one instance from a journal, in plain words and in order of time."""
