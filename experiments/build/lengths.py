@@ -55,7 +55,7 @@ def is_within_context(config: RunConfig, workload: Workload, caps: Ints | int) -
     """Return, for each request, whether the engine accepts its length."""
     import numpy as np
 
-    if config.engine.reserve == "oracle":  # then the cap of a request is its true output length
+    if config.engine.reserve == "oracle":  # the cap of a request is then its true output length
         caps = np.minimum(caps, workload.output_tokens)
     within: NDArray[np.bool_] = workload.prompt_tokens + caps <= _contexts(config, workload)
     return within

@@ -142,7 +142,7 @@ def _refused(name: str, sentence: str, status: int) -> int:
     if sys.stderr is not None:
         try:
             print(f"{name}: {line}", file=sys.stderr, flush=True)
-        except OSError:  # stderr is closed; the exit status still tells
+        except OSError:  # stderr is closed; the exit status is still returned
             _silence(sys.stderr)
     return status
 

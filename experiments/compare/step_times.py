@@ -1,7 +1,7 @@
 """Which model is wrong: compares all steps and sends of real journals with the simulation's times for them.
 
-A step is priced as it really ran, with its chunks and contexts, so earlier differences do not count. Sends
-are those that each journal has.
+A step is priced as it really ran, with its chunks and contexts, so earlier differences do not count. Times of
+sends are taken from each run's own journal.
 """
 
 from __future__ import annotations

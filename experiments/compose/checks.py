@@ -70,7 +70,7 @@ def check(config: RunConfig) -> None:
     check_pipeline_parallel(config)
     check_pipeline(config.pipeline)
     check_stages(config)
-    if not config.out.strip():  # last: it hides no other mistake
+    if not config.out.strip():  # last, so that it hides no other mistake
         raise PlaceError("out is missing: write out=FOLDER, the folder the results go to")
 
 

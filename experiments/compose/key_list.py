@@ -80,7 +80,7 @@ def _shown(default: object) -> str:
     """Return the default as the user would write it."""
     if default is None:
         return "null"
-    if default == "???":  # no default
+    if default == "???":  # a required key without a default
         return "VALUE"
     if isinstance(default, list):
         return f"[{','.join(map(_shown, default))}]"

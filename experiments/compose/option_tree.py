@@ -23,7 +23,7 @@ from experiments.policy.groups import POLICY_GROUPS
 from experiments.policy.outside import names_outside, outside_option
 
 Tree = dict[str, Any]
-_DEFAULT_TRACES: Final = ("azure_conv", "azure_conv_like")  # of simulate.yaml and realexec.yaml
+_DEFAULT_TRACES: Final = ("azure_conv", "azure_conv_like")  # the defaults of simulate.yaml and realexec.yaml
 _STAND_IN: Final = "a100_x1"
 _FORM: Final = "1"  # of the cached data: change it when the same content must be merged into other data
 

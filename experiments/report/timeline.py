@@ -21,7 +21,7 @@ _NAMES: Final = {
     INSTANCES: "instances", LOADS: "loads", TRANSFERS: "transfers", DECISIONS: "decisions", STAGES: "stages",
 }  # fmt: skip
 _MOST_NAMED: Final = 32  # requests of a step that are listed
-_US: Final = 1000.0  # ns
+_US: Final = 1000.0  # ns in a microsecond
 
 Slice = dict[str, Any]
 

@@ -1,1 +1,1 @@
-"""Tells the events of one request or one instance from a journal, in plain words and in order of time."""
+"""Describes one request's or one instance's events from a journal, in plain words and in order of time."""

@@ -87,7 +87,7 @@ class Life:
     loads: dict[int, tuple[int, Load]] = field(default_factory=dict)
     layers: dict[int, int] = field(default_factory=dict)  # complete so far, by load
     transfers: dict[int, Send] = field(default_factory=dict)
-    told: int = 0  # decisions already told
+    told: int = 0  # decisions already reported
     starts: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
 

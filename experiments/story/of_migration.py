@@ -13,13 +13,13 @@ _SAID = {
 
 
 def migrates(tale: Tale, books: Books, now_ns: int, action: Migrate) -> Lines:
-    """Tell the phase of this request's migration."""
+    """Report the phase of this request's migration."""
     if action.request == tale.id:
         yield StoryLine(now_ns, _SAID[action.phase].format(action.source, action.target), action.reason)
 
 
 def leaves_batch(tale: Tale, books: Books, now_ns: int, action: Detach) -> Lines:
-    """Tell that the request left its batch; it decodes again at its destination or at its source."""
+    """Report that the request left its batch; it decodes again at its destination or at its source."""
     if action.request == tale.id and tale.mine is not None:
         yield from decoded(tale, books, now_ns)
         tale.enter("migration", now_ns)

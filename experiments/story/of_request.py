@@ -94,7 +94,7 @@ def _ran(tale: Tale, books: Books, now_ns: int, event: Ran) -> Lines:
 
 
 def _computed(tale: Tale, books: Books, now_ns: int, event: Ran) -> Lines:
-    """Tell that a step, the first of the reported ones, computed tokens of the request's prompt."""
+    """Report that a step, the first of the reported ones, computed tokens of the request's prompt."""
     report, mine = books.report, tale.mine
     assert report is not None and report.run is not None and mine is not None
     start, amount = next((start, amount) for request, start, amount in report.computed if request == tale.id)
@@ -118,7 +118,7 @@ def _computed(tale: Tale, books: Books, now_ns: int, event: Ran) -> Lines:
 
 
 def _first_token(tale: Tale, now_ns: int, began_ns: int, steps: int) -> Lines:
-    """Tell the first token, after the first step; of several steps only requests.parquet has its time."""
+    """Report the first token, after the first step; of several steps only requests.parquet has its time."""
     first_ns = tale.first_token_ns
     if steps == 1:
         decodes(tale, now_ns)
@@ -189,7 +189,7 @@ def _fail(tale: Tale, books: Books, now_ns: int, action: Fail) -> Lines:
 
 
 def _run(tale: Tale, books: Books, now_ns: int, action: Run) -> Lines:
-    """Tell the first step of the prompt, which ends a wait; later steps are told when computed."""
+    """Report the first step of the prompt, which ends a wait; later steps are reported when computed."""
     chunk = next((chunk for chunk in action.chunks if chunk[0] == tale.id), None)
     if chunk is None or tale.mine is None or tale.stage != "waiting":
         return
@@ -210,7 +210,7 @@ def _run(tale: Tale, books: Books, now_ns: int, action: Run) -> Lines:
 
 
 def _interrupt(tale: Tale, books: Books, now_ns: int, action: Interrupt) -> Lines:
-    """Tell an interrupt that this request's arrival caused."""
+    """Report an interrupt that this request's arrival caused."""
     if tale.arrived_ns == now_ns and tale.mine is not None and action.replica == tale.mine.replica:
         grace = (
             f" after {count(action.grace_steps, 'more step')}" if action.grace_steps else " at the next step"

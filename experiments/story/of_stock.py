@@ -10,7 +10,7 @@ from serving.vocabulary.events import Dropped, Observed, Streamed
 
 
 def _streamed(tale: Tale, books: Books, now_ns: int, event: Streamed) -> Lines:
-    """Tell the first tokens since the request was sent there, and its end; other tokens are only counted."""
+    """Report the first tokens since the request was sent there, and its end; only count other tokens."""
     mine, tokens = tale.mine, dict(event.tokens).get(tale.id, 0)
     if mine is None or (not tokens and tale.id not in event.finished):
         return

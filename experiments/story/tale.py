@@ -47,7 +47,7 @@ class Tale:
 
 
 def unfinished(tale: Tale, books: Books, now_ns: int) -> Lines:
-    """Tell a request that is still in flight when the journal ends."""
+    """Report a request that is still in flight when the journal ends."""
     assert tale.mine is not None
     yield from decoded(tale, books, now_ns)
     made = count(books.made(tale.mine), "token")
@@ -68,7 +68,7 @@ def _state(tale: Tale) -> str:
 
 
 def stages(tale: Tale, now_ns: int) -> Lines:
-    """Tell how long each stage of a finished request took."""
+    """Report how long each stage of a request took."""
     tale.enter("", now_ns)
     parts = ", ".join(f"{name} {seconds(took)}" for name, took in tale.stages_ns.items())
     yield StoryLine(now_ns, f"in all {seconds(sum(tale.stages_ns.values()))}: {parts}")
@@ -89,7 +89,7 @@ def count_report(decoding: Decoding, others: int, with_prompts: bool) -> None:
 
 
 def decoded(tale: Tale, books: Books, now_ns: int) -> Lines:
-    """Tell the stretch of decode steps that ends now, in one line."""
+    """Report the stretch of decode steps that ends now, in one line."""
     decoding, tale.decoding = tale.decoding, None
     if decoding is None or tale.mine is None:
         return
