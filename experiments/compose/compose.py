@@ -243,7 +243,7 @@ def _wanted(tree: Tree, path: str, groups: dict[str, list[str]]) -> Wanted:
 
 
 def _wanted_parameter(tree: Tree, group: str, name: str, groups: dict[str, list[str]]) -> Wanted:
-    """Return the type of the option file's default, with the constructor's null, or the constructor's."""
+    """Return the default's type, with null if the constructor takes it; without one, the constructor's."""
     key, option = f"system/{group}", tree["system"][group]
     if option["name"] not in groups[key]:
         return outside_wanted(key, option, name)
