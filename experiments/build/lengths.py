@@ -37,7 +37,7 @@ def caps_of(config: RunConfig, workload: Workload) -> Ints | int:
 
     A cap that the client did not set is cut to what the context leaves (``get_max_tokens`` in
     vllm/entrypoints/utils.py). A cap that the client set is not cut: ``vllm serve`` refuses such a request
-    (``TokenizeParams._token_len_check`` in vllm/renderers/params.py), a script's runs until the context is
+    (``TokenizeParams._token_len_check`` in vllm/renderers/params.py), a script runs it until the context is
     full (``check_stop`` in vllm/v1/core/sched/utils.py). A prompt that leaves no room keeps its cap.
     """
     import numpy as np

@@ -23,7 +23,7 @@ from experiments.results.whole_file import check_free, write_whole
 
 
 def are_runs(places: Sequence[Path], asked: dict[str, Any]) -> bool:
-    """Return whether all are run folders to put side by side; two with a real second are sim and measured."""
+    """Return whether to put run folders side by side. A real run as second of two is measured data."""
     if "format" in asked or "run" in asked or not all((place / "summary.json").is_file() for place in places):
         return False
     return len(places) > 2 or not is_real(places[1])

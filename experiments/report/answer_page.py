@@ -37,7 +37,7 @@ def page(kind: str, title: str, claim: str, parts: Iterable[str], foot: str) -> 
 
 
 def answer(text: str) -> str:
-    """Return the card with the answer to the reader's question."""
+    """Return the paragraph that answers the reader's question."""
     return f'<p class="answer">{escape(text)}</p>'
 
 
