@@ -26,7 +26,7 @@ STATISTICS: Final = ("mean", "p50", "p90", "p99")
 # A ratio of at most 1: the simulated run is indistinguishable from a rerun.
 MOST_RATIO: Final = 1.0
 # Between the means of the slowest and the fastest real run. Above it no verdict is possible: a result between
-# them fits both. (The distance is no better measure: if all requests take the same time, 1 % is far.)
+# them fits both. (A distance says less: if all requests take the same time, 1 % is far.)
 MOST_APART: Final = 0.2
 AGREES, DIFFERS = "agrees", "differs"
 
