@@ -48,7 +48,7 @@ def fault_plan_of(config: RunConfig, replicas: Sequence[Replica]) -> FaultPlan |
 
 
 def drawn(seed: int, per_hour: dict[What, float]) -> Iterator[Fault]:
-    """Yield faults without end; each kind is a Poisson process with an independent stream of its own."""
+    """Yield faults without end: a Poisson process per kind, whose stream other kinds do not affect."""
     streams = [
         _process(what, rate, Random(seed_of(seed, f"faults/{what}")))
         for what, rate in per_hour.items()

@@ -37,7 +37,7 @@ def caps_of(config: RunConfig, workload: Workload) -> Ints | int:
 
     A cap that the client did not set is cut to what the context leaves (``get_max_tokens`` in
     vllm/entrypoints/utils.py). A cap that the client set is not cut: ``vllm serve`` refuses such a request
-    (``TokenizeParams._token_len_check`` in vllm/renderers/params.py), a script's runs until the context is
+    (``TokenizeParams._token_len_check`` in vllm/renderers/params.py), a script runs it until the context is
     full (``check_stop`` in vllm/v1/core/sched/utils.py). A prompt that leaves no room keeps its cap.
     """
     import numpy as np
@@ -55,7 +55,7 @@ def is_within_context(config: RunConfig, workload: Workload, caps: Ints | int) -
     """Return, for each request, whether the engine accepts its length."""
     import numpy as np
 
-    if config.engine.reserve == "oracle":  # then the cap of a request is its true output length
+    if config.engine.reserve == "oracle":  # the cap of a request is then its true output length
         caps = np.minimum(caps, workload.output_tokens)
     within: NDArray[np.bool_] = workload.prompt_tokens + caps <= _contexts(config, workload)
     return within

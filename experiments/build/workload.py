@@ -46,7 +46,7 @@ def run_workload(
 
 def _of_many(config: RunConfig, hosted: Sequence[HostedModel], wanted_per_s: float | None) -> Workload:
     """Return the requests of several models, at ``wanted_per_s`` if given; ``finished`` comes after."""
-    from traces.many import many_models, with_hosted  # with its drawing code, as with_lengths below
+    from traces.many import many_models, with_hosted  # imports drawing code, as with_lengths does below
 
     models, trace, seed = config.models, config.trace, config.seed
     source, names = selected(trace, seed), [model.name for model in hosted]

@@ -1,1 +1,1 @@
-"""What the commands take and print."""
+"""Arguments and output of the commands."""

@@ -1,4 +1,4 @@
-"""``realexec calibrate``: its words, and what it prints."""
+"""``realexec calibrate``: its arguments and its output."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -24,7 +24,7 @@ _MOST_REPEATS: Final = 1000
 
 
 def calibrate(words: Sequence[str]) -> int:
-    """Exit status 0, also for a noisy machine: the profile says so itself."""
+    """Calibrate; exit status 0, also for a noisy machine, which the profile records."""
     if any(word in ("-h", "--help", "help") for word in words):
         with telling():
             print(USAGE, end="")
@@ -49,7 +49,7 @@ def calibrate(words: Sequence[str]) -> int:
 
 
 def _own(words: Sequence[str]) -> tuple[bool, int]:
-    """``quick`` and ``repeats``."""
+    """Return ``quick`` and ``repeats``."""
     from experiments.run.calibrated import QUICK_REPEATS, REPEATS
 
     given = {
@@ -64,7 +64,7 @@ def _own(words: Sequence[str]) -> tuple[bool, int]:
 
 
 def lines_of(record: Mapping[str, Any]) -> list[str]:
-    """What was found, for people."""
+    """Return the results as readable lines."""
     steps, starts, quiet = record["steps"], record["starts"], record["quiet"]
     machine = record["machine"]
     lines = [
@@ -85,7 +85,7 @@ def lines_of(record: Mapping[str, Any]) -> list[str]:
 
 
 def _shown(steps: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
-    """The largest prompt alone, and one sequence and the most at the shortest context."""
+    """Select the largest prompt alone, and one and the most sequences at the shortest context."""
     prompts = [one for one in steps if one["prefill_tokens"] and not one["decode_sequences"]]
     decodes = [one for one in steps if not one["prefill_tokens"]]
     alone = [one for one in prompts if not one["cached_tokens"] and one["prefill_sequences"] == 1]

@@ -1,4 +1,4 @@
-"""``servetwin compare``: its help text, and who answers."""
+"""``servetwin compare``: its help text and the command."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -32,7 +32,7 @@ docs/COMPARE.md describes them.
 
 
 def compare(words: Sequence[str]) -> int:
-    """Print what ``words`` ask for (``compare_text.answer``); exit status 0."""
+    """Print the comparison that ``words`` request (``compare_text.answer``); exit status 0."""
     if any(word in ("-h", "--help", "help") for word in words):
         with telling():
             print(USAGE, end="")

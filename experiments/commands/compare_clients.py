@@ -24,7 +24,7 @@ _LEGEND: Final = (
 
 
 def sides(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """The runs of the first client and those of the second one."""
+    """Split into the runs of the first client and those of the second one."""
     if words.count(AGAINST) > 1:
         raise UserError(f"{AGAINST} stands there twice: two clients can be compared, so write it once")
     at = words.index(AGAINST)
@@ -32,7 +32,7 @@ def sides(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 
 
 def answer(places: Sequence[Path], others: Sequence[Path], asked: Mapping[str, Any]) -> int:
-    """Exit status 1 where the clients differ in a metric, else 0. UserError for runs of other requests."""
+    """Exit status 1 if the clients differ in a metric, else 0. UserError for runs of other requests."""
     if unknown := [key for key in asked if key != "json"]:
         raise UserError(f"{unknown[0]}= is not for runs of two clients: leave it out")
     found = apart(places, others)
@@ -45,7 +45,7 @@ def answer(places: Sequence[Path], others: Sequence[Path], asked: Mapping[str, A
 
 
 def lines_of(places: Sequence[Path], others: Sequence[Path], found: Mapping[str, Apart]) -> Iterator[str]:
-    """The table for people."""
+    """Return the table as readable lines."""
     yield f"first   {', '.join(map(str, places))}"
     yield f"second  {', '.join(map(str, others))}"
     yield ""
@@ -67,7 +67,7 @@ def _cells(one: Apart) -> list[str]:
 
 
 def as_data(places: Sequence[Path], others: Sequence[Path], found: Mapping[str, Apart]) -> dict[str, Any]:
-    """For programs."""
+    """Return the same as data for programs."""
     return {
         "first": [str(path) for path in places],
         "second": [str(path) for path in others],

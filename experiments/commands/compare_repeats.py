@@ -30,7 +30,7 @@ _DECISIONS: Final = "decisions in common with a real run, whenever they were tak
 
 
 def answer(places: Sequence[Path], asked: Mapping[str, Any]) -> int:
-    """Exit status 0 if it agrees in every metric, else 1. UserError for what is no result of one workload."""
+    """Exit status 0 if every metric agrees, else 1. UserError unless all are results of one workload."""
     if unknown := [key for key in asked if key != "json"]:
         raise UserError(f"{unknown[0]}= is not for a simulated run and repeats of a real one: leave it out")
     found = agreement_of(places[0], places[1:])
@@ -43,7 +43,7 @@ def answer(places: Sequence[Path], asked: Mapping[str, Any]) -> int:
 
 
 def lines_of(found: Agreement) -> Iterator[str]:
-    """The verdict for people."""
+    """Return the verdict as readable lines."""
     yield f"simulated  {found.folders[0]}"
     yield f"real       {', '.join(str(folder) for folder in found.folders[1:])}"
     yield ""
@@ -75,7 +75,7 @@ def _where_not(found: Agreement) -> str:
 
 
 def decision_lines(against: Sequence[Matched], repeated: Sequence[Matched] = ()) -> Iterator[str]:
-    """Match rates by kind, and where the first real run parts from the simulation."""
+    """Return match rates by kind, and the first difference of the simulation to the first real run."""
     if not against:
         yield "decisions were not compared: write journal=true in all runs"
         return
@@ -92,7 +92,7 @@ def decision_lines(against: Sequence[Matched], repeated: Sequence[Matched] = ())
 
 
 def parting_lines(parting: Parting) -> Iterator[str]:
-    """The first decision that only one took, with what it was told."""
+    """Return the first decision that only one run took, with the event before it."""
     why = {
         "observation": "they were told different things",
         "timing": "they were told the same, but what came before at other times",
@@ -103,13 +103,13 @@ def parting_lines(parting: Parting) -> Iterator[str]:
 
 
 def of_two(simulated: Path, real: Path) -> tuple[Matched, ...]:
-    """Decisions of a simulated run against one real one; empty where a journal is missing."""
+    """Match decisions of a simulated run with a real one's; empty if a journal is missing."""
     ours, theirs = decisions_of(simulated), decisions_of(real)
     return () if ours is None or theirs is None else (matched(ours, theirs),)
 
 
 def _rates(several: Sequence[Matched]) -> list[str]:
-    """By kind the mean over several, with how many decisions both took in the first of them."""
+    """Return the mean over several by kind, with the number of shared decisions in the first of them."""
     cells = []
     for kinds in (*((kind,) for kind in KINDS), KINDS):
         rates = [rate for one in several if (rate := one.rate(*kinds)) is not None]
@@ -120,7 +120,7 @@ def _rates(several: Sequence[Matched]) -> list[str]:
 
 
 def as_data(found: Agreement) -> dict[str, Any]:
-    """For programs."""
+    """Return the same as data for programs."""
     return {
         "simulated": str(found.folders[0]),
         "real": [str(folder) for folder in found.folders[1:]],
@@ -141,7 +141,7 @@ def as_data(found: Agreement) -> dict[str, Any]:
 
 
 def matched_data(one: Matched) -> dict[str, Any]:
-    """Counts, rates and the parting of two runs."""
+    """Return counts, rates and the first difference of two runs."""
     parting = one.parting
     return {
         "counts": {kind: list(counts) for kind, counts in one.counts.items()},

@@ -1,4 +1,4 @@
-"""``servetwin compare A B ...`` of runs: printed, or as one page."""
+"""``servetwin compare A B ...`` for runs: on the console, or as one page."""
 
 import json
 from collections.abc import Sequence
@@ -23,14 +23,14 @@ from experiments.results.whole_file import check_free, write_whole
 
 
 def are_runs(places: Sequence[Path], asked: dict[str, Any]) -> bool:
-    """Whether all are result folders to be put side by side; a real one behind a run is a measured one."""
+    """Return whether to put run folders side by side. A real run as second of two is measured data."""
     if "format" in asked or "run" in asked or not all((place / "summary.json").is_file() for place in places):
         return False
     return len(places) > 2 or not is_real(places[1])
 
 
 def answer(places: Sequence[Path], asked: dict[str, Any]) -> int:
-    """Exit status 0. UserError for what is no result."""
+    """Print the comparison; exit status 0. UserError for a folder without a result."""
     found = side_by_side(places)
     command = join(["servetwin", "compare", *map(str, places), f"page={asked.get('page')}"])
     if "page" in asked:

@@ -1,4 +1,4 @@
-"""``servetwin compare SWEEP SWEEP ...``: printed, or as one page."""
+"""``servetwin compare SWEEP SWEEP ...``: on the console, or as one page."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ _OF_MEASURED: Final = ("format", "run")
 
 
 def are_sweeps(places: Sequence[Path]) -> bool:
-    """Whether all are folders of sweeps. UserError where some are and others not."""
+    """Return whether all are folders of sweeps. UserError if only some are."""
     there = [is_sweep(place) for place in places]
     if any(there) and not all(there):
         sweep, other = places[there.index(True)], places[there.index(False)]
@@ -32,7 +32,7 @@ def are_sweeps(places: Sequence[Path]) -> bool:
 
 
 def answer(places: Sequence[Path], asked: Mapping[str, Any]) -> int:
-    """Exit status 0. UserError for keys of measured files, and sweeps that share no point."""
+    """Exit status 0. UserError for keys of measured files, and for sweeps that share no point."""
     for key in _OF_MEASURED:
         if key in asked:
             raise UserError(f"{key}= is for a measured file: leave it out of a comparison of sweeps")

@@ -1,4 +1,4 @@
-"""``servetwin compare``: its words after the command, and how a comparison is printed."""
+"""``servetwin compare``: its arguments and its output."""
 
 import itertools
 import json
@@ -38,7 +38,7 @@ _USE: Final = "write servetwin compare DIR MEASURED"
 
 
 def answer(words: Sequence[str]) -> int:
-    """Print the comparison; exit status 0. Raises UserError for what cannot be compared."""
+    """Print the comparison; exit status 0. Raises UserError for inputs that cannot be compared."""
     places = list(itertools.takewhile(lambda word: "=" not in word, words))
     if len(places) < 2:
         raise UserError(
@@ -72,7 +72,7 @@ def answer(words: Sequence[str]) -> int:
 
 
 def _refuse_more(paths: Sequence[Path]) -> None:
-    """Several places are the folders of runs; UserError names the first that is none."""
+    """Raise UserError naming the first of several places that is not a run's folder."""
     for path in paths if len(paths) > 2 else ():
         if not (path / "summary.json").is_file():
             raise UserError(
@@ -89,7 +89,7 @@ def _path(word: str) -> Path:
 
 
 def _asked(words: Sequence[str]) -> dict[str, Any]:
-    """Of a run and a measured file."""
+    """Return the arguments for a run and a measured file."""
     for word in words:
         if "=" not in word:
             raise UserError(
@@ -115,7 +115,7 @@ def _given(words: Sequence[str]) -> dict[str, Any]:
 
 
 def lines_of(found: Mapping[str, Any]) -> Iterator[str]:
-    """The comparison for people."""
+    """Return the comparison as readable lines."""
     simulated, measured, matched = found["simulated"], found["measured"], found["matched"]
     finished = simulated["requests"]["finished"]
     yield f"simulated  {simulated['folder']}: {simulated['imitates']}, {finished:,} requests finished"
@@ -134,7 +134,7 @@ def lines_of(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _error_table(found: Mapping[str, Any]) -> Iterator[str]:
-    """One row per regime and metric."""
+    """Return one row per regime and metric."""
     head = "".join(f"{name:>9}" for name in STATISTICS)
     yield f"{'error':10}{'requests':>9}  {'metric':7}{'simulated':>11}{'measured':>11}{head}{'each':>9}"
     for regime, metrics in found["errors"].items():
@@ -151,7 +151,7 @@ def _error_table(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _range_table(found: Mapping[str, Any]) -> Iterator[str]:
-    """Whether the run is too fast or too slow, and whether that flips inside its range."""
+    """Return whether the run is too fast or too slow, and whether that flips inside its range."""
     entries = found.get("range")
     if not entries:
         return
@@ -166,7 +166,7 @@ def _range_table(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _part_table(found: Mapping[str, Any]) -> Iterator[str]:
-    """Where the difference of the mean end-to-end time lies."""
+    """Return the parts of the difference of the mean end-to-end time."""
     if not any(found["decomposition"].values()):
         return
     heads = "".join(f"{head:>{width}}" for head, width in zip(_PART_HEADS, _PART_WIDTHS, strict=True))
@@ -185,5 +185,5 @@ def _signed(value: float | None) -> str:
 
 
 def _plain(text: str) -> str:
-    """Names of files may hold anything; nothing in them is to be obeyed by a terminal."""
+    """Return the text without control characters, which a file's name may contain."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

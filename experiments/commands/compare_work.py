@@ -1,4 +1,4 @@
-"""The lines of ``servetwin compare`` on steps and sends, real and simulated."""
+"""Lines of ``servetwin compare`` about steps and sends, real and simulated."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ _SENDS: Final = "sends, real and simulated (means of a send)"
 
 
 def work_lines(simulated: Path, real: Sequence[Path]) -> Iterator[str]:
-    """Two tables, the second where anything was sent."""
+    """Return two tables, the second only if anything was sent."""
     steps, sends = step_rows(simulated, real), send_rows(simulated, real)
     if isinstance(steps, str):
         yield steps
@@ -34,7 +34,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def work_data(simulated: Path, real: Sequence[Path]) -> dict[str, Any]:
-    """For programs: ``steps`` is null where they cannot be told."""
+    """Return data for programs: ``steps`` is null if their times are not available."""
     steps = step_rows(simulated, real)
     return {
         "steps": None if isinstance(steps, str) else [_data(row) for row in steps],

@@ -1,4 +1,4 @@
-"""``servetwin completion``: what a shell needs to complete commands, groups, options and keys."""
+"""``servetwin completion``: the data that a shell needs to complete commands, groups, options and keys."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -26,7 +26,7 @@ complete -o nospace -o default -F _{name} {name}
 
 
 def completion(words: Sequence[str], commands: Sequence[str], name: str = "servetwin") -> int:
-    """Print the script of the command ``name``, or what it knows as JSON. Exit status 0."""
+    """Print the script of the command ``name``, or its known words as JSON. Exit status 0."""
     words, as_json = asked_for_json(words)
     if len(words) != 1 or words[0] not in _SHELLS:
         raise UserError(f"completion takes a shell: write {name} completion {' | '.join(_SHELLS)}")
@@ -48,7 +48,7 @@ def completion(words: Sequence[str], commands: Sequence[str], name: str = "serve
 
 
 def own_words() -> dict[str, list[str]]:
-    """Command -> the keys that it has beside those of a run."""
+    """Map command to the keys that it has besides those of a run."""
     from experiments.commands.export import FORMS
     from experiments.compose.clusters import CLUSTER_FAMILIES, topology_names
     from experiments.plan.objective import AT_LEAST, LATENCIES, STATISTICS
@@ -71,14 +71,14 @@ def own_words() -> dict[str, list[str]]:
 
 
 def own_of_real() -> dict[str, list[str]]:
-    """The same of realexec."""
+    """Return the same of realexec."""
     return {"run": ["repeat=", "json=true"]}
 
 
 def known_words(kind: Kind = "simulate") -> list[str]:
-    """Every option as ``group=option``, every key of a run as ``key=``; ``cluster=a100_x`` wants a number.
+    """Return options as ``group=option``, keys as ``key=``; ``cluster=a100_x`` needs a number after it.
 
-    Keys of every drawn trace are among them, whichever the run has.
+    Keys of every drawn trace are included, whichever trace the run has.
     """
     from experiments.compose.clusters import CLUSTER_FAMILIES, topology_names
     from experiments.compose.compose import defaults

@@ -1,4 +1,4 @@
-"""``servetwin doctor``: what is installed, which data is found, what is missing and how to get it."""
+"""``servetwin doctor``: reports installed packages, data found, and how to get what is missing."""
 
 import importlib.metadata
 import json
@@ -24,7 +24,7 @@ _NEEDED: Final = (
     "rich",
     "joblib",
 )
-# Package -> what asks for it, and how it is installed.
+# Package -> features that need it, and how to install it.
 _EXTRAS: Final = {
     "ortools": ("live scaling by the solver (system/live=ilp)", "plan"),
     "optuna": ("searches (servetwin sweep search.minimize=...)", "search"),
@@ -35,7 +35,7 @@ _EXTRAS: Final = {
     "safetensors": ("real workers (realexec run)", "real"),
     "nixl": ("KV and parameters between real workers by NIXL (realexec run transport=nixl)", "nixl"),
 }
-# What for -> names of the program, and how it is had.
+# Purpose -> names of the program, and how to get it.
 _PROGRAMS: Final = {
     "compiling the core (make fast)": (("cc",), "install a C compiler, such as gcc"),
     "tests of pages in a browser": (browser.NAMES, "install chromium"),
@@ -48,7 +48,7 @@ _PLACES: Final = {
 
 
 def doctor(words: Sequence[str]) -> int:
-    """Exit status 0, or 1 when something that every run needs is missing."""
+    """Exit status 0, or 1 if a requirement of every run is missing."""
     rest, as_json = asked_for_json(words)
     if rest:
         raise UserError(f"{rest[0]} is one word too many: write servetwin doctor, or servetwin doctor --json")
@@ -59,7 +59,7 @@ def doctor(words: Sequence[str]) -> int:
 
 
 def examined() -> dict[str, Any]:
-    """Facts by kind, and ``missing``: sentences about what every run needs."""
+    """Return facts by kind, and ``missing``: sentences about requirements of every run."""
     import nativecore
     from experiments.compose.content_cache import cache_folder
     from experiments.config.version import code_version
@@ -81,7 +81,7 @@ def examined() -> dict[str, Any]:
 
 
 def lines_of(found: dict[str, Any]) -> list[str]:
-    """The same for people: one fact a line, a remedy where something is not there."""
+    """Return the same as readable lines: one fact a line, with a remedy for missing parts."""
     code = found["servetwin"]
     lines = [f"servetwin {code['version']}, commit {code['commit'] or 'unknown'}, Python {found['python']}"]
     core = found["core"].get("core", "unknown")
@@ -122,18 +122,18 @@ def _version(package: str) -> str | None:
 
 
 def programs() -> list[str]:
-    """Those that are looked for on the PATH."""
+    """Return the programs that are searched on the PATH."""
     return [name for names in _by_use().values() for name in names]
 
 
 def _by_use() -> dict[str, Sequence[str]]:
-    """What for -> names, of which one will do."""
+    """Map purpose to program names, any of which suffices."""
     own = {"compiling the core (make fast)": os.environ.get("CC")}
     return {use: [own[use]] if own.get(use) else names for use, (names, _) in _PROGRAMS.items()}
 
 
 def _remedy(name: str) -> str:
-    """How the file of a recorded trace is had."""
+    """Return how to get the file of a recorded trace."""
     from traces.fetching.sources import SOURCES
     from traces.find import FILE_NAMES
 

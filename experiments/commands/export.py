@@ -1,4 +1,4 @@
-"""``servetwin export``: a run's requests in another tool's form."""
+"""``servetwin export``: a run's requests in the format of another tool."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ _KEYS: Final = ("to", "out", "overwrite")
 
 
 def export(words: Sequence[str]) -> int:
-    """Exit status 0. UserError for a folder of something else and a file that cannot be written."""
+    """Exit status 0. UserError for a folder without a run and a file that cannot be written."""
     if not words or any(word in ("-h", "--help", "help") for word in words):
         with telling():
             print(USAGE, end="")
@@ -47,7 +47,7 @@ def export(words: Sequence[str]) -> int:
 
 
 def _writer(form: str) -> Callable[..., str]:
-    """The function of one of ``FORMS``."""
+    """Return the function of one of ``FORMS``."""
     from experiments.export import aiperf, inference_perf, vllm_bench
 
     writers = (aiperf.statistics, aiperf.records, inference_perf.summary, vllm_bench.report)

@@ -1,4 +1,4 @@
-"""``realexec fidelity``: real runs of this machine beside their simulated twins, as one page."""
+"""``realexec fidelity``: compares real runs of this machine with simulated ones, on one page."""
 
 import json
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ PROFILE: Final = "engine.profile"
 
 
 def fidelity(words: Sequence[str]) -> int:
-    """Exit status 0, and 1 when a token of a real run is not as it should be."""
+    """Exit status 0, and 1 if a token of a real run is wrong."""
     if any(word in ("-h", "--help", "help") for word in words):
         with telling():
             print(USAGE, end="")
@@ -69,14 +69,14 @@ def fidelity(words: Sequence[str]) -> int:
 
 
 def _shown(words: Sequence[str]) -> str:
-    """The command as another machine would write it: folders are the reader's own."""
+    """Return the command for use on another machine: folders are placeholders."""
     folders = {"out": "out=DIR", PROFILE: f"{PROFILE}=PROFILE"}
     shown = [folders.get(word.partition("=")[0], word) for word in words if not word.startswith("title=")]
     return " ".join(["realexec fidelity", *shown])
 
 
 def _begun(out: Path, words: Sequence[str]) -> None:
-    """Runs of these words go on in a folder that they were begun in, and in no other."""
+    """Check that the folder is new, or belongs to a fidelity run with the same words, which continues."""
     mark, mine = out / ASKED, sorted(word for word in words if not word.startswith("title="))
     if mark.exists() and json.loads(mark.read_text(encoding="utf-8")) == mine:
         return

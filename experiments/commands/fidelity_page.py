@@ -1,4 +1,4 @@
-"""The page of ``realexec fidelity``: a claim, its numbers, and the machine they are of."""
+"""The page of ``realexec fidelity``: a claim, its numbers, and the machine of the runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -17,7 +17,7 @@ Found = Mapping[str, Any]
 
 
 def as_page(found: Found) -> str:
-    """Markdown, of what fidelity.json has."""
+    """Return Markdown for the content of fidelity.json."""
     title = found["title"] or f"{found['machine']['processor']}, {found['machine']['cores']} cores"
     lines = [f"# Fidelity: {title}", "", claim(found), "", f"    $ {found['command']}", ""]
     for part in (_timing, _holds, _decisions, _moved, _rates, _stamp):
@@ -26,7 +26,7 @@ def as_page(found: Found) -> str:
 
 
 def lines_of(found: Found) -> Iterator[str]:
-    """For a terminal."""
+    """Return lines for a terminal."""
     yield claim(found)
     for name, case in found["cases"].items():
         timing = case["agreement"]["timing"]
@@ -39,7 +39,7 @@ def lines_of(found: Found) -> Iterator[str]:
 
 
 def claim(found: Found) -> str:
-    """One sentence, which is that nothing is claimed where that is so."""
+    """Return the claim as one sentence, or that nothing is claimed."""
     refused = {name: case["agreement"]["refused"] for name, case in found["cases"].items()}
     noisy = found["profile"]["noisy"]
     if noisy:
@@ -55,7 +55,7 @@ def claim(found: Found) -> str:
 
 
 def _how_many_agree(found: Found) -> str:
-    """Rows of the table in which the simulation is as near to the real runs as these are to each other."""
+    """Count table rows in which the simulation is as near to the real runs as they are to each other."""
     cases = {name: case["agreement"] for name, case in found["cases"].items()}
     rows = [
         (name, one["verdict"])
@@ -71,7 +71,7 @@ def _how_many_agree(found: Found) -> str:
 
 
 def _not_scaled(found: Found) -> str:
-    """A run that was to scale and did not says nothing of scaling, which nobody should have to look up."""
+    """Return a warning if a run of the scaling case did not scale: it shows nothing about scaling."""
     case = found["cases"].get(SCALING)
     without = [] if case is None else [loads for loads in case["moved"]["loads"] if not loads]
     if case is None or not without:
@@ -101,7 +101,7 @@ def _timing(found: Found) -> Iterator[str]:
                  _number(one["d_sim_over_d_repeat"]), f"{one['real_means_apart']:.0%}", verdict]
             )  # fmt: skip
     yield from _table(head, rows)
-    causes: dict[str, list[str]] = {}  # what holds for several cases is said once
+    causes: dict[str, list[str]] = {}  # causes shared by several cases are printed once
     for name, case in found["cases"].items():
         for why in case["agreement"]["refused"]:
             causes.setdefault(why, []).append(name)
@@ -200,7 +200,7 @@ def _rate(side: Sequence[Found], kind: str) -> str:
 
 
 def _each(values: Sequence[Any]) -> str:
-    """One value where all runs have the same."""
+    """Return a single value if all runs have the same."""
     return ", ".join(map(str, values if len(set(values)) > 1 else values[:1]))
 
 

@@ -1,4 +1,4 @@
-"""What ``realexec fidelity`` measures: a profile, real runs of each case and their twin, their agreement."""
+"""Measurements of ``realexec fidelity``: a profile, each case's real and simulated runs, their agreement."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ BASE: Final = {
     "cluster": "local", "workers": "2", "model": "tiny_llama", "trace": "azure_conv_like",
     "trace.limit": "40", "trace.tokens_scale": "0.1", "series.period_s": "0.1",
 }  # fmt: skip
-# Loads below, near and above what the instances of the start keep up with: the regimes of docs/COMPARE.md.
+# Loads below, near and above the capacity of the initial instances: the regimes of docs/COMPARE.md.
 LOADS: Final = {"light": 0.3, "knee": 0.8, "overload": 1.3}
 _MIGRATES: Final = {
     "system": "vllm", "system/migration": "least_loaded", "system/dispatch": "round_robin",
@@ -40,19 +40,19 @@ CASES: Final[dict[str, Mapping[str, str]]] = {
     SCALING: _SCALES,
     "migrating": _MIGRATES,
 }
-# What every case says itself.
+# Keys that the cases set themselves.
 _FIXED: Final = frozenset(key for case in CASES.values() for key in case) | {
     "journal", "config", "world", BOUNDS, PERIOD, LINK,
 }  # fmt: skip
-# Keys that steps depend on: those of a calibration.
+# Keys that step times depend on: those of a calibration.
 _OF_STEPS: Final = ("workers", "model", "device", "seed", "engine", "cluster")
 _MOVED: Final = ("loads", "live_passes", "migrations", "handoffs", "loaded_bytes", "kv_bytes", "transport")
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """``cases``: names of ``CASES``. ``keys``: of `realexec run`, for all of them; among these
-    ``engine.profile``, if there is one already."""
+    """``cases``: names of ``CASES``. ``keys``: of `realexec run`, for all cases; they include
+    ``engine.profile`` if a profile exists already."""
 
     out: Path
     repeats: int
@@ -62,7 +62,7 @@ class Asked:
 
 
 def check(asked: Asked) -> None:
-    """UserError for what is wrong with the words, before anything is measured or written."""
+    """Raise UserError for wrong arguments, before anything is measured or written."""
     for key in asked.keys:
         if key in _FIXED:
             raise UserError(f"{key}={asked.keys[key]} is said by each case: leave it out")
@@ -73,7 +73,7 @@ def check(asked: Asked) -> None:
 
 
 def measured(asked: Asked) -> dict[str, Any]:
-    """All that fidelity.json has."""
+    """Return the content of fidelity.json."""
     profile = _profile(asked)
     record = json.loads((profile / CALIBRATION).read_text(encoding="utf-8"))
     _run(asked, profile)
@@ -88,7 +88,7 @@ def measured(asked: Asked) -> dict[str, Any]:
 
 
 def holds(cases: Mapping[str, Any]) -> dict[str, float | None]:
-    """By metric the highest load up to which every static case agrees and claims so; None: none does."""
+    """Map metric to the highest load up to which all static cases agree and none is refused, or None."""
     found: dict[str, float | None] = {}
     static = {name: load for name, load in LOADS.items() if name in cases}
     for metric in {metric: 0 for name in static for metric in cases[name]["agreement"]["timing"]}:
@@ -102,7 +102,7 @@ def holds(cases: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def words_of(asked: Asked, case: str, profile: Path) -> tuple[list[str], dict[str, str]]:
-    """Of a real run of a case, and which of them are the case's own."""
+    """Return the arguments of a case's real run, and which of them the case sets."""
     words, keys = _words(asked, case, profile), dict(CASES[case])
     if case == SCALING:
         told = scaling_keys(load_config(words, "realexec"))
@@ -114,7 +114,7 @@ def words_of(asked: Asked, case: str, profile: Path) -> tuple[list[str], dict[st
 def _words(asked: Asked, case: str, profile: Path | None) -> list[str]:
     given = {**BASE, **asked.keys, **CASES[case]}
     given |= {"journal": "true", "out": str(asked.out / case / "real")}
-    if profile is None and PROFILE not in asked.keys:  # as if it were there: loads and links are told by it
+    if profile is None and PROFILE not in asked.keys:  # as if it existed: loads and links depend on it
         given = {
             key: text for key, text in given.items() if key not in ("trace.utilization", "cluster.links")
         }
@@ -124,7 +124,7 @@ def _words(asked: Asked, case: str, profile: Path | None) -> list[str]:
 
 
 def _profile(asked: Asked) -> Path:
-    """The one that is given, or measured now; a calibration that was stopped goes on."""
+    """Return the given profile, or measure one now; an interrupted calibration is resumed."""
     if PROFILE in asked.keys:
         folder = Path(asked.keys[PROFILE]).expanduser().absolute()
         if not (folder / CALIBRATION).is_file():
@@ -143,10 +143,10 @@ def _profile(asked: Asked) -> Path:
 
 
 def _run(asked: Asked, profile: Path) -> None:
-    """Make the real runs that are missing, repeat by repeat rather than case by case.
+    """Make the missing real runs, repeat by repeat and not case by case.
 
-    The speed of a shared machine drifts within the hour; so the repeats of one case are as far apart in time
-    as different cases are.
+    The speed of a shared machine drifts within the hour. In this order the repeats of one case are as far
+    apart in time as different cases are.
     """
     for number in range(asked.repeats):
         for name in asked.cases:
@@ -162,7 +162,7 @@ def _reals(asked: Asked, name: str) -> list[Path]:
 
 
 def _case(asked: Asked, name: str, profile: Path) -> dict[str, Any]:
-    """Its real runs and twin, and how they agree."""
+    """Return the real runs and the simulated run of a case, and their agreement."""
     _, keys = words_of(asked, name, profile)
     reals = _reals(asked, name)
     twin = asked.out / name / "twin"
@@ -187,7 +187,7 @@ def _case(asked: Asked, name: str, profile: Path) -> dict[str, Any]:
 
 
 def _rates(record: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
-    """Bytes/s: of the machine itself, of its disk, and of what workers read by each way."""
+    """Return bytes/s: of the machine itself, of its disk, and of each transport of the workers."""
     from realexec.calibration.raw import raw_rates
     from realexec.probe.memory import disk
 
@@ -208,7 +208,7 @@ def _of_profile(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_host(machine: Mapping[str, Any]) -> dict[str, Any]:
-    """The page is for others: they need not know what this machine is called."""
+    """Remove the machine's name: readers of the page do not need it."""
     return {key: value for key, value in machine.items() if key != "host"}
 
 
@@ -222,6 +222,6 @@ def _summary(folder: Path) -> dict[str, Any]:
 
 
 def _told(line: str) -> None:
-    """On stderr, for a run of minutes; standard output has the result alone."""
+    """Print progress to stderr during a run of minutes; standard output has only the result."""
     if sys.stderr is not None:
         print(line, file=sys.stderr, flush=True)

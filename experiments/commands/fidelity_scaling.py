@@ -1,9 +1,9 @@
-"""The scaling case of ``realexec fidelity`` in terms of the machine: when it loads, and how long that takes.
+"""Scales the scaling case of ``realexec fidelity`` to the machine: when it loads, and how long a load takes.
 
-BlitzScale's own bounds are of GPUs whose prompts take tenths of a second. On another machine a short run
-never reaches them, or is over before the load monitor looks, and a small model loads within a step. So the
-profile tells them: an instance is loaded when as many prompts wait as one instance runs at a time, and it
-comes in the time that these prompts take. That is about BlitzScale's own proportion: it looks every 0.1 s,
+BlitzScale's own bounds are for GPUs whose prompts take tenths of a second. On another machine a short run
+never reaches them, or ends before the load monitor runs, and a small model loads within a step. So the bounds
+are derived from the profile: an instance is loaded when as many prompts wait as one instance runs at a time,
+and the load takes as long as these prompts. That is about BlitzScale's own proportion: it checks every 0.1 s,
 loads from 0.7 s of waiting prompts on, and Llama-3-8B takes 0.63 s over 200 Gb/s.
 """
 
@@ -16,16 +16,16 @@ from hwmodels.catalogue import load_llm
 BOUNDS: Final = "system.scaler.prefill"
 PERIOD: Final = "system.instances.monitor_period_ms"
 LINK: Final = "cluster.nic_gbps"
-# The load monitor's lower bound (0.5 s) and its period (0.1 s), over its upper bound (0.7 s).
+# The load monitor's lower bound (0.5 s) and its period (0.1 s), relative to its upper bound (0.7 s).
 _LOWER: Final = 5 / 7
 _LOOKS: Final = 1 / 7
 _BITS_PER_GBIT: Final = 1e9
 
 
 def scaling_keys(config: RunConfig) -> dict[str, str]:
-    """What is to be added to the words of the case, which has a profile and measured links.
+    """Return the keys to add to the case's arguments, which contain a profile and measured links.
 
-    A model that loads more slowly than that over the measured link loads at the rate of the link.
+    A model that loads more slowly over the measured link loads at the link's rate.
     """
     prepared = prepare(config)
     prompts_tokens = config.engine.max_num_seqs * float(prepared.workload.prompt_tokens.mean())

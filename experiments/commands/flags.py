@@ -1,4 +1,4 @@
-"""Flags that all commands share: --json, -q and -v, before they are looked for among the words."""
+"""Flags of all commands: --json, -q and -v, parsed before the other words."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ TRACEBACK_VARIABLE: Final = "SERVETWIN_TRACEBACK"
 
 
 def without_flags(words: Sequence[str]) -> tuple[list[str], bool]:
-    """The words with --json as ``json=true``, and whether nothing is to be printed."""
+    """Return the words with --json as ``json=true``, and whether to suppress output."""
     quiet = any(word in _QUIET for word in words)
     if any(word in _LOUD for word in words):
         os.environ[TRACEBACK_VARIABLE] = "1"
@@ -23,14 +23,14 @@ def without_flags(words: Sequence[str]) -> tuple[list[str], bool]:
 
 
 def asked_for_json(words: Sequence[str]) -> tuple[list[str], bool]:
-    """Of a command whose other words are keys of a run."""
+    """Split json=true from the words of a command whose other words are keys of a run."""
     rest = [word for word in words if word not in ("json=true", "json=false")]
     return rest, "json=true" in words
 
 
 @contextmanager
 def printing(quiet: bool) -> Iterator[None]:
-    """Errors are told all the same."""
+    """Suppress standard output if quiet; errors are still printed."""
     if not quiet or sys.stdout is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""What ``--help`` of a run lists, kept between commands: to list it anew loads all that could be run."""
+"""Caches the list that ``--help`` of a run prints, because making it imports all of a run's modules."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from experiments.policy.installed import installed_names
 
 
 def help_text(kind: str) -> str:
-    """The text of ``key_list``. kind: simulate or realexec."""
+    """Return the text of ``key_list``. kind: simulate or realexec."""
 
     def made() -> str:
         from experiments.compose.key_list import key_list
@@ -22,5 +22,5 @@ def help_text(kind: str) -> str:
 
 
 def _is_text(kept_value: Any) -> bool:
-    """Lines that a terminal shows and does not obey."""
+    """Return whether the lines are printable text without control characters."""
     return isinstance(kept_value, str) and all(map(str.isprintable, kept_value.split("\n")))

@@ -1,4 +1,4 @@
-"""``servetwin new-policy``: a policy of one's own to start from."""
+"""``servetwin new-policy``: writes a template for the user's own policy."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ writes my_dispatch.py, a class that works, and test_my_dispatch.py, which pytest
 
 
 def new_policy(words: Sequence[str]) -> int:
-    """Exit status 0."""
+    """Write the template; exit status 0."""
     if not words or any(word in ("-h", "--help", "help") for word in words):
         with telling():
             print(USAGE, end="")

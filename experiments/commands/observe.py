@@ -1,4 +1,4 @@
-"""Words of runs over servers: how many GPUs they stand for, and ``realexec observe URL...``."""
+"""Words of runs over servers: their number of GPUs, and ``realexec observe URL...``."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,12 +8,12 @@ from serving.vocabulary.errors import UserError
 
 _WORLD: Final = f"world={HTTP}"
 _SERVERS: Final = "http.servers="
-# Requests go to the servers in turn, whatever those tell: an open loop.
+# Requests go to the servers in turn, whatever load they report: an open loop.
 OPEN_LOOP: Final = ("system=vllm", "system/dispatch=round_robin", "system/admission=none")
 
 
 def with_servers(words: Sequence[str]) -> list[str]:
-    """With ``workers=`` of as many GPUs as the servers have, where the words do not say it."""
+    """Add ``workers=`` with the servers' number of GPUs if the words do not set it."""
     servers = [word.removeprefix(_SERVERS) for word in words if word.startswith(_SERVERS)]
     said = any(word.startswith(("workers=", "cluster=", "cluster.gpus=", "config=")) for word in words)
     if _WORLD not in words or said or not servers:
@@ -27,7 +27,7 @@ def with_servers(words: Sequence[str]) -> list[str]:
 
 
 def observing_words(words: Sequence[str]) -> list[str]:
-    """``URL... KEY=VALUE...`` as words of a run over these servers. Raises UserError."""
+    """Translate ``URL... KEY=VALUE...`` to words of a run over these servers. Raises UserError."""
     urls = [word for word in words if "://" in word.partition("=")[0]]
     keys = [word for word in words if word not in urls]
     if not urls:

@@ -1,4 +1,4 @@
-"""``servetwin plan``: its help text, and who answers."""
+"""``servetwin plan``: its help text and the command."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -31,7 +31,7 @@ Each answer is given as modelled and at both ends of the step times' error (docs
 
 
 def plan(words: Sequence[str]) -> int:
-    """Exit status 0, or 1 when nothing meets the objective."""
+    """Exit status 0, or 1 if nothing meets the objective."""
     if not words or any(word in ("-h", "--help", "help") for word in words):
         with telling():
             print(USAGE, end="")

@@ -1,4 +1,4 @@
-"""Answers a plan's question on the console and, when asked, in a folder."""
+"""Answers a plan's question on the console and, if requested, in a folder."""
 
 import json
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from traces.errors import TraceError
 
 
 def answer(words: Sequence[str]) -> int:
-    """Exit status 0, or 1 when nothing meets the objective. UserError for words that cannot be used."""
+    """Exit status 0, or 1 if nothing meets the objective. UserError for unusable words."""
     asked = plan_words(words)
     command = join(["servetwin", "plan", *words])
     if asked.out is None:
@@ -36,7 +36,7 @@ def answer(words: Sequence[str]) -> int:
 
 
 def _kept(asked: PlanWords, out: Path, command: str) -> tuple[Plan, str]:
-    """The answer, and where it was written."""
+    """Return the answer, and where it was written."""
     try:
         with ResultFolder(out, overwrite=bool(asked.own.get("overwrite"))) as folder:
             found = _found(asked)
@@ -50,7 +50,7 @@ def _kept(asked: PlanWords, out: Path, command: str) -> tuple[Plan, str]:
 
 
 def _unplannable(asked: PlanWords) -> str:
-    """Why no layout can be asked, as far as that shows before a run; "" where one can."""
+    """Return why no layout can be tried, as far as that is known before a run; "" otherwise."""
     try:
         refuse_moving_rate(asked)
     except (UserError, TraceError) as error:
@@ -64,7 +64,7 @@ def _found(asked: PlanWords) -> Plan:
 
 
 def lines_of(found: Plan) -> list[str]:
-    """What the console shows."""
+    """Return the lines for the console."""
     lines = [sentence(found), *(f"  {remark}" for remark in remarks(found))]
     if found.ranked:
         lines += ["", *text_table([head(found), *rows(found)], numbers=True)]

@@ -1,4 +1,4 @@
-"""What both commands do about words, errors, signals and closed streams."""
+"""Arguments, errors, signals and closed streams, the same for both commands."""
 
 import io
 import json
@@ -17,7 +17,7 @@ from serving.vocabulary.errors import PolicyError, UserError
 from traces.errors import TraceError
 
 _ASKING: Final = ("-h", "--help")
-# They print a help text of their own.
+# These print their own help text.
 _SELF_EXPLAINING: Final = (
     "story", "compare", "support", "profile", "traces", "reproduce", "sweep", "plan", "new-policy",
     "timeline", "calibrate", "export", "fidelity",
@@ -28,9 +28,9 @@ Command = Callable[[Sequence[str]], int]
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP, as an exception, so that everything is put away; ``number`` is the signal's.
+    """SIGTERM or SIGHUP as an exception, so that cleanup code runs; ``number`` is the signal's.
 
-    Like Ctrl-C it is the user's, wherever it comes.
+    Like Ctrl-C, it counts as the user's request wherever it is raised.
     """
 
     def __init__(self, number: int) -> None:
@@ -39,10 +39,10 @@ class Terminated(KeyboardInterrupt):
 
 
 def as_process(command: Command) -> int:
-    """``command`` on this process's words: signals end it in order, any character can be printed."""
+    """Run ``command`` on this process's arguments: signals end it cleanly, any character can be printed."""
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows has no SIGHUP
-        if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores it
             signal.signal(number, _terminate)
     for descriptor in (0, 1, 2):
         _occupy(descriptor)
@@ -53,7 +53,7 @@ def as_process(command: Command) -> int:
 
 
 def dispatch(words: Sequence[str], commands: Mapping[str, Command], usage: str, name: str) -> int:
-    """Run the command that the first word names; every failure is one sentence on stderr, no traceback."""
+    """Run the command of the first word; every failure is one sentence on stderr without a traceback."""
     try:
         return _chosen(words, commands, usage, name)
     except (UserError, HardwareError, TraceError) as error:
@@ -79,12 +79,12 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command], usage: str, 
 
 @contextmanager
 def telling(kept: str = "") -> Iterator[None]:
-    """Around printing: a closed pipe (``| head``) is no error, a full disk is reported once."""
+    """Wrap printing: a closed pipe (``| head``) is no error, a full disk is reported once."""
     try:
         yield
         if sys.stdout is not None:
             sys.stdout.flush()
-    except (BrokenPipeError, SystemExit):  # rich turns the one into the other
+    except (BrokenPipeError, SystemExit):  # rich turns the first into the second
         _silence(sys.stdout)
     except OSError as error:
         _silence(sys.stdout)
@@ -97,13 +97,13 @@ def telling(kept: str = "") -> Iterator[None]:
 def tell(
     found: Mapping[str, Any] | Sequence[Any], lines: Iterable[str], as_json: bool, kept: str = ""
 ) -> None:
-    """Print one JSON document for programs, or lines for people; ``kept`` as of ``telling``."""
+    """Print a JSON document for programs, or readable lines; ``kept`` as for ``telling``."""
     with telling(kept):
         print(json.dumps(found, indent=1, ensure_ascii=False) if as_json else "\n".join(lines))
 
 
 def system_reason(error: OSError) -> str:
-    """What the operating system said, and of which file."""
+    """Return the operating system's message and the file's name."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     return reason if error.filename is None else f"{reason} ({error.filename})"
 
@@ -135,20 +135,20 @@ def _chosen(words: Sequence[str], commands: Mapping[str, Command], usage: str, n
 
 
 def _refused(name: str, sentence: str, status: int) -> int:
-    """Say it on stderr, in one printable line, whatever a path in it holds; returns ``status``."""
+    """Print the sentence on stderr as one printable line, whatever a path contains; return ``status``."""
     line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in sentence)
     if len(line) > _LONGEST_SENTENCE:
         line = f"{line[: _LONGEST_SENTENCE // 2]} ... {line[-_LONGEST_SENTENCE // 2 :]}"
     if sys.stderr is not None:
         try:
             print(f"{name}: {line}", file=sys.stderr, flush=True)
-        except OSError:  # stderr is closed; the exit status still tells
+        except OSError:  # stderr is closed; the exit status is still returned
             _silence(sys.stderr)
     return status
 
 
 def _occupy(descriptor: int) -> None:
-    """A closed standard stream would lend its number to the next file, and warnings would land in that."""
+    """Open /dev/null for a closed standard stream; otherwise the next file would receive its output."""
     try:
         os.fstat(descriptor)
     except OSError:
@@ -156,7 +156,7 @@ def _occupy(descriptor: int) -> None:
 
 
 def _status_of(stop: BaseException) -> int:
-    """As a shell counts: 128 and the signal's number."""
+    """Return the status that a shell reports: 128 plus the signal's number."""
     return 128 + (stop.number if isinstance(stop, Terminated) else signal.SIGINT)
 
 
@@ -165,7 +165,7 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _trace(error: Exception) -> None:
-    """The traceback, printed only where TRACEBACK_VARIABLE is set."""
+    """Print the traceback if TRACEBACK_VARIABLE is set."""
     if os.environ.get(TRACEBACK_VARIABLE):
         import traceback
 
@@ -185,7 +185,7 @@ def _fault(error: Exception) -> str:
 
 
 def _silence(stream: TextIO | None) -> None:
-    """Let what is still buffered go nowhere, else the interpreter complains about it when it ends."""
+    """Redirect buffered output to /dev/null; otherwise the interpreter complains at exit."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""``servetwin profile``: import measured tables, check profiles and rungs on them, fit what follows."""
+"""``servetwin profile``: import measured tables, check profiles and their rungs, fit coefficients."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
@@ -53,7 +53,7 @@ _OPTIONAL_IMPORT_KEYS: Final = ("engine_version", "aiconfigurator", "overwrite")
 
 
 def profile(words: Sequence[str]) -> int:
-    """The command without its first word; exit status 1 when a checked profile is stale, 2 without a verb."""
+    """Run without the first word; exit status 1 if a checked profile is stale, 2 without a verb."""
     rest, as_json = asked_for_json(words)
     carried_out = {"import": _import, "check": _check, "fit": _fit}
     verbs: dict[str, Callable[[Sequence[str]], int]] = {
@@ -111,7 +111,7 @@ def _check(words: Sequence[str], as_json: bool) -> int:
 
 
 def _errors(loaded: "Profile") -> "list[tuple[str, Sequence[PhaseError] | HardwareError]]":
-    """Per rung, the best first; a rung that cannot be judged says why, and the others are judged."""
+    """Return each rung's errors, best rung first; a rung that cannot be judged has its error instead."""
     from hwmodels.held_out import held_out_errors, op_table_model
     from hwmodels.linear_fit import linear_model
 
@@ -142,7 +142,7 @@ def _fit(words: Sequence[str], as_json: bool) -> int:
 
 
 def _coefficients(found: object, depth: int) -> list[str]:
-    """As YAML: every number of a dataclass of coefficients, parts indented below their names."""
+    """Return YAML: every number of a dataclass of coefficients, parts indented below their names."""
     assert is_dataclass(found)
     lines = []
     for field in fields(found):
@@ -158,7 +158,7 @@ def _coefficients(found: object, depth: int) -> list[str]:
 def _given(
     words: Sequence[str], known: Sequence[str], command: str, repeated: Sequence[str] = ()
 ) -> dict[str, list[str]]:
-    """Values by key; UserError for a word that is no ``key=value``, an unknown key or one given twice."""
+    """Return values by key; UserError for a word other than ``key=value``, an unknown or repeated key."""
     given: dict[str, list[str]] = {}
     for word in words:
         key, equals, text = word.partition("=")
@@ -180,7 +180,7 @@ def _flag(given: Mapping[str, list[str]], key: str) -> bool:
 
 
 def _free(out: Path, overwrite: bool) -> Path:
-    """``out``, if a file may be written there: asked before the work, not after it."""
+    """Return ``out`` if a file may be written there; checked before the work, not after it."""
     if out.is_dir():
         raise UserError(f"out={out} is a folder: write out= with the name of a file in it")
     if out.exists() and not overwrite:
@@ -195,7 +195,7 @@ def _known_gpu(name: str) -> str:
 
 
 def _files(path: Path) -> list[Path]:
-    """The file itself, or every .json in a folder, sorted."""
+    """Return the file itself, or every .json in a folder, sorted."""
     if not path.is_dir():
         return [path]
     found = sorted(path.glob("*.json"))

@@ -1,4 +1,4 @@
-"""Profiles in words: the stamp, the measured ranges, and the table of errors in Markdown."""
+"""Formats profiles: the stamp, the measured ranges, and the table of errors in Markdown."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def stamp_text(stamp: "Stamp", digest: str) -> str:
-    """What it holds for, where it comes from, and every assumption; one line each."""
+    """Return the validity, source and every assumption of a profile; one line each."""
     lines = [
         f"{stamp.llm} on {stamp.gpu} tp={stamp.tp}",
         f"{stamp.engine} {stamp.engine_version}, {stamp.precision}",
@@ -26,12 +26,12 @@ def stamp_text(stamp: "Stamp", digest: str) -> str:
 
 
 def stamp_data(stamp: "Stamp", digest: str) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the same as data for programs."""
     return {"digest": digest, "stamp": asdict(stamp)}
 
 
 def errors_data(rungs: "Iterable[tuple[str, Sequence[PhaseError] | HardwareError]]") -> dict[str, Any]:
-    """Rung -> its errors by phase, or why it cannot be judged."""
+    """Map rung to its errors by phase, or to why it cannot be judged."""
     return {
         rung: {"not_judged": str(found)}
         if isinstance(found, HardwareError)
@@ -41,7 +41,7 @@ def errors_data(rungs: "Iterable[tuple[str, Sequence[PhaseError] | HardwareError
 
 
 def ranges_text(tables: "OpTables") -> str:
-    """From where to where each table was measured; one line each."""
+    """Return the measured range of each table; one line each."""
     lines = [f"dense: {_curve(tables.dense, 'tokens')}", f"head: {_curve(tables.head, 'sequences')}"]
     lines.append(
         f"all_reduce: {_curve(tables.all_reduce, 'tokens') if tables.all_reduce else 'not measured'}"
@@ -57,7 +57,7 @@ def ranges_text(tables: "OpTables") -> str:
 def errors_table(
     profiles: "Iterable[tuple[Profile, Iterable[tuple[str, Sequence[PhaseError] | HardwareError]]]]",
 ) -> str:
-    """Markdown: error of whole steps per profile, phase and rung, on grid lines kept from the model."""
+    """Return Markdown: error of whole steps by profile, phase and rung, on held-out grid lines."""
     lines = [
         "Error of a whole step on the grid lines kept from the model (every second one), in percent.",
         "",

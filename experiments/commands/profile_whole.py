@@ -1,4 +1,4 @@
-"""``servetwin profile`` with profiles of whole steps: import Splitwise's, check, fit an engine's overhead."""
+"""``servetwin profile`` for whole steps: imports Splitwise's, checks, fits an engine's overhead."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ _META: Final = "meta.yaml"
 
 
 def is_whole(path: Path) -> bool:
-    """Whether it is the folder of a profile of whole steps."""
+    """Return whether the path is the folder of a profile of whole steps."""
     return path.is_dir() and (path / _META).is_file()
 
 
 def import_splitwise(given: Mapping[str, Sequence[str]], as_json: bool) -> int:
-    """Splitwise's table of one GPU and tp becomes a folder."""
+    """Convert Splitwise's table of one GPU and tp to a folder."""
     from hwmodels.importers.step_profile_write import splitwise_steps, write_step_profile
 
     out = Path(given["out"][0])
@@ -41,7 +41,7 @@ def import_splitwise(given: Mapping[str, Sequence[str]], as_json: bool) -> int:
 
 
 def check_whole(folder: Path) -> tuple[list[str], dict[str, Any]]:
-    """What it holds, and how far its step-time model is off on lines it has not seen: lines, and data."""
+    """Return the content and the step-time model's error on held-out lines: as text lines, and as data."""
     from hwmodels.importers.step_profile_file import read_step_profile
     from hwmodels.whole_step import fitted_whole_steps
     from hwmodels.whole_step_error import held_out_whole_steps, whole_step_model
@@ -71,7 +71,7 @@ def check_whole(folder: Path) -> tuple[list[str], dict[str, Any]]:
 
 
 def fit_whole(folder: Path, against: str | None, as_json: bool) -> int:
-    """An engine's overhead as the text of a file for ``engine.overhead``; its errors are comments."""
+    """Print an engine's overhead as a file for ``engine.overhead``; its errors are comments."""
     from hwmodels.engine_overhead import vllm_graph_batches
     from hwmodels.importers.step_profile_file import read_step_profile
     from hwmodels.overhead_fit import fit_overhead
@@ -93,7 +93,7 @@ def fit_whole(folder: Path, against: str | None, as_json: bool) -> int:
 
 
 def _operations(profile: "StepProfile", against: str) -> "StepModel":
-    """The named sum of operations; of the profile's GPU, model, tp, and of its engine where it has one."""
+    """Return the named sum of operations for the profile's GPU, model, tp, and engine (if it has one)."""
     from hwmodels.all_reduce_catalogue import Imitated
     from hwmodels.catalogue import load_gpu, load_llm
     from hwmodels.profile_check import require_profile
@@ -118,7 +118,7 @@ def _operations(profile: "StepProfile", against: str) -> "StepModel":
 
 
 def _held(profile: "StepProfile") -> list[str]:
-    """Rows by phase with their ranges, and the spread of repeats."""
+    """Return the rows by phase with their ranges, and the spread of repeats."""
     from hwmodels.step_profile import PHASES
 
     steps, lines = profile.steps, list[str]()

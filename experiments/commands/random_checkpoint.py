@@ -1,4 +1,4 @@
-"""``realexec random-checkpoint``: a folder for model.checkpoint in the size of a real model."""
+"""``realexec random-checkpoint``: writes a folder for model.checkpoint in the size of a real model."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,13 +18,13 @@ of 16 bits are 16 GB, drawn on the GPU and written to DIR. Then write model.chec
 Keys: model=, model.dtype=, device=, seed=0; spread=0.02 is the standard deviation that parameters are drawn
 with.
 """
-# The families' own initializer_range.
+# The model families' own initializer_range.
 _SPREAD: Final = 0.02
 _OWN: Final = {"spread": Wanted(float)}
 
 
 def random_checkpoint(words: Sequence[str]) -> int:
-    """Exit status 0."""
+    """Write the checkpoint; exit status 0."""
     if any(word in ("-h", "--help", "help") for word in words):
         with telling():
             print(USAGE, end="")

@@ -1,4 +1,4 @@
-"""``servetwin reproduce PAPER FIGURE ... out=FOLDER``: figures of a paper made again, with verdicts."""
+"""``servetwin reproduce PAPER FIGURE ... out=FOLDER``: reproduces figures of a paper, with verdicts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -56,9 +56,9 @@ _MOST: Final = {"seeds": 100, "processes": 256, "requests": 10_000}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the words ask for, defaults filled in.
+    """The settings in the words, with defaults.
 
-    sweeps: "true", "missed" or "false". requests: of a run, where the paper's runs have so many.
+    sweeps: "true", "missed" or "false". requests: of a run, if the paper's runs have so many.
     json: print one document in place of tables.
     """
 
@@ -75,7 +75,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """Its figures, made with so many requests a run, and the sweeps that belong to some cases."""
+    """A paper's figures, with so many requests a run, and the sweeps that belong to some cases."""
 
     name: str
     recipes: "Callable[[int], dict[str, Recipe]]"
@@ -84,14 +84,14 @@ class Paper:
 
 
 def reproduce(words: Sequence[str]) -> int:
-    """The command without its first word; exit status 2 without a paper."""
+    """Run without the first word; exit status 2 without a paper."""
     return by_verb(
         "reproduce", words, {"blitzscale": _blitzscale, "llumnix": _llumnix, "quart": _quart}, USAGE
     )
 
 
 def settings_of(words: Sequence[str], paper: str, keys: Mapping[str, Wanted] = _KEYS) -> Settings:
-    """Figures first, then keys. Raises UserError naming the word."""
+    """Parse figures first, then keys. Raises UserError naming the word."""
     figures = [word for word in words if "=" not in word]
     given: dict[str, object] = {"seeds": 5, "processes": 2, "sweeps": "true", "overwrite": False}
     for word in parse_words([word for word in words if "=" in word]):
@@ -197,7 +197,7 @@ def _with_sweeps(
     sweeps: "Callable[[], Sequence[Sweep]]",
     which: str,
 ) -> "Outcomes":
-    """All that is run. With ``missed`` the cases come first; kept runs are not made again."""
+    """Run the cases and sweeps. With ``missed`` the cases run first; stored runs are not repeated."""
     if which != "missed":
         return run(sweeps() if which == "true" else ())
     first = run(())
@@ -208,7 +208,7 @@ def _with_sweeps(
 
 
 def _write_tables(figures: "list[Figure]", outcomes: "Outcomes", folder: Path, command: str) -> None:
-    """What all figures together leave: sweeps, points, runs, and the page in Markdown and in HTML."""
+    """Write what all figures share: sweeps, points, runs, and the page in Markdown and in HTML."""
     from experiments.config.version import code_version
     from experiments.reproduce import csv_tables, html_page, page, saved
 
@@ -225,7 +225,7 @@ def _write_tables(figures: "list[Figure]", outcomes: "Outcomes", folder: Path, c
 
 
 def _write(recipe: "Recipe", outcomes: "Outcomes", folder: Path, command: str) -> "Figure":
-    """FIGURE.json, FIGURE.png, and the cluster files and requests that runs of it had of their own."""
+    """Write FIGURE.json, FIGURE.png, and the cluster files and requests that only its runs have."""
     from experiments.config.version import code_version
     from experiments.reproduce.drawing import draw
     from experiments.reproduce.runs import command_of, links_file, rows_file

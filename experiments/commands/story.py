@@ -17,7 +17,7 @@ DIR is the out= of a run with journal=true, simulated or real; of a run that was
 
 
 def story(words: Sequence[str]) -> int:
-    """Print what ``words`` ask for (``story_text.tell``); exit status 0."""
+    """Print the story that ``words`` request (``story_text.tell``); exit status 0."""
     if any(word in ("-h", "--help", "help") for word in words):
         with telling():
             print(USAGE, end="")

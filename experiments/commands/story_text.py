@@ -1,4 +1,4 @@
-"""``servetwin story``: its words after the command, and how a story is printed."""
+"""``servetwin story``: its arguments and its output."""
 
 import json
 import shlex
@@ -21,11 +21,11 @@ from serving.vocabulary.errors import UserError
 from serving.vocabulary.units import NS_PER_S
 
 KEYS: Final = {"request": Wanted(int), "instance": Wanted(int), "json": Wanted(bool)}
-COLUMNS: Final = (13, 60, 33)  # with two spaces between them at most 110 characters a line
+COLUMNS: Final = (13, 60, 33)  # with two spaces between: at most 110 characters a line
 
 
 def tell(words: Sequence[str]) -> int:
-    """Tell of what ``words`` name; exit status 0. Raises UserError for what cannot be told."""
+    """Print the story that ``words`` name; exit status 0. Raises UserError if there is none."""
     if not words or "=" in words[0]:
         raise UserError("story takes one folder: write servetwin story DIR with the out= of a run")
     folder, asked = Path(words[0]), _asked(words[1:])
@@ -43,7 +43,7 @@ def tell(words: Sequence[str]) -> int:
 
 
 def _asked(words: Sequence[str]) -> dict[str, Any]:
-    """Typed values by key; at most one of request and instance."""
+    """Return typed values by key; at most one of request and instance."""
     for word in words:
         if "=" not in word:
             raise UserError(f"'{echo(word)}' has no '=': write request=N or instance=N behind the folder")
@@ -85,7 +85,7 @@ def _tell(journal: Journal, folder: Path, name: str, asked: dict[str, Any]) -> N
 
 
 def _print(lines: Iterable[StoryLine], as_json: bool) -> bool:
-    """One after the other as they come; whether there was any."""
+    """Print the lines as they are produced; return whether there was any."""
     told = False
     for line in lines:
         if as_json:
@@ -99,7 +99,7 @@ def _print(lines: Iterable[StoryLine], as_json: bool) -> bool:
 
 
 def _row(time: str, what: str, why: str) -> Iterator[str]:
-    """One line of the table, or as many as its words need."""
+    """Yield one line of the table, or as many as its text needs."""
     first, second, third = COLUMNS
     left, right = textwrap.wrap(what, second), textwrap.wrap(_plain(why), third)
     for position in range(max(len(left), len(right))):
@@ -109,7 +109,7 @@ def _row(time: str, what: str, why: str) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """A reason is a policy's own text: nothing in it is to be obeyed by a terminal."""
+    """Return the text without control characters, which a policy's reason may contain."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 

@@ -19,7 +19,7 @@ C is a cluster of the catalogue, one of another size (blitz_a_16x8: 16 hosts of 
 
 
 def support(words: Sequence[str]) -> int:
-    """Print what is known of the combination in ``words`` (``support_answer.answer``); exit status 0."""
+    """Print the data on the combination in ``words`` (``support_answer.answer``); exit status 0."""
     if any(word in ("-h", "--help", "help") for word in words):
         with telling():
             print(USAGE, end="")

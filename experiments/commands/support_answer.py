@@ -1,4 +1,4 @@
-"""Which step times, memory and overhead a (model, GPU, tp) would be simulated with: ``servetwin support``."""
+"""Which step times, memory and overhead a simulation of (model, GPU, tp) uses: ``servetwin support``."""
 
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -18,17 +18,17 @@ from serving.vocabulary.errors import UserError
 EXAMPLE: Final = "servetwin support model=llama3_8b gpu=a100_80g tp=1"
 DEFAULT_ENGINE: Final = "vllm_v1"
 _KEYS: Final = ("model", "gpu", "tp", "profile", "engine", "cluster", "plot")
-# As other commands and their refusals call it.
+# Names of the keys in other commands and their error messages.
 _ALIASES: Final = {"model.tp": "tp", "model.name": "model", "cluster.gpu": "gpu"}
 _WIDTH: Final = 100
 _LABEL: Final = 14
 
 
 def answer(words: Sequence[str]) -> int:
-    """Print what is known of the combination in ``words`` (``key=value``); exit status 0.
+    """Print the data on the combination in ``words`` (``key=value``); exit status 0.
 
-    Without model and gpu a table of all that exist. Raises UserError or HardwareError, whose sentence says
-    what to write or to measure, for words that cannot be used and for what cannot be simulated.
+    Without model and gpu: a table of all combinations. Raises UserError for unusable words, or HardwareError
+    for what cannot be simulated; its sentence says what to write or to measure.
     """
     words, as_json = asked_for_json(words)
     given = _parse(words)
@@ -47,7 +47,7 @@ def answer(words: Sequence[str]) -> int:
 
 
 def _all_of(given: dict[str, str], engine: EngineConfig, as_json: bool) -> None:
-    """Every model on every GPU, or those that are named."""
+    """Print every model on every GPU, or the named ones."""
     _refuse_half(given)
     gpus = [load_gpu(name) for name in _names(given, "gpu", gpu_names())]
     llms = [load_llm(name) for name in _names(given, "model", llm_names())]
@@ -60,7 +60,7 @@ def _all_of(given: dict[str, str], engine: EngineConfig, as_json: bool) -> None:
 
 
 def _cluster(given: dict[str, str], as_json: bool) -> int:
-    """Print, and draw if asked to, one cluster."""
+    """Print one cluster, and draw it if requested."""
     from experiments.commands.support_cluster import cluster_data, cluster_lines
     from experiments.compose.clusters import requested_cluster, topology_names
     from experiments.compose.compose import option_groups
@@ -107,7 +107,7 @@ def _parse(words: Sequence[str]) -> dict[str, str]:
 
 
 def _refuse_half(given: dict[str, str]) -> None:
-    """tp and a profile belong to one model on one GPU."""
+    """Refuse tp and a profile without one model and one GPU."""
     for key in ("tp", "profile"):
         if key in given:
             raise UserError(f"{key}= belongs to one model on one GPU: write both, for example {EXAMPLE}")
@@ -118,7 +118,7 @@ def _names(given: dict[str, str], key: str, known: Sequence[str]) -> Sequence[st
 
 
 def _engine(name: str, gpu: str | None = None) -> EngineConfig:
-    """An engine as a run on ``gpu`` has it, all options resolved."""
+    """Return an engine as in a run on ``gpu``, all options resolved."""
     from experiments.compose.clusters import requested_cluster
     from experiments.compose.compose import load_config, option_groups
 
@@ -133,7 +133,7 @@ def _engine(name: str, gpu: str | None = None) -> EngineConfig:
 
 
 def _section(label: str, paragraphs: Iterable[str]) -> list[str]:
-    """A label and what belongs to it, each paragraph wrapped behind the label's column."""
+    """Return a label and its paragraphs, each wrapped behind the label's column."""
     lines: list[str] = []
     for paragraph in paragraphs:
         head = label if not lines else ""

@@ -1,4 +1,4 @@
-"""What ``servetwin support cluster=C`` says: links, what is shared, and how long a load takes."""
+"""Output of ``servetwin support cluster=C``: links, how they are shared, and how long a load takes."""
 
 import math
 import textwrap
@@ -18,12 +18,12 @@ LOAD_BYTES: Final = 16e9  # Llama3-8B in 16 bits, the papers' usual example
 _BITS_PER_BYTE: Final = 8
 _WIDTH: Final = 100
 _LABEL: Final = 14
-_MOST_LINKS: Final = 10_000  # of a cluster up to here the narrowest cuts are found, in about a second
+_MOST_LINKS: Final = 10_000  # the narrowest cuts of so many take about a second
 _SHOWN: Final = ("ssd", "remote", "dram", "pcie_switch", "pcie", "nvlink", "nic", "leaf", "spine")
 
 
 def cluster_lines(name: str) -> list[str]:
-    """What is known of the cluster of that name or path, at most 100 columns wide.
+    """Describe the cluster of that name or path in lines of at most 100 columns.
 
     Raises HardwareError for a cluster that does not exist or whose file cannot be used.
     """
@@ -44,7 +44,7 @@ def cluster_lines(name: str) -> list[str]:
 
 
 def cluster_data(name: str) -> dict[str, Any]:
-    """The same for programs: sizes, links by kind, and the ways of one load. Rates are those reached."""
+    """Return data for programs: sizes, links by kind, and paths of a load. Rates are those reached."""
     topology = build(load_cluster(name))
     spec = topology.spec
     kinds = {link.kind: link for link in reversed(topology.links)}
@@ -68,7 +68,7 @@ def cluster_data(name: str) -> dict[str, Any]:
 
 
 def example_paths(topology: Topology) -> Iterator[tuple[str, Path]]:
-    """(what, path) of one load of each kind that the cluster has, all to or from GPU 0 or its host."""
+    """Yield (what, path) of one load of each kind that the cluster has, all to or from GPU 0 or its host."""
     spec, first = topology.spec, topology.gpus[0]
     if spec.ssd:
         yield "SSD to GPU", topology.path(topology.ssd_of(0), gpu(0))
@@ -94,7 +94,7 @@ def example_paths(topology: Topology) -> Iterator[tuple[str, Path]]:
 
 
 def groups_of_places(topology: Topology) -> Iterator[tuple[str, list[Location], list[Location]]]:
-    """(what, sources, targets) of what loads and instances move at once, in this cluster."""
+    """Yield (what, sources, targets) of simultaneous loads and instance transfers in this cluster."""
     spec = topology.spec
     gpus, memories = [gpu(index) for index in range(spec.gpus)], [dram(host) for host in topology.hosts]
     if spec.ssd:
@@ -109,12 +109,12 @@ def groups_of_places(topology: Topology) -> Iterator[tuple[str, list[Location], 
 
 
 def gbps(bytes_per_s: float) -> str:
-    """A rate in Gbps, as network people write it."""
+    """Return a rate in Gbps, the usual unit of networks."""
     return number(bytes_per_s * _BITS_PER_BYTE / 1e9)
 
 
 def shared_by(topology: Topology, kind: str) -> str:
-    """Which GPUs, NICs or hosts share one link of this kind."""
+    """Return which GPUs, NICs or hosts share one link of this kind."""
     spec = topology.spec
     if kind in ("leaf", "spine"):
         return "each leaf and spine"
@@ -158,7 +158,7 @@ def _together_lines(topology: Topology) -> list[str]:
 
 
 def _together_rows(topology: Topology) -> Iterator[list[str]]:
-    """What moves at once at most, whatever the ways taken, and the links that all of it crosses."""
+    """Yield the maximum joint rate, whatever the paths, and the links that all of the traffic crosses."""
     yield ["", "Gbps", "to each GPU", "limited by"]
     total = Counter(link.kind for link in topology.links)
     for label, sources, targets in groups_of_places(topology):
@@ -207,7 +207,7 @@ def _rates(spec: ClusterSpec) -> Iterator[tuple[str, Rate]]:
 
 
 def _efficiency_lines(topology: Topology) -> list[str]:
-    """Every reason once, with the kinds of link it is about."""
+    """Return every reason once, with its kinds of link."""
     reasons: dict[tuple[float, str], list[str]] = {}
     for kind in _kinds(topology):
         found = topology.spec.classes[kind]
@@ -237,7 +237,7 @@ def _many(count: int, what: str, plural: str = "s") -> str:
 
 
 def _table(label: str, rows: Iterable[list[str]]) -> list[str]:
-    """Columns behind the label's: texts to the left, what stands in a column of numbers to the right."""
+    """Return columns behind the label: texts aligned left, columns of numbers aligned right."""
     cells = list(rows)
     numeric = [any(_starts_with_digit(row[at]) for row in cells[1:]) for at in range(len(cells[0]))]
     widths = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))]

@@ -1,4 +1,4 @@
-"""All that is known of one (model, GPU, tp): numbers, and sentences by section."""
+"""All data on one (model, GPU, tp): numbers, and sentences by section."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ _GPUS: Final = re.compile(r"[1-9][0-9]{0,2}")
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """What is known of one: ``head`` names it, ``sections`` are paragraphs by label."""
+    """The data on one combination: ``head`` names it, ``sections`` are paragraphs by label."""
 
     head: str
     numbers: dict[str, Any]
@@ -41,7 +41,7 @@ class Combination:
 
 
 def combination_of(given: Mapping[str, str], engine: EngineConfig) -> Combination:
-    """All of the words' model, GPU and tp. UserError or HardwareError for what cannot be simulated."""
+    """Return the words' combination. UserError or HardwareError if it cannot be simulated."""
     gpu, llm = load_gpu(given["gpu"]), load_llm(given["model"])
     tp = _tp(given, gpu, llm, engine)
     llm.require_tp(tp)
@@ -77,7 +77,7 @@ def combination_of(given: Mapping[str, str], engine: EngineConfig) -> Combinatio
 
 
 def _tp(given: Mapping[str, str], gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> int:
-    """The given size, else the smallest that fits, else one for which the memory's refusal is right."""
+    """Return the given tp, else the smallest that fits, else 1, for which the memory check then fails."""
     if "tp" not in given:
         return smallest_for(gpu, llm, engine) or 1
     text = given["tp"]
@@ -87,14 +87,14 @@ def _tp(given: Mapping[str, str], gpu: Gpu, llm: LlmShape, engine: EngineConfig)
 
 
 def _loaded(path: Path) -> LoadedProfile | LoadedSteps:
-    """A file of operation tables, or a folder of whole steps."""
+    """Load a file of operation tables, or a folder of whole steps."""
     return read_step_profile(path) if is_step_profile(path) else load_profile(path)
 
 
 def _misfits(
     loaded: LoadedProfile | LoadedSteps, gpu: Gpu, llm: LlmShape, tp: int, engine: EngineConfig
 ) -> list[str]:
-    """What a run says of a profile that the engine's version or the model's width does not fit."""
+    """Return a run's error for a profile that does not fit the engine's version or the model's width."""
     stamp, version = loaded.profile.stamp, engine.version
     problems = profile_problems(stamp, gpu.name, llm.name, tp, engine.software, version, precision_of(llm))
     if not problems:
@@ -112,7 +112,7 @@ def _model_lines(llm: LlmShape) -> list[str]:
 
 
 def _gpu_lines(gpu: Gpu, chosen: Rung) -> list[str]:
-    """The sources only if those of the step times do not name them again, as the roofline's do."""
+    """Return the GPU's lines; its source only if the step times' source (as the roofline's) lacks it."""
     assert chosen.model is not None
     lines = [
         f"{gpu.memory_bytes / 1e9:.2f} GB usable, {gpu.memory_bandwidth_bytes_per_s / 1e9:.0f} GB/s, "

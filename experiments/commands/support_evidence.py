@@ -1,8 +1,8 @@
 """What is measured, derived or assumed of a (model, GPU, tp), part by part, for ``servetwin support``.
 
-Measured: timed on that GPU for operations of these sizes. Derived: put together or taken over from what was
-measured of something else (other shapes scaled, another GPU, arithmetic on datasheets with a measured rest).
-Assumed: declared, nothing of it was measured.
+Measured: timed on that GPU for operations of these sizes. Derived: composed or adopted from measurements of
+something else (other shapes scaled, another GPU, arithmetic on datasheets with a measured rest).
+Assumed: declared; no part of it was measured.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,14 +28,14 @@ DERIVED: Final = "derived"
 ASSUMED: Final = "assumed"
 NOTHING: Final = "-"
 PHASES: Final = ("prefill", "decode", "mixed")
-# As sources of the catalogue begin that declare what nobody measured.
+# Prefixes of catalogue sources that declare values without a measurement.
 _DECLARED: Final = ("rough", "unknown", "none declared", "no software cost declared", "nothing declared")
 _RESERVE: Final = "activation_reserve_bytes: "
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One part of what a run rests on: ``word`` is one of the four above, ``why`` says where it is from."""
+    """One part of what a run rests on: ``word`` is one of the four above, ``why`` is its source."""
 
     part: str
     word: str
@@ -45,7 +45,7 @@ class Evidence:
 def step_evidence(
     gpu: Gpu, llm: LlmShape, tp: int, chosen: Rung, profile: Profile | StepProfile | None, imitated: Imitated
 ) -> list[Evidence]:
-    """Of the operations of a step."""
+    """Return the evidence for the operations of a step."""
     model = chosen.model
     assert model is not None
     if isinstance(profile, StepProfile):
@@ -61,7 +61,7 @@ def step_evidence(
 def engine_evidence(
     gpu: Gpu, llm: LlmShape, engine: EngineConfig, overhead: EngineOverhead
 ) -> list[Evidence]:
-    """Of what an engine adds, of KV memory, and of how instances come."""
+    """Return the evidence for the engine's overhead, KV memory, and the start of instances."""
     if overhead.inside:
         added = Evidence("overhead", MEASURED, "inside the measured steps")
     elif overhead.error_s is not None:
@@ -72,20 +72,20 @@ def engine_evidence(
 
 
 def held_out(chosen: Rung, gpu: Gpu, llm: LlmShape, tp: int) -> Mapping[str, tuple[float, float]]:
-    """Phase -> (mean, p95) in percent on grid lines that the fit had not seen; of catalogue coefficients."""
+    """Return phase -> (mean, p95) in percent on grid lines held out from the catalogue coefficients' fit."""
     if chosen.kind != "linear":
         return {}
     return entry_errors(linear_entry(linear_key(gpu, llm, tp)))
 
 
 def entry_errors(entry: Mapping[str, Any]) -> Mapping[str, tuple[float, float]]:
-    """Of an entry of the catalogue; nothing where it was not judged."""
+    """Return the errors of a catalogue entry; empty if it was not judged."""
     errors = entry.get("errors_percent", {})
     return {phase: (float(one["held_out_mean"]), float(one["held_out_p95"])) for phase, one in errors.items()}
 
 
 def all_reduce_word(gpu: str, tp: int, imitated: Imitated) -> str:
-    """Of the catalogue's times between ``tp`` ranks; nothing where none are known."""
+    """Return the word for the catalogue's times between ``tp`` ranks; NOTHING if none are known."""
     try:
         return _label_word(load_all_reduce(gpu, imitated).of(tp).label)
     except HardwareError:
@@ -105,7 +105,7 @@ def _whole_steps(profile: StepProfile, tp: int, llm: LlmShape, mixed: str) -> li
 def _operations(
     gpu: Gpu, llm: LlmShape, tp: int, chosen: Rung, profile: Profile | None
 ) -> tuple[Evidence, Evidence]:
-    """Matrix products with norms and activations; attention."""
+    """Return the evidence for matrix products with norms and activations; for attention."""
     assert chosen.model is not None
     if chosen.kind == "roofline":
         why = f"shares of the datasheet's peaks, declared; {chosen.model.error_band}"
@@ -124,7 +124,7 @@ def _operations(
 
 
 def _words_of(text: str) -> tuple[str, str]:
-    """(products, attention) by what a source or the notes of a profile say."""
+    """Return words for (products, attention) from the text of a source or of a profile's notes."""
     if text.startswith(_DECLARED):
         return ASSUMED, ASSUMED
     composed = any(words in text for words in ("composed", "was not measured", "computed from"))
@@ -138,20 +138,20 @@ def _all_reduce(gpu: Gpu, tp: int, chosen: Rung, imitated: Imitated) -> Evidence
     found = load_all_reduce(gpu.name, imitated).of(tp)
     labels = [label for label in chosen.model.labels if label.startswith("all-reduce")]
     if not labels and chosen.kind in ("linear", "roofline"):
-        labels = [found.label]  # the catalogue's coefficients have the catalogue's all-reduces in them
+        labels = [found.label]  # the catalogue's coefficients include the catalogue's all-reduces
     label = next(iter(labels), "")
     return Evidence("all-reduce", _label_word(label), label or found.source)
 
 
 def _label_word(label: str) -> str:
-    """Of what a run says of its all-reduces; nothing to say: measured in the engine it imitates."""
+    """Return the word for a run's label on all-reduces. No label: measured in the imitated engine."""
     if not label:
         return MEASURED
     return ASSUMED if "rough" in label else DERIVED
 
 
 def _experts(gpu: Gpu, llm: LlmShape, tp: int, profile: Profile | None) -> Evidence:
-    """Times by tokens and activated experts; how often each is chosen is a declaration of the run."""
+    """Return the evidence for times by tokens and active experts. A run declares the choice of experts."""
     if llm.experts is None:
         return Evidence("experts", NOTHING, "none, a dense model")
     if profile is not None:
@@ -177,7 +177,7 @@ def _kv(gpu: Gpu, engine: EngineConfig) -> Evidence:
 
 
 def _loads(gpu: Gpu, engine: EngineConfig) -> Evidence:
-    """Read from a host's memory, as every second load is; the path's rate is the cluster's."""
+    """Return the evidence for reads from host memory, as every second load is. Clusters define path rates."""
     source = load_loader(engine.loader, "dram").source
     word = _declared(source)
     if word == DERIVED and f"on an {gpu.name.upper()} " in source:
@@ -196,5 +196,5 @@ def _start_up(llm: LlmShape, engine: EngineConfig) -> Evidence:
 
 
 def words_by_part(found: Sequence[Evidence]) -> dict[str, str]:
-    """Part -> word."""
+    """Map part to word."""
     return {one.part: one.word for one in found}

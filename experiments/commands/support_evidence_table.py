@@ -43,7 +43,7 @@ _GPU_HEAD: Final = (
 
 
 def evidence_tables(gpus: Sequence[Gpu], engine: EngineConfig) -> list[str]:
-    """Both tables with what their words mean."""
+    """Return both tables with the meaning of their words."""
     rows = [["gpu", "model", "tp", "products", "attention", "mixed", "all-reduce", "experts", *PHASES]]
     rows += [_row(key, engine) for key in linear_keys()]
     by_gpu = [["gpu", *(f"tp {tp}" for tp in _RANKS), "kv memory", "load rates", "overhead", "start-up"]]
@@ -55,7 +55,7 @@ def evidence_tables(gpus: Sequence[Gpu], engine: EngineConfig) -> list[str]:
 
 
 def evidence_lines(found: Sequence[Evidence], errors: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Of each part the word and where it is from; parts from one place in one line."""
+    """Return the word and source of each part; parts with the same source share a line."""
     by_why: dict[str, list[str]] = {}
     for one in found:
         if one.word != NOTHING:

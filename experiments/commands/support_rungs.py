@@ -1,4 +1,4 @@
-"""The rungs of the step-time ladder for one (GPU, model, tp): which exist, which is used, some times."""
+"""The rungs of the step-time ladder for one (GPU, model, tp): available, chosen, and some times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from hwmodels.step_time import StepModel, pieces_s
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One kind of step model; ``model`` None: it does not exist here, ``refusal`` says why."""
+    """One kind of step model; ``model`` None: not available here, for the reason in ``refusal``."""
 
     kind: str
     model: StepModel | None
     refusal: str = ""
 
     def remedy(self, gpu: str, llm: LlmShape, tp: int) -> str:
-        """What to measure or to write to get this rung; a sentence part."""
+        """Return what to measure or to write to get this rung; a sentence part."""
         words = f"gpu={gpu} model={llm.name} tp={tp}"
         if self.kind == "op_table":
             return f"no profile is given; {_tables(gpu, llm, tp, words)}"
@@ -37,7 +37,7 @@ class Rung:
 
 
 def _tables(gpu: str, llm: LlmShape, tp: int, words: str) -> str:
-    """Where measured operations are published; else that they have to be measured."""
+    """Return where measured operations are published, or that they must be measured."""
     found = published_for(gpu, llm, tp)
     if found is None:
         return (
@@ -57,7 +57,7 @@ def _tables(gpu: str, llm: LlmShape, tp: int, words: str) -> str:
 
 
 def ladder(profile: Profile | StepProfile | None = None) -> tuple[str, ...]:
-    """Kinds of step models, best first; whole steps, which nobody published, only with a profile of them."""
+    """Return kinds of step models, best first; whole steps, never published, only with a profile of them."""
     left_out = {"auto"} if isinstance(profile, StepProfile) else {"auto", "whole_step"}
     return tuple(kind for kind in get_args(StepModelKind) if kind not in left_out)
 
@@ -69,7 +69,7 @@ def rungs_of(
     profile: Profile | StepProfile | None,
     imitated: Imitated | None = None,
 ) -> list[Rung]:
-    """Every rung of the ladder, best first."""
+    """Return every rung of the ladder, best first."""
     rungs = []
     for kind in ladder(profile):
         try:
@@ -87,13 +87,13 @@ def chosen_rung(
     profile: Profile | StepProfile | None,
     imitated: Imitated | None = None,
 ) -> Rung:
-    """The rung a run with ``engine.step_time=auto`` takes. Raises HardwareError when there is none."""
+    """Return the rung that ``engine.step_time=auto`` chooses. Raises HardwareError if there is none."""
     source = step_model("auto", gpu, llm, tp, profile, imitated).source
     return next(rung for rung in rungs if rung.model is not None and rung.model.source == source)
 
 
 def prefill_s(step: StepModel, tokens: int) -> float | None:
-    """Seconds of a step with one whole prompt of ``tokens``; None outside the valid range."""
+    """Return seconds of a step with one whole prompt of ``tokens``; None outside the valid range."""
     limits = step.limits
     if tokens > min(limits.max_prefill_tokens, limits.prompt_tokens):
         return None
@@ -101,7 +101,7 @@ def prefill_s(step: StepModel, tokens: int) -> float | None:
 
 
 def decode_s(step: StepModel, sequences: int, context_tokens: int) -> float | None:
-    """Seconds of a step that decodes with ``context_tokens`` in all; None outside the valid range."""
+    """Return seconds of a step that decodes ``context_tokens`` in all; None outside the valid range."""
     limits = step.limits
     if sequences > limits.max_decode_sequences or context_tokens > limits.max_context_tokens:
         return None

@@ -1,4 +1,4 @@
-"""What starting an instance takes beside its parameters, for ``servetwin support``."""
+"""The time to start an instance besides its parameters, for ``servetwin support``."""
 
 from experiments.compose.starting import start_terms_of
 from experiments.config.config import EngineConfig
@@ -8,7 +8,7 @@ from hwmodels.loading.starting import KINDS, Terms, after_weights, before_weight
 
 
 def start_lines(engine: EngineConfig, llm: LlmShape, tp: int) -> list[str]:
-    """A line per kind of start, with its terms, and one with the sources of those that are not 0.
+    """Return a line per kind of start, with its terms, and one with the sources of those that are not 0.
 
     No term depends on the GPU.
     """

@@ -1,4 +1,4 @@
-"""What is known of many combinations at once: models down and GPUs across, or one line for each."""
+"""Data on many combinations: a table of models by GPUs, or one line for each."""
 
 import textwrap
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ _ALL_GPUS: Final = max(CANDIDATE_TP)
 
 
 def smallest_for(gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> int | None:
-    """The least tp at which weights and a KV block fit; None: none of ``CANDIDATE_TP``."""
+    """Return the least tp at which weights and a KV block fit; None: none of ``CANDIDATE_TP``."""
     share, block = engine.gpu_memory_utilization, engine.block_tokens
     return smallest_tp(gpu, llm, share, block, engine.reserve_activation_bytes)
 
 
 def table(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig) -> list[str]:
-    """Rung and tp of every combination, and a legend."""
+    """Return rung and tp of every combination, and a legend."""
     rows = [["", *(gpu.name for gpu in gpus)]]
     rows += [[llm.name, *(_cell(gpu, llm, engine) for gpu in gpus)] for llm in llms]
     letters = ", ".join(f"{kind[0].upper()} {kind}" for kind in ladder())
@@ -36,7 +36,7 @@ def table(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig) -
 
 
 def listing(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig) -> list[str]:
-    """A line for every combination and every tp at which it has another rung than at a smaller one."""
+    """Return a line for each combination and each tp whose rung differs from the smaller tp's."""
     rows = [["model", "gpu", "tp", "step times", "kv tokens", "error"]]
     for llm in llms:
         for gpu in gpus:
@@ -53,7 +53,7 @@ def listing(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig)
 
 
 def listing_data(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig) -> list[dict[str, Any]]:
-    """The lines of ``listing`` for programs; of a combination that cannot be run only its names."""
+    """Return the lines of ``listing`` as data; only names for a combination that cannot run."""
     found: list[dict[str, Any]] = []
     for llm in llms:
         for gpu in gpus:
@@ -68,20 +68,20 @@ def listing_data(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineCo
 
 
 def aligned(rows: Sequence[Sequence[str]], gap: int = 2) -> list[str]:
-    """Columns as wide as their widest cell, with so many blanks between; a row may end early."""
+    """Return columns as wide as their widest cell, with ``gap`` blanks between; a row may end early."""
     widths = [max(len(row[column]) for row in rows if column < len(row)) for column in range(len(rows[0]))]
     between = " " * gap
     return [between.join(f"{text:<{width}}" for text, width in zip(row, widths)).rstrip() for row in rows]
 
 
 def _cell(gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> str:
-    """Such as ``R2/L4``: roofline at tp 2, the smallest that fits, and linear at tp 4."""
+    """Return a cell such as ``R2/L4``: roofline at tp 2, the smallest that fits, and linear at tp 4."""
     found = _rungs_by_tp(gpu, llm, engine)
     return "/".join(f"{kind[0].upper()}{tp}" for kind, tp, _ in found) or "-"
 
 
 def _rungs_by_tp(gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> list[tuple[str, int, str]]:
-    """(rung, tp, error band) at the smallest tp that fits and at every larger one with a better rung."""
+    """Return (rung, tp, error band) at the smallest tp that fits and at larger ones with a better rung."""
     smallest = smallest_for(gpu, llm, engine)
     found: list[tuple[str, int, str]] = []
     for tp in CANDIDATE_TP:
@@ -94,7 +94,7 @@ def _rungs_by_tp(gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> list[tuple[st
 
 
 def _best(gpu: Gpu, llm: LlmShape, tp: int) -> tuple[str, str] | None:
-    """Rung and error band; None: not even the roofline knows this tp, for want of an all-reduce time."""
+    """Return rung and error band; None: no rung has this tp, because its all-reduce time is unknown."""
     try:
         rung = chosen_rung(rungs_of(gpu, llm, tp, None), gpu, llm, tp, None)
     except HardwareError:

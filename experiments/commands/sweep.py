@@ -1,4 +1,4 @@
-"""``servetwin sweep``: its help text, and who answers."""
+"""``servetwin sweep``: its help text and the command."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -32,7 +32,7 @@ Example: servetwin sweep system=vllm,round_robin seed=0,1,2 trace=azure_conv_lik
 
 
 def sweep(words: Sequence[str]) -> int:
-    """Carry out what ``words`` ask for; exit status 0, or 2 when every point was refused."""
+    """Execute the sweep in ``words``; exit status 0, or 2 if every point was refused."""
     if not words or any(word in ("-h", "--help", "help") for word in words):
         with telling():
             print(USAGE, end="")

@@ -1,4 +1,4 @@
-"""Carries a sweep out, tells how far it is, writes its tables and its page."""
+"""Executes a sweep, reports its progress, writes its tables and its page."""
 
 import json
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _MOST_LINES: Final = 40
 
 
 def answer(words: Sequence[str]) -> int:
-    """Exit status 0. UserError for words that cannot be used, and when every point was refused."""
+    """Exit status 0. UserError for unusable words, and if every point was refused."""
     asked = sweep_words(words)
     done = carried_out(asked, words)
     check_metrics(done, metrics_of(asked))
@@ -43,9 +43,9 @@ def answer(words: Sequence[str]) -> int:
 
 
 def carried_out(asked: SweepWords, words: Sequence[str]) -> Sweep:
-    """Every point run, every file written; ``words``: what was asked, as it was written.
+    """Run every point and write every file. ``words``: the user's arguments as written.
 
-    UserError when every point was refused.
+    UserError if every point was refused.
     """
     try:
         with SweepFolder(asked.out) as folder:
@@ -60,7 +60,7 @@ def carried_out(asked: SweepWords, words: Sequence[str]) -> Sweep:
 
 
 def sweep_of(asked: SweepWords, folder: SweepFolder) -> Sweep:
-    """Every point, those of earlier commands from the folder."""
+    """Return every point, those of earlier commands read from the folder."""
     plain, axes, intervals = axes_of(asked.runs)
     if not any(word.startswith("uncertainty=") for word in asked.runs):
         plain.append("uncertainty=off")
@@ -79,7 +79,7 @@ def sweep_of(asked: SweepWords, folder: SweepFolder) -> Sweep:
 
 
 def launch_of(asked: SweepWords, folder: SweepFolder) -> Launch:
-    """Where the points are carried out."""
+    """Return how and where the points are run."""
     own = asked.own
     scratch = folder.path / SHARDS
     if own.get("launcher") == "slurm":
@@ -101,12 +101,12 @@ def _swept(axes: Sequence[Axis], points: Sequence[Point], found: dict[int, Outco
 
 
 def metrics_of(asked: SweepWords) -> list[str]:
-    """Those that were asked for, else the usual ones."""
+    """Return the requested metrics, or the usual ones."""
     return list(asked.own.get("metrics", METRICS))
 
 
 def check_metrics(done: Sweep, metrics: Sequence[str]) -> None:
-    """UserError for a number that no run has."""
+    """Raise UserError for a metric that no run has."""
     known = {name for outcome in done.outcomes for name in outcome.numbers}
     for metric in metrics:
         if metric not in known and metric not in METRICS:
@@ -123,7 +123,7 @@ def _write(asked: SweepWords, done: Sweep, command: str) -> None:
 
 
 def _goal_line(asked: SweepWords, done: Sweep) -> list[str]:
-    """The best point of a search."""
+    """Return the best point of a search."""
     if not any(f"search.{way}" in asked.own for way in ("minimize", "maximize")):
         return []
     found = best(done, asked.own)
@@ -134,12 +134,12 @@ def _goal_line(asked: SweepWords, done: Sweep) -> list[str]:
 
 
 def _answers(asked: SweepWords, done: Sweep) -> list[str]:
-    """The sentences the reader came for."""
+    """Return the sentences that answer the reader's question."""
     return _goal_line(asked, done) or headline(done, judges(asked.own.get("metrics")))
 
 
 def lines_of(done: Sweep, metrics: Sequence[str], answers: Sequence[str]) -> list[str]:
-    """What the console shows: the answer, a block per metric, a line per setting, who differs from whom."""
+    """Return the console's lines: answer, a block per metric, a line per setting, and differences."""
     lines = [counted(len(done.points), "point"), *answers, *remarks(done)]
     several = "mean over seeds (95 % interval)" if has_intervals(done) else "one run each"
     for metric in metrics[:4]:
@@ -169,7 +169,7 @@ def _block(shown: dict[Any, str]) -> list[str]:
 
 
 def as_data(done: Sweep, metrics: Sequence[str], answers: Sequence[str]) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the same as data for programs."""
     return {
         "points": len(done.points),
         "answers": list(answers),

@@ -19,7 +19,7 @@ each stage as counters.
 
 
 def timeline(words: Sequence[str]) -> int:
-    """Exit status 0. UserError for a folder without a journal."""
+    """Write the timeline; exit status 0. UserError for a folder without a journal."""
     if not words or any(word in ("-h", "--help", "help") for word in words):
         with telling():
             print(USAGE, end="")

@@ -1,4 +1,4 @@
-"""The picture of a cluster: hosts as boxes of GPUs, PCIe, NICs and storage, leaves and spines above."""
+"""Draws a cluster: hosts as boxes of GPUs, PCIe, NICs and storage, leaves and spines above."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from serving.vocabulary.errors import UserError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MOST_GPUS: Final = 64  # of a cluster up to here every one is drawn
-FIRST_GPUS: Final = 32  # of a larger one, those of the first hosts
+MOST_GPUS: Final = 64  # clusters up to this size are drawn completely
+FIRST_GPUS: Final = 32  # of larger clusters: those of the first hosts
 _MOST_SPINES: Final = 16
-_HOST_GAP: Final = 1.0  # all lengths in widths of one GPU's column
+_HOST_GAP: Final = 1.0  # unit of all lengths: the width of one GPU's column
 _BOX: Final = 0.78
 _HEIGHT: Final = 0.62
 _INCHES: Final = 0.42
@@ -49,7 +49,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Which hosts are drawn, and the height of every row."""
+    """The hosts to draw, and the height of every row."""
 
     topology: Topology
     hosts: int
@@ -64,32 +64,32 @@ class _Plan:
         return self.gpus + _HOST_GAP * (self.hosts - 1)
 
     def column(self, gpu: float) -> float:
-        """The middle of a GPU's column; a fraction lies between two of a host."""
+        """Return the middle of a GPU's column; a fraction lies between two of a host."""
         return gpu + 0.5 + _HOST_GAP * (int(gpu) // self.topology.spec.gpus_per_host)
 
     def middle(self, group: range) -> float:
-        """The middle of what is drawn of a group of GPUs."""
+        """Return the middle of the drawn part of a group of GPUs."""
         return (self.column(group[0]) + self.column(min(group[-1], self.gpus - 1))) / 2
 
     @property
     def height(self) -> float:
-        """To a little above the highest row."""
+        """Height of the picture, a little above the highest row."""
         return max(self.rows.values()) + 1.2
 
     @property
     def span(self) -> float:
-        """What the picture is wide, in columns: a small cluster stands in the middle of a larger one."""
+        """Width of the picture in columns; a small cluster is centred in a minimum width."""
         return max(self.width + 0.6, _LEAST_SPAN)
 
     def spread(self, number: int, count: int) -> float:
-        """Where switch ``number`` of ``count`` stands over the whole width."""
+        """Return the position of switch ``number`` of ``count`` in the whole width."""
         return self.width * (number + 0.5) / count
 
 
 def draw(topology: Topology, path: Path) -> None:
-    """Write the picture; a cluster of more than ``MOST_GPUS`` is cut short, and the title says so.
+    """Write the picture; a cluster of more than ``MOST_GPUS`` is cut, and the title says so.
 
-    UserError when ``path`` ends in none of .png, .svg, .pdf or cannot be written, or a host has too many.
+    UserError if ``path`` ends in none of .png, .svg, .pdf or cannot be written, or a host has too many GPUs.
     """
     require_picture(path)
     if topology.spec.gpus_per_host > MOST_GPUS:
@@ -181,7 +181,7 @@ def _paint_host(axes: "Axes", plan: _Plan, host: int) -> None:
 
 
 def _disk_share(topology: Topology) -> float:
-    """How much of a host's lowest row its own SSD takes."""
+    """Return the part of a host's lowest row for its own SSD."""
     own = topology.spec.ssd is not None and topology.spec.ssd_per == "host"
     return max(0.25, min(0.5, 0.9 / topology.spec.gpus_per_host)) if own else 0.0
 
@@ -219,7 +219,7 @@ def _paint_switch(axes: "Axes", plan: _Plan, switch: int) -> None:
 
 
 def _paint_domains(axes: "Axes", plan: _Plan) -> None:
-    """A bar under the GPUs of each NVLink domain, through hosts where it spans several."""
+    """Draw a bar under the GPUs of each NVLink domain, across hosts if it spans several."""
     if "nvlink" not in plan.rows:
         return
     first = 0
@@ -257,7 +257,7 @@ def _paint_network(axes: "Axes", plan: _Plan) -> None:
 
 
 def _paint_key(axes: "Axes", plan: _Plan) -> None:
-    """The colours with their rates."""
+    """Draw the colours with their rates."""
     from matplotlib.lines import Line2D
 
     entries = [
@@ -295,7 +295,7 @@ def _box(axes: "Axes", at: Point, width: float, text: str, colour: str, size: fl
 
 
 def _nearest(x: float, middle: float, width: float) -> float:
-    """Where on a box's edge a line to ``x`` starts, a little off its corners."""
+    """Return where on a box's edge a line to ``x`` starts, a little off its corners."""
     half = max(0.0, width / 2 - 0.2)
     return min(max(x, middle - half), middle + half)
 

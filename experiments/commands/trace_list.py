@@ -7,7 +7,7 @@ from traces.synthetic.registry import SYNTHETIC
 
 
 def known_traces() -> list[dict[str, str]]:
-    """The same for programs."""
+    """Return the traces as data for programs."""
     recorded = [
         {"name": one.name, "kind": "recorded", "here": _where(one), "file": one.file_name}
         for one in SOURCES.values()
@@ -17,7 +17,7 @@ def known_traces() -> list[dict[str, str]]:
 
 
 def print_list() -> None:
-    """Recorded traces with where they are, then drawn ones with what they are."""
+    """Print recorded traces with their location, then drawn ones with their description."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -38,7 +38,7 @@ def print_list() -> None:
 
 
 def _where(source: Source) -> str:
-    """yes; fetch: ``servetwin traces fetch`` gets it; by hand: no hash is known to check it with."""
+    """Return yes; fetch: ``servetwin traces fetch`` downloads it; by hand: no hash is known to check."""
     try:
         find_trace(source.name)
     except TraceError:

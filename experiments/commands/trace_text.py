@@ -1,4 +1,4 @@
-"""What ``servetwin traces`` prints: descriptions, lists, and how a sample compares with its source."""
+"""Output of ``servetwin traces``: descriptions, lists, and comparison of a sample with its source."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -14,7 +14,7 @@ _MOST_NAMES: Final = 8
 
 
 def print_description(description: Description) -> None:
-    """One trace: its origin, rates and bursts, lengths, and who sent the requests."""
+    """Print one trace: its origin, rates and bursts, lengths, and the senders of its requests."""
     console = _console()
     console.print(f"[bold]{_safe(description.name)}[/bold]  {_safe(description.source)}", soft_wrap=True)
     for label in description.labels:
@@ -30,7 +30,7 @@ def print_description(description: Description) -> None:
 def print_comparison(
     source: CountStatistics, sample: CountStatistics, expected: Mapping[str, Expected], share: float | None
 ) -> None:
-    """Burst statistics of a sample beside its source's, and what thinning to ``share`` must give."""
+    """Print burst statistics of a sample and its source, and those expected of thinning to ``share``."""
     table = _table(f"counts per {BIN_S:g} s", "source", "sample", "ratio")
     for title in ("expected", "95 % within", "is it") if expected else ():
         table.add_column(title, justify="right")
@@ -136,7 +136,7 @@ def _console():  # type: ignore[no-untyped-def]
 
 
 def _safe(text: str) -> str:
-    """A trace's own words, with nothing in them that rich would take for a colour."""
+    """Escape a trace's own text, which rich could take for a colour."""
     from rich.markup import escape
 
     return escape("".join(char if char.isprintable() else repr(char)[1:-1] for char in text))

@@ -24,7 +24,7 @@ LITERAL: Final = frozenset({"path", "out", "plot", "folder", "json"})
 
 @dataclass(frozen=True, slots=True)
 class TraceWords:
-    """trace: as in a run. seed: of everything drawn. other: the verb's own keys that were given, typed."""
+    """trace: as in a run. seed: of everything drawn. other: the verb's own keys in the words, typed."""
 
     trace: TraceConfig
     seed: int
@@ -32,8 +32,8 @@ class TraceWords:
 
 
 def trace_words(verb: str, words: Sequence[str], own: Mapping[str, Wanted], changes: bool) -> TraceWords:
-    """``TRACE key=value ...``, TRACE a name or a file's path. own: further keys. changes: whether the
-    transformations of a run may be asked for. Raises UserError naming the word."""
+    """Parse ``TRACE key=value ...``, TRACE a name or a file's path. own: further keys. changes: whether
+    to accept the transformations of a run. Raises UserError naming the word."""
     if not words or "=" in words[0]:
         raise UserError(f"servetwin traces {verb} lacks a trace: write a name or a file's path after {verb}")
     name, path = named(words[0])
@@ -51,7 +51,7 @@ def trace_words(verb: str, words: Sequence[str], own: Mapping[str, Wanted], chan
 
 
 def named(word: str) -> tuple[str, str | None]:
-    """(trace name, path): a known name, or any other word as the path of a file."""
+    """Return (trace name, path): a known name, or any other word as the path of a file."""
     if word in trace_names() and word != FILE:
         return word, None
     if not Path(word).expanduser().exists() and not any(mark in word for mark in "./"):

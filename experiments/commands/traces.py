@@ -46,7 +46,7 @@ _SHOW_KEYS: Final = {"plot": Wanted(str), "json": Wanted(str), "overwrite": Want
 
 
 def traces(words: Sequence[str]) -> int:
-    """The command without its first word; exit status 2 without a verb."""
+    """Run without the first word; exit status 2 without a verb."""
     verbs: Mapping[str, Callable[[Sequence[str]], int]] = {
         "list": _list,
         "fetch": _fetch,
@@ -93,7 +93,7 @@ def _fetch(words: Sequence[str]) -> int:
         with progress_bar(f"fetching {source.name}") as on_progress:
             path = fetch(source, Path(folder), on_progress=on_progress)
     except BaseException:
-        for empty in made:  # the innermost first; one that holds a part stays
+        for empty in made:  # innermost first; a folder with a part of the file stays
             if empty.is_dir() and not any(empty.iterdir()):
                 empty.rmdir()
         raise
@@ -117,7 +117,7 @@ def _describe(words: Sequence[str]) -> int:
     description = describe(workload)
     text = json.dumps(description.as_dict(), indent=1, sort_keys=True, allow_nan=False)
     if "json" in given.other:
-        with replacing(Path(given.other["json"]), True) as half:  # that it may be written was asked before
+        with replacing(Path(given.other["json"]), True) as half:  # checked for overwriting before
             half.write_text(text + "\n", encoding="utf-8")
     if "plot" in given.other:
         from experiments.report.trace_plot import plot
@@ -181,7 +181,7 @@ def _changed(given: "TraceWords") -> "Workload":
 
 
 def _writer(given: "TraceWords", verb: str) -> tuple[Callable[..., tuple[str, ...]], Path]:
-    """The writing function and its target, both checked before a long read."""
+    """Return the writing function and its target, both checked before a long read."""
     from traces.formats import writer_named
 
     if "out" not in given.other:
@@ -198,7 +198,7 @@ def _writer(given: "TraceWords", verb: str) -> tuple[Callable[..., tuple[str, ..
 def _written(
     given: "TraceWords", write: Callable[..., tuple[str, ...]], workload: "Workload", target: Path
 ) -> tuple[dict[str, Any], list[str]]:
-    """Write the file: what was written for programs, and lines for people."""
+    """Write the file; return its description as data for programs and as readable lines."""
     options: dict[str, Any] = {"overwrite": given.other.get("overwrite", False)}
     if given.other.get("exact"):
         options["exact"] = True
@@ -209,7 +209,7 @@ def _written(
 
 
 def _not_in_the_file(workload: "Workload", target: Path, to: str | None) -> list[str]:
-    """What of the workload its requests do not tell; Parquet keeps it beside them."""
+    """Return what the file's requests do not contain; Parquet stores it beside them."""
     lines = [f"left out when it was read: {rows:,} rows, {why}" for why, rows in workload.dropped.items()]
     if (to or _SUFFIXES.get(target.suffix)) != "parquet":
         lines += [f"not kept in the file: {label}" for label in workload.labels]
@@ -217,7 +217,7 @@ def _not_in_the_file(workload: "Workload", target: Path, to: str | None) -> list
 
 
 def _free(given: "TraceWords", key: str) -> Path:
-    """The path of ``key``, which must not exist unless it may be replaced."""
+    """Return the path of ``key``, which must not exist unless it may be replaced."""
     path = Path(given.other[key]).expanduser()
     if path.exists() and not given.other.get("overwrite"):
         raise UserError(f"{key}={path} exists: write another name, or overwrite=true to replace it")

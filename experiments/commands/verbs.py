@@ -1,4 +1,4 @@
-"""Commands that have commands of their own, such as ``servetwin traces fetch``."""
+"""Commands with subcommands, such as ``servetwin traces fetch``."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -14,9 +14,9 @@ _ASKING: Final = ("-h", "--help", "help")
 def by_verb(
     command: str, words: Sequence[str], verbs: Mapping[str, Callable[[Sequence[str]], int]], usage: str
 ) -> int:
-    """Run the verb that the first word names, or print ``usage``; exit status 2 without a verb.
+    """Run the subcommand of the first word, or print ``usage``; exit status 2 without a verb.
 
-    Raises UserError for a verb there is not.
+    Raises UserError for an unknown verb.
     """
     rest, _ = asked_for_json(words)
     if not rest or any(word in _ASKING for word in rest):

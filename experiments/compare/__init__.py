@@ -1,1 +1,1 @@
-"""A simulated run held against per-request timings that were measured elsewhere."""
+"""Compares a simulated run with per-request timings that were measured elsewhere."""

@@ -1,4 +1,4 @@
-"""A simulated run beside repeats of the same run on real workers: does it differ more than they do?"""
+"""Compares a simulated run with repeats on real workers: does it differ more than they do?"""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 STATISTICS: Final = ("mean", "p50", "p90", "p99")
-# At most 1 reads: indistinguishable from a rerun.
+# A ratio of at most 1: the simulated run is indistinguishable from a rerun.
 MOST_RATIO: Final = 1.0
-# Between the means of the slowest and the fastest real run. Above it they tell nothing: what lies between
-# them cannot be told from either. (A distance says less of it: where all requests take alike, 1 % is far.)
+# Between the means of the slowest and the fastest real run. Above it no verdict is possible: a result between
+# them fits both. (A distance says less: if all requests take the same time, 1 % is far.)
 MOST_APART: Final = 0.2
 AGREES, DIFFERS = "agrees", "differs"
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """One metric. ``apart``: by which share the slowest real run's mean is above the fastest.
+    """One metric. ``apart``: the share by which the slowest real run's mean is above the fastest.
 
     ``to_real``: the distance from the simulated run to a real one, ``to_repeat`` from one real run to
     another; means over all. A distance below that of one request counts as that of one.
@@ -60,15 +60,15 @@ class Timing:
 
     @property
     def verdict(self) -> str:
-        """Whether a rerun differs as much."""
+        """Whether the simulated run differs at most as much as a rerun."""
         return AGREES if self.ratio <= MOST_RATIO else DIFFERS
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """``refused``: why no agreement can be claimed, whatever the numbers are; empty if it can be.
+    """``refused``: reasons that rule out a claim of agreement, whatever the numbers are; empty if none.
 
-    ``decisions``: the simulated run against each real one, ``repeated``: each two real ones; empty where a
+    ``decisions``: the simulated run against each real one, ``repeated``: each pair of real runs; empty if a
     journal is missing.
     """
 
@@ -80,12 +80,12 @@ class Agreement:
 
     @property
     def agrees(self) -> bool:
-        """In every metric, and nothing stands against saying so."""
+        """Whether every metric agrees and no reason rules out the claim."""
         return not self.refused and all(one.verdict == AGREES for one in self.timing.values())
 
 
 def agreement_of(simulated: Path, real: Sequence[Path]) -> Agreement:
-    """Of result folders, ``real`` of at least two. UserError for what is none, or of other requests."""
+    """Compare result folders, at least two of them real. UserError for other folders or other requests."""
     results = [read_result(folder) for folder in (simulated, *real)]
     timing = _timing(results)
     journals = [decisions_of(folder) for folder in (simulated, *real)]
@@ -111,7 +111,7 @@ def _timing(results: Sequence[Result]) -> dict[str, Timing]:
 
 
 def _of_all(results: Sequence[Result]) -> list[Any]:
-    """For each result the rows of the requests that finished in all; UserError for other workloads."""
+    """Return, per result, the rows of requests that finished in all; UserError for other workloads."""
     shared = results[0].columns["request"]
     for result in results[1:]:
         shared = np.intersect1d(shared, result.columns["request"])
@@ -140,7 +140,7 @@ def _of_metric(columns: Sequence[Floats]) -> Timing:
 
 
 def _refusals(simulated: Result, timing: Mapping[str, Timing]) -> list[str]:
-    """What stands against a verdict."""
+    """Return the reasons that rule out a verdict."""
     found = [f"the profile of its step times is noisy: {one}" for one in noise_of(simulated)]
     for metric, one in timing.items():
         if one.apart > MOST_APART:
@@ -152,7 +152,7 @@ def _refusals(simulated: Result, timing: Mapping[str, Timing]) -> list[str]:
 
 
 def noise_of(result: Result) -> list[str]:
-    """Why the profile that a run was simulated with says itself that it is not to be trusted."""
+    """Return why the simulated run's profile declares itself unreliable."""
     step_time = result.summary.get("step_time")
     use = step_time.get("profile") if isinstance(step_time, dict) else None
     noisy = use.get("noisy") if isinstance(use, dict) else None
@@ -160,6 +160,6 @@ def noise_of(result: Result) -> list[str]:
 
 
 def are_repeats(places: Sequence[Path]) -> bool:
-    """Whether a simulated run is followed by at least two real ones, and nothing else."""
+    """Return whether the places are one simulated run and at least two real runs, in this order."""
     there = all((place / "summary.json").is_file() for place in places)
     return there and len(places) > 2 and not is_real(places[0]) and all(map(is_real, places[1:]))

@@ -1,4 +1,4 @@
-"""95 % intervals of what paired requests differ by, with neighbours in time kept together."""
+"""95 % intervals of differences between paired requests, with requests close in time kept together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 RESAMPLES: Final = 400
-_SEED: Final = 0  # the same two runs are told apart alike every time
+_SEED: Final = 0  # fixed, so that a comparison of two runs always gives the same intervals
 _ENDS: Final = (0.025, 0.975)
 
 
@@ -30,15 +30,15 @@ class Difference:
 
     @property
     def identical(self) -> bool:
-        """Whether there is none, whichever requests are drawn."""
+        """Whether the difference is 0, whichever requests are drawn."""
         return self.low == self.value == self.high == 0.0
 
 
 def differences(first: Floats, second: Floats, percents: tuple[float, ...]) -> list[Difference]:
-    """Of the mean, then of each percentile. Both in order of arrival, row by row the same request.
+    """Return differences of the mean, then of each percentile. Rows are equal requests in order of arrival.
 
     Requests are drawn again in blocks of about the square root of their number (Politis and Romano 1992,
-    circular), since those that queue together are late together.
+    circular), since requests that queue together are late together.
     """
     count = len(first)
     places = _blocks(count, max(1, math.isqrt(count)))
@@ -51,7 +51,7 @@ def differences(first: Floats, second: Floats, percents: tuple[float, ...]) -> l
 
 
 def _blocks(count: int, length: int) -> NDArray[np.int64]:
-    """[RESAMPLES, count] places, in runs of ``length`` neighbours; the last is followed by the first."""
+    """Return [RESAMPLES, count] places, in runs of ``length`` consecutive ones, circular."""
     random = np.random.default_rng(_SEED)
     starts = random.integers(0, count, size=(RESAMPLES, -(-count // length)))
     places = (starts[:, :, None] + np.arange(length)).reshape(RESAMPLES, -1)[:, :count]

@@ -1,4 +1,4 @@
-"""The same requests measured by two clients, several times each: do they differ more than repeats?"""
+"""Compares two clients that measure the same requests several times: do they differ more than repeats?"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 STATISTICS: Final = ("mean", "p50", "p90", "p99")
 LEAST_RUNS, MOST_RUNS = 2, 10
-# Clients differ where so few of all ways to divide the runs in two set them as far apart.
+# Clients differ if at most this share of all divisions of the runs in two separates the groups as much.
 LEAST_CHANCE: Final = 0.05
 SAME, DIFFER, TOO_FEW = "no difference", "differ", "too few runs"
 
@@ -35,7 +35,7 @@ class Apart:
     ``between``: the Kolmogorov-Smirnov distance from a run of one client to a run of the other, ``within``:
     between two runs of one client; means over all pairs. A distance below that of one request counts as that
     of one. ``chance``: the share of all ways to divide the runs in two such groups with at least this ratio;
-    ``least_chance``: the smallest that it could have been.
+    ``least_chance``: its smallest possible value.
     """
 
     requests: int
@@ -49,14 +49,14 @@ class Apart:
 
     @property
     def verdict(self) -> str:
-        """Whether the clients differ more than chance divides the runs."""
+        """Whether the clients differ more than random divisions of the runs."""
         if self.chance > LEAST_CHANCE:
             return TOO_FEW if self.least_chance > LEAST_CHANCE else SAME
         return DIFFER
 
 
 def apart(first: Sequence[Path], second: Sequence[Path]) -> dict[str, Apart]:
-    """By metric. Each path is one run: a result folder, or a file that `read_measured` takes.
+    """Compare by metric. Each path is one run: a result folder, or a file that `read_measured` takes.
 
     UserError for fewer than two runs of a client and for runs of other requests.
     """
@@ -81,7 +81,7 @@ def apart(first: Sequence[Path], second: Sequence[Path]) -> dict[str, Apart]:
 
 
 def _in_order(run: Measured) -> NDArray[np.int64]:
-    """Rows by number in the workload, else by arrival, else as they stand in the file."""
+    """Return rows by number in the workload, otherwise by arrival, otherwise in the file's order."""
     if run.failed.any():
         raise UserError(f"{run.path}: {int(run.failed.sum())} requests failed; measure again without them")
     order: NDArray[np.int64] = np.arange(len(run))
@@ -117,13 +117,13 @@ def _of_metric(columns: Sequence[Floats], split: int) -> Apart:
         _mean_statistics(columns[split:]),
         *true,
         float(np.mean(ratios >= true[2] - 1e-12)),
-        # Where the groups are of equal size each division is counted from both sides.
+        # If both groups have the same size, each division is counted twice.
         (2 if 2 * split == count else 1) / len(ratios),
     )
 
 
 def _ratio(distances: Floats, group: Sequence[int], least: float) -> tuple[float, float, float]:
-    """Mean distance between the group and the rest, mean distance within each, and their ratio."""
+    """Return mean distance between the group and the rest, mean distance within each, and their ratio."""
     inside = np.zeros(len(distances), dtype=bool)
     inside[list(group)] = True
     pairs = np.triu_indices(len(distances), 1)

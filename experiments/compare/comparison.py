@@ -1,4 +1,4 @@
-"""A run beside a measured one, as plain data."""
+"""Compares a run with a measured one, as plain data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOT_ALL: Final = "no word on the run's range, which is that of all its requests:
 
 
 def compare(result: Result, measured: Measured) -> dict[str, Any]:
-    """Raises UserError for data that is another workload or that the step times were fitted on."""
+    """Compare. UserError for another workload's data, or data that the step times were fitted on."""
     remarks = [*check_provenance(result, measured), *measured.remarks]
     pairs = pairs_of(result, measured)
     remarks += pairs.remarks

@@ -1,4 +1,4 @@
-"""Which decisions two runs have in common, whenever they were taken, and the first that only one has."""
+"""Which decisions two runs share, at whatever time, and the first that only one run has."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from serving.vocabulary.units import NS_PER_S
 
 PLACED, SCALED, MOVED, BATCHED = "placing", "scaling", "moving", "batching"
 KINDS: Final = (PLACED, SCALED, MOVED, BATCHED)
-_LONGEST: Final = 240  # characters of an event or an action that is shown
+_LONGEST: Final = 240  # characters of an event or an action in a message
 _NS_PER_MS: Final = 1e6
 Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``key``: what was decided, without when and why. ``event`` and ``action``: as the journal has them."""
+    """``key``: the decision without time and reason. ``event`` and ``action``: their text in the journal."""
 
     kind: str
     key: Key
@@ -50,13 +50,13 @@ class Decision:
     action: str
 
     def told(self) -> str:
-        """A line for people."""
+        """Return the decision as a readable line."""
         return f"{self.at_ns / NS_PER_S:.6f} s, {_short(self.event)} -> {_short(self.action)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """The first decision that one run has and the other has not, and what the other decided instead."""
+    """The first decision that only one run has, and what the other run decided instead."""
 
     kind: str
     first: Decision | None
@@ -64,8 +64,8 @@ class Parting:
 
     @property
     def cause(self) -> str:
-        """``observation``: they were told different things. ``timing``: the same, but earlier things at other
-        times, for the policies are the same.
+        """``observation``: their controllers received different events. ``timing``: the same event, but
+        earlier events at other times, as the policies are the same.
         """
         if self.first is None or self.second is None or self.first.event != self.second.event:
             return "observation"
@@ -74,21 +74,21 @@ class Parting:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """``counts``: kind -> (decisions of the one, of the other, in common); ``apart_ms``: median of these."""
+    """``counts``: kind -> (decisions of the first, of the second, shared); ``apart_ms``: their median."""
 
     counts: dict[str, tuple[int, int, int]]
     apart_ms: float | None
     parting: Parting | None
 
     def rate(self, *kinds: str) -> float | None:
-        """Of the decisions of both, how many have one like them in the other; None where there are none."""
+        """Return the share of both runs' decisions that the other run has too; None if there are none."""
         chosen = [self.counts[kind] for kind in kinds or KINDS]
         whole = sum(one + other for one, other, _ in chosen)
         return 2 * sum(both for _, _, both in chosen) / whole if whole else None
 
 
 def decisions_of(folder: Path) -> list[Decision] | None:
-    """Of its journal, in order; None where it has none."""
+    """Return the decisions of the folder's journal, in order; None without a journal."""
     path = folder / NAME
     return list(_read(path)) if path.is_file() else None
 
@@ -103,7 +103,7 @@ def _read(path: Path) -> Iterator[Decision]:
 
 
 def decided_in(action: Action) -> tuple[str, Key] | None:
-    """Kind and key. None for what only follows from time: interrupts, wakes, more steps of the same batch."""
+    """Return kind and key. None for what only depends on time: interrupts, wakes, further decode steps."""
     match action:
         case Assign(request, replica):
             return PLACED, ("assign", request, replica)
@@ -135,7 +135,7 @@ def decided_in(action: Action) -> tuple[str, Key] | None:
 
 
 def matched(first: Sequence[Decision], second: Sequence[Decision]) -> Matched:
-    """The n-th time that both decide something it is the same decision."""
+    """Match the n-th occurrence of a decision in one run with the n-th in the other."""
     one, other = _numbered(first), _numbered(second)
     both = one.keys() & other.keys()
     counts = {
@@ -159,7 +159,7 @@ def _of(decisions: dict[tuple[Key, int], Decision], kind: str) -> int:
 
 
 def _parting(one: dict[tuple[Key, int], Decision], other: dict[tuple[Key, int], Decision]) -> Parting | None:
-    """The earliest that only one has; beside it what the other decided of the same subject, or kind."""
+    """Return the earliest unshared decision, with the other run's on the same subject or kind."""
     alone = [decision for key, decision in one.items() if key not in other]
     others = [decision for key, decision in other.items() if key not in one]
     if not alone and not others:

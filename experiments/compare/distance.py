@@ -1,4 +1,4 @@
-"""How far two samples of one quantity are apart: the Kolmogorov-Smirnov distance, without its p-value."""
+"""The Kolmogorov-Smirnov distance of two samples of one quantity, without its p-value."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def distance(first: Floats, second: Floats) -> float:
-    """The largest difference between the shares of both that are at most x, over all x: 0 to 1.
+    """Return the largest difference between the shares of both that are at most x, over all x: 0 to 1.
 
-    Values must be numbers, at least one on each side. Requests that queue together are late together, so no
-    probability follows from it; it is held against what two runs of the same thing differ by.
+    Values must be numbers, at least one on each side. Requests that queue together are late together, so the
+    distance implies no probability; it is compared with the distance of two runs of the same thing.
     """
     first, second = np.sort(first), np.sort(second)
     points = np.concatenate([first, second])

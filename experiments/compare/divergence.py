@@ -1,4 +1,4 @@
-"""Where two journals first say something else: the first decision that differs, with what led to it."""
+"""The first difference between two journals, with the event that led to it."""
 
 import dataclasses
 import json
@@ -19,10 +19,10 @@ OBSERVED, DECIDED, ENDED = "observation", "decision", "end"
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """``kind``: the worlds told different things (``observation``), or the same and the answers differ.
+    """``kind``: the worlds report different events (``observation``), or the same and the answers differ.
 
-    ``events``: how many events before were alike, with their answers. ``first`` and ``second``: the event and
-    what was answered, in a line; empty where a journal had ended.
+    ``events``: number of equal events before, with their answers. ``first`` and ``second``: the event and its
+    answer as one line; empty if a journal had ended.
     """
 
     kind: str
@@ -31,7 +31,7 @@ class Divergence:
     second: str
 
     def told(self, names: tuple[str, str]) -> list[str]:
-        """Lines for people."""
+        """Return readable lines."""
         what = {
             OBSERVED: "then the worlds report different events",
             DECIDED: "then the same event is answered differently",
@@ -46,9 +46,9 @@ class Divergence:
 
 
 def divergence_of(first: Path, second: Path) -> Divergence | None:
-    """Of two result folders; None where their journals say the same, or one has none.
+    """Compare two result folders; None if their journals agree, or one has none.
 
-    Reasons are not compared: what is done for another reason is done alike.
+    Reasons are not compared: the same action for another reason is the same.
     """
     if not ((first / NAME).is_file() and (second / NAME).is_file()):
         return None
@@ -64,7 +64,7 @@ def divergence_of(first: Path, second: Path) -> Divergence | None:
 
 
 def journal_lines(path: Path) -> Iterator[list[Any]]:
-    """Events with their answers; header and footer are objects and no lists."""
+    """Yield events with their answers; header and footer are objects, not lists."""
     with path.open(encoding="utf-8") as file:
         for text in file:
             found = json.loads(text)
@@ -84,7 +84,7 @@ def _told(line: list[Any] | None) -> str:
 
 
 def changed_keys(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Dotted key -> both values, of two configurations; where results lie is no difference."""
+    """Map dotted key to both values, for differing keys of two configurations; ignores where results are."""
     one, other = dict(_leaves(first)), dict(_leaves(second))
     keys = [key for key in {**one, **other} if key not in ("out", "overwrite")]
     return {key: (one.get(key), other.get(key)) for key in keys if one.get(key) != other.get(key)}

@@ -1,4 +1,4 @@
-"""How far simulated latencies are from measured ones, by metric, statistic and load regime."""
+"""Differences between simulated and measured latencies, by metric, statistic and load regime."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FIRST_PARTS: Final = "queueing and prefill"
 
 
 def errors_of(result: Result, measured: Measured, pairs: Pairs, rows: Rows) -> dict[str, Any]:
-    """By metric, of the pairs that ``rows`` picks; nothing of a metric that no pair has on both sides."""
+    """Return errors by metric for the pairs that ``rows`` selects; without metrics that no pair has."""
     found = {}
     for metric in METRICS:
         ours = result.columns[metric][pairs.simulated][rows].astype(np.float64)
@@ -42,7 +42,7 @@ def errors_of(result: Result, measured: Measured, pairs: Pairs, rows: Rows) -> d
 
 
 def gap_errors(result: Result, measured: Measured) -> dict[str, Any] | None:
-    """Of single gaps between tokens: the whole simulated run beside all gaps in the file."""
+    """Return errors of single token gaps: the whole simulated run against all gaps in the file."""
     ours = result.summary[ITL]
     if not len(measured.gaps_ms) or any(ours.get(name) is None for name in STATISTICS):
         return None
@@ -53,7 +53,7 @@ def gap_errors(result: Result, measured: Measured) -> dict[str, Any] | None:
 
 
 def statistics(values: Floats) -> dict[str, float]:
-    """mean and quantiles, as in summary.json."""
+    """Return mean and quantiles, as in summary.json."""
     quantiles = np.quantile(values, list(QUANTILES.values()))
     return {"mean": float(values.mean())} | {
         name: float(value) for name, value in zip(QUANTILES, quantiles, strict=True)
@@ -66,7 +66,7 @@ def _beside(ours: Mapping[str, float], theirs: Mapping[str, float], count: int) 
 
 
 def decomposition_of(result: Result, measured: Measured, pairs: Pairs, rows: Rows) -> list[dict[str, Any]]:
-    """Mean ms of each part of the end-to-end time, and which share of the difference it makes.
+    """Return mean ms of each part of the end-to-end time, and its share of the difference.
 
     Queueing and prefill are one part unless both sides know when a request was first scheduled.
     """

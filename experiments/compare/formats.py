@@ -1,4 +1,4 @@
-"""Which format a measured file has, and reading it."""
+"""Detects the format of a measured file and reads it."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ FORMATS: Final = (*CSV, *LINES, *REPORTS, OWN_RESULT)
 
 
 def read_measured(path: Path, format: str | None = None, run: int | None = None) -> Measured:
-    """The timings in ``path``; ``format`` None: told from the content. ``run``: which one of a file's runs.
+    """Read the timings in ``path``; ``format`` None: detected. ``run``: index of the run in the file.
 
     A folder is a result of ServeTwin, such as that of ``realexec run``. Raises UserError.
     """
@@ -64,7 +64,7 @@ def _content(path: Path) -> bytes:
 
 
 def _format_of(name: str, text: str) -> str:
-    """By the outermost keys or the column names."""
+    """Detect the format by the outermost keys or the column names."""
     if not text.lstrip().startswith(("{", "[")):
         return "llmservingsim_csv" if "queuing_delay" in tables.header_of(text) else "csv"
     whole = _document(text)
@@ -108,7 +108,7 @@ def _rows(name: str, text: str, format: str, run: int | None) -> tuple[list[Timi
 
 
 def _runs(name: str, text: str, format: str) -> list[Any]:
-    """A report holds one run or a list of them; ``--append-result`` writes a run a line."""
+    """Return the report's runs: one or a list; ``--append-result`` writes one run per line."""
     whole = _document(text)
     if format == "guidellm":
         if whole is None:
@@ -118,7 +118,7 @@ def _runs(name: str, text: str, format: str) -> list[Any]:
 
 
 def _document(text: str) -> Any:
-    """What the whole text says, None where it is not one JSON document."""
+    """Parse the whole text; None if it is not one JSON document."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

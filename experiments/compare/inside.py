@@ -1,4 +1,4 @@
-"""Where a measured number lies in a run's range: below, inside or above it, by metric and statistic."""
+"""Whether a measured number is below, inside or above a run's range, by metric and statistic."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _JUDGED: Final = ("mean", "p50", "p90", "p99")
 
 
 def inside(summary: Mapping[str, Any], errors: Mapping[str, Any]) -> dict[str, Any]:
-    """Metric -> ``range``, ``measured``, ``verdict``: what the run answers to "too fast or too slow?".
+    """Map metric to ``range``, ``measured``, ``verdict``: the run's answer to "too fast or too slow?".
 
-    The middle's answer is certain where both ends answer alike; it flips where the measured number is inside
-    the range. ``errors``: those of all requests that both sides have. Empty for a run without a range.
+    The answer is certain if both ends give the same; it flips if the measured number is inside the range.
+    ``errors``: those of all requests that both sides have. Empty for a run without a range.
     """
     return dict(_judged(summary, errors))
 

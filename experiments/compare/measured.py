@@ -1,4 +1,4 @@
-"""Per-request timings of a measured run, whatever file they come from."""
+"""Per-request timings of a measured run, from any file format."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ NS_PER_S: Final = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """One request: NaN and None where the file does not say.
+    """One request: NaN and None if the file does not have the value.
 
-    ``arrival_s`` counts from any moment, for all requests the same. ``ttft_ms`` contains ``queue_ms``.
-    ``failed``: it got no answer.
+    ``arrival_s`` counts from any moment, the same for all requests. ``ttft_ms`` contains ``queue_ms``.
+    ``failed``: the request got no answer.
     """
 
     request: int | None = None
@@ -46,7 +46,7 @@ class Timing:
 class Measured:
     """All requests of a file in its order, as columns.
 
-    ``request``: numbers in the workload, None where the file has none. ``prompt_tokens`` and
+    ``request``: numbers in the workload, None if the file has none. ``prompt_tokens`` and
     ``output_tokens``: -1 unknown. ``times``: milliseconds by name (``TIMES``). ``gaps_ms``: all gaps between
     tokens, of all requests together.
     """
@@ -70,7 +70,7 @@ class Measured:
 def collected(
     path: Path, format: str, sha256: str, rows: Sequence[Timing], remarks: Sequence[str] = ()
 ) -> Measured:
-    """Columns of the rows; a missing TPOT follows from TTFT, E2E and the output tokens."""
+    """Return the rows as columns; a missing TPOT is computed from TTFT, E2E and the output tokens."""
     import numpy as np
 
     ids = [row.request for row in rows]

@@ -1,4 +1,4 @@
-"""Result folders of ServeTwin: the simulated run, and a real one that it is held against."""
+"""Reads ServeTwin's result folders: the simulated run, and the real one that it is compared with."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NEEDED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A result folder: ``series`` None where it has none."""
+    """A result folder; ``series`` is None if it has none."""
 
     folder: Path
     summary: dict[str, Any]
@@ -42,13 +42,13 @@ class Result:
 
     @property
     def handed_over(self) -> int:
-        """Requests that the controller was told of."""
+        """Number of requests that the controller received."""
         requests = self.summary["requests"]
         return int(requests["arrived"] - requests["dropped"])
 
 
 def read_result(folder: Path) -> Result:
-    """Raises UserError for what is no result folder."""
+    """Read a result folder. UserError for another folder."""
     if not os.path.isdir(folder):  # noqa: PTH112 (Path.is_dir raises for a name that is too long)
         raise UserError(
             f"{folder} is not a folder: write servetwin compare DIR MEASURED with the out= of a run"
@@ -74,7 +74,7 @@ def read_result(folder: Path) -> Result:
 
 
 def columns_of(path: Path, needed: tuple[str, ...] = ()) -> Columns:
-    """Columns of a Parquet file by name. Raises UserError for another kind of file."""
+    """Return columns of a Parquet file by name. Raises UserError for another kind of file."""
     import pyarrow as pa
 
     try:
@@ -99,7 +99,7 @@ def columns_of(path: Path, needed: tuple[str, ...] = ()) -> Columns:
 
 
 def own_result(path: Path, format: str) -> Measured:
-    """The requests of another result folder as what was measured."""
+    """Return the requests of another result folder as measured ones."""
     import numpy as np
 
     columns = columns_of(path, NEEDED)
@@ -126,7 +126,7 @@ def own_result(path: Path, format: str) -> Measured:
 
 
 def _is_simulated(folder: Path) -> bool:
-    """Whether the requests beside this summary are of a simulation; real runs have ``real`` instead."""
+    """Return whether the requests are simulated. The summary of a real run has ``real`` instead."""
     try:
         return "sim" in json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Which simulated request is which measured one."""
+"""Matches simulated requests with measured ones."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 BY_ID: Final = "request number"
 BY_ARRIVAL: Final = "order of arrival"
 BY_PLACE: Final = "order in the file"
-# Chat templates and other tokenizers add a few tokens to a prompt; beyond this the prompts are other ones.
+# Chat templates and other tokenizers add a few tokens; above this share the prompts are different ones.
 MOST_PROMPT_DIFFERENCE: Final = 0.1
 _SPAN_WORTH_TELLING: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Rows of the simulated and of the measured columns that are of the same request, both finished."""
+    """Rows of the simulated and of the measured columns with the same request, finished in both."""
 
     by: str
     simulated: Ints
@@ -38,7 +38,7 @@ class Pairs:
 
 
 def pairs_of(result: Result, measured: Measured) -> Pairs:
-    """Match by request number where the file has them, else by order. UserError where neither works."""
+    """Match by request number if the file has them, otherwise by order. UserError if neither works."""
     if measured.request is not None:
         by, numbers = BY_ID, _checked(result, measured, measured.request)
     else:
@@ -56,7 +56,7 @@ def pairs_of(result: Result, measured: Measured) -> Pairs:
 
 
 def _checked(result: Result, measured: Measured, numbers: Ints) -> Ints:
-    """Every number once, and one of the run's."""
+    """Check that every number occurs once and belongs to the run."""
     found, counts = np.unique(numbers, return_counts=True)
     if counts.max() > 1:
         raise UserError(
@@ -72,7 +72,7 @@ def _checked(result: Result, measured: Measured, numbers: Ints) -> Ints:
 
 
 def _by_order(result: Result, measured: Measured) -> tuple[str, Ints]:
-    """The workload's rows are in order of arrival, so the n-th to arrive is number n."""
+    """Match by order: the workload's rows are in order of arrival, so the n-th to arrive is number n."""
     if len(measured) != result.handed_over:
         raise UserError(
             f"{measured.path} has {len(measured)} requests without numbers and {result.folder} "
@@ -87,7 +87,7 @@ def _by_order(result: Result, measured: Measured) -> tuple[str, Ints]:
 
 
 def _prompts(result: Result, measured: Measured, rows: Ints, others: Ints) -> list[str]:
-    """Lengths tell whether the workloads are the same."""
+    """Compare the lengths, which show whether the workloads are the same."""
     remarks = []
     for name, noun in (("prompt_tokens", "prompts"), ("output_tokens", "outputs")):
         ours = result.columns[name][rows].astype(np.int64)
@@ -111,7 +111,7 @@ def _prompts(result: Result, measured: Measured, rows: Ints, others: Ints) -> li
 
 
 def _spans(result: Result, measured: Measured, rows: Ints, others: Ints) -> list[str]:
-    """Whether requests came equally fast."""
+    """Compare the arrival rates of both sides."""
     if len(rows) < 2 or np.isnan(measured.arrival_s[others]).any():
         return []
     ours = float(np.ptp(result.columns["arrival_ns"][rows].astype(np.int64))) / 1e9

@@ -1,4 +1,4 @@
-"""Whether a measured file went into the step times of the run it is held against."""
+"""Checks whether a measured file was used to fit the step times of the run it is compared with."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +13,7 @@ _SHOWN: Final = 12  # hexadecimal digits of a digest
 
 
 def check_provenance(result: Result, measured: Measured) -> list[str]:
-    """UserError for data that the run's step times were fitted on; what could not be told, as remarks."""
+    """Raise UserError for data that the step times were fitted on; return remarks on unknown cases."""
     step_time = result.summary.get("step_time")
     step_time = step_time if isinstance(step_time, dict) else {}
     use = step_time.get("profile")
@@ -36,7 +36,7 @@ def _refuse(result: Result, measured: Measured, of: str) -> None:
 
 
 def _files_of(use: dict[str, Any]) -> tuple[list[tuple[str, str]], list[str]]:
-    """(name, sha256) of what the profile was made of: the summary has them, else the profile itself."""
+    """Return (name, sha256) of the profile's source files: from the summary, otherwise from the profile."""
     files = use.get("files")
     if isinstance(files, list):
         return [(str(one["name"]), str(one["sha256"])) for one in files], []
@@ -55,6 +55,6 @@ def _files_of(use: dict[str, Any]) -> tuple[list[tuple[str, str]], list[str]]:
 
 
 def _is_same_place(name: str, path: Path) -> bool:
-    """A stamp's name with a folder in it, such as ``llama/attention.csv``, is told by its last parts."""
+    """Compare the last parts if a stamp's name has a folder, such as ``llama/attention.csv``."""
     parts = Path(name).parts
     return len(parts) > 1 and path.resolve().parts[-len(parts) :] == parts

@@ -1,4 +1,4 @@
-"""JSON lines of measured timings, one request a line: ServeTwin's own keys, LLMServingSim's bench, AIPerf."""
+"""Reads JSON lines of timings, one request a line: ServeTwin's own keys, LLMServingSim's bench, AIPerf."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -9,7 +9,7 @@ from experiments.compare.values import Place
 
 Line = tuple[Place, Any]
 OWN_KEYS: Final = (*OWN_COLUMNS, "itl_ms")
-# bench/core/recorder.py, write_requests: what vLLM stamped, in seconds; arrival_time is on another clock.
+# bench/core/recorder.py, write_requests: vLLM's timestamps in seconds; arrival_time is on another clock.
 BENCH_KEYS: Final = (
     "request_id", "input_toks", "output_toks", "arrival_time", "queued_ts", "scheduled_ts",
     "first_token_ts", "last_token_ts",
@@ -20,7 +20,7 @@ _PHASE: Final = "profiling"
 
 
 def own_lines(lines: Iterable[Line]) -> list[Timing]:
-    """The columns of the CSV as keys; ``itl_ms`` is the list of gaps between tokens."""
+    """Read the CSV's columns as keys; ``itl_ms`` is the list of gaps between tokens."""
     rows = []
     for place, value in lines:
         row = dict(place.mapping(value, "the line"))
@@ -31,7 +31,7 @@ def own_lines(lines: Iterable[Line]) -> list[Timing]:
 
 
 def llmservingsim_bench(lines: Iterable[Line]) -> list[Timing]:
-    """``requests.jsonl`` of a vLLM run that LLMServingSim's bench recorded."""
+    """Read ``requests.jsonl`` of a vLLM run that LLMServingSim's bench recorded."""
     rows = []
     for place, value in lines:
         row = place.mapping(value, "the line")
@@ -42,7 +42,7 @@ def llmservingsim_bench(lines: Iterable[Line]) -> list[Timing]:
 
 
 def _of_bench(place: Place, row: Mapping[str, Any], at: Mapping[str, float]) -> Timing:
-    """A request that was never scheduled, or has no last token, has failed."""
+    """Read a request; one that was never scheduled, or has no last token, has failed."""
 
     def since_queued(key: str) -> float:
         return place.at_least_0((at[key] - at["queued_ts"]) * MS_PER_S if at[key] == at[key] else None, key)
@@ -61,7 +61,7 @@ def _of_bench(place: Place, row: Mapping[str, Any], at: Mapping[str, float]) -> 
 
 
 def aiperf(lines: Iterable[Line]) -> list[Timing]:
-    """``profile_export.jsonl`` of AIPerf; warm-up requests are left out. Requests have no numbers of ours."""
+    """Read AIPerf's ``profile_export.jsonl`` without warm-up requests. Requests have no workload numbers."""
     rows = []
     for place, value in lines:
         row = place.mapping(value, "the line")
@@ -99,6 +99,6 @@ def _of_aiperf(place: Place, metadata: Any, row: Any) -> Timing:
 
 
 def _number_in(place: Place, value: Any) -> int | None:
-    """A request id that is a number, as a number or as a word; None of other words."""
+    """Return a request id as a number if it is one, written as number or text; None otherwise."""
     plain = isinstance(value, int) or (isinstance(value, str) and value.isdecimal() and value.isascii())
     return place.whole(value, "request_id") if plain else None

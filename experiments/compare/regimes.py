@@ -1,4 +1,4 @@
-"""How loaded the simulated system was when a request came: light, knee or overload."""
+"""The load of the simulated system when a request arrived: light, knee or overload."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from experiments.compare.own_result import Columns
 
 REGIMES: Final = ("light", "knee", "overload")
-# Our own definition: how often somebody waits, for so long around an arrival. docs/COMPARE.md has the runs
-# that the two bounds were read from.
+# ServeTwin's own definition: how often requests wait, within this time around an arrival. docs/COMPARE.md
+# has the runs from which the two bounds were read.
 WINDOW_S: Final = 30.0
 KNEE_FROM: Final = 0.4
 OVERLOAD_FROM: Final = 0.8
@@ -29,12 +29,12 @@ DEFINITION: Final = (
 
 
 def regimes_of(series: Columns, arrival_ns: NDArray[np.generic]) -> NDArray[np.int64]:
-    """An index into ``REGIMES`` for every arrival; engines that never have a queue do not count."""
+    """Return an index into ``REGIMES`` for every arrival; engines that never have a queue are ignored."""
     engine_ids = np.unique(series[ENGINE])
     engines = len(engine_ids)
     times_s = series[TIME].reshape(-1, engines)[:, 0].astype(np.float64)
     waits = series[WAITING_GAUGE].reshape(-1, engines).astype(bool)
-    common = waits[:, engine_ids == NO_ENGINE].any(axis=1)  # whoever waits there finds every engine full
+    common = waits[:, engine_ids == NO_ENGINE].any(axis=1)  # if requests wait there, every engine is full
     waits = waits[:, waits.any(axis=0) & (engine_ids != NO_ENGINE)]
     period_s = float(times_s[1] - times_s[0]) if len(times_s) > 1 else WINDOW_S
     waiting = waits.mean(axis=1) if waits.size else np.zeros(len(times_s))
@@ -46,7 +46,7 @@ def regimes_of(series: Columns, arrival_ns: NDArray[np.generic]) -> NDArray[np.i
 
 
 def _around(values: NDArray[np.float64], half: int) -> NDArray[np.float64]:
-    """Mean of up to ``half`` values before and after each, and itself."""
+    """Return the mean of each value with up to ``half`` values before and after it."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     at = np.arange(len(values))
     first, after = np.maximum(at - half, 0), np.minimum(at + half + 1, len(values))

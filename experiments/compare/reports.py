@@ -1,4 +1,4 @@
-"""Whole reports as JSON: vLLM's serving benchmark and GuideLLM."""
+"""Reads whole reports as JSON: vLLM's serving benchmark and GuideLLM."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -6,8 +6,8 @@ from typing import Any, Final
 from experiments.compare.measured import MS_PER_S, Timing
 from experiments.compare.values import Place
 
-# vllm/benchmarks/serve.py (--save-result --save-detailed): lists with one entry per request, in the order in
-# which they were sent; times in seconds.
+# vllm/benchmarks/serve.py (--save-result --save-detailed): lists with one entry per request, in sending
+# order; times in seconds.
 BENCH_LISTS: Final = (
     "input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times", "queue_times",
     "generated_texts", "errors",
@@ -29,9 +29,9 @@ _STATUSES: Final = ("successful", "incomplete", "errored", "total")
 
 
 def vllm_bench(place: Place, report: Any) -> list[Timing]:
-    """One run of ``vllm bench serve``; a request with an error has failed.
+    """Read one run of ``vllm bench serve``; a request with an error has failed.
 
-    Lists beside the known ones are refused; other keys are settings and statistics of the whole run.
+    Unknown lists are refused; other keys are settings and statistics of the whole run.
     """
     report = place.mapping(report, "the report")
     lists = {key: value for key, value in report.items() if isinstance(value, list)}
@@ -69,7 +69,7 @@ def _of_bench(place: Place, row: Mapping[str, Any]) -> Timing:
 
 
 def guidellm_runs(place: Place, report: Any) -> Sequence[Any]:
-    """The benchmarks in a ``benchmarks.json``."""
+    """Return the benchmarks in a ``benchmarks.json``."""
     runs = place.mapping(report, "the report").get("benchmarks")
     if not isinstance(runs, list):
         place.refuse("benchmarks is no list", "give the benchmarks.json that guidellm wrote")
@@ -77,7 +77,7 @@ def guidellm_runs(place: Place, report: Any) -> Sequence[Any]:
 
 
 def guidellm(place: Place, run: Any) -> list[Timing]:
-    """One benchmark of the report; ``inter_token_latency_ms`` is the mean gap after the first token."""
+    """Read one benchmark of the report; ``inter_token_latency_ms`` is the mean gap after the first token."""
     requests = place.mapping(place.mapping(run, "the benchmark").get("requests"), "requests")
     place.only(requests, _STATUSES, "status")
     rows = []

@@ -1,4 +1,4 @@
-"""Several runs beside each other: numbers, paired differences against the first, what else differs."""
+"""Compares several runs: numbers, paired differences against the first, other differences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from serving.vocabulary.errors import UserError
 
 LATENCIES: Final = ("ttft_ms", "tpot_ms", "e2e_ms")
 PERCENTS: Final = {"p50": 0.50, "p99": 0.99}
-# Of whole runs: nothing is paired, so nobody knows what chance there is in them.
+# Metrics of whole runs: requests are not paired here, so their random error is unknown.
 WHOLE: Final = (
     "requests.finished", "slo.attainment", "slo.goodput_req_per_s", "gpu_seconds", "gpu_busy_share",
     "preemptions",
@@ -29,7 +29,7 @@ _FEW: Final = 20
 class Beside:
     """A run against the first: ``paired`` requests finished in both; ``differences`` by metric.
 
-    ``why_not``: why nothing is paired. ``changed``: key -> both values. ``divergence``: of the journals.
+    ``why_not``: why no requests are paired. ``changed``: key -> both values. ``divergence``: of the journals.
     """
 
     paired: int
@@ -41,7 +41,7 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """``names``: folders, as short as they can be told apart. ``against``: of every run but the first."""
+    """``names``: folders, as short as is unambiguous. ``against``: of every run but the first."""
 
     names: tuple[str, ...]
     results: tuple[Result, ...]
@@ -49,7 +49,7 @@ class SideBySide:
 
 
 def side_by_side(folders: Sequence[Path]) -> SideBySide:
-    """Of at least two result folders. UserError for what is none."""
+    """Compare at least two result folders. UserError for other folders."""
     results = tuple(map(read_result, folders))
     configs = [_config(folder) for folder in folders]
     others = [
@@ -68,7 +68,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def short_names(folders: Sequence[Path]) -> list[str]:
-    """The last part of each path where these differ."""
+    """Return the last part of each path if these differ."""
     short = [folder.name for folder in folders]
     return short if len(set(short)) == len(short) else [str(folder) for folder in folders]
 

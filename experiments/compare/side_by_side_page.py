@@ -1,4 +1,4 @@
-"""The comparison of several runs in words: for the console, one page, and programs."""
+"""Presents the comparison of several runs: for the console, one page, and programs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _FOOT = (
 
 
 def metrics() -> list[str]:
-    """What is shown, in order."""
+    """Return the displayed metrics in order."""
     return [f"{latency}.{name}" for latency in LATENCIES for name in ("mean", *PERCENTS)] + list(WHOLE)
 
 
 def told_difference(metric: str, one: Difference | None) -> str:
-    """``-12.1 ms (-15.0 to -9.2)``; what may be chance is said."""
+    """Return ``-12.1 ms (-15.0 to -9.2)``, with a remark if the difference may be chance."""
     if one is None:
         return ""
     if one.identical:
@@ -39,13 +39,13 @@ def _signed(metric: str, value: float) -> str:
 
 
 def head(found: SideBySide) -> list[str]:
-    """Columns of the table."""
+    """Return the columns of the table."""
     first, *others = found.names
     return ["", first, *(part for name in others for part in (name, "against the first"))]
 
 
 def rows(found: SideBySide) -> list[list[str]]:
-    """One row per metric."""
+    """Return one row per metric."""
     first, *others = found.results
     lines = []
     for metric in metrics():
@@ -58,7 +58,7 @@ def rows(found: SideBySide) -> list[list[str]]:
 
 
 def sentences(found: SideBySide) -> list[str]:
-    """Per run: who is better in the mean and the tail of the first token's time."""
+    """Return, per run, which run is better in mean and tail of the time to first token."""
     return [_sentence(name, beside) for name, beside in zip(found.names[1:], found.against, strict=True)]
 
 
@@ -81,7 +81,7 @@ def _sentence(name: str, beside: Beside) -> str:
 
 
 def what_differs(found: SideBySide) -> list[list[str]]:
-    """Rows of (key, value of every run) where one differs from the first."""
+    """Return rows of (key, value of every run) for keys that differ from the first run."""
     keys = list(dict.fromkeys(key for beside in found.against for key in beside.changed))
     lines = []
     for key in keys:
@@ -92,7 +92,7 @@ def what_differs(found: SideBySide) -> list[list[str]]:
 
 
 def diverging(found: SideBySide) -> list[str]:
-    """Where the journals part, for every run that has one."""
+    """Return the first difference of each run's journal."""
     lines = []
     for name, beside in zip(found.names[1:], found.against, strict=True):
         if beside.divergence is not None:
@@ -101,7 +101,7 @@ def diverging(found: SideBySide) -> list[str]:
 
 
 def as_page(found: SideBySide, words: str) -> str:
-    """HTML of the whole page."""
+    """Return the HTML of the whole page."""
     parts = [*(answer(one) for one in sentences(found)), table("Numbers", head(found), rows(found))]
     changed = what_differs(found)
     if changed:
@@ -114,7 +114,7 @@ def as_page(found: SideBySide, words: str) -> str:
 
 
 def as_data(found: SideBySide) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the same as data for programs."""
     return {
         "runs": [
             {"folder": str(one.folder), "numbers": {name: value_of(one.summary, name) for name in metrics()}}

@@ -1,7 +1,7 @@
-"""Which model is off: all runs and sends of real journals beside what the simulation takes for the same.
+"""Which model is wrong: compares all steps and sends of real journals with the simulation's times for them.
 
-A step is priced as it was run for real, with its chunks and contexts, so that what came before does not
-count. Sends are those that each journal has.
+A step is priced as it really ran, with its chunks and contexts, so earlier differences do not count. Times of
+sends are taken from each run's own journal.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Means of all of one kind: of a step, or of a send. ``amount``: of all of them together."""
+    """Mean times of one kind of step or send. ``amount``: of all of them together."""
 
     kind: str
     count: int
@@ -59,7 +59,7 @@ class Row:
 
 
 def step_rows(simulated: Path, real: Sequence[Path]) -> list[Row] | str:
-    """By kind of step, the mean of a step; or a sentence that says why they cannot be told."""
+    """Return mean times by kind of step, or a sentence that says why they are not available."""
     try:
         times = world_rows(hardware_of(read_resolved(simulated / "config.yaml")))
     except (UserError, HardwareError, OSError) as error:
@@ -78,7 +78,7 @@ def _of_steps(kind: str, taken: Sequence[Taken]) -> Row:
 
 
 def send_rows(simulated: Path, real: Sequence[Path]) -> list[Row]:
-    """By what is sent, the mean of a send that came whole."""
+    """Return mean times of completed sends by content."""
     theirs = [one for folder in real if (folder / NAME).is_file() for one in sends_of(folder)]
     ours = list(sends_of(simulated)) if (simulated / NAME).is_file() else []
     found = []
@@ -91,7 +91,7 @@ def send_rows(simulated: Path, real: Sequence[Path]) -> list[Row]:
 
 
 def sends_of(folder: Path) -> Iterator[Taken]:
-    """From the action to the report, of each send that came whole."""
+    """Yield each completed send, timed from its action to its report."""
     begun: dict[int, tuple[int, str]] = {}
     for at_ns, event, actions, *_ in journal_lines(folder / NAME):
         fact = parse_event(event)
@@ -106,9 +106,9 @@ def sends_of(folder: Path) -> Iterator[Taken]:
 
 
 def steps_of(folder: Path, times: Mapping[str, StepTimes]) -> Iterator[Taken]:
-    """Of each report: from the one before, or from when the run was begun, to itself.
+    """Yield each report's steps, timed from the previous report or the run's begin to the report.
 
-    Passes over some layers and batches of pipelines are left out: they wait for what is no step.
+    Passes over some layers and batches of pipelines are left out: they wait for other things than steps.
     """
     books, reported_ns = Books(), dict[int, int]()
     for at_ns, event, actions, *_ in journal_lines(folder / NAME):
@@ -127,7 +127,7 @@ def steps_of(folder: Path, times: Mapping[str, StepTimes]) -> Iterator[Taken]:
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """When a report came: prompts and tokens so far of all requests, contexts of those that decode there."""
+    """State before a report: prompts and tokens of all requests, contexts of those decoding there."""
 
     lives: dict[int, Lifetime]
     contexts: dict[int, int]
@@ -152,7 +152,7 @@ def _is_plain(run: Run | None) -> bool:
 def _taken(
     fact: Ran, report: Report, before: _Before, times: Mapping[str, StepTimes], took_ms: float
 ) -> Taken:
-    """Its steps one after the other, each with those that decode in it."""
+    """Price the steps of a report in order, each with the requests that decode in it."""
     assert report.run is not None
     lives, contexts, computed = before.lives, dict(before.contexts), report.computed
     requests = [*(chunk[0] for chunk in computed), *contexts, *report.joined]

@@ -1,11 +1,11 @@
-"""Whether a result folder is of real workers."""
+"""Detects result folders of real workers."""
 
 import json
 from pathlib import Path
 
 
 def is_real(place: Path) -> bool:
-    """As its summary says; of what has none that can be read: no."""
+    """Return whether the summary is a real run's; False if it cannot be read."""
     try:
         return "real" in json.loads((place / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""The table of one sweep, and the value that any key has at each of its points."""
+"""The table of one sweep, and the value of any key at each of its points."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Values = tuple[tuple[str, Any], ...]
 class SweepTable:
     """``axes``: the keys that take several values. ``fixed``: key -> text of those written with one value.
 
-    ``words`` is None where the folder does not say with which words its points were run.
+    ``words`` is None if the folder does not record the words of its points.
     """
 
     folder: Path
@@ -40,7 +40,7 @@ class SweepTable:
     fixed: dict[str, str]
 
     def values_at(self, row: int, keys: Sequence[str]) -> Values:
-        """(key, value) of one point. UserError for a key whose value the folder does not tell."""
+        """Return (key, value) of one point. UserError for a key whose value the folder does not record."""
         return tuple((key, self._value(row, key)) for key in keys)
 
     def _value(self, row: int, key: str) -> Any:
@@ -55,12 +55,12 @@ class SweepTable:
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether it is the out= of a sweep."""
+    """Return whether the folder is the out= of a sweep."""
     return (folder / TABLE).is_file()
 
 
 def sweep_table(folder: Path) -> SweepTable:
-    """Points that ran, each setting once. UserError for a table of something else."""
+    """Return the points that ran, each setting once. UserError for another table."""
     frame = frame_of(folder / TABLE)
     if _REFUSED not in frame.columns:
         raise UserError(f"{folder / TABLE} is no table of a sweep: give the out= of servetwin sweep")
@@ -75,7 +75,7 @@ def sweep_table(folder: Path) -> SweepTable:
 
 
 def plain_value(value: Any) -> Any:
-    """A number where the text is one, so that 20, 20.0 and "20" are the same value."""
+    """Return a numeric text as a number, so that 20, 20.0 and "20" are the same value."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -86,7 +86,7 @@ def plain_value(value: Any) -> Any:
 
 
 def words_apart(first: SweepTable, second: SweepTable) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Words that the one has and the other has not; in which order values are written is no difference."""
+    """Return the words that only one of the sweeps has; the order of a word's values is ignored."""
     one, other = ({_unordered(word): word for word in table.words or ()} for table in (first, second))
     only = tuple(word for key, word in one.items() if key not in other)
     return only, tuple(word for key, word in other.items() if key not in one)
@@ -112,7 +112,7 @@ def _text(value: Any) -> str:
 
 @lru_cache(maxsize=4096)
 def _configured(folder: Path, words: tuple[str, ...], key: str) -> Any:
-    """What a run with these words has where nobody wrote the key."""
+    """Return the value that a run with these words has for a key that the user did not write."""
     from experiments.compose.compose import load_config
     from experiments.compose.value_of import value_of
 

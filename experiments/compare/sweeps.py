@@ -1,4 +1,4 @@
-"""Sweeps beside each other: points that both the first and another have, seed by seed."""
+"""Compares sweeps: points that both the first and another sweep have, seed by seed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from experiments.sweep.student import Interval, interval_of
 from experiments.sweep.table import METRICS, SEED
 from serving.vocabulary.errors import UserError
 
-_NAMED: Final = 4  # values of a key in an error
+_NAMED: Final = 4  # values of a key in an error message
 Numbers = dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Against:
-    """A sweep against the first. ``points``: those that both have; ``left_out``: of the first, of the other.
+    """A sweep against the first. ``points``: shared ones; ``left_out``: of the first, of the other.
 
     ``means``: of the other's points, ``differences``: other minus first, both by setting of the first and by
     metric. ``words``: those that only the first has, and only the other.
@@ -42,7 +42,7 @@ class SweepsBeside:
 
 
 def sweeps_beside(folders: Sequence[Path], names: Sequence[str]) -> SweepsBeside:
-    """Of at least two. UserError when one has no point in common with the first."""
+    """Compare at least two sweeps. UserError if one shares no point with the first."""
     first, *others = map(sweep_table, folders)
     tables = [first, *others]
     metrics = tuple(one for one in METRICS if any(one in table.frame.columns for table in tables))
@@ -57,7 +57,7 @@ def sweeps_beside(folders: Sequence[Path], names: Sequence[str]) -> SweepsBeside
 
 
 def _against(first: SweepTable, other: SweepTable, metrics: Sequence[str]) -> Against:
-    """A point is known by its values of every key that the one or the other varies."""
+    """Match points by their values of every key that either sweep varies."""
     keys = list(dict.fromkeys((*first.axes, *other.axes)))
     ours, theirs = _places(first, keys), _places(other, keys)
     shared = [values for values in ours if values in theirs]
@@ -80,7 +80,7 @@ def _places(table: SweepTable, keys: Sequence[str]) -> dict[Values, int]:
 
 
 def _grouped(table: SweepTable, rows: Iterable[int]) -> dict[Values, dict[Any, int]]:
-    """Setting without the seed -> seed -> row."""
+    """Map setting without the seed to seed to row."""
     found: dict[Values, dict[Any, int]] = {}
     for row in rows:
         values = table.values_at(row, table.axes)
@@ -90,7 +90,7 @@ def _grouped(table: SweepTable, rows: Iterable[int]) -> dict[Values, dict[Any, i
 
 
 def _seeds_told(pairs: Sequence[tuple[Numbers, Numbers]]) -> list[tuple[Numbers, Numbers]]:
-    """One pair alone where every seed gave the same: copies of a run say nothing of chance."""
+    """Return a single pair if every seed gave the same: copies of a run carry no random variation."""
     return list(pairs[:1] if all(pair == pairs[0] for pair in pairs) else pairs)
 
 
@@ -116,7 +116,7 @@ def _apart(pairs: Sequence[tuple[Numbers, Numbers]]) -> dict[str, Interval]:
 
 
 def _why(keys: Sequence[str], ours: Mapping[Values, int], theirs: Mapping[Values, int]) -> str:
-    """The first key whose values differ altogether, and what to do."""
+    """Return the first key without a common value, and what to do."""
     for key in keys:
         one, other = ({dict(values)[key]: None for values in side} for side in (ours, theirs))
         if not one.keys() & other.keys():

@@ -1,4 +1,4 @@
-"""The comparison of several sweeps in words: for the console, one page, and programs."""
+"""Presents the comparison of several sweeps: for the console, one page, and programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LONGEST: Final = 160
 
 
 def sentences(found: SweepsBeside) -> list[str]:
-    """Per sweep: in how many settings its usual numbers are lower or higher, and what was not compared."""
+    """Return, per sweep, in how many settings its usual numbers are lower or higher."""
     return [_sentence(found, name, one) for name, one in zip(found.names[1:], found.against, strict=True)]
 
 
@@ -39,7 +39,7 @@ def _sentence(found: SweepsBeside, name: str, one: Against) -> str:
 
 
 def _counted(one: Against, metric: str) -> str:
-    """In how many settings the number is lower, higher or neither."""
+    """Return in how many settings the number is lower, higher or neither."""
     verdicts = Counter(_verdict(of[metric]) for of in one.differences.values() if metric in of)
     told = ", ".join(f"{verdict} in {count}" for verdict, count in verdicts.items())
     return f"{name_of(metric)} is {told} of {counted(len(one.differences), 'setting')}"
@@ -54,7 +54,7 @@ def _verdict(one: Interval) -> str:
 
 
 def _is_copy(one: Against) -> bool:
-    """Whether nothing differs in any setting."""
+    """Return whether all numbers are equal in every setting."""
     return all(_is_same(apart) for of in one.differences.values() for apart in of.values())
 
 
@@ -63,7 +63,7 @@ def _is_same(one: Interval) -> bool:
 
 
 def remarks(found: SweepsBeside) -> list[str]:
-    """Points that only one has, and words that only one was run with."""
+    """Return points that only one sweep has, and words that only one sweep was run with."""
     lines, first = [], found.names[0]
     for name, one in zip(found.names[1:], found.against, strict=True):
         of_first, of_other = (counted(count, "point") for count in one.left_out)
@@ -80,19 +80,19 @@ def remarks(found: SweepsBeside) -> list[str]:
 
 
 def head(found: SweepsBeside) -> list[str]:
-    """Columns of the table."""
+    """Return the columns of the table."""
     first, others = found.names[0], [name for name, _ in _differing(found)]
     return ["setting", "number", first, *(part for name in others for part in (name, f"{name} - {first}"))]
 
 
 def _differing(found: SweepsBeside) -> list[tuple[str, Against]]:
-    """Sweeps that are no copy of the first: the table is of these."""
+    """Return the sweeps that differ from the first: the table shows these."""
     pairs = zip(found.names[1:], found.against, strict=True)
     return [(name, one) for name, one in pairs if not _is_copy(one)]
 
 
 def rows(found: SweepsBeside) -> list[list[str]]:
-    """One row per setting and number; settings in which nothing differs share one row."""
+    """Return one row per setting and number; settings without differences share one row."""
     differing = _differing(found)
     if not differing:
         return []
@@ -111,7 +111,7 @@ def rows(found: SweepsBeside) -> list[list[str]]:
 
 
 def _listed(settings: list[Values]) -> str:
-    """The first of many, and how many there are."""
+    """Return the first settings and the number of all."""
     text = "; ".join(map(setting_name, settings))
     if len(text) <= _LONGEST:
         return text
@@ -119,7 +119,7 @@ def _listed(settings: list[Values]) -> str:
 
 
 def _all_same(differing: list[tuple[str, Against]], setting: Values) -> bool:
-    """Whether every sweep has the setting, with the numbers of the first."""
+    """Return whether every sweep has the setting, with the first sweep's numbers."""
     apart = [one.differences.get(setting) for _, one in differing]
     return all(of is not None and all(map(_is_same, of.values())) for of in apart)
 
@@ -140,12 +140,12 @@ def _told(metric: str, apart: Interval | None) -> str:
 
 
 def setting_name(setting: Values) -> str:
-    """``system=vllm, cluster=a100_x4``."""
+    """Return the setting's name, ``system=vllm, cluster=a100_x4``."""
     return ", ".join(f"{key}={value}" for key, value in setting) or "every run"
 
 
 def as_page(found: SweepsBeside, words: str) -> str:
-    """HTML of the whole page."""
+    """Return the HTML of the whole page."""
     parts = [*map(answer, sentences(found)), notes(remarks(found))]
     if lines := rows(found):
         parts.append(table("Numbers, mean over seeds", head(found), lines, words=2))
@@ -153,7 +153,7 @@ def as_page(found: SweepsBeside, words: str) -> str:
 
 
 def as_data(found: SweepsBeside) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the same as data for programs."""
     against = [
         {
             "sweep": name,

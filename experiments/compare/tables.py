@@ -1,4 +1,4 @@
-"""CSV files of measured timings: ServeTwin's own columns, and the output of LLMServingSim."""
+"""Reads CSV files of measured timings: ServeTwin's own columns, and LLMServingSim's output."""
 
 import csv
 import io
@@ -11,21 +11,21 @@ from experiments.compare.measured import NS_PER_MS, NS_PER_S, TIMES, Timing
 from experiments.compare.values import Place
 
 OWN_COLUMNS: Final = ("request", "arrival_s", "prompt_tokens", "output_tokens", *TIMES)
-# serving/core/scheduler.py, save_output; times in ns, TTFT with the queueing in it.
+# serving/core/scheduler.py, save_output; times in ns, TTFT includes queueing.
 SERVINGSIM_COLUMNS: Final = (
     "instance id", "request id", "model", "input", "output", "arrival", "end_time", "latency",
     "queuing_delay", "TTFT", "TPOT", "ITL",
 )  # fmt: skip
-_LARGEST_CELL: Final = 1 << 24  # gaps of 100,000 tokens and more stand in one
+_LARGEST_CELL: Final = 1 << 24  # one cell may hold the gaps of 100,000 tokens and more
 
 
 def own_csv(name: str, text: str) -> list[Timing]:
-    """``OWN_COLUMNS``, any of them, in any order; times in ms, arrivals in s; empty cells are unknown."""
+    """Read any of ``OWN_COLUMNS`` in any order; times in ms, arrivals in s; empty cells are unknown."""
     return [own_timing(place, row) for place, row in _rows(name, text, OWN_COLUMNS)]
 
 
 def own_timing(place: Place, row: dict[str, object], gaps_ms: tuple[float, ...] = ()) -> Timing:
-    """A request in ServeTwin's own names; one with no time at all has failed."""
+    """Read a request in ServeTwin's own names; a request without any time has failed."""
     times = {name: place.at_least_0(row.get(name), name) for name in TIMES}
     return Timing(
         place.whole(row.get("request"), "request"),
@@ -39,7 +39,7 @@ def own_timing(place: Place, row: dict[str, object], gaps_ms: tuple[float, ...] 
 
 
 def llmservingsim_csv(name: str, text: str) -> list[Timing]:
-    """What LLMServingSim itself simulated; output tokens are counted from the gaps."""
+    """Read LLMServingSim's own simulation; output tokens are counted from the gaps."""
     return [_of_servingsim(place, row) for place, row in _rows(name, text, SERVINGSIM_COLUMNS)]
 
 
@@ -63,14 +63,14 @@ def _of_servingsim(place: Place, row: dict[str, object]) -> Timing:
 
 
 def header_of(text: str) -> list[str]:
-    """The names in the first line."""
+    """Return the names in the first line."""
     csv.field_size_limit(_LARGEST_CELL)
     first = next(islice(csv.reader(io.StringIO(text)), 1), [])
     return [column.strip() for column in first]
 
 
 def _rows(name: str, text: str, known: tuple[str, ...]) -> Iterator[tuple[Place, dict[str, object]]]:
-    """(place, cells by column) of every row."""
+    """Yield (place, cells by column) of every row."""
     whole, columns = Place(name), header_of(text)
     if not columns:
         whole.refuse(

@@ -1,4 +1,4 @@
-"""Single values of measured files: a number or a whole number, else one sentence that names the place."""
+"""Parses single values of measured files; an error is one sentence that names the place."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -8,11 +8,11 @@ from experiments.compare.measured import UNKNOWN
 from experiments.config.overrides import closest, echo
 from serving.vocabulary.errors import UserError
 
-LARGEST: Final = 10**12  # of whole numbers: more than any count of requests or tokens
+LARGEST: Final = 10**12  # for whole numbers: more than any count of requests or tokens
 
 
 class Place:
-    """Where in a file a value stands, such as ``runs.csv, row 3``."""
+    """A value's position in a file, such as ``runs.csv, row 3``."""
 
     __slots__ = ("_text",)
 
@@ -20,11 +20,11 @@ class Place:
         self._text = text
 
     def refuse(self, what: str, remedy: str) -> NoReturn:
-        """Raise the UserError."""
+        """Raise the UserError that names the position."""
         raise UserError(f"{self._text}: {what}: {remedy}")
 
     def number(self, value: Any, key: str) -> float:
-        """A finite number; NaN where there is none (missing, null or an empty cell)."""
+        """Return a finite number; NaN if there is none (missing, null or an empty cell)."""
         if value is None or value == "":
             return UNKNOWN
         try:
@@ -38,14 +38,14 @@ class Place:
         return number
 
     def at_least_0(self, value: Any, key: str) -> float:
-        """A time span."""
+        """Return a time span."""
         number = self.number(value, key)
         if number < 0:
             self.refuse(f"{key} is {_shown(value)}, below 0", "write time spans of at least 0")
         return number
 
     def whole(self, value: Any, key: str) -> int | None:
-        """A whole number of at least 0; None where there is none."""
+        """Return a whole number of at least 0; None if there is none."""
         number = self.number(value, key)
         if math.isnan(number):
             return None
@@ -54,13 +54,13 @@ class Place:
         return int(number)
 
     def mapping(self, value: Any, key: str) -> Mapping[str, Any]:
-        """A JSON object."""
+        """Return a JSON object."""
         if not isinstance(value, dict):
             self.refuse(f"{key} is no object", f"write {key} as the tool does, as {{...}}")
         return value
 
     def numbers(self, value: Any, key: str) -> list[float]:
-        """A list of time spans."""
+        """Return a list of time spans."""
         if value is None:
             return []
         if not isinstance(value, list):
@@ -68,7 +68,7 @@ class Place:
         return [self.at_least_0(one, key) for one in value]
 
     def only(self, given: Collection[str], known: Collection[str], noun: str) -> None:
-        """Refuse names that nothing here reads."""
+        """Refuse unknown names."""
         for name in given:
             if name not in known:
                 longer = [one for one in known if one.startswith(f"{name}_")]

@@ -1,1 +1,1 @@
-"""From words and option files to one configuration, and back from a saved one."""
+"""Composes one configuration from words and option files, and reads it back from a saved one."""

@@ -1,7 +1,7 @@
-"""Which options of ``system/cache`` and ``system/provision`` go together: a load needs a copy to read.
+"""Which options of ``system/cache`` and ``system/provision`` fit together: a load needs a copy to read.
 
-Only options of this package are judged. What is lacking later (a host is lost, a copy ends) the run tells:
-see ``serving.protocols.scaling.Obstacle``.
+Only options of this package are checked. A copy that is missing later (a host is lost, a copy expires) is
+reported by the run: see ``serving.protocols.scaling.Obstacle``.
 """
 
 from typing import Final
@@ -17,7 +17,7 @@ _PLACES: Final = {"host": "host memory", "ssd": "an SSD", "remote": "a remote st
 
 
 def check_cache_pair(config: RunConfig) -> None:
-    """Refuse a pair of which no instance could ever load, with a UserError."""
+    """Refuse a pair with which no instance could ever load, with a UserError."""
     provision = config.system.provision
     why = None
     if provision.policy == _STORES:
@@ -36,7 +36,7 @@ def _tiers(provision: PolicyConfig) -> list[str]:
 
 
 def _no_store(config: RunConfig, tiers: list[str]) -> str | None:
-    """Why a provisioner of these tiers finds parameters in none; None where it finds them."""
+    """Return why a provisioner of these tiers finds no parameters; None if it finds them."""
     name = str(config.cluster.topology)
     spec = load_cluster(name)
     if spec.remote is not None or ("ssd" in tiers and spec.ssd is not None):
@@ -53,7 +53,7 @@ def _no_store(config: RunConfig, tiers: list[str]) -> str | None:
 
 
 def _copies_end(config: RunConfig) -> str | None:
-    """Why hosts' memory has no copy when one is wanted; None where copies stay."""
+    """Return why host memory may have no copy when one is needed; None if copies stay."""
     cache, instances = config.system.cache, config.system.instances
     if cache.policy == _POOLED and cache.params.get("drop_when_deployed", True):
         return "the pool keeps no copy in host memory while an instance has the parameters"
@@ -66,7 +66,7 @@ def _copies_end(config: RunConfig) -> str | None:
 
 
 def _no_instance(config: RunConfig) -> str | None:
-    """Why neither an instance nor a host has the parameters at all times; None where one does."""
+    """Return why at times neither an instance nor a host has the parameters; None if one always does."""
     if config.system.cache.policy != _CACHED or _least(config):
         return None
     key = "prefill_min" if config.system.instances.split else "both_min"
@@ -77,6 +77,6 @@ def _no_instance(config: RunConfig) -> str | None:
 
 
 def _least(config: RunConfig) -> int:
-    """The fewest instances of a model."""
+    """Return the fewest instances of a model."""
     one = config.system.instances
     return one.prefill_min + one.decode_min if one.split else one.both_min

@@ -1,4 +1,4 @@
-"""Words of many runs, checked before the first one: what no run could take is told at once and alone."""
+"""Checks the words of many runs before the first one, so that a common mistake is reported once."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -10,14 +10,14 @@ from experiments.config.options import option_groups
 from experiments.config.overrides import leaves, parse_value, parse_words, unknown_key
 from experiments.config.renamed import refuse_renamed
 
-# Their parameters are those of the chosen policy or trace, which each run knows.
+# Prefixes of keys whose parameters depend on each run's policy or trace.
 _OF_RUNS: Final = ("system.", "trace.")
 
 
 def check_words(plain: Sequence[str], swept: Iterable[str], own: Iterable[str], kind: str) -> None:
-    """``plain``: words of one value; ``swept``: keys of several. ``own``: keys of the command itself.
+    """Check the words. ``plain``: of one value; ``swept``: keys of several; ``own``: the command's keys.
 
-    UserError for a key that nothing has, an option that nobody has, and a value of a wrong type.
+    UserError for an unknown key, an unknown option, and a value of a wrong type.
     """
     groups, known = option_groups(), leaves(RunConfig)
     words = parse_words(plain)

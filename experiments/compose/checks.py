@@ -1,4 +1,4 @@
-"""Values of a configuration that are out of range or contradict each other are refused, one sentence each."""
+"""Refuses values of a configuration that are out of range or contradict each other, one sentence each."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +36,7 @@ from serving.vocabulary.errors import PlaceError, UserError
 
 
 def check(config: RunConfig) -> None:
-    """Refuse values out of range and settings that contradict each other, with a UserError."""
+    """Refuse values that are out of range and settings that contradict each other, with a UserError."""
     for key, value in _numbers(config):
         if value not in RANGES[key]:
             raise UserError(f"{key}={value} is out of range: write a number {RANGES[key]}")
@@ -70,7 +70,7 @@ def check(config: RunConfig) -> None:
     check_pipeline_parallel(config)
     check_pipeline(config.pipeline)
     check_stages(config)
-    if not config.out.strip():  # last: it hides no other mistake
+    if not config.out.strip():  # last, so that it hides no other mistake
         raise PlaceError("out is missing: write out=FOLDER, the folder the results go to")
 
 

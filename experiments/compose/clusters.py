@@ -1,4 +1,4 @@
-"""Clusters made on request, without an option file of their own.
+"""Makes clusters without an option file.
 
 ``cluster=FAMILY_xN`` is N GPUs of one kind and no links; ``cluster=NAME`` or ``NAME_HxG`` (H hosts of G GPUs)
 is a cluster of the catalogue with all its links.
@@ -31,7 +31,7 @@ CLUSTER_FAMILIES: Final = {
     "v100": "v100",
 }
 _LONGEST_FIRST: Final = tuple(sorted(CLUSTER_FAMILIES, key=len, reverse=True))
-# The workers of this machine; local_HxG is its simulated twin.
+# The workers of this machine; local_HxG is the simulated counterpart.
 LOCAL: Final = "local"
 CLUSTER_GPU: Final = "cluster.gpu"
 _COUNT_FIRST: Final = re.compile(r"([1-9][0-9]{0,5})_?x_?([a-z].*)")
@@ -43,7 +43,7 @@ _NAME: Final = re.compile(r"([a-z0-9_]+)_x([1-9][0-9]{0,5})")
 
 
 def requested_cluster(name: str) -> dict[str, str | int | float | None] | None:
-    """The keys of ClusterConfig for a name of one of these forms; None for another, or above ``MAX_GPUS``."""
+    """Return the keys of ClusterConfig for such a name; None for other names, or above ``MAX_GPUS``."""
     if name in topology_names() or _SIZED.fullmatch(name):
         return _with_links(name)
     match = _NAME.fullmatch(name)
@@ -54,7 +54,7 @@ def requested_cluster(name: str) -> dict[str, str | int | float | None] | None:
 
 
 def topology_names() -> tuple[str, ...]:
-    """The clusters of the catalogue that have links; ``local`` alone has none here, ``local_HxG`` has."""
+    """Return the catalogue's clusters with links; ``local_HxG`` has links, ``local`` alone has none here."""
     return tuple(name for name in cluster_names() if name != LOCAL)
 
 
@@ -70,7 +70,7 @@ def _with_links(name: str) -> dict[str, str | int | float | None] | None:
 
 
 def spec_of_cluster(cluster: ClusterConfig) -> ClusterSpec:
-    """The links of a run's cluster, which must have some, with the rates that the run gives them."""
+    """Return the links of a run's cluster, which must have some, with the rates that the run sets."""
     assert cluster.topology is not None, "a cluster without links"
     spec = load_cluster(cluster.topology)
     for link in RATED:
@@ -81,8 +81,8 @@ def spec_of_cluster(cluster: ClusterConfig) -> ClusterSpec:
 
 
 def check_gpu(word: Override, cluster: str) -> None:
-    """UserError unless the cluster is this machine, of which nobody else knows what GPU it has, and the GPU
-    is one of the catalogue."""
+    """Raise UserError unless the cluster is this machine, whose GPU only the user knows, and the GPU is
+    in the catalogue."""
     if cluster != LOCAL and not cluster.startswith(f"{LOCAL}_"):
         raise UserError(
             f"{word.key} is of this machine's workers, and cluster={cluster} has its own: write "
@@ -93,7 +93,7 @@ def check_gpu(word: Override, cluster: str) -> None:
 
 
 def check_rates(cluster: ClusterConfig) -> None:
-    """UserError or HardwareError for a rate of a link that the cluster does not have."""
+    """Refuse a rate of a link that the cluster does not have, with UserError or HardwareError."""
     if cluster.links not in LINKS:
         raise UserError(f"cluster.links={cluster.links} is unknown: write one of {', '.join(LINKS)}")
     given = [f"cluster.{link}_gbps" for link in RATED if getattr(cluster, f"{link}_gbps") is not None]
@@ -107,12 +107,12 @@ def check_rates(cluster: ClusterConfig) -> None:
 
 
 def near_family(text: str) -> str:
-    """The GPU that a wrong name begins with, in other letters or with more behind it; "" if none."""
+    """Return the GPU with which a wrong name begins, ignoring case and further text; "" if none."""
     return next((one for one in _LONGEST_FIRST if _plain(text).startswith(one)), "")
 
 
 def near_cluster(text: str) -> str:
-    """The cluster that a wrong name must mean: ``h100_x8`` of h100x8, H100-8, 8xH100 and h100; "" if none."""
+    """Return the cluster that a wrong name means: ``h100_x8`` of h100x8, H100-8, 8xH100, h100; or ""."""
     first = _COUNT_FIRST.fullmatch(_plain(text))
     name = f"{first[2]}_x{first[1]}" if first else _plain(text)
     if family := near_family(name):
@@ -128,6 +128,6 @@ def _plain(text: str) -> str:
 
 
 def made_names() -> str:
-    """What a refusal says may be written beside the clusters that have a file."""
+    """Return which clusters may be written besides those with a file, for errors."""
     first, *others = (f"{family}_xN" for family in CLUSTER_FAMILIES)
     return f"{first} (N from 1 to {MAX_GPUS}), {', '.join(others)}, or one with links such as blitz_a"

@@ -1,6 +1,6 @@
-"""From command-line words to one frozen RunConfig.
+"""Composes one frozen RunConfig from command-line words.
 
-Option files are chosen and merged by ``option_tree``; single values are typed and set here, because Hydra's
+``option_tree`` chooses and merges option files. Single values are typed and set here, because Hydra's
 grammar would reinterpret paths and its errors do not say what to write instead.
 """
 
@@ -63,9 +63,9 @@ _FIXED_KEYS: Final = frozenset({"kind", "cluster.topology", "trace.synthetic"})
 
 
 def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
-    """The checked configuration of one run from ``key=value`` words; ``out=FOLDER`` is required.
+    """Return the checked configuration of a run from ``key=value`` words; ``out=FOLDER`` is required.
 
-    ``config=DIR`` among them begins with the configuration of an earlier run instead of the defaults.
+    ``config=DIR`` among them starts from the configuration of an earlier run instead of the defaults.
 
     Raises UserError for every word, option or value that cannot be used.
     """
@@ -80,9 +80,9 @@ def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
     for choice in choices:
         check_choice(choice, groups)
     if kind == "realexec" and not any(choice.key == "engine" for choice in choices):
-        choices.append(_OWN_ENGINE)  # whatever a system imitates, real workers are what they are
+        choices.append(_OWN_ENGINE)  # real workers run their own engine, whatever a system imitates
     try:
-        os.getcwd()  # noqa: PTH109 (it has to be there for relative paths, and for Hydra)
+        os.getcwd()  # noqa: PTH109 (must exist for relative paths, and for Hydra)
         tree, literals = option_tree(kind, choices), dict[str, str]()
         if saved:
             tree, literals = run_again.run_again(saved[0], tree, words, kind)
@@ -100,7 +100,7 @@ def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
 
 
 def defaults(kind: Kind) -> dict[str, tuple[Any, Wanted]]:
-    """Every key a user may set -> its default (None where there is none) and what it takes."""
+    """Map every key that a user may set to its default (None if there is none) and its type."""
     tree, groups = option_tree(kind, []), option_groups()
     fill_batch_defaults(tree)
     values, known = followed(tree), {}
@@ -111,14 +111,14 @@ def defaults(kind: Kind) -> dict[str, tuple[Any, Wanted]]:
 
 
 def _refuse_bare_option(word: str, groups: dict[str, list[str]]) -> None:
-    """An option's name without its group in front."""
+    """Refuse an option's name without its group in front."""
     for group, names in groups.items() if "=" not in word else ():
         if word in names or (group == "cluster" and requested_cluster(word) is not None):
             raise UserError(f"'{word}' has no '=': write {group}={word}")
 
 
 def check_choice(choice: Override, groups: dict[str, list[str]]) -> None:
-    """Refuse an option that no file has and that is not made on request."""
+    """Refuse an option that has no file and is not made on request."""
     options = groups[choice.key]
     if choice.text in options or is_model_path(choice) or names_outside(choice):
         return
@@ -139,9 +139,9 @@ def check_choice(choice: Override, groups: dict[str, list[str]]) -> None:
 def _apply(
     tree: Tree, words: Sequence[Override], kind: Kind, groups: dict[str, list[str]], dispatch_chosen: bool
 ) -> dict[str, str]:
-    """Set the user's values in ``tree``; returns the path-like ones, in which '${' is no reference.
+    """Set the user's values in ``tree``; return the path-like ones, in which '${' is no reference.
 
-    The engine comes first: it decides which batcher's and dispatcher's parameters the system has.
+    The engine is set first: it determines the parameters of the system's batcher and dispatcher.
     """
     literals = {word.key: word.text for word in words if word.key in LITERAL_KEYS}
     overhead = literals.pop(OVERHEAD_KEY, None)
@@ -155,7 +155,7 @@ def _apply(
             _set(tree, word, kind, groups)
     slo, engine = tree["slo"], tree["engine"]
     own_slo = any(word.key in ("slo.ttft_ms", "slo.tpot_ms") for word in words)
-    if own_slo and slo["name"] != "custom":  # as it is in the configuration of a run that had one
+    if own_slo and slo["name"] != "custom":  # custom already in the configuration of an earlier run
         slo |= {"source": f"command line, instead of {slo['name']}", "name": "custom"}
     if any(word.key.startswith("engine.overhead.") for word in words):
         instead = f"engine={engine['name']}" if overhead is None else f"{OVERHEAD_KEY}={overhead}"
@@ -190,7 +190,7 @@ def _set(tree: Tree, word: Override, kind: Kind, groups: dict[str, list[str]]) -
 
 
 def _refuse_parameter(tree: Tree, word: Override, key: str, keys: Iterable[str]) -> None:
-    """A parameter that the chosen policy or trace does not have."""
+    """Refuse a parameter that the chosen policy or trace does not have."""
     owner, _, name = key.rpartition(".")
     group, trace = owner.removeprefix("system."), tree["trace"]
     if owner == "trace" and any(name in trace_parameters(other) for other in trace_names()):
@@ -208,7 +208,7 @@ def _refuse_parameter(tree: Tree, word: Override, key: str, keys: Iterable[str])
 
 
 def _paths(tree: Tree, kind: Kind) -> dict[str, str]:
-    """Every key that may be set, as the user writes it -> where it is in the tree."""
+    """Map every key that may be set, as the user writes it, to its place in the tree."""
     paths = {key: key for key in leaves(RunConfig) if not _is_fixed(key)}
     if kind == "simulate":
         real = [key for key in paths if key.partition(".")[0] in _REAL_KEYS]
@@ -222,7 +222,7 @@ def _paths(tree: Tree, kind: Kind) -> dict[str, str]:
 
 
 def _place(tree: Tree, path: str) -> tuple[Tree, str]:
-    """The mapping that has the last part of the path, and that part."""
+    """Return the mapping that contains the last part of the path, and that part."""
     *owners, leaf = path.split(".")
     for owner in owners:
         tree = tree[owner]
@@ -230,7 +230,7 @@ def _place(tree: Tree, path: str) -> tuple[Tree, str]:
 
 
 def _wanted(tree: Tree, path: str, groups: dict[str, list[str]]) -> Wanted:
-    """What the value at a path has to be."""
+    """Return the type of the value at a path."""
     top, *inner = path.split(".")
     if "params" not in inner:
         return leaves(RunConfig)[path]
@@ -243,7 +243,7 @@ def _wanted(tree: Tree, path: str, groups: dict[str, list[str]]) -> Wanted:
 
 
 def _wanted_parameter(tree: Tree, group: str, name: str, groups: dict[str, list[str]]) -> Wanted:
-    """As the option file's default is, and null where the constructor takes it; else as the latter says."""
+    """Return the default's type, with null if the constructor takes it; without one, the constructor's."""
     key, option = f"system/{group}", tree["system"][group]
     if option["name"] not in groups[key]:
         return outside_wanted(key, option, name)
@@ -257,7 +257,7 @@ def _is_fixed(key: str) -> bool:
 
 
 def _refuse_fixed(word: Override, key: str, groups: dict[str, list[str]]) -> None:
-    """Keys that belong to an option file, and groups written as if they were values."""
+    """Refuse keys that belong to an option file, and groups written as if they were values."""
     slashed = key.replace(".", "/")
     if slashed in groups:
         raise UserError(f"{word} chooses an option: write {slashed}={echo(word.text)}")
@@ -268,7 +268,7 @@ def _refuse_fixed(word: Override, key: str, groups: dict[str, list[str]]) -> Non
 
 
 def _resolve(tree: Tree, literals: dict[str, str]) -> dict[str, Any]:
-    """Plain data with every reference followed; UserError for a required value that is missing."""
+    """Return plain data with all references resolved; UserError for a missing required value."""
     for path in sorted(set(missing_keys(tree)) - LITERAL_KEYS):
         key, (owner, _, leaf) = canonical(path), path.rpartition(".")
         if path.replace(".", "/") in option_groups():

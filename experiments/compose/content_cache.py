@@ -1,7 +1,7 @@
-"""Values that are worth keeping from one command to the next, each under a digest of all that it depends on.
+"""Caches values between commands, each under a digest of everything that it depends on.
 
 Folder: ``$SERVETWIN_CACHE``, else ``$XDG_CACHE_HOME/servetwin``, else ``~/.cache/servetwin``. With
-``SERVETWIN_CACHE`` empty or ``off`` nothing is kept. What cannot be read or written only costs time.
+``SERVETWIN_CACHE`` empty or ``off`` nothing is cached. A failed read or write only costs time.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _ENDING: Final = ".json"
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Where values are kept; None when they are not."""
+    """Return the cache folder; None if caching is off."""
     named = environ.get(FOLDER_VARIABLE)
     if named is not None:
         return None if named in OFF else Path(named)
@@ -31,7 +31,7 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def digest_of(parts: Iterable[str | bytes]) -> str:
-    """SHA-256 of the parts, each told apart from the next."""
+    """Return the SHA-256 of the parts, with boundaries between them."""
     digest = hashlib.sha256()
     for part in parts:
         content = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
@@ -41,10 +41,10 @@ def digest_of(parts: Iterable[str | bytes]) -> str:
 
 
 def kept(name: str, make: Callable[[], Any], is_good: Callable[[Any], bool]) -> Any:
-    """JSON data: what was kept under ``name`` if it is undamaged and good, else what ``make`` gives.
+    """Return the JSON data cached as ``name`` if undamaged and good, else the result of ``make``.
 
-    ``name`` has to change with everything that the value depends on. Errors of ``make`` are not kept, nor is
-    what JSON would give back differently.
+    ``name`` must change with everything that the value depends on. Errors of ``make`` are not cached, nor are
+    values that JSON would change.
     """
     folder = cache_folder()
     if folder is None:
@@ -54,13 +54,13 @@ def kept(name: str, make: Callable[[], Any], is_good: Callable[[Any], bool]) -> 
     if found is not None and is_good(found):
         return found
     value = make()
-    with suppress(OSError, TypeError):  # the latter of what JSON does not have
+    with suppress(OSError, TypeError):  # TypeError: values that JSON does not have
         _write(file, value)
     return value
 
 
 def _read(file: Path) -> Any:
-    """None when there is no such file, or not as it was written."""
+    """Return the value; None if the file is missing or not as it was written."""
     try:
         digest, _, text = file.read_bytes().partition(b"\n")
         return json.loads(text) if digest.decode() == digest_of([text]) else None
@@ -69,13 +69,13 @@ def _read(file: Path) -> Any:
 
 
 def _write(file: Path, value: Any) -> None:
-    """Under another name first: another process finds all of it or nothing."""
+    """Write under a temporary name first, so that other processes find a complete file or none."""
     text = json.dumps(value)
     if json.loads(text) != value:
         return
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _forget_oldest(file.parent)
-    half = file.with_name(f"{file.stem}.{os.urandom(8).hex()}.half")  # ids of processes come again
+    half = file.with_name(f"{file.stem}.{os.urandom(8).hex()}.half")  # process ids are reused
     try:
         half.write_bytes(b"%s\n%s" % (digest_of([text]).encode(), text.encode()))
         half.replace(file)
@@ -86,9 +86,9 @@ def _write(file: Path, value: Any) -> None:
 
 
 def _forget_oldest(folder: Path) -> None:
-    """Make room for one more. Halves of processes that were killed grow old and go as well."""
+    """Make room for one more. Temporary files of killed processes become old and are removed too."""
     with os.scandir(folder) as entries:
         files = sorted((entry.stat().st_mtime_ns, entry.path) for entry in entries)
     for _, path in files[: max(0, len(files) - MOST_ENTRIES + 1)]:
-        with suppress(OSError):  # another process was first
+        with suppress(OSError):  # another process removed it first
             Path(path).unlink()

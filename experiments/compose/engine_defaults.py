@@ -1,5 +1,5 @@
-"""Values that follow the engine unless they are written: limits by vLLM's rule, the system's batcher
-and, before a data-parallel group, its dispatch.
+"""Default values that depend on the engine: limits by vLLM's rule, the system's batcher and, for a
+data-parallel group, its dispatcher.
 """
 
 from collections.abc import Collection
@@ -15,9 +15,9 @@ from serving.vocabulary.errors import UserError
 
 
 def fill_batch_defaults(tree: dict[str, Any], usage: Override | None = None) -> bool:
-    """What a preset leaves to vLLM's rule; ``usage``: the word that sets the usage context.
+    """Set the limits that a preset leaves to vLLM's rule; ``usage``: the word for the usage context.
 
-    Returns whether it left ``max_num_seqs`` to it.
+    Returns whether ``max_num_seqs`` was among them.
     """
     engine = tree["engine"]
     unset = [name for name in ("max_num_seqs", "max_num_batched_tokens") if engine[name] == MISSING]
@@ -36,7 +36,7 @@ def fill_batch_defaults(tree: dict[str, Any], usage: Override | None = None) -> 
 
 
 def clip_default_seqs(engine: dict[str, Any]) -> None:
-    """A ``max_num_seqs`` that nobody wrote is no more than the tokens of a step, as vLLM has it.
+    """Limit a default ``max_num_seqs`` to the tokens of a step, as vLLM does.
 
     The end of ``_set_default_max_num_seqs_and_batched_tokens_args`` in vllm/engine/arg_utils.py (0.19.0).
     """
@@ -44,7 +44,7 @@ def clip_default_seqs(engine: dict[str, Any]) -> None:
 
 
 def fill_dispatch_default(tree: dict[str, Any]) -> None:
-    """Before engines of a data-parallel group requests are shared out as by vLLM's own front end."""
+    """Dispatch requests to engines of a data-parallel group as vLLM's own front end does."""
     dispatch = tree["system"]["dispatch"]
     if tree["engine"]["data_parallel_size"] > 1 and dispatch["name"] == "least_outstanding":
         dispatch.clear()
@@ -52,7 +52,7 @@ def fill_dispatch_default(tree: dict[str, Any]) -> None:
 
 
 def fill_pipeline_defaults(tree: dict[str, Any], written: Collection[str]) -> None:
-    """Of models in stages: what their engines do not have is off unless it is written."""
+    """Turn off, for models in stages, what their engines do not have, unless the user wrote it."""
     stages = tree["system"]["stages"]["name"] != "none" and not is_stack(tree["model"]["name"])
     if tree["model"]["pp"] > 1 or stages:
         for name in ("asynchronous", "prefix_caching"):

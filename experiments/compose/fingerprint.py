@@ -1,4 +1,4 @@
-"""All that merged options and the text of ``--help`` depend on, as parts of a digest. Loads nothing of it."""
+"""The parts of a digest of everything that merged options and ``--help`` depend on. Imports none of it."""
 
 import os
 import sys
@@ -10,27 +10,27 @@ from typing import Final
 
 _PACKAGES: Final = ("experiments", "hwmodels", "policies", "traces")  # schema, parameters, traces, clusters
 _ROOT: Final = Path(__file__).resolve().parents[2]
-_APART: Final = ("__pycache__", "conf")  # made from the rest; read by itself
-# Where the packages that merge say which version they are.
+_APART: Final = ("__pycache__", "conf")  # derived from the rest; read separately
+# Files with the versions of the packages that merge.
 _VERSION_FILES: Final = (("hydra", "__init__.py"), ("omegaconf", "version.py"))
 
 
 def fingerprint(folder: Path) -> Iterator[str | bytes]:
-    """The option files in ``folder``, the catalogue, our code, and the versions of Python and what merges."""
+    """Yield the option files in ``folder``, the catalogue, code, and versions of Python and the mergers."""
     yield sys.version
     yield from _versions()
     yield from _content(folder)
 
 
 def _content(folder: Path) -> Iterator[str | bytes]:
-    """Every file that a merge may read: option files and the catalogue in full.
+    """Yield every file that a merge may read: option files and the catalogue in full.
 
-    Of code what Python goes by when it decides whether its compiled form is of the same source.
+    For code, the attributes by which Python decides whether its compiled form is current.
     """
     for root in map(str, (folder, *(_ROOT / package for package in _PACKAGES))):
         for file in _files(root):
             yield file.path.removeprefix(root)
-            with suppress(OSError):  # gone by now, or not to be read: a merge cannot read it either
+            with suppress(OSError):  # removed or not readable: a merge cannot read it either
                 yield _content_of(file)
 
 
@@ -42,7 +42,7 @@ def _content_of(file: os.DirEntry[str]) -> str | bytes:
 
 
 def _files(folder: str) -> Iterator[os.DirEntry[str]]:
-    """All of them below ``folder``, in the order of their names."""
+    """Yield all files below ``folder``, sorted by name."""
     with os.scandir(folder) as entries:
         ordered = sorted(entries, key=lambda entry: entry.name)
     for entry in ordered:

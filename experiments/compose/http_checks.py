@@ -1,4 +1,4 @@
-"""Which runs servers behind HTTP can serve: what contradicts that is refused, one sentence each."""
+"""Refusals of settings that servers behind HTTP cannot serve, one sentence each."""
 
 from experiments.config.config import RunConfig
 from experiments.config.http_config import HTTP, servers_of
@@ -6,7 +6,7 @@ from serving.vocabulary.errors import UserError
 
 
 def check_servers(config: RunConfig) -> None:
-    """Refuse what no server does. What one of them cannot is known when it was asked."""
+    """Refuse what no server supports. Limits of a particular server are known after probing it."""
     if config.world != HTTP:
         return
     system = config.system

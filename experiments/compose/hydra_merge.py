@@ -1,4 +1,4 @@
-"""Hydra's merge of the schema, the primary file and the chosen options. The only module that loads Hydra.
+"""Hydra's merge of the schema, the primary file and the chosen options. Only this module imports Hydra.
 
 Call ``option_tree`` instead: it caches the merges.
 """
@@ -22,20 +22,20 @@ from experiments.config import options
 from experiments.config.config import Kind, RunConfig
 from experiments.config.overrides import Override
 
-Made = tuple[Override, Mapping[str, Any]]  # an option without a file, and what its file would say
+Made = tuple[Override, Mapping[str, Any]]  # an option without a file, and the content of its file
 
 
 def merged(folder: Path, kind: Kind, choices: Iterable[Override], made: Iterable[Made]) -> dict[str, Any]:
-    """Plain data of the option files in ``folder``: references as text, ``???`` where a value is missing.
+    """Return plain data of the option files in ``folder``: references as text, ``???`` if missing.
 
-    Raises UserError when the files do not fit together.
+    Raises UserError if the files do not fit together.
     """
     store = ConfigStore.instance()
     store.store(name="run_schema", node=_mutable(RunConfig))
     for option, node in made:
         store.store(group=option.key, name=option.text, node=dict(node))
     words = [f"{choice.key}={choice.text}" for choice in choices]
-    outer = GlobalHydra.instance().hydra  # a caller's own, in a notebook or a sweep
+    outer = GlobalHydra.instance().hydra  # the caller's, in a notebook or a sweep
     GlobalHydra.instance().clear()
     try:
         with (
@@ -48,14 +48,14 @@ def merged(folder: Path, kind: Kind, choices: Iterable[Override], made: Iterable
 
 
 def followed(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The same data with every reference of any form that OmegaConf knows followed, or a UserError."""
+    """Resolve every reference in any form of OmegaConf, or raise a UserError."""
     with told_in_a_sentence():
         return _plain(OmegaConf.create(dict(tree)), resolve=True)
 
 
 @contextmanager
 def told_in_a_sentence() -> Iterator[None]:
-    """What Hydra and OmegaConf say of option files that are wrong, as a UserError."""
+    """Convert errors of Hydra and OmegaConf about wrong option files to a UserError."""
     try:
         yield
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
@@ -67,7 +67,7 @@ def _plain(tree: Any, resolve: bool) -> dict[str, Any]:
 
 
 def _mutable(config_class: type) -> type:
-    """The same dataclass, unfrozen: OmegaConf makes a frozen one read-only, so nothing could be merged in."""
+    """Return the dataclass unfrozen: OmegaConf makes a frozen one read-only, which prevents a merge."""
     specs = []
     for name, hint in typing.get_type_hints(config_class).items():
         nested = dataclasses.is_dataclass(hint)

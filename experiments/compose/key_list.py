@@ -1,4 +1,4 @@
-"""What ``--help`` lists: every option and every key, with defaults, as the option files have them."""
+"""The list in ``--help``: every option and every key, with the defaults of the option files."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from traces.find import FILE
 
 
 def key_list(kind: Kind) -> str:
-    """Text for a terminal, 80 columns where the names allow it."""
+    """Return text for a terminal, 80 columns if the names allow it."""
     groups = option_groups()
     if kind == "simulate":
         families = [name for name in made_names().split(", ") if not name.startswith("or ")]
@@ -42,7 +42,7 @@ def key_list(kind: Kind) -> str:
 
 
 def _trace_parameters() -> list[str]:
-    """One line per set of parameters, with the traces that take it."""
+    """Return one line per set of parameters, with the traces that take it."""
     takers: dict[str, list[str]] = {}
     for name in trace_names():
         given = default_parameters(name).items()
@@ -52,7 +52,7 @@ def _trace_parameters() -> list[str]:
 
 
 def _policy_parameters() -> list[str]:
-    """One line per set of parameters of a group, with the options that take it."""
+    """Return one line per set of parameters of a group, with the options that take it."""
     takers: dict[tuple[str, str], list[str]] = {}
     for group, options in option_groups().items():
         for option in options if group.startswith("system/") else ():
@@ -62,7 +62,7 @@ def _policy_parameters() -> list[str]:
 
 
 def _model_parameters() -> list[str]:
-    """What the options that host many models set; what they do not use is left out."""
+    """Return the keys that options with many models set, without those that they do not use."""
     lines = []
     for name, used in USED.items():
         given = {key: value for key, value in option_file("models", name).items() if key in used}
@@ -71,16 +71,16 @@ def _model_parameters() -> list[str]:
 
 
 def _written(values: dict[str, Any]) -> str:
-    """``key=value`` of all that may be set: what follows another key, as batchers' parameters do, may not."""
+    """Return ``key=value`` of all that may be set, without references (as of batchers' parameters)."""
     own = {key: value for key, value in values.items() if "${" not in str(value)}
     return " ".join(f"{key}={_shown(value)}" for key, value in own.items())
 
 
 def _shown(default: object) -> str:
-    """As the user would write it."""
+    """Return the default as the user would write it."""
     if default is None:
         return "null"
-    if default == "???":  # no default
+    if default == "???":  # a required key without a default
         return "VALUE"
     if isinstance(default, list):
         return f"[{','.join(map(_shown, default))}]"

@@ -1,4 +1,4 @@
-"""Settings that do not fit a language model in stages, one sentence each."""
+"""Refusals of settings that do not fit a language model in stages, one sentence each."""
 
 from experiments.config.config import RunConfig
 from experiments.config.pipeline_config import PLAIN
@@ -8,7 +8,7 @@ _OF_PASSES = ("queue", "batch", "batch_cost", "times", "times_cv", "cpu_cores", 
 
 
 def check_language(config: RunConfig) -> None:
-    """Refuse what stages that decode are not built for, with a UserError."""
+    """Refuse settings that decoding stages do not support, with a UserError."""
     model, system, engine = config.model, config.system, config.engine
     head = f"model={model.name} decodes in stages, and"
     if model.tp != 1:

@@ -1,4 +1,4 @@
-"""``cluster.links=measured``: the rates of cluster=local are those that ``realexec calibrate`` measured."""
+"""``cluster.links=measured``: cluster=local gets the rates that ``realexec calibrate`` measured."""
 
 import json
 from pathlib import Path
@@ -11,21 +11,21 @@ from serving.vocabulary.errors import UserError
 
 CALIBRATION: Final = "calibration.json"
 SOURCE, HOST = "parameters from their source", "parameters from the host's memory"
-KINDS: Final = ("nic", "ssd", "pcie")  # links of the cluster that are measured
+KINDS: Final = ("nic", "ssd", "pcie")  # links of the cluster that were measured
 _BITS_PER_GBIT: Final = 1e9
 
 
 def fill_measured_links(tree: dict[str, Any], profile: str | None) -> None:
-    """Write the measured rates where the user gave none, so that a saved configuration has them itself.
+    """Write the measured rates unless the user set them, so that a saved configuration contains them.
 
-    ``profile``: engine.profile. Raises UserError where there is nothing to take them from.
+    ``profile``: engine.profile. Raises UserError if there is no source for them.
     """
     cluster = tree["cluster"]
     if cluster["links"] != MEASURED:
         return
     unset = [kind for kind in KINDS if cluster[f"{kind}_gbps"] is None]
     if not unset:
-        return  # a saved configuration that was filled before
+        return  # a saved configuration, already filled
     name = cluster["name"]
     if cluster["topology"] is None or not (name == "local" or name.startswith("local_")):
         raise UserError(
@@ -58,7 +58,7 @@ def _record(profile: str | None) -> dict[str, Any]:
 
 
 def _measured(record: dict[str, Any], transport: str | None, device: str, profile: str) -> dict[str, float]:
-    """Bytes/s: between workers by the transport of the run, of parameters from their source and the host."""
+    """Return bytes/s between workers by the run's transport, and of parameters from source and host."""
     try:
         links, parameters = record["links"], record["parameters"]
         asked = transports_asked(transport, device)

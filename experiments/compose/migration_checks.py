@@ -1,4 +1,4 @@
-"""Which runs requests can migrate in."""
+"""Refusals of settings that contradict ``system/migration``."""
 
 from experiments.config.config import RunConfig
 from experiments.config.migration_config import LIVE, check_migration
@@ -6,7 +6,7 @@ from serving.vocabulary.errors import UserError
 
 
 def check_migrations(config: RunConfig) -> None:
-    """Refuse what contradicts ``system/migration``."""
+    """Refuse settings that contradict ``system/migration``."""
     system, name = config.system, config.system.migration.name
     check_migration(config.migration)
     if name == "none":
@@ -46,7 +46,7 @@ def check_migrations(config: RunConfig) -> None:
 
 
 def _check_into_loading(config: RunConfig) -> None:
-    """Only where instances come that do both, and in simulation."""
+    """Refuse into_loading without new instances that do both roles, and in real runs."""
     if not config.migration.into_loading:
         return
     system = config.system

@@ -1,7 +1,7 @@
-"""What the option files say for the chosen options, merged: plain data, references and missing values in it.
+"""The merged option files of the chosen options: plain data with references and missing values.
 
-Hydra merges. The same files, choices and versions give the same data, so they are merged once: to load Hydra
-and merge takes about a quarter of a second of CPU (benchmarks/README.md, run_anew).
+Hydra merges. Equal files, choices and versions give equal data, so the merge is cached: importing Hydra and
+merging takes about a quarter of a second of CPU (benchmarks/README.md, run_anew).
 """
 
 import copy
@@ -23,13 +23,13 @@ from experiments.policy.groups import POLICY_GROUPS
 from experiments.policy.outside import names_outside, outside_option
 
 Tree = dict[str, Any]
-_DEFAULT_TRACES: Final = ("azure_conv", "azure_conv_like")  # of simulate.yaml and realexec.yaml
+_DEFAULT_TRACES: Final = ("azure_conv", "azure_conv_like")  # the defaults of simulate.yaml and realexec.yaml
 _STAND_IN: Final = "a100_x1"
-_FORM: Final = "1"  # of what is kept: another one where the same content is to be merged into other data
+_FORM: Final = "1"  # of the cached data: change it when the same content must be merged into other data
 
 
 def option_tree(kind: Kind, choices: Sequence[Override]) -> Tree:
-    """The merged options. Raises UserError when the files do not fit together."""
+    """Return the merged options. Raises UserError if the files do not fit together."""
     if any(names_outside(choice) or is_model_path(choice) for choice in choices):
         return _merged(options.CONF_DIR, kind, choices)  # other folders have other modules and models
     sized = {choice: node for choice in choices if (node := _made_cluster(choice)) is not None}
@@ -40,20 +40,20 @@ def option_tree(kind: Kind, choices: Sequence[Override]) -> Tree:
 
 
 def _made_cluster(choice: Override) -> Mapping[str, Any] | None:
-    """The node of a cluster without a file; None for any other choice."""
+    """Return the node of a cluster without a file; None for any other choice."""
     if choice.key != "cluster" or choice.text in option_groups()["cluster"]:
         return None
     return requested_cluster(choice.text)
 
 
 def _smallest(choice: Override, sized: Mapping[Override, Any]) -> Override:
-    """One made cluster stands in for all, since they differ in their own node alone: they are merged once."""
+    """Replace made clusters by one stand-in: they differ only in their own node, so one merge suffices."""
     return Override("cluster", _STAND_IN) if choice in sized else choice
 
 
 @lru_cache(maxsize=64)
 def _kept(folder: Path, kind: Kind, choices: tuple[Override, ...]) -> Tree:
-    """A sweep, and most words of one command, choose the same again."""
+    """Return the cached merge: a sweep, and most words of one command, repeat the same choices."""
     words = (f"{choice.key}={choice.text}" for choice in choices)
     name = digest_of([_FORM, kind, *words, "", *fingerprint(folder)])
     tree: Tree = kept(name, lambda: _merged(folder, kind, choices), _names_own_classes)
@@ -71,7 +71,7 @@ def _merged(folder: Path, kind: Kind, choices: Sequence[Override]) -> Tree:
 
 
 def _without_file(choice: Override) -> tuple[Override, Mapping[str, Any]] | None:
-    """The option under the name that Hydra is given, and its content; None where there is a file."""
+    """Return the option under its name for Hydra, and its content; None if it has a file."""
     if names_outside(choice):
         return outside_option(choice)
     if is_model_path(choice):
@@ -85,7 +85,7 @@ def _without_file(choice: Override) -> tuple[Override, Mapping[str, Any]] | None
 
 
 def _names_own_classes(tree: Any) -> bool:
-    """Whether its policies are those of the option files: kept data names no code of its own."""
+    """Return whether its policies are those of the option files: cached data must not name own code."""
     known = option_groups()
     try:
         chosen = {f"system/{group}": tree["system"][group] for group in POLICY_GROUPS}

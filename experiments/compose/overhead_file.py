@@ -1,4 +1,4 @@
-"""``engine.overhead=FILE``: what an engine adds to a step, as ``servetwin profile fit`` writes it down."""
+"""``engine.overhead=FILE``: reads an engine's overhead per step, as ``servetwin profile fit`` writes it."""
 
 import typing
 from pathlib import Path
@@ -13,11 +13,11 @@ from serving.vocabulary.errors import UserError
 
 KEY: Final = "engine.overhead"
 _MOST_BYTES: Final = 1 << 16
-_DEFAULTS: Final = {"error_s": None, "per_output_token_s": 0.0}  # of keys that a file need not have
+_DEFAULTS: Final = {"error_s": None, "per_output_token_s": 0.0}  # of optional keys
 
 
 def overhead_file(text: str) -> dict[str, Any]:
-    """The keys of ``engine.overhead``; ``source`` says which file. Raises UserError naming file and key."""
+    """Return the keys of ``engine.overhead``; ``source`` names the file. UserError naming file and key."""
     path = Path(text)
     data = _read(path)
     hints = typing.get_type_hints(OverheadConfig)

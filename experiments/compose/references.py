@@ -6,20 +6,20 @@ from typing import Any, Final
 
 MISSING: Final = "???"
 _REFERENCE: Final = re.compile(r"\$\{([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\}")
-_DEEPEST: Final = 8  # a longer chain of references is a circle
+_DEEPEST: Final = 8  # a longer chain of references is circular
 
 
 class _OtherFormError(Exception):
-    """A reference that is not just the name of another key, or leads nowhere."""
+    """A reference that is not only the name of another key, or has no target."""
 
 
 def is_reference(value: Any) -> bool:
-    """Whether a value follows another key's."""
+    """Return whether a value is a reference to another key."""
     return isinstance(value, str) and "${" in value
 
 
 def missing_keys(value: Any, key: str = "") -> Iterator[str]:
-    """The dotted keys that have no value, and items of lists as OmegaConf writes them: ``ways[0]``."""
+    """Yield the dotted keys without a value, and items of lists in OmegaConf's form: ``ways[0]``."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from missing_keys(inner, f"{key}.{name}" if key else name)
@@ -31,10 +31,10 @@ def missing_keys(value: Any, key: str = "") -> Iterator[str]:
 
 
 def followed(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The same data with every reference followed.
+    """Return the same data with every reference resolved.
 
-    The option files of this package name keys only. Whatever else OmegaConf takes (resolvers, text around a
-    name) it is asked for; a UserError says what is wrong.
+    The option files of this package name keys only. Other forms (resolvers, text around a name) are resolved
+    by OmegaConf; a UserError says what is wrong.
     """
     try:
         return {name: _value(inner, tree, 0) for name, inner in tree.items()}

@@ -1,4 +1,4 @@
-"""A resolved configuration as plain data: to ``config.yaml`` and back, every key present and of its type."""
+"""Converts a resolved configuration to ``config.yaml`` and back, every key present and of its type."""
 
 import dataclasses
 import typing
@@ -40,7 +40,7 @@ _HEADER = "# The resolved configuration of a ServeTwin run: nothing is left to d
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Without aliases, which no run writes: a few lines of them stand for more data than there is memory."""
+    """A YAML loader without aliases, which no run writes: a few lines of them can exceed the memory."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -49,7 +49,7 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 def resolved_yaml(config: RunConfig) -> str:
-    """``config.yaml``: every value the run used; ``load_resolved`` reads it back to an equal RunConfig."""
+    """Return ``config.yaml``: every value of the run; ``load_resolved`` reads it to an equal RunConfig."""
     data = dataclasses.asdict(config)
     if config.workers is None:
         del data["workers"]
@@ -97,17 +97,17 @@ def resolved_yaml(config: RunConfig) -> str:
         del data["engine"]["overhead"]["error_s"]
     if config.engine.max_model_len is None:
         del data["engine"]["max_model_len"]
-    # YAML reads some unprintable characters back as others, unless all that is not ASCII is escaped.
+    # YAML reads some unprintable characters back as others, unless all non-ASCII characters are escaped.
     paths = (config.out, config.trace.path, config.engine.profile, config.model.checkpoint)
     plain = "".join(path or "" for path in paths).isprintable()
     return _HEADER + str(yaml.safe_dump(data, sort_keys=False, allow_unicode=plain, width=1000))
 
 
 def load_resolved(path: Path | str, named: Mapping[str, str] | None = None) -> RunConfig:
-    """The RunConfig in a result folder's ``config.yaml``; UserError when the file is not one.
+    """Return the RunConfig in a result folder's ``config.yaml``; UserError if the file is not one.
 
     ``named``: the policies that the command line names (``system/dispatch`` -> ``module:Class``); the file
-    by itself names none but those of this package and installed ones (``saved_policies``).
+    alone may name only those of this package and installed ones (``saved_policies``).
     """
     config = read_resolved(path)
     check_policies(config.system, named or {}, str(path))
@@ -116,7 +116,7 @@ def load_resolved(path: Path | str, named: Mapping[str, str] | None = None) -> R
 
 
 def read_resolved(path: Path | str) -> RunConfig:
-    """What the file says, every key present and of its type; nothing is held against anything else yet."""
+    """Read the file, every key present and of its type, without checking it against anything else."""
     try:
         data = yaml.load(Path(path).read_text(encoding="utf-8"), _PlainLoader)
     except (OSError, RecursionError, UnicodeDecodeError, ValueError) as error:
@@ -167,7 +167,7 @@ def read_resolved(path: Path | str) -> RunConfig:
 
 
 def built(config_class: type, data: Any, prefix: str, source: str) -> Any:
-    """``config_class`` from plain data, every key present and of its type, or a UserError naming the key."""
+    """Build ``config_class`` from plain data, every key present and typed; UserError naming the key."""
     hints = typing.get_type_hints(config_class)
     if not isinstance(data, dict):
         where = f"{prefix.rstrip('.')} in {source}" if prefix else source
@@ -207,5 +207,5 @@ def _is_plain(value: Any) -> bool:
 
 
 def listed(value: Any) -> list[Any]:
-    """The items of a list, or the value as the only one."""
+    """Return the items of a list, or a list of the single value."""
     return value if isinstance(value, list) else [value]

@@ -1,10 +1,10 @@
-"""``config=DIR``: the configuration of an earlier run as the defaults of a new one.
+"""``config=DIR``: uses the configuration of an earlier run as the defaults of a new one.
 
-That of a run on real workers may be simulated: the same requests and policies, on simulated workers.
+A run on real workers may be simulated this way: the same requests and policies, on simulated workers.
 
-The file has values only; what follows another key is made to follow it again, so that one word on top
-changes what it would have changed in the first run. An option on top replaces its whole group, unless the
-run had it already.
+The file has values only. Values that depend on another key are turned into references again, so that one
+word of the user changes what it would have changed in the first run. An option of the user replaces its
+whole group, unless the run already had it.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ _PATHS: Final = (("trace", "path"), ("engine", "profile"))
 def run_again(
     word: Override, composed: dict[str, Any], words: Sequence[Override], kind: Kind
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The saved configuration with the options that ``words`` choose, and its paths as they are.
+    """Return the saved configuration with the options in ``words``, and its paths unchanged.
 
     ``composed``: the configuration of the options alone. Raises UserError for a folder that has no
     config.yaml, one of the other command or of another version, and for policies from outside the package
@@ -72,7 +72,7 @@ def run_again(
 
 
 def twin_of(real: RunConfig) -> RunConfig:
-    """The simulation of a run on real workers: a GPU per worker, and no tokens to compute."""
+    """Return the simulation of a real run: one GPU per worker, and no tokens to compute."""
     model = dataclasses.replace(real.model, checkpoint=None, dtype=FLOAT32)
     plain = {
         "transport": None,
@@ -101,7 +101,7 @@ def _file(word: Override) -> Path:
 
 
 def _had(saved: RunConfig, key: str) -> str:
-    """The option that the run had."""
+    """Return the option that the run had."""
     found: Any = saved
     for part in key.split("/"):
         found = getattr(found, part)
@@ -109,7 +109,7 @@ def _had(saved: RunConfig, key: str) -> str:
 
 
 def _names_an_engine(system: str | None) -> bool:
-    """Whether the file of a system overrides the engine."""
+    """Return whether the file of a system overrides the engine."""
     chosen = option_file("system", system)["defaults"] if system is not None else []
     return any("/engine" in key for entry in chosen if isinstance(entry, dict) for key in entry)
 
@@ -127,7 +127,7 @@ def _check_trace(trace: TraceConfig, path: Path) -> None:
 
 
 def _without_paths(data: dict[str, Any], new: Mapping[str, str]) -> dict[str, str]:
-    """Take out the paths of groups that stay: they may hold what elsewhere is a reference."""
+    """Remove the paths of unchanged groups: their text may look like a reference."""
     paths = {}
     for group, key in _PATHS:
         if group not in new and data[group][key] is not None:
@@ -136,7 +136,7 @@ def _without_paths(data: dict[str, Any], new: Mapping[str, str]) -> dict[str, st
 
 
 def _refuse_references(data: Mapping[str, Any], path: Path) -> None:
-    """References are for option files; a run writes none, and one could read what is no part of the file."""
+    """Refuse references: runs write none, and one could read something outside the file."""
     for text in _texts(data):
         if "${" in text:
             raise UserError(f"{path} has '{echo(text)}', a reference: use the file as the run wrote it")
@@ -153,11 +153,11 @@ def _texts(value: Any) -> Iterator[str]:
 def _follow(
     data: dict[str, Any], saved: RunConfig, new: Mapping[str, str], words: Sequence[Override]
 ) -> None:
-    """Make follow another key what did so in the run: limits the GPU, batchers the engine, ..."""
+    """Turn values that depended on another key into references: limits, the batcher's parameters, ..."""
     if saved.kind == "realexec" and saved.cluster.gpus == saved.workers:
         data["cluster"] |= {"gpus": "${workers}", "topology": "local_${workers}x1"}
     if saved.cluster.links == MEASURED and {"cluster.links", "engine.profile"} & {one.key for one in words}:
-        data["cluster"] |= dict.fromkeys(f"{kind}_gbps" for kind in KINDS)  # those of the other profile
+        data["cluster"] |= dict.fromkeys(f"{kind}_gbps" for kind in KINDS)  # the other profile sets them
     if "engine" not in new:
         data["engine"] |= _limits_by_rule(saved)
     batcher = saved.system.batcher
@@ -171,7 +171,7 @@ def _follow(
 
 
 def _limits_by_rule(saved: RunConfig) -> dict[str, str]:
-    """Those limits of the engine that its preset leaves to vLLM's rule, and that are what the rule gives."""
+    """Return the limits that the engine's preset leaves to vLLM's rule and that have the rule's value."""
     engine = saved.engine
     if engine.name not in option_groups()["engine"] or engine.usage_context not in USAGE_CONTEXTS:
         return {}
@@ -185,5 +185,5 @@ def _limits_by_rule(saved: RunConfig) -> dict[str, str]:
 
 
 def _followed(batcher: PolicyConfig) -> dict[str, str]:
-    """Parameter -> the key that its value is, for those that the batcher has."""
+    """Map the batcher's parameters that are references to the referenced key."""
     return {name: key for name, key in POLICY_GROUPS["batcher"].follows.items() if name in batcher.params}

@@ -1,4 +1,4 @@
-"""Which models, clusters and systems go with stages."""
+"""Which models, clusters and systems fit models in stages."""
 
 from experiments.compose.language_checks import check_language
 from experiments.config.config import RunConfig
@@ -10,7 +10,7 @@ from serving.vocabulary.errors import UserError
 
 
 def check_stages(config: RunConfig) -> None:
-    """Refuse a model in stages where the system has none, and the other way round."""
+    """Refuse a model in stages if the system has none, and vice versa."""
     system, model = config.system, config.model
     names = [name for name, _ in shapes_of(config.models.shapes, model.name, model.tp)]
     if not system.in_stages:
@@ -81,7 +81,7 @@ def check_stages(config: RunConfig) -> None:
 
 
 def _check_groups(config: RunConfig) -> None:
-    """Policies that decide about whole instances; ways of parameters are planned for stages as well."""
+    """Refuse policies for whole instances. (Provisioning is allowed: it plans loads of stages too.)"""
     system = config.system
     for group in ("scaler", "cache", "live", "migration"):
         name = getattr(system, group).name

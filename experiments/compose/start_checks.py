@@ -1,4 +1,4 @@
-"""What does not go together with how instances start (``system.instances.start``)."""
+"""Refusals of settings that do not fit the start of instances (``system.instances.start``)."""
 
 from typing import Final
 
@@ -43,7 +43,7 @@ def check_instance_starts(config: RunConfig) -> None:
 
 
 def _check_hot(config: RunConfig) -> None:
-    """Who sleeps has its parameters in the memory of its own host."""
+    """Check that sleeping instances find their parameters in the memory of their own host."""
     provision, place = config.system.provision, config.cluster.start
     if config.system.elastic and provision.policy in _FROM_INSTANCES:
         raise UserError(
@@ -60,7 +60,7 @@ def _check_hot(config: RunConfig) -> None:
 
 
 def _check_serving_while_loading(config: RunConfig) -> None:
-    """An engine that compiles and captures after the last byte runs no layer before it."""
+    """Refuse early layers with an engine that compiles and captures after the last byte."""
     start, early = config.system.instances.start, runs_layers_early(config)
     instead = "system/live=none" if "live" in early else "system.provision.overlap=false"
     if early and not serves_while_loading(starting_of(config)):

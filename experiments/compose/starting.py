@@ -1,4 +1,4 @@
-"""From a configuration to how its instances start."""
+"""Derives from the configuration how instances start."""
 
 from experiments.config.config import EngineConfig, RunConfig
 from hwmodels.loading.start_terms import StartTerms, load_start_terms
@@ -6,13 +6,13 @@ from hwmodels.loading.starting import Starting
 
 
 def start_terms_of(engine: EngineConfig) -> StartTerms:
-    """The terms of an engine; the version counts where it is that of the engine which starts."""
+    """Return the engine's start terms; its version is used only if ``start_up`` is the same software."""
     version = engine.version if engine.software == engine.start_up else None
     return load_start_terms(engine.start_up, version)
 
 
 def starting_of(config: RunConfig) -> Starting | None:
-    """How instances start, None where the run does not say. Raises HardwareError."""
+    """Return how instances start; None if the run does not define it. Raises HardwareError."""
     one = config.system.instances
     if one.start is None:
         return None
@@ -26,7 +26,7 @@ def starting_of(config: RunConfig) -> Starting | None:
 
 
 def runs_layers_early(config: RunConfig) -> str:
-    """The setting by which instances run layers before they have all; "" without one."""
+    """Return the setting with which instances run layers before the load is complete; "" without one."""
     system = config.system
     if system.live.name not in ("none", "stop"):
         return f"system/live={system.live.name}"

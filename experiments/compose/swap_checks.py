@@ -1,4 +1,4 @@
-"""Which runs keep the KV of preempted requests in host memory."""
+"""Refusals of swapping (KV of preempted requests in host memory) that a run does not support."""
 
 from experiments.config.config import RunConfig
 from experiments.config.swapping import PREEMPTIONS, RECOMPUTE, SWAP_SPACE_GIB
@@ -8,7 +8,7 @@ _AGAIN = "write engine.preemption=recompute"
 
 
 def check_swapping(config: RunConfig) -> None:
-    """Refuse ``engine.preemption=swap`` where no engine does so."""
+    """Refuse ``engine.preemption=swap`` if no engine supports it."""
     engine, system = config.engine, config.system
     if engine.preemption not in PREEMPTIONS:
         raise UserError(

@@ -1,4 +1,4 @@
-"""What a configuration has for a key as the user writes it."""
+"""Looks up a configuration's value by a key as the user writes it."""
 
 from dataclasses import asdict
 from typing import Any
@@ -8,8 +8,8 @@ from experiments.config.options import option_groups
 
 
 def value_of(config: RunConfig, key: str) -> Any:
-    """Of ``engine.max_num_seqs`` the number, of ``system.scaler.up`` the parameter's value, of a group of
-    options such as ``system/dispatch`` the option's name. KeyError for a key that this run has not.
+    """Return the number of ``engine.max_num_seqs``, the parameter's value of ``system.scaler.up``, the
+    option's name of a group such as ``system/dispatch``. KeyError for a key that this run does not have.
     """
     found: Any = asdict(config)
     for part in key.replace("/", ".").split("."):

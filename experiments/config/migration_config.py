@@ -7,11 +7,11 @@ from serving.vocabulary.errors import UserError
 
 MODES: Final = ("live", "stop_and_copy", "recompute")
 VICTIMS: Final = ("recompute", "neighbour")
-# The last stage copies at most so many blocks. paper: those that the last steps added (section 4.2); shipped:
-# the default of the artefact (AlibabaPAI/llumnix, branch osdi24ae).
+# At most so many blocks are left for the last stage. paper: those that the last steps added (section 4.2);
+# shipped: the default of the artefact (AlibabaPAI/llumnix, branch osdi24ae).
 LAST_STAGES: Final = {"paper": 1, "shipped": 16}
-# Beside copying the last stage, both sides agree and resume: Fig. 10's down time of the shortest context
-# minus its copy is about 10 ms with one GPU and 29 ms with four; in between, and beyond, a straight line.
+# Besides the bytes of the last stage, both sides must agree and resume: Fig. 10's down time of the shortest
+# context minus its copy is about 10 ms with one GPU and 29 ms with four; between and beyond, it is linear.
 CONTROL_MS: Final = 10.0
 CONTROL_MS_PER_GPU: Final = (29.0 - 10.0) / 3
 # Decode steps take at most 1 % longer while KV is copied, at the source and at the destination (Fig. 10,

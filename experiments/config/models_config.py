@@ -58,7 +58,7 @@ class ModelsConfig:
     @property
     def bursts(self) -> "Bursts":
         """Return the arrival process of each model of ``models=zipf``."""
-        from traces.many import Bursts  # with its drawing code, which other runs do not need
+        from traces.many import Bursts  # imports drawing code, which other runs do not need
 
         rise = (self.burst_factor, self.burst_ramp_s, self.burst_hold_s, self.burst_decay_s)
         return Bursts(*(value for value in (self.gap_cv, *rise, self.quiet_s) if value is not None))

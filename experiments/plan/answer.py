@@ -1,4 +1,4 @@
-"""The answer to a plan's question, as data: every layout's, the best one's at both ends, its head-room."""
+"""The answer of a plan, as data: each layout's answer, the best one's at both ends, its head-room."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from serving.vocabulary.errors import UserError
 from traces.errors import TraceError
 
 MOST_GPUS: Final = 256
-_FEW: Final = 4  # layouts that are all searched on the whole workload
-_FIRST: Final = 8  # else on the first eighth of it
+_FEW: Final = 4  # up to so many layouts are all searched on the whole workload
+_FIRST: Final = 8  # more layouts start on the first eighth of it
 _WINDOW_S: Final = 60.0
 S_PER_HOUR: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A layout and what it takes: ``cost`` per hour in the currency of the prices, None without a price.
+    """A layout and its requirements: ``cost`` per hour in the currency of the prices, None without a price.
 
-    ``dropped``: why it was not searched on the whole workload; empty where it was.
+    ``dropped``: why it was not searched on the whole workload; empty if it was.
     """
 
     found: Found
@@ -41,7 +41,7 @@ class Candidate:
 
     @property
     def gpu_hours(self) -> float | None:
-        """Those that the run held."""
+        """GPU-hours that the run held."""
         outcome = self.found.outcome
         return None if outcome is None else outcome.numbers["gpu_seconds"] / S_PER_HOUR
 
@@ -50,8 +50,8 @@ class Candidate:
 class Plan:
     """``ranked``: best first. ``ends``: the best one's answer at the low end, as modelled, at the high end.
 
-    ``headroom``: by how much the rate may grow at the answer. With find=rate the answers are factors on the
-    trace's rate, and ``rate_per_s`` is that of the factor 1.
+    ``headroom``: factor by which the rate may grow at the answer. With find=rate the answers are factors on
+    the trace's rate, and ``rate_per_s`` is that of the factor 1.
     """
 
     asked: PlanWords
@@ -66,7 +66,7 @@ class Plan:
 
 
 def plan(asked: PlanWords, on_done: Callable[[int, int], None] | None = None) -> Plan:
-    """UserError when no layout runs at all."""
+    """Search for the answer. UserError if no layout runs at all."""
     refuse_moving_rate(asked)
     with crew(int(asked.own.get("processes", 2))) as submit:
         if asked.find == RATE:
@@ -75,7 +75,7 @@ def plan(asked: PlanWords, on_done: Callable[[int, int], None] | None = None) ->
 
 
 def guess_gpus(layout: Layout, words: tuple[str, ...]) -> int:
-    """GPUs that would be busy all the time with the workload; 0 where that is not known."""
+    """Return the GPUs that the workload would keep busy; 0 if unknown."""
     from experiments.build.workload import run_capacity_req_per_s
 
     try:
@@ -83,22 +83,22 @@ def guess_gpus(layout: Layout, words: tuple[str, ...]) -> int:
         each = run_capacity_req_per_s(prepared.config, prepared.estimates, 1, prepared.workload)
         rate = prepared.workload.mean_rate_per_s or 0.0
         return math.ceil(rate / each) * layout.tp * layout.pp
-    except Exception:  # a guess: what is wrong shows when it is run
+    except Exception:  # only a guess: the run itself reports errors
         return 0
 
 
 def searched(
     layout: Layout, words: tuple[str, ...], objective: Objective, most_gpus: int, end: End, guess: int
 ) -> Found:
-    """In a process of the crew."""
+    """Search a layout's least size; runs in a process of the crew."""
     guess = guess or guess_gpus(layout, words)
     return least_gpus(layout, words, objective, most_gpus, end, guess)
 
 
 def refuse_moving_rate(asked: PlanWords) -> None:
-    """A rate that follows the cluster would ask another question of every size.
+    """Refuse a rate that depends on the cluster, which would pose a different question for every size.
 
-    Raises TraceError where no layout has its trace: that is the trace's and not the layouts'.
+    Raises TraceError if no layout has its trace: then the trace is at fault, not the layouts.
     """
     unread: list[TraceError] = []
     for layout in asked.layouts:
@@ -167,7 +167,7 @@ def _search_all(
 
 
 def _after_halving(asked: PlanWords, submit: Submit) -> tuple[list[Layout], list[Candidate]]:
-    """Of many layouts the better half by the first requests, again and again; and those that were dropped."""
+    """Repeatedly keep the better half of many layouts on the first requests; return kept and dropped."""
     layouts, dropped, share = list(asked.layouts), list[Candidate](), _FIRST
     if len(layouts) <= _FEW or not asked.own.get("halving", True) or _limited(asked.words):
         return layouts, dropped
@@ -192,17 +192,17 @@ def _limited(words: Sequence[str]) -> bool:
 
 
 def requests_of(layouts: Sequence[Layout], words: tuple[str, ...]) -> int:
-    """Of the whole workload, by the first layout that can be prepared; 0 where none can."""
+    """Return the workload's number of requests, from the first valid layout; 0 if none is valid."""
     for layout in layouts:
         try:
             return len(prepared_for((*words, *layout.words_of(layout.least))).workload)
-        except (UserError, HardwareError, TraceError):  # its own search tells why
+        except (UserError, HardwareError, TraceError):  # the layout's own search reports why
             continue
     return 0
 
 
 def _ranked(asked: PlanWords, found: Sequence[Found]) -> tuple[list[Candidate], list[Candidate]]:
-    """Those with an answer, best first, and the others."""
+    """Return candidates with an answer, best first, and the others."""
     every = [Candidate(one, _cost(asked, one)) for one in found]
     able = [one for one in every if one.found.gpus is not None]
     unpriced = [one for one in able if one.cost is None]
@@ -225,7 +225,7 @@ def _rank(asked: PlanWords, one: Candidate) -> tuple[float, float, str]:
 
 
 def _cost(asked: PlanWords, one: Found) -> float | None:
-    """Of the GPUs that the run held on average."""
+    """Return the hourly cost of the GPUs that the run held on average."""
     price = price_of(asked, one.layout)
     if price is None or one.outcome is None:
         return None
@@ -234,14 +234,14 @@ def _cost(asked: PlanWords, one: Found) -> float | None:
 
 
 def price_of(asked: PlanWords, layout: Layout) -> Price | None:
-    """Of its hardware."""
+    """Return the price of the layout's hardware."""
     return asked.prices.get(layout.hardware)
 
 
 def headroom_of(
     layout: Layout, gpus: int, words: tuple[str, ...], objective: Objective
 ) -> tuple[float | None, int]:
-    """The highest factor on the rate that still meets the objective at this size, up to 4; and the runs."""
+    """Return the highest rate factor that meets the objective at this size, up to 4, and the runs."""
     found, tried = _factor(layout, gpus, words, objective, "mid", least=1.0, most=4.0)
     return found, len(tried)
 
@@ -249,7 +249,7 @@ def headroom_of(
 def _factor(
     layout: Layout, gpus: int, words: tuple[str, ...], objective: Objective, end: End, **bounds: float
 ) -> tuple[float | None, list[Outcome]]:
-    """The highest factor on the rate within ``bounds`` (``highest_factor``), and what each one gave."""
+    """Return the highest rate factor within ``bounds`` (``highest_factor``), and each trial's outcome."""
     tried = list[Outcome]()
 
     def meets(factor: float) -> bool:
@@ -260,7 +260,7 @@ def _factor(
 
 
 def scaled(words: tuple[str, ...], factor: float) -> tuple[str, ...]:
-    """The words of the same workload at another rate."""
+    """Return the words of the same workload at another rate."""
     if factor == 1.0:
         return words
     key = "trace.rate_scale="
@@ -270,7 +270,7 @@ def scaled(words: tuple[str, ...], factor: float) -> tuple[str, ...]:
 
 
 def busiest_of(layout: Layout, gpus: int, words: tuple[str, ...], window_s: float) -> Busiest | None:
-    """Of the workload as it arrives, at a size that runs."""
+    """Return the busiest stretch of the arriving workload, at a size that runs."""
     workload = prepared_for((*words, *layout.words_of(gpus))).workload
     return busiest(workload.arrival_ns, window_s)
 
@@ -278,7 +278,7 @@ def busiest_of(layout: Layout, gpus: int, words: tuple[str, ...], window_s: floa
 def rate_at(
     layout: Layout, gpus: int, words: tuple[str, ...], objective: Objective, end: End
 ) -> tuple[float | None, int]:
-    """The highest factor on the rate at one end, and the runs it took. UserError where nothing runs."""
+    """Return the highest rate factor at one end, and its number of runs. UserError if no run succeeds."""
     found, tried = _factor(layout, gpus, words, objective, end)
     refused = [one.refused for one in tried if one.refused]
     if len(refused) == len(tried):
@@ -310,7 +310,7 @@ def _highest_rate(asked: PlanWords, submit: Submit) -> Plan:
 
 
 def rate_of(layout: Layout, gpus: int, asked: PlanWords, end: End) -> tuple[float | None, int]:
-    """``rate_at``; a layout that nobody asked for by its tp may not run."""
+    """Return ``rate_at``, or None for a layout that does not run with a tp that the user did not choose."""
     try:
         return rate_at(layout, gpus, asked.words, asked.objective, end)
     except UserError:

@@ -1,4 +1,4 @@
-"""The busiest stretch of a workload, and how its requests fared."""
+"""The busiest stretch of a workload."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NS_PER_S = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Busiest:
-    """``window_s`` seconds from ``start_s`` on, with ``requests`` arrivals; the mean rate is of the whole."""
+    """``window_s`` seconds from ``start_s`` on, with ``requests`` arrivals; the mean is of all requests."""
 
     start_s: float
     window_s: float
@@ -21,7 +21,7 @@ class Busiest:
 
     @property
     def rate_per_s(self) -> float:
-        """Of the window."""
+        """Rate of arrivals in the window."""
         return self.requests / self.window_s
 
     def __str__(self) -> str:
@@ -32,7 +32,7 @@ class Busiest:
 
 
 def busiest(arrival_ns: NDArray[np.int64], window_s: float) -> Busiest | None:
-    """None for fewer than two arrivals, or where all come within the window."""
+    """Find the stretch; None for fewer than two arrivals, or if all are within one window."""
     span_s = float(arrival_ns[-1] - arrival_ns[0]) / NS_PER_S if len(arrival_ns) else 0.0
     if span_s <= window_s:
         return None

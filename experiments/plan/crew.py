@@ -1,4 +1,4 @@
-"""Searches in a few processes that stay, so that each loads the simulator once."""
+"""Runs searches in a few long-lived processes, so that each imports the simulator once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Submit = Callable[..., "Future[Any]"]
 
 @contextmanager
 def crew(processes: int) -> Iterator[Submit]:
-    """Yields a function like ``Executor.submit``; with one process all is done here, when it is asked."""
+    """Yield a function like ``Executor.submit``; with one process it runs each task at once in this one."""
     if processes == 1:
         yield _here
         return
@@ -33,7 +33,7 @@ def _here(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
 
 
 def in_order(futures: Sequence[Future[Any]], on_done: Callable[[int], None] | None = None) -> list[Any]:
-    """Their results; ``on_done`` is told how many are there."""
+    """Return the results in order; ``on_done`` receives the number finished so far."""
     for count, _ in enumerate(as_completed(futures), 1):
         if on_done is not None:
             on_done(count)

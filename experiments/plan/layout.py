@@ -1,4 +1,4 @@
-"""One way to build a cluster: GPUs of a kind, how many hold one instance, and what serves on them."""
+"""A layout: the kind of GPUs, how many form one instance, and the system that serves on them."""
 
 import math
 import re
@@ -14,16 +14,16 @@ _SIZED: Final = re.compile(r"([a-z0-9_]+?)(?:_[1-9][0-9]*x([1-9][0-9]*))?")
 
 
 class DoesNotFit(UserError):
-    """Instances of that many GPUs do not fill hosts."""
+    """Instances of so many GPUs do not fill whole hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``hardware``: a GPU's name, or a cluster of the catalogue, whose links then are modelled.
+    """``hardware``: a GPU's name, or a cluster of the catalogue, whose links are then modelled.
 
-    ``words``: what else tells it from other layouts, such as ``system=distserve_full``. ``step``: GPUs by
-    which it grows: of an instance, or of a host. ``split``: share of the instances that prefill, the others
-    decode; 0 leaves it to the system. ``instances``: with fewer it does not run.
+    ``words``: further differences to other layouts, such as ``system=distserve_full``. ``step``: GPUs by
+    which it grows: of an instance, or of a host. ``split``: share of the instances for prefill, the others
+    decode; 0 leaves it to the system. ``instances``: the least number with which it runs.
     """
 
     hardware: str
@@ -40,7 +40,7 @@ class Layout:
         return math.ceil(self.instances * self.tp * self.pp / self.step) * self.step
 
     def words_of(self, gpus: int) -> tuple[str, ...]:
-        """Of a run on so many GPUs, a multiple of ``step``."""
+        """Return the words of a run on so many GPUs, a multiple of ``step``."""
         if self.hardware in CLUSTER_FAMILIES:
             cluster = f"{self.hardware}_x{gpus}"
         else:
@@ -58,20 +58,20 @@ class Layout:
 
     @property
     def name(self) -> str:
-        """For people: ``h100, tp 4, system=vllm``."""
+        """Display name: ``h100, tp 4, system=vllm``."""
         stages = [f"pp {self.pp}"] if self.pp > 1 else []
         roles = [f"{self.split:.0%} prefill"] if self.split else []
         return ", ".join([self.hardware, f"tp {self.tp}", *stages, *roles, *self.words])
 
     def sizes(self, most_gpus: int) -> list[int]:
-        """GPUs of every size up to ``most_gpus``."""
+        """Return the GPUs of every size up to ``most_gpus``."""
         return list(range(self.least, most_gpus + 1, self.step))
 
 
 def layout_of(
     hardware: str, tp: int, pp: int, words: tuple[str, ...], split: float = 0.0, instances: int = 1
 ) -> Layout:
-    """UserError for hardware that nobody knows, and for a split that is no share."""
+    """Return the layout. UserError for unknown hardware, and for a split that is not a share."""
     if tp < 1 or pp < 1 or not 0 <= split < 1:
         raise UserError("model.tp and model.pp are at least 1 and split a share: write model.tp=1 split=0.5")
     if hardware in CLUSTER_FAMILIES:
@@ -89,7 +89,7 @@ def layout_of(
 
 
 def hardware_of_cluster(name: str) -> str:
-    """What ``gpu=`` is of ``cluster=name``: h100 of h100_x8, blitz_a of blitz_a_2x8."""
+    """Return ``gpu=`` for ``cluster=name``: h100 for h100_x8, blitz_a for blitz_a_2x8."""
     family = re.sub(r"_x[0-9]+$", "", name)
     found = _SIZED.fullmatch(name)
     if family in CLUSTER_FAMILIES or found is None or not found[2] or found[1] not in topology_names():
@@ -98,6 +98,6 @@ def hardware_of_cluster(name: str) -> str:
 
 
 def gpus_per_host(name: str) -> int:
-    """Of a cluster of the catalogue, whose hosts are alike."""
+    """Return the GPUs of a host in a cluster of the catalogue, whose hosts are all alike."""
     spec = load_cluster(name)
     return spec.gpus_per_host

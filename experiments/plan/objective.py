@@ -1,4 +1,4 @@
-"""What a plan must meet: limits on numbers of a run's summary."""
+"""The objective of a plan: limits on numbers of a run's summary."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,25 +25,25 @@ class Limit:
     at_most: bool
 
     def met_by(self, numbers: Mapping[str, float]) -> bool:
-        """A number that is missing meets nothing."""
+        """Return whether the number meets the limit; a missing number does not."""
         found = numbers.get(self.metric)
         if found is None:
             return False
         return found <= self.value if self.at_most else found >= self.value
 
     def __str__(self) -> str:
-        """``ttft_ms.p99 <= 500``."""
+        """Return ``ttft_ms.p99 <= 500``."""
         return f"{self.metric} {'<=' if self.at_most else '>='} {self.value:g}"
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """All limits together. Every request must be answered, but those longer than the context."""
+    """All limits together. Every request must be answered, except those longer than the context."""
 
     limits: tuple[Limit, ...]
 
     def met_by(self, numbers: Mapping[str, float]) -> bool:
-        """Whether a run with these numbers will do."""
+        """Return whether a run with these numbers meets the objective."""
         answered = numbers.get("requests.failed", 0) == 0 and numbers.get("requests.finished", 0) > 0
         return answered and all(limit.met_by(numbers) for limit in self.limits)
 
@@ -52,12 +52,12 @@ class Objective:
 
 
 def is_limit(key: str) -> bool:
-    """Whether a word is of the objective: ``slo.ttft_p99_ms``, ``slo.attainment`` ..."""
+    """Return whether a key belongs to the objective: ``slo.ttft_p99_ms``, ``slo.attainment`` ..."""
     return _KEY.fullmatch(key) is not None or key in AT_LEAST
 
 
 def nearest_limit(key: str) -> str:
-    """The objective that a wrong key such as ``ttft_p99`` must mean; "" if it names none."""
+    """Return the objective that a wrong key such as ``ttft_p99`` must mean; "" if there is none."""
     parts = set(re.split(r"[._]", key.lower()))
     latency = next((one for one in LATENCIES if one in parts), "")
     statistic = next((one for one in STATISTICS if one in parts), "")
@@ -65,7 +65,7 @@ def nearest_limit(key: str) -> str:
 
 
 def not_an_objective(key: str, text: str) -> UserError:
-    """What to write in place of a key that is like an objective."""
+    """Return the error for a key that resembles an objective, with what to write instead."""
     near = nearest_limit(key)
     if near:
         return UserError(f"{key} is no objective of a plan: write {near}={text} if that is meant")
@@ -76,7 +76,7 @@ def not_an_objective(key: str, text: str) -> UserError:
 
 
 def no_objective(words: Sequence[str]) -> UserError:
-    """What to add; bounds of single requests are an objective only with the share that must keep them."""
+    """Return what to add. Limits of single requests also need the share of requests that must meet them."""
     bound = next((word for word in words if word.startswith(("slo.ttft_ms=", "slo.tpot_ms="))), "")
     if not bound:
         return UserError(f"a plan needs an objective: write one such as {EXAMPLE} or slo.attainment=0.99")
@@ -89,7 +89,7 @@ def no_objective(words: Sequence[str]) -> UserError:
 
 
 def limit_of(key: str, text: str) -> Limit:
-    """UserError for a value that is no positive number, or a share above 1."""
+    """Parse a limit. UserError for a value that is no positive number, or a share above 1."""
     value = float(parse_value(Override(key, text), Wanted(float)))
     found = _KEY.fullmatch(key)
     if value <= 0 or (key == "slo.attainment" and value > 1):

@@ -1,4 +1,4 @@
-"""``report.html`` of a plan: the answer, the ranked layouts, what a size gives, and the Pareto picture."""
+"""``report.html`` of a plan: the answer, ranked layouts, results by size, and the Pareto chart."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FOOT: Final = (
 
 
 def plan_page(plan: Plan, words: str) -> str:
-    """HTML of the whole page."""
+    """Return the HTML of the whole page."""
     facts = "".join(f'<span class="chip">{text}</span>' for text in map(_escaped, remarks(plan)))
     parts = [answer(sentence(plan)), f'<p class="chips">{facts}</p>']
     if plan.ranked:
@@ -46,7 +46,7 @@ def _tried(one: Candidate, metric: str) -> list[tuple[float, float]]:
 
 
 def _sizes(plan: Plan) -> str:
-    """The first limit's number at every size that was run."""
+    """Draw the first limit's number at every size that was run."""
     limit = plan.asked.objective.limits[0]
     shown = [one for one in plan.ranked[:COLORS] if _tried(one, limit.metric)]
     series = []
@@ -63,7 +63,7 @@ def _sizes(plan: Plan) -> str:
 
 
 def _pareto(plan: Plan) -> str:
-    """Money (or GPUs) against the first limit's number: every run; the line joins what nothing beats."""
+    """Draw cost (or GPUs) against the first limit's number: every run, and a line through the best."""
     limit = plan.asked.objective.limits[0]
     priced = all(one.cost is not None for one in plan.ranked)
     label = "cost per hour" if priced else "GPUs held"
@@ -96,7 +96,7 @@ def _points(plan: Plan, metric: str, priced: bool) -> list[tuple[float, float]]:
 
 
 def front(points: list[tuple[float, float]], at_most: bool) -> list[tuple[float, float]]:
-    """Of points by ascending cost those that no cheaper one beats."""
+    """Return, by ascending cost, the points that no cheaper point beats."""
     found: list[tuple[float, float]] = []
     for cost, value in points:
         if not found or (value < found[-1][1] if at_most else value > found[-1][1]):

@@ -1,4 +1,4 @@
-"""The words of ``servetwin plan``: the objective, the layouts to try, prices, and what is of every run."""
+"""The words of ``servetwin plan``: the objective, the layouts to try, prices, and words of every run."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ _MOST_LAYOUTS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class PlanWords:
-    """``words`` are of every run; ``tp_given``: whether the user chose the tensor parallelism."""
+    """``words`` apply to every run; ``tp_given``: whether the user chose the tensor parallelism."""
 
     objective: Objective
     layouts: tuple[Layout, ...]
@@ -52,12 +52,12 @@ class PlanWords:
 
     @property
     def find(self) -> str:
-        """What is asked for."""
+        """The kind of answer."""
         return str(self.own.get("find", GPUS))
 
 
 def plan_words(words: Sequence[str]) -> PlanWords:
-    """UserError naming the word that cannot be used, or what is missing."""
+    """Parse the words. UserError naming the word that cannot be used, or what is missing."""
     limits, prices, own, out, runs = list[Limit](), dict[str, Price](), dict[str, Any](), "", list[str]()
     refuse_twice(words)
     for word in words:
@@ -95,7 +95,7 @@ def plan_words(words: Sequence[str]) -> PlanWords:
 
 
 def _refuse_unknown(key: str, text: str) -> None:
-    """A slip of the pen, before it is told as the refusal of every layout."""
+    """Refuse a misspelt key here, before every layout is refused because of it."""
     known = [*leaves(RunConfig), *option_groups(), *OWN, "gpu", _SPLIT]
     if key not in known and (key.startswith("slo.") or nearest_limit(key)):
         raise not_an_objective(key, text)
@@ -113,7 +113,7 @@ def _parsed(key: str, text: str) -> Any:
 
 
 def _layouts(runs: Sequence[str]) -> tuple[list[str], tuple[Layout, ...], bool]:
-    """Words of every run, the layouts, and whether tp was given."""
+    """Return the words of every run, the layouts, and whether tp was given."""
     for word in runs:
         if word.startswith("cluster="):
             gpu = hardware_of_cluster(word.partition("=")[2])
@@ -144,7 +144,7 @@ def _layouts(runs: Sequence[str]) -> tuple[list[str], tuple[Layout, ...], bool]:
 def _layout(
     plain: Sequence[str], hardware: str, tp: str, pp: str, split: str, *words: str, given: bool
 ) -> Layout | None:
-    """None where it does not fit; a split is of systems with roles alone."""
+    """Return the layout; None if it does not fit. A split is only for systems with separate roles."""
     apart = splits_roles((*plain, *words))
     try:
         share = float(parse_value(Override(_SPLIT, split), Wanted(float))) if split else 0.0
@@ -154,7 +154,7 @@ def _layout(
     except DoesNotFit:
         if given:
             raise
-        return None  # a tp that nobody asked for does not fit the hosts
+        return None  # a default tp does not fit the hosts
 
 
 def _whole(key: str, text: str) -> int:
@@ -162,7 +162,7 @@ def _whole(key: str, text: str) -> int:
 
 
 def _take(key: str, plain: list[str], axes: list[Axis]) -> tuple[str, ...]:
-    """The values of a key, which goes out of the words; () where it was not given."""
+    """Remove a key from the words and return its values; () if it was not given."""
     for axis in axes:
         if axis.key == key:
             axes.remove(axis)
@@ -175,7 +175,7 @@ def _take(key: str, plain: list[str], axes: list[Axis]) -> tuple[str, ...]:
 
 
 def _refuse_moving_rate(words: Sequence[str]) -> None:
-    """A rate that follows the cluster, or what it serves, would ask another question of every size."""
+    """Refuse a rate that depends on the cluster or its load: every size would answer another question."""
     if any(word.startswith("trace.clients=") for word in words):
         raise UserError(
             "trace.clients lets the rate follow how fast requests are served, and a plan is for a trace's "

@@ -1,4 +1,4 @@
-"""What a GPU-hour costs, as the user says it: nothing is assumed, prices change and differ by contract."""
+"""The price of a GPU-hour, from the user: there are no defaults, as prices change and differ by contract."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _WRITE: Final = "write a line such as 'h100: {per_gpu_hour: 2.5, source: my cont
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """``per_gpu_hour`` in whatever currency the user counts; ``source`` and ``date`` say where it is from."""
+    """``per_gpu_hour`` in the user's currency; ``source`` and ``date`` document the price."""
 
     per_gpu_hour: float
     source: str
@@ -28,7 +28,7 @@ class Price:
 
 
 def price_of_word(key: str, text: str) -> tuple[str, Price]:
-    """``price.h100=2.5``."""
+    """Parse ``price.h100=2.5``."""
     value = float(parse_value(Override(key, text), Wanted(float)))
     if value <= 0:
         raise UserError(f"{key}={text} is no price: write a number above 0, such as {key}=2.5")
@@ -36,7 +36,7 @@ def price_of_word(key: str, text: str) -> tuple[str, Price]:
 
 
 def prices_in(path: Path) -> dict[str, Price]:
-    """Hardware -> price of a YAML file. UserError naming file and line."""
+    """Return hardware -> price of a YAML file. UserError naming file and line."""
     try:
         data = yaml_data(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:

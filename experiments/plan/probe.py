@@ -21,7 +21,7 @@ ENDS: tuple[End, ...] = ("low", "mid", "high")
 
 @lru_cache(maxsize=4096)
 def probe(words: tuple[str, ...], end: End) -> Outcome:
-    """``words`` as of a single run, without out=. What a user can correct is an outcome as well."""
+    """Run ``words`` (of a single run, without out=). A user error is also returned as an outcome."""
     from time import process_time
 
     from experiments.run.simulate import execute
@@ -41,13 +41,13 @@ def probe(words: tuple[str, ...], end: End) -> Outcome:
 
 
 def in_words_of_a_plan(text: str) -> str:
-    """A refusal of one run as the user of a plan can act on it: gpu=blitz_a for cluster=blitz_a_2x8."""
+    """Rewrite a run's error with a plan's words: gpu=blitz_a for cluster=blitz_a_2x8."""
     return re.sub(r"\bcluster=([a-z0-9_]+)", lambda found: f"gpu={hardware_of_cluster(found[1])}", text)
 
 
 @lru_cache(maxsize=2)
 def prepared_for(words: tuple[str, ...]) -> Any:
-    """What the ends of one run share: configuration, hardware, workload."""
+    """Return what the ends of one run share: configuration, hardware, workload."""
     from experiments.compose.compose import load_config
     from experiments.run.simulate import prepare
 

@@ -1,4 +1,4 @@
-"""Whether a system prefills and decodes on instances of their own, before anything is run."""
+"""Whether a system prefills and decodes on separate instances, known before a run."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ _SYSTEM = "system"
 
 
 def splits_roles(words: Sequence[str]) -> bool:
-    """As the words of a run choose; False for a system that nobody knows, which its run refuses."""
+    """Return the choice in the words of a run; False for an unknown system, which its run refuses."""
     given = {key: text for key, _, text in (word.partition("=") for word in words)}
     if SPLIT_KEY in given:
         return bool(parse_value(Override(SPLIT_KEY, given[SPLIT_KEY]), Wanted(bool)))

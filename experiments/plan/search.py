@@ -1,7 +1,7 @@
-"""The least size, or the highest rate, that meets an objective: doubling, then halving between.
+"""The least size, or the highest rate, that meets an objective: doubling, then bisection.
 
-More GPUs are taken to serve no worse. Where the border is rough (a percentile of few requests), the answer is
-a size that meets the objective while the size below it does not.
+More GPUs are assumed to serve no worse. If the border is rough (a percentile of few requests), the answer is
+a size that meets the objective while the next smaller one does not.
 """
 
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from experiments.plan.objective import Objective
 from experiments.plan.probe import End, probe
 from experiments.sweep.outcome import Outcome
 
-RATE_STEP: Final = 1.02  # the highest rate is told to 2 %
+RATE_STEP: Final = 1.02  # precision of the highest rate: 2 %
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Of one layout at one end: ``gpus`` None where no size will do. ``tried``: size -> outcome."""
+    """The result for a layout at one end: ``gpus`` None if no size suffices. ``tried``: size -> outcome."""
 
     layout: Layout
     end: End
@@ -27,12 +27,12 @@ class Found:
 
     @property
     def outcome(self) -> Outcome | None:
-        """That of the answer."""
+        """The outcome at the answer's size."""
         return None if self.gpus is None else self.tried[self.gpus]
 
     @property
     def refused(self) -> str:
-        """Why no size ran at all; empty where one did."""
+        """Why no size ran at all; empty if one did."""
         whys = [one.refused for one in self.tried.values()]
         return whys[-1] if whys and all(whys) else ""
 
@@ -40,7 +40,7 @@ class Found:
 def least_gpus(
     layout: Layout, words: tuple[str, ...], objective: Objective, most_gpus: int, end: End, guess: int = 0
 ) -> Found:
-    """``guess``: GPUs to begin with, 0 for the smallest size."""
+    """Search for the least size. ``guess``: GPUs to begin with, 0 for the smallest size."""
     tried: dict[int, Outcome] = {}
     sizes = layout.sizes(most_gpus)
 
@@ -55,7 +55,7 @@ def least_gpus(
 
 
 def first_true(meets: Callable[[int], bool], count: int, start: int = 0) -> int | None:
-    """The least place of ``count`` that meets, looked for from ``start``; None when the last does not."""
+    """Return the least place of ``count`` that meets, searching from ``start``; None if the last fails."""
     if count == 0:
         return None
     low, high = bracket(meets, count, start)
@@ -68,7 +68,7 @@ def first_true(meets: Callable[[int], bool], count: int, start: int = 0) -> int 
 
 
 def bracket(meets: Callable[[int], bool], count: int, start: int) -> tuple[int, int]:
-    """(a place that does not meet, or -1; the least one known to meet, or ``count``), by doubling steps."""
+    """Return (a failing place, or -1; the least known to meet, or ``count``), by doubling steps."""
     step = 1
     if meets(start):
         high = start
@@ -90,7 +90,7 @@ def bracket(meets: Callable[[int], bool], count: int, start: int) -> tuple[int, 
 def highest_factor(
     meets: Callable[[float], bool], least: float = 1 / 64, most: float = 64.0, start: float = 1.0
 ) -> float | None:
-    """The highest factor on the rate that meets, to ``RATE_STEP``; None where not even ``least`` does."""
+    """Return the highest rate factor that meets, to ``RATE_STEP``; None if not even ``least`` does."""
     low, high = (start, None) if meets(start) else (None, start)
     while high is None and low is not None and low < most:
         place = min(low * 2, most)

@@ -1,4 +1,4 @@
-"""A plan in words and numbers: for the console, the page and programs."""
+"""Formats a plan: for the console, the page and programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_ROWS: Final = 24
 
 
 def sentence(plan: Plan) -> str:
-    """The answer, and whether it flips inside the range of the step times."""
+    """Return the answer, and whether it flips inside the range of the step times."""
     asked, ends = plan.asked, plan.ends
     if ends.mid is None:
         most = counted(asked.own.get("max_gpus", 256), "GPU")
@@ -52,7 +52,7 @@ def _rates(plan: Plan) -> str:
 
 
 def remarks(plan: Plan) -> list[str]:
-    """What belongs beside the answer."""
+    """Return the remarks on the answer."""
     lines = []
     if plan.headroom is not None:
         most = " or more" if plan.headroom >= 4 else ""
@@ -69,7 +69,7 @@ def remarks(plan: Plan) -> list[str]:
 
 
 def head(plan: Plan) -> list[str]:
-    """Columns of the ranked table."""
+    """Return the columns of the ranked table."""
     return [
         "layout",
         "GPUs",
@@ -81,7 +81,7 @@ def head(plan: Plan) -> list[str]:
 
 
 def rows(plan: Plan) -> list[list[str]]:
-    """The ranked table: one row per layout with an answer."""
+    """Return the ranked table: one row per layout with an answer."""
     return [_row(plan, one) for one in plan.ranked[:_MOST_ROWS]]
 
 
@@ -95,12 +95,12 @@ def _row(plan: Plan, one: Candidate) -> list[str]:
 
 
 def unable(plan: Plan) -> list[list[str]]:
-    """Layouts without an answer, and why."""
+    """Return the layouts without an answer, and why."""
     return [[one.found.layout.name, why_not(plan, one)] for one in plan.unable[:_MOST_ROWS]]
 
 
 def why_not(plan: Plan, one: Candidate) -> str:
-    """One sentence."""
+    """Return one sentence on why a layout has no answer."""
     if one.dropped:
         return one.dropped
     if one.found.refused:
@@ -116,7 +116,7 @@ def why_not(plan: Plan, one: Candidate) -> str:
 
 
 def as_data(plan: Plan) -> dict[str, Any]:
-    """plan.json."""
+    """Return the content of plan.json."""
     return {
         "objective": str(plan.asked.objective),
         "find": plan.asked.find,

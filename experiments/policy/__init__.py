@@ -1,1 +1,1 @@
-"""From the name of a policy to the object: which packages may define it, and its parameters."""
+"""Makes policies from their names: which packages may define them, and their parameters."""

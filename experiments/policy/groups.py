@@ -1,4 +1,4 @@
-"""The groups of ``system/``: the protocol their policies follow, and what constructors are handed."""
+"""The groups of ``system/``: their policies' protocol, and the arguments of the constructors."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from serving.protocols.stages import StageScaler
 class PolicyGroup:
     """``provided``: constructor parameters that the builder passes and no user may set.
 
-    ``follows``: parameters that are always another key's value.
+    ``follows``: parameters whose value is always another key's.
     """
 
     protocol: type
@@ -28,13 +28,13 @@ class PolicyGroup:
 
     @property
     def methods(self) -> dict[str, inspect.Signature]:
-        """What a policy class must have: method -> how it is called."""
+        """The required methods of a policy class: method -> signature."""
         found = {name: value for name, value in self._public() if inspect.isroutine(value)}
         return {name: inspect.signature(method) for name, method in found.items()}
 
     @property
     def attributes(self) -> list[str]:
-        """What a policy must have once it is made, beside its methods."""
+        """The required attributes of a policy object besides its methods."""
         return [name for name, value in self._public() if not inspect.isroutine(value)]
 
     def _public(self) -> Iterator[tuple[str, object]]:
@@ -59,6 +59,6 @@ POLICY_GROUPS: Final[dict[str, PolicyGroup]] = {
 
 
 def group_of(key: str) -> PolicyGroup | None:
-    """``system/dispatch`` -> the group; None for a key that is none."""
+    """Return the group of ``system/dispatch``; None for a key that is no group."""
     top, _, name = key.partition("/")
     return POLICY_GROUPS.get(name) if top == "system" else None

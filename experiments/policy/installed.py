@@ -9,9 +9,9 @@ ENTRY_POINTS: Final = "servetwin.policies"
 
 
 def installed_policy(where: str, name: str) -> str | None:
-    """``module:Class`` of the installed policy called ``name``, None where there is none.
+    """Return ``module:Class`` of the installed policy called ``name``; None if there is none.
 
-    Raises UserError when two packages install different ones of that name. Imports nothing.
+    Raises UserError if two packages install different policies of that name. Imports nothing.
     """
     found = {f"{one.module}:{one.attr}": one for one in _installed() if one.name == name}
     if len(found) > 1:
@@ -23,7 +23,7 @@ def installed_policy(where: str, name: str) -> str | None:
 
 
 def installed_names() -> list[str]:
-    """The names of all installed policies, sorted."""
+    """Return the names of all installed policies, sorted."""
     return sorted({one.name for one in _installed()})
 
 

@@ -1,4 +1,4 @@
-"""From a configured policy to the object: imported, held against its protocol, and given its parameters."""
+"""Makes a configured policy: imports it, checks it against its protocol, and passes its parameters."""
 
 import inspect
 import typing
@@ -18,15 +18,15 @@ _OURS: Final = ("policies", "experiments")
 
 
 def make_policy(key: str, policy: PolicyConfig, **provided: object) -> Any:
-    """One instance of the policy, see ``policy_maker``."""
+    """Return one instance of the policy, see ``policy_maker``."""
     return policy_maker(key, policy, **provided)()
 
 
 def policy_maker(key: str, policy: PolicyConfig, **provided: object) -> Callable[[], Any]:
-    """Makes instances of the policy configured under ``key`` (such as ``system/dispatch``).
+    """Return a function that makes instances of the policy of ``key`` (such as ``system/dispatch``).
 
-    ``provided`` are things only the builder has (a random stream): each is handed over if the constructor
-    has a parameter of that name. Raises UserError when the class cannot be imported, is no policy of that
+    ``provided`` are objects that only the builder has (a random stream): each is passed if the constructor
+    has a parameter of that name. Raises UserError if the class cannot be imported, is no policy of that
     group, does not take the parameters, or fails.
     """
     group, where = POLICY_GROUPS[key.removeprefix("system/")], f"{key}={echo(policy.name)}"
@@ -49,7 +49,7 @@ def policy_maker(key: str, policy: PolicyConfig, **provided: object) -> Callable
 
 
 def _factory(where: str, key: str, policy: PolicyConfig, group: PolicyGroup) -> Callable[..., Any]:
-    """The class; of the options of this package also a function that makes one."""
+    """Return the class; an option of this package may also name a function that makes the policy."""
     if ":" not in policy.policy:
         raise UserError(f"{where} names no class: write {key}=module:Class, or another option")
     if policy.name == policy.policy:
@@ -89,7 +89,7 @@ def _check_names(
 
 
 def _as_annotated(value: Any, parameter: inspect.Parameter) -> Any:
-    """A list where the constructor says tuple, which no file and no command line can write."""
+    """Convert a list to a tuple if the constructor declares one: files and words have no tuples."""
     is_tuple = typing.get_origin(parameter.annotation) is tuple or parameter.annotation is tuple
     return tuple(value) if is_tuple and isinstance(value, list) else value
 
@@ -97,7 +97,7 @@ def _as_annotated(value: Any, parameter: inspect.Parameter) -> Any:
 def _made(
     where: str, factory: Callable[..., Any], given: Mapping[str, Any], wanted: Sequence[str]
 ) -> tuple[Any, list[str]]:
-    """The policy, and what it lacks of what is wanted."""
+    """Return the policy, and the wanted attributes that it lacks."""
     try:
         made = factory(**given)
         return made, [name for name in wanted if not hasattr(made, name)]

@@ -1,4 +1,4 @@
-"""A policy of the user's own to start from: a module with a working class, and a test that runs it."""
+"""Writes a template for the user's own policy: a module with a working class, and a test that runs it."""
 
 import keyword
 import re
@@ -13,7 +13,7 @@ from serving.vocabulary.errors import UserError
 _STUBS: Final = Path(__file__).with_name("stubs")
 _CLASS: Final = re.compile(r"[A-Z][A-Za-z0-9]*")
 _SMALL: Final = ("trace=azure_conv_like", "trace.requests=60", "trace.rate_per_s=30")
-# Runs in which the group decides something.
+# Runs in which the group's policy makes decisions.
 _RUNS: Final = {
     "dispatch": ("cluster=a100_x2",),
     "admission": ("cluster=a100_x2",),
@@ -44,7 +44,7 @@ def test_the_same_seed_decides_the_same():
 
 @dataclass(frozen=True, slots=True)
 class NewPolicy:
-    """``module`` and ``test``: what was written. ``words``: of a run with it."""
+    """``module`` and ``test``: the written files. ``words``: of a run with the policy."""
 
     module: Path
     test: Path
@@ -52,7 +52,7 @@ class NewPolicy:
 
 
 def new_policy(group: str, name: str, folder: Path) -> NewPolicy:
-    """Write both files. UserError for a group without a stub, a wrong name, and files that are there."""
+    """Write both files. UserError for a group without a template, a wrong name, and existing files."""
     if group not in _RUNS:
         near = closest(group, _RUNS)
         meant = f", {near} if that is meant" if near else ""

@@ -1,4 +1,4 @@
-"""``system/dispatch=module:Class``: a class of the user's, or an installed policy's name, as an option."""
+"""``system/dispatch=module:Class``: makes options of the user's classes and of installed policies."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,14 +11,14 @@ from experiments.policy.parameters import Parameter, parameters_of
 from experiments.policy.policy_class import find_modules_here, is_class_name, policy_class
 from serving.vocabulary.errors import UserError
 
-# Hydra's grammar takes no colons; no option file has this name, and a user who writes it is refused.
+# Hydra's grammar does not accept colons. No option file has this name, and users may not write it.
 _OPTION = "policy_from_outside"
 
 
 def names_outside(choice: Override) -> bool:
-    """Whether the word names a policy by its class, or as an installed one where no option has that name.
+    """Return whether the word names a policy by its class, or an installed one that no option shadows.
 
-    Raises UserError for what looks like a class and is not written as one.
+    Raises UserError for text that resembles a class but is not written as one.
     """
     if group_of(choice.key) is None or choice.text in option_groups()[choice.key]:
         return False
@@ -33,7 +33,7 @@ def names_outside(choice: Override) -> bool:
 
 
 def outside_option(choice: Override) -> tuple[Override, dict[str, Any]]:
-    """The choice as an option, and what its file would say: the parameters of the class's constructor."""
+    """Return the choice as an option, and its file's content: the parameters of the class's constructor."""
     if is_class_name(choice.text):
         find_modules_here()
     policy = _class_name(choice.key, choice.text)
@@ -47,18 +47,18 @@ def outside_option(choice: Override) -> tuple[Override, dict[str, Any]]:
 
 
 def outside_parameters(key: str, name: str, policy: str) -> dict[str, Parameter]:
-    """What may be set of a policy from outside; imports its module."""
+    """Return the parameters of a policy from outside that a user may set; imports its module."""
     group, where = POLICY_GROUPS[key.removeprefix("system/")], f"{key}={echo(name)}"
     return parameters_of(where, policy_class(where, policy, group), group)
 
 
 def outside_wanted(key: str, option: Mapping[str, Any], name: str) -> Wanted:
-    """The type of one parameter. ``option``: name and policy, as the configuration has them."""
+    """Return the type of one parameter. ``option``: name and policy, as in the configuration."""
     return outside_parameters(key, option["name"], option["policy"])[name].wanted
 
 
 def other_choices(key: str) -> str:
-    """What a policy group takes beside its options, for errors; nothing for another group."""
+    """Return what a policy group accepts besides its options, for errors; empty for another group."""
     if group_of(key) is None:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""What a policy's constructor takes: parameters with type and default, and values held against them."""
+"""Parameters of a policy's constructor, with type and default, and checks of values against them."""
 
 import inspect
 import math
@@ -13,7 +13,7 @@ from experiments.policy.groups import PolicyGroup
 from experiments.policy.policy_class import attribute
 from serving.vocabulary.errors import UserError
 
-REQUIRED: Final = "???"  # as OmegaConf marks a required value
+REQUIRED: Final = "???"  # OmegaConf's mark of a required value
 _PLAIN: Final = (int, float, bool, str)
 _LISTS: Final = (list, tuple, Sequence, Iterable)
 _WRITTEN: Final = {"int": int, "float": float, "bool": bool, "str": str, "list": list}
@@ -23,17 +23,17 @@ _NAMED_KINDS: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Paramete
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter that a user may set. ``default``: ``REQUIRED`` where there is none."""
+    """A parameter that a user may set. ``default``: ``REQUIRED`` if there is none."""
 
     wanted: Wanted
     default: Any
 
 
 def parameters_of(where: str, found: type, group: PolicyGroup) -> dict[str, Parameter]:
-    """What a user may set of the class's constructor: what the builder hands over is left out.
+    """Return the constructor parameters that a user may set, without those that the builder passes.
 
-    So is what has a default that cannot be written. Raises UserError for a parameter without a default that
-    takes nothing which could be written.
+    Those whose default cannot be written are left out too. Raises UserError for a parameter without a default
+    whose values cannot be written.
     """
     settable = {}
     for name, parameter in signature_of(where, found).parameters.items():
@@ -52,7 +52,7 @@ def parameters_of(where: str, found: type, group: PolicyGroup) -> dict[str, Para
 
 
 def declared(where: str, policy: str, name: str) -> Wanted:
-    """The type of a parameter of one of our own options; ``Any`` where it is no plain one."""
+    """Return the type of a parameter of this package's option; ``Any`` if it is no plain type."""
     try:
         parameter = signature_of(where, attribute(where, policy)).parameters[name]
     except (KeyError, UserError):  # making the policy raises the error with the reason
@@ -62,19 +62,19 @@ def declared(where: str, policy: str, name: str) -> Wanted:
 
 
 def signature_of(where: str, factory: Callable[..., Any]) -> inspect.Signature:
-    """The constructor's, with annotations as types where they can be evaluated."""
+    """Return the constructor's signature, with annotations as types if they can be evaluated."""
     try:
         return inspect.signature(factory, eval_str=True)
     except (TypeError, ValueError):
         raise UserError(
             f"{where} cannot be made: its constructor has no signature; write one in Python"
         ) from None
-    except Exception:  # annotations of names that are imported for type checkers only
+    except Exception:  # names imported only for type checkers
         return inspect.signature(factory)
 
 
 def wanted_of(parameter: inspect.Parameter) -> Wanted | None:
-    """The type of its values, by annotation or else by default; None: nothing that could be written."""
+    """Return the type of its values, from annotation or default; None: values cannot be written."""
     annotation = parameter.annotation
     if annotation is parameter.empty:
         default = parameter.default
@@ -84,7 +84,7 @@ def wanted_of(parameter: inspect.Parameter) -> Wanted | None:
 
 
 def check_values(key: str, values: Mapping[str, Any], parameters: Mapping[str, Wanted | None]) -> None:
-    """Refuse values of another type than the constructor says. ``key``: ``system.dispatch``."""
+    """Refuse values whose type differs from the constructor's. ``key``: ``system.dispatch``."""
     for name, value in values.items():
         wanted = parameters[name]
         if wanted is not None and not _fits(value, wanted):
@@ -113,7 +113,7 @@ def _wanted(annotation: Any) -> Wanted | None:
 
 
 def _either(options: Sequence[Any]) -> Wanted | None:
-    """A union: its only type, number for int and float, else whichever fits; None where one is not plain."""
+    """Return a union's only type, number for int and float, else any; None if one type is not plain."""
     wanted = [_wanted(option) for option in options if option is not types.NoneType]
     optional, kinds = types.NoneType in options, {one.type for one in wanted if one is not None}
     if None in wanted or not wanted:
@@ -134,7 +134,7 @@ def _is_plain(default: Any) -> bool:
 
 
 def _written(default: Any, wanted: Wanted) -> Any:
-    """As the configuration has it."""
+    """Return a default as in the configuration."""
     if default is inspect.Parameter.empty:
         return REQUIRED
     if isinstance(default, (list, tuple)):

@@ -1,4 +1,4 @@
-"""A policy class from its name, ``module:Class``: imported, and held against the protocol of its group."""
+"""Imports a policy class by its name, ``module:Class``, and checks it against its group's protocol."""
 
 import importlib
 import inspect
@@ -19,12 +19,12 @@ _CLASS_NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASC
 
 
 def is_class_name(text: str) -> bool:
-    """Whether ``text`` has the form ``module:Class`` or ``package.module:Class``."""
+    """Return whether ``text`` has the form ``module:Class`` or ``package.module:Class``."""
     return _CLASS_NAME.fullmatch(text) is not None
 
 
 def find_modules_here() -> None:
-    """Let modules of the current folder be imported, after all others, so that they hide none of those."""
+    """Append the current folder to the import path, so that its modules hide no others."""
     try:
         here = os.getcwd()  # noqa: PTH109 (as sys.path has it)
     except FileNotFoundError:
@@ -35,10 +35,10 @@ def find_modules_here() -> None:
 
 
 def policy_class(where: str, text: str, group: PolicyGroup) -> type:
-    """The class that ``text`` names. ``where``: how it was chosen, for errors.
+    """Return the class that ``text`` names. ``where``: how it was chosen, for errors.
 
-    Raises UserError when it cannot be imported, is no class, or lacks a method of the group's protocol.
-    Nothing of the class is called.
+    Raises UserError if it cannot be imported, is no class, or lacks a method of the group's protocol.
+    Does not call any code of the class.
     """
     module_name, _, name = text.partition(":")
     module = _imported(where, module_name)
@@ -56,7 +56,7 @@ def policy_class(where: str, text: str, group: PolicyGroup) -> type:
 
 
 def attribute(where: str, text: str) -> Any:
-    """Whatever ``text`` names in a module of this package. Raises UserError when there is no such thing."""
+    """Return the object that ``text`` names in a module of this package. UserError if there is none."""
     module_name, _, name = text.partition(":")
     try:
         return getattr(importlib.import_module(module_name), name)
@@ -68,7 +68,7 @@ def attribute(where: str, text: str) -> Any:
 
 
 def place_of(error: BaseException) -> str:
-    """Kind of the error, what it says, and the last line of code it came from."""
+    """Return the type and message of the error, and the last line of code that it came from."""
     said = " ".join(str(error).split())
     if isinstance(error, SyntaxError):
         said, file, line = error.msg, error.filename, error.lineno
@@ -94,7 +94,7 @@ def _imported(where: str, name: str) -> ModuleType:
                 "among the installed packages; write module:Class for a class of module.py in that folder"
             ) from None
         raise _broken(where, name, error) from error
-    except (Exception, SystemExit) as error:  # whatever the user's own code does
+    except (Exception, SystemExit) as error:  # any error of the user's own code
         raise _broken(where, name, error) from error
 
 
@@ -103,7 +103,7 @@ def _broken(where: str, name: str, error: BaseException) -> UserError:
 
 
 def _refuse_namesake(where: str, module_name: str) -> None:
-    """A file of the current folder that was not taken, because another module has its name."""
+    """Refuse a file of the current folder that another module of the same name hides."""
     top, whole = module_name.partition(".")[0], Path(*module_name.split("."))
     for here, name in (
         (Path(f"{top}.py"), top),
@@ -119,7 +119,7 @@ def _refuse_namesake(where: str, module_name: str) -> None:
 
 
 def _lacks(found: type, group: PolicyGroup) -> str | None:
-    """The first method of the protocol that is lacking, or has with other arguments; None if it has all."""
+    """Return the first protocol method that is missing or has other arguments; None if all are right."""
     for name, wanted in group.methods.items():
         method = inspect.getattr_static(found, name, None)
         call = f"{name}({', '.join(list(wanted.parameters)[1:])})"
@@ -138,6 +138,6 @@ def _takes(method: object, wanted: Mapping[str, object]) -> bool:
         inspect.signature(getattr(method, "__func__", method)).bind(*[None] * given)  # type: ignore[arg-type]
     except TypeError:
         return False
-    except ValueError:  # one without a signature, of a C extension
+    except ValueError:  # a C extension's method has no signature
         return True
     return True

@@ -1,7 +1,7 @@
-"""Which policies a saved configuration may have made: a result folder is data and names no code of its own.
+"""Which policies a saved configuration may make: a result folder is data and names no code of its own.
 
-Without a word of the user these are the options of this package, each with the class that its own file
-names, and installed policies. Any other class has to be named on the command line.
+Without the user's words these are the options of this package, each with the class that its own file
+names, and installed policies. Any other class must be named on the command line.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,9 +18,9 @@ from serving.vocabulary.errors import UserError
 def check_policies(
     system: SystemConfig, named: Mapping[str, str], source: str, groups: Iterable[str] = POLICY_GROUPS
 ) -> None:
-    """Refuse policies that the folder alone names, and those that are not what the user ``named``.
+    """Refuse policies that only the folder names, and those that differ from the user's ``named``.
 
-    ``named``: ``system/dispatch`` -> what the command line says. ``source``: the file, for errors.
+    ``named``: ``system/dispatch`` -> the command line's policy. ``source``: the file, for errors.
     """
     saved: dict[str, PolicyConfig] = {f"system/{group}": getattr(system, group) for group in groups}
     options = option_groups()
@@ -43,7 +43,7 @@ def check_policies(
 
 
 def _is_outside(key: str, policy: PolicyConfig, source: str, options: Sequence[str]) -> bool:
-    """Whether the user has to name it; UserError when no option could have chosen it."""
+    """Return whether the user must name the policy; UserError if no option could have chosen it."""
     if policy.name in options:
         known = option_file(key, policy.name)["policy"]
     elif is_class_name(policy.name):

@@ -1,8 +1,8 @@
-"""How much of a loop's time policies take, and which call was slow, seen from beside.
+"""Measures the share of a loop's time in policies, and the slowest call, from another thread.
 
-A thread looks every ``PERIOD_S`` where the watched thread is. Between two looks nothing is measured, so the
-loop pays for no clock; a call of less than a period may be missed, one of several periods is not. What is
-seen goes into summary and console only, never into virtual time, the journal or the rows of requests.
+A thread samples the watched thread's position every ``PERIOD_S``. Between two samples nothing is measured, so
+the loop pays for no clock. A call shorter than a period may be missed, one of several periods is not. Results
+go only into summary and console, never into virtual time, the journal or the rows of requests.
 """
 
 import sys
@@ -18,21 +18,21 @@ from serving.protocols.policy_faults import name_of
 from serving.vocabulary.units import NS_PER_S
 
 PERIOD_S: Final = 0.02
-# Beside real workers, whose runs last seconds and leave the loop idle: a look wakes the process up.
+# Period beside real workers, whose runs last seconds with an idle loop: a sample wakes the process up.
 SPARING_PERIOD_S: Final = 0.1
 SLOW_SHARE: Final = 0.5
 SLOW_CALL_MS: Final = 100.0
-# What policies are asked. A policy that is native code has no frame and is not seen: only ours can be.
+# Methods of policies. A policy in native code has no frame and is not seen: only this package has those.
 _METHODS: Final = frozenset(method for group in POLICY_GROUPS.values() for method in group.methods)
-# Whose own methods may be called so; the last is where the loop of a run over servers waits.
+# Packages with own methods of these names; in the last one, the loop of a run over servers waits.
 _ASKING: Final = frozenset(("serving", "simcore", "realexec", "experiments", "selectors"))
 
 
 @dataclass(frozen=True, slots=True)
 class SlowCall:
-    """``ms``: between the first look that saw the call and the last, so it took at least that.
+    """``ms``: between the first sample that saw the call and the last, so it took at least that.
 
-    ``at_ns``: the time of the run when it was seen last, virtual in a simulation.
+    ``at_ns``: the time of the run when it was last seen, virtual in a simulation.
     """
 
     policy: str
@@ -42,7 +42,7 @@ class SlowCall:
 
 
 class PolicyWatch:
-    """Looks at the thread that enters it, until it leaves. ``now_ns``: the run's time, else since then."""
+    """Samples the thread that enters it, until it leaves. ``now_ns``: the run's time, else since entry."""
 
     def __init__(self, now_ns: Callable[[], int] | None = None, period_s: float = PERIOD_S) -> None:
         self._began_s, self._period_s = monotonic(), period_s
@@ -50,7 +50,7 @@ class PolicyWatch:
         self._thread = 0
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="policy watch", daemon=True)
-        self._call: FrameType | None = None  # the call that the last look saw
+        self._call: FrameType | None = None  # the call that the last sample saw
         self._since_s = 0.0
         self.looks = self.looks_at_policies = 0
         self.slowest: SlowCall | None = None
@@ -68,7 +68,7 @@ class PolicyWatch:
         self._call = None
 
     def look(self, now_s: float, frame: FrameType | None) -> None:
-        """Count where the watched thread is; ``frame``: its innermost."""
+        """Count the watched thread's position. ``frame``: its innermost one."""
         self.looks += 1
         call = _outermost_call(frame)
         if call is None:
@@ -84,7 +84,7 @@ class PolicyWatch:
             self.slowest = SlowCall(name_of(policy), call.f_code.co_name, ms, self._now_ns())
 
     def section(self) -> dict[str, Any]:
-        """For summary.json: the share of looks that saw a policy, and the call seen longest."""
+        """Return for summary.json the share of samples in a policy, and the call seen longest."""
         slowest = self.slowest
         told = None
         if slowest is not None:
@@ -103,7 +103,7 @@ class PolicyWatch:
 
 
 def slow_policies(section: Mapping[str, Any]) -> str:
-    """What of it a user should know; empty where policies are quick."""
+    """Return what the user should know of slow policies; empty if they are quick."""
     share, call = section.get("time_share"), section.get("slowest_call")
     told = []
     if share is not None and share > SLOW_SHARE and section["looks"] >= 1 / PERIOD_S:
@@ -117,7 +117,7 @@ def slow_policies(section: Mapping[str, Any]) -> str:
 
 
 def _outermost_call(frame: FrameType | None) -> FrameType | None:
-    """The call of a policy that the frame belongs to; of a policy that asks another the outer one."""
+    """Return the policy call around the frame; if a policy calls another one, the outer call."""
     found = None
     while frame is not None:
         code = frame.f_code
@@ -128,5 +128,5 @@ def _outermost_call(frame: FrameType | None) -> FrameType | None:
 
 
 def _is_policy(frame: FrameType) -> bool:
-    """Whether a method of that name is a policy's: those of the packages that ask them are not."""
+    """Return whether the frame's method is a policy's, not one of the packages that call policies."""
     return frame.f_globals.get("__name__", "").partition(".")[0] not in _ASKING

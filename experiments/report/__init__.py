@@ -1,1 +1,1 @@
-"""Tables, figures and the page of a run."""
+"""Tables, figures and the HTML page of a run."""

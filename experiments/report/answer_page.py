@@ -1,4 +1,4 @@
-"""The frame of pages about several runs: one self-contained file, nothing fetched, no script."""
+"""The frame of pages about several runs: one self-contained file, without requests or scripts."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -6,7 +6,7 @@ from typing import Final
 
 from experiments.report.style import RANGE_STYLE, STYLE
 
-# Of the report's palette there are three colours; several runs need more.
+# The report's palette has three colours; several runs need more.
 COLORS: Final = 8
 _MORE: Final = """
 :root{--c4:#8a4bc0;--c5:#b5283f;--c6:#5d6b2d;--c7:#0b6fa4;--c8:#8d6e63}
@@ -24,7 +24,7 @@ _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def page(kind: str, title: str, claim: str, parts: Iterable[str], foot: str) -> str:
-    """HTML of a whole page; ``parts`` are sections of HTML, the other texts are escaped here."""
+    """Return the HTML of a page; ``parts`` are sections of HTML, the other texts are escaped here."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
@@ -37,17 +37,17 @@ def page(kind: str, title: str, claim: str, parts: Iterable[str], foot: str) -> 
 
 
 def answer(text: str) -> str:
-    """The sentence the reader came for."""
+    """Return the paragraph that answers the reader's question."""
     return f'<p class="answer">{escape(text)}</p>'
 
 
 def notes(texts: Iterable[str]) -> str:
-    """What the reader must know before the numbers."""
+    """Return the notes to read before the numbers."""
     return "".join(f'<p class="note">{escape(text)}</p>' for text in texts)
 
 
 def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
-    """A table that scrolls within its card on a narrow screen; the first ``words`` columns hold words."""
+    """Return a table that scrolls in its card on a narrow screen; the first ``words`` columns hold words."""
     top = "".join(
         f'<th style="text-align:left">{escape(name)}</th>' if place < words else f"<th>{escape(name)}</th>"
         for place, name in enumerate(head)
@@ -61,7 +61,7 @@ def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], words:
 
 
 def _cell(name: str, text: str, is_words: bool) -> str:
-    """Numbers are not broken within: a remark in brackets goes to the next line first."""
+    """Return a cell without line breaks in numbers: a remark in brackets moves to the next line first."""
     name = f' data-name="{escape(name)}"' if name else ""
     if is_words:
         return f'<td class="text"{name}><span>{escape(text)}</span></td>'
@@ -74,5 +74,5 @@ def _cell(name: str, text: str, is_words: bool) -> str:
 
 
 def command(words: str) -> str:
-    """The command that made the page."""
+    """Return the command that made the page."""
     return f'<h2>Command</h2><div class="card"><pre>{escape(words)}</pre></div>'

@@ -1,4 +1,4 @@
-"""A headless Chromium over a pipe: pages are measured and photographed with the standard library alone."""
+"""A headless Chromium over a pipe: measures and photographs pages with the standard library alone."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _FLAGS: Final = (
     "--headless=new --no-sandbox --disable-gpu --no-first-run --disable-extensions --disable-dev-shm-usage "
     "--hide-scrollbars --force-color-profile=srgb --disable-background-networking --remote-debugging-pipe"
 )
-# Of everything with text of its own: cut by its box, or with its end past the right edge of the page. What
-# may be scrolled aside within a card counts too: a reader of a narrow page must not have to.
+# Finds texts cut by their own box or beyond the page's right edge. Text that can be scrolled into view within
+# a card counts as cut: a reader of a narrow page must not need to scroll.
 _MEASURE: Final = """(() => {
 const cut = [], wide = document.documentElement.clientWidth;
 for (const one of document.querySelectorAll('main *, body > *')) {
@@ -40,13 +40,13 @@ return {width: page.scrollWidth, wide, height: page.scrollHeight, cut};
 
 
 def found() -> str | None:
-    """Path of a browser of this machine."""
+    """Return the path of a browser on this machine."""
     return next((path for path in map(shutil.which, NAMES) if path), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A page as shown: px of the document and its window, texts cut, console errors, outside requests."""
+    """A displayed page: px of the document and its window, cut texts, console errors, outside requests."""
 
     width: int
     wide: int
@@ -57,7 +57,7 @@ class Look:
 
 
 class Browser:
-    """Use as a context manager; one page at a time."""
+    """A context manager around a browser process; it shows one page at a time."""
 
     def __init__(self, program: str) -> None:
         self.program = program
@@ -109,13 +109,13 @@ class Browser:
         return Look(**found, errors=self._errors(), requested=self._requested(address))
 
     def evaluate(self, script: str) -> Any:
-        """The value of a JavaScript expression in the page."""
+        """Return the value of a JavaScript expression in the page."""
         told = self._call("Runtime.evaluate", {"expression": script, "returnByValue": True})
         assert "exceptionDetails" not in told, told
         return told["result"].get("value")
 
     def picture(self, path: Path, width: int, height: int) -> None:
-        """A PNG of the page's top at ``path``."""
+        """Write a PNG of the page's top to ``path``."""
         clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
         told = self._call("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
         path.write_bytes(base64.b64decode(told["data"]))

@@ -16,11 +16,11 @@ from experiments.report.number_text import count, counted, duration
 from serving.record.journal import parse_action
 from serving.vocabulary import actions
 
-MOST_ROWS: Final = 2000  # a browser filters them at once, and the page stays below a megabyte
-MOST_LINES: Final = 40_000  # of the journal, which take 0.2 s to read (two busy cores)
-# Of one kind: one decision per request leaves room for the rare ones.
+MOST_ROWS: Final = 2000  # filtered without delay, in a page below a megabyte
+MOST_LINES: Final = 40_000  # of the journal: 0.2 s to read (two busy cores)
+# Of one kind: one decision per request must leave room for rare kinds.
 _MOST_OF_A_KIND: Final = 400
-# What every step brings; servetwin timeline shows each.
+# Follow from every step, so they are left out; servetwin timeline shows each.
 USUAL: Final = (actions.Run, actions.Interrupt, actions.Wake, actions.JoinBatch)
 _WHO: Final = {
     "Assign": "dispatch",
@@ -50,12 +50,12 @@ _HEAD: Final = ("Time", "Who", "What", "About", "Why")
 
 
 def script_policy() -> str:
-    """What a Content-Security-Policy must add: this script and no other."""
+    """Return what a Content-Security-Policy must add to allow only this script."""
     return f"; script-src 'sha256-{b64encode(sha256(SCRIPT.encode()).digest()).decode()}'"
 
 
 def decisions(journal: Path | None) -> str:
-    """HTML with a script; empty without a journal or a decision in it."""
+    """Return HTML with a script; empty without a journal or a decision in it."""
     if journal is None or not journal.is_file():
         return ""
     found, read_all = _read(journal)
@@ -78,7 +78,7 @@ Decision = tuple[int, str, str, str, str]
 
 
 def _read(journal: Path) -> tuple[list[Decision], bool]:
-    """Decisions in order of time, and whether every one of the journal is there."""
+    """Return decisions in order of time, and whether they are complete."""
     kept, of_kind, whole = list[Decision](), Counter[str](), True
     with journal.open(encoding="utf-8") as file:
         for text in islice(file, MOST_LINES):
@@ -114,7 +114,7 @@ def _said(found: list[Decision], read_all: bool) -> str:
 
 
 def about(action: Any) -> str:
-    """Request, instance, load or transfer that an action is about: ``request 3, replica 0``."""
+    """Return the request, instance, load or transfer of an action: ``request 3, replica 0``."""
     named = [
         f"{name} {getattr(action, name)}"
         for name in ("request", "replica", "source", "target", "load", "transfer", "role")

@@ -13,7 +13,7 @@ from experiments.results.series import Floats, Requests
 
 
 def figures(requests: Requests, config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
-    """The sections Latency and Load as HTML."""
+    """Return the sections Latency and Load as HTML."""
     if not len(requests):
         empty = "No request finished: there is nothing to plot."
         return f'<h2>Latency and load</h2><div class="card soft">{empty}</div>'
@@ -42,7 +42,7 @@ def figures(requests: Requests, config: Mapping[str, Any], summary: Mapping[str,
 def figure(
     caption: str, detail: str, svg: str, key: Sequence[tuple[int, str]] = (), wide: bool = False
 ) -> str:
-    """A card with its caption; ``key``: (colour, label) of what is drawn."""
+    """Return a card with its caption; ``key``: (colour, label) of the drawn series."""
     entries = "".join(f'<span><i class="b{color}"></i>{escape(label)}</span>' for color, label in key)
     legend = f'<div class="key">{entries}</div>' if entries else ""
     small = f"<small>{escape(detail)}</small>" if detail else ""
@@ -51,14 +51,14 @@ def figure(
 
 
 def _distributions(requests: Requests, ttft_slo: Any, tpot_slo: Any) -> str:
-    """Cumulative distributions of the three latencies with the objectives as dashed lines."""
+    """Draw cumulative distributions of the three latencies, with the objectives as dashed lines."""
     drawn, shown = [], []
     for color, (label, values) in enumerate(
         (("TTFT", requests.ttft_ms), ("TPOT", requests.tpot_ms), ("E2E", requests.e2e_ms)), start=1
     ):
         x, y = series.distribution(values)
         shown.append(x)
-        # From the bottom up, so that one request (or many equal ones) still draws a line.
+        # From share 0 upwards, so that a single request (or many equal ones) still draws a line.
         drawn.append(
             plots.Series(label, np.append(x[:1], x), np.append(np.zeros(len(y[:1])), 100 * y), color)
         )
@@ -77,7 +77,7 @@ def _distributions(requests: Requests, ttft_slo: Any, tpot_slo: Any) -> str:
 
 
 def _over_time(caption: str, requests: Requests, values_ms: Floats, slo_ms: Any, color: int) -> str:
-    """Every request as a point, or P50 and P99 of time bins when there are many."""
+    """Draw every request as a point, or P50 and P99 of time bins if there are many."""
     time, unit_s = plots.time_axis(requests.end_s)
     rules = [plots.Rule("y", float(slo_ms), f"SLO {duration(slo_ms)}")] if is_known(slo_ms) else []
     if len(requests) <= series.MOST_POINTS:
@@ -98,7 +98,7 @@ def _over_time(caption: str, requests: Requests, values_ms: Floats, slo_ms: Any,
 
 
 def _positive(values: Floats) -> Floats:
-    """Zero has no place on a log axis: it is drawn at the lowest edge the other values make."""
+    """Replace zeros, which a log axis cannot show, by the axis's lowest edge."""
     positive = values[np.isfinite(values) & (values > 0)]
     return np.where(values <= 0, positive.min() if len(positive) else 1.0, values)
 
@@ -127,7 +127,7 @@ def _finished_by_replica(requests: Requests) -> str:
 
 
 def _busy_by_replica(summary: Mapping[str, Any]) -> str:
-    """Empty when the run did not say (``replica_busy_share``: a list of fractions, by replica id)."""
+    """Draw ``replica_busy_share`` (fractions by replica id); empty if the summary lacks it."""
     busy = summary.get("replica_busy_share")
     if not busy:
         return ""

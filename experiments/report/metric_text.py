@@ -1,4 +1,4 @@
-"""How numbers of a summary, known by their dotted names, are called and written for people."""
+"""Display names and units of a summary's numbers, by dotted name."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ _NAMES: Final = {
 
 
 def name_of(metric: str) -> str:
-    """``ttft_ms.p99`` as "TTFT P99"."""
+    """Return the display name: ``ttft_ms.p99`` as "TTFT P99"."""
     if metric in _NAMES:
         return _NAMES[metric]
     group, _, statistic = metric.partition(".")
@@ -23,7 +23,7 @@ def name_of(metric: str) -> str:
 
 
 def told(metric: str, value: float | None) -> str:
-    """A value in the unit a person would use."""
+    """Return a value in a readable unit."""
     if metric.partition(".")[0].endswith("_ms"):
         return duration(value)
     return share(value) if metric.endswith(("attainment", "share")) else number(value)

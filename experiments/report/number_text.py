@@ -1,4 +1,4 @@
-"""How numbers are written for people, and parts of a summary that may be missing."""
+"""Formats numbers for display, and reads parts of a summary that may be missing."""
 
 import math
 from collections.abc import Mapping
@@ -10,18 +10,18 @@ Number = float | int | None
 
 
 def section(summary: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A part of the summary; empty when the run has none."""
+    """Return a part of the summary; empty if the run has none."""
     found = summary.get(name)
     return found if isinstance(found, Mapping) else {}
 
 
 def is_known(value: Any) -> bool:
-    """Whether there is a finite number."""
+    """Return whether the value is a finite number."""
     return isinstance(value, int | float) and math.isfinite(value)
 
 
 def number(value: Number, digits: int = 3) -> str:
-    """About ``digits`` significant digits, thousands separated, never an exponent for ordinary sizes."""
+    """Return about ``digits`` significant digits, thousands separated, no exponent for ordinary sizes."""
     if not is_known(value):
         return NOTHING
     assert value is not None
@@ -37,22 +37,22 @@ def number(value: Number, digits: int = 3) -> str:
 
 
 def whole(value: Number) -> Number:
-    """8.0 as 8, so that a steady count reads as one."""
+    """Return 8.0 as 8, so that a constant count appears as an integer."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def count(value: Number) -> str:
-    """A whole number with thousands separated."""
+    """Return a whole number with thousands separated."""
     return f"{value:,.0f}" if is_known(value) else NOTHING
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 GPU``, ``8 GPUs``."""
+    """Return ``1 GPU``, ``8 GPUs``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def duration(value_ms: Number) -> str:
-    """Milliseconds in the unit a person would use."""
+    """Return milliseconds in a readable unit."""
     if not is_known(value_ms):
         return NOTHING
     assert value_ms is not None
@@ -63,7 +63,7 @@ def duration(value_ms: Number) -> str:
 
 
 def share(value: Number) -> str:
-    """A fraction as per cent; 100 % and 0 % only when exact."""
+    """Return a fraction as per cent; 100 % and 0 % only if exact."""
     if not is_known(value):
         return NOTHING
     assert value is not None

@@ -12,13 +12,13 @@ SUFFIXES: Final = (".png", ".svg", ".pdf")
 
 
 def require_picture(path: Path) -> None:
-    """UserError when ``path`` ends in none of ``SUFFIXES``."""
+    """Raise UserError if ``path`` ends in none of ``SUFFIXES``."""
     if path.suffix not in SUFFIXES:
         raise UserError(f"plot={path} is no picture: write a name that ends in {', '.join(SUFFIXES)}")
 
 
 def save(figure: "Figure", path: Path, dpi: int) -> None:
-    """Write the figure to ``path`` and close it. UserError when it cannot be written."""
+    """Write the figure to ``path`` and close it. UserError if it cannot be written."""
     from matplotlib import pyplot
 
     partial = path.with_name(f".{path.stem}.partial{path.suffix}")

@@ -1,4 +1,4 @@
-"""SVG plots without a library: the page's style sheet gives colours and fonts, so they follow its theme."""
+"""SVG plots without a library: colours and fonts are those of the page's style sheet and its theme."""
 
 import math
 import re
@@ -16,17 +16,17 @@ Floats = NDArray[np.float64]
 
 WIDE: Final = 1080
 HALF: Final = 528
-SLIM: Final = 340  # drawn once more for a narrow screen: text keeps its size
+SLIM: Final = 340  # width of a second copy for narrow screens, with the same text size
 HEIGHT: Final = 260
 _TRAILING_ZEROS: Final = re.compile(r"(?<=\d)\.0+(?!\d)|(?<=\.)(\d*?[1-9])0+(?!\d)")
 _FEW_POINTS: Final = 200
-_LETTER: Final = 6.4  # px of a letter of the text, no less
+_LETTER: Final = 6.4  # px, the least width of a letter of the text
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 18, 42
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis: data range, label, log or linear, how ticks are written, whether only integers are marked."""
+    """One axis: data range, label, log or linear, format of ticks, whether only integers are marked."""
 
     label: str
     low: float
@@ -36,7 +36,7 @@ class Axis:
     whole: bool = False
 
     def place(self, values: Floats, start: float, end: float) -> Floats:
-        """Pixel positions; values off the axis end at its edge."""
+        """Return pixel positions; values beyond the axis are placed at its edge."""
         low, high, data = self.low, self.high, np.clip(values, self.low, self.high)
         if self.log:
             low, high, data = math.log10(low), math.log10(high), np.log10(data)
@@ -44,7 +44,7 @@ class Axis:
         return placed
 
     def ticks(self) -> list[float]:
-        """Round values within the range: 1-2-5 steps, or decades (with 2 and 5 when there are few)."""
+        """Return round values in the range: 1-2-5 steps, or decades (with 2 and 5 if there are few)."""
         if not self.log:
             step = _round_step((self.high - self.low) / 6)
             step = max(step, 1.0) if self.whole else step
@@ -56,7 +56,7 @@ class Axis:
         return [tick for tick in every if self.low * 0.999 <= tick <= self.high * 1.001]
 
     def tick_label(self, value: float) -> str:
-        """A tick as short as it can be: 10 ms and not 10.0 ms."""
+        """Return the shortest label of a tick: 10 ms and not 10.0 ms."""
         return _TRAILING_ZEROS.sub(r"\1", self.write(value))
 
 
@@ -87,13 +87,13 @@ class Rule:
 def linear_axis(
     label: str, *values: Floats, write: Callable[[float], str] = number, whole: bool = False
 ) -> Axis:
-    """From 0 to a little above the largest value."""
+    """Return an axis from 0 to a little above the largest value."""
     high = max((float(np.nanmax(part)) for part in values if len(part)), default=0.0)
     return Axis(label, 0.0, high * 1.08 if high > 0 else 1.0, write=write, whole=whole)
 
 
 def log_axis(label: str, *values: Floats, write: Callable[[float], str] = number) -> Axis:
-    """Around all positive values, at least one decade."""
+    """Return a log axis around all positive values, of at least one decade."""
     joined = np.concatenate([np.asarray(part, dtype=np.float64) for part in values])
     positive = joined[np.isfinite(joined) & (joined > 0)]
     if not len(positive):
@@ -106,7 +106,7 @@ def log_axis(label: str, *values: Floats, write: Callable[[float], str] = number
 
 
 def time_axis(end_s: float) -> tuple[Axis, float]:
-    """The time axis of a run of ``end_s`` seconds, and how many seconds its unit has."""
+    """Return the time axis of a run of ``end_s`` seconds, and the seconds of its unit."""
     if end_s < 300:
         unit, seconds = "s", 1.0
     else:
@@ -117,7 +117,7 @@ def time_axis(end_s: float) -> tuple[Axis, float]:
 def line_plot(
     title: str, series: Sequence[Series], x: Axis, y: Axis, rules: Sequence[Rule] = (), width: int = HALF
 ) -> str:
-    """Axes, grid, rules and the series, drawn in order, as two SVG elements: for wide and narrow screens."""
+    """Draw axes, grid, rules and the series, in order, as two SVG elements: for wide and narrow screens."""
     return _lines(title, series, x, y, rules, width) + _lines(title, series, x, y, rules, SLIM)
 
 
@@ -140,7 +140,7 @@ def bar_plot(
     width: int = HALF,
     color: int = 1,
 ) -> str:
-    """Upright bars with a tooltip each; labels are thinned out when there are many."""
+    """Draw upright bars with a tooltip each; if there are many, only some labels are drawn."""
     wide = _bars(title, labels, values, x_label, y, width, color)
     return wide + _bars(title, labels, values, x_label, y, SLIM, color)
 
@@ -232,7 +232,7 @@ def _staircase(series: Series, px: Floats, py: Floats, right: float, bottom: flo
 
 
 def _rule(rule: Rule, x: Axis, y: Axis, right: float, label_bottom: float) -> str:
-    """The line and its label; ``label_bottom`` keeps the labels of upright rules apart."""
+    """Draw the line and its label; ``label_bottom`` keeps the labels of upright rules apart."""
     axis, bottom = (x if rule.axis == "x" else y), HEIGHT - _BOTTOM
     if not axis.low <= rule.value <= axis.high:
         return ""
@@ -249,6 +249,6 @@ def _rule(rule: Rule, x: Axis, y: Axis, right: float, label_bottom: float) -> st
 
 
 def _round_step(rough: float) -> float:
-    """The 1-2-5 number at or above ``rough``."""
+    """Return the 1-2-5 number at or above ``rough``."""
     decade = 10.0 ** math.floor(math.log10(rough))
     return next(factor * decade for factor in (1, 2, 5, 10) if factor * decade >= rough * 0.999)

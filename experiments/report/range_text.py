@@ -1,4 +1,4 @@
-"""The range of a run's numbers in words: lowest and highest beside a value, and the line at the head."""
+"""The ranges of a run's numbers as text: lowest and highest beside a value, and a line at the top."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -6,7 +6,7 @@ from typing import Any, Final
 from experiments.report.number_text import Number, duration, is_known, number, section, share
 from experiments.results.ranges import range_in, value_of
 
-# Numbers of the facts that have a range: their metric, and how the value is written.
+# Formats a value. Below: the metric and the format of each number that has a range.
 _Writer = Callable[[Number], str]
 FACTS: Final[Mapping[str, tuple[str, _Writer]]] = {
     "throughput": ("throughput.req_per_s", lambda value: f"{number(value)} req/s"),
@@ -20,12 +20,12 @@ _HEAD: Final = (("TTFT p99", "ttft_ms.p99", duration), ("TPOT mean", "tpot_ms.me
 
 
 def has_range(summary: Mapping[str, Any]) -> bool:
-    """Whether the run was evaluated at the ends of its step times' error."""
+    """Return whether the run was evaluated at the ends of its step times' error."""
     return bool(section(summary, "range"))
 
 
 def told_range(summary: Mapping[str, Any], metric: str, written: _Writer) -> str:
-    """``371 to 466 ms``; empty where there is none."""
+    """Return the range, such as ``371 to 466 ms``; empty if there is none."""
     pair = range_in(summary, metric)
     if pair is None:
         return ""
@@ -35,7 +35,7 @@ def told_range(summary: Mapping[str, Any], metric: str, written: _Writer) -> str
 
 
 def range_head(summary: Mapping[str, Any]) -> str:
-    """How far off, in one line: two latencies with their ranges and what these rest on; empty without."""
+    """Return one line: two latencies with their ranges, and the ranges' sources; empty without a range."""
     if refused := summary.get("range_refused"):
         return f"no range: {refused}"
     if not has_range(summary):
@@ -49,14 +49,14 @@ def range_head(summary: Mapping[str, Any]) -> str:
 
 
 def fact_range(summary: Mapping[str, Any], name: str) -> str:
-    """That of a number among the facts, by its name there."""
+    """Return the range of a number in the table of facts, by its name there."""
     return told_range(summary, *FACTS[name]) if name in FACTS else ""
 
 
 def ends_of(
     summary: Mapping[str, Any], latency: str, statistics: tuple[str, ...]
 ) -> list[tuple[str, list[str]]]:
-    """Two rows of a table of latencies, by statistic: the lowest and the highest; none without a range."""
+    """Return two rows of a latency table by statistic, lowest and highest; none without a range."""
     pairs = [range_in(summary, f"{latency}.{statistic}") for statistic in statistics]
     if not any(pairs):
         return []

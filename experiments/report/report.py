@@ -1,4 +1,4 @@
-"""``report.html``: one run on one page that opens offline, nothing fetched; one script filters decisions."""
+"""``report.html``: one run on one page that works offline; its only script filters decisions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -34,13 +34,13 @@ from hwmodels.yaml_text import yaml_data
 
 _ALWAYS_NAMED = ("dispatch", "batcher", "admission")
 _KINDS = {"simulate": "Simulation", "realexec": "Real workers"}
-# Numbers that need a sentence beside them, where the page shows them.
+# Explanations of numbers, displayed beside them.
 _USE = {
     "GPU load": "what the finished requests take in full batches, as a share of what the GPUs could have "
     "served in full batches while they were held.",
     "GPU busy": "the share of time with a step running, of however few requests.",
 }
-# Forbids the page every outside address, whatever text ends up in it.
+# Blocks all requests to outside addresses, whatever text the page contains.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -54,13 +54,13 @@ def write_report(
     journal: Path | None = None,
     use: Columns | None = None,
 ) -> None:
-    """Write the page for one run.
+    """Write the page of one run.
 
-    ``summary`` is the content of summary.json: missing parts and None show as a dash; ``code``,
-    ``kv_capacity`` and ``replica_busy_share`` (fractions by replica id) are shown where given. ``columns``
+    ``summary`` is the content of summary.json: missing parts and None appear as a dash; ``code``,
+    ``kv_capacity`` and ``replica_busy_share`` (fractions by replica id) appear if present. ``columns``
     are those of requests.parquet, one row per finished request, times in ns. ``stage_load``: those of
-    stage_series.parquet, where there are stages. ``journal``: where decisions are read, if there. ``use``:
-    those of use_series.parquet, of a run with series.
+    stage_series.parquet, if there are stages. ``journal``: the file to read decisions from, if it exists.
+    ``use``: those of use_series.parquet, of a run with series.
     """
     config = _mapping(config_yaml)
     requests = Requests.of(columns)
@@ -96,7 +96,7 @@ def write_report(
 
 
 def _mapping(text: str) -> Mapping[str, Any]:
-    """The configuration as data; empty when the text is none (it is shown as it is all the same)."""
+    """Return the configuration as data; empty if the text is not valid (it is displayed all the same)."""
     try:
         data = yaml_data(text)
     except yaml.YAMLError:
@@ -109,7 +109,7 @@ def _name(config: Mapping[str, Any], group: str) -> str:
 
 
 def _policies(system: Mapping[str, Any]) -> list[str]:
-    """The policies that decide: where roles are split, prompts wait in one queue without a dispatcher."""
+    """Return the policies in use: with split roles, prompts wait in one queue without a dispatcher."""
     parts = ("dispatch", "batcher", "admission", "scaler", "provision", "cache", "live")
     asked = parts[1:] if section(system, "instances").get("split") else parts
     found = [(part, section(system, part).get("name")) for part in asked if section(system, part)]
@@ -169,12 +169,12 @@ def _p99_range(summary: Mapping[str, Any], latency: str) -> str:
 
 
 def _small(between: str) -> str:
-    """The range below a value; nothing where there is none."""
+    """Return the range below a value; empty if there is none."""
     return f"<small>range {escape(between)}</small>" if between else ""
 
 
 def _how_far_off(summary: Mapping[str, Any]) -> str:
-    """One line before the numbers, and in full what it rests on; nothing where there is no range."""
+    """Return one line before the numbers and the range's sources in full; empty without a range."""
     head = range_head(summary)
     if not head:
         return ""
@@ -210,7 +210,7 @@ def _numbers(summary: Mapping[str, Any]) -> str:
 
 
 def _named(texts: Iterable[str]) -> str:
-    """Cells of statistics; on a narrow screen each stands beside its name."""
+    """Return cells of statistics; on a narrow screen each is beside its name."""
     cells = zip(STATISTICS, texts, strict=True)
     return "".join(f'<td data-name="{name}">{text}</td>' for name, text in cells)
 
@@ -237,14 +237,14 @@ def _faults(summary: Mapping[str, Any]) -> str:
 
 
 def _code(summary: Mapping[str, Any]) -> str:
-    """Version and commit, the latter short."""
+    """Return the version and the shortened commit."""
     code = section(summary, "code")
     commit, _, changes = str(code.get("commit") or "unknown").partition("+")
     return f"{code.get('version', 'unknown')}, commit {commit[:12]}{' + changes' if changes else ''}"
 
 
 def _labels(summary: Mapping[str, Any]) -> list[str]:
-    """What makes this workload other than the recorded one."""
+    """Return how this workload differs from the recorded one."""
     trace = section(summary, "trace")
     labels = [str(label) for label in trace.get("labels") or ()]
     if trace.get("truncated_outputs"):
@@ -253,7 +253,7 @@ def _labels(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _profile_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The profile, why it had to be forced, and what the imitated engine adds to a step."""
+    """Return the profile, why it had to be forced, and the imitated engine's overhead per step."""
     step_time = section(summary, "step_time")
     profile, overhead = step_time.get("profile"), step_time.get("overhead")
     rows = []
@@ -270,7 +270,7 @@ def _profile_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _sources(summary: Mapping[str, Any]) -> str:
-    """Where the trace and the times come from, how they were changed, and how far they may be off."""
+    """Return sources, changes and possible errors of the trace and the step times."""
     trace = section(summary, "trace")
     rows = [
         ("trace", f"{trace.get('name') or 'unknown'}: {trace.get('source') or 'source unknown'}"),

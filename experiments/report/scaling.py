@@ -16,7 +16,7 @@ from experiments.report.table import OBSTACLES, live_facts
 Event = Mapping[str, Any]
 
 ROLES: Final = ("prefill", "decode", "both")
-# A page is read by a person: of more rows the first and the last are shown, summary.json has them all.
+# With more rows, only the first and the last are on the page; summary.json has all of them.
 MOST_ROWS: Final = 200
 _MOST_STEPS: Final = 1000
 _COMES: Final = ("load", "revive")
@@ -41,7 +41,7 @@ _MEANING: Final = {
 
 
 def scaling(summary: Mapping[str, Any]) -> str:
-    """The section Scaling as HTML; empty for a run whose instances could not change."""
+    """Return the section Scaling as HTML; empty for a run without scaling."""
     looks = section(summary, "decisions").get("count")
     events = [event for event in summary.get("scale_events") or () if isinstance(event, Mapping)]
     if not looks and not events:
@@ -57,9 +57,9 @@ def scaling(summary: Mapping[str, Any]) -> str:
 def instance_steps(
     events: Sequence[Event], mean_by_role: Mapping[str, float], span_s: float
 ) -> dict[str, tuple[plots.Floats, plots.Floats]]:
-    """Role -> (seconds, instances from then on). An instance counts from the wish to load until it is freed.
+    """Role -> (seconds, instances from then on). An instance counts from the load decision until it is freed.
 
-    How many there were at the start follows from the mean: events tell the changes alone.
+    The number at the start is derived from the mean, as events contain only changes.
     """
     found = {}
     for role in ROLES:
@@ -76,7 +76,7 @@ def instance_steps(
 def _changes(events: Sequence[Event], role: str) -> Iterator[tuple[float, int]]:
     for event in events:
         act, own = event["act"], event["role"] == role
-        if act == "mutate" and role != "both":  # from the one role to the other
+        if act == "mutate" and role != "both":  # switches to the other role
             yield event["t_s"], 1 if own else -1
         elif own and act in (*_COMES, *_GOES):
             yield event["t_s"], 1 if act in _COMES else -1
@@ -128,7 +128,7 @@ _FROM: Final = {"gpu": "other instances", "host": "host memory", "ssd": "SSD", "
 
 
 def _times(events: Sequence[Event]) -> list[tuple[str, int]]:
-    """Acts, those that failed by obstacle."""
+    """Count the events by act, failed ones also by obstacle."""
     acts = [
         f"{event['act']}, {event['obstacle']}" if event.get("obstacle") else str(event["act"])
         for event in events
@@ -137,7 +137,7 @@ def _times(events: Sequence[Event]) -> list[tuple[str, int]]:
 
 
 def _table(events: Sequence[Event]) -> str:
-    """Decisions and their outcomes; consecutive ones that differ in the instance alone share a row."""
+    """Tabulate decisions and outcomes; consecutive ones that differ only in the instance share a row."""
     rows = [
         (key, [event.get("replica") for event in same])
         for key, same in groupby(events, lambda event: tuple(event.get(name) for name in _SAME))
@@ -161,7 +161,7 @@ def _table(events: Sequence[Event]) -> str:
     )
 
 
-_WHOLE: Final = " whole"  # one word, not to be broken
+_WHOLE: Final = " whole"  # one word, so that it is not broken
 _SAME: Final = ("t_s", "act", "role", "model", "reason")
 
 
@@ -186,5 +186,5 @@ def _seconds(value: Any) -> str:
 
 
 def _bytes(size: Any) -> str:
-    """In GB, as memory and parameters are spoken of."""
+    """Return a size in GB, the usual unit of memory and parameters."""
     return f"{number(size / 1e9)} GB" if is_known(size) else NOTHING

@@ -1,4 +1,4 @@
-"""What the stages had and did over time, as maps for the page: a row per stage, darker is more."""
+"""Load of stages over time as maps for the page: a row per stage; a darker cell is a higher value."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -25,7 +25,7 @@ _FAINTEST: Final = 0.06
 
 
 def stage_maps(load: Mapping[str, Any] | None) -> str:
-    """A card for each number of ``SHOWN``; empty without stages. ``load``: see ``stage_load``."""
+    """Return a card for each number of ``SHOWN``; empty without stages. ``load``: see ``stage_load``."""
     if load is None or not len(load["time_s"]):
         return ""
     names = [f"{load['model'].words[code]} " for code in load["model"].codes]
@@ -45,7 +45,7 @@ def stage_maps(load: Mapping[str, Any] | None) -> str:
 def _map(
     title: str, labels: Sequence[str], times: plots.Floats, values: plots.Floats, most: float, color: int
 ) -> str:
-    """Cells of equal values beside each other are one."""
+    """Draw the map. Adjacent cells of equal value are drawn as one."""
     rows = min(len(labels), _MOST_STAGES)
     axis, unit_s = plots.time_axis(float(times[-1]))
     right, bottom = plots.HALF - _RIGHT, rows * _ROW
@@ -67,7 +67,7 @@ def _map(
 
 
 def _cells(values: plots.Floats, edges: plots.Floats, y: int, most: float, color: int) -> list[str]:
-    """Of one stage, from each instant to the next; what is 0 or unknown is left out."""
+    """Draw a stage's cells, from each instant to the next; cells of 0 or unknown value are left out."""
     found, start = [], 0
     for at in range(1, len(edges)):
         if at + 1 < len(edges) and values[at] == values[start]:

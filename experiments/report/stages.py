@@ -1,4 +1,4 @@
-"""The stages of a run's pipelines as rows: for the terminal and the page."""
+"""Rows about the stages of a run's pipelines, for the terminal and the page."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -15,7 +15,7 @@ _MOST_SHOWN: Final = 16
 
 
 def stage_cells(summary: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """A row per stage, its model before the number where there are several; empty without stages."""
+    """Return a row per stage, with its model if there are several; empty without stages."""
     stages = summary.get("stages")
     if not isinstance(stages, list):
         return []
@@ -39,7 +39,7 @@ def _row(one: Mapping[str, Any], several: bool) -> tuple[str, ...]:
 
 
 def language_cells(summary: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """A row per stage of a language model: what it holds, and the KV of one of its replicas."""
+    """Return a row per stage of a language model: its contents, and the KV of one of its replicas."""
     stages = summary.get("language_stages")
     if not isinstance(stages, list):
         return []
@@ -57,13 +57,13 @@ def language_cells(summary: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def stage_tables(summary: Mapping[str, Any]) -> "list[Table]":
-    """For the terminal: of models that answer in one pass, of language models; empty without stages."""
+    """Return terminal tables of one-pass models and of language models; empty without stages."""
     kinds = ((HEAD, stage_cells(summary)), (LANGUAGE_HEAD, language_cells(summary)))
     return [_table(head, rows) for head, rows in kinds if rows]
 
 
 def _table(head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> "Table":
-    """Of many stages the first."""
+    """Return a table of the first stages."""
     from rich import box
     from rich.table import Table
 
@@ -78,7 +78,7 @@ def _table(head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> "Table":
 
 
 def stages_section(summary: Mapping[str, Any]) -> str:
-    """For the page; empty without stages."""
+    """Return the page's section; empty without stages."""
     kinds = ((HEAD, stage_cells(summary)), (LANGUAGE_HEAD, language_cells(summary)))
     return "".join([_section(head, rows) for head, rows in kinds if rows])
 
@@ -91,6 +91,6 @@ def _section(names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def _named(names: Sequence[str], row: Sequence[str]) -> str:
-    """Cells of a stage; on a narrow screen each stands beside the name of its column."""
+    """Return cells of a stage; on a narrow screen each is beside its column's name."""
     cells = zip(names, row, strict=True)
     return "".join(f'<td data-name="{escape(name)}">{escape(text)}</td>' for name, text in cells)

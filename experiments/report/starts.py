@@ -1,4 +1,4 @@
-"""How instances started, in a sentence for the console and the page of a run."""
+"""A sentence about starts of instances, for the console and the page of a run."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -7,7 +7,7 @@ _NAMES: Final = {"first_request": "first request", "falls_asleep": "falling asle
 
 
 def start_told(starts: Mapping[str, Any]) -> str:
-    """Which start the run assumed, how many there were, median seconds of each term; "" without starts."""
+    """Return the assumed start, the number of starts, median seconds of each term; "" without starts."""
     if not starts or not starts.get("count"):
         return ""
     kind, engine = starts["start"], starts["engine"]

@@ -1,4 +1,4 @@
-"""The report's style sheet: system fonts, light and dark, nothing fetched."""
+"""The report's style sheet: system fonts, light and dark, without requests."""
 
 from typing import Final
 
@@ -88,7 +88,7 @@ flex:none;max-width:45%}}
 @media print{body{background:#fff}.card,.tile{break-inside:avoid}}
 """.strip()
 
-# Of pages with a range alone: the others stay as they were.
+# Only for pages with a range: the others stay unchanged.
 RANGE_STYLE: Final = """
 .tile small,dd small{display:block;color:var(--soft);font-size:12.5px;font-weight:400;
 font-variant-numeric:tabular-nums}

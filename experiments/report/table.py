@@ -1,4 +1,4 @@
-"""The main numbers of one run as a terminal table, and how numbers are written for people."""
+"""The main numbers of one run as a terminal table."""
 
 from collections.abc import Mapping
 from textwrap import shorten
@@ -17,7 +17,7 @@ STATISTICS: Final = ("mean", "p50", "p90", "p95", "p99", "max")
 LATENCIES: Final = (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("itl_ms", "ITL"), ("e2e_ms", "E2E"))
 _LONGEST_LINE: Final = 150
 _MOST_FAULTS: Final = 10
-OBSTACLES: Final = {  # of serving.protocols.scaling, in words
+OBSTACLES: Final = {  # descriptions of those in serving.protocols.scaling
     "no_gpu": "no GPUs were free",
     "no_copy": "GPUs were free, no copy of the parameters was found to load from",
     "no_path": "GPUs were free, no path of links led from a copy of the parameters to them",
@@ -25,7 +25,7 @@ OBSTACLES: Final = {  # of serving.protocols.scaling, in words
 
 
 def classes_of(summary: Mapping[str, Any], latency: str) -> list[tuple[str, list[str]]]:
-    """Rows of a table of latencies, by statistic: one of each priority, none where requests are alike."""
+    """Return rows of a latency table by statistic: one per priority, none if all requests have the same."""
     found = summary.get("priorities")
     return [
         (
@@ -38,7 +38,7 @@ def classes_of(summary: Mapping[str, Any], latency: str) -> list[tuple[str, list
 
 
 def lost(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """(what happened, reason, how many) of every request that has no answer, most frequent first."""
+    """Return (outcome, reason, count) of requests without an answer, most frequent first."""
     rows: list[tuple[str, str, str]] = []
     rejected = section(summary, "rejected_reasons")
     dropped = section(section(summary, "trace"), "dropped")
@@ -50,7 +50,7 @@ def lost(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def faults_told(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(when and what, what came of it) of every fault of a simulated run."""
+    """Return (time and fault, consequence) of every fault of a simulated run."""
     rows: list[tuple[str, str]] = []
     faults = summary.get("faults")
     for fault in faults if isinstance(faults, list) else ():
@@ -67,31 +67,31 @@ def faults_told(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def step_time_source(summary: Mapping[str, Any]) -> str:
-    """Which step-time model the run used and where it comes from."""
+    """Return the run's step-time model and its source."""
     step_time = section(summary, "step_time")
     kind, source = str(step_time.get("kind") or ""), str(step_time.get("source") or "unknown")
     return source if not kind or source.startswith(kind) else f"{kind}: {source}"
 
 
 def step_time_error(summary: Mapping[str, Any]) -> str:
-    """How far the step times may be off."""
+    """Return the possible error of the step times."""
     error = str(section(summary, "step_time").get("error_band") or "unknown")
     return f"unknown, the profile was forced (else {error})" if forced(summary) else error
 
 
 def step_time_labels(summary: Mapping[str, Any]) -> list[str]:
-    """Parts of a step that are rough, or measured in another engine than the run imitates."""
+    """Return the parts of a step that are rough, or measured on another engine than the imitated one."""
     return [str(label) for label in section(summary, "step_time").get("labels") or ()]
 
 
 def forced(summary: Mapping[str, Any]) -> list[str]:
-    """Why the profile of the run would have been refused."""
+    """Return why the run's profile would have been refused."""
     profile = section(summary, "step_time").get("profile") or {}
     return [str(reason) for reason in profile.get("forced") or ()]
 
 
 def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Name and value of the numbers that are not latency percentiles."""
+    """Return name and value of the numbers that are not latency percentiles."""
     requests, slo = section(summary, "requests"), section(summary, "slo")
     throughput, sim = section(summary, "throughput"), section(summary, "sim")
     real = section(summary, "real")
@@ -123,7 +123,7 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _sent(clients: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """How fast clients sent that wait for their answers; empty of a trace's own times."""
+    """Return the sending rate of closed-loop clients; empty for a trace's own times."""
     if not clients:
         return []
     rate, many = number(clients["sent_req_per_s"]), count(clients["count"])
@@ -137,14 +137,14 @@ def _energy(energy: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _use(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """GPU load (where it is known) and the share of time in which steps ran."""
+    """Return GPU load (if known) and the share of time in which steps ran."""
     load, busy = summary.get("gpu_load_share"), summary.get("gpu_busy_share")
     served = [("GPU load", share(load))] if is_known(load) else []
     return [*served, ("GPU busy", share(busy))]
 
 
 def _group_facts(groups: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What data-parallel ranks lose by stepping together; empty without groups."""
+    """Return what data-parallel ranks lose by stepping together; empty without groups."""
     if not groups:
         return []
     waiting = share(groups.get("waiting_share"))
@@ -152,12 +152,12 @@ def _group_facts(groups: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _pipeline_facts(pipelines: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """How much stages stood still while there was work; empty where replicas are whole."""
+    """Return how long stages idled while there was work; empty if replicas are whole."""
     return [("bubble", share(pipelines.get("bubble_share")))] if pipelines else []
 
 
 def _prefix_hits(cache: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What requests found computed; empty where none looks for another's blocks."""
+    """Return the tokens found in the prefix cache; empty without prefix caching."""
     if not cache:
         return []
     return [
@@ -169,7 +169,7 @@ def _prefix_hits(cache: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _loads(loads: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """How many loads of parameters there were and how long they took; empty without loads."""
+    """Return the number and duration of parameter loads; empty without loads."""
     seconds = loads.get("seconds")
     if not seconds:
         return []
@@ -178,7 +178,7 @@ def _loads(loads: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def shortages(summary: Mapping[str, Any]) -> list[str]:
-    """One line per obstacle because of which wanted instances were not started, the most frequent first."""
+    """Return one line per obstacle that prevented starts of instances, most frequent first."""
     found = sorted(
         ((times, key) for key, times in section(summary, "shortages").items() if times), reverse=True
     )
@@ -186,7 +186,7 @@ def shortages(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _migrations(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """How many running requests migrated, and how long they were in no batch; empty where they stay."""
+    """Return how many running requests migrated and how long they were in no batch; empty without any."""
     if not found:
         return []
     aborted = sum(section(found, "aborted").values())
@@ -197,7 +197,7 @@ def _migrations(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def live_facts(live: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Requests and passes of instances that were still loading; empty without live scaling."""
+    """Return requests and passes of instances that were still loading; empty without live scaling."""
     if not live:
         return []
     found = [("served while loading", f"{count(live['requests'])} requests, {count(live['passes'])} passes")]
@@ -290,7 +290,7 @@ def _latency_table(summary: Mapping[str, Any]) -> "Table":
 
 
 def _range_table(summary: Mapping[str, Any]) -> "Table":
-    """Throughputs and attainments with the lowest and the highest of the run and its two ends."""
+    """Return throughputs and attainments with the lowest and highest of the run and its two ends."""
     from rich import box
     from rich.table import Table
 
@@ -304,7 +304,7 @@ def _range_table(summary: Mapping[str, Any]) -> "Table":
 
 
 def _fact_table(summary: Mapping[str, Any]) -> "Table":
-    """Two pairs of columns, so that everything fits on one screen."""
+    """Return two pairs of columns, so that everything fits on one screen."""
     from rich.table import Table
 
     ranged = FACTS if has_range(summary) else ()

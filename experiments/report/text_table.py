@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def text_table(rows: Sequence[Sequence[str]], numbers: bool = False) -> list[str]:
-    """One line per row, indented; with ``numbers`` all columns but the first end alike."""
+    """Return one indented line per row; with ``numbers`` all columns but the first are right-aligned."""
     wide = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
 
     def cell(place: int, text: str) -> str:

@@ -15,19 +15,19 @@ from experiments.results.stage_load import COLUMNS, STAGE_LOAD_NAME
 from serving.record.journal import parse_action, parse_event
 from serving.vocabulary import actions, events
 
-# Processes of the trace: what Perfetto shows as groups of tracks.
+# Processes of the trace, which Perfetto displays as groups of tracks.
 INSTANCES, LOADS, TRANSFERS, DECISIONS, STAGES = range(1, 6)
 _NAMES: Final = {
     INSTANCES: "instances", LOADS: "loads", TRANSFERS: "transfers", DECISIONS: "decisions", STAGES: "stages",
 }  # fmt: skip
-_MOST_NAMED: Final = 32  # requests of a step
-_US: Final = 1000.0  # ns
+_MOST_NAMED: Final = 32  # requests of a step that are listed
+_US: Final = 1000.0  # ns in a microsecond
 
 Slice = dict[str, Any]
 
 
 def write_timeline(folder: Path, out: Path) -> int:
-    """Chrome's trace format, gzipped, at ``out``; returns how many slices. UserError without a journal."""
+    """Write Chrome's trace format, gzipped, and return the number of slices. UserError without a journal."""
     book = _Book()
     with journal_in(folder, "timeline").open(encoding="utf-8") as file:
         for text in file:
@@ -41,7 +41,7 @@ def write_timeline(folder: Path, out: Path) -> int:
 
 
 def stage_counters(folder: Path) -> Iterator[Slice]:
-    """What stage_series.parquet has of every stage, as counters; none where there is no such file."""
+    """Yield counters of every stage from stage_series.parquet; none if there is no such file."""
     path = folder / STAGE_LOAD_NAME
     if not path.is_file():
         return
@@ -54,7 +54,7 @@ def stage_counters(folder: Path) -> Iterator[Slice]:
 
 
 class _Book:
-    """What is under way, and the slices of what has ended."""
+    """Collects activities in progress and the slices of finished ones."""
 
     def __init__(self) -> None:
         self.slices: list[Slice] = []
@@ -64,13 +64,13 @@ class _Book:
         self._tracks: dict[tuple[int, int], str] = {}
 
     def take(self, now_ns: int, event: events.Event, answered: list[actions.Action]) -> None:
-        """One line of the journal."""
+        """Process one line of the journal."""
         self._ended(now_ns, event)
         for action in answered:
             self._begun(now_ns, action)
 
     def names(self) -> Iterator[Slice]:
-        """What the groups and tracks are called."""
+        """Yield the names of groups and tracks."""
         for pid, name in _NAMES.items():
             yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
         for (pid, tid), name in sorted(self._tracks.items()):

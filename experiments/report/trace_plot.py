@@ -19,7 +19,7 @@ _LONGEST_LABEL: Final = 140
 
 
 def plot(workload: Workload, description: Description, path: Path) -> None:
-    """Write the picture; UserError when ``path`` is no picture or cannot be written."""
+    """Write the picture; UserError if ``path`` is not a picture or cannot be written."""
     require_picture(path)
     import matplotlib
 
@@ -66,14 +66,14 @@ def _counts(axes: "Axes", workload: Workload, description: Description) -> None:
     counts = arrival_counts(workload, BIN_S)
     step = max(
         1, -(-(int(counts.max()) - int(counts.min()) + 1) // 60)
-    )  # whole counts: no bar is empty by chance
+    )  # bins of whole counts: none is empty by chance
     axes.hist(counts, bins=np.arange(counts.min(), counts.max() + step + 1, step) - 0.5)
     title = f"burst index {description.burst_index:.3g}, peak/mean {description.counts.peak_to_mean:.3g}"
     axes.set(xlabel=f"requests per {BIN_S:g} s", ylabel="how often", title=title, yscale="log")
 
 
 def _distribution(axes: "Axes", ordered: NDArray[Any], label: str) -> None:
-    """The share below, drawn through at most a few thousand points."""
+    """Draw the share below each value, with at most a few thousand points."""
     if len(ordered):
         at = np.unique(np.linspace(0, len(ordered) - 1, 4000).astype(np.int64))
         axes.step(ordered[at], (at + 1) / len(ordered), where="post", label=label)

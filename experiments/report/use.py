@@ -1,4 +1,4 @@
-"""What GPUs, links and host memory were used for over time, as charts of the page."""
+"""Use of GPUs, links and host memory over time, as charts of the page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LINKS: Final = {
 
 
 def use_section(use: Mapping[str, Any] | None) -> str:
-    """HTML; empty without series. ``use``: columns of use_series.parquet."""
+    """Return the charts' HTML; empty without series. ``use``: columns of use_series.parquet."""
     if use is None or not len(use[TIME]):
         return ""
     kinds = [name.removesuffix(MEAN) for name in use if name.endswith(MEAN)]
@@ -31,7 +31,7 @@ def use_section(use: Mapping[str, Any] | None) -> str:
 
 
 def _gpus(use: Mapping[str, Any]) -> str:
-    """Load beside busy: a low load can keep GPUs busy."""
+    """Draw load and busy share together: GPUs can be busy at a low load."""
     lines = [(color, label, use[key]) for color, label, key in _SHARES if key in use]
     if not lines:
         return ""
@@ -68,7 +68,7 @@ def _chart(
 
 
 def _thinned(ends_s: Any, columns: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """Middles of periods, and values; of many periods neighbours are one, by their mean."""
+    """Return middles of periods, and values; if there are many, adjacent periods are averaged."""
     ends = np.asarray(ends_s, dtype=np.float64)
     begins = np.append(0.0, ends[:-1])
     lasts = ends - begins

@@ -88,7 +88,7 @@ class RunMetrics:
         self.last_failure_ns = max(self.last_failure_ns, now_ns)
 
     def busy(self, replica: int, busy_ns: int) -> None:
-        """Add the time that a replica executed steps."""
+        """Set how long a replica executed steps."""
         self.busy_ns[replica] = busy_ns
 
     def columns(self) -> dict[str, np.ndarray]:

@@ -50,7 +50,7 @@ class Simulated:
     series: dict[str, np.ndarray | Names] | None = None  # only with series.period_s
     unserved: Unserved = field(default_factory=Unserved)
     stages: dict[str, np.ndarray | Names] | None = None  # only of models in stages
-    stage_load: dict[str, np.ndarray | Names] | None = None  # the same over time
+    stage_load: dict[str, np.ndarray | Names] | None = None  # the same over time, of models in stages
     use: dict[str, np.ndarray | Names] | None = None  # of GPUs, links and host memory; only with series
 
 

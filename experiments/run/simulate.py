@@ -148,7 +148,7 @@ def prepare(config: RunConfig) -> Prepared:
 def execute(
     prepared: Prepared, journal: JournalSink | None = None, on_progress: Progress | None = None
 ) -> Simulated:
-    """The event loop and the metrics, timed from the first event to the last metric."""
+    """Run the event loop and compute the metrics, timed from the first event to the last metric."""
     config, workload, metrics = prepared.config, prepared.workload, RunMetrics()
     shared, named = shares_prefixes(config, workload), named_requests(config, workload)
     controller = build.controller_of(

@@ -1,4 +1,4 @@
-"""What a run with series used its GPUs, links and host memory for, over time."""
+"""The use of GPUs, links and host memory over time, for a run with series."""
 
 from __future__ import annotations
 

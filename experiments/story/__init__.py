@@ -1,1 +1,1 @@
-"""What a journal tells of one request or one instance, in plain words and in order of time."""
+"""Describes one request's or one instance's events from a journal, in plain words and in order of time."""

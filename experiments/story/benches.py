@@ -1,4 +1,4 @@
-"""What is kept of one request, of one instance and of one report while a journal is read."""
+"""State of one request, one instance and one report while a journal is read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ Stage = Literal["waiting", "prompt", "handed over", "joining", "decoding", "ende
 
 @dataclass(slots=True)
 class RequestSoFar:
-    """How far one request is. ``made``: its tokens, without those of the decode steps it is in; ``begun``:
-    its tokens when these, or its last ones, began; ``since``: steps of the instance at that time.
-    ``replica``: whose it is, None while it is nobody's.
+    """The progress of one request. ``made``: its tokens, without those of its current decode steps;
+    ``begun``: ``made`` when its current or last decode steps began; ``since``: the instance's steps at that
+    time. ``replica``: the instance that has the request, None if none has.
     """
 
     request: Request
@@ -26,29 +26,29 @@ class RequestSoFar:
 
     @property
     def known_tokens(self) -> int:
-        """What must be in the KV cache before it decodes; stands still while it does."""
+        """Tokens that must be in the KV cache before the request decodes; constant while it does."""
         return self.request.prompt_tokens + self.made
 
 
 @dataclass(slots=True)
 class Bench:
-    """One instance: the run in progress, its prompts that no report has told of, who decodes here."""
+    """One instance: its current run, the run's prompts not yet reported, the requests that decode here."""
 
     epoch: int = 0
     run: Run | None = None
     run_ns: int = 0
     chunks: tuple[Chunk, ...] = ()
-    steps: int = 0  # in which its residents decoded
+    steps: int = 0  # with decodes of its requests
     decoding: set[int] = field(default_factory=set)
     joins: list[tuple[int, ...]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a ``Ran`` means. ``run`` is None for one of an epoch that is over; of a ``Lost``: what was cut.
+    """The meaning of a ``Ran``. ``run`` is None for an earlier epoch's; for a ``Lost``: the interrupted run.
 
-    ``computed``: the prompt tokens of its first step; ``completed``: whose prompts these end. ``joined``: who
-    joined, after how many of its steps. ``decoding``: how many decoded when it was made.
+    ``computed``: the prompt tokens of its first step; ``completed``: requests whose prompts end there.
+    ``joined``: request -> steps before it joined. ``decoding``: requests that decoded at the report.
     """
 
     run: Run | None

@@ -1,4 +1,4 @@
-"""What lies beside a journal and says more, where it is there: requests.parquet and summary.json."""
+"""Reads more details from files beside a journal, if they exist: requests.parquet and summary.json."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _NOT_IN_THE_JOURNAL: Final = {
 
 
 def first_tokens(folder: Path) -> Iterator[tuple[int, int, int]]:
-    """(request, arrival, first token) of every finished request; nothing where there is no such file."""
+    """Yield (request, arrival, first token) of every finished request; nothing without the file."""
     path = folder / "requests.parquet"
     if not path.is_file():
         return
@@ -27,16 +27,16 @@ def first_tokens(folder: Path) -> Iterator[tuple[int, int, int]]:
         table = table_of(path, _COLUMNS)
         yield from zip(*(table.column(name).to_pylist() for name in _COLUMNS), strict=True)
     except (pa.ArrowException, ValueError, KeyError):
-        return  # the story is the journal's, this would only make it finer
+        return  # without it the journal's story is only less exact
 
 
 def first_token_ns(folder: Path, request: int) -> int | None:
-    """When a request's first token came."""
+    """Return the time of a request's first token."""
     return next((first_ns for one, _, first_ns in first_tokens(folder) if one == request), None)
 
 
 def decisions(folder: Path, replica: int) -> list[tuple[int, str, str]]:
-    """(time, what, why) of what was decided of an instance and follows from no action."""
+    """Return (time, what, why) of an instance's decisions that no action in the journal shows."""
     try:
         events = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["scale_events"]
         found = [(one["t_s"], one["act"], one["reason"]) for one in events if one["replica"] == replica]
@@ -50,7 +50,7 @@ def decisions(folder: Path, replica: int) -> list[tuple[int, str, str]]:
 
 
 def starts(folder: Path) -> dict[tuple[int, int], str]:
-    """(load, target) -> what the start there consists of beside the parameters, as summary.json has it."""
+    """Return (load, target) -> the terms of the start besides the parameters, from summary.json."""
     try:
         each = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["starts"]["each"]
         return {(one["load"], one["target"]): _start(one["kind"], one["terms_s"]) for one in each}

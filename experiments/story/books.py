@@ -1,8 +1,8 @@
-"""Where the requests in flight are and what each instance runs, as far as a journal tells.
+"""Tracks where the requests in flight are and what each instance runs, from a journal.
 
-The books grow with the requests in flight and the instances, not with the journal. One function per kind of
-event and of action that changes them; ``tests/experiments/test_story.py`` holds the tables against the
-vocabulary.
+Memory grows with the requests in flight and the instances, not with the journal. One function per kind of
+event and of action that changes the state; ``tests/experiments/test_story.py`` checks the tables against
+the vocabulary.
 """
 
 from collections.abc import Callable, Mapping
@@ -54,29 +54,29 @@ from serving.vocabulary.events import (
 
 @dataclass(slots=True)
 class Books:
-    """All requests in flight, all instances. ``report``: of the last event, a ``Ran`` or ``Lost``."""
+    """All requests in flight, all instances. ``report``: of the last event, if a ``Ran`` or ``Lost``."""
 
     requests: dict[int, RequestSoFar] = field(default_factory=dict)
     benches: dict[int, Bench] = field(default_factory=dict)
     report: Report | None = None
 
     def bench(self, replica: int) -> Bench:
-        """That of an instance, which is named for the first time or not."""
+        """Return the state of an instance, creating it when the journal first names the instance."""
         return self.benches.setdefault(replica, Bench())
 
     def made(self, progress: RequestSoFar) -> int:
-        """The tokens it has by now, as of the last report."""
+        """Return the request's tokens as of the last report."""
         if progress.stage != "decoding" or progress.replica is None:
             return progress.made
         return progress.made + self.benches[progress.replica].steps - progress.since
 
     def happens(self, now_ns: int, event: Event) -> None:
-        """An event, before its actions."""
+        """Apply an event, before its actions."""
         self.report = None
         EVENTS[type(event)](self, now_ns, event)
 
     def follows(self, now_ns: int, action: Action) -> None:
-        """One of its actions, in their order."""
+        """Apply one of the event's actions, in their order."""
         ACTIONS[type(action)](self, now_ns, action)
 
 
@@ -107,7 +107,7 @@ def _ran(books: Books, now_ns: int, event: Ran) -> None:
 
 
 def _join(books: Books, bench: Bench, event: Ran) -> dict[int, int]:
-    """Requests that joined during the run took part from some of its steps on."""
+    """Add requests that joined during the run, each from the step at which it joined."""
     before, joined = 0, dict[int, int]()
     for at, requests in zip(event.joins, bench.joins):
         bench.steps += at - before
@@ -122,7 +122,7 @@ def _join(books: Books, bench: Bench, event: Ran) -> dict[int, int]:
 def _first_step(
     books: Books, bench: Bench, run: Run, finished: tuple[int, ...]
 ) -> tuple[tuple[Chunk, ...], list[int]]:
-    """The prompts of a run are computed; who has all of its own decodes from the next step on."""
+    """Compute the prompts of a run; a request with a complete prompt decodes from the next step on."""
     chunks, bench.chunks = bench.chunks, ()
     if run.decode:
         bench.steps += 1
@@ -141,7 +141,7 @@ def _first_step(
 
 
 def _decode(books: Books, replica: int, request: int) -> None:
-    """One whose KV has come. The token of its prompt is not counted where that ran layer by layer."""
+    """Start decoding with received KV. A prompt that ran layer by layer has not counted its token yet."""
     progress = books.requests.get(request)
     if progress is not None:
         progress.made = max(1, progress.made)
@@ -156,14 +156,14 @@ def _begin(books: Books, replica: int, progress: RequestSoFar) -> None:
 
 
 def _stop(books: Books, progress: RequestSoFar) -> None:
-    """It decodes no more where it is; what it has made stays."""
+    """Stop a request's decoding on its instance; its tokens stay."""
     progress.made = books.made(progress)
     if progress.replica is not None:
         books.bench(progress.replica).decoding.discard(progress.request.id)
 
 
 def _end(books: Books, request: int, least: int = 0) -> None:
-    """It is over, with so many tokens at least: one that ends with its prompt has that of it."""
+    """End a request with at least ``least`` tokens: one that ends with its prompt has the prompt's token."""
     progress = books.requests.pop(request, None)
     if progress is not None:
         _stop(books, progress)
@@ -172,7 +172,7 @@ def _end(books: Books, request: int, least: int = 0) -> None:
 
 
 def _streamed(books: Books, now_ns: int, event: Streamed) -> None:
-    """Tokens of an engine that runs by itself: whoever has one of it decodes there."""
+    """Add the tokens of an engine that runs by itself: each of these requests decodes there."""
     books.bench(event.replica)
     for request, tokens in event.tokens:
         progress = books.requests.get(request)
@@ -184,7 +184,7 @@ def _streamed(books: Books, now_ns: int, event: Streamed) -> None:
 
 
 def _lost(books: Books, now_ns: int, event: Lost) -> None:
-    """Requests that it had fail; actions tell whose."""
+    """Stop the lost instance's requests; actions say which of them fail."""
     bench = books.bench(event.replica)
     for request in sorted(bench.decoding):
         _stop(books, books.requests[request])
@@ -242,7 +242,7 @@ def _named(books: Books, now_ns: int, action: AllocateGpus) -> None:
 
 
 def _nothing(books: Books, now_ns: int, fact: Any) -> None:
-    """It changes neither where a request is nor what an instance runs."""
+    """Ignore a fact that changes neither a request's place nor an instance's run."""
 
 
 Entry = Callable[[Books, int, Any], None]

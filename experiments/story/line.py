@@ -1,4 +1,4 @@
-"""One line of a story, and how numbers are said in it."""
+"""One line of a story, and the format of its numbers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _PLACES: Final = {"replica": "instance {}", "host": "the memory of host {}", "ss
 
 @dataclass(frozen=True, slots=True)
 class StoryLine:
-    """``now_ns``: of the event that tells it; ``why``: the reason that the journal has, or nothing."""
+    """``now_ns``: of the event behind the line; ``why``: the journal's reason, or nothing."""
 
     now_ns: int
     what: str
@@ -25,36 +25,36 @@ Lines = Iterator[StoryLine]
 
 
 def seconds(ns: int) -> str:
-    """To the microsecond."""
+    """Format a time to the microsecond."""
     return f"{ns / NS_PER_S:.6f} s"
 
 
 def count(number: int, noun: str) -> str:
-    """``1 step``, ``2 steps``."""
+    """Return ``1 step``, ``2 steps``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def tokens(start: int, amount: int) -> str:
-    """Positions, counted from 1, so that the last one of a prompt is its length."""
+    """Format positions, counted from 1, so that the last one of a prompt is its length."""
     last = start + amount
     return f"token {last:,}" if amount == 1 else f"tokens {start + 1:,} to {last:,}"
 
 
 def layer_range(layers: tuple[int, int]) -> str:
-    """Layers [first, last)."""
+    """Format layers [first, last)."""
     first, last = layers
     return f"layer {first}" if last == first + 1 else f"layers {first} to {last - 1}"
 
 
 def layers_there(event: Loaded | LoadStopped) -> str:
-    """The layers that a load has brought: how many, and which where they are not the model's first."""
+    """Format the layers that a load brought: their number, and which if not the model's first."""
     if not event.first or not event.layers:
         return count(event.layers, "layer")
     return layer_range((event.first, event.first + event.layers))
 
 
 def size(amount_bytes: int) -> str:
-    """In decimal units."""
+    """Format a size in decimal units."""
     for unit, name in _UNITS:
         if amount_bytes >= unit:
             return f"{amount_bytes / unit:.3g} {name}"
@@ -62,16 +62,16 @@ def size(amount_bytes: int) -> str:
 
 
 def numbers(ids: Sequence[int], most: int = 8) -> str:
-    """The first of them, and how many more."""
+    """Format the first ids, and the number of the others."""
     shown = ", ".join(map(str, ids[:most]))
     return shown if len(ids) <= most else f"{shown} and {len(ids) - most} more"
 
 
 def places(stops: Sequence[Endpoint]) -> str:
-    """Where parameters come from or go to."""
+    """Format the sources or targets of parameters."""
     return ", ".join(_PLACES.get(kind, "remote storage").format(number) for kind, number in stops)
 
 
 def share(part_ns: int, whole_ns: int) -> str:
-    """As per cent."""
+    """Format a share as per cent."""
     return f"{100 * part_ns / whole_ns:.3g} %" if whole_ns else "0 %"

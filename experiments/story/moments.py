@@ -1,4 +1,4 @@
-"""A journal's lines as events and actions, one at a time."""
+"""Reads a journal's lines as events and actions, one at a time."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from serving.vocabulary.events import Event
 
 
 class Moment(NamedTuple):
-    """One event and what was answered."""
+    """One event and the actions that answered it."""
 
     now_ns: int
     event: Event
@@ -19,20 +19,20 @@ class Moment(NamedTuple):
 
 
 class Journal:
-    """``moments`` reads it once; ``header`` is known from the first of them on, ``remarks`` at the end."""
+    """``moments`` reads it once; ``header`` is known from the first moment on, ``remarks`` at the end."""
 
     def __init__(self, lines: Iterable[str], name: str) -> None:
         self._lines = JournalLines(lines, name, "told")
         self._name = name
-        self.number = 0  # of the line that was read last
+        self.number = 0  # of the last line read
 
     @property
     def header(self) -> dict[str, object]:
-        """Source and seed of the run, and more."""
+        """Source and seed of the run, and other fields."""
         return self._lines.header
 
     def moments(self) -> Iterator[Moment]:
-        """Raises UserError where the text is none of a journal."""
+        """Yield the moments. UserError if the text is not a journal."""
         for number, now_ns, event, actions, _ in self._lines.entries():
             self.number = number
             try:
@@ -42,11 +42,11 @@ class Journal:
             yield moment
 
     def misfit(self, error: Exception) -> UserError:
-        """The refusal of a line that is one of a journal, and cannot follow those above it."""
+        """Return the error for a valid line that cannot follow those above it."""
         return self._lines.altered(self.number, f"{type(error).__name__} {error}".strip())
 
     def remarks(self) -> Iterator[str]:
-        """That it is cut, or not as it was written."""
+        """Yield a remark if the journal is truncated or has changed since it was written."""
         if self._lines.cut is not None:
             yield self._lines.cut
         elif not self._lines.is_as_written():

@@ -1,4 +1,4 @@
-"""What happened to one instance: its life line by line, the runs between two such lines in one."""
+"""The story of one instance: its own events line by line, with the runs in between as one line."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,7 +61,7 @@ _WHAT: Final = {"kv": "KV"}
 
 @dataclass(slots=True)
 class Work:
-    """What an instance did since the last line of its life."""
+    """The instance's work since the last line of its story."""
 
     since_ns: int
     runs: int = 0
@@ -70,14 +70,14 @@ class Work:
     counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, what: str, amount: int = 1) -> None:
-        """More of something that is only counted."""
+        """Add to something that is only counted."""
         self.counts[what] = self.counts.get(what, 0) + amount
 
 
 @dataclass(slots=True)
 class Life:
-    """Of one instance. ``decisions``: (time, what, why) of those that the summary has and the journal not;
-    ``starts``: what a start consists of, by load and target, where the summary says it.
+    """State of one instance. ``decisions``: (time, what, why) of those in the summary but not the journal;
+    ``starts``: the terms of a start, by load and target, if the summary has them.
     """
 
     id: int
@@ -85,14 +85,14 @@ class Life:
     seen: bool = False
     work: Work = field(default_factory=lambda: Work(0))
     loads: dict[int, tuple[int, Load]] = field(default_factory=dict)
-    layers: dict[int, int] = field(default_factory=dict)  # whole so far, by load
+    layers: dict[int, int] = field(default_factory=dict)  # complete so far, by load
     transfers: dict[int, Send] = field(default_factory=dict)
-    told: int = 0  # of the decisions
+    told: int = 0  # decisions already reported
     starts: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
 
 def instance_story(moments: Iterator[Moment], life: Life) -> Lines:
-    """Its lines to the end of the journal; none when the journal does not name it."""
+    """Yield the instance's lines to the end of the journal; none if the journal does not name it."""
     books, now_ns = Books(), 0
     for now_ns, event, actions in moments:
         books.happens(now_ns, event)
@@ -109,7 +109,7 @@ def instance_story(moments: Iterator[Moment], life: Life) -> Lines:
 
 
 def _heard(life: Life, now_ns: int, fact: Event | Action) -> Lines:
-    """The first word of one that nobody has placed: it is there from the start."""
+    """Note the first fact of an instance. Without a placement it exists from the start."""
     if not life.seen and getattr(fact, "replica", None) == life.id:
         life.seen = True
         life.work = Work(now_ns)
@@ -125,7 +125,7 @@ def _decided(life: Life, now_ns: int) -> Lines:
 
 
 def _worked(life: Life, books: Books, now_ns: int) -> Lines:
-    """One line for the runs since the last one, if there were any."""
+    """Yield one line for the runs since the last line, if there were any."""
     work, life.work = life.work, Work(now_ns)
     bench = books.bench(life.id)
     if bench.run is not None:
@@ -199,7 +199,7 @@ def _load_stopped(life: Life, books: Books, now_ns: int, event: LoadStopped) -> 
 
 
 def _sent(life: Life, books: Books, now_ns: int, event: Sent) -> Lines:
-    """Counted: what came and what left."""
+    """Count received and sent transfers."""
     send = life.transfers.pop(event.transfer, None)
     if send is not None:
         way = "received" if send.target == life.id else "sent"
@@ -264,7 +264,7 @@ def _stop_send(life: Life, books: Books, now_ns: int, action: StopSend) -> Lines
 
 
 def _counted(what: str) -> "Teller":
-    """An action that is only counted."""
+    """Return a function that only counts an action."""
 
     def tell(life: Life, books: Books, now_ns: int, action: Any) -> Lines:
         if action.replica == life.id:
@@ -288,7 +288,7 @@ def _migrate(life: Life, books: Books, now_ns: int, action: Migrate) -> Lines:
 
 
 def _nothing(life: Life, books: Books, now_ns: int, fact: Any) -> Lines:
-    """It names no instance, or is seen in what follows from it."""
+    """Ignore a fact that names no instance, or whose effects have their own facts."""
     return iter(())
 
 

@@ -1,4 +1,4 @@
-"""What is told of migrations: to the story of a request, and to that of an instance."""
+"""Lines about migrations in the stories of requests and instances."""
 
 from experiments.story.books import Books
 from experiments.story.line import Lines, StoryLine, count
@@ -13,13 +13,13 @@ _SAID = {
 
 
 def migrates(tale: Tale, books: Books, now_ns: int, action: Migrate) -> Lines:
-    """What became of a migration of this request."""
+    """Report the phase of this request's migration."""
     if action.request == tale.id:
         yield StoryLine(now_ns, _SAID[action.phase].format(action.source, action.target), action.reason)
 
 
 def leaves_batch(tale: Tale, books: Books, now_ns: int, action: Detach) -> Lines:
-    """It decodes no more until it goes on elsewhere, or where it was."""
+    """Report that the request left its batch; it decodes again at its destination or at its source."""
     if action.request == tale.id and tale.mine is not None:
         yield from decoded(tale, books, now_ns)
         tale.enter("migration", now_ns)

@@ -1,4 +1,4 @@
-"""What happened to one request: a function per kind of event and of action."""
+"""The story of one request: a function per kind of event and of action."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -46,7 +46,7 @@ from serving.vocabulary.events import (
 
 
 def request_story(moments: Iterator[Moment], tale: Tale) -> Lines:
-    """Its lines, from when it arrives until it is over; reads no further."""
+    """Yield the request's lines from its arrival until it ends; reads no further."""
     books, now_ns = Books(), 0
     for now_ns, event, actions in moments:
         books.happens(now_ns, event)
@@ -94,7 +94,7 @@ def _ran(tale: Tale, books: Books, now_ns: int, event: Ran) -> Lines:
 
 
 def _computed(tale: Tale, books: Books, now_ns: int, event: Ran) -> Lines:
-    """A step with tokens of its prompt has been run: the first of those that are reported."""
+    """Report that a step, the first of the reported ones, computed tokens of the request's prompt."""
     report, mine = books.report, tale.mine
     assert report is not None and report.run is not None and mine is not None
     start, amount = next((start, amount) for request, start, amount in report.computed if request == tale.id)
@@ -118,7 +118,7 @@ def _computed(tale: Tale, books: Books, now_ns: int, event: Ran) -> Lines:
 
 
 def _first_token(tale: Tale, now_ns: int, began_ns: int, steps: int) -> Lines:
-    """The prompt ends with the first step; when that was, of several, only requests.parquet tells."""
+    """Report the first token, after the first step; of several steps only requests.parquet has its time."""
     first_ns = tale.first_token_ns
     if steps == 1:
         decodes(tale, now_ns)
@@ -189,7 +189,7 @@ def _fail(tale: Tale, books: Books, now_ns: int, action: Fail) -> Lines:
 
 
 def _run(tale: Tale, books: Books, now_ns: int, action: Run) -> Lines:
-    """The first step with tokens of its prompt ends a wait; later ones are told when they are computed."""
+    """Report the first step of the prompt, which ends a wait; later steps are reported when computed."""
     chunk = next((chunk for chunk in action.chunks if chunk[0] == tale.id), None)
     if chunk is None or tale.mine is None or tale.stage != "waiting":
         return
@@ -210,7 +210,7 @@ def _run(tale: Tale, books: Books, now_ns: int, action: Run) -> Lines:
 
 
 def _interrupt(tale: Tale, books: Books, now_ns: int, action: Interrupt) -> Lines:
-    """Told where its arrival is the cause."""
+    """Report an interrupt that this request's arrival caused."""
     if tale.arrived_ns == now_ns and tale.mine is not None and action.replica == tale.mine.replica:
         grace = (
             f" after {count(action.grace_steps, 'more step')}" if action.grace_steps else " at the next step"
@@ -231,7 +231,7 @@ def _send(tale: Tale, books: Books, now_ns: int, action: Send) -> Lines:
     if tale.id not in action.requests:
         return
     tale.transfers[action.transfer] = now_ns, action
-    if tale.stage == "prompt" and action.what == "kv":  # its last layer was run, where they are run apart
+    if tale.stage == "prompt" and action.what == "kv":  # the last layer has run, if run layer by layer
         tale.enter("hand-over", now_ns)
     others = [one for one in action.requests if one != tale.id]
     beside = f", with that of {numbers(others, 4)}" if others else ""
@@ -247,7 +247,7 @@ def _send(tale: Tale, books: Books, now_ns: int, action: Send) -> Lines:
 
 
 def _extent(request: int, send: Send) -> str:
-    """Which layers and tokens, where the transfer names them."""
+    """Return the layers and tokens, if the transfer names them."""
     said = "" if send.layers is None or send.what != "kv" else f" of {layer_range(send.layers)}"
     if send.positions:
         first, last = send.positions[send.requests.index(request)]
@@ -282,7 +282,7 @@ def _adopt(tale: Tale, books: Books, now_ns: int, action: JoinBatch) -> Lines:
 
 
 def _nothing(tale: Tale, books: Books, now_ns: int, fact: Any) -> Lines:
-    """It concerns instances; a request notices by what is done with it."""
+    """Ignore a fact about instances; its effects on the request have their own facts."""
     return iter(())
 
 

@@ -1,4 +1,4 @@
-"""What engines that run by themselves tell, in the story of a request and of an instance."""
+"""Reports of engines that run by themselves, in the stories of requests and instances."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -10,7 +10,7 @@ from serving.vocabulary.events import Dropped, Observed, Streamed
 
 
 def _streamed(tale: Tale, books: Books, now_ns: int, event: Streamed) -> Lines:
-    """Its first tokens since it was sent there, and its end; others are only counted."""
+    """Report the first tokens since the request was sent there, and its end; only count other tokens."""
     mine, tokens = tale.mine, dict(event.tokens).get(tale.id, 0)
     if mine is None or (not tokens and tale.id not in event.finished):
         return

@@ -1,4 +1,4 @@
-"""What a journal holds, in a few numbers, and whom to ask about: one pass over it."""
+"""Summarizes a journal in a few numbers and suggests what to ask about, in one pass."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ from serving.vocabulary.events import Arrived, Event, Lost, Ran, Streamed
 
 
 class Example(NamedTuple):
-    """Whom to ask about, such as ``request=17``, and why."""
+    """A request or instance to ask about, such as ``request=17``, and why."""
 
     subject: str
     why: str
@@ -21,20 +21,20 @@ class Example(NamedTuple):
 
 @dataclass(slots=True)
 class Best:
-    """The largest so far; of equals the first."""
+    """The largest candidate so far; the first of equals."""
 
     who: int = -1
     much: int = -1
 
     def see(self, who: int, much: int) -> None:
-        """One more candidate."""
+        """Compare one more candidate."""
         if much > self.much:
             self.who, self.much = who, much
 
 
 @dataclass(slots=True)
 class Overview:
-    """Counts of a whole journal; of requests only those in flight are kept while it is read."""
+    """Counts of a whole journal; while reading, only requests in flight are stored."""
 
     events: int = 0
     last_ns: int = 0
@@ -44,11 +44,11 @@ class Overview:
     slowest_prompt: Best = field(default_factory=Best)
     most_preempted: Best = field(default_factory=Best)
     steps: Counter[int] = field(default_factory=Counter)
-    first: dict[str, int] = field(default_factory=dict)  # who was the first to be rejected, lost, ...
+    first: dict[str, int] = field(default_factory=dict)  # the first to be rejected, lost, ...
     instances: int = 0
 
     def sentence(self, header: dict[str, object]) -> str:
-        """Whose journal it is and what it counts."""
+        """Return the journal's run and the counts."""
         parts = ", ".join(f"{self.counts[how]:,} {how}" for how in ("finished", "rejected", "failed"))
         flying = self.counts["arrived"] - sum(self.counts[how] for how in ("finished", "rejected", "failed"))
         parts += f", {flying:,} still in flight" if flying else ""
@@ -59,7 +59,7 @@ class Overview:
         )
 
     def examples(self, first_tokens: Iterable[tuple[int, int, int]]) -> Iterator[Example]:
-        """Requests and instances that are worth a look. first_tokens: as requests.parquet has them."""
+        """Yield remarkable requests and instances. first_tokens: as requests.parquet has them."""
         exact = Best()
         for request, arrival_ns, first_ns in first_tokens:
             exact.see(request, first_ns - arrival_ns)
@@ -83,7 +83,7 @@ class Overview:
 
 
 def overview_of(moments: Iterable[Moment]) -> Overview:
-    """Read it all."""
+    """Read the whole journal."""
     books, view = Books(), Overview()
     for now_ns, event, actions in moments:
         view.events, view.last_ns = view.events + 1, now_ns
@@ -99,7 +99,7 @@ def overview_of(moments: Iterable[Moment]) -> Overview:
 
 
 def _before(view: Overview, books: Books, now_ns: int, event: Event) -> None:
-    """What is known of requests only until the books forget them."""
+    """Record facts about requests before the books remove them."""
     if type(event) is Arrived:
         view.counts["arrived"] += 1
     elif type(event) is Lost:
@@ -117,7 +117,7 @@ def _ran(view: Overview, books: Books, now_ns: int, event: Ran) -> None:
     view.steps[event.replica] += event.steps
     for request in books.report.completed:
         progress = books.requests.get(request)
-        if progress is not None and progress.made == 1:  # its first, not one that it computed again
+        if progress is not None and progress.made == 1:  # its first token, not a recomputed one
             view.slowest_prompt.see(request, now_ns - progress.request.arrival_ns)
 
 

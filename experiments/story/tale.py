@@ -1,4 +1,4 @@
-"""A request's story so far: the stages it went through, its stretches of decode steps, how it ends."""
+"""A request's story so far: its stages, its stretches of decode steps, its end."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,7 +13,7 @@ FIRST_STEPS: Final = "prompt and first decode steps"
 
 @dataclass(slots=True)
 class Decoding:
-    """A stretch of decode steps on one instance: when it began, among how many others."""
+    """A stretch of decode steps on one instance: its begin, and the number of other requests."""
 
     began_ns: int
     fewest: int = 1 << 60
@@ -24,7 +24,7 @@ class Decoding:
 
 @dataclass(slots=True)
 class Tale:
-    """Of one request. ``first_token_ns``: as requests.parquet has it. ``stages_ns``: how long each took."""
+    """State of one request. ``first_token_ns``: from requests.parquet. ``stages_ns``: time in each stage."""
 
     id: int
     first_token_ns: int | None = None
@@ -38,7 +38,7 @@ class Tale:
     over: bool = False
 
     def enter(self, stage: str, now_ns: int) -> int:
-        """Another stage begins; returns how long the last one took."""
+        """Begin another stage; return the time in the last one."""
         took_ns = now_ns - self.since_ns
         if self.stage:
             self.stages_ns[self.stage] = self.stages_ns.get(self.stage, 0) + took_ns
@@ -47,7 +47,7 @@ class Tale:
 
 
 def unfinished(tale: Tale, books: Books, now_ns: int) -> Lines:
-    """The journal ends before the request does."""
+    """Report a request that is still in flight when the journal ends."""
     assert tale.mine is not None
     yield from decoded(tale, books, now_ns)
     made = count(books.made(tale.mine), "token")
@@ -68,28 +68,28 @@ def _state(tale: Tale) -> str:
 
 
 def stages(tale: Tale, now_ns: int) -> Lines:
-    """How long each stage took, of one that is over."""
+    """Report how long each stage of a request took."""
     tale.enter("", now_ns)
     parts = ", ".join(f"{name} {seconds(took)}" for name, took in tale.stages_ns.items())
     yield StoryLine(now_ns, f"in all {seconds(sum(tale.stages_ns.values()))}: {parts}")
 
 
 def decodes(tale: Tale, now_ns: int, began_ns: int | None = None) -> None:
-    """A stretch of decode steps begins, or began in a run before this report of it."""
+    """Begin a stretch of decode steps, now or at ``began_ns`` in an earlier run."""
     if tale.stage != "decoding":
         tale.enter("decoding", now_ns)
     tale.decoding = Decoding(tale.since_ns if began_ns is None else began_ns)
 
 
 def count_report(decoding: Decoding, others: int, with_prompts: bool) -> None:
-    """A report of steps in which it decoded among so many others."""
+    """Count a report of steps in which the request decoded with so many others."""
     decoding.fewest, decoding.most = min(decoding.fewest, others), max(decoding.most, others)
     decoding.reports += 1
     decoding.with_prompts += with_prompts
 
 
 def decoded(tale: Tale, books: Books, now_ns: int) -> Lines:
-    """The stretch of decode steps that ends now, in one line."""
+    """Report the stretch of decode steps that ends now, in one line."""
     decoding, tale.decoding = tale.decoding, None
     if decoding is None or tale.mine is None:
         return

@@ -1,1 +1,1 @@
-"""Many runs of one command: which, carried out where, kept as they finish, and what they come to."""
+"""Many runs of one command: their points, where they run, how results are stored and summarized."""

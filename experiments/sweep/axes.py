@@ -1,7 +1,7 @@
-"""From words with several values to axes, in the grammar of Hydra's multirun.
+"""Converts words with several values to axes, in the grammar of Hydra's multirun.
 
-``seed=0,1,2``, ``seed=range(0,3)``, ``system=glob(blitz*)``, ``cluster=choice(a100_x4,h100_x2)``; of a search
-also ``system.scaler.up=interval(0.5,0.9)``.
+``seed=0,1,2``, ``seed=range(0,3)``, ``system=glob(blitz*)``, ``cluster=choice(a100_x4,h100_x2)``; for a
+search also ``system.scaler.up=interval(0.5,0.9)``.
 """
 
 import fnmatch
@@ -25,7 +25,7 @@ MOST_POINTS: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A key and the values it is to take, as texts of single runs; ``end`` of an interval alone."""
+    """A key and its values, as texts of single runs; ``end`` only of an interval."""
 
     key: str
     texts: tuple[str, ...]
@@ -35,7 +35,7 @@ class Axis:
 class Interval:
     """A key that a search may set to any number from ``low`` to ``high``.
 
-    ``whole``: integers alone, as ``int(interval(1,8))`` asks for, and every key that takes an integer.
+    ``whole``: integers only, as for ``int(interval(1,8))`` and for every key that takes an integer.
     """
 
     key: str
@@ -46,9 +46,9 @@ class Interval:
 
 
 def axes_of(words: Sequence[str]) -> tuple[list[str], list[Axis], list[Interval]]:
-    """Words of one value as they are, then axes and intervals in the order of the words.
+    """Return words of one value unchanged, then axes and intervals in the order of the words.
 
-    Raises UserError for what Hydra's grammar does not read, an axis without values and a key given twice.
+    Raises UserError for text that Hydra's grammar cannot parse, an axis without values and a repeated key.
     """
     plain, axes, intervals = list[str](), list[Axis](), list[Interval]()
     for word in words:
@@ -64,7 +64,7 @@ def axes_of(words: Sequence[str]) -> tuple[list[str], list[Axis], list[Interval]
 
 
 def refuse_twice(words: Sequence[str]) -> None:
-    """UserError for a key that is given twice."""
+    """Raise UserError for a repeated key."""
     keys = [word.partition("=")[0] for word in words]
     for key in keys:
         if keys.count(key) > 1:
@@ -72,7 +72,7 @@ def refuse_twice(words: Sequence[str]) -> None:
 
 
 def _read(word: str) -> Axis | Interval | None:
-    """None for a word of one value."""
+    """Parse a word; None for a word of one value."""
     key, equals, text = word.partition("=")
     if not equals or not ("," in text or text.endswith(")")) or _is_file(key, text):
         return None
@@ -100,7 +100,7 @@ def _read(word: str) -> Axis | Interval | None:
 
 
 def _is_file(key: str, text: str) -> bool:
-    """Whether the whole text is one path, commas and all."""
+    """Return whether the whole text, including commas, is one path."""
     return key in LITERAL_KEYS and os.path.exists(text)  # noqa: PTH110 (Path.exists raises for long names)
 
 
@@ -132,7 +132,7 @@ def _texts(override: Override) -> list[str]:
 
 
 def text_of(value: Any) -> str:
-    """One value as a single run takes it: ``2.0`` as 2, which integers and numbers both are."""
+    """Return a value as a single run takes it: ``2.0`` as 2, which is valid for integers and numbers."""
     if isinstance(value, QuotedString):
         return str(value.text)
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""The answer of a sweep: which setting is best, by which number, and which others may be as good."""
+"""The answer of a sweep: the best setting, by which number, and which others may be as good."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from experiments.sweep.student import Interval
 from experiments.sweep.table import Sweep, Values, above, means
 from experiments.sweep.told import setting_name, told_interval
 
-# What decides where nobody asks for a number: objectives kept, then the slowest first tokens.
+# The metrics if the user names none: objectives met, then the slowest first tokens.
 USUAL: Final = ("slo.attainment", "ttft_ms.p99")
 _MOST_JUDGES: Final = 3
-# What a user is given and does not choose: the best is told for each of its values.
+# Conditions that the user does not choose: the best setting is reported for each of their values.
 _GIVEN: Final = ("trace", "faults", "slo", "models")
 _HIGHER: Final = ("attainment", "_per_s", "requests.finished", "hit_share")
 _LOWER: Final = (
@@ -26,17 +26,17 @@ _MOST_NAMED: Final = 4
 
 
 def judges(asked: Sequence[str] | None) -> tuple[str, ...]:
-    """The numbers by which settings are judged: those of ``metrics=``, else the usual ones."""
+    """Return the metrics that rank settings: those of ``metrics=``, else the usual ones."""
     return tuple(asked[:_MOST_JUDGES]) if asked else USUAL
 
 
 def headline(sweep: Sweep, metrics: Sequence[str]) -> list[str]:
-    """A sentence per number: the best setting by it. Empty where there is one setting, or no run has it."""
+    """Return one sentence per metric with its best setting. Empty for one setting, or if no run has it."""
     return [sentence for metric in metrics if (sentence := _sentence(sweep, metric))]
 
 
 def is_higher_better(metric: str) -> bool | None:
-    """None: nobody knows."""
+    """Return whether higher values are better; None: unknown."""
     plain = metric.removesuffix(".low").removesuffix(".high")
     if plain.endswith(_HIGHER):
         return True
@@ -60,7 +60,7 @@ def _sentence(sweep: Sweep, metric: str) -> str:
 
 
 def _groups(found: dict[Values, Interval]) -> dict[Values, dict[Values, Interval]]:
-    """What is given -> the settings with it."""
+    """Map each combination of conditions to its settings."""
     groups: dict[Values, dict[Values, Interval]] = {}
     for setting, one in found.items():
         groups.setdefault(_given(setting), {})[setting] = one
@@ -81,7 +81,7 @@ def _best_of(metric: str, group: dict[Values, Interval]) -> Values:
 
 
 def _best(sweep: Sweep, metric: str, given: Values, group: dict[Values, Interval]) -> str:
-    """The best setting of what is given, and those that may be as good."""
+    """Return the best setting under the conditions, and those that may be as good."""
     best = _best_of(metric, group)
     where = f"at {setting_name(given)} " if given else ""
     if len(group) == 1:
@@ -93,7 +93,7 @@ def _best(sweep: Sweep, metric: str, given: Values, group: dict[Values, Interval
 
 
 def _as_good(sweep: Sweep, metric: str, best: Values) -> list[Values]:
-    """Settings whose paired differences from ``best`` may be none."""
+    """Return settings whose paired difference from ``best`` may be zero."""
     apart = above(sweep, metric, best)
     return [one for one, away in apart.items() if away.half is not None and away.holds_zero]
 
@@ -106,7 +106,7 @@ def _named(settings: Sequence[Values]) -> str:
 
 
 def _counted(metric: str, groups: dict[Values, dict[Values, Interval]]) -> str:
-    """In how many of many cases each setting is best."""
+    """Count, for each setting, the cases in which it is best."""
     wins = Counter(_chosen(_best_of(metric, group)) for group in groups.values())
     told = ", ".join(f"{name} in {many}" for name, many in wins.most_common(_MOST_NAMED))
     keys = " and ".join(key for key, _ in next(iter(groups)))
@@ -114,7 +114,7 @@ def _counted(metric: str, groups: dict[Values, dict[Values, Interval]]) -> str:
 
 
 def _ends(sweep: Sweep, metric: str, found: dict[Values, Interval]) -> str:
-    """Where nothing is chosen, or nobody knows which way is better: the least and the most."""
+    """Return least and most, if there is no choice or it is unknown which direction is better."""
     least, most = min(found, key=lambda one: found[one].mean), max(found, key=lambda one: found[one].mean)
     low, high = (told_interval(metric, found[one]) for one in (least, most))
     ends = f"least at {setting_name(least)} ({low}) and most at {setting_name(most)} ({high})"

@@ -1,6 +1,6 @@
-"""Where points are carried out: processes of this machine (joblib), a Ray cluster, or Slurm (submitit).
+"""Where points run: processes of this machine (joblib), a Ray cluster, or Slurm (submitit).
 
-Each yields (point, outcome) as they finish, in any order.
+Each launcher yields (point, outcome) as points finish, in any order.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ LAUNCHERS: Final = ("local", "ray", "slurm")
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """``folders``: where every point leaves its whole results, "" for nowhere."""
+    """Settings of the launcher. ``folders``: where every point writes its full results, "" for nowhere."""
 
     launcher: str = "local"
     processes: int = 2
@@ -33,18 +33,18 @@ class Launch:
     scratch: str = ""
 
     def carry_out(self, points: Sequence[Point]) -> Finished:
-        """Raises UserError when the launcher cannot be had."""
+        """Run the points. Raises UserError if the launcher is not available."""
         if not points:
             return iter(())
         return {"local": _local, "ray": _ray, "slurm": _slurm}[self.launcher](self, points)
 
     def folder_of(self, point: Point) -> str:
-        """The point's own result folder."""
+        """Return the point's own result folder."""
         return str(Path(self.folders) / point.id) if self.folders else ""
 
 
 def carried_out(point: Point, folder: str) -> tuple[int, Outcome]:
-    """In a process of any launcher: the place among the points, and what came of it."""
+    """Run a point in a process of any launcher; return its place among the points, and its outcome."""
     return point.place, outcome_of(point.words, folder)
 
 
@@ -62,7 +62,7 @@ def _local(launch: Launch, points: Sequence[Point]) -> Finished:
 
 
 def _ray(launch: Launch, points: Sequence[Point]) -> Finished:
-    """One actor per CPU of the cluster, so that each loads the simulator once."""
+    """Run on one actor per CPU of the cluster, so that each imports the simulator once."""
     with _wanted("ray"):
         import ray
     began = not ray.is_initialized()
@@ -89,7 +89,7 @@ def _ray(launch: Launch, points: Sequence[Point]) -> Finished:
 
 
 class _Carrier:
-    """Of a Ray actor: a process that stays."""
+    """Implementation of a Ray actor, a process that runs many points."""
 
     def carry_out(self, point: Point, folder: str) -> tuple[int, Outcome]:
         return carried_out(point, folder)
@@ -107,7 +107,7 @@ def _ray_refused(address: str) -> Iterator[None]:
 
 
 def _slurm(launch: Launch, points: Sequence[Point]) -> Finished:
-    """``slurm_jobs`` jobs of an array; each carries out every so many-th point."""
+    """Run ``slurm_jobs`` jobs of an array; job k takes every ``slurm_jobs``-th point."""
     with _wanted("slurm"):
         import submitit
     executor = submitit.AutoExecutor(folder=launch.scratch, cluster=launch.slurm_cluster)
@@ -130,7 +130,7 @@ def _slurm(launch: Launch, points: Sequence[Point]) -> Finished:
 
 
 def all_carried_out(points: Sequence[Point], folders: Sequence[str], name: str) -> list[tuple[int, Outcome]]:
-    """In one job; finished points are in the file of that ``name``, also when the job is ended."""
+    """Run points in one job; the file ``name`` has the finished ones, even if the job is killed."""
     found = []
     with Path(name).open("w", encoding="utf-8") as file:
         for point, folder in zip(points, folders, strict=True):
@@ -141,7 +141,7 @@ def all_carried_out(points: Sequence[Point], folders: Sequence[str], name: str) 
 
 @contextmanager
 def _wanted(extra: str) -> Iterator[None]:
-    """Around an import of what only this launcher needs."""
+    """Wrap the import of a package that only this launcher needs."""
     try:
         yield
     except ImportError as error:

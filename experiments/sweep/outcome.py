@@ -1,4 +1,4 @@
-"""One point's run, in whatever process: its numbers, or why it was refused."""
+"""The run of one point, in any process: its numbers, or why it was refused."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from hwmodels.errors import HardwareError
 from serving.vocabulary.errors import PolicyError, UserError
 from traces.errors import TraceError
 
-# Of a summary: what differs from machine to machine, and what only says where numbers come from.
+# Parts of a summary that differ between machines, or only describe sources.
 _NOT_MEASURED: Final = ("sim", "estimates", "range_is", "step_time", "code", "seed")
 LOW, HIGH = "low", "high"
 
@@ -24,7 +24,7 @@ class Outcome:
 
 
 def outcome_of(words: tuple[str, ...], folder: str = "") -> Outcome:
-    """Run it; in ``folder`` its results, if one is given. What a user can correct is an outcome as well."""
+    """Run the point, with results in ``folder`` if given. A user error is also returned as an outcome."""
     from time import process_time
 
     from experiments.compose.compose import load_config
@@ -58,7 +58,7 @@ def _kept(config: Any) -> Mapping[str, Any]:
 
 
 def numbers_in(summary: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """``ttft_ms.p99`` and so on; the ends of its range as ``ttft_ms.p99.low`` and ``.high``."""
+    """Yield ``ttft_ms.p99`` and so on; the ends of its range as ``ttft_ms.p99.low`` and ``.high``."""
     for name, value in summary.items():
         if name == "range":
             yield from _ends(value)

@@ -1,4 +1,4 @@
-"""``report.html`` of a sweep: what every setting comes to, who is better, and a chart of each metric."""
+"""``report.html`` of a sweep: results of every setting, which is better, and a chart of each metric."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from experiments.sweep.told import setting_name, told_difference, told_interval
 from serving.vocabulary.errors import UserError
 
 _MOST_ROWS: Final = 60
-_SPANS_DECADES: Final = 20  # from here on values lie better on a logarithmic axis
+_SPANS_DECADES: Final = 20  # from this ratio on, use a logarithmic axis
 
 
 def sweep_page(
     sweep: Sweep, words: str, metrics: Sequence[str], judged: Sequence[str] = USUAL, best: Sequence[str] = ()
 ) -> str:
-    """``metrics``: the numbers of a summary that are shown; ``judged``: those that decide which is best.
+    """Return the HTML. ``metrics``: the displayed numbers; ``judged``: those that decide which is best.
 
     ``best``: the answer of a search, in place of one by ``judged``.
     """
@@ -50,18 +50,18 @@ def _foot(sweep: Sweep) -> str:
 
 
 def has_intervals(sweep: Sweep) -> bool:
-    """Whether any setting has several runs that may differ."""
+    """Return whether any setting has several runs that may differ."""
     counts = Counter(setting_of(point) for point, _ in sweep.rows())
     return max(counts.values(), default=0) > 1 and not sweep.seeds_are_one()
 
 
 def remarks(sweep: Sweep) -> list[str]:
-    """What must be known before the numbers."""
+    """Return the remarks to read before the numbers."""
     return [*_objectives(sweep), *_why_no_interval(sweep), *_several_gpus(sweep), *refusals(sweep)]
 
 
 def _objectives(sweep: Sweep) -> list[str]:
-    """What SLO attainment is the share of, where all points have the same objectives."""
+    """Return the objectives of SLO attainment, if all points have the same."""
     found = {(one.numbers.get("slo.ttft_ms"), one.numbers.get("slo.tpot_ms")) for _, one in sweep.rows()}
     if len(found) != 1 or None in (pair := found.pop()):
         return []
@@ -84,21 +84,21 @@ def _why_no_interval(sweep: Sweep) -> list[str]:
 
 
 def _several_gpus(sweep: Sweep) -> list[str]:
-    """Why an instance of the first point that ran has several GPUs, where nobody said how many."""
+    """Return why an instance of the first point that ran has several GPUs, if the user did not set them."""
     from experiments.compose.compose import load_config
     from experiments.results.parallelism import gpus_of_an_instance
 
     for point, _ in sweep.rows():
         try:
             told = gpus_of_an_instance(load_config([*point.words, "out=none"], "simulate"))
-        except UserError:  # run by an earlier command, when a file that it names was here
+        except UserError:  # ran earlier, when a file of its words existed
             return []
         return [told] if told else []
     return []
 
 
 def refusals(sweep: Sweep) -> list[str]:
-    """One sentence per reason, with the first point that had it."""
+    """Return one sentence per reason, with the first point that had it."""
     found: dict[str, list[str]] = {}
     for point, why in sweep.refused():
         found.setdefault(why, []).append(point.name)
@@ -110,13 +110,13 @@ def _many(count: int) -> str:
 
 
 def verdicts(sweep: Sweep, metrics: Sequence[str]) -> list[str]:
-    """Of axes of words: in how many settings each value is above or below the first one, by each number."""
+    """Count settings in which each value of a non-numeric axis is above or below the first, per metric."""
     told_of = [_against(sweep, metric, key) for metric in metrics for key in named_axes(sweep)]
     return [one for one in told_of if one]
 
 
 def _against(sweep: Sweep, metric: str, key: str) -> str:
-    """In how many settings each value is above or below the first one; nothing where one seed was run."""
+    """Count settings in which each value is above or below the first; empty if only one seed was run."""
     found = differences(sweep, metric, key)
     if all(one.half is None for one in found.values()):
         return ""
@@ -150,7 +150,7 @@ def _settings(sweep: Sweep, metrics: Sequence[str]) -> str:
 
 
 def named_axes(sweep: Sweep) -> list[str]:
-    """Axes of words and not of numbers, such as system: the ones whose values are compared."""
+    """Return axes of words, not numbers, such as system: their values are compared."""
     return [
         axis.key
         for axis in sweep.axes

@@ -1,4 +1,4 @@
-"""The points of a sweep: one run each, named by what it depends on."""
+"""The points of a sweep: one run each, identified by everything that it depends on."""
 
 import hashlib
 import importlib.util
@@ -15,7 +15,7 @@ from experiments.results.code_digest import code_digest
 from experiments.sweep.axes import MOST_POINTS, Axis
 from serving.vocabulary.errors import UserError
 
-# A run reads them beside its words: where traces and profiles lie.
+# Variables that runs read besides their words: the folders of traces and profiles.
 _PLACES: Final = ("SERVETWIN_TRACES", "SERVETWIN_PROFILES")
 
 
@@ -29,14 +29,14 @@ class Point:
 
     @property
     def name(self) -> str:
-        """The values alone, for people."""
+        """The values only, for display."""
         return " ".join(f"{key}={text}" for key, text in self.values) or "the only run"
 
     @property
     def id(self) -> str:
         """A digest of the words, the code, and the files that the words name.
 
-        The same run in another sweep has the same one.
+        The same run in another sweep has the same id.
         """
         parts = [*sorted(self.words), code_digest(), *(os.environ.get(name, "") for name in _PLACES)]
         parts += [_own_code(word.partition("=")[2]) for word in self.words if ":" in word]
@@ -45,7 +45,7 @@ class Point:
 
 
 def points_of(plain: Sequence[str], axes: Sequence[Axis]) -> list[Point]:
-    """Every combination, the last axis changing fastest. UserError when they are too many."""
+    """Return every combination, the last axis changing fastest. UserError if there are too many."""
     count = 1
     for axis in axes:
         count *= len(axis.texts)
@@ -62,7 +62,7 @@ def _combined(axes: Sequence[Axis]) -> Iterator[tuple[tuple[str, str], ...]]:
 
 
 def _own_code(text: str) -> str:
-    """A digest of the module that a policy's name leads to, and of those beside it; "" for other words."""
+    """Return a digest of the module of a policy's name, and of modules beside it; "" for other words."""
     if not is_class_name(text):
         return ""
     find_modules_here()
@@ -80,7 +80,7 @@ def _own_code(text: str) -> str:
 
 
 def _stamp(word: str) -> str:
-    """Size and time of the file that a word names, if it names one: other content is another run."""
+    """Return size and time of the file that a word names, if any: other content is another run."""
     try:
         found = Path(word.partition("=")[2]).stat()
     except (OSError, ValueError):

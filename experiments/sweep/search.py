@@ -1,4 +1,4 @@
-"""A search: Optuna proposes settings, every one is run, and the best is kept in sight.
+"""A search: Optuna proposes settings, each one is run, and the best one is reported.
 
 The sampler has a fixed seed, so the same command proposes the same trials and resumes them from the folder.
 """
@@ -23,7 +23,7 @@ def searched(
     plain: Sequence[str], axes: Sequence[Axis], intervals: Sequence[Interval], own: Mapping[str, Any],
     folder: SweepFolder,
 ) -> Sweep:  # fmt: skip
-    """One point per trial, in order. Axes are choices of words. UserError without one goal."""
+    """Run the trials, one point each, in order. Axes are choices of words. UserError without one goal."""
     goal, direction = _goal(own)
     if not axes and not intervals:
         raise UserError("a search has nothing to choose: write KEY=interval(0.1,1) or KEY=A,B")
@@ -50,7 +50,7 @@ def searched(
 
 
 def best(sweep: Sweep, own: Mapping[str, Any]) -> tuple[Point, str, float] | None:
-    """The point whose goal is best, the goal and its value; None when none has it."""
+    """Return the point with the best goal, the goal and its value; None if no point has it."""
     goal, direction = _goal(own)
     pairs = [(point, goal, one.numbers[goal]) for point, one in sweep.rows() if goal in one.numbers]
     if not pairs:

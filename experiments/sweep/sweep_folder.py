@@ -1,6 +1,6 @@
-"""The folder of a sweep: every finished point at once, so that a sweep that was killed goes on where it was.
+"""The folder of a sweep: stores each point when it finishes, so that a killed sweep can resume.
 
-``points.jsonl`` has one line per finished point and is only ever added to; the tables are made from it.
+``points.jsonl`` has one line per finished point and is only appended to; the tables are made from it.
 """
 
 import json
@@ -18,15 +18,15 @@ from experiments.sweep.points import Point
 from serving.vocabulary.errors import PlaceError, UserError
 
 POINTS: Final = SWEEP_POINTS
-SHARDS: Final = "slurm"  # where jobs on other hosts leave theirs
+SHARDS: Final = "slurm"  # folder for the results of jobs on other hosts
 ABOUT: Final = "sweep.json"
 
 
 class SweepFolder:
-    """Held by one process while it is open, as a context manager.
+    """A context manager that locks the folder for one process.
 
-    Raises UserError for a folder of something else, one that another sweep writes to, and one that cannot be
-    written.
+    Raises UserError for a folder with other contents, one that another sweep writes to, and one that cannot
+    be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -67,17 +67,17 @@ class SweepFolder:
             os.close(self._lock)
 
     def known(self, points: Sequence[Point]) -> dict[int, Outcome]:
-        """Place -> outcome of the points that finished before."""
+        """Return place -> outcome of the points that finished before."""
         return {point.place: self._known[point.id] for point in points if point.id in self._known}
 
     def keep(self, point: Point, outcome: Outcome) -> None:
-        """Write it down now."""
+        """Write the outcome to the file now."""
         assert self._file is not None
         self._known[point.id] = outcome
         write_point(self._file, point, outcome)
 
     def tell(self, about: dict[str, object]) -> None:
-        """What the sweep is of, for people and for later commands."""
+        """Write a description of the sweep, for readers and for later commands."""
         text = json.dumps(about, indent=1, ensure_ascii=False)
         (self.path / ABOUT).write_text(text + "\n", encoding="utf-8")
 
@@ -91,14 +91,14 @@ class SweepFolder:
 
 
 def write_point(file: IO[str], point: Point, outcome: Outcome) -> None:
-    """One line, in the file when this returns."""
+    """Write one line, which is in the file when this returns."""
     line = {"id": point.id, "words": point.words, **asdict(outcome)}
     file.write(json.dumps(line, ensure_ascii=False) + "\n")
     file.flush()
 
 
 def read_points(file: Path) -> dict[str, Outcome]:
-    """Finished points by id. A last line that was cut is cut off; other lines that are none are left out."""
+    """Return finished points by id. Removes a truncated last line; ignores other invalid lines."""
     if not file.exists():
         return {}
     content = file.read_bytes()

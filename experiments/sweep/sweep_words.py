@@ -1,4 +1,4 @@
-"""The words of ``servetwin sweep``: its own keys, a sweep's file, and what is of the runs."""
+"""The words of ``servetwin sweep``: its own keys, a sweep's file, and the words of its runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _MOST_PROCESSES: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class SweepWords:
-    """``own``: the sweep's keys that were given, typed; ``runs``: the words of its runs."""
+    """``own``: the sweep's own keys in the words, typed; ``runs``: the words of its runs."""
 
     out: Path
     own: Mapping[str, Any]
@@ -36,7 +36,7 @@ class SweepWords:
 
 
 def sweep_words(words: Sequence[str]) -> SweepWords:
-    """Those of the command line go before those of the file ``sweep=``. UserError naming the word."""
+    """Parse the words. The command line overrides the file ``sweep=``. UserError naming the word."""
     own: dict[str, Any] = {}
     runs, out, file = list[str](), "", ""
     for word in words:
@@ -64,7 +64,7 @@ def sweep_words(words: Sequence[str]) -> SweepWords:
 
 
 def first_words(plain: Sequence[str], axes: Sequence[Axis]) -> list[str]:
-    """Of the first point."""
+    """Return the words of the first point."""
     return [*plain, *(f"{axis.key}={axis.texts[0]}" for axis in axes)]
 
 
@@ -88,7 +88,7 @@ def _with_file(file: str, runs: list[str], own: dict[str, Any]) -> tuple[list[st
 
 
 def file_words(name: str) -> dict[str, str]:
-    """key -> text of a sweep's file: one of experiments/conf/sweep, or the user's own.
+    """Return key -> text of a sweep's file: one of experiments/conf/sweep, or the user's own.
 
     The file holds ``hydra: {sweeper: {params: {seed: "0,1,2"}}}``, or ``sweeper:``, or ``params:`` alone.
     """

@@ -1,4 +1,4 @@
-"""What the points of a sweep come to: one row per point, means over seeds, and paired differences."""
+"""Results of a sweep's points: one row per point, means over seeds, and paired differences."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ Values = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Points in order, and what came of each."""
+    """Points in order, and their outcomes."""
 
     axes: tuple[Axis, ...]
     points: tuple[Point, ...]
     outcomes: tuple[Outcome, ...]
 
     def rows(self) -> Iterable[tuple[Point, Outcome]]:
-        """Points that ran."""
+        """Yield the points that ran."""
         return (row for row in zip(self.points, self.outcomes, strict=True) if not row[1].refused)
 
     def refused(self) -> list[tuple[Point, str]]:
-        """Points that did not, and why."""
+        """Return the points that were refused, and why."""
         pairs = zip(self.points, self.outcomes, strict=True)
         return [(point, outcome.refused) for point, outcome in pairs if outcome.refused]
 
     def settings(self) -> list[Values]:
-        """The values of all axes but the seed, each once, in order."""
+        """Return the values of all axes except the seed, each once, in order."""
         return list(dict.fromkeys(setting_of(point) for point in self.points))
 
     def seeds_are_one(self) -> bool:
-        """Whether every seed gave the very same run: nothing in it is drawn, as of a recorded trace."""
+        """Return whether all seeds gave the same run: nothing is drawn, as with a recorded trace."""
         found: dict[Values, list[dict[str, float]]] = {}
         for point, outcome in self.rows():
             found.setdefault(setting_of(point), []).append(outcome.numbers)
@@ -51,7 +51,7 @@ class Sweep:
         return bool(several) and all(run == runs[0] for runs in several for run in runs)
 
     def by_seed(self, metric: str) -> dict[Values, dict[str, float]]:
-        """Setting -> seed -> the number; points without it are left out, and copies of one run."""
+        """Map setting to seed to the number, without points that lack it and without copies of a run."""
         found: dict[Values, dict[str, float]] = {}
         alike = self.seeds_are_one()
         for point, outcome in self.rows():
@@ -61,17 +61,17 @@ class Sweep:
 
 
 def setting_of(point: Point) -> Values:
-    """Its values without the seed."""
+    """Return the point's values without the seed."""
     return tuple((key, text) for key, text in point.values if key != SEED)
 
 
 def means(sweep: Sweep, metric: str) -> dict[Values, Interval]:
-    """Setting -> mean and 95 % interval over its seeds."""
+    """Map setting to mean and 95 % interval over its seeds."""
     return {setting: interval_of(list(of.values())) for setting, of in sweep.by_seed(metric).items()}
 
 
 def differences(sweep: Sweep, metric: str, axis: str) -> dict[Values, Interval]:
-    """Setting -> by how much it is above the same setting with the axis's first value, seed by seed.
+    """Map setting to its difference from the same setting with the axis's first value, seed by seed.
 
     The same seed has the same arrivals, so differences vary far less than their terms.
     """
@@ -86,7 +86,7 @@ def differences(sweep: Sweep, metric: str, axis: str) -> dict[Values, Interval]:
 
 
 def above(sweep: Sweep, metric: str, base: Values) -> dict[Values, Interval]:
-    """Every other setting -> by how much it is above ``base``, seed by seed."""
+    """Map every other setting to its difference from ``base``, seed by seed."""
     found = sweep.by_seed(metric)
     pairs = {
         setting: [value - found[base][seed] for seed, value in values.items() if seed in found[base]]
@@ -97,7 +97,7 @@ def above(sweep: Sweep, metric: str, base: Values) -> dict[Values, Interval]:
 
 
 def write_table(sweep: Sweep, path: Path) -> None:
-    """Parquet, one row per point: its values, why it was refused, its numbers; the same on every machine."""
+    """Write Parquet, one row per point: values, refusal, numbers; the same on every machine."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -114,7 +114,7 @@ def write_table(sweep: Sweep, path: Path) -> None:
 
 
 def typed(texts: Sequence[str]) -> list[Any]:
-    """Numbers where all are numbers, so that they sort and plot as such."""
+    """Return numbers if all texts are numbers, so that they sort and plot as such."""
     try:
         numbers = [float(text) for text in texts]
     except ValueError:
@@ -125,7 +125,7 @@ def typed(texts: Sequence[str]) -> list[Any]:
 
 
 def write_means(sweep: Sweep, path: Path, metrics: Sequence[str] = ()) -> None:
-    """CSV, one row per setting and number of the table: seeds, mean, lower and upper end."""
+    """Write CSV, one row per setting and number of the table: seeds, mean, lower and upper end."""
     import csv
 
     keys = [axis.key for axis in sweep.axes if axis.key != SEED]

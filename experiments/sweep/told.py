@@ -1,4 +1,4 @@
-"""Settings, means and differences of a sweep in words."""
+"""Formats settings, means and differences of a sweep."""
 
 from experiments.report.metric_text import told
 from experiments.sweep.student import Interval
@@ -6,14 +6,14 @@ from experiments.sweep.table import Values
 
 
 def told_interval(metric: str, one: Interval | None) -> str:
-    """The mean and, over several seeds, the half width of its interval."""
+    """Return the mean and, over several seeds, the half width of its interval."""
     if one is None:
         return "–"  # noqa: RUF001 (as tables show what is missing)
     return told(metric, one.mean) + ("" if one.half is None else f" ± {told(metric, one.half)}")
 
 
 def told_difference(metric: str, one: Interval | None) -> str:
-    """By how much more; what an interval around 0 leaves open is said."""
+    """Return the difference, with a remark if its interval contains 0."""
     if one is None:
         return "–"  # noqa: RUF001
     sign = "+" if one.mean > 0 else "-" if one.mean < 0 else ""
@@ -26,10 +26,10 @@ def told_difference(metric: str, one: Interval | None) -> str:
 
 
 def _amount(metric: str, value: float) -> str:
-    """A difference of shares is one of percentage points."""
+    """Return a difference; those of shares are in percentage points."""
     return told(metric, value).replace(" %", " points")
 
 
 def setting_name(setting: Values) -> str:
-    """``system=vllm, cluster=a100_x4``."""
+    """Return the setting's name, ``system=vllm, cluster=a100_x4``."""
     return ", ".join(f"{key}={text}" for key, text in setting) or "every run"
