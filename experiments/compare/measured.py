@@ -27,7 +27,8 @@ class Timing:
     """One request: NaN and None if the file does not have the value.
 
     ``arrival_s`` counts from any moment, the same for all requests. ``ttft_ms`` contains ``queue_ms``.
-    ``failed``: the request got no answer.
+    Times may be what the file says although it cannot be true; infinite: written, and no number. ``span_ms``:
+    from start to end by other columns than ``e2e_ms``. ``failed``: the request got no answer.
     """
 
     request: int | None = None
@@ -40,6 +41,7 @@ class Timing:
     queue_ms: float = UNKNOWN
     gaps_ms: Sequence[float] = ()
     failed: bool = False
+    span_ms: float = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,8 @@ class Measured:
     """All requests of a file in its order, as columns.
 
     ``request``: numbers in the workload, None if the file has none. ``prompt_tokens`` and
-    ``output_tokens``: -1 unknown. ``times``: milliseconds by name (``TIMES``). ``gaps_ms``: all gaps between
-    tokens, of all requests together.
+    ``output_tokens``: -1 unknown. ``times``: milliseconds by name (``TIMES``), NaN unknown. ``gaps_ms``:
+    all gaps between tokens, of all requests together; empty if most requests lack some.
     """
 
     path: Path
@@ -70,16 +72,20 @@ class Measured:
 def collected(
     path: Path, format: str, sha256: str, rows: Sequence[Timing], remarks: Sequence[str] = ()
 ) -> Measured:
-    """Return the rows as columns; a missing TPOT is computed from TTFT, E2E and the output tokens."""
+    """Return the rows as columns, without times that cannot be true (``unknown_times``)."""
     import numpy as np
+
+    from experiments.compare.token_gaps import token_gaps
+    from experiments.compare.unknown_times import known_times
 
     ids = [row.request for row in rows]
     times = {name: np.array([getattr(row, name) for row in rows], dtype=np.float64) for name in TIMES}
     output = _tokens(row.output_tokens for row in rows)
-    decoded = np.where(output > 1, output - 1, np.nan)
-    derived = (times[E2E] - times[TTFT]) / decoded
-    times[TPOT] = np.where(np.isnan(times[TPOT]), derived, times[TPOT])
-    gaps = [gap for row in rows for gap in row.gaps_ms]
+    failed = np.array([row.failed for row in rows], dtype=bool)
+    counts = np.array([len(row.gaps_ms) for row in rows], dtype=np.int64)
+    span_ms = np.array([row.span_ms for row in rows], dtype=np.float64)
+    known = known_times(times, output, failed, gaps=counts, span_ms=span_ms)
+    gaps, more = token_gaps(rows, known)
     return Measured(
         path,
         format,
@@ -88,10 +94,10 @@ def collected(
         np.array([row.arrival_s for row in rows], dtype=np.float64),
         _tokens(row.prompt_tokens for row in rows),
         output,
-        times,
+        known.times,
         np.array(gaps, dtype=np.float64),
-        np.array([row.failed for row in rows], dtype=bool),
-        tuple(remarks),
+        failed,
+        (*remarks, *known.remarks, *more),
     )
 
 
