@@ -61,9 +61,9 @@ def _client_queue(place: Place, values: Sequence[Any]) -> Iterator[str]:
     waited = [wait_s for wait_s in waits_s if 0 < wait_s < math.inf]
     if waited:
         yield (
-            f"queue_times are not used: {len(waited):,} of {len(waits_s):,} requests waited in the client for "
-            f"max_concurrency, {math.fsum(waited) / len(waited) * MS_PER_S:,.0f} ms in the mean, before they "
-            "were sent; TTFT and E2E count from then, so simulate the sent requests (start_times)"
+            f"queue_times are not used: {len(waited):,} of {len(waits_s):,} requests waited in the client "
+            f"for max_concurrency, {math.fsum(waited) / len(waited) * MS_PER_S:,.0f} ms in the mean, before "
+            "they were sent; TTFT and E2E count from then, so simulate the sent requests (start_times)"
         )
 
 

@@ -135,6 +135,7 @@ def _told(sieve: _Sieve, failed: Rows, tokens: Ints) -> Sequence[str]:
         counts[missing] = int((why < 0).sum())
         listed = "; ".join(f"{count:,}: {reason}" for reason, count in counts.items() if count)
         remarks.append(
-            f"{LABELS[name]} of {lacking.sum():,} of {due.sum():,} requests is unknown and left out ({listed})"
+            f"{LABELS[name]} of {lacking.sum():,} of {due.sum():,} requests is unknown and left out "
+            f"({listed})"
         )
     return remarks

@@ -39,7 +39,7 @@ class Place:
         return number
 
     def time(self, value: Any, key: str) -> float:
-        """Return a time as it is written: NaN if there is none, infinite if it is written as no finite number.
+        """Return a time as it is written: NaN if there is none, infinite if it is NaN or infinite there.
 
         What cannot be true, such as a time below 0, is left out later and counted (``unknown_times``).
         """

@@ -233,9 +233,7 @@ def test_an_e2e_that_is_not_from_start_to_end_is_unknown(tmp_path: Path) -> None
         assert any("from the request's start to its end" in one for one in found.remarks)
 
 
-def test_two_clients_say_what_a_run_does_not_know(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_clients_say_what_a_run_does_not_know(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = []
     for at in range(4):
         changed = rows()
