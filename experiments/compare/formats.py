@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from experiments.compare import records, reports, tables
-from experiments.compare.measured import Measured, Timing, collected
+from experiments.compare.collected import collected
+from experiments.compare.measured import Measured, Timing
 from experiments.compare.own_result import REQUESTS, own_result
 from experiments.compare.records import Line
 from experiments.compare.values import Place
