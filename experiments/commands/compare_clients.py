@@ -53,6 +53,9 @@ def lines_of(places: Sequence[Path], others: Sequence[Path], found: Mapping[str,
     head = ["", "requests", "first", "second", *STATISTICS, "D_clients", "D_repeat", "ratio", "chance", ""]
     yield from text_table([head, *([labels[metric], *_cells(one)] for metric, one in found.items())])
     yield _LEGEND
+    for metric, one in found.items():
+        if one.left_out:
+            yield f"{labels[metric]} is without {one.left_out:,} requests: a run does not know theirs"
     if any(one.verdict == TOO_FEW for one in found.values()):
         yield "no verdict: so few runs can be divided in too few ways; measure four times with each client"
 

@@ -10,7 +10,7 @@ USAGE: Final = """servetwin plan: fewest GPUs, highest rate or cheapest layout t
   servetwin plan trace=T model=M gpu=h100 slo.ttft_p99_ms=500             fewest GPUs (docs/PLAN.md)
   servetwin plan ... gpu=h100,a100 model.tp=4,8 system=vllm,vllm_full     the best of several layouts
   servetwin plan ... find=rate gpus=16                                    the highest rate that 16 GPUs serve
-  servetwin plan ... find=cheapest price.h100=2.5 price.a100=1.3          least money
+  servetwin plan ... find=cheapest price.h100=2.5EUR price.a100=1.3EUR    least money
 
 Objective, one or more: slo.{ttft,tpot,itl,e2e}_{mean,p50,p90,p95,p99,max}_ms=N (at most),
 slo.attainment=0.99 (at least; of slo.ttft_ms and slo.tpot_ms). Other keys are those of servetwin simulate;
@@ -20,7 +20,8 @@ several values (A,B) make layouts of their own.
   model.tp=1,2,4,8        what was not given is tried
   split=0.25,0.5          share of the instances that prefill, where prefill and decode are apart
   max_gpus=256            no more than these
-  prices=FILE.yaml        per_gpu_hour, source and date by GPU
+  prices=FILE.yaml        per_gpu_hour, source, date and currency by GPU
+  currency=EUR            of all prices, if they name none
   headroom=true           by how much the rate may grow at the answer
   window_s=60             the busiest stretch that is told
   halving=true            of more than 4 layouts the worse half is dropped by the first eighth of the requests

@@ -7,7 +7,8 @@ from shlex import join
 
 from experiments.commands.process import telling
 from experiments.config.folder_kind import PLAN_ANSWER
-from experiments.plan.answer import Plan, plan, refuse_moving_rate
+from experiments.plan.answer import plan, refuse_moving_rate
+from experiments.plan.candidate import Plan
 from experiments.plan.page import plan_page
 from experiments.plan.plan_words import PlanWords, plan_words
 from experiments.plan.told import as_data, head, remarks, rows, sentence, unable

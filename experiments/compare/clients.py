@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,7 +13,7 @@ import numpy as np
 from experiments.compare.distance import distance
 from experiments.compare.errors import METRICS, statistics
 from experiments.compare.formats import read_measured
-from experiments.compare.measured import Measured
+from experiments.compare.measured import TPOT, Measured
 from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Apart:
     ``between``: the Kolmogorov-Smirnov distance from a run of one client to a run of the other, ``within``:
     between two runs of one client; means over all pairs. A distance below that of one request counts as that
     of one. ``chance``: the share of all ways to divide the runs in two such groups with at least this ratio;
-    ``least_chance``: its smallest possible value.
+    ``least_chance``: its smallest possible value. ``left_out``: requests whose time a run does not know.
     """
 
     requests: int
@@ -46,6 +46,7 @@ class Apart:
     ratio: float
     chance: float
     least_chance: float
+    left_out: int = 0
 
     @property
     def verdict(self) -> str:
@@ -74,10 +75,17 @@ def apart(first: Sequence[Path], second: Sequence[Path]) -> dict[str, Apart]:
         columns = [run.times[metric][at] for run, at in zip(runs, rows, strict=True)]
         known = ~np.isnan(columns).any(axis=0)
         if known.any():
-            found[metric] = _of_metric([column[known] for column in columns], len(first))
+            of_known = _of_metric([column[known] for column in columns], len(first))
+            found[metric] = replace(of_known, left_out=_left_out(known, runs[0], rows[0], metric))
     if not found:
         raise UserError(f"{first[0]} and {second[0]} have no time in common: give runs with TTFT or E2E")
     return found
+
+
+def _left_out(known: NDArray[np.bool_], run: Measured, at: NDArray[np.int64], metric: str) -> int:
+    """Count the requests that were not compared; an answer of one token has no TPOT to compare."""
+    due = run.output_tokens[at] != 1 if metric == TPOT else np.ones(len(known), dtype=bool)
+    return int((due & ~known).sum())
 
 
 def _in_order(run: Measured) -> NDArray[np.int64]:

@@ -37,16 +37,19 @@ def compare(result: Result, measured: Measured) -> dict[str, Any]:
         groups |= {name: regime == code for code, name in enumerate(REGIMES) if (regime == code).any()}
     errors = {name: errors_of(result, measured, pairs, rows) for name, rows in groups.items()}
     if not errors[ALL]:
+        said = f" ({'; '.join(measured.remarks)})" if measured.remarks else ""
         raise UserError(
-            f"{measured.path} has no time of a request that finished in {result.folder}: write one of "
+            f"{measured.path} has no time of a request that finished in {result.folder}{said}: write one of "
             f"{', '.join(METRICS)}"
         )
     gaps = gap_errors(result, measured)
     if gaps is not None:
         errors[ALL][ITL] = gaps
     whole = len(pairs) == result.summary["requests"]["finished"]
-    if not whole and result.summary.get("range"):
-        remarks.append(NOT_ALL)
+    judged = {name: entry for name, entry in errors[ALL].items() if entry["count"] >= _due(result, name)}
+    if result.summary.get("range") and (not whole or len(judged) < len(errors[ALL])):
+        lacking = [] if not whole else [name for name in errors[ALL] if name not in judged]
+        remarks.append(f"{', '.join(lacking)}: {NOT_ALL}" if lacking else NOT_ALL)
     return {
         "simulated": _simulated(result),
         "measured": _file(measured),
@@ -54,12 +57,19 @@ def compare(result: Result, measured: Measured) -> dict[str, Any]:
         "regimes": None if result.series is None else DEFINITION,
         "requests": {name: int(rows.sum()) for name, rows in groups.items()},
         "errors": errors,
-        **({"range": inside(result.summary, errors[ALL])} if whole and result.summary.get("range") else {}),
+        **({"range": inside(result.summary, judged)} if whole and result.summary.get("range") else {}),
         "decomposition": {
             name: decomposition_of(result, measured, pairs, rows) for name, rows in groups.items()
         },
         "remarks": remarks,
     }
+
+
+def _due(result: Result, metric: str) -> int:
+    """Return how many values of a metric the run has."""
+    if metric == ITL:
+        return int(np.maximum(result.columns["output_tokens"].astype(np.int64) - 1, 0).sum())
+    return int((~np.isnan(result.columns[metric].astype(np.float64))).sum())
 
 
 def _simulated(result: Result) -> dict[str, Any]:

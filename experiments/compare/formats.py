@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from experiments.compare import records, reports, tables
-from experiments.compare.measured import Measured, Timing, collected
+from experiments.compare.collected import collected
+from experiments.compare.measured import Measured, Timing
 from experiments.compare.own_result import REQUESTS, own_result
 from experiments.compare.records import Line
 from experiments.compare.values import Place
@@ -24,7 +25,7 @@ LINES: Final[dict[str, Callable[[Iterator[Line]], list[Timing]]]] = {
     "llmservingsim": records.llmservingsim_bench,
     "aiperf": records.aiperf,
 }
-REPORTS: Final[dict[str, Callable[[Place, Any], list[Timing]]]] = {
+REPORTS: Final[dict[str, Callable[[Place, Any], tuple[list[Timing], list[str]]]]] = {
     "vllm_bench": reports.vllm_bench,
     "guidellm": reports.guidellm,
 }
@@ -99,7 +100,8 @@ def _rows(name: str, text: str, format: str, run: int | None) -> tuple[list[Timi
             raise UserError(f"{name} holds {len(runs)} runs: write run= from 0 to {len(runs) - 1}")
         number = run or 0
         remarks = [f"run {number} of {len(runs)} in the file"] if len(runs) > 1 else []
-        return REPORTS[format](Place(name), runs[number]), remarks
+        rows, more = REPORTS[format](Place(name), runs[number])
+        return rows, [*remarks, *more]
     if run is not None:
         raise UserError(f"{name} holds one run: leave run={run} out")
     if format in CSV:

@@ -27,7 +27,8 @@ class Timing:
     """One request: NaN and None if the file does not have the value.
 
     ``arrival_s`` counts from any moment, the same for all requests. ``ttft_ms`` contains ``queue_ms``.
-    ``failed``: the request got no answer.
+    Times may be what the file says although it cannot be true; infinite: written, and no number. ``span_ms``:
+    from start to end by other columns than ``e2e_ms``. ``failed``: the request got no answer.
     """
 
     request: int | None = None
@@ -40,6 +41,7 @@ class Timing:
     queue_ms: float = UNKNOWN
     gaps_ms: Sequence[float] = ()
     failed: bool = False
+    span_ms: float = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,8 @@ class Measured:
     """All requests of a file in its order, as columns.
 
     ``request``: numbers in the workload, None if the file has none. ``prompt_tokens`` and
-    ``output_tokens``: -1 unknown. ``times``: milliseconds by name (``TIMES``). ``gaps_ms``: all gaps between
-    tokens, of all requests together.
+    ``output_tokens``: -1 unknown. ``times``: milliseconds by name (``TIMES``), NaN unknown. ``gaps_ms``:
+    all gaps between tokens, of all requests together; empty if most requests lack some.
     """
 
     path: Path
@@ -65,37 +67,3 @@ class Measured:
 
     def __len__(self) -> int:
         return len(self.failed)
-
-
-def collected(
-    path: Path, format: str, sha256: str, rows: Sequence[Timing], remarks: Sequence[str] = ()
-) -> Measured:
-    """Return the rows as columns; a missing TPOT is computed from TTFT, E2E and the output tokens."""
-    import numpy as np
-
-    ids = [row.request for row in rows]
-    times = {name: np.array([getattr(row, name) for row in rows], dtype=np.float64) for name in TIMES}
-    output = _tokens(row.output_tokens for row in rows)
-    decoded = np.where(output > 1, output - 1, np.nan)
-    derived = (times[E2E] - times[TTFT]) / decoded
-    times[TPOT] = np.where(np.isnan(times[TPOT]), derived, times[TPOT])
-    gaps = [gap for row in rows for gap in row.gaps_ms]
-    return Measured(
-        path,
-        format,
-        sha256,
-        None if None in ids else np.array(ids, dtype=np.int64),
-        np.array([row.arrival_s for row in rows], dtype=np.float64),
-        _tokens(row.prompt_tokens for row in rows),
-        output,
-        times,
-        np.array(gaps, dtype=np.float64),
-        np.array([row.failed for row in rows], dtype=bool),
-        tuple(remarks),
-    )
-
-
-def _tokens(values) -> NDArray[np.int64]:  # type: ignore[no-untyped-def]
-    import numpy as np
-
-    return np.array([-1 if value is None else value for value in values], dtype=np.int64)

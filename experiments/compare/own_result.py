@@ -102,6 +102,8 @@ def own_result(path: Path, format: str) -> Measured:
     """Return the requests of another result folder as measured ones."""
     import numpy as np
 
+    from experiments.compare.unknown_times import known_times
+
     columns = columns_of(path, NEEDED)
     count = len(columns["request"])
     if not count:
@@ -110,6 +112,8 @@ def own_result(path: Path, format: str) -> Measured:
     times[QUEUE] = np.full(count, np.nan)
     if SCHEDULED in columns:
         times[QUEUE] = (columns[SCHEDULED] - columns["arrival_ns"]) / NS_PER_MS  # type: ignore[operator]
+    output, failed = columns["output_tokens"].astype(np.int64), np.zeros(count, dtype=bool)
+    known = known_times(times, output, failed)
     return Measured(
         path,
         format,
@@ -117,11 +121,11 @@ def own_result(path: Path, format: str) -> Measured:
         columns["request"].astype(np.int64),
         columns["arrival_ns"] / NS_PER_S,  # type: ignore[operator]
         columns["prompt_tokens"].astype(np.int64),
-        columns["output_tokens"].astype(np.int64),
-        times,
+        output,
+        known.times,
         np.array([], dtype=np.float64),
-        np.zeros(count, dtype=bool),
-        (SIMULATED_TOO,) if _is_simulated(path.parent) else (),
+        failed,
+        (*((SIMULATED_TOO,) if _is_simulated(path.parent) else ()), *known.remarks),
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from experiments.compare.measured import MS_PER_S, NS_PER_S, Timing
+from experiments.compare.measured import MS_PER_S, NS_PER_MS, NS_PER_S, UNKNOWN, Timing
 from experiments.compare.tables import OWN_COLUMNS, own_timing
 from experiments.compare.values import Place
 
@@ -36,27 +36,32 @@ def llmservingsim_bench(lines: Iterable[Line]) -> list[Timing]:
     for place, value in lines:
         row = place.mapping(value, "the line")
         place.only(row, BENCH_KEYS, "key")
-        at = {key: place.number(row.get(key), key) for key in BENCH_KEYS[3:]}
+        at = {key: _stamp(place, row, key) for key in BENCH_KEYS[4:]}
         rows.append(_of_bench(place, row, at))
     return rows
 
 
+def _stamp(place: Place, row: Mapping[str, Any], key: str) -> float:
+    """Return vLLM's timestamp; it is 0 until the moment comes (vllm/v1/metrics/stats.py)."""
+    at = place.time(row.get(key), key)
+    return at if at > 0 else UNKNOWN
+
+
 def _of_bench(place: Place, row: Mapping[str, Any], at: Mapping[str, float]) -> Timing:
-    """Read a request; one that was never scheduled, or has no last token, has failed."""
+    """Read a request; one that has no last token has failed."""
 
     def since_queued(key: str) -> float:
-        return place.at_least_0((at[key] - at["queued_ts"]) * MS_PER_S if at[key] == at[key] else None, key)
+        return (at[key] - at["queued_ts"]) * MS_PER_S
 
-    ends_ms = since_queued("last_token_ts")
     return Timing(
         _number_in(place, row.get("request_id")),
-        at["arrival_time"],
+        place.number(row.get("arrival_time"), "arrival_time"),
         place.whole(row.get("input_toks"), "input_toks"),
         place.whole(row.get("output_toks"), "output_toks"),
         since_queued("first_token_ts"),
-        e2e_ms=ends_ms,
+        e2e_ms=since_queued("last_token_ts"),
         queue_ms=since_queued("scheduled_ts"),
-        failed=ends_ms != ends_ms,
+        failed=at["last_token_ts"] != at["last_token_ts"],
     )
 
 
@@ -85,16 +90,20 @@ def _of_aiperf(place: Place, metadata: Any, row: Any) -> Timing:
             place.refuse(f"{name} is in '{entry.get('unit')}'", f"export it in {unit}")
         return entry.get("value")
 
+    start_ns, end_ns = (
+        place.number(metadata.get(key), key) for key in ("request_start_ns", "request_end_ns")
+    )
     return Timing(
         None,
-        place.number(metadata.get("request_start_ns"), "request_start_ns") / NS_PER_S,
+        start_ns / NS_PER_S,
         place.whole(metric("input_sequence_length", "tokens"), "input_sequence_length"),
         place.whole(metric("output_sequence_length", "tokens"), "output_sequence_length"),
-        place.at_least_0(metric("time_to_first_token", "ms"), "time_to_first_token"),
-        place.at_least_0(metric("inter_token_latency", "ms"), "inter_token_latency"),
-        place.at_least_0(metric("request_latency", "ms"), "request_latency"),
+        place.time(metric("time_to_first_token", "ms"), "time_to_first_token"),
+        place.time(metric("inter_token_latency", "ms"), "inter_token_latency"),
+        place.time(metric("request_latency", "ms"), "request_latency"),
         gaps_ms=tuple(place.numbers(metric("inter_chunk_latency", "ms"), "inter_chunk_latency")),
         failed=failed,
+        span_ms=(end_ns - start_ns) / NS_PER_MS,
     )
 
 

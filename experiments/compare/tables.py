@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from experiments.compare.measured import NS_PER_MS, NS_PER_S, TIMES, Timing
-from experiments.compare.values import Place
+from experiments.compare.values import NO_NUMBER, Place
 
 OWN_COLUMNS: Final = ("request", "arrival_s", "prompt_tokens", "output_tokens", *TIMES)
 # serving/core/scheduler.py, save_output; times in ns, TTFT includes queueing.
@@ -26,14 +26,14 @@ def own_csv(name: str, text: str) -> list[Timing]:
 
 def own_timing(place: Place, row: dict[str, object], gaps_ms: tuple[float, ...] = ()) -> Timing:
     """Read a request in ServeTwin's own names; a request without any time has failed."""
-    times = {name: place.at_least_0(row.get(name), name) for name in TIMES}
+    times = {name: place.time(row.get(name), name) for name in TIMES}
     return Timing(
         place.whole(row.get("request"), "request"),
         place.number(row.get("arrival_s"), "arrival_s"),
         place.whole(row.get("prompt_tokens"), "prompt_tokens"),
         place.whole(row.get("output_tokens"), "output_tokens"),
         gaps_ms=gaps_ms,
-        failed=all(value != value for value in times.values()),
+        failed=all(value != value or value == NO_NUMBER for value in times.values()),
         **times,
     )
 
@@ -55,9 +55,9 @@ def _of_servingsim(place: Place, row: dict[str, object]) -> Timing:
         place.number(row.get("arrival"), "arrival") / NS_PER_S,
         place.whole(row.get("input"), "input"),
         None if gaps_ns is None else len(gaps_ns) + 1,
-        place.at_least_0(row.get("TTFT"), "TTFT") / NS_PER_MS,
-        e2e_ms=place.at_least_0(row.get("latency"), "latency") / NS_PER_MS,
-        queue_ms=place.at_least_0(row.get("queuing_delay"), "queuing_delay") / NS_PER_MS,
+        place.time(row.get("TTFT"), "TTFT") / NS_PER_MS,
+        e2e_ms=place.time(row.get("latency"), "latency") / NS_PER_MS,
+        queue_ms=place.time(row.get("queuing_delay"), "queuing_delay") / NS_PER_MS,
         gaps_ms=tuple(gap / NS_PER_MS for gap in gaps_ns or ()),
     )
 

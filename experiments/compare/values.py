@@ -8,6 +8,7 @@ from experiments.compare.measured import UNKNOWN
 from experiments.config.overrides import closest, echo
 from serving.vocabulary.errors import UserError
 
+NO_NUMBER: Final = -math.inf  # NaN or infinity written as a time
 LARGEST: Final = 10**12  # for whole numbers: more than any count of requests or tokens
 
 
@@ -37,12 +38,18 @@ class Place:
             )
         return number
 
-    def at_least_0(self, value: Any, key: str) -> float:
-        """Return a time span."""
-        number = self.number(value, key)
-        if number < 0:
-            self.refuse(f"{key} is {_shown(value)}, below 0", "write time spans of at least 0")
-        return number
+    def time(self, value: Any, key: str) -> float:
+        """Return a time as it is written: NaN if there is none, infinite if it is NaN or infinite there.
+
+        What cannot be true, such as a time below 0, is left out later and counted (``unknown_times``).
+        """
+        if isinstance(value, bool) or not isinstance(value, str | float):
+            return self.number(value, key)
+        try:
+            number = float(value)
+        except ValueError:
+            return self.number(value, key)
+        return number if math.isfinite(number) else NO_NUMBER
 
     def whole(self, value: Any, key: str) -> int | None:
         """Return a whole number of at least 0; None if there is none."""
@@ -60,12 +67,12 @@ class Place:
         return value
 
     def numbers(self, value: Any, key: str) -> list[float]:
-        """Return a list of time spans."""
+        """Return a list of times as they are written."""
         if value is None:
             return []
         if not isinstance(value, list):
             self.refuse(f"{key} is no list", f"write {key} as a list of numbers")
-        return [self.at_least_0(one, key) for one in value]
+        return [self.time(one, key) for one in value]
 
     def only(self, given: Collection[str], known: Collection[str], noun: str) -> None:
         """Refuse unknown names."""

@@ -1,19 +1,20 @@
-"""The answer of a plan, as data: each layout's answer, the best one's at both ends, its head-room."""
+"""Finds the answer of a plan: each layout's, the best one's at both ends, its head-room."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 from experiments.plan.busiest import Busiest, busiest
+from experiments.plan.candidate import Candidate, Plan
 from experiments.plan.crew import Submit, crew, in_order
 from experiments.plan.layout import Layout
 from experiments.plan.objective import Objective
-from experiments.plan.plan_words import CHEAPEST, RATE, PlanWords
-from experiments.plan.prices import Price
+from experiments.plan.plan_words import RATE, PlanWords
 from experiments.plan.probe import End, prepared_for, probe
+from experiments.plan.ranking import equal_to, ranked_layouts
 from experiments.plan.search import Found, highest_factor, least_gpus
 from experiments.results.ranges import Answers
 from experiments.sweep.outcome import Outcome
@@ -25,44 +26,6 @@ MOST_GPUS: Final = 256
 _FEW: Final = 4  # up to so many layouts are all searched on the whole workload
 _FIRST: Final = 8  # more layouts start on the first eighth of it
 _WINDOW_S: Final = 60.0
-S_PER_HOUR: Final = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A layout and its requirements: ``cost`` per hour in the currency of the prices, None without a price.
-
-    ``dropped``: why it was not searched on the whole workload; empty if it was.
-    """
-
-    found: Found
-    cost: float | None = None
-    dropped: str = ""
-
-    @property
-    def gpu_hours(self) -> float | None:
-        """GPU-hours that the run held."""
-        outcome = self.found.outcome
-        return None if outcome is None else outcome.numbers["gpu_seconds"] / S_PER_HOUR
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """``ranked``: best first. ``ends``: the best one's answer at the low end, as modelled, at the high end.
-
-    ``headroom``: factor by which the rate may grow at the answer. With find=rate the answers are factors on
-    the trace's rate, and ``rate_per_s`` is that of the factor 1.
-    """
-
-    asked: PlanWords
-    ranked: tuple[Candidate, ...]
-    unable: tuple[Candidate, ...]
-    ends: Answers
-    headroom: float | None = None
-    busiest: Busiest | None = None
-    rate_per_s: float | None = None
-    runs: int = 0
-    details: dict[str, Any] = field(default_factory=dict)
 
 
 def plan(asked: PlanWords, on_done: Callable[[int, int], None] | None = None) -> Plan:
@@ -122,7 +85,7 @@ def _least(asked: PlanWords, submit: Submit, on_done: Callable[[int, int], None]
     layouts, dropped = _after_halving(asked, submit)
     tell = None if on_done is None else (lambda done: on_done(done, len(layouts) + 2))
     found = _search_all(asked, layouts, asked.words, submit, tell)
-    ranked, unable = _ranked(asked, found)
+    ranked, unable = ranked_layouts(asked, found)
     if not ranked:
         refused = next((one.found.refused for one in unable if one.found.refused), "")
         if refused and all(one.found.refused for one in unable):
@@ -174,11 +137,14 @@ def _after_halving(asked: PlanWords, submit: Submit) -> tuple[list[Layout], list
     total = requests_of(layouts, asked.words)
     while len(layouts) > _FEW and share > 1 and total:
         words = (*asked.words, f"trace.limit={max(1, total // share)}")
-        ranked, unable = _ranked(asked, _search_all(asked, layouts, words, submit))
+        ranked, unable = ranked_layouts(asked, _search_all(asked, layouts, words, submit))
         kept = max(_FEW, len(ranked) // 2)
         first = f"the first {total // share:,} requests"
         why = f"dropped after {first}: others served these better (halving=false searches all)"
-        dropped += [replace(one, dropped=why) for one in ranked[kept:]]
+        for one in ranked[kept:]:
+            same = equal_to(asked, one, ranked[:kept])
+            equal = f"dropped after {first}: there in every number as {same[0]}" if same else ""
+            dropped.append(replace(one, dropped=equal or why))
         failed = f"dropped after {first}: no size met the objective on these"
         dropped += [replace(one, dropped="" if one.found.refused else failed) for one in unable]
         layouts, share = [one.found.layout for one in ranked[:kept]], share // 2
@@ -199,43 +165,6 @@ def requests_of(layouts: Sequence[Layout], words: tuple[str, ...]) -> int:
         except (UserError, HardwareError, TraceError):  # the layout's own search reports why
             continue
     return 0
-
-
-def _ranked(asked: PlanWords, found: Sequence[Found]) -> tuple[list[Candidate], list[Candidate]]:
-    """Return candidates with an answer, best first, and the others."""
-    every = [Candidate(one, _cost(asked, one)) for one in found]
-    able = [one for one in every if one.found.gpus is not None]
-    unpriced = [one for one in able if one.cost is None]
-    if asked.find == CHEAPEST and unpriced:
-        name = unpriced[0].found.layout.hardware
-        raise UserError(
-            f"{name} has no price: write price.{name}=NUMBER (per GPU-hour), or add it to prices="
-        )
-    able.sort(key=lambda one: _rank(asked, one))
-    return able, [one for one in every if one.found.gpus is None]
-
-
-def _rank(asked: PlanWords, one: Candidate) -> tuple[float, float, str]:
-    gpus = float(one.found.gpus or 0)
-    first = (one.cost or 0.0) if asked.find == CHEAPEST else gpus
-    limit = asked.objective.limits[0]
-    outcome = one.found.outcome
-    second = outcome.numbers.get(limit.metric, 0.0) if outcome else 0.0
-    return first, second if limit.at_most else -second, one.found.layout.name
-
-
-def _cost(asked: PlanWords, one: Found) -> float | None:
-    """Return the hourly cost of the GPUs that the run held on average."""
-    price = price_of(asked, one.layout)
-    if price is None or one.outcome is None:
-        return None
-    numbers = one.outcome.numbers
-    return price.per_gpu_hour * numbers["gpu_seconds"] / numbers["duration_s"]
-
-
-def price_of(asked: PlanWords, layout: Layout) -> Price | None:
-    """Return the price of the layout's hardware."""
-    return asked.prices.get(layout.hardware)
 
 
 def headroom_of(

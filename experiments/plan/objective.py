@@ -1,19 +1,21 @@
 """The objective of a plan: limits on numbers of a run's summary."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from experiments.config.overrides import Override, Wanted, parse_value
 from experiments.results.metrics import QUANTILES
 from serving.vocabulary.errors import UserError
+from serving.vocabulary.replica import BEYOND_CONTEXT
 
 LATENCIES: Final = ("ttft", "tpot", "itl", "e2e")
 STATISTICS: Final = ("mean", *QUANTILES, "max")
 _KEY: Final = re.compile(rf"slo\.({'|'.join(LATENCIES)})_({'|'.join(STATISTICS)})_ms")
 AT_LEAST: Final = ("slo.attainment", "slo.goodput_req_per_s")
 EXAMPLE: Final = "slo.ttft_p99_ms=500"
+_REJECTED: Final = "rejected_reasons."  # counts by reason, as numbers of a summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +40,45 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """All limits together. Every request must be answered, except those longer than the context."""
+    """All limits together, for requests that are answered.
+
+    A latency is known of finished requests alone. So no request may fail, and with a limit on a latency none
+    may be rejected, except those beyond the context, which no size answers. Attainment and goodput count
+    rejected requests themselves, as missed.
+    """
 
     limits: tuple[Limit, ...]
 
     def met_by(self, numbers: Mapping[str, float]) -> bool:
-        """Return whether a run with these numbers meets the objective."""
-        answered = numbers.get("requests.failed", 0) == 0 and numbers.get("requests.finished", 0) > 0
-        return answered and all(limit.met_by(numbers) for limit in self.limits)
+        """Return whether a run with these numbers meets the objective, rejected requests included."""
+        return not self.unanswered(numbers) and all(limit.met_by(numbers) for limit in self.limits)
+
+    def unanswered(self, numbers: Mapping[str, float]) -> str:
+        """Return which requests lack an answer that the objective needs; "" if none does."""
+        if failed := numbers.get("requests.failed", 0):
+            return f"{failed:,.0f} requests failed"
+        rejected = numbers.get("requests.rejected", 0) - beyond_context(numbers)
+        if rejected > 0 and any(limit.at_most for limit in self.limits):
+            return f"{rejected:,.0f} requests rejected ({_reasons(numbers)})"
+        return "" if numbers.get("requests.finished", 0) > 0 else "no request finished"
 
     def __str__(self) -> str:
         return " and ".join(map(str, self.limits))
+
+
+def beyond_context(numbers: Mapping[str, float]) -> float:
+    """Return how many requests were rejected because the context holds no such length, on any size."""
+    return sum(count for reason, count in _rejected(numbers) if reason.endswith(BEYOND_CONTEXT))
+
+
+def _rejected(numbers: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    for name, count in numbers.items():
+        if name.startswith(_REJECTED):
+            yield name.removeprefix(_REJECTED), count
+
+
+def _reasons(numbers: Mapping[str, float]) -> str:
+    return "; ".join(reason for reason, _ in _rejected(numbers) if not reason.endswith(BEYOND_CONTEXT))
 
 
 def is_limit(key: str) -> bool:

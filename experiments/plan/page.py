@@ -6,7 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from experiments.plan.answer import Candidate, Plan, price_of
+from experiments.plan.candidate import Candidate, Plan
+from experiments.plan.ranking import price_of
 from experiments.plan.told import head, remarks, rows, sentence, unable
 from experiments.report import plots
 from experiments.report.answer_page import COLORS, answer, command, page, table
@@ -66,7 +67,8 @@ def _pareto(plan: Plan) -> str:
     """Draw cost (or GPUs) against the first limit's number: every run, and a line through the best."""
     limit = plan.asked.objective.limits[0]
     priced = all(one.cost is not None for one in plan.ranked)
-    label = "cost per hour" if priced else "GPUs held"
+    unit = f", {plan.asked.currency}" if plan.asked.currency else ""
+    label = f"cost per hour{unit}" if priced else "GPUs held"
     points = sorted(_points(plan, limit.metric, priced))
     if not points:
         return ""

@@ -22,7 +22,15 @@ from experiments.plan.objective import (
     no_objective,
     not_an_objective,
 )
-from experiments.plan.prices import PREFIX, Price, price_of_word, prices_in
+from experiments.plan.prices import (
+    CURRENCY,
+    PREFIX,
+    Price,
+    currency_of_word,
+    price_of_word,
+    prices_in,
+    prices_of,
+)
 from experiments.plan.roles import splits_roles
 from experiments.sweep.axes import Axis, axes_of, refuse_twice
 from serving.vocabulary.errors import UserError
@@ -31,7 +39,7 @@ GPUS, RATE, CHEAPEST = "gpus", "rate", "cheapest"
 OWN: Final = {
     "find": Wanted(str, choices=(GPUS, RATE, CHEAPEST)), "max_gpus": Wanted(int), "processes": Wanted(int),
     "headroom": Wanted(bool), "halving": Wanted(bool), "window_s": Wanted(float), "json": Wanted(bool),
-    "gpus": Wanted(int), "overwrite": Wanted(bool),
+    "gpus": Wanted(int), "overwrite": Wanted(bool), CURRENCY: Wanted(str),
 }  # fmt: skip
 _TP: Final = ("1", "2", "4", "8")
 _SPLIT: Final = "split"
@@ -40,7 +48,9 @@ _MOST_LAYOUTS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class PlanWords:
-    """``words`` apply to every run; ``tp_given``: whether the user chose the tensor parallelism."""
+    """``words`` apply to every run; ``prices``: of each layout's ``hardware``, or none at all; ``tp_given``:
+    whether the user chose the tensor parallelism.
+    """
 
     objective: Objective
     layouts: tuple[Layout, ...]
@@ -54,6 +64,11 @@ class PlanWords:
     def find(self) -> str:
         """The kind of answer."""
         return str(self.own.get("find", GPUS))
+
+    @property
+    def currency(self) -> str:
+        """The currency that the user named, "" without one."""
+        return next((price.currency for price in self.prices.values()), "")
 
 
 def plan_words(words: Sequence[str]) -> PlanWords:
@@ -79,11 +94,8 @@ def plan_words(words: Sequence[str]) -> PlanWords:
             runs.append(word)
     if not limits:
         raise no_objective(words)
-    if own.get("find") == CHEAPEST and not prices:
-        raise UserError(
-            "find=cheapest needs prices: write price.h100=2.5 (per GPU-hour), or prices=FILE.yaml"
-        )
     plain, layouts, tp_given = _layouts(runs)
+    prices = _checked_prices(prices, layouts, own)
     check_words(plain, (), OWN, "a plan")
     if own.get("find") == RATE and "gpus" not in own:
         raise UserError("find=rate needs a size: write gpus=8")
@@ -92,6 +104,30 @@ def plan_words(words: Sequence[str]) -> PlanWords:
     return PlanWords(
         Objective(tuple(limits)), layouts, (*plain, "uncertainty=off"), prices, own, folder, tp_given
     )
+
+
+def _checked_prices(
+    given: Mapping[str, Price], layouts: Sequence[Layout], own: Mapping[str, Any]
+) -> dict[str, Price]:
+    """Return the price of every layout's GPUs, before anything runs; none if none was given."""
+    hardware = dict.fromkeys(layout.hardware for layout in layouts)
+    if not given and own.get("find") == CHEAPEST:
+        names = ", ".join(f"{PREFIX}{name}=NUMBER" for name in hardware)
+        raise UserError(
+            f"find=cheapest needs prices: write {names} (per GPU-hour, with the currency: 2.5EUR), or "
+            "prices=FILE.yaml"
+        )
+    currency = currency_of_word(own[CURRENCY]) if CURRENCY in own else ""
+    if not given:
+        if currency:
+            raise UserError(f"{CURRENCY}={currency} is of prices: add price.h100=2.5, or leave it out")
+        return {}
+    if own.get("find") == RATE:
+        raise UserError(
+            f"find=rate tells no money: leave {PREFIX}{next(iter(given))} and prices= out, or write "
+            f"find={CHEAPEST}"
+        )
+    return prices_of(given, hardware, currency)
 
 
 def _refuse_unknown(key: str, text: str) -> None:

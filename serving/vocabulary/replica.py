@@ -1,12 +1,14 @@
 """A replica: a group of GPUs that holds a contiguous layer range of one model."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from serving.vocabulary.layers import LayerRange, Part, part_of
 from serving.vocabulary.request import Request
 
 Role = Literal["prefill", "decode", "both"]
+# How the reasons end for which a request is rejected because the context is too short for it.
+BEYOND_CONTEXT: Final = "(max_model_len)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,8 @@ def too_long(request: Request, kv_tokens: int, max_model_len: int | None) -> str
     tokens = request.prompt_tokens + request.max_new_tokens
     if max_model_len is not None and tokens > max_model_len:
         if request.prompt_tokens >= max_model_len:
-            return f"the prompt fills the context of {max_model_len} tokens (max_model_len)"
-        return f"prompt + max_new_tokens exceed the context of {max_model_len} tokens (max_model_len)"
+            return f"the prompt fills the context of {max_model_len} tokens {BEYOND_CONTEXT}"
+        return f"prompt + max_new_tokens exceed the context of {max_model_len} tokens {BEYOND_CONTEXT}"
     if tokens > kv_tokens:
         return f"prompt + max_new_tokens exceed the {kv_tokens} KV tokens of a replica"
     return None

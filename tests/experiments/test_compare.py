@@ -129,6 +129,27 @@ def test_another_result_folder_can_be_the_measured_one(
     assert len(found["decomposition"]["all"]) == 2
 
 
+def test_a_range_is_told_of_numbers_that_all_requests_have(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Times of 0 are unknown: neither means nor verdicts are made with them."""
+    bench = bench_run(rows_of(run))
+    bench["latencies"] = [row["e2e_ms"] / 1e3 for row in rows_of(run)]
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(bench))
+    whole = compared(capsys, run, path)
+    assert {name.partition(".")[0] for name in whole["range"]} == {"ttft_ms", "tpot_ms", "itl_ms", "e2e_ms"}
+    bench["ttfts"][3] = 0.0
+    path.write_text(json.dumps(bench))
+    found = compared(capsys, run, path)
+    assert found["errors"]["all"]["ttft_ms"]["count"] == REQUESTS - 1
+    assert found["errors"]["all"]["ttft_ms"]["per_request"] == pytest.approx(ERROR)
+    assert found["errors"]["all"]["e2e_ms"] == whole["errors"]["all"]["e2e_ms"]
+    assert {name.partition(".")[0] for name in found["range"]} == {"itl_ms", "e2e_ms"}
+    assert any(remark.startswith("ttft_ms, tpot_ms: ") for remark in found["remarks"])
+    assert f"TTFT of 1 of {REQUESTS} requests is unknown and left out (1: 0)" in found["remarks"]
+
+
 def test_failed_requests_keep_their_place_in_the_order(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -277,8 +298,8 @@ def test_reading_says_what_is_known(run: Path, tmp_path: Path) -> None:
     [
         ("request,ttft\n0,1\n", "column 'ttft' is unknown: write ttft_ms if that is meant"),
         ("request,ttft_ms\n0,soon\n", "line 2: ttft_ms is 'soon', not a number"),
-        ("request,ttft_ms\n0,nan\n", "line 2: ttft_ms is 'nan', not a number"),
-        ("request,ttft_ms\n0,-3\n", "ttft_ms is '-3', below 0"),
+        ("request,ttft_ms\n0,nan\n", "no request finished both in"),
+        ("request,ttft_ms\n0,-3\n", "TTFT of 1 of 1 requests is unknown and left out (1: below 0)"),
         ("request,ttft_ms\n0.5,3\n", "request is '0.5'"),
         ("request,ttft_ms\n0\n", "line 2: there are 1 cells for 2 columns"),
         ("request,request\n0,1\n", "a column comes twice"),

@@ -712,4 +712,24 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "after a quiet period more than burst requests are admitted at once",
         "admission",
     ),
+    # Measured files and plans
+    _mutant(
+        "a time of 0 is a time", "experiments",
+        'sieve.leave_out(name, values == 0, "0")', "pass",
+        "compare counts a TTFT that a client did not see as 0 ms",
+        "unknown_times",
+    ),
+    _mutant(
+        "gaps of chunks are gaps of tokens", "experiments",
+        "if len(gaps) < tokens - 1:", "if len(gaps) < 1:",
+        "compare takes the gaps between chunks of several tokens for ITL",
+        "unknown_times",
+    ),
+    _mutant(
+        "whoever rejects is fast", "experiments",
+        "if rejected > 0 and any(limit.at_most for limit in self.limits):",
+        "if rejected < 0 and any(limit.at_most for limit in self.limits):",
+        "a plan meets a limit on a latency by rejecting requests",
+        "plan_objective",
+    ),
 )  # fmt: skip
