@@ -153,4 +153,4 @@ $(VENV)/.ray: $(VENV)/.real
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist nativecore/lib *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist nativecore/lib nativecore/tmp* *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

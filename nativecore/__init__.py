@@ -19,7 +19,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parent.parent
 LIB: Final = Path(__file__).parent / "lib"
 BUILT_NAME: Final = "built.json"
-# All native code is in one library; the files beside it only hand out its modules.
+# All native code is in one library; the few files beside it only hand out its modules.
 LIBRARY: Final = "servetwin_core__mypyc"
 SWITCH: Final = "SERVETWIN_INTERPRETED"
 # How the reason ends when native files are there and a source is another one by now.
@@ -55,7 +55,7 @@ class NativeFinder:
     """Finds the modules that are compiled, before anybody finds their sources."""
 
     def __init__(self, files: dict[str, str]) -> None:
-        """``files``: module -> its native file."""
+        """``files``: module -> the native file that hands it out."""
         self.files = files
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
@@ -69,7 +69,7 @@ def _look() -> str:
         return f"{SWITCH} is set"
     try:
         built: dict[str, Any] = json.loads((LIB / BUILT_NAME).read_bytes())
-        made_for, sources, modules = built["interpreter"], built["sources"], built["modules"]
+        made_for, sources, files = built["interpreter"], built["sources"], dict(built["modules"])
     except FileNotFoundError:
         return "it is not compiled"
     except (OSError, ValueError, KeyError, TypeError):
@@ -79,12 +79,11 @@ def _look() -> str:
     for name, its_hash in sources.items():
         if not (ROOT / name).is_file() or hash_of(ROOT / name) != its_hash:
             return f"{name} {OUT_OF_DATE}"
-    return _load() or _find(modules)
+    return _load() or _find(files)
 
 
-def _find(modules: list[str]) -> str:
-    native = {name: str(LIB.joinpath(*name.split("."))) + EXTENSION_SUFFIXES[0] for name in modules}
-    sys.meta_path.insert(0, NativeFinder(native))
+def _find(files: dict[str, str]) -> str:
+    sys.meta_path.insert(0, NativeFinder({module: str(LIB / file) for module, file in files.items()}))
     return ""
 
 

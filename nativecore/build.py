@@ -1,93 +1,73 @@
 """Compiles the core: python -m nativecore.build (what make fast does).
 
-Sources go through mypyc into C and one shared library. The new files take the place of the old ones at the
-end, when all is there.
+Sources go through mypyc into C, a file for each module, and from there into one shared library. The new files
+take the place of the old ones at the end, when all is there; until then the old ones stay as they are.
 """
 
 import ast
+import hashlib
 import json
 import os
-import shutil
-import subprocess
-import sys
-import sysconfig
 import tempfile
 import time
 from pathlib import Path
 from typing import Any, Final
 
-from nativecore import BUILT_NAME, LIB, LIBRARY, ROOT, hash_of, interpreter
+from nativecore import BUILT_NAME, LIB, ROOT, hash_of, interpreter
+from nativecore.library import make_library
 from nativecore.modules import compiled_modules
+from nativecore.tools import Tools, tools
 
-# GCC's -O1 takes half the time of -O2 to compile. Most branches of mypyc's C code handle errors; with these
-# moved out of the hot path (static runs: 3 to 7 % less CPU, medians of 4 and 8 processes) -O1 runs as fast.
-OPTIMIZATION: Final = "1"
-COLD_ERROR_BRANCHES: Final = (
-    "-fvisibility=hidden",
-    "-freorder-blocks-algorithm=stc",
-    "-freorder-blocks-and-partition",
-)
-# Ctrl-C in the middle of a multiplication stops the run in order.
-INTERRUPTS: Final = (
-    f"-I{sysconfig.get_path('include')}",
-    "-include",
-    str(Path(__file__).with_name("interrupts.h")),
-)
-_GROUP: Final = LIBRARY.removesuffix("__mypyc")
+# Objects of the last build, for this checkout and its wheel.
+STORE: Final = ROOT / "build" / "native"
 
 
-def build(into: Path = LIB, root: Path = ROOT) -> None:
-    """Compile the core of the sources below ``root``. Exits with a sentence where that cannot be done."""
-    modules = compiled_modules(root)
-    sources = {name: hash_of(root / name) for name in _with_imports(modules, root)}
+def build(into: Path = LIB, root: Path = ROOT, store: Path = STORE) -> bool:
+    """Compile the core of the sources below ``root``; whether there was anything to do.
+
+    Exits with a sentence where that cannot be done.
+    """
+    modules, used = compiled_modules(root), tools()
+    built: dict[str, Any] = {
+        "interpreter": interpreter(),
+        "sources": {name: hash_of(root / name) for name in _with_imports(modules, root)},
+        "made_with": _made_with(used, root),
+    }
+    if _is_there(into, built):
+        return False
     with tempfile.TemporaryDirectory(dir=_made(into.parent)) as folder:
-        lib = Path(folder) / "lib"
-        _compile(modules, root, lib, Path(folder) / "c")
-        names = [name.removesuffix(".py").replace("/", ".") for name in modules]
-        built = {"interpreter": interpreter(), "sources": sources, "modules": names}
+        lib = _made(Path(folder) / "lib")
+        built["modules"] = make_library(
+            modules, root=root, lib=lib, c_files=Path(folder) / "c", store=store, tools=used
+        )
         (lib / BUILT_NAME).write_text(json.dumps(built, indent=1) + "\n")
         if into.exists():
             into.rename(Path(folder) / "old")
         lib.rename(into)
+    return True
+
+
+def _is_there(lib: Path, wanted: dict[str, Any]) -> bool:
+    """Whether these native files are there already."""
+    try:
+        built: dict[str, Any] = json.loads((lib / BUILT_NAME).read_bytes())
+        files = set(dict(built.pop("modules")).values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+    return built == wanted and bool(files) and all((lib / file).is_file() for file in files)
+
+
+def _made_with(used: Tools, root: Path) -> str:
+    """A hash of what makes native files of sources: this package, the settings of mypy, the compiler."""
+    recipe = [path for path in sorted(Path(__file__).parent.iterdir()) if path.suffix in {".py", ".h"}]
+    settings = [path for path in [root / "pyproject.toml"] if path.is_file()]
+    words = [str(used), *(hash_of(path) for path in [*recipe, *settings])]
+    return hashlib.sha256(repr(words).encode()).hexdigest()
 
 
 def _made(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def _compile(modules: list[str], root: Path, lib: Path, c_files: Path) -> None:
-    compiler = os.environ.get("CC", "cc")
-    if shutil.which(compiler) is None:
-        sys.exit("there is no C compiler: install one (Debian: apt-get install gcc), or run interpreted")
-    from mypyc.build import mypycify
-    from setuptools import Distribution
-
-    here = Path.cwd()
-    os.chdir(root)
-    try:
-        # mypyc's headers are wanted whole: one C file is quicker than one for each module.
-        extensions: Any = mypycify(
-            modules, opt_level=OPTIMIZATION, debug_level="0", group_name=_GROUP, target_dir=str(c_files)
-        )
-        for options in (INTERRUPTS, COLD_ERROR_BRANCHES):
-            for extension in extensions if _takes(compiler, options) else ():
-                extension.extra_compile_args.extend(options)
-        command: Any = Distribution({"name": "nativecore", "ext_modules": extensions}).get_command_obj(
-            "build_ext"
-        )
-        command.build_lib, command.build_temp = str(lib), str(c_files / "objects")
-        command.parallel = os.cpu_count()
-        command.ensure_finalized()
-        command.run()
-    finally:
-        os.chdir(here)
-
-
-def _takes(compiler: str, options: tuple[str, ...]) -> bool:
-    """Whether the compiler knows these options; GCC does, others may not."""
-    empty = [compiler, "-Werror", *options, "-fsyntax-only", "-x", "c", os.devnull]
-    return subprocess.run(empty, capture_output=True).returncode == 0
 
 
 def _with_imports(modules: list[str], root: Path) -> list[str]:
@@ -116,12 +96,12 @@ def _imports(name: str, root: Path) -> list[str]:
 def main() -> None:
     """Compile, and say how long it took."""
     began_s, began_cpu_s = time.monotonic(), sum(os.times()[:4])
-    build()
+    anew = build()
     cpu_s = sum(os.times()[:4]) - began_cpu_s
     size_mb = sum(path.stat().st_size for path in LIB.rglob("*.so")) / 1e6
     print(
-        f"compiled {len(compiled_modules())} modules in {time.monotonic() - began_s:.0f} s "
-        f"({cpu_s:.0f} CPU-s), {size_mb:.1f} MB in {LIB.relative_to(ROOT)}"
+        f"{'compiled' if anew else 'nothing has changed in'} {len(compiled_modules())} modules: "
+        f"{time.monotonic() - began_s:.0f} s ({cpu_s:.0f} CPU-s), {size_mb:.1f} MB in {LIB.relative_to(ROOT)}"
     )
 
 

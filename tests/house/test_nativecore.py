@@ -50,7 +50,7 @@ def bare(tmp_path: Path) -> Path:
 def built(root: Path, interpreter: str, sources: dict[str, str]) -> None:
     """As ``make fast`` leaves it, but for the native files."""
     (root / "nativecore" / "lib").mkdir(exist_ok=True)
-    record = {"interpreter": interpreter, "sources": sources, "modules": []}
+    record = {"interpreter": interpreter, "sources": sources, "modules": {}}
     (root / "nativecore" / "lib" / nativecore.BUILT_NAME).write_text(json.dumps(record))
 
 
@@ -72,7 +72,17 @@ def test_a_build_of_other_sources_is_left_alone(bare: Path, change: Callable[[Pa
     assert asked(bare) == "interpreted: some.py has changed since it was compiled"
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"interpreter": 1, "sources": 2}', "\0"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        '{"interpreter": 1, "sources": 2}',
+        '{"interpreter": "", "sources": {}, "modules": ["a"]}',
+        "\0",
+    ],
+)
 def test_a_damaged_record_is_no_build(bare: Path, text: str) -> None:
     built(bare, "", {})
     (bare / "nativecore" / "lib" / nativecore.BUILT_NAME).write_text(text)
