@@ -50,7 +50,8 @@ def prices_in(path: Path) -> dict[str, Price]:
 def _price(path: Path, name: str, value: Any) -> Price:
     entries = value if isinstance(value, Mapping) else {}
     amount, source, date = (entries.get(key) for key in ("per_gpu_hour", "source", "date"))
-    is_price = isinstance(amount, int | float) and not isinstance(amount, bool) and amount > 0
-    if not (is_price and source and date):
+    if not (
+        isinstance(amount, int | float) and not isinstance(amount, bool) and amount > 0 and source and date
+    ):
         raise UserError(f"{name} in prices={path} lacks per_gpu_hour, source or date: {_WRITE}")
     return Price(float(amount), str(source), str(date))
