@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -95,7 +95,7 @@ def collected(
     )
 
 
-def _tokens(values) -> NDArray[np.int64]:  # type: ignore[no-untyped-def]
+def _tokens(values: Iterable[int | None]) -> NDArray[np.int64]:
     import numpy as np
 
     return np.array([-1 if value is None else value for value in values], dtype=np.int64)
