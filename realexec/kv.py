@@ -26,7 +26,8 @@ class KvShape:
     @property
     def position_bytes(self) -> int:
         """Bytes of one position in one layer."""
-        return _PAIR * self.heads * self.head_dim * self.dtype.itemsize
+        element_bytes: int = self.dtype.itemsize
+        return _PAIR * self.heads * self.head_dim * element_bytes
 
     def size_bytes(self, positions: int) -> int:
         """Bytes of this many positions in all layers."""

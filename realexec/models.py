@@ -56,7 +56,7 @@ class ModelSpec:
     def skeleton(self) -> PreTrainedModel:
         """Build its modules without parameters, on the device ``meta``, which has no memory."""
         with torch.device("meta"):
-            model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+            model: PreTrainedModel = AutoModelForCausalLM.from_config(
                 self.config, dtype=self.dtype, attn_implementation="sdpa"
             )
         # No checkpoint holds its frequencies; the module computes them.

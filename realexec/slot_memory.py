@@ -101,8 +101,9 @@ class SlotMemory:
         what = self._models.keys[model], self._models.seeds[model], self._batch_size, span
         read = filled and copies is None
         runner = ModelRunner(*what, self._memory, read, self._state, self._parameters.region)
-        for unit in () if copies is None else runner.weights.layout.units:
-            runner.weights.copy_from(unit, copies)
+        if copies is not None:
+            for unit in runner.weights.layout.units:
+                runner.weights.copy_from(unit, copies)
         self._parameters.replica, self._parameters.model = runner.weights, model
         return runner
 

@@ -31,8 +31,12 @@ class StagePeers:
         self._addresses: Sequence[Mapping[str, Any]] = ()
         self._channels: dict[int, Channel] = {}
         folder = run["address"].get("path")
-        where = {"path": f"{folder}.{slot}"} if folder else {"tcp_host": host}
-        self._listener = Listener(self._secret, lambda channel, _: inbox.listen_to(channel), **where)
+        self._listener = Listener(
+            self._secret,
+            lambda channel, _: inbox.listen_to(channel),
+            tcp_host=None if folder else host,
+            path=f"{folder}.{slot}" if folder else None,
+        )
         self.address = self._listener.address
 
     def meet(self, addresses: Sequence[Mapping[str, Any]]) -> None:

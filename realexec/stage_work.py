@@ -56,7 +56,7 @@ class _Rounds:
         """Make the report of these rounds for the driver."""
         self.told = True
         tokens = {request: tuple(row) for request, row in self.tokens.items()}
-        costs = [tuple(self.costs[at : at + _COSTS]) for at in range(0, len(self.costs), _COSTS)]
+        costs = [StageCosts(*self.costs[at : at + _COSTS]) for at in range(0, len(self.costs), _COSTS)]
         return RoundsDone(self.what.number, tuple(self.ends_ns), tokens, finished, tuple(costs))
 
 

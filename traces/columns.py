@@ -1,7 +1,8 @@
 """Columns that are no plain numbers: names shared by many rows, and the prefix blocks of every prompt."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +81,11 @@ def _check_unicode(words: Iterable[str]) -> None:
     for word in words:
         if not word.isascii() and any("\ud800" <= char <= "\udfff" for char in word):
             raise TraceError(f"the name {word[:40]!a} is not Unicode text: write whole characters")
+
+
+def numbers(columns: Mapping[str, NDArray[Any] | Names]) -> dict[str, NDArray[Any]]:
+    """The columns that hold numbers, without those of names."""
+    return {name: column for name, column in columns.items() if not isinstance(column, Names)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

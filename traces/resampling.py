@@ -20,7 +20,8 @@ from traces.workload import COLUMNS, LONGEST_NS, MAX_ROWS, Workload, taken
 
 def block_rows(requests: int) -> int:
     """Rows of a block where nobody says how many."""
-    return max(1, round(requests ** (1 / 3)))
+    cube_root: float = requests ** (1 / 3)
+    return max(1, round(cube_root))
 
 
 def resampled(workload: Workload, seed: int, rows_per_block: int | None = None) -> Workload:

@@ -136,7 +136,8 @@ def _copies(rows: int, scale: float, generator: np.random.Generator) -> NDArray[
     Independent draws would add their own variance to every count of arrivals.
     """
     due = np.floor(np.arange(rows + 1) * (scale - 1.0) + generator.random())
-    return np.diff(due).astype(np.int64)
+    copies: NDArray[np.int64] = np.diff(due).astype(np.int64)
+    return copies
 
 
 def apart(session: Names | None, copy: NDArray[np.int64]) -> Names | None:

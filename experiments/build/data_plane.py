@@ -10,7 +10,8 @@ from hwmodels.topology.topology import build
 from serving.vocabulary.actions import Endpoint, Load
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.replica import Replica
-from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
+from simcore.data_plane.data_plane import DataPlane
+from simcore.data_plane.setup import DataPlaneSetup
 
 
 def spec_of(config: RunConfig) -> ClusterSpec | None:

@@ -40,8 +40,7 @@ def fleet_of(
     rounds = bool(getattr(controller.elastic, "has_rounds", False))
     hosted = hosted_models(config)
     if not moves and len(hosted) == 1:
-        how = {"opens": rounds, "every_step": controller.step_counts.read}
-        return Fleet(**how, transport=transport_of(config))
+        return Fleet(opens=rounds, every_step=controller.step_counts.read, transport=transport_of(config))
     kv_tokens = hardware.kv_blocks * config.engine.block_tokens
     kv_bytes = state_bytes(kv_tokens, max(model.shape.kv_bytes_per_token for model in hosted))
     return Fleet(
@@ -80,7 +79,7 @@ def transport_of(config: RunConfig) -> str:
     """Return how workers read each other's memory: the configured transport, or the first available one."""
     from realexec.transports.registry import ONE_HOST, lack_between, lack_of
 
-    names = transports_asked(config.transport, config.device)
+    names: Sequence[str] = transports_asked(config.transport, config.device)
     local = config.launcher == "local"
     if not local:
         names = [name for name in names if name not in ONE_HOST]

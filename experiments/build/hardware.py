@@ -21,15 +21,15 @@ from hwmodels.layer_stack import LayerStack
 from hwmodels.llm_shape import LlmShape
 from hwmodels.parallelism import Parallelism
 from hwmodels.profile import Profile
-from hwmodels.profile_check import require_profile
-from hwmodels.profile_file import LoadedProfile, load_profile
+from hwmodels.profile_check import Loaded, require_profile
+from hwmodels.profile_file import load_profile
 from hwmodels.rows import StepRows
 from hwmodels.scaled_rows import ScaledRows
 from hwmodels.select import includes_overhead, shared_experts, step_model
 from hwmodels.stack_catalogue import is_stack, load_stack
 from hwmodels.stack_step import StackStep
 from hwmodels.stage_cuts import Cut
-from hwmodels.step_profile import LoadedSteps, StepProfile
+from hwmodels.step_profile import StepProfile
 from hwmodels.step_time import StepModel
 from serving.vocabulary.errors import UserError
 
@@ -192,7 +192,7 @@ def _profile_of(
 
 
 def _fitting(
-    found: LoadedProfile | LoadedSteps, engine: EngineConfig, path: str, gpu: Gpu, llm: LlmShape, tp: int
+    found: Loaded, engine: EngineConfig, path: str, gpu: Gpu, llm: LlmShape, tp: int
 ) -> tuple[Profile | StepProfile, ProfileUse]:
     loaded = require_profile(
         found,

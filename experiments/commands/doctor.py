@@ -128,8 +128,9 @@ def programs() -> list[str]:
 
 def _by_use() -> dict[str, Sequence[str]]:
     """Map purpose to program names, any of which suffices."""
-    own = {"compiling the core (make fast)": os.environ.get("CC")}
-    return {use: [own[use]] if own.get(use) else names for use, (names, _) in _PROGRAMS.items()}
+    compiler = os.environ.get("CC")
+    own = {"compiling the core (make fast)": [compiler]} if compiler else {}
+    return {use: own.get(use, names) for use, (names, _) in _PROGRAMS.items()}
 
 
 def _remedy(name: str) -> str:

@@ -186,9 +186,11 @@ def _fault(error: Exception) -> str:
 
 def _silence(stream: TextIO | None) -> None:
     """Redirect buffered output to /dev/null; otherwise the interpreter complains at exit."""
+    if stream is None:
+        return
     try:
         null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, stream.fileno())  # type: ignore[union-attr]
+        os.dup2(null, stream.fileno())
         os.close(null)
-    except (AttributeError, OSError, ValueError):  # no such stream, or one without a file
+    except (AttributeError, OSError, ValueError):  # a stream without a file
         return

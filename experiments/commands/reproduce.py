@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from experiments.commands.flags import asked_for_json
 from experiments.commands.process import tell, telling
@@ -93,7 +93,7 @@ def reproduce(words: Sequence[str]) -> int:
 def settings_of(words: Sequence[str], paper: str, keys: Mapping[str, Wanted] = _KEYS) -> Settings:
     """Parse figures first, then keys. Raises UserError naming the word."""
     figures = [word for word in words if "=" not in word]
-    given: dict[str, object] = {"seeds": 5, "processes": 2, "sweeps": "true", "overwrite": False}
+    given: dict[str, Any] = {"seeds": 5, "processes": 2, "sweeps": "true", "overwrite": False}
     for word in parse_words([word for word in words if "=" in word]):
         if word.key not in keys:
             near = closest(word.key, keys) or ", ".join(keys)
@@ -109,7 +109,7 @@ def settings_of(words: Sequence[str], paper: str, keys: Mapping[str, Wanted] = _
         raise UserError(f"servetwin reproduce {paper} lacks a figure: write one of its list, or all")
     if not given.get("out"):
         raise UserError("out is missing: write out=FOLDER, the folder the figures go to")
-    return Settings(tuple(figures), **given)  # type: ignore[arg-type]
+    return Settings(tuple(figures), **given)
 
 
 def _blitzscale(words: Sequence[str]) -> int:

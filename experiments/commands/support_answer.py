@@ -63,7 +63,7 @@ def _cluster(given: dict[str, str], as_json: bool) -> int:
     """Print one cluster, and draw it if requested."""
     from experiments.commands.support_cluster import cluster_data, cluster_lines
     from experiments.compose.clusters import requested_cluster, topology_names
-    from experiments.compose.compose import option_groups
+    from experiments.config.options import option_groups
     from hwmodels.topology.cluster_file import cluster_names
 
     other = sorted(given.keys() - {"cluster", "plot"})
@@ -120,7 +120,8 @@ def _names(given: dict[str, str], key: str, known: Sequence[str]) -> Sequence[st
 def _engine(name: str, gpu: str | None = None) -> EngineConfig:
     """Return an engine as in a run on ``gpu``, all options resolved."""
     from experiments.compose.clusters import requested_cluster
-    from experiments.compose.compose import load_config, option_groups
+    from experiments.compose.compose import load_config
+    from experiments.config.options import option_groups
 
     known = option_groups()["engine"]
     if name not in known:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from experiments.commands.process import telling
 from experiments.config.overrides import closest
-from experiments.report.metric_text import told
+from experiments.report.metric_text import name_of, told
 from experiments.report.number_text import counted
 from experiments.run.first_mistake import both, mistake_in
 from experiments.run.heartbeat import heartbeat
@@ -15,7 +15,7 @@ from experiments.sweep.axes import Axis, axes_of
 from experiments.sweep.headline import headline, judges
 from experiments.sweep.launch import Launch
 from experiments.sweep.outcome import Outcome
-from experiments.sweep.page import has_intervals, name_of, named_axes, remarks, sweep_page
+from experiments.sweep.page import has_intervals, named_axes, remarks, sweep_page
 from experiments.sweep.points import Point, points_of
 from experiments.sweep.search import best, searched
 from experiments.sweep.student import Interval

@@ -8,6 +8,7 @@ from traces.counts import BIN_S, CountStatistics, Expected
 from traces.description import QUANTILES, Description, Sharing
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 _MOST_NAMES: Final = 8
@@ -129,7 +130,7 @@ def _table(*titles: str) -> "Table":
     return table
 
 
-def _console():  # type: ignore[no-untyped-def]
+def _console() -> "Console":
     from rich.console import Console
 
     return Console(highlight=False)

@@ -37,7 +37,7 @@ def trace_words(verb: str, words: Sequence[str], own: Mapping[str, Wanted], chan
     if not words or "=" in words[0]:
         raise UserError(f"servetwin traces {verb} lacks a trace: write a name or a file's path after {verb}")
     name, path = named(words[0])
-    keys = _keys(name, changes) | own
+    keys = {**_keys(name, changes), **own}
     given: dict[str, Any] = {}
     for word in parse_words([f"trace.{word}" if word.startswith("path=") else word for word in words[1:]]):
         key = word.key.removeprefix("trace.")

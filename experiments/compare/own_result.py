@@ -17,10 +17,9 @@ from experiments.run.write_results import SERIES_NAME
 from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-    Columns = dict[str, NDArray[np.generic]]
+    Columns = dict[str, NDArray[Any]]
 
 REQUESTS: Final = "requests.parquet"
 SIMULATED_TOO: Final = "the measured side is a simulated run too: the numbers tell two simulations apart"
@@ -111,7 +110,7 @@ def own_result(path: Path, format: str) -> Measured:
     times = {name: columns[name].astype(np.float64) for name in TIMES if name != QUEUE}
     times[QUEUE] = np.full(count, np.nan)
     if SCHEDULED in columns:
-        times[QUEUE] = (columns[SCHEDULED] - columns["arrival_ns"]) / NS_PER_MS  # type: ignore[operator]
+        times[QUEUE] = (columns[SCHEDULED] - columns["arrival_ns"]) / NS_PER_MS
     output, failed = columns["output_tokens"].astype(np.int64), np.zeros(count, dtype=bool)
     known = known_times(times, output, failed)
     return Measured(
@@ -119,7 +118,7 @@ def own_result(path: Path, format: str) -> Measured:
         format,
         sha256(path.read_bytes()).hexdigest(),
         columns["request"].astype(np.int64),
-        columns["arrival_ns"] / NS_PER_S,  # type: ignore[operator]
+        columns["arrival_ns"] / NS_PER_S,
         columns["prompt_tokens"].astype(np.int64),
         output,
         known.times,

@@ -65,8 +65,9 @@ def _with_links(name: str) -> dict[str, str | int | float | None] | None:
     spec = load_cluster(name)
     if spec.gpus > MAX_GPUS:
         return None
-    own = {"name": name, "gpu": spec.gpu, "gpus": spec.gpus, "topology": name, "start": "warm"}
-    return {**own, **_FILE_RATES}
+    return {
+        "name": name, "gpu": spec.gpu, "gpus": spec.gpus, "topology": name, "start": "warm", **_FILE_RATES
+    }  # fmt: skip
 
 
 def spec_of_cluster(cluster: ClusterConfig) -> ClusterSpec:

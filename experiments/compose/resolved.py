@@ -26,7 +26,7 @@ from experiments.config.workers_config import CPU, NO_RAY
 from experiments.policy.saved import check_policies
 from serving.vocabulary.errors import UserError
 
-_OF_WORKERS: Final = {
+_OF_WORKERS: Final[dict[str, Any]] = {
     "launcher": "local",
     "ray": dataclasses.asdict(NO_RAY),
     "device": CPU,
@@ -99,8 +99,8 @@ def resolved_yaml(config: RunConfig) -> str:
         del data["engine"]["max_model_len"]
     # YAML reads some unprintable characters back as others, unless all non-ASCII characters are escaped.
     paths = (config.out, config.trace.path, config.engine.profile, config.model.checkpoint)
-    plain = "".join(path or "" for path in paths).isprintable()
-    return _HEADER + str(yaml.safe_dump(data, sort_keys=False, allow_unicode=plain, width=1000))
+    as_it_is = "".join(path or "" for path in paths).isprintable()
+    return _HEADER + str(yaml.safe_dump(data, sort_keys=False, allow_unicode=as_it_is, width=1000))
 
 
 def load_resolved(path: Path | str, named: Mapping[str, str] | None = None) -> RunConfig:

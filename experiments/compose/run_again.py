@@ -74,17 +74,20 @@ def run_again(
 def twin_of(real: RunConfig) -> RunConfig:
     """Return the simulation of a real run: one GPU per worker, and no tokens to compute."""
     model = dataclasses.replace(real.model, checkpoint=None, dtype=FLOAT32)
-    plain = {
-        "transport": None,
-        "launcher": "local",
-        "ray": NO_RAY,
-        "device": CPU,
-        "world": WORKERS,
-        "http": NO_SERVERS,
-        "metrics": NO_METRICS,
-        "log": None,
-    }
-    return dataclasses.replace(real, kind="simulate", workers=None, model=model, **plain)
+    return dataclasses.replace(
+        real,
+        kind="simulate",
+        workers=None,
+        model=model,
+        transport=None,
+        launcher="local",
+        ray=NO_RAY,
+        device=CPU,
+        world=WORKERS,
+        http=NO_SERVERS,
+        metrics=NO_METRICS,
+        log=None,
+    )
 
 
 def _file(word: Override) -> Path:

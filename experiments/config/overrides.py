@@ -292,7 +292,7 @@ def _meant(key: str, names: Sequence[str]) -> list[str]:
         beside = (name for name in names if name.startswith(f"trace.{last}_"))
         if found := list(dict.fromkeys((*beside, *({MEANT[last]} & set(names))))):
             return found
-    if (anywhere := MEANT_ANYWHERE.get(last)) in names:
+    if (anywhere := MEANT_ANYWHERE.get(last)) is not None and anywhere in names:
         return [anywhere]
     longer = [name for name in names if owner and last and name.startswith(f"{owner}.{last}_")]
     near = closest(key, names)

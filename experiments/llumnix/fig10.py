@@ -155,7 +155,8 @@ def _said(outcomes: Outcomes, model: str) -> list[Row]:
         for metric in (DOWN, STEP, STAGES)
     )
     rows = []
-    most = [down[one][0] / steps[one][0] for one in CONTEXTS if down[one] and steps[one]]  # type: ignore[index]
+    pairs = [(down[one], steps[one]) for one in CONTEXTS]
+    most = [down_ms[0] / step_ms[0] for down_ms, step_ms in pairs if down_ms and step_ms]
     claim = below(1.0, "shorter than one decode step", "paper_direction")
     rows.append(_told(f"{model}: longest down time over a decode step", claim, [max(most)] if most else []))
     first, last = down[CONTEXTS[0]], down[CONTEXTS[-1]]

@@ -18,7 +18,7 @@ from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Judge
 from experiments.llumnix.scheduler_bench import Central, TwoLevel
 from experiments.reproduce.compare import pointed
-from experiments.reproduce.figure import Figure, Key, Measured
+from experiments.reproduce.figure import Figure, Key, Measured, Row
 from experiments.reproduce.verdict import Claim, at_most, judged
 
 INSTANCES: Final = (16, 64, 256, 1024)
@@ -102,13 +102,13 @@ def _us(design: Callable[[int, int], "TwoLevel | Central"], instances: int, runn
     return best_s / steps * 1e6
 
 
-def _row(name: str, large_us: float, small_us: float):  # type: ignore[no-untyped-def]
+def _row(name: str, large_us: float, small_us: float) -> Row:
     claim: Claim = at_most(_FLAT, f"flat (read as at most {_FLAT:g} times)")
     ratio = large_us / small_us
     return judged(name, claim, ratio, f"{ratio:.2f}", "", f"{large_us:.2f} against {small_us:.2f} us")
 
 
-def _order(us: dict[tuple[str, int, int], float]):  # type: ignore[no-untyped-def]
+def _order(us: dict[tuple[str, int, int], float]) -> Row:
     """A centralised scheduler pays for every running request."""
     ratio = us["centralised", 64, 256] / us["two levels", 64, 256]
     claim = Claim("more than two levels", 1.0, float("inf"), slack=1.0, strict=True, kind="paper_direction")

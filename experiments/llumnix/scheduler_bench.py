@@ -1,6 +1,6 @@
 """A global scheduler that is told of steps, without a cluster: what its decisions cost by what it is told."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from policies.llumnix.dispatch import Freeness
@@ -21,6 +21,8 @@ class Reported:
     model = _MODEL
     now_ns = 0
     round = 0  # each pairs: rounds=1
+    head_tokens = 0  # instances do both roles
+    nearly_full: Sequence[int] = ()  # only the periods of a monitor name one
     leaving: Sequence[int] = ()
     loading: Sequence[int] = ()
 
@@ -30,7 +32,7 @@ class Reported:
         self.taking: Sequence[int] = range(instances)
         self._reports: dict[int, LoadReport] = {} if beside is None else beside._reports
         self._changed: dict[int, None] = {}
-        self._readers = [self._changed] if beside is None else beside._readers
+        self._readers: list[dict[int, None]] = [self._changed] if beside is None else beside._readers
         if beside is not None:
             self._readers.append(self._changed)
 
@@ -61,6 +63,14 @@ class Reported:
     def load(self, replica: int, signal: Literal["outstanding", "kv_demand"]) -> int:
         """Policies that read reports do not look at it."""
         return 0
+
+    def free_blocks(self, replica: int) -> int | None:
+        """As ``load``."""
+        return None
+
+    def kv_demands(self, replica: int) -> Mapping[int, int]:
+        """As ``load``."""
+        return {}
 
     def kv_tokens(self, replica: int) -> int:
         """As ``load``."""

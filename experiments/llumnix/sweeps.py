@@ -1,6 +1,6 @@
 """What Llumnix's results hang on: step times, KV memory, rules as the paper prints them, the threshold."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -53,7 +53,7 @@ def _sweep(
     set_up: SetUp,
     told: str,
     systems: Sequence[Case],
-    values: dict[str, Words],
+    values: Mapping[str, Words],
     words_of: Callable[[Case, Words], Words] = lambda _, words: words,
 ) -> Sweep:
     points = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -106,5 +107,5 @@ def front(points: list[tuple[float, float]], at_most: bool) -> list[tuple[float,
     return found
 
 
-def _written(metric: str):  # type: ignore[no-untyped-def]
+def _written(metric: str) -> Callable[[float], str]:
     return lambda value: told(metric, value)

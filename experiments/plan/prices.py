@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import yaml
 
@@ -83,8 +83,7 @@ def prices_in(path: Path) -> dict[str, Price]:
 def _price(path: Path, name: str, value: Any) -> Price:
     entries = value if isinstance(value, Mapping) else {}
     amount, source, date, currency = (entries.get(key) for key in _ENTRY)
-    is_price = isinstance(amount, int | float) and not isinstance(amount, bool) and 0 < amount < math.inf
-    if not (is_price and source and date):
+    if not _is_price(amount) or not (source and date):
         raise UserError(f"{name} in prices={path} lacks per_gpu_hour, source or date: {_WRITE}")
     if unknown := [str(key) for key in entries if key not in _ENTRY]:
         raise UserError(
@@ -92,6 +91,10 @@ def _price(path: Path, name: str, value: Any) -> Price:
         )
     named = currency_of_word(str(currency)) if currency is not None else ""
     return Price(float(amount), str(source), str(date), named)
+
+
+def _is_price(amount: object) -> TypeGuard[float]:
+    return isinstance(amount, int | float) and not isinstance(amount, bool) and 0 < amount < math.inf
 
 
 def prices_of(given: Mapping[str, Price], hardware: Iterable[str], currency: str = "") -> dict[str, Price]:

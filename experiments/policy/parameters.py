@@ -96,8 +96,8 @@ def check_values(key: str, values: Mapping[str, Any], parameters: Mapping[str, W
 
 def _wanted(annotation: Any) -> Wanted | None:
     if isinstance(annotation, str):
-        inner, optional = annotation.replace(" ", "").removesuffix("|None"), annotation.endswith("None")
-        return Wanted(_WRITTEN[inner], optional) if inner in _WRITTEN else None
+        written, optional = annotation.replace(" ", "").removesuffix("|None"), annotation.endswith("None")
+        return Wanted(_WRITTEN[written], optional) if written in _WRITTEN else None
     if annotation in (Any, object, inspect.Parameter.empty):
         return Wanted(Any, optional=True)
     origin = typing.get_origin(annotation)

@@ -130,12 +130,12 @@ def _lacks(found: type, group: PolicyGroup) -> str | None:
     return None
 
 
-def _takes(method: object, wanted: Mapping[str, object]) -> bool:
+def _takes(method: Any, wanted: Mapping[str, object]) -> bool:
     given = len(wanted)
     if isinstance(method, staticmethod):
         given -= 1
     try:
-        inspect.signature(getattr(method, "__func__", method)).bind(*[None] * given)  # type: ignore[arg-type]
+        inspect.signature(getattr(method, "__func__", method)).bind(*[None] * given)
     except TypeError:
         return False
     except ValueError:  # a C extension's method has no signature

@@ -1,6 +1,6 @@
 """Figures 2 and 3: what becomes of burstiness along five stages, where requests queue, what cores bring."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Final
 
@@ -128,7 +128,7 @@ def _ratio_of_ends(values: Sequence[float]) -> float:
     return max(values) / max(min(values), 1e-9)
 
 
-def _row(outcomes: Outcomes, name: str, claim: Claim, case: Case, read) -> Row:  # type: ignore[no-untyped-def]
+def _row(outcomes: Outcomes, name: str, claim: Claim, case: Case, read: Callable[[Outcome], float]) -> Row:
     runs: tuple[Outcome, ...] = outcomes.of(case)
     if not runs:
         return claim.not_comparable(name, case.set_up.stand_in, outcomes.why_not(case))

@@ -62,7 +62,7 @@ def order_moved(outcomes: Outcomes, set_ups: Sequence[SetUp], mean: Mean, names:
     told = []
     for kind, points in along_sweeps(outcomes, set_ups, names).items():
         orders = {
-            value: " < ".join(sorted(names, key=lambda name, found=found: found[name]))  # type: ignore[misc]
+            value: " < ".join(sorted(names, key=found.__getitem__))
             for value, (runs, places) in points.items()
             if places and (found := mean(runs, places))
         }

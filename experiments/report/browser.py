@@ -70,11 +70,11 @@ class Browser:
         to_read, self._out = os.pipe()
         self._in, to_write = os.pipe()
         line = f'exec "$0" {_FLAGS} "--user-data-dir=$1" about:blank 3<&{to_read} 4>&{to_write}'
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self._process = subprocess.Popen(
             ["/bin/bash", "-c", line, self.program, self._home.name],
             pass_fds=(to_read, to_write),
-            **quiet,  # type: ignore[call-overload]
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         os.close(to_read)
         os.close(to_write)

@@ -52,7 +52,7 @@ def write_report(
     notes: Sequence[str],
     stage_load: Mapping[str, Any] | None = None,
     journal: Path | None = None,
-    use: Columns | None = None,
+    use: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the page of one run.
 

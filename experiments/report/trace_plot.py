@@ -67,7 +67,7 @@ def _counts(axes: "Axes", workload: Workload, description: Description) -> None:
     step = max(
         1, -(-(int(counts.max()) - int(counts.min()) + 1) // 60)
     )  # bins of whole counts: none is empty by chance
-    axes.hist(counts, bins=np.arange(counts.min(), counts.max() + step + 1, step) - 0.5)
+    axes.hist(counts, bins=(np.arange(counts.min(), counts.max() + step + 1, step) - 0.5).tolist())
     title = f"burst index {description.burst_index:.3g}, peak/mean {description.counts.peak_to_mean:.3g}"
     axes.set(xlabel=f"requests per {BIN_S:g} s", ylabel="how often", title=title, yscale="log")
 

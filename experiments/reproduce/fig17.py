@@ -4,6 +4,7 @@ All elastic systems have one load monitor with the same thresholds, but for the 
 its scaler as shipped. BlitzScale alone turns prefill instances into decode ones and scales live.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from experiments.report.number_text import number
@@ -19,6 +20,7 @@ from experiments.reproduce.outcomes import (
     P99_TBT,
     P99_TTFT,
     Metric,
+    Outcome,
     Outcomes,
 )
 from experiments.reproduce.paired import ratio_of
@@ -99,6 +101,11 @@ def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
     return rows + _shapes(outcomes, set_up, systems["serverlessllm"], systems["allcache"])
 
 
+def _mean_from(onset_s: float) -> Callable[[Outcome], float | None]:
+    """Mean TTFT of a burst's arrivals."""
+    return lambda run: run.mean_ttft_ms(onset_s, onset_s + _BURST_S)
+
+
 def _shapes(outcomes: Outcomes, set_up: SetUp, ours: Case, other: Case) -> list[Row]:
     """Of ServerlessLLM: a burst is a spike when its copies are gone; when they are there it is AllCache."""
     name = f"{set_up.name}: mean TTFT of serverlessllm over allcache"
@@ -111,7 +118,7 @@ def _shapes(outcomes: Outcomes, set_up: SetUp, ours: Case, other: Case) -> list[
             f"mean TTFT of arrivals from {onset_s:g} to {onset_s + _BURST_S:g} s",
             "ms",
             "ttft_ms of requests by arrival",
-            lambda run, at_s=onset_s: run.mean_ttft_ms(at_s, at_s + _BURST_S),  # type: ignore[misc]
+            _mean_from(onset_s),
         )
         claim = _SPIKE if spiked else _CLOSE
         rows.append(_burst_row(outcomes, f"{name}, burst {number_of + 1}", claim, burst, ours, other))

@@ -17,13 +17,15 @@ import numpy as np
 from experiments.build.build import estimates_of
 from experiments.compose.compose import load_config
 from experiments.reproduce.rates import NOWHERE
-from experiments.run.simulate import Prepared, execute, prepare
+from experiments.run.prepared import Prepared
+from experiments.run.simulate import execute, prepare
 from hwmodels.linear_step import LinearCoefficients, LinearStepModel
 from hwmodels.rows import StepRows
 from hwmodels.step_time import StepLimits
 from serving.vocabulary.actions import Action
 from serving.vocabulary.events import Event, Loaded
 from serving.vocabulary.units import NS_PER_S
+from traces.columns import numbers
 from traces.workload import Workload
 
 _PROMPT_TOKENS: Final = 16
@@ -64,7 +66,7 @@ class _Seen:
     layers_ns: dict[int, int] = field(default_factory=dict)
     whole_ns: int = 0
 
-    def write(self, now_ns: int, event: Event, actions: Sequence[Action]) -> None:
+    def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
         """One event."""
         if type(event) is Loaded:
             if event.fully_loaded:
@@ -127,6 +129,6 @@ def _run(prepared: Prepared, pass_ns: int, arrivals_ns: list[int]) -> tuple[list
     ready = replace(
         prepared, hardware_of_model=own, estimates=estimates_of(prepared.config, own), workload=workload
     )
-    columns = execute(ready, seen).columns
+    columns = numbers(execute(ready, seen).columns)
     order = columns["request"].argsort()
     return columns["first_token_ns"][order].tolist(), seen

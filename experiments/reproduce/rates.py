@@ -8,7 +8,8 @@ import numpy as np
 from experiments.compose.compose import load_config
 from experiments.report.number_text import number
 from experiments.reproduce.set_ups import SetUp, Words
-from experiments.run.simulate import Prepared, prepare
+from experiments.run.prepared import Prepared
+from experiments.run.simulate import prepare
 from hwmodels.rows import FIXED_PER_S
 from serving.vocabulary.estimates import ModelEstimates
 from traces.capacity import prompt_load, rate_factor

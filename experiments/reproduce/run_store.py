@@ -37,11 +37,13 @@ class RunStore:
             with np.load(self._path(case, seed), allow_pickle=False) as found:
                 data = json.loads(str(found["text"]))
                 lines = {name: (found[f"x {name}"], found[f"y {name}"]) for name in data["timelines"]}
-                columns = [found[name] for name in _COLUMNS]
+                arrival_s, ttft_ms, tpot_ms = (found[name] for name in _COLUMNS)
                 more = {name: found[f"column {name}"] for name in data["columns"]}
         except (OSError, ValueError, KeyError, zipfile.BadZipFile):
             return None
-        return Outcome(tuple(data["words"]), data["summary"], *columns, data["told"], lines, more)
+        return Outcome(
+            tuple(data["words"]), data["summary"], arrival_s, ttft_ms, tpot_ms, data["told"], lines, more
+        )
 
     def keep(self, case: Case, seed: int, run: Outcome) -> None:
         """Write the run atomically."""

@@ -15,8 +15,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.compose.compose import load_config, option_groups
+from experiments.compose.compose import load_config
 from experiments.config.config import RunConfig
+from experiments.config.options import option_groups
 from experiments.config.overrides import parse_words
 from experiments.reproduce.freeing import freeing_s
 from experiments.reproduce.outcomes import Outcome, Outcomes
@@ -25,9 +26,11 @@ from experiments.reproduce.run_store import RunStore
 from experiments.reproduce.set_ups import Case, Words
 from experiments.reproduce.sweep import Sweep
 from experiments.reproduce.timelines import kv_shares_of, timelines_of
-from experiments.run.simulate import Prepared, Simulated, execute, prepare
+from experiments.run.prepared import Prepared, Simulated
+from experiments.run.simulate import execute, prepare
 from hwmodels.topology.cluster_file import parse_cluster
 from serving.vocabulary.errors import UserError
+from traces.columns import numbers
 
 Progress = Callable[[int, int], None]
 
@@ -90,7 +93,7 @@ def run_once(case: Case, seed: int) -> Outcome:
     rate = rate_of(case.set_up, seed)
     words = case.all_words(*rate.words, f"seed={seed}")
     prepared, done = _executed(case, words)
-    columns = done.columns
+    columns = numbers(done.columns)
     scaled = "scale_events" in done.summary
     assert scaled or not prepared.config.system.elastic, (
         f"{case.label} ran as a static system: it was not compared"

@@ -83,8 +83,8 @@ def tally(figures: Sequence[Figure]) -> str:
 
 def counts(figures: Sequence[Figure]) -> dict[str, dict[str, int]]:
     """What rows are held against -> verdict -> rows."""
-    rows = [(row.kind, row.verdict) for figure in figures for row in figure.rows]
-    return {kind: {name: rows.count((kind, name)) for name in _STYLES} for kind in KINDS}  # type: ignore[arg-type]
+    rows: list[tuple[str, str]] = [(row.kind, row.verdict) for figure in figures for row in figure.rows]
+    return {kind: {name: rows.count((kind, name)) for name in _STYLES} for kind in KINDS}
 
 
 def explained(figures: Sequence[Figure]) -> tuple[int, int]:

@@ -33,7 +33,7 @@ def kv_shares_of(series: "Mapping[str, Any] | None") -> "dict[str, Line]":
         return {}
     at_s, row = np.unique(np.asarray(series[TIME]), return_inverse=True)
     shares = np.bincount(row, weights=np.nan_to_num(np.asarray(series[KV_GAUGE], dtype=np.float64)))
-    return {KV_SHARES: (at_s, shares)}
+    return {KV_SHARES: (at_s, np.asarray(shares, dtype=np.float64))}
 
 
 def kv_tokens(columns: "Mapping[str, NDArray[Any]]", at_s: "Floats") -> "Floats":

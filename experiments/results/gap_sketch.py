@@ -15,6 +15,9 @@ from serving.vocabulary.units import FRACTION_BITS
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
 
 GROWTH = 1.004
 LEAST_NS = 100
@@ -109,7 +112,7 @@ class GapSketch:
         self._over = 0
         return self._counts
 
-    def _spread(self, edges, first, slope, steps, sequences) -> None:  # type: ignore[no-untyped-def]
+    def _spread(self, edges: Ints, first: Ints, slope: Ints, steps: Ints, sequences: Ints) -> None:
         """Count arithmetic sequences: fill the first bucket of each, continue with unfinished sequences."""
         import numpy as np
 

@@ -86,10 +86,24 @@ def _labelled(labels: tuple[str, ...]) -> dict[str, list[str]]:
     return {"labels": list(labels)} if labels else {}
 
 
-def model_column(workload: Workload, request: np.ndarray) -> Names:
-    """Return the model of each request id, as a column of requests.parquet."""
+def add_models(
+    summary: dict[str, Any],
+    columns: dict[str, np.ndarray],
+    config: RunConfig,
+    hardware: Mapping[str, Hardware],
+    workload: Workload,
+) -> dict[str, Names]:
+    """Add the section, and the codes of the models to ``columns``; return their names for requests.parquet.
+
+    Adds and returns nothing for a single model.
+    """
+    if len(hardware) == 1:
+        return {}
+    summary |= models_section(config, hardware, workload, columns)
     assert workload.model is not None
-    return workload.model.taking(request)
+    model = workload.model.taking(columns["request"])
+    columns["model"] = model.codes
+    return {"model": model}
 
 
 def shown_estimates(config: RunConfig, estimates: Estimates) -> Estimates:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,14 +41,14 @@ def instance_use(
     """Return the use. ``placed`` serve from the start; ``gpus_of``: GPUs of an instance of each model."""
     steps = tuple(_steps(placed, gpus_of, history))
     gpu_seconds = instance_seconds = 0.0
-    by_role: Counter[str] = Counter()
+    by_role: defaultdict[str, float] = defaultdict(float)
     for position, (at_s, gpus, roles) in enumerate(steps):
         end_s = steps[position + 1][0] if position + 1 < len(steps) else span_s
         lasts_s = max(0.0, min(end_s, span_s) - min(at_s, span_s))
         gpu_seconds += gpus * lasts_s
         instance_seconds += sum(roles.values()) * lasts_s
         for role, count in roles.items():
-            by_role[role] += count * lasts_s  # type: ignore[assignment]
+            by_role[role] += count * lasts_s
     mean_by_role = {role: area / span_s if span_s else 0.0 for role, area in sorted(by_role.items())}
     most = max(sum(roles.values()) for _, _, roles in steps)
     return InstanceUse(span_s, gpu_seconds, instance_seconds, most, mean_by_role, steps)

@@ -97,7 +97,9 @@ class RunMetrics:
 
         rows = np.frombuffer(self._finished, dtype=np.int64).reshape(-1, len(FINISHED_FIELDS))
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
-        columns = {name: np.ascontiguousarray(rows[:, i]) for i, name in enumerate(FINISHED_FIELDS)}
+        columns: dict[str, np.ndarray] = {
+            name: np.ascontiguousarray(rows[:, i]) for i, name in enumerate(FINISHED_FIELDS)
+        }
         decoded = columns["output_tokens"] - 1
         decode_ns = columns["finish_ns"] - columns["first_token_ns"]
         columns["ttft_ms"] = (columns["first_token_ns"] - columns["arrival_ns"]) / NS_PER_MS

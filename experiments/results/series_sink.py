@@ -84,21 +84,21 @@ class SeriesSink:
         if self._journal is not None:
             self._journal.write(now_ns, event, actions, told)
         read = rests = NO_ENGINE
-        kind, before = type(event), len(self.readings)
-        if kind is Ran:
-            self._completing.pop(event.replica, None)  # type: ignore[union-attr]
-            if event.finished:  # type: ignore[union-attr]
-                read = event.replica  # type: ignore[union-attr]
-            if not event.running:  # type: ignore[union-attr]
-                rests = event.replica  # type: ignore[union-attr]
-        elif kind is Arrived:
-            request = event.request  # type: ignore[union-attr]
+        before = len(self.readings)
+        if type(event) is Ran:
+            self._completing.pop(event.replica, None)
+            if event.finished:
+                read = event.replica
+            if not event.running:
+                rests = event.replica
+        elif type(event) is Arrived:
+            request = event.request
             self.moves.extend((now_ns, request.id, NO_ENGINE, WAITING, request.prompt_tokens))
-        elif kind is Sent:
-            self._sent(now_ns, event)  # type: ignore[arg-type]
-        elif kind is Lost:
+        elif type(event) is Sent:
+            self._sent(now_ns, event)
+        elif type(event) is Lost:
             # Only exact runs know the steps between the engine's last report and its loss.
-            rests = event.replica  # type: ignore[union-attr]
+            rests = event.replica
             self._completing.pop(rests, None)
             self.readings.extend((now_ns, rests, 0, 0, STEPS_UNKNOWN))
             self._queues.add(rests)

@@ -11,6 +11,7 @@ from experiments.build.workload import unused
 from experiments.config.config import RunConfig
 from experiments.config.trace_config import TraceConfig
 from experiments.results.metrics import NS_PER_S, RunMetrics, per_s
+from traces.columns import numbers
 from traces.workload import Workload
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def clients_section(
     """Return how fast a closed loop's clients sent, served or not; empty for an open loop."""
     if trace.clients is None:
         return {}
-    served, unserved = columns["arrival_ns"], metrics.unserved.columns()["arrival_ns"]
+    served, unserved = columns["arrival_ns"], numbers(metrics.unserved.columns())["arrival_ns"]
     count = len(served) + len(unserved)
     last_ns = max((int(sent.max()) for sent in (served, unserved) if len(sent)), default=0)
     return {

@@ -11,7 +11,7 @@ from typing import Any
 import nativecore
 from experiments.build.data_plane import has_data_plane
 from experiments.results.elastic_summary import elastic_summary
-from experiments.results.hosted_summary import model_column, models_section
+from experiments.results.hosted_summary import add_models
 from experiments.results.language_summary import language_section
 from experiments.results.metrics import RunMetrics, summarize
 from experiments.results.migration_summary import migration_summary
@@ -19,7 +19,8 @@ from experiments.results.priorities import add_priorities
 from experiments.results.series_sink import SeriesSink
 from experiments.results.stage_scaling_summary import stage_scaling_summary
 from experiments.results.trace_section import clients_section
-from experiments.run.simulate import Prepared, provenance
+from experiments.run.prepared import Prepared
+from experiments.run.simulate import provenance
 from experiments.run.write_results import SERIES_NAME, write_parquet, write_results
 from realexec.report import RunReport
 from serving.controller import Controller
@@ -50,9 +51,7 @@ def real_summary(run: RealRun, folder: Path) -> dict[str, Any]:
     )
     summary |= provenance(prepared) | clients_section(config.trace, metrics, columns)
     add_priorities(summary, columns, workload)
-    if len(prepared.hardware_of_model) > 1:
-        summary |= models_section(config, prepared.hardware_of_model, workload, columns)
-        columns |= {"model": model_column(workload, columns["request"])}
+    names = add_models(summary, columns, config, prepared.hardware_of_model, workload)
     if has_data_plane(config):
         looks = SimReport(len(report.decide_ns), 0, array("q"))
         summary |= elastic_summary(controller, prepared.replicas, summary, looks)
@@ -81,5 +80,5 @@ def real_summary(run: RealRun, folder: Path) -> dict[str, Any]:
         from experiments.results.series_table import series_of
 
         write_parquet(folder / SERIES_NAME, series_of(run.sink, columns, summary["duration_s"]))
-    write_results(folder, summary, columns, run.config_yaml, metrics.unserved)
+    write_results(folder, summary, {**columns, **names}, run.config_yaml, metrics.unserved)
     return summary

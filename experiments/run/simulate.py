@@ -37,7 +37,7 @@ from experiments.results.data_plane_summary import data_plane_summary
 from experiments.results.elastic_summary import elastic_summary
 from experiments.results.faults_summary import RecoveryWatch, faults_section
 from experiments.results.groups_summary import groups_section
-from experiments.results.hosted_summary import model_column, models_section, shown_estimates, shown_model
+from experiments.results.hosted_summary import add_models, shown_estimates, shown_model
 from experiments.results.journal_file import NAME as JOURNAL_NAME
 from experiments.results.journal_file import JournalFile, header_fields
 from experiments.results.language_summary import language_section
@@ -195,9 +195,7 @@ def execute(
         cpu_s, wall_s = process_time() - cpu_s, perf_counter() - wall_s
     counted = summary["requests"]["arrived"] - summary["requests"]["dropped"]
     assert counted == controller.arrived == len(workload), "invariant 1: requests conserved"
-    if len(prepared.hardware_of_model) > 1:
-        summary |= models_section(config, prepared.hardware_of_model, workload, columns)
-        columns |= {"model": model_column(workload, columns["request"])}
+    names = add_models(summary, columns, config, prepared.hardware_of_model, workload)
     if hits is not None:
         columns |= {CACHED_TOKENS: (cached := cached_tokens(hits, len(workload)))[columns["request"]]}
         summary |= prefix_section(config, workload, cached, controller.engines.values())
@@ -214,7 +212,7 @@ def execute(
     told = report.events, watch.section(), series, metrics.unserved, stage_columns
     load = _stage_load(prepared, controller, stage_columns, summary["duration_s"])
     use = use_series(prepared, controller, data_plane, sink, columns, summary)
-    return Simulated(summary, columns, wall_s, cpu_s, *told, load, use)
+    return Simulated(summary, {**columns, **names}, wall_s, cpu_s, *told, load, use)
 
 
 def _moved(

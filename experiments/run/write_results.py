@@ -13,7 +13,7 @@ from experiments.results.stage_load import STAGE_LOAD_NAME
 from experiments.results.unserved import Unserved
 from experiments.results.use_over_time import USE_NAME
 from traces.arrow import arrow_numbers, arrow_words
-from traces.columns import Names
+from traces.columns import Names, numbers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,7 +51,8 @@ def write_results(
     if use is not None:
         write_parquet(folder / USE_NAME, use)
     journal = folder / JOURNAL_NAME
-    write_report(folder / "report.html", summary, columns, config_yaml, [], stage_load, journal, use)
+    page = folder / "report.html"
+    write_report(page, summary, numbers(columns), config_yaml, [], stage_load, journal, use)
 
 
 def write_config(folder: Path, config_yaml: str) -> None:

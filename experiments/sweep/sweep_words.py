@@ -56,7 +56,7 @@ def sweep_words(words: Sequence[str]) -> SweepWords:
     if file:
         runs, own = _with_file(file, runs, own)
     plain, axes, intervals = axes_of(runs)
-    check_words(plain, (one.key for one in (*axes, *intervals)), OWN, "a sweep")
+    check_words(plain, [*(one.key for one in axes), *(one.key for one in intervals)], OWN, "a sweep")
     if not out:
         missing = PlaceError("out= has no default: write out=FOLDER for the sweep's results")
         raise both(missing, mistake_in(first_words(plain, axes)))

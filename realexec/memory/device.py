@@ -145,7 +145,7 @@ class Gpu:
         if used.numel() == 0:
             self.pinned = True
             return made
-        runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        runtime: Any = torch.cuda.cudart()
         with torch.cuda.device(self._device):
             self.pinned = int(runtime.cudaHostRegister(used.data_ptr(), used.numel(), 0)) == 0
         if self.pinned:
@@ -161,7 +161,7 @@ class Gpu:
 
     def close(self) -> None:
         """Unpin the pages, once all work under way on the device has finished."""
-        runtime: Any = torch.cuda.cudart() if self._pages else None  # type: ignore[no-untyped-call]
+        runtime: Any = torch.cuda.cudart() if self._pages else None
         while self._pages:
             pages = self._pages.pop()
             with suppress(RuntimeError), torch.cuda.device(self._device):  # a failed device stays failed

@@ -192,7 +192,7 @@ class _Agent:
             from nixl._api import nixl_agent, nixl_agent_config
         except Exception as error:  # an incompatible library may raise any exception
             raise ImportError(_broken(first_line(error))) from error
-        self._buffer = (ctypes.c_char * arena.size_bytes).from_buffer(arena.buffer)
+        self._buffer: Any = (ctypes.c_char * arena.size_bytes).from_buffer(arena.buffer)
         self.size_bytes: int = arena.size_bytes
         self.begins: int = ctypes.addressof(self._buffer)
         self._lock = threading.Lock()

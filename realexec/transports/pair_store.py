@@ -15,7 +15,9 @@ def pair_store(channel: Channel) -> Any:
     """Return a `torch.distributed.Store` for one end of a channel, which then carries nothing else."""
     from torch import distributed
 
-    class PairStore(distributed.Store):
+    torch_names: Any = distributed  # of those that torch offers, its types do not list this one
+
+    class PairStore(torch_names.Store):  # type: ignore[misc]
         """A key-value store. A value that one end sets reaches the other end when that end waits for it."""
 
         def __init__(self) -> None:

@@ -73,7 +73,7 @@ def verbs() -> SimpleNamespace:
 @cache
 def _own() -> tuple[SimpleNamespace | None, tuple[str, ...]]:
     """Load the first pyverbs that can be loaded; return it and the faults of those before it."""
-    faults = []
+    faults: list[str] = []
     for where, spec in _candidates():
         try:
             return _loaded(spec), tuple(faults)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traces.columns import ABSENT, Names, PrefixBlocks
+from traces.columns import ABSENT, Names, PrefixBlocks, numbers
 from traces.errors import TraceError
 from traces.scaling import scale_rate, scale_tokens
 from traces.workload import Workload
@@ -102,3 +102,9 @@ def test_scaled_tokens_have_scaled_prefix_blocks() -> None:
     assert scaled.prefix.block_tokens == before.block_tokens * 0.3
     with pytest.raises(TraceError, match=r"prefix blocks of 153\.6 tokens cannot be written to a file"):
         print(scaled.prefix.whole_block_tokens)
+
+
+def test_numbers_are_the_columns_without_names() -> None:
+    number = np.array([3, 4])
+    columns = {"model": Names.of(["a", "b"]), "request": number}
+    assert numbers(columns) == {"request": number}

@@ -76,7 +76,8 @@ def whole_numbers(block: Block, begin: Ints, end: Ints) -> tuple[Ints, Bools]:
 def all_digits(block: Block, begin: Ints, width: Ints) -> Bools:
     """Which of the runs of ``width`` (0 to 16) bytes are digits only."""
     _, ok = whole_numbers(block, begin, begin + width)
-    return ok | (width == 0)
+    digits: Bools = ok | (width == 0)
+    return digits
 
 
 def _eight_digits(block: Block, end: Ints, width: Ints) -> tuple[Ints, Bools]:

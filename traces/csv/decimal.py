@@ -89,13 +89,15 @@ def _points(block: Block, begin: Ints, end: Ints) -> Ints:
     if not len(dots):
         return end
     dot = np.take(np.append(dots, len(block.data)), np.searchsorted(dots, begin))
-    return np.minimum(dot, end)
+    points: Ints = np.minimum(dot, end)
+    return points
 
 
 def _rounded(whole: str, fraction: str, places: int) -> int:
     """whole.fraction times ten to the ``places``, rounded half up, in integers."""
     number, places = int(whole + fraction), places - len(fraction)
     if places >= 0:
-        return number * 10**places
-    divisor = 10**-places
+        power: int = 10**places
+        return number * power
+    divisor: int = 10**-places
     return (2 * number + divisor) // (2 * divisor)

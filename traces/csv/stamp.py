@@ -42,7 +42,8 @@ class Stamp:
             raise _bad(cell, "is not a timestamp", refuse)
         *parts, fraction, zone = match.groups()
         try:
-            since = datetime(*(int(part) for part in parts)) - _EPOCH  # type: ignore[arg-type]
+            year, month, day, hour, minute, second = map(int, parts)
+            since = datetime(year, month, day, hour, minute, second) - _EPOCH
         except ValueError as error:
             raise _bad(cell, f"is not a date and time that exists ({error})", refuse) from error
         if not YEAR_MIN <= int(parts[0]) <= YEAR_MAX:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from traces.csv.column import Column, Kind
+from traces.csv.column import Column, Kind, RefuseRow
 from traces.csv.line import Place, shown, split_line, split_row
 from traces.csv.rows import Rows, split_rows
 from traces.errors import TraceError
@@ -99,12 +99,14 @@ class _Reader:
             raise TraceError(f"{self._path} has a header and no requests: add one line per request")
         joined = {}
         for (_, field), column in zip(self._fields, self._columns, strict=True):
-            joined[field.name] = column.joined(
-                lambda row, problem, remedy, name=field.name: Place(  # type: ignore[misc]
-                    self._path, _HEADER_LINES + 1 + row
-                ).error(problem, remedy, name)
-            )
+            joined[field.name] = column.joined(self._refusal(field.name))
         return joined
+
+    def _refusal(self, name: str) -> RefuseRow:
+        """Makes the error about a row's value in the column ``name``."""
+        return lambda row, problem, remedy: Place(self._path, _HEADER_LINES + 1 + row).error(
+            problem, remedy, name
+        )
 
     def _append(self, rows: Rows) -> None:
         usual = rows.ok.copy()

@@ -108,7 +108,7 @@ def _hashes(block: Block, begin: Ints, width: Ints) -> Words:
 
 def _same(block: Block, begin: Ints, width: Ints, other: Ints) -> Bools:
     """Which words are byte for byte that of the row ``other``."""
-    same = width == width[other]
+    same: Bools = width == width[other]
     for at in range(0, int(width.max(initial=0)), EIGHT):
         rows = _longer(width, at)
         kept = np.minimum(width[rows] - at, EIGHT)

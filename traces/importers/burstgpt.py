@@ -114,7 +114,7 @@ def _check_log_types(table: Table) -> None:
 def _wrong_totals(table: Table) -> Bools:
     """Rows with a wrong total; those with 0 tokens on a side are left out for that and need none."""
     columns = table.columns
-    wrong = columns[_PROMPT] + columns[_OUTPUT] != columns[_TOTAL]
+    wrong: Bools = columns[_PROMPT] + columns[_OUTPUT] != columns[_TOTAL]
     wrong &= (columns[_PROMPT] > 0) & (columns[_OUTPUT] > 0)
     count = int(wrong.sum())
     if count > MAX_WRONG_TOTALS * table.rows:
@@ -127,4 +127,5 @@ def _wrong_totals(table: Table) -> Bools:
 def _unlike(names: Names, word: str) -> Bools:
     if word not in names.words:
         return np.ones(len(names), dtype=np.bool_)
-    return names.codes != names.words.index(word)
+    unlike: Bools = names.codes != names.words.index(word)
+    return unlike

@@ -133,7 +133,7 @@ def read_sharegpt(
         prompt_tokens=int64(rows.prompt[:kept]),
         output_tokens=int64(rows.output[:kept]),
         session=session,
-        prefix=None if session is None else Turns(session.codes),
+        prefix=None if session is None else Turns(session.codes.astype(np.int64)),
         name=name or origin.name,
         source=origin.source,
         labels=(*limited, _WHAT[turns], f"lengths {measure.label()}"),

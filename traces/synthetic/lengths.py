@@ -76,7 +76,8 @@ class ZipfLengths:
     def tokens_of(self, ranks: NDArray[np.int64], mean_rank: float) -> NDArray[np.int64]:
         """Tokens of these ranks where ``mean_rank`` is to have ``mean`` tokens."""
         scaled = np.ceil(ranks * (self.mean / mean_rank))
-        return np.minimum(scaled, self.most_tokens).astype(np.int64)
+        tokens: NDArray[np.int64] = np.minimum(scaled, self.most_tokens).astype(np.int64)
+        return tokens
 
     def lengths_at(self, uniform: NDArray[np.float64]) -> NDArray[np.int64]:
         """The lengths at these points of the distribution function; TraceError on a bad table."""

@@ -43,8 +43,8 @@ def artefact_sample(
 
 def share_of_high_priority(ratio: object) -> float:
     """From 0 to 1. Raises TraceError for anything else."""
-    is_number = isinstance(ratio, int | float) and not isinstance(ratio, bool)
-    if not (is_number and 0 <= ratio <= 1):
+    if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0 <= ratio <= 1:
+        is_number = isinstance(ratio, int | float) and not isinstance(ratio, bool)
         told = f"{ratio:g}" if is_number else repr(ratio)
         raise TraceError(f"trace.priority_ratio={told} is not a share: write a number from 0 to 1")
     return float(ratio)
