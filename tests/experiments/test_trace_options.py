@@ -42,8 +42,16 @@ def test_every_trace_is_an_option_and_comes_back_from_its_file(name: str, tmp_pa
 def test_every_drawn_trace_takes_plain_parameters_with_defaults(name: str) -> None:
     parameters = inspect.signature(SYNTHETIC[name], eval_str=True).parameters
     for key, parameter in parameters.items():
-        assert parameter.annotation in (int, float, str), key
+        ends = key in ("requests", "duration_s")  # each has no default beside the other
+        assert parameter.annotation in (int, float, str, *((int | None, float | None) if ends else ())), key
         assert key == "seed" or parameter.default is not inspect.Parameter.empty, key
+
+
+def test_a_stated_duration_has_no_default_count() -> None:
+    config = trace("trace=diurnal", "trace.rate_per_s=20", "trace.period_s=60", "trace.duration_s=900")
+    assert config.params["requests"] is None and 17_500 < len(selected(config, seed=1)) < 18_500
+    both = trace("trace=diurnal", "trace.rate_per_s=20", "trace.duration_s=900", "trace.requests=50")
+    assert len(selected(both, seed=1)) == 50
 
 
 def test_parameters_are_typed_by_the_function_they_go_to() -> None:
