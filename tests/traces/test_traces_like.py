@@ -357,8 +357,11 @@ def test_bad_arrivals_are_refused(process: str, options: dict[str, Any], part: s
 
 
 STATED_DURATIONS: list[tuple[str, dict[str, Any], float, tuple[int, int]]] = [
-    # 12.5 x 2,100 less what the troughs of two and a third periods have: 12.5 x 900 x 0.92 / 2 pi x (cos 240 deg - 1)
-    ("diurnal", {"rate_per_s": 12.5, "peak_to_mean": 1.92, "period_s": 900.0, "peak_at_s": 450.0}, 2100.0, (24_200, 25_800)),
+    # 12.5 x 2,100 less what the third trough, without its peak, lacks: 12.5 x 900 x 0.92 / 2 pi x sin 120 deg
+    (
+        "diurnal", {"rate_per_s": 12.5, "peak_to_mean": 1.92, "period_s": 900.0, "peak_at_s": 450.0},
+        2100.0, (24_200, 25_400),
+    ),
     ("on_off", {"rate_per_s": 20.0, "spells": "fixed"}, 2100.0, (42_000 - 900, 42_800 + 900)),
     ("onsets", {"base_rate_per_s": 20.0}, 1000.0, (31_700, 33_100)),  # 20 x (1,000 + 5 onsets x 4 x 31 s)
     ("burstgpt_like", {"base_rate_per_s": 50.0}, 300.0, (45_200, 46_800)),  # 50 x (300 + 5 x 4 x 31)

@@ -32,8 +32,8 @@ def burstgpt_like(
     From BlitzScale (OSDI 2025): requests rise fivefold within 2 seconds (its Figure 1a), first at 0:05 of the
     window it evaluates, with further bursts later. Ours: the four later onsets one minute apart, 20 s at the
     height, 20 s back, and the base rate, which the paper scales to the cluster. Lengths: BurstGPT
-    (GPT4-Conversation) of Llumnix's Table 1. The trace ends with ``requests`` or with ``duration_s``, whichever
-    comes first of what is given; with neither after five minutes. 0 seconds: no such end.
+    (GPT4-Conversation) of Llumnix's Table 1. The trace ends with ``requests`` or with ``duration_s``,
+    whichever comes first of what is given; with neither after five minutes. 0 seconds: no such end.
     Raises TraceError on bad parameters.
     """
     if duration_s is None:

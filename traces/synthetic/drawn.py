@@ -18,8 +18,7 @@ from traces.synthetic.lengths import draw_lengths
 from traces.workload import MAX_ROWS, NS_PER_S, Workload
 
 DEFAULT_REQUESTS: Final = 10_000
-"""Rows of a drawn trace without a duration unless asked otherwise: those of every trace in the Llumnix paper."""
-
+"""Rows of a drawn trace unless it has another end: those of every trace in the Llumnix paper."""
 MOST_IN_A_DURATION: Final = 20_000_000
 """Most rows drawn because a duration has so many, about 1 GB of columns; more take a stated count."""
 Arrivals = tuple[NDArray[np.int64], NDArray[np.int32] | None]
@@ -91,9 +90,9 @@ def drawn_to_the_end(
 ) -> tuple[int | None, Arrivals]:
     """(what ``requests`` was drawn, None: as many as there are; the arrivals, up to or beyond the end).
 
-    draw: so many arrivals. requests: None is ``default``, or no limit with a ``duration_s`` above 0. expected:
-    about how many arrivals come within so many seconds. Raises TraceError when a duration without ``requests``
-    has more than ``MOST_IN_A_DURATION``.
+    draw: so many arrivals. requests: None is ``default``, or no limit with a ``duration_s`` above 0.
+    expected: about how many arrivals come within so many seconds. Raises TraceError when a duration without
+    ``requests`` has more than ``MOST_IN_A_DURATION``.
     """
     if requests is not None or (duration_s == 0 and not isinstance(duration_s, bool)):
         count = count_of(default if requests is None else requests)
@@ -108,8 +107,8 @@ def drawn_to_the_end(
             return None, arrivals
         count *= 2
     raise TraceError(
-        f"duration_s={duration_s!r} has more than {MOST_IN_A_DURATION} requests at these rates: write a shorter"
-        " one or a lower rate, or state trace.requests too"
+        f"duration_s={duration_s!r} has more than {MOST_IN_A_DURATION} requests at these rates: write a"
+        " shorter one or a lower rate, or state trace.requests too"
     )
 
 

@@ -1,4 +1,4 @@
-"""About how many arrivals the processes have within a time: how many to draw for a trace that a duration ends."""
+"""About how many arrivals the processes have within a time, for traces that a duration ends."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -48,4 +48,4 @@ def _diurnal(
 
 
 EXPECTED: Final[dict[str, Callable[..., float]]] = {"on_off": _on_off, "onsets": _onsets, "diurnal": _diurnal}
-"""name of a process -> function(duration in seconds, the process's own parameters) -> arrivals in it, about."""
+"""name of a process -> function(seconds, the process's own parameters) -> about how many arrivals."""
