@@ -131,7 +131,8 @@ def _shows_other(times_ns: Ints, unit: str) -> str:
     if (as_ms_per_s > MOST_AS_MS_PER_S) != (unit == "ms"):
         return ""
     what = "some have fractions" if fractions else "all are whole numbers"
-    return f"{what}, and as {unit} {rate_per_s:.3g} requests would arrive per second"
+    rate = f"{rate_per_s:,.0f}" if rate_per_s >= 1000 else f"{rate_per_s:.3g}"
+    return f"{what}, and as {unit} {rate} requests would arrive per second"
 
 
 def _doubts(clock: Clock, unit: str, told: bool, times_ns: Ints) -> list[str]:
