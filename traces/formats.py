@@ -105,6 +105,10 @@ _ALL: Final = (
         "parquet:read_parquet", "parquet:write_parquet",
     ),
     Format(
+        "bailian", "Bailian JSONL: Mooncake's keys and chats, in seconds, with blocks of 16 tokens", "jsonl",
+        _marks("chat_id|parent_chat_id|timestamp|input_length|output_length"), "bailian:read_bailian",
+    ),
+    Format(
         "mooncake", "Mooncake JSONL: timestamp, input_length, output_length, hash_ids", "jsonl",
         _marks("timestamp|input_length|output_length"), "mooncake:read_mooncake",
         "mooncake:write_mooncake",

@@ -17,6 +17,7 @@ INT64_MAX = 2**63 - 1
 LONGEST_NS = 10**18
 """31 years: the latest arrival that any change of time gives, so that sums stay within 64 bits."""
 OPEN_LOOP = "open loop: "  # begins labels about arrival times
+TIMES = "times "  # the same: in which unit they were read
 MAX_TOKENS = 10_000_000
 """Most tokens on one side of a request; no public model's context is larger, so more is a damaged row."""
 MAX_ROWS = 200_000_000
@@ -104,7 +105,7 @@ class Workload:
 
     def in_closed_loop(self, clients: int) -> "Workload":
         """Labelled as what ``clients`` send one after the other; labels about arrival times are left out."""
-        kept = tuple(label for label in self.labels if not label.startswith(OPEN_LOOP))
+        kept = tuple(label for label in self.labels if not label.startswith((OPEN_LOOP, TIMES)))
         label = f"closed loop of {clients} clients: arrival times are not the trace's"
         return replace(self, labels=(*kept, label))
 

@@ -19,7 +19,7 @@ def print_description(description: Description) -> None:
     console = _console()
     console.print(f"[bold]{_safe(description.name)}[/bold]  {_safe(description.source)}", soft_wrap=True)
     for label in description.labels:
-        console.print(f"  changed: {_safe(label)}", style="yellow", soft_wrap=True)
+        console.print(f"  note: {_safe(label)}", style="yellow", soft_wrap=True)
     for reason, rows in description.dropped.items():
         console.print(f"  left out: {count(rows)} rows, {_safe(reason)}", style="yellow", soft_wrap=True)
     console.print(_rates(description))

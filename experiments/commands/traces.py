@@ -25,7 +25,8 @@ USAGE: Final = """servetwin traces: workloads, published and drawn
   servetwin traces convert TRACE out=FILE     the same requests in another format
   servetwin traces sample TRACE out=FILE ...  cut, scale, thin or redraw them; says what that did to bursts
 
-TRACE is a name of the list or a file's path; what a file's first bytes do not tell, format=NAME does.
+TRACE is a name of the list or a file's path; what a file's first bytes do not tell, format=NAME does, and
+time_unit=s|ms|us|ns|iso what its times are.
 Written by out=: .csv, .parquet, .jsonl (Mooncake), or to=csv | parquet | mooncake; overwrite=true replaces.
 sample and describe take what a run takes after trace.: window=busiest|onset or window_start_s, window_s,
 lengths, tokens_scale, rate_scale, time_compression, limit; and seed. A drawn trace takes its parameters.

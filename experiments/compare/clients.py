@@ -73,7 +73,7 @@ def apart(first: Sequence[Path], second: Sequence[Path]) -> dict[str, Apart]:
     found = {}
     for metric in METRICS:
         columns = [run.times[metric][at] for run, at in zip(runs, rows, strict=True)]
-        known = ~np.isnan(np.stack(columns)).any(axis=0)
+        known: NDArray[np.bool_] = ~np.any(np.isnan(columns), axis=0)
         if known.any():
             of_known = _of_metric([column[known] for column in columns], len(first))
             found[metric] = replace(of_known, left_out=_left_out(known, runs[0], rows[0], metric))

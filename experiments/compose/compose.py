@@ -44,6 +44,7 @@ from experiments.config.overrides import (
 from experiments.config.renamed import refuse_renamed
 from experiments.config.trace_options import (
     INSTEAD_FOR_RECORDED,
+    drop_default_limit,
     trace_names,
     trace_parameters,
     wanted_parameter,
@@ -86,6 +87,8 @@ def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
         tree, literals = option_tree(kind, choices), dict[str, str]()
         if saved:
             tree, literals = run_again.run_again(saved[0], tree, words, kind)
+        if kind == "realexec" and not saved:
+            drop_default_limit(tree["trace"], {word.key: word.text for word in words})
         chosen = bool(saved) or any(choice.key == "system/dispatch" for choice in choices)
         literals |= _apply(tree, values, kind, groups, chosen)
         fill_measured_links(tree, literals.get("engine.profile"))

@@ -6,6 +6,7 @@ traces.fetching.sources, traces.formats and traces.synthetic.registry.
 
 import inspect
 import typing
+from collections.abc import Mapping
 from typing import Any, Final
 
 from experiments.config.overrides import Override, Wanted
@@ -23,6 +24,8 @@ INSTEAD_FOR_RECORDED: Final = {
     "requests": "trace.limit={} for its first requests",
     "rate_per_s": "trace.rate_scale=FACTOR or trace.utilization=SHARE to rescale its arrivals",
 }
+STATED_ENDS: Final = ("requests", "duration_s", "window_s")
+"""Keys that say where a trace ends, in whatever order they are written."""
 _PLAIN: Final = (int, float, str, bool)
 
 
@@ -58,6 +61,16 @@ def default_parameters(name: str) -> dict[str, Any]:
     """Return each parameter's default value; null if the function decides."""
     found = {key: _shown_default(name, key, value) for key, value in trace_parameters(name).items()}
     return found | _PARAMS.get(name, {})
+
+
+def drop_default_limit(trace: dict[str, Any], written: Mapping[str, str]) -> None:
+    """Drop the default ``limit`` of real runs where the user states how long the trace is.
+
+    ``written``: the user's words by key.
+    """
+    stated = {written.get(f"trace.{key}", "null") for key in STATED_ENDS}
+    if stated != {"null"} and "trace.limit" not in written:
+        trace["limit"] = None
 
 
 def _kinds(parameter: inspect.Parameter) -> list[type]:

@@ -74,6 +74,24 @@ def test_a_real_run_has_workers_and_they_are_its_cluster() -> None:
     assert config.model.name == "tiny_llama"
 
 
+@pytest.mark.parametrize(
+    ("words", "limit"),
+    [
+        ((), 30),
+        (("trace=diurnal",), 30),
+        (("trace=diurnal", "trace.duration_s=9"), None),
+        (("trace.requests=200",), None),
+        (("trace.window_s=60",), None),
+        (("trace.requests=null",), 30),
+        (("trace.requests=200", "trace.limit=20"), 20),
+    ],
+)
+def test_a_real_run_keeps_its_first_30_requests_unless_the_end_is_stated(
+    words: tuple[str, ...], limit: int | None
+) -> None:
+    assert load_config(["out=OUT", *words], "realexec").trace.limit == limit
+
+
 def test_engine_default_takes_the_batcher_of_the_engine() -> None:
     v1, v0 = simulated(), simulated("engine=vllm_v0", "engine.max_num_seqs=64")
     assert v1.system.batcher.name == "chunked_prefill"

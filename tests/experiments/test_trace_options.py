@@ -42,8 +42,30 @@ def test_every_trace_is_an_option_and_comes_back_from_its_file(name: str, tmp_pa
 def test_every_drawn_trace_takes_plain_parameters_with_defaults(name: str) -> None:
     parameters = inspect.signature(SYNTHETIC[name], eval_str=True).parameters
     for key, parameter in parameters.items():
-        assert parameter.annotation in (int, float, str), key
+        ends = key in ("requests", "duration_s")  # each has no default beside the other
+        assert parameter.annotation in (int, float, str, *((int | None, float | None) if ends else ())), key
         assert key == "seed" or parameter.default is not inspect.Parameter.empty, key
+
+
+def test_the_unit_of_times_is_kept_and_files_from_before_it_open(tmp_path: Path) -> None:
+    config = configured("trace=file", "trace.path=t.csv", "trace.time_unit=ms")
+    assert config.trace.params["time_unit"] == "ms"
+    path = tmp_path / "config.yaml"
+    text = resolved_yaml(config)
+    path.write_text(text)
+    assert load_resolved(path) == config
+    lines = [line for line in text.splitlines() if "time_unit" not in line]
+    assert len(lines) == len(text.splitlines()) - 1
+    path.write_text("\n".join(lines))
+    again = load_config([f"config={tmp_path}", "out=OUT"], "simulate").trace
+    assert again.params.get("time_unit") is None and again.path == "t.csv"
+
+
+def test_a_stated_duration_has_no_default_count() -> None:
+    config = trace("trace=diurnal", "trace.rate_per_s=20", "trace.period_s=60", "trace.duration_s=900")
+    assert config.params["requests"] is None and 17_500 < len(selected(config, seed=1)) < 18_500
+    both = trace("trace=diurnal", "trace.rate_per_s=20", "trace.duration_s=900", "trace.requests=50")
+    assert len(selected(both, seed=1)) == 50
 
 
 def test_parameters_are_typed_by_the_function_they_go_to() -> None:

@@ -46,6 +46,26 @@ def test_describe_prints_writes_json_and_draws(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.csv", "mine.json", "mine.png"]
 
 
+def test_describe_says_the_unit_of_times_and_takes_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(
+        f'{{"timestamp": {at}, "input_length": 9, "output_length": 4}}\n' for at in (0.0, 0.25, 60.5)
+    )
+    path = tmp_path / "seconds.jsonl"
+    path.write_text(rows)
+    for words, unit, seconds, remark in (
+        ((), "s", 60.5, True),
+        (("time_unit=s",), "s", 60.5, False),
+        (("trace.time_unit=ms",), "ms", 0.0605, False),
+    ):
+        assert run(["traces", "describe", str(path), *words]) == 0
+        text = capsys.readouterr().out
+        assert f"times in {unit}" in text and ("trace.time_unit=" in text) == remark
+        assert run(["traces", "describe", str(path), *words, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["duration_s"] == seconds
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
 def test_convert_keeps_every_request(
     mine: Path, tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]

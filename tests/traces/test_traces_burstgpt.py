@@ -60,7 +60,11 @@ def test_release_1_by_hand(tmp_path: Path) -> None:
     assert workload.model is not None and workload.model.tolist() == ["ChatGPT", "ChatGPT", "GPT-4"]
     assert (workload.session, workload.source_duration_ns) == (None, None)
     assert workload.dropped == {DROPPED_FAILED: 1} and workload.rows_read == 4
-    assert workload.labels == () and workload.name == "burst" and "burst.csv sha256=" in workload.source
+    assert (
+        workload.labels == ("times in s",)
+        and workload.name == "burst"
+        and "burst.csv sha256=" in workload.source
+    )
 
 
 def test_release_3_by_hand(tmp_path: Path) -> None:
@@ -74,12 +78,12 @@ def test_release_3_by_hand(tmp_path: Path) -> None:
 def test_choices_are_labelled_and_counted(tmp_path: Path) -> None:
     path = written(tmp_path, HEADER_1, *ROWS_1)
     api = read_burstgpt(path, log_type="api")
-    assert (api.arrival_ns.tolist(), api.labels) == ([113 * NS], ("only log type API log",))
+    assert (api.arrival_ns.tolist(), api.labels) == ([113 * NS], ("times in s", "only log type API log"))
     assert api.dropped == {"log type is not API log": 2, DROPPED_FAILED: 1}
     chat = read_burstgpt(path, model="ChatGPT", log_type="conversation", limit=3)
     assert len(chat) == 2 and chat.rows_read == 3 == len(chat) + sum(chat.dropped.values())
     assert chat.labels == (
-        "first 3 of 4 requests", "only log type Conversation log", "only model ChatGPT",
+        "first 3 of 4 requests", "times in s", "only log type Conversation log", "only model ChatGPT",
     )  # fmt: skip
     assert chat.model is not None and chat.model.words == ("ChatGPT",)
 

@@ -32,6 +32,10 @@ TEXTS = {
         "model,output_tokens,prompt_tokens,arrival_s\nm,7,6,0.5\n",
     ],
     "mooncake": ['{"timestamp": 0, "input_length": 7, "output_length": 5, "hash_ids": [0]}\n'],
+    "bailian": [
+        '{"chat_id": 5, "parent_chat_id": -1, "timestamp": 0.5, "input_length": 20, "output_length": 5,'
+        ' "type": "text", "turn": 1, "hash_ids": [0, 1]}\n'
+    ],
     "llmservingsim_prefix": [
         '{"arrival_time_ns": 0, "input_length": 20, "output_length": 5, "hash_ids": [0]}\n'
     ],

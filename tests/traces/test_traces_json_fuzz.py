@@ -57,7 +57,7 @@ def plain_vllm(row: dict[str, Any]) -> Row:
 
 FORMATS = {
     "mooncake": Format(
-        read_mooncake,
+        lambda path: read_mooncake(path, time_unit="ms"),
         (
             '{"timestamp": 0, "input_length": 700, "output_length": 50, "hash_ids": [0, 1]}',
             '{"timestamp": 5, "input_length": 513, "output_length": 0, "hash_ids": [0, 2]}',
@@ -68,7 +68,7 @@ FORMATS = {
         False,
     ),
     "servegen": Format(
-        read_servegen,
+        lambda path: read_servegen(path, time_unit="s"),
         (
             '{"request_id": 0, "timestamp": 0.125, "data": {"input_tokens": 10, "output_tokens": 20}}',
             '{"request_id": 1, "timestamp": 1, "input_tokens": 3, "output_tokens": 4}',
@@ -78,7 +78,7 @@ FORMATS = {
         True,
     ),
     "vllm_bench": Format(
-        lambda path: read_vllm_bench(path, rate_per_s=None),
+        lambda path: read_vllm_bench(path, rate_per_s=None, time_unit="s"),
         (
             '{"prompt": "Why is it so?", "output_tokens": 5, "timestamp": 1}',
             '{"prompt": [1, 2, 3], "output_len": 6, "timestamp": 1.25}',

@@ -45,6 +45,7 @@ def from_recipe(source: str) -> Workload:
     word, name, *pairs = source.split(" ")
     assert word == "synthetic"
     kinds = {key: type(p.default) for key, p in inspect.signature(SYNTHETIC[name]).parameters.items()}
+    kinds |= {"requests": int, "duration_s": float}  # None where a trace decides
     options: dict[str, Any] = {}
     for pair in pairs:
         key, value = pair.split("=")
@@ -75,7 +76,8 @@ def test_every_parameter_is_a_plain_value_with_a_default(name: str) -> None:
     assert list(parameters)[:1] == ["seed"] and {"requests", rate_of(name)} <= set(parameters)
     for key, parameter in parameters.items():
         if (name, key) != ("azure_conv_like", "seed"):
-            assert type(parameter.default) in (int, float, str)
+            ends = parameter.default is None and key in ("requests", "duration_s")
+            assert ends or type(parameter.default) in (int, float, str)
 
 
 def test_every_trace_says_in_its_first_line_what_it_is() -> None:
@@ -352,6 +354,52 @@ def test_bad_arrivals_are_refused(process: str, options: dict[str, Any], part: s
     with pytest.raises(TraceError) as caught:
         with_arrivals(recorded(), 0, process, **options)
     assert part in str(caught.value)
+
+
+STATED_DURATIONS: list[tuple[str, dict[str, Any], float, tuple[int, int]]] = [
+    # 12.5 x 2,100 less what the third trough, without its peak, lacks: 12.5 x 900 x 0.92 / 2 pi x sin 120 deg
+    (
+        "diurnal", {"rate_per_s": 12.5, "peak_to_mean": 1.92, "period_s": 900.0, "peak_at_s": 450.0},
+        2100.0, (24_200, 25_400),
+    ),
+    ("on_off", {"rate_per_s": 20.0, "spells": "fixed"}, 2100.0, (42_000 - 900, 42_800 + 900)),
+    ("onsets", {"base_rate_per_s": 20.0}, 1000.0, (31_700, 33_100)),  # 20 x (1,000 + 5 onsets x 4 x 31 s)
+    ("burstgpt_like", {"base_rate_per_s": 50.0}, 300.0, (45_200, 46_800)),  # 50 x (300 + 5 x 4 x 31)
+    ("maf_like", {"rate_per_s": 30.0, "most_gap_cv": 1.0, "start_s": 43_200.0}, 9_000.0, (390_000, 410_000)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "options", "end_s", "within"), STATED_DURATIONS)
+def test_a_stated_duration_has_no_default_count(
+    name: str, options: dict[str, Any], end_s: float, within: tuple[int, int]
+) -> None:
+    stated = {} if name == "burstgpt_like" else {"duration_s": end_s}  # five minutes are its own
+    workload = SYNTHETIC[name](seed=2, **options, **stated)
+    assert within[0] <= len(workload) <= within[1]
+    assert end_s - 30 < workload.arrival_ns[-1] / 1e9 < end_s and "requests=" not in workload.source
+    few = SYNTHETIC[name](seed=2, requests=700, **options, **stated)  # both stated: the first end counts
+    assert len(few) == 700 and (few.arrival_ns == workload.arrival_ns[:700]).all()
+    many = SYNTHETIC[name](seed=2, requests=500_000, duration_s=end_s, **options)
+    assert (many.arrival_ns == workload.arrival_ns).all()
+    assert (many.prompt_tokens == workload.prompt_tokens).all()
+
+
+def test_a_stated_count_has_no_default_duration() -> None:
+    workload = SYNTHETIC["burstgpt_like"](seed=1, requests=5000)
+    assert len(workload) == 5000 and workload.arrival_ns[-1] > 1000e9
+
+
+@pytest.mark.parametrize("options", [{"rate_per_s": 1e6}, {"rate_per_s": 300.0, "duration_s": 80_000.0}])
+def test_a_duration_with_absurdly_many_requests_is_refused_before_they_are_drawn(
+    options: dict[str, Any],
+) -> None:
+    with pytest.raises(TraceError, match=r"duration_s=.*or state trace\.requests"):
+        SYNTHETIC["diurnal"](**({"duration_s": 1e6, "period_s": 900.0} | options))
+
+
+def test_a_duration_in_a_slow_trace_whose_first_burst_is_fast_is_drawn_whole() -> None:
+    workload = SYNTHETIC["on_off"](rate_per_s=1.0, on_s=1.0, off_s=1e4, duration_s=20.0, gap_cv=0.5)
+    assert len(workload) > 100 and workload.arrival_ns[-1] < 20e9
 
 
 def test_a_duration_ends_the_trace() -> None:

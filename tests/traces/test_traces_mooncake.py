@@ -47,7 +47,7 @@ def test_reads_times_lengths_and_blocks(tmp_path: Path, name: str) -> None:
     assert workload.output_tokens.tolist() == [50, 3, 1]
     assert workload.prefix is not None and workload.prefix.block_tokens == 512
     assert [workload.prefix[row] for row in range(3)] == [(0, 1), (0, 2), (7,)]
-    assert (workload.name, workload.rows_read, workload.labels) == ("trace", 3, ())
+    assert (workload.name, workload.rows_read, workload.labels) == ("trace", 3, ("times in ms",))
     assert workload.source.startswith(f"{name} sha256=")
     assert workload.model is workload.session is workload.priority is workload.max_new_tokens is None
 
@@ -73,8 +73,8 @@ def test_rows_without_output_are_dropped_and_counted(tmp_path: Path) -> None:
     assert workload.dropped == {"zero output tokens": 1} and workload.rows_read == 3
     assert workload.prefix is not None and workload.prefix[1] == (7,)
     first = read_mooncake(path, limit=2)
-    assert (len(first), first.rows_read, first.labels) == (1, 2, ("first 2 of 3 requests",))
-    assert read_mooncake(path, limit=9).labels == ()
+    assert (len(first), first.rows_read, first.labels) == (1, 2, ("first 2 of 3 requests", "times in ms"))
+    assert read_mooncake(path, limit=9).labels == ("times in ms",)
 
 
 def test_optional_keys(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_fewer_ids_are_taken_when_asked(tmp_path: Path) -> None:
             {"timestamp": -1},
             "key timestamp: -1 ms is negative or too late: write the time since the trace's start",
         ),
-        (1, {"timestamp": 1_700_000_000_000}, "too late: write the time since the trace's start"),
+        (2, {"timestamp": 1_700_000_000_000}, "too late: write the time since the trace's start"),
         (2, {"timestamp": 1499.9}, "line 3, key timestamp: it arrives "),
         (0, {"input_length": 0}, "line 1, key input_length: 0 is out of range: write a whole number from 1"),
         (0, {"input_length": 12.0}, "line 1, key input_length: 12.0 is written as a fraction: write 12"),

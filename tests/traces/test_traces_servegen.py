@@ -32,7 +32,7 @@ def test_nested_and_flat_rows_are_the_same(tmp_path: Path) -> None:
     assert workload.output_tokens.tolist() == [20, 21]
     assert workload.session is not None and workload.session.tolist() == [None, "4"]
     assert workload.model is workload.images is None
-    assert (workload.name, workload.rows_read, workload.labels) == ("trace", 2, ())
+    assert (workload.name, workload.rows_read, workload.labels) == ("trace", 2, ("times in s",))
 
 
 def test_reasoning_output_is_the_sum_of_its_parts_unless_it_is_given(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_zero_output_is_dropped_and_limit_takes_the_first_rows(tmp_path: Path) -
     path = written(tmp_path, request(0), request(1, output_tokens=0), request(2), request(3))
     assert read_servegen(path).dropped == {"zero output tokens": 1}
     first = read_servegen(path, limit=3, name="n")
-    assert (len(first), first.rows_read, first.labels) == (2, 3, ("first 3 of 4 requests",))
+    assert (len(first), first.rows_read, first.labels) == (2, 3, ("first 3 of 4 requests", "times in s"))
 
 
 @given(st.lists(st.floats(0, 9e9, allow_subnormal=True), min_size=1, max_size=8), st.booleans())

@@ -64,10 +64,14 @@ def test_functions_arrive_when_they_began(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert workload.source_duration_ns.tolist() == [10_250_000_000, 134_000_000, 134_000_000, 0]
     assert set(workload.prompt_tokens.tolist()) == set(workload.output_tokens.tolist()) == {1}
-    assert (workload.labels, workload.name, workload.rows_read) == ((NO_LENGTHS,), "functions", 4)
+    assert (workload.labels, workload.name, workload.rows_read) == (
+        ("times in s", NO_LENGTHS),
+        "functions",
+        4,
+    )
     part = read_azure_functions_2021(path, limit=1)
     assert part.model is not None and part.model.words == ("aaaaaaaa/313c03f5",)
-    assert part.labels == ("first 1 of 4 requests", NO_LENGTHS) and part.rows_read == 1
+    assert part.labels == ("first 1 of 4 requests", "times in s", NO_LENGTHS) and part.rows_read == 1
 
 
 def test_short_names_grow_only_where_functions_would_merge() -> None:

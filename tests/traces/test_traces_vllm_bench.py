@@ -93,7 +93,7 @@ def test_recorded_arrivals_are_used(tmp_path: Path, key: str) -> None:
     path = written(tmp_path, *rows)
     workload = read_vllm_bench(path, rate_per_s=None)
     assert workload.arrival_ns.tolist() == [0, 750_000_000]
-    assert workload.labels == ()
+    assert workload.labels == ("times in s",)
     assert f"has arrivals of its own ({key}): leave out trace.rate_per_s=2" in refusal(path)
     back = written(tmp_path, *reversed(rows))
     assert f"line 2, key {key}: it arrives " in refusal(back, rate_per_s=None)

@@ -9,6 +9,7 @@ import numpy as np
 from traces.csv.bytes import Block, Bools, Ints, all_digits, whole_numbers
 from traces.csv.column import NumberColumn
 from traces.csv.line import Refuse, absent, shown
+from traces.times import OTHER_UNIT
 
 MAX_NS: Final = 9_000_000_000_000_000_000
 """The largest time, 285 years: a round number that 64 bits hold."""
@@ -22,12 +23,13 @@ class Decimal:
     """A time of at least 0, handed on as int64 nanoseconds, rounded half up.
 
     digits: decimal places of a nanosecond in the file's unit: 9 of seconds, 6 of milliseconds. unit: its
-    name. blank: what an empty cell means, if anything.
+    name. blank: what an empty cell means, if anything. time: whether ``trace.time_unit`` names the unit.
     """
 
     digits: int = 9
     unit: str = "seconds"
     blank: int | None = None
+    time: bool = False
 
     def column(self) -> NumberColumn:
         """An empty column."""
@@ -68,7 +70,8 @@ class Decimal:
         cell = text.strip(" \t")
         if not cell and self.blank is not None:
             return self.blank
-        remedy = f"write {self.unit} such as 19440110.25"
+        other = f", {OTHER_UNIT}" if self.time else ""
+        remedy = f"write {self.unit} such as 19440110.25{other}"
         if absent(cell):
             raise refuse(f"the value is missing ({shown(cell)})", remedy)
         match = _DECIMAL.fullmatch(cell)
@@ -79,7 +82,7 @@ class Decimal:
             raise refuse(f"{shown(cell)} has {len(cell)} characters", remedy)
         value = _rounded(match[1], match[2] or "", int(match[3] or 0) + self.digits)
         if value > MAX_NS:
-            raise refuse(f"{shown(cell)} {self.unit} exceed 285 years", "correct or delete the line")
+            raise refuse(f"{shown(cell)} {self.unit} exceed 285 years", f"correct or delete the line{other}")
         return value
 
 

@@ -83,6 +83,8 @@ class StampColumn:
         zone_at = np.where(zoned, end - len(_UTC), begin)
         for i, char in enumerate(_UTC):
             zoned &= block.text[zone_at + i] == char
+        zulu = (end - begin > _STAMP_CHARS) & (block.text[end - 1] == ord("Z"))
+        zoned, zone_at = zoned | zulu, np.where(zulu, end - 1, zone_at)
         self._zoned.append(zoned)
         seconds, ok = _seconds(block, begin)
         ok &= end - begin >= _STAMP_CHARS
@@ -104,8 +106,10 @@ def _fractions_ns(block: Block, begin: Ints, digits: Ints) -> tuple[Ints, Bools]
 def _seconds(block: Block, begin: Ints) -> tuple[Ints, Bools]:
     """Seconds since 1970 of ``YYYY-MM-DD HH:MM:SS`` at each ``begin``, and whether it is one that exists."""
     ok = np.ones(len(begin), dtype=np.bool_)
-    for at, char in ((4, "-"), (7, "-"), (10, " "), (13, ":"), (16, ":")):
+    for at, char in ((4, "-"), (7, "-"), (13, ":"), (16, ":")):
         ok &= block.text[begin + at] == ord(char)
+    between = block.text[begin + 10]
+    ok &= (between == ord(" ")) | (between == ord("T"))
 
     def number(at: int, width: int) -> Ints:
         nonlocal ok

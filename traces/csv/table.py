@@ -49,6 +49,16 @@ def read_header(path: Path) -> tuple[str, ...]:
     return names
 
 
+def first_cells(path: Path) -> dict[str, str]:
+    """Column name -> cell of the first row; empty when there is none that ``read_table`` could take."""
+    try:
+        names, rest, blocks = _opened(path, "a header")
+        first = (rest or next(blocks, b"")).partition(b"\n")[0].removesuffix(b"\r")
+        return dict(zip(names, split_row(first, Place(path, _HEADER_LINES + 1), names), strict=True))
+    except TraceError:
+        return {}  # told when the whole table is read
+
+
 def read_table(
     path: Path, fields: Sequence[Field], ignored: Callable[[str], bool] = lambda name: False
 ) -> Table:

@@ -8,6 +8,7 @@ import numpy as np
 from traces.csv.bytes import Block, Bools, Ints, whole_numbers
 from traces.csv.column import NumberColumn
 from traces.csv.line import Refuse, absent, shown
+from traces.times import OTHER_UNIT
 from traces.workload import MAX_TOKENS
 
 _INT32_MAX = 2**31 - 1
@@ -18,6 +19,7 @@ class Whole:
     """A whole number from ``least`` to ``most``.
 
     noun: what it counts. blank: what an empty cell means, if anything. example: one for the errors to show.
+    time: whether ``trace.time_unit`` names the unit.
     """
 
     least: int = 0
@@ -25,6 +27,7 @@ class Whole:
     noun: str = "tokens"
     blank: int | None = None
     example: int = 374
+    time: bool = False
 
     def column(self) -> NumberColumn:
         """An empty column; of 32 bits where they hold every value, because traces are long."""
@@ -48,7 +51,7 @@ class Whole:
         cell = text.strip(" \t")
         if not cell and self.blank is not None:
             return self.blank
-        remedy = f"write a whole number such as {self.example}"
+        remedy = f"write a whole number such as {self.example}" + (f", {OTHER_UNIT}" if self.time else "")
         if absent(cell):
             raise refuse(f"the value is missing ({shown(cell)})", remedy)
         if not re.fullmatch(r"-?[0-9]+" if self.least < 0 else r"[0-9]+", cell):

@@ -12,12 +12,14 @@ import numpy as np
 
 from traces.columns import Names
 from traces.csv.bytes import Bools
-from traces.csv.decimal import Decimal
+from traces.csv.moment import moment, span
 from traces.csv.table import Field, Table, read_table
 from traces.csv.whole import Whole
 from traces.csv.word import Word
 from traces.errors import TraceError
-from traces.importers.requests import Sieve, check_limit, check_order, first_rows, workload_of
+from traces.importers.csv_times import read_times
+from traces.importers.requests import Sieve, check_limit, first_rows, workload_of
+from traces.times import Clock, Times
 from traces.workload import MAX_TOKENS, Workload
 
 DROPPED_FAILED: Final = "failed: 0 response tokens"
@@ -32,14 +34,12 @@ _TIME, _MODEL, _PROMPT, _OUTPUT, _TOTAL, _LOG, _SESSION, _ELAPSED = (
     "Elapsed time",
 )  # fmt: skip
 _FIELDS: Final = (
-    Field(_TIME, Decimal()),
     Field(_MODEL, Word()),
     Field(_PROMPT, Whole()),
     Field(_OUTPUT, Whole()),
     Field(_TOTAL, Whole(most=2 * MAX_TOKENS)),
     Field(_LOG, Word()),
     Field(_SESSION, Word(blank=True), required=False),
-    Field(_ELAPSED, Decimal(blank=-1), required=False),
 )
 
 
@@ -50,10 +50,12 @@ def read_burstgpt(
     limit: int | None = None,
     log_type: str | None = None,
     model: str | None = None,
+    time_unit: str | None = None,
 ) -> Workload:
     """The requests of one file, with arrivals from the file's first timestamp on.
 
     ``limit`` takes the file's first rows only, those to be dropped included; the whole file is still judged.
+    time_unit: of both times, see ``traces.times``; None: s, and with dates elapsed times are in s.
     ``log_type`` keeps only ``conversation`` or ``api``, ``model`` only one of the file's models.
 
     Left out and counted in ``dropped``: what the two choices exclude, failed requests (no response tokens),
@@ -64,15 +66,15 @@ def read_burstgpt(
     check_limit(limit)
     if log_type is not None and log_type not in LOG_TYPES:
         raise TraceError(f"trace.log_type={log_type} is unknown: write {' or '.join(LOG_TYPES)}")
-    table = read_table(Path(path), _FIELDS)
+    table, times = read_times(Path(path), Clock("s"), time_unit, _TIME, _read, from_first=True)
     columns = table.columns
-    check_order(columns[_TIME], table.place, _TIME)
     _check_log_types(table)
     if model is not None and model not in columns[_MODEL].words:
         known = ", ".join(columns[_MODEL].words[:10])
         raise TraceError(f"trace.model={model} is not in {table.origin.path}: write one of {known}")
     wrong = _wrong_totals(table)
     rows, labels = first_rows(table.rows, limit)
+    labels += times.labels
     sieve = Sieve.of(rows)
     if log_type is not None:
         sieve.drop(_unlike(columns[_LOG], LOG_TYPES[log_type]), f"log type is not {LOG_TYPES[log_type]}")
@@ -83,15 +85,19 @@ def read_burstgpt(
     sieve.drop(columns[_OUTPUT] == 0, DROPPED_FAILED)
     sieve.drop(columns[_PROMPT] == 0, DROPPED_NO_PROMPT)
     sieve.drop(wrong, DROPPED_WRONG_TOTAL)
-    return workload_of(table.origin, sieve, _schema(table), name=name, labels=labels)
+    return workload_of(table.origin, sieve, _schema(table, times), name=name, labels=labels)
 
 
-def _schema(table: Table) -> dict[str, object]:
+def _read(path: Path, unit: str) -> Table:
+    elapsed = Field(_ELAPSED, span(unit, blank=-1), required=False)
+    return read_table(path, (Field(_TIME, moment(unit)), *_FIELDS, elapsed))
+
+
+def _schema(table: Table, times: Times) -> dict[str, object]:
     """Schema name -> values. The table is emptied: a long one need not be in memory twice."""
     columns = table.columns
-    times_ns = columns.pop(_TIME)
     schema = {
-        "arrival_ns": times_ns - times_ns[0],
+        "arrival_ns": times.arrival_ns,
         "prompt_tokens": columns.pop(_PROMPT),
         "output_tokens": columns.pop(_OUTPUT),
         "model": columns.pop(_MODEL),

@@ -8,7 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_HALF_EVEN, Context, Decimal
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,9 +21,6 @@ from traces.reading import line_blocks
 from traces.workload import INT64_MAX, MAX_TOKENS
 
 _SHOWN_CHARS: Final = 40
-_EXACT: Final = Context(prec=40, rounding=ROUND_HALF_EVEN)  # no caller's own context may round for us
-_NS_DIGITS: Final = {"ns": 0, "ms": 6, "s": 9}
-"""Unit of a time -> how many decimal digits a nanosecond is below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +65,12 @@ def json_rows(path: Path, example: str) -> Iterator[tuple[Spot, dict[str, Any]]]
             yield spot, _object_in(text, spot, example)
     if number == 0 or blank == 1:
         raise TraceError(f"{path} has no requests: write one line for each, such as {example}")
+
+
+def first_row(path: Path, example: str) -> dict[str, Any]:
+    """The object of the first line. Raises TraceError as ``json_rows`` does."""
+    _, row = next(json_rows(path, example))
+    return row
 
 
 def _object_in(text: bytes, spot: Spot, example: str) -> dict[str, Any]:
@@ -152,26 +155,6 @@ def not_whole(value: Any, key: str, spot: Spot, least: int, most: int) -> TraceE
     return spot.error(
         f"{shown(value)} is not a whole number", f"write a whole number from {least} to {most}", key
     )
-
-
-def time_ns(row: dict[str, Any], key: str, unit: str, spot: Spot, most_ns: int = INT64_MAX) -> int:
-    """The time under ``key``, in ``unit`` (s, ms or ns), in ns: exact, or the nearest (ties to even)."""
-    value = row.get(key)
-    digits = _NS_DIGITS[unit]
-    example = "1.5" if unit == "s" else "1500"
-    if value is None:
-        raise spot.error("the value is missing", f"write the arrival in {unit}, such as {example}", key)
-    if type(value) is int:
-        value = Decimal(value)
-    if not isinstance(value, Decimal):
-        raise spot.error(
-            f"{shown(value)} is not a number", f"write the arrival in {unit}, such as {example}", key
-        )
-    if not 0 <= value <= Decimal(most_ns).scaleb(-digits, _EXACT):
-        raise spot.error(
-            f"{shown(value)} {unit} is negative or too late", "write the time since the trace's start", key
-        )
-    return int(value.quantize(Decimal((0, (1,), -digits)), context=_EXACT).scaleb(digits, _EXACT))
 
 
 def word(row: dict[str, Any], key: str, spot: Spot) -> str | None:

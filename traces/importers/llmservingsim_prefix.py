@@ -7,7 +7,8 @@ order of first appearance; a block's id stands for all before it, too.
 from pathlib import Path
 from typing import Final
 
-from traces.importers.mooncake import HASHES, OUTPUT, PROMPT, read_blocks
+from traces.importers.mooncake import HASHES, OUTPUT, PROMPT, BlockKeys, read_blocks
+from traces.times import Clock
 from traces.workload import Workload
 
 BLOCK_TOKENS: Final = 16
@@ -23,6 +24,8 @@ def read_llmservingsim_prefix(
     limit: int | None = None,
     block_tokens: int = BLOCK_TOKENS,
     partial_prefix: bool = False,
+    time_unit: str | None = None,
 ) -> Workload:
     """The requests of one file; arrivals count from the run's start, as written. See ``read_mooncake``."""
-    return read_blocks(path, TIME, "ns", _EXAMPLE, name, limit, block_tokens, partial_prefix)
+    keys = BlockKeys(TIME, Clock("ns", stated=True), _EXAMPLE)
+    return read_blocks(path, keys, name, limit, block_tokens, partial_prefix, time_unit)

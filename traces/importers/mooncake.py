@@ -21,25 +21,29 @@ from traces.errors import TraceError
 from traces.importers.json_lines import (
     Spot,
     all_or_none,
+    first_row,
     int64,
     ints_or_none,
     json_rows,
     line_of,
     names_or_none,
     shown,
-    time_ns,
     whole,
     word,
 )
+from traces.importers.json_times import JsonTimes
 from traces.importers.requests import check_limit, check_order, requests_of
 from traces.reading import Origin
 from traces.replacing import replacing
+from traces.times import OTHER_UNIT, UNITS, Clock, read_in_unit
 from traces.turns import CONVERSATIONS_NOT_WRITTEN, Turns
-from traces.workload import INT64_MAX, LONGEST_NS, MAX_TOKENS, Workload
+from traces.workload import INT64_MAX, LONGEST_NS, MAX_TOKENS, NS_PER_S, Workload
 
 BLOCK_TOKENS: Final = 512
 """Tokens of a block in the published traces."""
 TIME, PROMPT, OUTPUT, HASHES = "timestamp", "input_length", "output_length", "hash_ids"
+UNIT_KEY: Final = "time_unit"
+"""A key that files written with ``exact`` have, because their times have fractions of a ms."""
 EXAMPLE: Final = f'{{"{TIME}": 0, "{PROMPT}": 700, "{OUTPUT}": 50, "{HASHES}": [0, 1]}}'
 _MS_NS: Final = 1_000_000
 
@@ -65,8 +69,12 @@ def read_mooncake(
     limit: int | None = None,
     block_tokens: int = BLOCK_TOKENS,
     partial_prefix: bool = False,
+    time_unit: str | None = None,
 ) -> Workload:
     """The requests of one file; arrivals count from the run's start, as written, exact to the nanosecond.
+
+    time_unit: of the timestamps, see ``traces.times``; None: that of the first line's key time_unit, or else
+    ms, or s by the rules there.
 
     limit: only the first rows, those to be dropped included; the whole file is still judged.
     block_tokens: tokens of a full block. The last, partly filled block of a prompt may have an id or none;
@@ -75,33 +83,51 @@ def read_mooncake(
     Rows with output_length 0 are left out and counted in ``dropped``.
     Raises TraceError naming file, line, key and remedy for anything else that is not a request.
     """
-    return read_blocks(path, TIME, "ms", EXAMPLE, name, limit, block_tokens, partial_prefix)
+    keys = BlockKeys(TIME, Clock("ms", other="s"), EXAMPLE)
+    return read_blocks(path, keys, name, limit, block_tokens, partial_prefix, time_unit)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockKeys:
+    """What differs between files with Mooncake's keys. time: the arrivals' key. example: a line."""
+
+    time: str
+    clock: Clock
+    example: str
 
 
 def read_blocks(
     path: str | Path,
-    time: str,
-    unit: str,
-    example: str,
+    keys: BlockKeys,
     name: str | None,
     limit: int | None,
     block_tokens: int,
     partial_prefix: bool,
+    time_unit: str | None,
 ) -> Workload:
-    """See ``read_mooncake``; the arrivals stand under the key ``time`` in ``unit``, as in ``example``."""
+    """See ``read_mooncake``."""
     check_limit(limit)
     size = whole_number("block_tokens", block_tokens, 1, MAX_TOKENS)
     file = Path(path)
     origin = Origin.of(file)
-    rows = _Rows()
-    for spot, row in json_rows(file, example):
-        rows.arrival_ns.append(time_ns(row, time, unit, spot, LONGEST_NS))
-        _add(rows, row, spot)
-        _check_blocks(rows, size, partial_prefix, spot)
-    arrival_ns = int64(rows.arrival_ns)
-    check_order(arrival_ns, line_of(file), time)
+
+    def read(unit: str) -> tuple[_Rows, NDArray[np.int64]]:
+        rows, times = _Rows(), JsonTimes(keys.time, unit)
+        for spot, row in json_rows(file, keys.example):
+            rows.arrival_ns.append(times.ns(row, spot))
+            _add(rows, row, spot)
+            _check_blocks(rows, size, partial_prefix, spot)
+        times_ns = int64(rows.arrival_ns)
+        check_order(times_ns, line_of(file), keys.time)
+        return rows, times_ns
+
+    first = first_row(file, keys.example)
+    written = first.get(UNIT_KEY)
+    given = time_unit or (written if written in UNITS else None)
+    rows, times = read_in_unit(keys.clock, given, first.get(keys.time), read)
+    _check_latest(times.arrival_ns, file, keys.time)
     columns = {
-        "arrival_ns": arrival_ns,
+        "arrival_ns": times.arrival_ns,
         "prompt_tokens": int64(rows.prompt),
         "output_tokens": int64(rows.output),
         "session": names_or_none(rows.session),
@@ -110,7 +136,15 @@ def read_blocks(
         "priority": ints_or_none(rows.priority, "priority", file),
         "max_new_tokens": ints_or_none(rows.cap, "max_new_tokens", file),
     }
-    return requests_of(origin, columns, name=name, limit=limit)
+    return requests_of(origin, columns, name=name, limit=limit, labels=times.labels)
+
+
+def _check_latest(arrival_ns: NDArray[np.int64], file: Path, time: str) -> None:
+    late = arrival_ns > LONGEST_NS
+    if late.any():
+        row = int(np.argmax(late))
+        problem = f"it arrives {int(arrival_ns[row]) / NS_PER_S:.9g} s after the start, too late"
+        raise line_of(file)(row).error(problem, f"write the time since the trace's start, {OTHER_UNIT}", time)
 
 
 def _add(rows: _Rows, row: dict[str, Any], spot: Spot) -> None:
@@ -170,7 +204,8 @@ def write_mooncake(
 ) -> tuple[str, ...]:
     """Writes the file (gzipped if it ends in .gz) and returns what it does not hold, one phrase each.
 
-    Timestamps are rounded to whole ms (half up); with ``exact`` they get decimals that read back to the ns.
+    Timestamps are rounded to whole ms (half up); with ``exact`` they get decimals that read back to the ns,
+    and every line the key time_unit, which says that they are in ms.
     Every row gets the hash_ids of all its blocks: those the workload does not know are new ids that no other
     row has, so that nothing more is shared. model, session_id, priority, max_new_tokens, images and
     source_duration_ns are written as further keys, which other readers of the format ignore.
@@ -261,6 +296,8 @@ def _lines(workload: Workload, prefix: PrefixBlocks, exact: bool) -> Iterator[by
             values = getattr(workload, column)
             if values is not None:
                 fields.append(f'"{column}": {values[row]}')
+        if exact:
+            fields.append(f'"{UNIT_KEY}": "ms"')
         yield f"{{{', '.join(fields)}}}\n".encode()
 
 

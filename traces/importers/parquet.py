@@ -23,26 +23,30 @@ from traces.importers.json_lines import (
     STRICT,
     JsonProblem,
     json_problem,
-    shorter,
     shown,
 )
+from traces.importers.parquet_times import is_text, kind_of, read_arrivals
 from traces.importers.requests import check_limit
 from traces.reading import Origin, most_unpacked_bytes
 from traces.replacing import replacing
 from traces.turns import Turns
 from traces.workload import COLUMNS, Workload
 
-NEEDED: Final = ("arrival_ns", "prompt_tokens", "output_tokens")
+ARRIVAL: Final = "arrival_ns"
+NEEDED: Final = (ARRIVAL, "prompt_tokens", "output_tokens")
 NAMES: Final = ("model", "session")
 PREFIX: Final = "prefix"
 KEY: Final = "servetwin."
 _VALUE_BYTES: Final = 8
 
 
-def read_parquet(path: str | Path, *, name: str | None = None, limit: int | None = None) -> Workload:
+def read_parquet(
+    path: str | Path, *, name: str | None = None, limit: int | None = None, time_unit: str | None = None
+) -> Workload:
     """The workload of one file, as ``write_parquet`` wrote it or with the needed columns by another hand.
 
-    name: instead of the one written. limit: only the first rows; the whole file is still judged.
+    time_unit: of arrival_ns, see ``traces.times``; None: ns, or dates. name: instead of the one written.
+    limit: only the first rows; the whole file is still judged.
     Raises TraceError naming the file, the column or metadata key and the remedy for other columns, other
     types, nulls (but in session), values a workload cannot have, and damage of any kind.
     """
@@ -55,7 +59,11 @@ def read_parquet(path: str | Path, *, name: str | None = None, limit: int | None
     columns: dict[str, Any] = {}
     with _damage_of(file):
         for column in table.column_names:
-            columns[column] = _column(table[column], column, size, common, file)
+            if column != ARRIVAL:
+                columns[column] = _column(table[column], column, size, common, file)
+        _refuse_nulls(table[ARRIVAL], ARRIVAL, file)
+        columns[ARRIVAL], labels = read_arrivals(table[ARRIVAL], time_unit, ARRIVAL, file)
+    about["labels"] = (*about.get("labels", ()), *labels)
     given = {"name": origin.name, "source": origin.source, "rows_read": table.num_rows} | about
     if name:
         given["name"] = name
@@ -143,7 +151,7 @@ def _table(file: Path) -> Any:
             _check_columns(opened.schema_arrow.names, file)
             _check_size(opened.metadata, file)
             words = [
-                field.name for field in opened.schema_arrow if field.name in NAMES and _is_text(field.type)
+                field.name for field in opened.schema_arrow if field.name in NAMES and is_text(field.type)
             ]
         with pq.ParquetFile(file, page_checksum_verification=True, read_dictionary=words) as opened:
             return opened.read()
@@ -183,19 +191,19 @@ def _column(values: Any, column: str, size: int | None, common: int | None, file
 
     if column in NAMES:
         return _names(values, column, file)
-    if values.null_count:
-        row = values.is_null().index(True).as_py()
-        raise TraceError(f"{file}, column {column}: row {row} (the first is 0) is null: write its value")
+    _refuse_nulls(values, column, file)
     if column == PREFIX and common is None:
         return _prefix(values, size, file)
     if not pa.types.is_integer(values.type):
-        raise TraceError(f"{file}, column {column} holds {_kind(values)}: write int64")
+        raise TraceError(f"{file}, column {column} holds {kind_of(values)}: write int64")
     numbers = _int64(values, column, file)
     return Turns(numbers, common) if column == PREFIX and common is not None else numbers
 
 
-def _kind(values: Any) -> str:
-    return shorter(" ".join(str(values.type).split()))
+def _refuse_nulls(values: Any, column: str, file: Path) -> None:
+    if values.null_count:
+        row = values.is_null().index(True).as_py()
+        raise TraceError(f"{file}, column {column}: row {row} (the first is 0) is null: write its value")
 
 
 def _int64(values: Any, column: str, file: Path) -> NDArray[np.int64]:
@@ -212,8 +220,8 @@ def _names(values: Any, column: str, file: Path) -> Names:
     import pyarrow.compute as pc
 
     kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
-    if not _is_text(kind):
-        raise TraceError(f"{file}, column {column} holds {_kind(values)}: write texts")
+    if not is_text(kind):
+        raise TraceError(f"{file}, column {column} holds {kind_of(values)}: write texts")
     if column == "model" and values.null_count:
         row = values.is_null().index(True).as_py()
         raise TraceError(
@@ -226,12 +234,6 @@ def _names(values: Any, column: str, file: Path) -> Names:
         return Names(codes_of(chunk.indices, ABSENT), tuple(chunk.dictionary.to_pylist()))
     except TraceError as error:
         raise TraceError(f"{file}, column {column}: {error}") from error
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _check_words(values: Any, column: str, file: Path) -> None:
@@ -255,7 +257,7 @@ def _prefix(values: Any, size: int | None, file: Path) -> PrefixBlocks:
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_integer(
         kind.value_type
     ):
-        raise TraceError(f"{file}, column {PREFIX} holds {_kind(values)}: write lists of int64")
+        raise TraceError(f"{file}, column {PREFIX} holds {kind_of(values)}: write lists of int64")
     if size is None:
         raise TraceError(
             f"{file} does not give the size of its prefix blocks: write the metadata key"

@@ -70,13 +70,23 @@ def check_order(times_ns: NDArray[np.int64], place: Callable[[int], Spot], field
         raise place(row + 1).error(problem, f"sort the lines by {field}", field)
 
 
-def requests_of(origin: Origin, columns: dict[str, Any], *, name: str | None, limit: int | None) -> Workload:
-    """The first ``limit`` rows of ``columns``, those with zero output left out and counted."""
+def requests_of(
+    origin: Origin,
+    columns: dict[str, Any],
+    *,
+    name: str | None,
+    limit: int | None,
+    labels: tuple[str, ...] = (),
+) -> Workload:
+    """The first ``limit`` rows of ``columns``, those with zero output left out and counted.
+
+    labels: more of them, after that of the limit.
+    """
     output = columns["output_tokens"]
-    rows, labels = first_rows(len(output), limit)
+    rows, limited = first_rows(len(output), limit)
     sieve = Sieve.of(rows)
     sieve.drop(output == 0, DROPPED_ZERO_OUTPUT)
-    return workload_of(origin, sieve, columns, name=name, labels=labels)
+    return workload_of(origin, sieve, columns, name=name, labels=(*limited, *labels))
 
 
 def workload_of(

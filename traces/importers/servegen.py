@@ -8,22 +8,27 @@ from array import array
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from traces.columns import Names
 from traces.importers.json_lines import (
     Spot,
     all_or_none,
+    first_row,
     int64,
     ints_or_none,
     json_rows,
     line_of,
     names_or_none,
     shown,
-    time_ns,
     whole,
     word,
 )
+from traces.importers.json_times import JsonTimes
 from traces.importers.requests import check_limit, check_order, requests_of
 from traces.reading import Origin
+from traces.times import Clock, read_in_unit
 from traces.workload import Workload
 
 EXAMPLE: Final = '{"request_id": 0, "timestamp": 0.125, "data": {"input_tokens": 10, "output_tokens": 20}}'
@@ -33,12 +38,15 @@ _IMAGES: Final = "image_tokens"
 _LISTS: Final = (_IMAGES, "audio_tokens", "video_tokens")
 
 
-def read_servegen(path: str | Path, *, name: str | None = None, limit: int | None = None) -> Workload:
+def read_servegen(
+    path: str | Path, *, name: str | None = None, limit: int | None = None, time_unit: str | None = None
+) -> Workload:
     """The requests of one file, with arrivals from its first request on, to the nearest nanosecond.
 
     The prompt is input_tokens or, where that is missing, text_tokens and the tokens of all pictures, sounds
     and films; the output is output_tokens or reason_tokens + answer_tokens. model (in all lines or none) and
     client_id (the session) are read where they are, and image_tokens counted as images (all lines or none).
+    time_unit: of the timestamps, see ``traces.times``; None: s.
     limit: only the first rows, those to be dropped included; the whole file is still judged.
     Rows with no output tokens are left out and counted in ``dropped``.
     Raises TraceError naming file, line, key and remedy for anything else that is not a request.
@@ -46,13 +54,25 @@ def read_servegen(path: str | Path, *, name: str | None = None, limit: int | Non
     check_limit(limit)
     file = Path(path)
     origin = Origin.of(file)
-    times, prompts, outputs = array("q"), array("q"), array("q")
+    first = first_row(file, EXAMPLE)
+    first_time = _flat(first, Spot(file, 1)).get(TIME)
+    columns, times = read_in_unit(
+        Clock("s"), time_unit, first_time, lambda unit: _columns(file, unit), from_first=True
+    )
+    columns["arrival_ns"] = times.arrival_ns
+    return requests_of(origin, columns, name=name, limit=limit, labels=times.labels)
+
+
+def _columns(file: Path, unit: str) -> tuple[dict[str, Any], NDArray[np.int64]]:
+    """All columns but the arrivals, and the times in ns as written."""
+    times, stamps = array("q"), JsonTimes(TIME, unit)
+    prompts, outputs = array("q"), array("q")
     models: list[str | None] = []
     clients: list[str | None] = []
     images: list[int | None] = []
     for spot, row in json_rows(file, EXAMPLE):
         flat = _flat(row, spot)
-        times.append(time_ns(flat, TIME, "s", spot))
+        times.append(stamps.ns(flat, spot))
         prompts.append(_prompt_tokens(flat, spot))
         outputs.append(_output_tokens(flat, spot))
         models.append(word(flat, "model", spot))
@@ -60,15 +80,13 @@ def read_servegen(path: str | Path, *, name: str | None = None, limit: int | Non
         images.append(len(flat[_IMAGES]) if flat.get(_IMAGES) is not None else None)
     times_ns = int64(times)
     check_order(times_ns, line_of(file), TIME)
-    columns = {
-        "arrival_ns": times_ns - times_ns[0],
+    return {
         "prompt_tokens": int64(prompts),
         "output_tokens": int64(outputs),
         "session": names_or_none(clients),
         "model": Names.of(models) if all_or_none(models, "model", file) else None,
         "images": ints_or_none(images, _IMAGES, file),
-    }
-    return requests_of(origin, columns, name=name, limit=limit)
+    }, times_ns
 
 
 def _flat(row: dict[str, Any], spot: Spot) -> dict[str, Any]:

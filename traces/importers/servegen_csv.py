@@ -8,36 +8,41 @@ answer_tokens, image_tokens and the like.
 from pathlib import Path
 from typing import Final
 
-from traces.csv.decimal import Decimal
-from traces.csv.table import Field, read_table
+from traces.csv.moment import moment
+from traces.csv.table import Field, Table, read_table
 from traces.csv.whole import Whole
-from traces.importers.requests import check_limit, check_order, requests_of
+from traces.importers.csv_times import read_times
+from traces.importers.requests import check_limit, requests_of
+from traces.times import Clock
 from traces.workload import Workload
 
 _TIME: Final = "timestamp"
-_FIELDS: Final = (
-    Field(_TIME, Decimal()),
+_LENGTHS: Final = (
     Field("input_tokens", Whole(1, noun="prompt tokens")),
     Field("output_tokens", Whole()),
 )
 
 
-def read_servegen_csv(path: str | Path, *, name: str | None = None, limit: int | None = None) -> Workload:
+def read_servegen_csv(
+    path: str | Path, *, name: str | None = None, limit: int | None = None, time_unit: str | None = None
+) -> Workload:
     """The requests of one file, with arrivals from the file's first timestamp on, as of its JSONL form.
 
+    time_unit: of the timestamps, see ``traces.times``; None: s.
     ``limit`` takes the file's first rows, those to be dropped included; the whole file is still judged. Rows
     with zero output tokens are left out and counted. The cells of request_id and of further ``*_tokens``
     columns are not looked at. Raises TraceError naming file, line, column and remedy for what is no request.
     """
     check_limit(limit)
-    table = read_table(
-        Path(path), _FIELDS, lambda column: column == "request_id" or column.endswith("_tokens")
-    )
-    times, output = table.columns[_TIME], table.columns["output_tokens"]
-    check_order(times, table.place, _TIME)
+    table, times = read_times(Path(path), Clock("s"), time_unit, _TIME, _read, from_first=True)
     columns = {
-        "arrival_ns": times - times[0],
+        "arrival_ns": times.arrival_ns,
         "prompt_tokens": table.columns["input_tokens"],
-        "output_tokens": output,
+        "output_tokens": table.columns["output_tokens"],
     }
-    return requests_of(table.origin, columns, name=name, limit=limit)
+    return requests_of(table.origin, columns, name=name, limit=limit, labels=times.labels)
+
+
+def _read(path: Path, unit: str) -> Table:
+    fields = (Field(_TIME, moment(unit)), *_LENGTHS)
+    return read_table(path, fields, lambda column: column == "request_id" or column.endswith("_tokens"))

@@ -13,23 +13,26 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traces.checks import positive_number, short_number
 from traces.errors import TraceError
 from traces.importers.json_lines import (
     Spot,
     all_or_none,
+    first_row,
     int64,
     json_rows,
     line_of,
     not_whole,
     shown,
-    time_ns,
     whole,
 )
+from traces.importers.json_times import JsonTimes
 from traces.importers.requests import check_limit, check_order, requests_of
 from traces.reading import Origin
 from traces.streams import stream
+from traces.times import KEY, Clock, read_in_unit
 from traces.workload import MAX_TOKENS, Workload
 
 EXAMPLE: Final = '{"prompt": "Why is the sky blue?", "output_tokens": 50}'
@@ -99,6 +102,7 @@ def read_vllm_bench(
     gap_cv: float = 1.0,
     chars_per_token: float = CHARS_PER_TOKEN,
     count_tokens: Callable[[str], int] | None = None,
+    time_unit: str | None = None,
 ) -> Workload:
     """The requests of one file; arrivals are those of the file, from its first on, or else drawn.
 
@@ -107,6 +111,7 @@ def read_vllm_bench(
     by this, rounded up. count_tokens: counts its tokens instead. A list of token ids counts as its length.
     The output is output_tokens or output_len or, failing both, max_tokens. What was drawn or estimated is
     said in ``labels``.
+    time_unit: of the file's arrivals, see ``traces.times``; None: s, or ms by the rules there.
     limit: only the first rows, those to be dropped included; the whole file is still judged.
     Rows with 0 output tokens are left out and counted in ``dropped``.
     Raises TraceError naming file, line, key and remedy for anything else that is not a request.
@@ -115,18 +120,27 @@ def read_vllm_bench(
     measure = measure_of(count_tokens, chars_per_token)
     file = Path(path)
     origin = Origin.of(file)
-    rows = _Rows()
-    for spot, row in json_rows(file, EXAMPLE):
-        _add(rows, row, measure, spot)
-    timed = all_or_none(rows.times, rows.time_key, file)
+    first = first_row(file, EXAMPLE)
+    key = _one_key(first, TIME_KEYS, Spot(file, 1))
+    rows, times = read_in_unit(
+        Clock("s", other="ms"),
+        time_unit,
+        None if key is None else first[key],
+        lambda unit: _read(file, measure, unit),
+        from_first=True,
+    )
+    timed = rows.times[0] is not None
     columns: dict[str, Any] = {"prompt_tokens": int64(rows.prompt), "output_tokens": int64(rows.output)}
     if timed and rate_per_s is not None:
         raise TraceError(
             f"{file} has arrivals of its own ({rows.time_key}): leave out trace.rate_per_s={rate_per_s!r}"
         )
+    if time_unit is not None and not timed:
+        raise TraceError(f"{file} has no arrivals of its own: leave out {KEY}={time_unit}")
     rate = None if timed else checked_rate_per_s(rate_per_s, file)
-    columns["arrival_ns"] = _recorded(rows, file) if timed else np.zeros(len(rows.prompt), np.int64)
-    workload = requests_of(origin, columns, name=name, limit=limit)
+    columns["arrival_ns"] = times.arrival_ns
+    labels = times.labels if timed else ()
+    workload = requests_of(origin, columns, name=name, limit=limit, labels=labels)
     workload = _explained(workload, rows, measure)
     return workload if rate is None else with_drawn_arrivals(workload, rate, seed, gap_cv, "vllm_bench")
 
@@ -157,9 +171,21 @@ def checked_rate_per_s(rate_per_s: float | None, path: Path) -> float:
     return positive_number("trace.rate_per_s", rate_per_s)
 
 
-def _add(rows: _Rows, row: dict[str, Any], measure: Measure, spot: Spot) -> None:
+def _read(file: Path, measure: Measure, unit: str) -> tuple[_Rows, NDArray[np.int64]]:
+    """All rows, and their times in ns as written; zeros where the file has none."""
+    rows, stamps = _Rows(), JsonTimes(TIME_KEYS[0], unit)
+    for spot, row in json_rows(file, EXAMPLE):
+        _add(rows, row, measure, stamps, spot)
+    if not all_or_none(rows.times, rows.time_key, file):
+        return rows, np.zeros(len(rows.times), np.int64)
+    times_ns = int64([time for time in rows.times if time is not None])
+    check_order(times_ns, line_of(file), rows.time_key)
+    return rows, times_ns
+
+
+def _add(rows: _Rows, row: dict[str, Any], measure: Measure, stamps: JsonTimes, spot: Spot) -> None:
     time_key = _one_key(row, TIME_KEYS, spot)
-    rows.times.append(None if time_key is None else time_ns(row, time_key, "s", spot))
+    rows.times.append(None if time_key is None else stamps.ns(row, spot, time_key))
     rows.time_key = time_key or rows.time_key
     tokens, text = _prompt_tokens(row, measure, spot)
     rows.prompt.append(tokens)
@@ -198,12 +224,6 @@ def _ids(ids: list[Any], key: str, spot: Spot) -> int:
         if type(at) is not int or at < 0:
             raise not_whole(at, key, spot, 0, MAX_TOKENS)
     return whole({key: len(ids)}, key, spot, least=1)
-
-
-def _recorded(rows: _Rows, file: Path) -> Any:
-    times_ns = int64([time for time in rows.times if time is not None])
-    check_order(times_ns, line_of(file), rows.time_key)
-    return times_ns - times_ns[0]
 
 
 def _explained(workload: Workload, rows: _Rows, measure: Measure) -> Workload:

@@ -1,5 +1,7 @@
 """Drawn workloads: arrivals and lengths put together, or put in the place of a trace's own."""
 
+import math
+from collections.abc import Callable
 from inspect import signature
 from typing import Any, Final
 
@@ -16,7 +18,11 @@ from traces.synthetic.lengths import draw_lengths
 from traces.workload import MAX_ROWS, NS_PER_S, Workload
 
 DEFAULT_REQUESTS: Final = 10_000
-"""Rows of a drawn trace unless asked otherwise: those of every trace in the Llumnix paper."""
+"""Rows of a drawn trace unless it has another end: those of every trace in the Llumnix paper."""
+MOST_IN_A_DURATION: Final = 20_000_000
+"""Most rows drawn because a duration has so many, about 1 GB of columns; more take a stated count."""
+Arrivals = tuple[NDArray[np.int64], NDArray[np.int32] | None]
+"""Arrivals in ns, not falling, and whose they are (None: nobody's); fewer are the first of more."""
 
 
 def recipe(name: str, seed: int, parameters: dict[str, Any]) -> str:
@@ -44,7 +50,7 @@ def drawn_workload(
 ) -> Workload:
     """The workload of drawn arrivals (ns, not falling) with independent lengths from the pair ``lengths``.
 
-    label: what it stands in for. parameters: those of its function, in order, with ``requests`` among them;
+    label: what it stands in for. parameters: those of its function, in order, without those that are None;
     with a ``duration_s`` above 0 arrivals from then on are cut off. model: one per arrival or None.
     Raises TraceError when lengths are unknown or nothing is left.
     """
@@ -56,7 +62,7 @@ def drawn_workload(
         prompt_tokens=draw_lengths(prompt, stream(seed, f"{name}/prompt_tokens"), rows),
         output_tokens=draw_lengths(output, stream(seed, f"{name}/output_tokens"), rows),
         name=name,
-        source=recipe(name, seed, parameters),
+        source=recipe(name, seed, {key: value for key, value in parameters.items() if value is not None}),
         model=None if model is None else model.taking(kept),
         labels=(label,),
         rows_read=rows,
@@ -73,6 +79,37 @@ def _within(arrival_ns: NDArray[np.int64], parameters: dict[str, Any]) -> int:
     if count == 0:
         raise TraceError(f"duration_s={duration_s!r} ends before the first arrival: write a longer one")
     return count
+
+
+def drawn_to_the_end(
+    draw: Callable[[int], Arrivals],
+    requests: int | None,
+    duration_s: float,
+    expected: Callable[[float], float],
+    default: int = DEFAULT_REQUESTS,
+) -> tuple[int | None, Arrivals]:
+    """(what ``requests`` was drawn, None: as many as there are; the arrivals, up to or beyond the end).
+
+    draw: so many arrivals. requests: None is ``default``, or no limit with a ``duration_s`` above 0.
+    expected: about how many arrivals come within so many seconds. Raises TraceError when a duration without
+    ``requests`` has more than ``MOST_IN_A_DURATION``.
+    """
+    if requests is not None or (duration_s == 0 and not isinstance(duration_s, bool)):
+        count = count_of(default if requests is None else requests)
+        return count, draw(count)
+    end_s = positive_number("duration_s", duration_s)
+    wanted = expected(end_s)
+    most = 2 * MOST_IN_A_DURATION
+    count = math.ceil(wanted + 6.0 * math.sqrt(wanted) + 1.0) if wanted <= MOST_IN_A_DURATION else most + 1
+    while count <= most:
+        arrivals = draw(count)
+        if arrivals[0][-1] >= end_s * NS_PER_S:
+            return None, arrivals
+        count *= 2
+    raise TraceError(
+        f"duration_s={duration_s!r} has more than {MOST_IN_A_DURATION} requests at these rates: write a"
+        " shorter one or a lower rate, or state trace.requests too"
+    )
 
 
 def count_of(requests: int) -> int:

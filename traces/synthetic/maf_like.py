@@ -9,7 +9,8 @@ from traces.checks import number_within, whole_number
 from traces.columns import Names
 from traces.streams import stream
 from traces.synthetic.arrivals import profile_arrivals_ns
-from traces.synthetic.drawn import count_of, drawn_workload
+from traces.synthetic.drawn import Arrivals, drawn_to_the_end, drawn_workload
+from traces.synthetic.expected import expected_by
 from traces.synthetic.many_models import superposed
 from traces.synthetic.rate_profile import DIURNAL_PIECES, Floats, by_the_minute, diurnal
 from traces.workload import Workload
@@ -29,6 +30,7 @@ MAF_LABEL: Final = (
     "synthetic stand-in for Azure Functions: popularity and daily base as published, gaps Gamma,"
     " one token in and one out"
 )
+_DEFAULT_REQUESTS: Final = 100_000
 _LEAST_FUNCTIONS: Final = 11  # fewer have no popular 18.6 % beside those called once per minute
 
 
@@ -63,7 +65,7 @@ def popular_invocations(invocations: Floats) -> float:
 
 def maf_like(
     seed: int = 0,
-    requests: int = 100_000,
+    requests: int | None = None,
     rate_per_s: float = 0.0,
     functions: int = 100,
     least_gap_cv: float = 0.5,
@@ -82,10 +84,10 @@ def maf_like(
     constant base, the peak is at noon. start_s: the run's start, seconds after midnight. minute_cv: every
     minute of the day has its own factor, log-normal with mean 1 and this CV (ours; 0: none), whose logarithm
     has the correlation minute_memory with that of the minute before. The trace ends with ``requests`` or, if
-    above 0, with ``duration_s``, whichever comes first.
+    above 0, with ``duration_s``, whichever comes first; with a duration and no ``requests`` it has all that
+    come before, with neither 100,000.
     Raises TraceError on bad parameters.
     """
-    count = count_of(requests)
     rates = maf_rates_per_s(functions)
     total = float(rates.sum()) if rate_per_s == 0 else rate_per_s
     midnight_s = number_within("start_s", start_s, 0, 86_400)
@@ -93,7 +95,16 @@ def maf_like(
     if minute_cv:
         profile = by_the_minute(profile, minute_factors(seed, minute_cv, minute_memory))
     cvs = _gap_cvs(seed, len(rates), least_gap_cv, most_gap_cv)
-    times, codes = superposed(seed, "maf_like/arrivals", rates / rates.sum(), cvs, count)
+    shares = rates / rates.sum()
+
+    def draw(count: int) -> Arrivals:
+        times, codes = superposed(seed, "maf_like/arrivals", shares, cvs, count)
+        return profile_arrivals_ns(times, profile), codes
+
+    count, (arrival_ns, codes) = drawn_to_the_end(
+        draw, requests, duration_s, lambda end_s: expected_by(profile, end_s), _DEFAULT_REQUESTS
+    )
+    assert codes is not None
     width = len(str(len(rates) - 1))
     names = Names(codes, tuple(f"function_{index:0{width}d}" for index in range(len(rates))))
     parameters = {"requests": count, "rate_per_s": rate_per_s, "functions": functions}
@@ -101,7 +112,6 @@ def maf_like(
     parameters |= {"start_s": start_s, "duration_s": duration_s}
     if minute_cv:
         parameters |= {"minute_cv": minute_cv, "minute_memory": minute_memory}
-    arrival_ns = profile_arrivals_ns(times, profile)
     return drawn_workload("maf_like", seed, arrival_ns, "1x1", MAF_LABEL, parameters, names)
 
 

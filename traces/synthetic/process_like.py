@@ -3,7 +3,8 @@
 from typing import Any, Final
 
 from traces.synthetic.arrivals import ONSET_TIMES_S, PROCESSES
-from traces.synthetic.drawn import DEFAULT_REQUESTS, count_of, drawn_workload
+from traces.synthetic.drawn import DEFAULT_REQUESTS, drawn_to_the_end, drawn_workload
+from traces.synthetic.expected import EXPECTED
 from traces.workload import Workload
 
 _LABEL: Final = "synthetic: {} arrivals, lengths independent"
@@ -29,7 +30,7 @@ def gamma(
 
 def on_off(
     seed: int = 0,
-    requests: int = DEFAULT_REQUESTS,
+    requests: int | None = None,
     rate_per_s: float = 1.0,
     on_s: float = 10.0,
     off_s: float = 30.0,
@@ -42,8 +43,7 @@ def on_off(
     """Bursts and spells with the long-run mean ``rate_per_s``; the first burst begins at 0.
 
     on_s, off_s: mean lengths of both. off_to_on: rate between bursts over the rate in them, 0 to 1.
-    spells: ``exponential`` or ``fixed`` lengths. The trace ends with ``requests`` or, if above 0,
-    with ``duration_s``, whichever comes first.
+    spells: ``exponential`` or ``fixed`` lengths. Its end: see ``diurnal``.
     """
     own: dict[str, Any] = {"rate_per_s": rate_per_s, "on_s": on_s, "off_s": off_s, "off_to_on": off_to_on}
     return _drawn("on_off", seed, requests, lengths, duration_s, {**own, "spells": spells, "gap_cv": gap_cv})
@@ -51,7 +51,7 @@ def on_off(
 
 def onsets(
     seed: int = 0,
-    requests: int = DEFAULT_REQUESTS,
+    requests: int | None = None,
     base_rate_per_s: float = 1.0,
     onset_times_s: str = ONSET_TIMES_S,
     factor: float = 5.0,
@@ -65,7 +65,7 @@ def onsets(
     """A base rate that rises ``factor`` fold within ``ramp_s`` at each of ``onset_times_s``.
 
     It holds for ``hold_s`` and falls back within ``decay_s``. onset_times_s: text such as ``5+65+125``.
-    The trace ends with ``requests`` or, if above 0, with ``duration_s``, whichever comes first.
+    Its end: see ``diurnal``.
     """
     own: dict[str, Any] = {
         "base_rate_per_s": base_rate_per_s,
@@ -79,7 +79,7 @@ def onsets(
 
 def diurnal(
     seed: int = 0,
-    requests: int = DEFAULT_REQUESTS,
+    requests: int | None = None,
     rate_per_s: float = 1.0,
     peak_to_mean: float = 1.5,
     period_s: float = 86_400.0,
@@ -90,8 +90,8 @@ def diurnal(
 ) -> Workload:
     """A sinusoid around ``rate_per_s`` that is highest at ``peak_at_s`` and again every ``period_s``.
 
-    peak_to_mean: 1 to 2. The trace ends with ``requests`` or, if above 0, with ``duration_s``,
-    whichever comes first.
+    peak_to_mean: 1 to 2. The trace ends with ``requests`` or, if above 0, with ``duration_s``, whichever
+    comes first; with a duration and no ``requests`` it has all that come before, with neither 10,000.
     """
     own: dict[str, Any] = {"rate_per_s": rate_per_s, "peak_to_mean": peak_to_mean, "period_s": period_s}
     own |= {"peak_at_s": peak_at_s, "gap_cv": gap_cv}
@@ -99,10 +99,14 @@ def diurnal(
 
 
 def _drawn(
-    name: str, seed: int, requests: int, lengths: str, duration_s: float, own: dict[str, Any]
+    name: str, seed: int, requests: int | None, lengths: str, duration_s: float, own: dict[str, Any]
 ) -> Workload:
-    count = count_of(requests)
-    arrival_ns = PROCESSES[name](seed, f"{name}/arrivals", count, **own)
+    count, (arrival_ns, _) = drawn_to_the_end(
+        lambda count: (PROCESSES[name](seed, f"{name}/arrivals", count, **own), None),
+        requests,
+        duration_s,
+        lambda end_s: EXPECTED[name](end_s, **own),
+    )
     parameters = {"requests": count, **own, "lengths": lengths}
     if duration_s != 0:
         parameters["duration_s"] = duration_s

@@ -1,0 +1,32 @@
+"""A CSV file read in the unit of its times: what the readers of all CSV formats share."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from traces.csv.table import Table, first_cells
+from traces.importers.requests import check_order
+from traces.times import Clock, Ints, Times, read_in_unit
+
+
+def read_times(
+    path: Path,
+    clock: Clock,
+    given: str | None,
+    column: str,
+    read: Callable[[Path, str], Table],
+    *,
+    from_first: bool = False,
+) -> tuple[Table, Times]:
+    """The table and its times, which are taken out of it. given: ``trace.time_unit``.
+
+    read: the table of the file in a unit. See ``traces.times.read_in_unit``. Raises TraceError.
+    """
+
+    def in_unit(unit: str) -> tuple[Table, Ints]:
+        table = read(path, unit)
+        times_ns = table.columns.pop(column)
+        check_order(times_ns, table.place, column)
+        return table, times_ns
+
+    first = first_cells(path).get(column) if given is None else None
+    return read_in_unit(clock, given, first, in_unit, from_first=from_first)

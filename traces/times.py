@@ -1,0 +1,170 @@
+"""The units of a trace's times, and the only rules by which one is taken that nobody has stated.
+
+A reader has the unit of its format. Without ``trace.time_unit`` it takes another one where
+
+1. the first time is a date such as 2026-01-01T00:00:00: dates (iso);
+2. the first time, in s, ms, us or ns since 1970, lies in the years 2001 to 2103: that unit (``EPOCH_S``);
+3. files with the same keys exist in s and in ms (``Clock.other``): s for times with fractions of which, as
+   ms, more than ``MOST_AS_MS_PER_S`` would arrive per second, and ms for whole numbers of which fewer would.
+
+A label names the key if the unit is taken by rule 2 or 3 instead of the format's own, or if it is doubtful
+(``_doubts``). Times since 1970 and dates are counted from the first arrival.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces.checks import short_number
+from traces.errors import TraceError
+from traces.workload import NS_PER_S, TIMES
+
+Ints = NDArray[np.int64]
+Found = TypeVar("Found")
+
+KEY: Final = "trace.time_unit"
+ISO: Final = "iso"
+DIGITS: Final = {"s": 9, "ms": 6, "us": 3, "ns": 0}
+"""Unit of a time -> how many decimal digits a nanosecond is below it."""
+UNITS: Final = (*DIGITS, ISO)
+WORDS: Final = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds", ISO: "dates"}
+OTHER_UNIT: Final = f"or name another unit with {KEY}={', '.join(UNITS[:-1])} or {ISO}"
+"""The end of what to do about a time that is none in the unit it was read in."""
+EPOCH_S: Final = (1_000_000_000, 4_200_000_000)
+"""Seconds since 1970 from September 2001 to 2103. A trace that counts from its own start begins earlier."""
+MOST_AS_MS_PER_S: Final = 10.0
+"""Between arrivals per second that are plausible as milliseconds, and those that are, as seconds, 1000 times
+fewer. The recorded traces in this project's reach have 2.6 to 5.5 per second."""
+MOST_PER_S: Final = 100.0
+LONGEST_S: Final = 10 * 365.25 * 86_400
+_DATE: Final = re.compile(r"\s*\d{4}-\d\d-\d\d[ T]\d\d:", re.ASCII)
+_NUMBER: Final = re.compile(r"[0-9]{1,40}(?:\.[0-9]{0,40})?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The times of a format. unit: its own. other: what files with the same keys have as well, or None.
+
+    stated: whether the column's name or the dates themselves say the unit.
+    """
+
+    unit: str
+    other: str | None = None
+    stated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The times of a file. arrival_ns: from the run's start. labels: what their unit is, and who says so."""
+
+    arrival_ns: Ints
+    labels: tuple[str, ...]
+
+
+def checked_unit(given: str | None) -> str | None:
+    """``trace.time_unit`` if it is one or None; otherwise TraceError."""
+    if given is not None and given not in UNITS:
+        raise TraceError(f"{KEY}={given} is unknown: write one of {', '.join(UNITS)}")
+    return given
+
+
+def read_in_unit(
+    clock: Clock,
+    given: str | None,
+    first: Any,
+    read: Callable[[str], tuple[Found, Ints]],
+    *,
+    from_first: bool = False,
+) -> tuple[Found, Times]:
+    """What ``read`` finds in the unit that is ``given`` or by the rules of this module, and its times.
+
+    first: the file's first time as it is written (text or number; None: unknown). read: the file in a unit:
+    (anything, times in ns as written, not falling); it is called again if the times show another unit.
+    from_first: whether the format's times always count from the first one.
+    """
+    told = checked_unit(given) or _told_by(first, clock)
+    unit = told or clock.unit
+    found, times_ns = read(unit)
+    why = ""
+    if given is None and told in DIGITS and told != clock.unit:
+        why = f"the first time, in {told} since 1970, is of the years 2001 to 2103"
+    elif told is None and clock.other is not None and (why := _shows_other(times_ns, unit)):
+        unit = clock.other
+        found, times_ns = read(unit)
+    dates = unit == ISO or int(times_ns[0]) >= EPOCH_S[0] * NS_PER_S
+    start_ns = times_ns[0] if dates or from_first else 0
+    doubts = [] if given is not None else _doubts(clock, unit, told is not None, times_ns)
+    counted = dates and not from_first
+    if clock.stated and given is None and unit == clock.unit and not (doubts or counted):
+        return found, Times(times_ns - start_ns, ())
+    label = f"{TIMES}as dates" if unit == ISO else f"{TIMES}in {unit}"
+    label += ", counted from the first" if counted else ""
+    return found, Times(times_ns - start_ns, (label + _remark(clock, unit, why, doubts),))
+
+
+def _told_by(first: Any, clock: Clock) -> str | None:
+    """The unit by rules 1 and 2; None where neither applies."""
+    if isinstance(first, str) and _DATE.match(first):
+        return ISO
+    if isinstance(first, str) and _NUMBER.fullmatch(first.strip()):
+        first = Decimal(first.strip())
+    if type(first) not in (int, Decimal) or clock.unit in (ISO, "ns"):
+        return None
+    for unit, digits in DIGITS.items():
+        scale = 10 ** (DIGITS["s"] - digits)
+        if EPOCH_S[0] * scale <= first < EPOCH_S[1] * scale:
+            return unit
+    return None
+
+
+def _shows_other(times_ns: Ints, unit: str) -> str:
+    """Rule 3: why the times are in the other of s and ms; empty where they are not."""
+    rate_per_s, fractions = _rate_per_s(times_ns), _has_fractions(times_ns, unit)
+    if rate_per_s is None or fractions != (unit == "ms"):
+        return ""
+    as_ms_per_s = rate_per_s if unit == "ms" else rate_per_s * 1000
+    if (as_ms_per_s > MOST_AS_MS_PER_S) != (unit == "ms"):
+        return ""
+    what = "some have fractions" if fractions else "all are whole numbers"
+    rate = f"{rate_per_s:,.0f}" if rate_per_s >= 1000 else f"{rate_per_s:.3g}"
+    return f"{what}, and as {unit} {rate} requests would arrive per second"
+
+
+def _doubts(clock: Clock, unit: str, told: bool, times_ns: Ints) -> list[str]:
+    """Why a unit that nobody has stated may be the wrong one. told: whether the first time tells it."""
+    rate_per_s, found = _rate_per_s(times_ns), []
+    if not clock.stated and not told:
+        if unit == "ms" and _has_fractions(times_ns, unit):
+            found.append("some have fractions")
+        if rate_per_s is not None and rate_per_s > MOST_PER_S:
+            found.append(f"more than {short_number(MOST_PER_S)} requests arrive per second")
+        if unit == "s" and _shows_other(times_ns, unit):
+            few = short_number(MOST_AS_MS_PER_S / 1000)
+            found.append(f"all are whole numbers and fewer than {few} requests arrive per second")
+    # The finest unit never makes times too long.
+    if unit != "ns" and int(times_ns[-1]) - int(times_ns[0]) > LONGEST_S * NS_PER_S:
+        found.append("they span more than 10 years")
+    return found
+
+
+def _remark(clock: Clock, unit: str, why: str, doubts: list[str]) -> str:
+    """What to say after the unit: why it is not the format's own, and why it may be wrong."""
+    if not why and not doubts:
+        return ""
+    text = f", not {clock.unit}: {why}" if why else ""
+    text += f", which is doubtful: {', '.join(doubts)}" if doubts else ""
+    return f"{text}: write {KEY}={unit} if that is right, or the unit that is"
+
+
+def _rate_per_s(times_ns: Ints) -> float | None:
+    span_ns = int(times_ns[-1]) - int(times_ns[0])
+    return (len(times_ns) - 1) * NS_PER_S / span_ns if span_ns > 0 else None
+
+
+def _has_fractions(times_ns: Ints, unit: str) -> bool:
+    return bool((times_ns % 10 ** DIGITS[unit]).any())
