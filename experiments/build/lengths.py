@@ -197,7 +197,7 @@ def _check_contexts(config: RunConfig, workload: Workload, within: NDArray[np.bo
 
 
 def _by_model(workload: Workload, hosted: Sequence[HostedModel], values: list[int]) -> Ints | int:
-    """Return the value of each request's model, of one value per hosted model; one number if all are the same."""
+    """Return, for each request, the value of its model in ``hosted``; one number if all are the same."""
     import numpy as np
 
     if len(set(values)) == 1:

@@ -53,8 +53,8 @@ class EngineConfig:
 
     ``usage_context``: selects vLLM's defaults of the two limits before it (``vllm_defaults``).
     ``kv_tokens`` and ``reserve_activation_bytes`` None: derived from GPU memory, of which ``reserved_blocks``
-    are not usable. ``max_new_tokens`` caps requests whose trace gives no cap (None: at what context
-    and KV memory leave); one without any cap is counted with ``expected_new_tokens``. ``profile`` is a file of
+    are not usable. ``max_new_tokens`` caps requests whose trace gives no cap (None: at what context and
+    KV memory leave); one without any cap is counted with ``expected_new_tokens``. ``profile`` is a file of
     operation tables (None: the catalogue's coefficients); ``profile_force`` uses it though it was changed or
     measured for another set-up. ``asynchronous``: the next step is chosen while the current one runs.
     ``max_model_len``: the longest context of a request in tokens (None: the model's).

@@ -72,10 +72,3 @@ def share(value: Number) -> str:
     if (shown == "100.00" and percent < 100) or (shown == "0.00" and percent > 0):
         return "> 99.99 %" if percent > 50 else "< 0.01 %"
     return f"{shown.rstrip('0').rstrip('.')} %"
-
-
-def cut_at_cap(trace: Mapping[str, Any]) -> int:
-    """Return how many outputs end at their cap; the labels tell of those that end for another reason."""
-    reasons = trace.get("truncated_reasons")
-    found = trace.get("truncated_outputs") if reasons is None else reasons.get("max_new_tokens")
-    return int(found or 0)

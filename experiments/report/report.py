@@ -7,9 +7,10 @@ from typing import Any
 
 import yaml
 
+from experiments.report.cut_outputs import cut_at_cap
 from experiments.report.decisions import decisions, script_policy
 from experiments.report.figures import figures
-from experiments.report.number_text import NOTHING, count, cut_at_cap, duration, number, section, share
+from experiments.report.number_text import NOTHING, count, duration, number, section, share
 from experiments.report.range_text import ends_of, fact_range, range_head, told_range
 from experiments.report.scaling import scaling
 from experiments.report.stage_maps import stage_maps

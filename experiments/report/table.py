@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final
 
-from experiments.report.number_text import count, cut_at_cap, duration, is_known, number, section, share, whole
+from experiments.report.cut_outputs import cut_at_cap
+from experiments.report.number_text import count, duration, is_known, number, section, share, whole
 from experiments.report.range_text import FACTS, ends_of, fact_range, has_range, range_head
 from experiments.report.stages import stage_tables
 from experiments.report.starts import start_told

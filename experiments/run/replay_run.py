@@ -46,9 +46,7 @@ def replay_run(folder: Path, words: Sequence[str] = ()) -> ReplayReport:
             file.seek(0)
             replicas = build.replicas_of(config, hardware, _start(header, path))
             longer = header.get(OUTGROWS) is True
-            controller = build.controller_of(
-                config, hardware, replicas, estimates, outgrows_expected=longer
-            )
+            controller = build.controller_of(config, hardware, replicas, estimates, outgrows_expected=longer)
             return replay(file, controller, str(path))
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not text ({error.reason}): use a journal as it was written") from None

@@ -52,8 +52,8 @@ def too_long(request: Request, kv_tokens: int, max_model_len: int | None) -> str
         if request.prompt_tokens >= max_model_len:
             return f"the prompt fills the context of {max_model_len} tokens (max_model_len)"
         return f"prompt + max_new_tokens exceed the context of {max_model_len} tokens (max_model_len)"
-    if request.prompt_tokens >= kv_tokens:
-        return f"the prompt fills the {kv_tokens} KV tokens of a replica"
     if tokens > kv_tokens:
+        if request.prompt_tokens >= kv_tokens:
+            return f"the prompt fills the {kv_tokens} KV tokens of a replica"
         return f"prompt + max_new_tokens exceed the {kv_tokens} KV tokens of a replica"
     return None

@@ -57,7 +57,7 @@ FIXED = ("trace=file", "cluster=h100_x1", "trace.clients=16", "uncertainty=off")
 
 
 def test_clients_with_fixed_lengths_do_not_stay_in_step(tmp_path: Path) -> None:
-    """1,024 tokens in and out: all at once they begin and end in a few groups, drawn starts keep them apart."""
+    """1,024 tokens in and out: begun at once they stay in a few groups, drawn starts keep them apart."""
     rows = [f"{number},1024,1024" for number in range(64)]
     (tmp_path / "t.csv").write_text("\n".join(("arrival_s,prompt_tokens,output_tokens", *rows)) + "\n")
     words = (*FIXED, f"trace.path={tmp_path / 't.csv'}")

@@ -42,7 +42,7 @@ def test_no_request_is_left_when_all_were_sent() -> None:
 
 
 def test_a_client_that_is_through_sends_before_one_that_has_not_begun() -> None:
-    """Of three clients the first has its answer at 12, before the second begins: the request is sent at 17."""
+    """The first of three has its answer at 12, before the second begins, and sends again at 17."""
     found = [(Request(number, 0, 8, 4, "m"), number + 1) for number in range(4)]
     clients = ClosedLoop(found, [90, 0, 40], THINK_NS)
     assert taken(clients) == (0, 0, 1)
