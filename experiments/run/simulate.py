@@ -154,14 +154,8 @@ def execute(
     """Run the event loop and compute the metrics, timed from the first event to the last metric."""
     config, workload, metrics = prepared.config, prepared.workload, RunMetrics()
     shared, named = shares_prefixes(config, workload), named_requests(config, workload)
-    controller = build.controller_of(
-        config,
-        prepared.hardware_of_model,
-        prepared.replicas,
-        prepared.estimates,
-        named,
-        prepared.outgrows_expected,
-    )
+    parts = prepared.hardware_of_model, prepared.replicas, prepared.estimates
+    controller = build.controller_of(config, *parts, named, prepared.outgrows_expected)
     data_plane = data_plane_of(config, prepared.replicas)
     stages = stage_plan(config, workload, prepared.hardware_of_model)
     rows = stages.times if stages is not None and stages.times else world_rows(prepared.hardware_of_model)
