@@ -31,7 +31,7 @@ class LeastOutstanding:
 
 
 class LeastKv:
-    """The replica whose requests may need the least KV memory (prompt + max_new_tokens of each)."""
+    """The replica whose requests may need the least KV memory (prompt + expected output of each)."""
 
     def dispatch(self, request: Request, fleet: FleetView) -> tuple[int, str]:
         """The replica with the least KV demand; the reason states the demand."""

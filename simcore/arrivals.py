@@ -29,8 +29,10 @@ class Arrivals:
     def look(self, now_ns: int, coming: Arrival | None) -> bool:
         """Check after requests ended; returns whether another arrival can be taken.
 
-        ``coming``: the arrival that is pending or being reported; None if there is none.
+        ``coming``: the arrival that is pending or being reported; None if there is none. It is to be taken
+        again if another client sends earlier.
         """
-        if self._clients is not None and coming is not None:
-            self._clients.in_flight(now_ns, len(self._lives) + (coming[0].id not in self._lives))
-        return coming is None
+        if self._clients is None or coming is None:
+            return coming is None
+        self._clients.in_flight(now_ns, len(self._lives) + (coming[0].id not in self._lives))
+        return self._clients.is_sooner(coming)

@@ -233,7 +233,8 @@ class Simulation:
             timer.push((at_ns, ARRIVAL_RANK, 0, timer.event))
 
     def _arrive(self, event: Event) -> None:
-        assert self._next is not None
+        if self._next is None or self._next[0].arrival_ns > self._env.now:
+            return  # in a closed loop it was sent earlier
         request, output_tokens = self._next
         now_ns, cap = request.arrival_ns, request.max_new_tokens
         self._lives[request.id] = Lifetime(request, output_tokens if output_tokens < cap else cap)

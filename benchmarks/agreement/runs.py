@@ -76,11 +76,11 @@ def our_run(*words: str, topology: Path | None = None) -> OurRun:
         config = replace(config, cluster=replace(config.cluster, topology=str(topology)))
     prepared = prepare(config)
     workload = prepared.workload
-    cap = config.engine.max_new_tokens
+    caps = np.broadcast_to(prepared.limits.caps, len(workload))
     jobs = tuple(
-        Job(int(arrival), int(prompt), min(int(output), cap), cap)
-        for arrival, prompt, output in zip(
-            workload.arrival_ns, workload.prompt_tokens, workload.output_tokens, strict=True
+        Job(int(arrival), int(prompt), min(int(output), int(cap)), int(cap))
+        for arrival, prompt, output, cap in zip(
+            workload.arrival_ns, workload.prompt_tokens, workload.output_tokens, caps, strict=True
         )
     )
     columns = execute(prepared).columns

@@ -35,8 +35,8 @@ class Work:
     @cached_property
     def requests(self) -> list[tuple[int, int, int]]:
         """(arrival in ns, prompt tokens, output tokens), the outputs capped as they are in our run."""
-        workload, cap = self.prepared.workload, self.prepared.config.engine.max_new_tokens
-        columns = (workload.arrival_ns, workload.prompt_tokens, np.minimum(workload.output_tokens, cap))
+        workload, caps = self.prepared.workload, self.prepared.limits.caps
+        columns = (workload.arrival_ns, workload.prompt_tokens, np.minimum(workload.output_tokens, caps))
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
     @property

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice, repeat
-from math import ceil
 from random import Random
 from typing import cast
 
 import policies
 from experiments.build.data_plane import starts_of
 from experiments.build.elastic import elastic_of, hand_over_rules, with_roles
+from experiments.build.expected_outputs import expected_tokens
 from experiments.build.hardware import Hardware
 from experiments.build.hosted import HostedModel, codes_of, hosted_models, seats_of
 from experiments.build.language_stages import language_replicas
-from experiments.build.lengths import caps_of, max_model_len
+from experiments.build.lengths import Limits, max_model_len
 from experiments.build.load_reports import reports_at, reports_period_ns
 from experiments.build.migration import migration_of, reserve_blocks
 from experiments.build.pipeline_plans import stage_rows
@@ -96,11 +96,12 @@ def controller_of(
     replicas: list[Replica],
     estimates: Estimates,
     named_requests: bytes | None = None,
+    outgrows_expected: bool = False,
 ) -> Controller:
     """Return a fresh controller with the configured policies; the same object type drives both worlds.
 
     ``named_requests``: by id, whether another request names its tokens. None: unknown, which costs run
-    time.
+    time. ``outgrows_expected``: whether requests may write more than memory is kept for.
 
     A policy whose constructor has a parameter ``random`` or ``estimates`` receives it: a random stream of its
     own, or what policies may assume about speed.
@@ -118,7 +119,8 @@ def controller_of(
     elastic = None
     if system.elastic:
         elastic = elastic_of(config, prototypes_of(config, hardware), estimates)
-    coalesce = not engine.exact and not (system.instances.split and _may_preempt(config, hardware))
+    may_preempt = system.instances.split and (outgrows_expected or _may_preempt(config, hardware))
+    coalesce = not engine.exact and not may_preempt
     checks = not _is_ours(system.batcher.policy)
     queue = cast(Queue | None, system.instances.queue)
     order = cast(Order, system.instances.scheduling_policy)
@@ -226,30 +228,14 @@ def _estimates_in_stages(
     return ModelEstimates(model, batch / prefill_s, decode_s, sequences, context, kv_tokens)
 
 
-def reserve_labels(config: RunConfig, workload: Workload) -> list[str]:
-    """Return, as labels, what the control plane knows of output lengths besides the client's cap."""
-    if config.engine.reserve == "oracle":
-        return ["reserve=oracle: every request's cap is its true output length"]
-    if reserved := mean_reserve(config, workload):
-        return [f"reserve=mean: decode instances keep memory for {reserved} output tokens a request"]
-    return []
-
-
-def mean_reserve(config: RunConfig, workload: Workload) -> int:
-    """Return the trace's mean output after its caps, in whole tokens; 0 unless engine.reserve=mean."""
-    if config.engine.reserve != "mean" or not len(workload):
-        return 0
-    return ceil(float(workload.output_tokens.clip(max=caps_of(config, workload)).mean()))
-
-
-def arrivals_of(config: RunConfig, workload: Workload) -> Iterator[tuple[Request, int]]:
+def arrivals_of(config: RunConfig, workload: Workload, limits: Limits) -> Iterator[tuple[Request, int]]:
     """Yield (request, true output tokens) by arrival, built a block of rows at a time.
 
     With engine.reserve=oracle the cap of a request is its true length, so every policy knows it. If prompts
     share prefixes and engines look for them, each request carries what it shares.
     """
-    hosted, caps = hosted_models(config), caps_of(config, workload)
-    oracle, mean = config.engine.reserve == "oracle", mean_reserve(config, workload)
+    hosted, caps = hosted_models(config), limits.caps
+    oracle, expected = config.engine.reserve == "oracle", expected_tokens(config, workload, limits)
     names, code = [model.name for model in hosted], codes_of(workload, hosted)
     shared = shared_prefixes(workload) if shares_prefixes(config, workload) else None
     for rows in workload.blocks(_BLOCK_ROWS):
@@ -257,14 +243,14 @@ def arrivals_of(config: RunConfig, workload: Workload) -> Iterator[tuple[Request
         prompt = workload.prompt_tokens[rows].tolist()
         output = workload.output_tokens[rows].tolist()
         priority = workload.priority
-        limits = [caps] * len(arrival) if isinstance(caps, int) else caps[rows].tolist()
+        limit = [caps] * len(arrival) if isinstance(caps, int) else caps[rows].tolist()
         if oracle:
-            limits = list(map(min, limits, output))
-        reserved = [min(mean, limit) for limit in limits] if mean else repeat(0)
+            limit = list(map(min, limit, output))
+        reserved = [min(expected, most) for most in limit] if expected else repeat(0)
         urgent = [0] * len(arrival) if priority is None else priority[rows].tolist()
         models = [names[at] for at in code[rows].tolist()]
         ids = range(rows.start, rows.start + len(arrival))
-        fields = [ids, arrival, prompt, limits, models, urgent, reserved]
+        fields = [ids, arrival, prompt, limit, models, urgent, reserved]
         if shared is not None:
             fields.append(islice(shared, len(arrival)))
         yield from zip(map(Request, *fields), output, strict=True)

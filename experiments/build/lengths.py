@@ -6,8 +6,9 @@ simulated, so the whole trace is refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
 
 from experiments.build.hardware import Hardware
 from experiments.build.hosted import HostedModel, codes_of, hosted_models
@@ -15,7 +16,7 @@ from experiments.config.config import RunConfig
 from experiments.config.vllm_defaults import USAGE_CONTEXTS
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.replica import Replica
-from traces.workload import Workload
+from traces.workload import MAX_TOKENS, Workload
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 _SERVER = USAGE_CONTEXTS[0]
+# What ends an output before its length: keys of trace.truncated_reasons.
+CONTEXT: Final = "context"
+KV_MEMORY: Final = "KV memory"
+CAP: Final = "max_new_tokens"
 
 
 def max_model_len(config: RunConfig, hosted: HostedModel) -> int:
@@ -32,45 +37,92 @@ def max_model_len(config: RunConfig, hosted: HostedModel) -> int:
     return hosted.max_context_tokens if told is None else told
 
 
-def caps_of(config: RunConfig, workload: Workload) -> Ints | int:
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds the tokens of each request; one number where all requests are alike.
+
+    ``contexts``: longest context of its model. ``rooms``: KV tokens of a replica of it. ``caps``: its
+    ``max_new_tokens``. ``named``: whether the trace or the engine sets a cap.
+    """
+
+    contexts: Ints | int
+    rooms: Ints | int
+    caps: Ints | int
+    named: bool
+
+
+def limits_of(config: RunConfig, workload: Workload, prototypes: Mapping[str, Replica]) -> Limits:
+    """Return the limits of a workload's requests. ``prototypes``: a replica of each model that keeps KV."""
+    hosted = hosted_models(config)
+    contexts = _by_model(workload, hosted, [max_model_len(config, model) for model in hosted])
+    kv_tokens = {name: one.longest_request_tokens for name, one in prototypes.items()}
+    rooms = _by_model(workload, hosted, [kv_tokens.get(model.name, MAX_TOKENS) for model in hosted])
+    named = workload.max_new_tokens is not None or config.engine.max_new_tokens is not None
+    return Limits(contexts, rooms, _caps_of(config, workload, contexts, rooms), named)
+
+
+def _caps_of(config: RunConfig, workload: Workload, contexts: Ints | int, rooms: Ints | int) -> Ints | int:
     """Return max_new_tokens of every request, the trace's or the engine's, as vLLM 0.19.0 resolves it.
 
-    A cap that the client did not set is cut to what the context leaves (``get_max_tokens`` in
-    vllm/entrypoints/utils.py). A cap that the client set is not cut: ``vllm serve`` refuses such a request
-    (``TokenizeParams._token_len_check`` in vllm/renderers/params.py), a script runs it until the context is
-    full (``check_stop`` in vllm/v1/core/sched/utils.py). A prompt that leaves no room keeps its cap.
+    A cap that the client did not set is what the context leaves, or the engine's own cap if that is less
+    (``get_max_tokens`` in vllm/entrypoints/utils.py); here also what the KV memory leaves. A cap that the
+    client set is not cut: ``vllm serve`` refuses such a request (``TokenizeParams._token_len_check`` in
+    vllm/renderers/params.py), a script runs it until the context is full (``check_stop`` in
+    vllm/v1/core/sched/utils.py). A prompt that leaves no room keeps its cap, or has one of 1.
     """
     import numpy as np
 
     named, cap = workload.max_new_tokens, config.engine.max_new_tokens
-    caps: Ints | int = cap if named is None else named
+    if named is None and cap is None:
+        return np.maximum(np.minimum(contexts, rooms) - workload.prompt_tokens, 1)
+    caps: Ints | int = named if named is not None else cast(int, cap)
     if named is not None and config.engine.usage_context == _SERVER:
         return caps
-    room = _contexts(config, workload) - workload.prompt_tokens
+    room = contexts - workload.prompt_tokens
     cut = (room >= 1) & (room < caps)
     return np.where(cut, room, caps) if cut.any() else caps
 
 
-def is_within_context(config: RunConfig, workload: Workload, caps: Ints | int) -> NDArray[np.bool_]:
-    """Return, for each request, whether the engine accepts its length."""
-    import numpy as np
-
-    if config.engine.reserve == "oracle":  # the cap of a request is then its true output length
-        caps = np.minimum(caps, workload.output_tokens)
-    within: NDArray[np.bool_] = workload.prompt_tokens + caps <= _contexts(config, workload)
+def is_within_context(config: RunConfig, workload: Workload, limits: Limits) -> NDArray[np.bool_]:
+    """Return, for each request, whether the engine's context accepts its length."""
+    within: NDArray[np.bool_] = _longest(config, workload, limits) <= limits.contexts
     return within
 
 
-def truncated(config: RunConfig, workload: Workload) -> int:
-    """Count the outputs that are longer than their max_new_tokens and are cut there."""
-    caps = caps_of(config, workload)
-    return int(((workload.output_tokens > caps) & is_within_context(config, workload, caps)).sum())
-
-
-def context_labels(config: RunConfig, workload: Workload) -> list[str]:
-    """Return labels: how many outputs the context cuts, and whether it differs from the model's own."""
+def _longest(config: RunConfig, workload: Workload, limits: Limits) -> Ints:
+    """Return the tokens that each request may have by its cap."""
     import numpy as np
 
+    caps = limits.caps
+    if config.engine.reserve == "oracle":  # the cap of a request is then its true output length
+        caps = np.minimum(caps, workload.output_tokens)
+    return workload.prompt_tokens + caps
+
+
+def truncated(config: RunConfig, workload: Workload, limits: Limits) -> dict[str, int]:
+    """Count the served outputs that end before their length, by what ends them; only what ends some."""
+    longest = _longest(config, workload, limits)
+    served = (longest <= limits.contexts) & (longest <= limits.rooms)
+    ends = served & (workload.output_tokens > limits.caps)
+    full = workload.prompt_tokens + limits.caps
+    by_context = ends & (full == limits.contexts) & _beyond_cap(config, workload, limits)
+    by_room = ends & ~by_context & (full == limits.rooms) & (not limits.named)
+    found = {CONTEXT: by_context, KV_MEMORY: by_room, CAP: ends & ~by_context & ~by_room}
+    return {name: int(rows.sum()) for name, rows in found.items() if rows.any()}
+
+
+def _beyond_cap(config: RunConfig, workload: Workload, limits: Limits) -> NDArray[np.bool_]:
+    """Return whether the context, and not a smaller cap that was given, bounds a request."""
+    import numpy as np
+
+    given = workload.max_new_tokens if workload.max_new_tokens is not None else config.engine.max_new_tokens
+    if given is None:
+        return np.ones(len(workload), dtype=np.bool_)
+    return np.minimum(workload.output_tokens, given) > limits.caps
+
+
+def context_labels(config: RunConfig, workload: Workload, limits: Limits) -> list[str]:
+    """Return labels: outputs that context or memory cut, and whether the context differs from the model's."""
     hosted, labels = hosted_models(config), []
     told, least = config.engine.max_model_len, min(model.max_context_tokens for model in hosted)
     if told is not None and told > least:
@@ -78,12 +130,11 @@ def context_labels(config: RunConfig, workload: Workload) -> list[str]:
             f"engine.max_model_len={told} is beyond the {least} tokens of the model's context, which vLLM "
             "takes with VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 alone"
         )
-    named = workload.max_new_tokens
-    caps = caps_of(config, workload)
-    unclipped = config.engine.max_new_tokens if named is None else named
-    full = np.minimum(workload.output_tokens, unclipped) > caps
-    if cut := int((full & is_within_context(config, workload, caps)).sum()):
+    ended = truncated(config, workload, limits)
+    if cut := ended.get(CONTEXT):
         labels.append(f"{cut} outputs end where the context (max_model_len) is full")
+    if cut := ended.get(KV_MEMORY):
+        labels.append(f"{cut} outputs end where the KV memory of a replica (engine.kv_tokens) is full")
     return labels
 
 
@@ -92,6 +143,7 @@ def check_lengths(
     workload: Workload,
     hardware: Mapping[str, Hardware],
     prototypes: Mapping[str, Replica],
+    limits: Limits,
 ) -> None:
     """Refuse a trace with requests beyond the step-time model's range, or of which no request fits.
 
@@ -100,8 +152,8 @@ def check_lengths(
     import numpy as np
 
     hosted = hosted_models(config)
-    code, caps = codes_of(workload, hosted), caps_of(config, workload)
-    within = is_within_context(config, workload, caps)
+    code, caps = codes_of(workload, hosted), limits.caps
+    within = is_within_context(config, workload, limits)
     _check_contexts(config, workload, within)
     tokens = workload.prompt_tokens + (workload.output_tokens.clip(max=caps) - 1)
     longest = np.array([_longest_chunk(config, hardware[model.name]) for model in hosted])[code]
@@ -126,8 +178,8 @@ def check_lengths(
         raise UserError(
             f"the KV memory of a replica holds {room[model]} tokens and no request of {workload.name}"
             f"{f' for {hosted[model].name}' if len(hosted) > 1 else ''} fits: the shortest needs "
-            f"{shortest[model]} with max_new_tokens; write a larger engine.kv_tokens or a smaller "
-            "engine.max_new_tokens"
+            f"{shortest[model]} with max_new_tokens; write a larger engine.kv_tokens"
+            f"{' or a smaller engine.max_new_tokens' if limits.named else ''}"
         )
 
 
@@ -144,15 +196,13 @@ def _check_contexts(config: RunConfig, workload: Workload, within: NDArray[np.bo
     )
 
 
-def _contexts(config: RunConfig, workload: Workload) -> Ints | int:
-    """Return the longest context of each request's model; one number if all are the same."""
+def _by_model(workload: Workload, hosted: Sequence[HostedModel], values: list[int]) -> Ints | int:
+    """Return, for each request, the value of its model in ``hosted``; one number if all are the same."""
     import numpy as np
 
-    hosted = hosted_models(config)
-    contexts = [max_model_len(config, model) for model in hosted]
-    if len(set(contexts)) == 1:
-        return contexts[0]
-    return np.array(contexts)[codes_of(workload, hosted)]
+    if len(set(values)) == 1:
+        return values[0]
+    return np.array(values)[codes_of(workload, hosted)]
 
 
 def _longest_chunk(config: RunConfig, hardware: Hardware) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import yaml
 
 from experiments.compose.checks import check
-from experiments.config.config import ANY_DRIVER, FLOAT32, STAY, RunConfig
+from experiments.config.config import ANY_DRIVER, EXPECTED_NEW_TOKENS, FLOAT32, STAY, RunConfig
 from experiments.config.faults_config import NO_FAULTS
 from experiments.config.http_config import NO_METRICS, NO_SERVERS, WORKERS
 from experiments.config.migration_config import LIVE
@@ -83,6 +83,8 @@ def resolved_yaml(config: RunConfig) -> str:
     if config.trace.clients is None:
         for key in OPEN_LOOP:
             del data["trace"][key]
+    elif not config.trace.client_start_s:
+        del data["trace"]["client_start_s"]
     if config.model.checkpoint is None:
         del data["model"]["checkpoint"]
     if config.model.dtype == FLOAT32:
@@ -97,6 +99,8 @@ def resolved_yaml(config: RunConfig) -> str:
         del data["engine"]["overhead"]["error_s"]
     if config.engine.max_model_len is None:
         del data["engine"]["max_model_len"]
+    if config.engine.expected_new_tokens == EXPECTED_NEW_TOKENS:
+        del data["engine"]["expected_new_tokens"]
     # YAML reads some unprintable characters back as others, unless all non-ASCII characters are escaped.
     paths = (config.out, config.trace.path, config.engine.profile, config.model.checkpoint)
     as_it_is = "".join(path or "" for path in paths).isprintable()
@@ -143,7 +147,9 @@ def read_resolved(path: Path | str) -> RunConfig:
         data.setdefault("pipeline", dataclasses.asdict(PLAIN))
         data.setdefault("uncertainty", OFF)
         if isinstance(data.get("trace"), dict):
-            data["trace"] = NO_RESAMPLING | OPEN_LOOP | data["trace"]
+            # All clients of earlier versions began at once.
+            at_once = {} if data["trace"].get("clients") is None else {"client_start_s": 0.0}
+            data["trace"] = NO_RESAMPLING | OPEN_LOOP | at_once | data["trace"]
         if isinstance(data.get("system"), dict):
             for group in _SELDOM_POLICIES:
                 data["system"].setdefault(group, dataclasses.asdict(STAY))
@@ -155,6 +161,7 @@ def read_resolved(path: Path | str) -> RunConfig:
             data["engine"].setdefault("max_model_len", None)
             data["engine"].setdefault("preemption", RECOMPUTE)
             data["engine"].setdefault("swap_space_gib", SWAP_SPACE_GIB)
+            data["engine"].setdefault("expected_new_tokens", EXPECTED_NEW_TOKENS)
             if isinstance(data["engine"].get("overhead"), dict):
                 data["engine"]["overhead"].setdefault("error_s", None)
     try:

@@ -19,6 +19,8 @@ Kind = Literal["simulate", "realexec"]
 ESTIMATES: Final = ("model", "artefact")
 STARTS: Final = ("warm", "host", "ssd", "remote")
 FLOAT32: Final = "float32"
+# The cap that was the default until outputs ran at their own length (docs/decisions/0024).
+EXPECTED_NEW_TOKENS: Final = 2048
 GIVEN, MEASURED = "given", "measured"
 LINKS: Final = (GIVEN, MEASURED)  # sources of the rates of cluster=local
 # How real workers read each other's memory.
@@ -51,7 +53,8 @@ class EngineConfig:
 
     ``usage_context``: selects vLLM's defaults of the two limits before it (``vllm_defaults``).
     ``kv_tokens`` and ``reserve_activation_bytes`` None: derived from GPU memory, of which ``reserved_blocks``
-    are not usable. ``max_new_tokens`` caps requests whose trace gives no cap. ``profile`` is a file of
+    are not usable. ``max_new_tokens`` caps requests whose trace gives no cap (None: at what context and
+    KV memory leave); one without any cap is counted with ``expected_new_tokens``. ``profile`` is a file of
     operation tables (None: the catalogue's coefficients); ``profile_force`` uses it though it was changed or
     measured for another set-up. ``asynchronous``: the next step is chosen while the current one runs.
     ``max_model_len``: the longest context of a request in tokens (None: the model's).
@@ -80,7 +83,7 @@ class EngineConfig:
     kv_tokens: int | None
     gpu_memory_utilization: float
     reserve_activation_bytes: int | None
-    max_new_tokens: int
+    max_new_tokens: int | None
     max_model_len: int | None
     reserve: str
     step_time: str
@@ -95,6 +98,7 @@ class EngineConfig:
     exact: bool
     preemption: str = RECOMPUTE
     swap_space_gib: float = SWAP_SPACE_GIB
+    expected_new_tokens: int = EXPECTED_NEW_TOKENS
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ MAX_OVERHEAD_S: Final = 10.0
 MAX_OBJECTIVE_MS: Final = 86_400_000.0
 # At 3, four of five choices are the first expert's, if each token may choose it once.
 MAX_EXPERT_SKEW: Final = 3.0
+# Clients that begin later than an hour after the first are no closed loop from the start.
+MAX_CLIENT_START_S: Final = 3600.0
 # One row per engine and period is kept in memory; steps of an engine take milliseconds.
 MIN_SERIES_PERIOD_S: Final = 0.01
 
@@ -66,6 +68,7 @@ RANGES: Final[dict[str, Range]] = {
     "engine.kv_tokens": _COUNT,
     "engine.gpu_memory_utilization": Range(low=0, high=1, open_low=True),
     "engine.max_new_tokens": _COUNT,
+    "engine.expected_new_tokens": _COUNT,
     "engine.max_model_len": Range(low=2),
     "engine.reserved_blocks": Range(low=0),
     "engine.overhead.step_s": Range(low=0, high=MAX_OVERHEAD_S),
@@ -93,6 +96,7 @@ RANGES: Final[dict[str, Range]] = {
     "trace.time_compression": _POSITIVE,
     "trace.clients": _COUNT,
     "trace.client_think_s": Range(low=0),
+    "trace.client_start_s": Range(low=0, high=MAX_CLIENT_START_S),
     "slo.ttft_ms": _OBJECTIVE,
     "slo.tpot_ms": _OBJECTIVE,
     "series.period_s": Range(low=MIN_SERIES_PERIOD_S),

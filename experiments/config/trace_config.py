@@ -26,7 +26,8 @@ class TraceConfig:
     cluster's prefill tokens per second on average and ``peak_share`` in the busiest 5 s, whichever is lower.
     ``time_compression``: divides all times. ``limit``: the first requests. ``resample``:
     ``block`` draws them again by the seed, ``block_requests`` in a row. ``clients``: so many clients take the
-    requests in turn, each ``client_think_s`` seconds after its last one has finished (a closed loop).
+    requests in turn, each ``client_think_s`` seconds after its last one has finished (a closed loop);
+    they begin within ``client_start_s``.
     ``high_priority_share``: this share of requests, drawn by the seed, has priority 1. ``params``: parameters
     of the drawn trace, or of the reader of a recorded one (trace.NAME on the command line).
     """
@@ -53,12 +54,14 @@ class TraceConfig:
     block_requests: int | None
     clients: int | None
     client_think_s: float
+    client_start_s: float
     high_priority_share: float | None
     params: dict[str, Any]
 
 
 NO_RESAMPLING: Final[dict[str, Any]] = {"resample": None, "block_requests": None}
-OPEN_LOOP: Final[dict[str, Any]] = {"clients": None, "client_think_s": 0.0}
+CLIENT_START_S: Final = 1.0
+OPEN_LOOP: Final[dict[str, Any]] = {"clients": None, "client_think_s": 0.0, "client_start_s": CLIENT_START_S}
 DEFAULTS: Final[dict[str, Any]] = {
     "path": None,
     "format": None,
@@ -125,6 +128,10 @@ def _check_clients(trace: TraceConfig) -> None:
         if trace.client_think_s:
             raise UserError(
                 "trace.client_think_s is of clients in a closed loop: write trace.clients=NUMBER too"
+            )
+        if trace.client_start_s != CLIENT_START_S:
+            raise UserError(
+                "trace.client_start_s is of clients in a closed loop: write trace.clients=NUMBER too"
             )
         return
     times = [f"trace.{key}" for keys in _RATES for key in keys if getattr(trace, key) is not None]

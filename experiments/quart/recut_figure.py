@@ -33,7 +33,8 @@ def cases(requests: int) -> list[Case]:
 
 
 def _case(way: str, cv: float, requests: int) -> Case:
-    model = ("cluster=quart", "model=opt_13b", "engine.max_num_seqs=16", "pipeline.cut=layers", *ONCE)
+    engine = ("engine.max_num_seqs=16", "engine.max_new_tokens=2048")
+    model = ("cluster=quart", "model=opt_13b", *engine, "pipeline.cut=layers", *ONCE)
     drawn = ("trace=gamma", f"trace.gap_cv={cv:g}", "trace.rate_per_s=3", "trace.tokens_scale=0.3")
     trace: Words = (*drawn, f"trace.requests={requests}")
     set_up = SetUp(f"OPT-13B, CV {cv:g}", model, trace, rate="written")

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from experiments.report.cut_outputs import cut_at_cap
 from experiments.report.decisions import decisions, script_policy
 from experiments.report.figures import figures
 from experiments.report.number_text import NOTHING, count, duration, number, section, share
@@ -247,8 +248,8 @@ def _labels(summary: Mapping[str, Any]) -> list[str]:
     """Return how this workload differs from the recorded one."""
     trace = section(summary, "trace")
     labels = [str(label) for label in trace.get("labels") or ()]
-    if trace.get("truncated_outputs"):
-        labels.append(f"{count(trace['truncated_outputs'])} outputs cut at max_new_tokens")
+    if cut := cut_at_cap(trace):
+        labels.append(f"{count(cut)} outputs cut at max_new_tokens")
     return labels
 
 

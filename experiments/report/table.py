@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final
 
+from experiments.report.cut_outputs import cut_at_cap
 from experiments.report.number_text import count, duration, is_known, number, section, share, whole
 from experiments.report.range_text import FACTS, ends_of, fact_range, has_range, range_head
 from experiments.report.stages import stage_tables
@@ -258,7 +259,7 @@ def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) 
         console.print(Text(f"  and {count(more)} more faults (see report)", style="yellow"))
     for line in shortages(summary):
         console.print(Text(f"  {line}", style="yellow"))
-    if cut := section(summary, "trace").get("truncated_outputs"):
+    if cut := cut_at_cap(section(summary, "trace")):
         console.print(Text(f"  {count(cut)} outputs longer than max_new_tokens, cut there", style="yellow"))
     if labels := section(summary, "trace").get("labels"):
         console.print(Text(f"  trace: {'; '.join(str(label) for label in labels)}", style="yellow"))

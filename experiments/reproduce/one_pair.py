@@ -17,6 +17,7 @@ import numpy as np
 from experiments.build.build import estimates_of
 from experiments.compose.compose import load_config
 from experiments.reproduce.rates import NOWHERE
+from experiments.reproduce.set_ups import RESERVE
 from experiments.run.prepared import Prepared
 from experiments.run.simulate import execute, prepare
 from hwmodels.linear_step import LinearCoefficients, LinearStepModel
@@ -38,7 +39,7 @@ _SHAPE: Final = {  # layers of Llama3-8B, and next to nothing before and behind 
 _LOOK_MS: Final = 5_000
 _WORDS: Final = (
     "system=blitzscale", "cluster=blitz_b_10x1", "trace=gamma", "trace.requests=1", "trace.rate_per_s=1",
-    f"engine.max_num_batched_tokens={_PROMPT_TOKENS}", "engine.kv_tokens=1000000", "engine.reserve=oracle",
+    f"engine.max_num_batched_tokens={_PROMPT_TOKENS}", "engine.kv_tokens=1000000", *RESERVE,
     "system.instances.prefill_max=2", "system.instances.decode_max=1",
     f"system.instances.monitor_period_ms={_LOOK_MS}", "system.scaler.prefill=[0.000001,0.000002]",
     "system.scaler.scale_down_ms=1000000000", "system.live.slo_ms=0", NOWHERE,

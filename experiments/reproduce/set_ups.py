@@ -20,8 +20,9 @@ NETWORK: Final = "blitz_network"  # one to one over the network: the ablation be
 BASES: Final = (MULTICAST, NETWORK, "allcache", "distserve_full", "distserve_half")
 
 _STATIC: Final = ("distserve_full", "distserve_half")
-# The artefact admits a decode batch by its true lengths; the run says so in its labels.
-RESERVE: Final = ("engine.reserve=oracle",)
+# The artefact admits a decode batch by its true lengths; the run says so in its labels. Ours: no output is
+# longer than 2,048 tokens.
+RESERVE: Final = ("engine.reserve=oracle", "engine.max_new_tokens=2048")
 
 
 @dataclass(frozen=True, slots=True)

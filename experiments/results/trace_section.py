@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from experiments.build import build
-from experiments.build.lengths import context_labels, truncated
+from experiments.build.expected_outputs import expected_labels
+from experiments.build.lengths import Limits, context_labels, truncated
 from experiments.build.shared_prefixes import shares_prefixes
 from experiments.build.workload import unused
 from experiments.config.config import RunConfig
@@ -18,19 +18,23 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def trace_section(config: RunConfig, workload: Workload, hosted: int, capacity: float) -> dict[str, Any]:
+def trace_section(
+    config: RunConfig, workload: Workload, limits: Limits, hosted: int, capacity: float
+) -> dict[str, Any]:
     """Return the section. ``mean_rate_per_s`` is the trace's; a closed loop ignores it and has none."""
+    ended = truncated(config, workload, limits)
     return {
         "name": workload.name,
         "source": workload.source,
         "labels": [
             *workload.labels,
             *unused(workload, hosted, shares_prefixes(config, workload)),
-            *build.reserve_labels(config, workload),
-            *context_labels(config, workload),
+            *expected_labels(config, workload, limits),
+            *context_labels(config, workload, limits),
         ],
         "dropped": dict(sorted(workload.dropped.items())),
-        "truncated_outputs": truncated(config, workload),
+        "truncated_outputs": sum(ended.values()),
+        "truncated_reasons": ended,
         "mean_rate_per_s": workload.mean_rate_per_s if config.trace.clients is None else None,
         "capacity_req_per_s": capacity,
     }
@@ -49,6 +53,7 @@ def clients_section(
         "clients": {
             "count": trace.clients,
             "think_s": trace.client_think_s,
+            "start_s": trace.client_start_s,
             "sent_req_per_s": per_s(count - 1, last_ns / NS_PER_S),
         }
     }

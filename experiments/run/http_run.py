@@ -60,16 +60,20 @@ def http_run(
         if config.journal:
             able = carries_out(resumes(servers), roles is not None, awake is not None)
             header = header_fields("real", config.seed, config_yaml, prepared.estimates, able)
-            header |= {"start": prepared.start, "servers": [server.facts() for server in servers]}
+            header |= prepared.journal_header() | {"servers": [server.facts() for server in servers]}
             journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header, at_once=True))
         watch = stack.enter_context(PolicyWatch(period_s=SPARING_PERIOD_S))
         controller = build.controller_of(
-            config, prepared.hardware_of_model, prepared.replicas, prepared.estimates
+            config,
+            prepared.hardware_of_model,
+            prepared.replicas,
+            prepared.estimates,
+            outgrows_expected=prepared.outgrows_expected,
         )
         told = stack.enter_context(telling_of(config, controller, metrics, journal))
         report = execute(
             controller,
-            requests_of(config.trace, build.arrivals_of(config, prepared.workload)),
+            requests_of(config, build.arrivals_of(config, prepared.workload, prepared.limits)),
             servers,
             load_llm(config.model.name).vocab,
             config.seed,

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from experiments.build.expected_outputs import outgrows_expected
 from experiments.build.hardware import Hardware
+from experiments.build.lengths import Limits
 from experiments.config.config import RunConfig
 from experiments.results.unserved import Unserved
 from serving.vocabulary.estimates import Estimates
@@ -17,6 +19,7 @@ from traces.workload import Workload
 if TYPE_CHECKING:
     import numpy as np
 
+OUTGROWS = "outgrows_expected"  # key of a journal's header
 Progress = Callable[[int, int], None]  # (requests arrived, requests in all)
 
 
@@ -29,12 +32,23 @@ class Prepared:
     replicas: list[Replica]
     estimates: Estimates
     workload: Workload
+    limits: Limits
     start: dict[Role, int] | None = None  # instances of every model by role; None: as many as fit
 
     @property
     def hardware(self) -> Hardware:
         """Return the hardware of the first model, which is the only one without ``models=``."""
         return next(iter(self.hardware_of_model.values()))
+
+    @property
+    def outgrows_expected(self) -> bool:
+        """Whether an output is longer than its request is counted with."""
+        return outgrows_expected(self.config, self.workload, self.limits)
+
+    def journal_header(self) -> dict[str, Any]:
+        """Return what a replay needs to know of the workload, for the journal's header."""
+        longer = {OUTGROWS: True} if self.outgrows_expected else {}
+        return {"start": self.start, **longer}
 
 
 @dataclass(frozen=True, slots=True)

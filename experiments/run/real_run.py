@@ -57,11 +57,15 @@ def real_run(
         journal = None
         if config.journal:
             header = header_fields("real", config.seed, config_yaml, prepared.estimates, CARRIES_OUT)
-            header["start"] = prepared.start
+            header |= prepared.journal_header()
             journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header, at_once=True))
         watch = stack.enter_context(PolicyWatch(period_s=SPARING_PERIOD_S))
         controller = build.controller_of(
-            config, prepared.hardware_of_model, prepared.replicas, prepared.estimates
+            config,
+            prepared.hardware_of_model,
+            prepared.replicas,
+            prepared.estimates,
+            outgrows_expected=prepared.outgrows_expected,
         )
         sink = series_sink(config.series.period_s, controller.engines, journal)
         fleet = fleet_of(config, controller, prepared.hardware, prepared.replicas)
@@ -69,7 +73,7 @@ def real_run(
         told = stack.enter_context(telling_of(config, controller, metrics, sink or journal))
         report = execute(
             controller,
-            requests_of(config.trace, build.arrivals_of(config, prepared.workload)),
+            requests_of(config, build.arrivals_of(config, prepared.workload, prepared.limits)),
             workers=config.workers,
             model=model,
             seed=config.seed,

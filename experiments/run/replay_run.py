@@ -11,6 +11,7 @@ from experiments.config.overrides import echo, parse_words
 from experiments.policy.groups import group_of
 from experiments.policy.policy_class import find_modules_here, is_class_name
 from experiments.results.journal_file import header_fields, journal_in
+from experiments.run.prepared import OUTGROWS
 from serving.record.journal_lines import read_header
 from serving.record.replay import ReplayReport, replay
 from serving.vocabulary.errors import UserError
@@ -44,7 +45,9 @@ def replay_run(folder: Path, words: Sequence[str] = ()) -> ReplayReport:
                     )
             file.seek(0)
             replicas = build.replicas_of(config, hardware, _start(header, path))
-            return replay(file, build.controller_of(config, hardware, replicas, estimates), str(path))
+            longer = header.get(OUTGROWS) is True
+            controller = build.controller_of(config, hardware, replicas, estimates, outgrows_expected=longer)
+            return replay(file, controller, str(path))
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not text ({error.reason}): use a journal as it was written") from None
 

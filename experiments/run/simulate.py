@@ -20,7 +20,7 @@ from experiments.build.groups import group_plans
 from experiments.build.hardware import hardware_of
 from experiments.build.hosted import hosted_models
 from experiments.build.language_stages import chains
-from experiments.build.lengths import check_lengths
+from experiments.build.lengths import check_lengths, limits_of
 from experiments.build.pipeline_plans import pipeline_plans
 from experiments.build.shared_prefixes import named_requests, shares_prefixes
 from experiments.build.sizes import seat_count, start_of
@@ -81,7 +81,7 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
         if config.journal:
             able = driver_actions(config)
             header = header_fields("simulated", config.seed, config_yaml, prepared.estimates, able)
-            header["start"] = prepared.start
+            header |= prepared.journal_header()
             journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header))
         part = Parts(on_progress, RUNS if _has_ends(config) else 1)
         done = execute(prepared, journal, part.progress(0))
@@ -134,15 +134,18 @@ def prepare(config: RunConfig) -> Prepared:
     if config.system.in_stages and not decodes_in_stages(config):
         replicas = build.replicas_of(config, hardware)
         workload = one_pass(config, run_workload(config, estimates, len(replicas), capacity_per_s(config)))
+        limits = limits_of(config, workload, {})
     else:
         seats = chains(config) if decodes_in_stages(config) else seat_count(config, hosted)
         workload = run_workload(config, estimates, seats)
-        check_lengths(config, workload, hardware, build.prototypes_of(config, hardware))
+        prototypes = build.prototypes_of(config, hardware)
+        limits = limits_of(config, workload, prototypes)
+        check_lengths(config, workload, hardware, prototypes, limits)
         start = start_of(config, hosted, estimates.models[0], workload)
         replicas = build.replicas_of(config, hardware, start)
     # Checked here, so that an impossible fault is refused before any file is written.
     fault_plan_of(config, replicas)
-    return Prepared(config, hardware, replicas, estimates, workload, start)
+    return Prepared(config, hardware, replicas, estimates, workload, limits, start)
 
 
 def execute(
@@ -151,9 +154,8 @@ def execute(
     """Run the event loop and compute the metrics, timed from the first event to the last metric."""
     config, workload, metrics = prepared.config, prepared.workload, RunMetrics()
     shared, named = shares_prefixes(config, workload), named_requests(config, workload)
-    controller = build.controller_of(
-        config, prepared.hardware_of_model, prepared.replicas, prepared.estimates, named
-    )
+    parts = prepared.hardware_of_model, prepared.replicas, prepared.estimates
+    controller = build.controller_of(config, *parts, named, prepared.outgrows_expected)
     data_plane = data_plane_of(config, prepared.replicas)
     stages = stage_plan(config, workload, prepared.hardware_of_model)
     rows = stages.times if stages is not None and stages.times else world_rows(prepared.hardware_of_model)
@@ -164,9 +166,10 @@ def execute(
     control: Control = recovery or controller
     if is_masked(config):
         control = Masked(control, driver_actions(config), *masked_words(config))
+    arrivals = build.arrivals_of(config, workload, prepared.limits)
     simulation = Simulation(
         control,
-        requests_of(config.trace, _watched(build.arrivals_of(config, workload), len(workload), on_progress)),
+        requests_of(config, _watched(arrivals, len(workload), on_progress)),
         [rows[replica.model] for replica in prepared.replicas],
         metrics,
         watched(sink, controller, data_plane) or hits or journal,
@@ -296,7 +299,9 @@ def provenance(prepared: Prepared) -> dict[str, Any]:
         "imitates": f"{config.engine.software} {config.engine.version}",
         "seed": config.seed,
         "code": code_version(),
-        "trace": trace_section(config, workload, hosted, _capacity_req_per_s(prepared, workload)),
+        "trace": trace_section(
+            config, workload, prepared.limits, hosted, _capacity_req_per_s(prepared, workload)
+        ),
         "step_time": step_time_section(prepared.hardware),
         "kv_capacity": prepared.hardware.kv_arithmetic,
         **({"parallelism": told} if (told := gpus_of_an_instance(config)) else {}),

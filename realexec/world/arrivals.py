@@ -20,11 +20,11 @@ class Arrivals:
 
     def advance(self) -> None:
         """Read the next request; ``request`` is None at the end, or while no client is free."""
-        found = next(self._requests, None) if self._clients is None else self._clients.take()
-        self.request, output_tokens = found or (None, 0)
+        self._taken = next(self._requests, None) if self._clients is None else self._clients.take()
+        self.request, output_tokens = self._taken or (None, 0)
         if self.request is None:
             return
-        if self.request.arrival_ns < self.due_ns:
+        if self._clients is None and self.request.arrival_ns < self.due_ns:
             raise UserError(f"Request {self.request.id} arrives before the one ahead of it; sort by arrival.")
         if min(output_tokens, self.request.prompt_tokens) < 1:
             raise UserError(f"Request {self.request.id} must have at least one prompt and one output token.")
@@ -38,5 +38,5 @@ class Arrivals:
         if self._clients is None:
             return
         self._clients.in_flight(now_ns, requests + (self.request is not None))
-        if self.request is None:
+        if self._taken is None or self._clients.is_sooner(self._taken):
             self.advance()

@@ -11,14 +11,14 @@ from serving.engine.sent_prefixes import SentPrefixes
 from serving.protocols.load_report import LoadReport
 from serving.protocols.policy_faults import Question, raised, refused, wrong_reason
 from serving.vocabulary.replica import Replica
-from serving.vocabulary.request import Request
+from serving.vocabulary.request import Request, demand_tokens
 
 # Loads in the controller's own records, in requests or tokens. They change only when a request comes or goes.
 # A load that changed during decoding (blocks in use, say) would have to be read now, and the controller
 # cannot know it between two reports.
 Signal = Literal[
     "outstanding",  # requests assigned and not finished
-    "kv_demand",  # prompt + max_new_tokens of those requests
+    "kv_demand",  # prompt + expected output of those requests
 ]
 
 
@@ -65,7 +65,7 @@ class Fleet:
 
     def assigned(self, replica: int, request: Request) -> None:
         """Count a request that joined a replica."""
-        self._change(replica, 1, request.prompt_tokens + request.max_new_tokens)
+        self._change(replica, 1, demand_tokens(request))
         if self._sent is not None:
             self._sent.assigned(replica, request)
         if request.priority > 0 and self.reports is not None:
@@ -73,7 +73,7 @@ class Fleet:
 
     def departed(self, replica: int, request: Request) -> None:
         """Count a request that left a replica, finished or failed."""
-        self._change(replica, -1, -request.prompt_tokens - request.max_new_tokens)
+        self._change(replica, -1, -demand_tokens(request))
         if self._sent is not None:
             self._sent.departed(replica, request)
         if request.priority > 0 and self.reports is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from serving.engine.least_index import LeastIndex
 from serving.vocabulary.fact import fact
+from serving.vocabulary.request import demand_tokens
 
 if TYPE_CHECKING:
     from serving.engine.engine import Engine
@@ -64,7 +65,7 @@ class DecodeCapacity:
         In whole blocks, since requests do not share their last block; otherwise memory could run out.
         """
         block = self._block_tokens
-        tokens = request.prompt_tokens + (request.reserved_tokens or request.max_new_tokens)
+        tokens = demand_tokens(request)
         need = -(-tokens // block) * block
         return need if need < capacity_tokens else capacity_tokens
 

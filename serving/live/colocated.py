@@ -14,7 +14,7 @@ from serving.live.pairs import LiveBatch
 from serving.live.scaling import LiveScaling
 from serving.vocabulary.actions import Action
 from serving.vocabulary.events import Ran, Sent
-from serving.vocabulary.request import Request
+from serving.vocabulary.request import Request, demand_tokens
 
 
 class ColocatedLive:
@@ -112,7 +112,7 @@ class ColocatedLive:
         """Prompt and output tokens of the requests in batches that no instance counts yet."""
         known = self._places.known
         unplaced_requests = [one for one in self._scaling.requests if one.id not in known]
-        return sum([one.prompt_tokens + one.max_new_tokens for one in unplaced_requests])
+        return sum([demand_tokens(one) for one in unplaced_requests])
 
     @property
     def migrating_tokens(self) -> int:

@@ -27,6 +27,7 @@ from serving.services.language_pipeline import LanguagePipeline
 from serving.services.migrating import Migrating
 from serving.services.pipeline import Pipeline
 from serving.services.stock import Stock
+from serving.vocabulary.request import demand_tokens
 
 
 class InvariantError(AssertionError):
@@ -182,7 +183,7 @@ def _check_colocated(controller: Controller, service: Colocated, migrates: bool 
         here += [request for request, place in places.items() if place == replica]
         found = fleet.load(replica, "outstanding")
         _demand(12, found == len(here), f"{found} requests are counted on replica {replica}, not {len(here)}")
-        tokens = sum(requests[one].prompt_tokens + requests[one].max_new_tokens for one in here)
+        tokens = sum(demand_tokens(requests[one]) for one in here)
         found = fleet.load(replica, "kv_demand")
         _demand(12, found == tokens, f"{found} tokens are counted on replica {replica}, not {tokens}")
         if fleet.reports is not None:

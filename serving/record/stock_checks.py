@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from serving.services.stock import Stock
-from serving.vocabulary.request import Request
+from serving.vocabulary.request import Request, demand_tokens
 
 
 def broken(requests: Mapping[int, Request], service: Stock) -> Iterator[str]:
@@ -22,7 +22,7 @@ def broken(requests: Mapping[int, Request], service: Stock) -> Iterator[str]:
             yield f"{engine.running} run on replica {replica} and {counted} tokens are there, not {tokens}"
         if replica not in fleet.members:
             continue
-        demand = sum([one.request.prompt_tokens + one.request.max_new_tokens for one in engine.own.values()])
+        demand = sum([demand_tokens(one.request) for one in engine.own.values()])
         found = fleet.load(replica, "outstanding"), fleet.load(replica, "kv_demand")
         if found != (len(here), demand):
             yield f"{found} are counted on replica {replica}, not {(len(here), demand)}"

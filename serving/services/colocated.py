@@ -101,7 +101,7 @@ class Colocated:
 
     @property
     def kv_tokens(self) -> int:
-        """The most tokens that the requests at instances may have, including new ones."""
+        """The tokens that requests at instances are expected to have, including new ones."""
         return self.fleet.kv_demand + self.sharing.kv_tokens
 
     @property

@@ -11,7 +11,7 @@ from serving.kv.migration import Migrations
 from serving.kv.migration_stage import engaged
 from serving.protocols.load_report import LoadReport
 from serving.vocabulary.present import Present
-from serving.vocabulary.request import Request
+from serving.vocabulary.request import Request, demand_tokens
 
 
 class Instances:
@@ -107,10 +107,10 @@ class Instances:
         return report.free_blocks - report.watermark_blocks - waiting
 
     def kv_demands(self, replica: int) -> Mapping[int, int]:
-        """By request that runs there: its prompt and the most output it may have."""
+        """By request that runs there: its prompt and the output expected of it."""
         running = sorted(self._engines[replica].running)
         found = [self._requests[one] for one in running if one in self._requests]
-        return {one.id: one.prompt_tokens + one.max_new_tokens for one in found}
+        return {one.id: demand_tokens(one) for one in found}
 
     def kv_tokens(self, replica: int) -> int:
         """KV positions that its memory holds."""

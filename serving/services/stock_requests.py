@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from serving.protocols.load_report import LoadReport
 from serving.vocabulary.events import Observed
 from serving.vocabulary.replica import Replica
-from serving.vocabulary.request import Request
+from serving.vocabulary.request import Request, demand_tokens
 
 
 @dataclass(slots=True)
@@ -197,6 +197,6 @@ class StockEngines:
 
     @property
     def kv_tokens(self) -> int:
-        """The most tokens that requests at engines may have."""
+        """The tokens that requests at engines are expected to have."""
         whole: Mapping[int, StockRequest] = self.requests
-        return sum([one.request.prompt_tokens + one.request.max_new_tokens for one in whole.values()])
+        return sum([demand_tokens(one.request) for one in whole.values()])

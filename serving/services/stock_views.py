@@ -8,7 +8,7 @@ from serving.protocols.load_report import LoadReport
 from serving.services.stock_requests import StockEngines
 from serving.vocabulary.present import Present
 from serving.vocabulary.replica import Replica
-from serving.vocabulary.request import Request
+from serving.vocabulary.request import Request, demand_tokens
 
 
 class StockFleet(Fleet):
@@ -107,10 +107,10 @@ class StockInstances:
         return report.free_blocks - -(-report.waiting_tokens // report.block_tokens)
 
     def kv_demands(self, replica: int) -> Mapping[int, int]:
-        """By request that runs there: its prompt and the most output it may have."""
+        """By request that runs there: its prompt and the output expected of it."""
         own = self._stock.by_replica[replica].own
         found = [one.request for _, one in sorted(own.items()) if one.began]
-        return {one.id: one.prompt_tokens + one.max_new_tokens for one in found}
+        return {one.id: demand_tokens(one) for one in found}
 
     def kv_tokens(self, replica: int) -> int:
         """KV positions that its memory holds."""

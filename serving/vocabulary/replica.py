@@ -55,5 +55,7 @@ def too_long(request: Request, kv_tokens: int, max_model_len: int | None) -> str
             return f"the prompt fills the context of {max_model_len} tokens {BEYOND_CONTEXT}"
         return f"prompt + max_new_tokens exceed the context of {max_model_len} tokens {BEYOND_CONTEXT}"
     if tokens > kv_tokens:
+        if request.prompt_tokens >= kv_tokens:
+            return f"the prompt fills the {kv_tokens} KV tokens of a replica"
         return f"prompt + max_new_tokens exceed the {kv_tokens} KV tokens of a replica"
     return None

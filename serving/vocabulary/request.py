@@ -7,7 +7,8 @@ from serving.vocabulary.fact import fact
 class Request:
     """One request. ``max_new_tokens`` is the client's cap, already resolved to a number (> 0).
 
-    ``reserved_tokens``: the output that a decode instance reserves memory for; 0: the cap.
+    ``reserved_tokens``: the output that is counted in advance, also as a decode instance's memory; 0: the
+    cap. It limits nothing.
 
     ``shared_prefix``: the parts of its prompt that equal another request's tokens, prompt or output, at the
     same positions: (request, end position), ends ascending, from position 0 on. ((5, 1024), (9, 1536)):
@@ -24,3 +25,8 @@ class Request:
     priority: int = 0
     reserved_tokens: int = 0
     shared_prefix: tuple[tuple[int, int], ...] = ()
+
+
+def demand_tokens(request: Request) -> int:
+    """KV tokens that a request is counted with before its output is known: prompt and expected output."""
+    return request.prompt_tokens + (request.reserved_tokens or request.max_new_tokens)

@@ -103,7 +103,9 @@ def test_observed_repeats_are_compared_with_the_twin(tmp_path: Path, capsys: Cap
 def went_elsewhere(folder: Path, words: list[str]) -> list[bool]:
     """Of normal requests that came while one server alone had one of high priority: who went to the other."""
     config = load_config([*words, "out=OUT"], "realexec")
-    priorities = [one.priority for one, _ in arrivals_of(config, prepare(config).workload)]
+    prepared = prepare(config)
+    arrivals = arrivals_of(config, prepared.workload, prepared.limits)
+    priorities = [one.priority for one, _ in arrivals]
     rows = pd.read_parquet(folder / "requests.parquet")
     rows["priority"] = [priorities[number] for number in rows.request]
     found = []

@@ -10,12 +10,14 @@ import pytest
 
 from experiments import cli
 from experiments.build.build import arrivals_of
-from experiments.build.lengths import caps_of, context_labels, is_within_context, truncated
+from experiments.build.lengths import Limits, context_labels, is_within_context, limits_of, truncated
 from experiments.compose.compose import load_config
 from experiments.compose.resolved import load_resolved
 from experiments.config.config import RunConfig
 from experiments.run.simulate import prepare
 from serving.vocabulary.errors import UserError
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
 from traces.errors import TraceError
 from traces.load import load
 from traces.workload import Workload
@@ -26,6 +28,19 @@ HEADER = "arrival_s,prompt_tokens,output_tokens"
 
 def config(*words: str) -> RunConfig:
     return load_config([*words, "out=unused"], "simulate")
+
+
+CAP = "engine.max_new_tokens=2048"
+
+
+def limits(config: RunConfig, requests: Workload, kv_tokens: int = 1_000_000) -> Limits:
+    """Those of a replica of llama3_8b with so many KV tokens."""
+    replica = Replica(-1, "llama3_8b", LayerRange(0, 32), (), kv_blocks=kv_tokens // 16)
+    return limits_of(config, requests, {"llama3_8b": replica})
+
+
+def caps_of(config: RunConfig, requests: Workload, kv_tokens: int = 1_000_000) -> list[int]:
+    return np.broadcast_to(limits(config, requests, kv_tokens).caps, len(requests)).tolist()
 
 
 def workload(*rows: tuple[int, int], caps: tuple[int, ...] | None = None) -> Workload:
@@ -43,14 +58,48 @@ def test_a_cap_that_nobody_named_is_cut_to_what_the_context_leaves(
     prompt: int, cap: int, within: bool
 ) -> None:
     """get_max_tokens of vllm/entrypoints/utils.py; one that fills the context is refused."""
-    requests = workload((prompt, 3000), (10, 10))
-    caps = np.broadcast_to(caps_of(config(), requests), 2)
-    assert caps.tolist() == [cap, 2048]
-    assert is_within_context(config(), requests, caps).tolist() == [within, True]
+    requests, words = workload((prompt, 3000), (10, 10)), config(CAP)
+    found = limits(words, requests)
+    assert np.broadcast_to(found.caps, 2).tolist() == [cap, 2048]
+    assert is_within_context(words, requests, found).tolist() == [within, True]
 
 
 def test_caps_stay_one_number_where_none_is_cut() -> None:
-    assert caps_of(config(), workload((6144, 1), (10, 1))) == 2048
+    assert limits(config(CAP), workload((6144, 1), (10, 1))).caps == 2048
+
+
+def test_without_any_cap_a_request_may_fill_the_context_or_the_memory() -> None:
+    """get_max_tokens of vllm/entrypoints/utils.py; prompts that leave nothing are refused."""
+    requests = workload((10, 5000), (8000, 500), (8192, 9), (9000, 9))
+    assert caps_of(config(), requests) == [8182, 192, 1, 1]
+    found = limits(config(), requests)
+    assert is_within_context(config(), requests, found).tolist() == [True, True, False, False]
+    assert truncated(config(), requests, found) == {"context": 1}
+    assert caps_of(config(), requests, 4096) == [4086, 1, 1, 1]
+    assert truncated(config(), requests, limits(config(), requests, 4096)) == {"KV memory": 1}
+    labels = context_labels(config(), requests, limits(config(), requests, 4096))
+    assert labels == ["1 outputs end where the KV memory of a replica (engine.kv_tokens) is full"]
+
+
+def test_what_ends_outputs_is_told_apart() -> None:
+    """The cap, then the context, then nothing; the last is refused for its length."""
+    requests, words = workload((10, 3000), (8000, 3000), (10, 2048), (8100, 92), (8192, 5000)), config(CAP)
+    assert truncated(words, requests, limits(words, requests)) == {"context": 1, "max_new_tokens": 1}
+    assert truncated(words, requests, limits(words, requests, 4096)) == {"max_new_tokens": 1}
+
+
+def test_requests_do_not_depend_on_their_true_lengths() -> None:
+    """What the control plane gets of two workloads that differ in outputs alone is the same."""
+    short, long = workload((10, 1), (500, 1)), workload((10, 7000), (500, 3))
+    for words in (config(), config(CAP), config("engine.expected_new_tokens=100")):
+        found = [
+            [request for request, _ in arrivals_of(words, one, limits(words, one))] for one in (short, long)
+        ]
+        assert found[0] == found[1]
+    (told, _), _ = arrivals_of(config(), long, limits(config(), long))
+    assert (told.max_new_tokens, told.reserved_tokens) == (8182, 2048)
+    (capped, _), _ = arrivals_of(config(CAP), long, limits(config(CAP), long))
+    assert (capped.max_new_tokens, capped.reserved_tokens) == (2048, 0)
 
 
 @pytest.mark.parametrize(
@@ -62,15 +111,18 @@ def test_a_cap_that_the_client_named_is_refused_by_the_server_alone(
     """TokenizeParams._token_len_check of ``vllm serve``; a script's request ends when the context is full."""
     requests = workload((5000, 100), caps=(4000,))
     words = config("cluster=h100_x1", f"engine.usage_context={usage}")
-    assert np.broadcast_to(caps_of(words, requests), 1).tolist() == [caps]
-    assert is_within_context(words, requests, caps_of(words, requests)).tolist() == [within]
+    assert caps_of(words, requests) == [caps]
+    assert is_within_context(words, requests, limits(words, requests)).tolist() == [within]
 
 
 def test_outputs_that_the_context_ends_are_counted_and_told() -> None:
-    requests = workload((8000, 500), (8000, 100), (9000, 500), (10, 2500))
-    assert truncated(config(), requests) == 2  # the third is refused, the fourth has its cap
-    assert context_labels(config(), requests) == ["1 outputs end where the context (max_model_len) is full"]
-    assert [request.max_new_tokens for request, _ in arrivals_of(config(), requests)] == [
+    requests, words = workload((8000, 500), (8000, 100), (9000, 500), (10, 2500)), config(CAP)
+    found = limits(words, requests)
+    # The third is refused.
+    assert truncated(words, requests, found) == {"context": 1, "max_new_tokens": 1}
+    labels = ["1 outputs end where the context (max_model_len) is full"]
+    assert context_labels(words, requests, found) == labels
+    assert [request.max_new_tokens for request, _ in arrivals_of(words, requests, found)] == [
         192,
         192,
         2048,
@@ -80,14 +132,16 @@ def test_outputs_that_the_context_ends_are_counted_and_told() -> None:
 
 def test_a_context_of_ones_own() -> None:
     requests = workload((8000, 500), (10, 10))
-    assert np.broadcast_to(caps_of(config("engine.max_model_len=8100"), requests), 2).tolist() == [100, 2048]
+    assert caps_of(config(CAP, "engine.max_model_len=8100"), requests) == [100, 2048]
+    assert caps_of(config("engine.max_model_len=8100"), requests) == [100, 8090]
     beyond = config("engine.max_model_len=16384")
-    assert caps_of(beyond, requests) == 2048
-    assert "beyond the 8192 tokens of the model's context" in context_labels(beyond, requests)[0]
+    assert caps_of(beyond, requests) == [8384, 16374]
+    found = limits(beyond, requests)
+    assert "beyond the 8192 tokens of the model's context" in context_labels(beyond, requests, found)[0]
 
 
-def run(folder: Path, *words: str) -> dict[str, Any]:
-    assert cli.run(["simulate", f"out={folder}", "cluster=a100_x2", *words]) == 0
+def run(folder: Path, *words: str, cluster: str = "a100_x2") -> dict[str, Any]:
+    assert cli.run(["simulate", f"out={folder}", f"cluster={cluster}", *words]) == 0
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     return summary
 
@@ -112,6 +166,37 @@ def test_a_run_serves_the_others_and_says_why_not_all(
     assert unserved["end_ns"] == unserved["arrival_ns"]
     assert "3 rejected: the prompt fills the context of 8192 tokens" in capsys.readouterr().out
     assert cli.run(["replay", str(folder)]) == 0
+
+
+LONG = ("0,100,5000", "0.5,100,20", "1,8000,500", "2,400,3000")
+
+
+@pytest.mark.parametrize("system", ["vllm", "distserve_full", "blitzscale", "llumnix"])
+def test_outputs_have_the_length_that_the_trace_states(tmp_path: Path, system: str) -> None:
+    """In split systems decode instances then preempt, and a replay takes every step as the run did."""
+    (tmp_path / "t.csv").write_text("\n".join((HEADER, *LONG)) + "\n")
+    words = ("trace=file", f"trace.path={tmp_path / 't.csv'}", f"system={system}")
+    summary = run(tmp_path / "run", *words, "engine.kv_tokens=9000", "journal=true", cluster="blitz_b")
+    outputs = pq.read_table(tmp_path / "run" / "requests.parquet")["output_tokens"].to_pylist()
+    assert outputs == [5000, 20, 192, 3000]
+    trace = summary["trace"]
+    assert (trace["truncated_outputs"], trace["truncated_reasons"]) == (1, {"context": 1})
+    counted = [label for label in trace["labels"] if "engine.expected_new_tokens" in label]
+    assert len(counted) == (system in ("distserve_full", "blitzscale"))
+    assert all("2 write more" in label for label in counted)
+    assert cli.run(["replay", str(tmp_path / "run")]) == 0
+
+
+def test_a_saved_cap_of_2048_still_cuts(tmp_path: Path) -> None:
+    """A config.yaml of earlier versions holds the number, and not engine.expected_new_tokens."""
+    (tmp_path / "t.csv").write_text("\n".join((HEADER, *LONG)) + "\n")
+    words = ("trace=file", f"trace.path={tmp_path / 't.csv'}", CAP, "journal=true")
+    capped = run(tmp_path / "run", *words)
+    saved = (tmp_path / "run" / "config.yaml").read_text()
+    assert "max_new_tokens: 2048\n" in saved and "expected_new_tokens" not in saved
+    assert capped["trace"]["truncated_reasons"] == {"context": 1, "max_new_tokens": 2}
+    assert load_resolved(tmp_path / "run" / "config.yaml").engine.max_new_tokens == 2048
+    assert cli.run(["replay", str(tmp_path / "run")]) == 0
 
 
 def test_a_run_that_answers_all_has_no_such_file(tmp_path: Path) -> None:
@@ -160,5 +245,5 @@ def test_the_mooncake_conversation_trace_runs_on_every_model(words: tuple[str, .
     except TraceError as error:
         pytest.skip(str(error))
     prepared = prepare(config(*words, "trace=mooncake_conversation"))
-    caps = caps_of(prepared.config, prepared.workload)
-    assert int((~is_within_context(prepared.config, prepared.workload, caps)).sum()) == refused
+    within = is_within_context(prepared.config, prepared.workload, prepared.limits)
+    assert int((~within).sum()) == refused

@@ -284,7 +284,7 @@ def test_spare_instances_go_to_the_most_popular() -> None:
 
 def test_requests_carry_the_name_of_their_model() -> None:
     run = prepared(*RUN)
-    requests = [request for request, _ in build.arrivals_of(run.config, run.workload)]
+    requests = [request for request, _ in build.arrivals_of(run.config, run.workload, run.limits)]
     assert run.workload.model is not None
     assert [request.model for request in requests] == run.workload.model.tolist()
     assert len({request.model for request in requests}) == 3
@@ -321,7 +321,7 @@ def test_a_utilization_is_the_share_of_the_gpus_in_the_mix_of_models() -> None:
     entries = {entry.model: entry for entry in run.estimates.models}
     tp = {model.name: model.tp for model in hosted_models(run.config)}
     busy_s = 0.0
-    for request, output in build.arrivals_of(run.config, run.workload):
+    for request, output in build.arrivals_of(run.config, run.workload, run.limits):
         entry = entries[request.model]
         decode_s = output * entry.decode_step_s / entry.decode_sequences
         busy_s += tp[request.model] * (request.prompt_tokens / entry.prefill_tokens_per_s + decode_s)

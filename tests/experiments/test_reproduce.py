@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.build.build import arrivals_of, reserve_labels
+from experiments.build.build import arrivals_of
+from experiments.build.expected_outputs import expected_labels
 from experiments.cli import run
 from experiments.compose.compose import load_config
 from experiments.reproduce import fig08, fig21, fig23, set_ups
@@ -288,7 +289,8 @@ def arrivals(reserve: str) -> tuple[list[tuple[Request, int]], list[str]]:
     )
     config = load_config((*DRAWN.words, *words, NOWHERE), "simulate")
     prepared = prepare(config)
-    return list(arrivals_of(config, prepared.workload)), reserve_labels(config, prepared.workload)
+    found = config, prepared.workload, prepared.limits
+    return list(arrivals_of(*found)), expected_labels(*found)
 
 
 def test_an_oracle_tells_every_length_and_the_mean_none() -> None:

@@ -14,6 +14,8 @@ import pandas as pd
 import pytest
 
 from experiments import cli, realexec_cli
+from experiments.build.clients import client_starts_ns
+from experiments.compose.compose import load_config
 from tests.worlds.processes import REAL, patience_s, started, wait_until
 from tests.worlds.real_runs import of_group
 from tests.worlds.real_workers import worker_number
@@ -97,14 +99,16 @@ def test_running_requests_migrate_for_real(tmp_path: Path) -> None:
 
 
 def test_clients_of_a_closed_loop_wait_for_their_answers_for_real(tmp_path: Path) -> None:
-    clients = ("trace.clients=3", "trace.client_think_s=0.01", "trace.limit=15", SHORT)
-    moved(tmp_path / "run", "system=vllm", "workers=2", *clients, nic=None)
+    clients = ("trace.clients=3", "trace.client_think_s=0.01", "trace.client_start_s=0.02")
+    moved(tmp_path / "run", "system=vllm", "workers=2", *clients, "trace.limit=15", SHORT, nic=None)
     requests = pd.read_parquet(tmp_path / "run" / "requests.parquet").sort_values("arrival_ns")
     arrivals, ends = requests["arrival_ns"].to_numpy(), requests["finish_ns"].to_numpy()
-    assert (arrivals[:3] == 0).all()
+    starts = client_starts_ns(load_config([*clients, "out=unused"], "realexec"))
+    assert starts[0] == 0 and set(starts) <= set(arrivals), "clients begin when they do in a simulation"
     in_flight = [((arrivals <= one) & (ends > one)).sum() for one in arrivals]
     assert max(in_flight) <= 3, "nobody sends before the answer is there"
-    assert (arrivals[3:] >= np.sort(ends)[:-3] + 10_000_000).all(), "and it is thought about"
+    again = np.sort([one for one in arrivals if one not in starts])
+    assert (again >= np.sort(ends)[:-3] + 10_000_000).all(), "and it is thought about"
 
 
 def test_llumnix_moves_running_requests_for_real_by_its_own_load_reports(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ THINK_NS = 5
 
 def loop(requests: int, clients: int, think_ns: int = THINK_NS) -> ClosedLoop:
     found = [(Request(number, 1000 * number, 8, 4, "m"), number + 1) for number in range(requests)]
-    return ClosedLoop(found, clients, think_ns)
+    return ClosedLoop(found, [0] * clients, think_ns)
 
 
 def taken(one: ClosedLoop) -> tuple[int, int, int] | None:
@@ -39,3 +39,17 @@ def test_no_request_is_left_when_all_were_sent() -> None:
     assert taken(clients) == (0, 0, 1) and taken(clients) is None
     clients.in_flight(9, 0)
     assert taken(clients) is None
+
+
+def test_a_client_that_is_through_sends_before_one_that_has_not_begun() -> None:
+    """The first of three has its answer at 12, before the second begins, and sends again at 17."""
+    found = [(Request(number, 0, 8, 4, "m"), number + 1) for number in range(4)]
+    clients = ClosedLoop(found, [90, 0, 40], THINK_NS)
+    assert taken(clients) == (0, 0, 1)
+    pending = clients.take()
+    assert pending is not None and (pending[0].id, pending[0].arrival_ns) == (1, 40)
+    clients.in_flight(8, 2)
+    assert not clients.is_sooner(pending)
+    clients.in_flight(12, 1)
+    assert clients.is_sooner(pending)
+    assert [taken(clients) for _ in range(4)] == [(1, 17, 2), (2, 40, 3), (3, 90, 4), None]

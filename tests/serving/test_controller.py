@@ -116,6 +116,11 @@ def test_a_request_beyond_the_context_is_rejected_by_itself(max_model_len: int |
     assert cluster.counts["rejected"] == bool(named)
 
 
+def test_a_prompt_that_fills_the_memory_is_rejected_for_that() -> None:
+    (only,) = Cluster(["m"]).arrive(0, prompt_tokens=64, max_new_tokens=1)
+    assert only == Reject(0, "the prompt fills the 64 KV tokens of a replica")
+
+
 def test_the_context_is_named_before_the_memory() -> None:
     cluster = Cluster(["m"], max_model_len=40)
     (only,) = cluster.arrive(0, prompt_tokens=70, max_new_tokens=30)
