@@ -45,13 +45,15 @@ def _arrivals_ns(values: Any, unit: str, place: str) -> Ints:
             raise TraceError(f"{place} has numbers beyond int64: write smaller ones") from error
         if abs(numbers).max(initial=0) > INT64_MAX // scale:
             raise _too_late(place, unit)
-        return numbers * scale
+        scaled: NDArray[np.int64] = numbers * scale
+        return scaled
     if not pa.types.is_floating(kind) or unit == "ns":
         raise TraceError(f"{place} holds {kind_of(values)}: write int64, {OTHER_UNIT}")
     decimals = numbers_of(values.cast(pa.float64())) * scale
     if not (np.isfinite(decimals).all() and abs(decimals).max(initial=0.0) < _FLOATS):
         raise _too_late(place, unit)
-    return np.rint(decimals).astype(np.int64)
+    rounded: NDArray[np.int64] = np.rint(decimals).astype(np.int64)
+    return rounded
 
 
 def _too_late(place: str, unit: str) -> TraceError:
