@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traces.arrow import numbers_of
 from traces.csv.stamp import Stamp
