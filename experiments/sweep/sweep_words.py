@@ -15,6 +15,7 @@ from experiments.config.overrides import Override, Wanted, echo, parse_value
 from experiments.run.first_mistake import both, mistake_in
 from experiments.sweep.axes import Axis, Interval, axes_of, text_of
 from experiments.sweep.launch import LAUNCHERS
+from experiments.sweep.number_names import refuse_unknown_numbers
 from hwmodels.yaml_text import yaml_data
 from serving.vocabulary.errors import PlaceError, UserError
 
@@ -59,6 +60,8 @@ def sweep_words(words: Sequence[str]) -> SweepWords:
         runs, own = _with_file(file, runs, own)
     plain, axes, intervals = axes_of(runs)
     check_words(plain, (one.key for one in (*axes, *intervals)), OWN, "a sweep")
+    goals = [own[f"search.{way}"] for way in ("minimize", "maximize") if f"search.{way}" in own]
+    refuse_unknown_numbers([*own.get("metrics", ()), *goals])
     _refuse_unread(plain, axes, intervals, bool(own.get("folders")))
     if not out:
         missing = PlaceError("out= has no default: write out=FOLDER for the sweep's results")
