@@ -86,13 +86,13 @@ def _simulate(words: Sequence[str]) -> int:
 
     words, as_json = asked_for_json(words)
     try:
-        config = load_config(words, "simulate")
+        config = load_config(words, "simulate", alone=True)
         with ResultFolder(config.out, config.overwrite) as folder:
             with progress_bar("simulating") as on_progress:
                 summary = simulate(config, folder.path, on_progress)
             target = folder.commit()
     except PlaceError as error:
-        raise both(error, mistake_in(words)) from error
+        raise both(error, mistake_in(words, alone=True)) from error
     kept = f"; the results are in {target}"
     if not as_json:
         with telling(kept):

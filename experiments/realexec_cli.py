@@ -83,7 +83,8 @@ def _run(words: Sequence[str]) -> int:
 
     words, as_json = asked_for_json(words)
     times = [word for word in words if word.partition("=")[0] == REPEAT]
-    config = load_config(with_servers([word for word in words if word not in times]), "realexec")
+    words = with_servers([word for word in words if word not in times])
+    config = load_config(words, "realexec", alone=True)
     if not times:
         return _run_once(config, as_json)
     outs = [f"{config.out}-{place}" for place in range(1, _repeats(times) + 1)]

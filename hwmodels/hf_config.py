@@ -8,11 +8,11 @@ from typing import Final
 from hwmodels.errors import HardwareError
 from hwmodels.hf_families import Fields, Notes, llama, mistral, opt, qwen2, qwen3
 from hwmodels.hf_moe import deepseek, mixtral, qwen3_moe
+from hwmodels.hf_quantised import CONFIG_FILE, refuse_few_bytes, refuse_quantised
 from hwmodels.hf_section import Section, echo
 from hwmodels.llm_shape import LlmShape
 from hwmodels.reading import read_limited
 
-CONFIG_FILE: Final = "config.json"
 BYTES_OF_DTYPE: Final[Mapping[str, int]] = {"float16": 2, "bfloat16": 2, "float32": 4}
 _MOST_BYTES: Final = 16 << 20  # the longest known ones have some hundred kB, of quantised models
 
@@ -25,23 +25,20 @@ def llm_shape_from_config(path: Path | str, name: str | None = None) -> LlmShape
     """
     outer = _read(Path(path))
     section = _language_model(outer)
-    for part in (outer, section):
-        if part.data.get("quantization_config"):
-            raise HardwareError(
-                f'{part.path} has "{part.prefix}quantization_config", and quantised weights are not '
-                f"supported: give the {CONFIG_FILE} of the model before quantisation"
-            )
+    refuse_quantised(outer.path, outer.data)
     architecture = _architecture(section)
     fields, notes = ARCHITECTURES[architecture](section)
     dtype = _dtype((section, outer))
     if section.prefix:
         notes = ("the text_config of a multimodal model, without what encodes images or sound", *notes)
-    return LlmShape(
+    shape = LlmShape(
         name=name or outer.path.resolve().parent.name,
         bytes_per_parameter=BYTES_OF_DTYPE[dtype],
         source="; ".join((f"{outer.path}, {architecture}, {dtype}", *notes)),
         **fields,
     )
+    refuse_few_bytes(outer.path, shape.weight_bytes, dtype)
+    return shape
 
 
 def looks_like_config(text: str) -> bool:

@@ -64,12 +64,13 @@ def simulate(*words: str, out: str | Path | None = None, **values: Any) -> Run:
 
     given = words_of(words, values)
     if out is not None:
-        config = load_config([*given, f"out={out}"], "simulate")
+        config = load_config([*given, f"out={out}"], "simulate", alone=True)
         with ResultFolder(config.out, config.overwrite) as folder:
             simulated.simulate(config, folder.path)
             return read(folder.commit())
     with TemporaryDirectory() as name:
-        simulated.simulate(load_config([*given, f"out={name}"], "simulate"), Path(name))
+        config = load_config([*given, f"out={name}"], "simulate", alone=True)
+        simulated.simulate(config, Path(name))
         return _read(Path(name), None)
 
 

@@ -13,7 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import SystemRandom
 
-from tests.worlds.drawing import SEED_VARIABLE, UNTIL_VARIABLE
+from tests.worlds.needed import needed_packages
+
+with needed_packages("python -m tests.explore"):
+    from tests.worlds.drawing import SEED_VARIABLE, UNTIL_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[1]
 MINUTES = 5.0

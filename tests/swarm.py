@@ -18,11 +18,19 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any
 
-from tests.worlds import drawn_decode_migrations, drawn_elastic_migrations, drawn_migrations, drawn_reports
-from tests.worlds.faulted import command_of, play, with_losses, world_words
-from tests.worlds.faulted_groups import group_words
-from tests.worlds.faulted_migrations import migration_words
-from tests.worlds.faulted_stages import stage_words
+from tests.worlds.needed import needed_packages
+
+with needed_packages("python -m tests.swarm"):
+    from tests.worlds import (
+        drawn_decode_migrations,
+        drawn_elastic_migrations,
+        drawn_migrations,
+        drawn_reports,
+    )
+    from tests.worlds.faulted import command_of, play, with_losses, world_words
+    from tests.worlds.faulted_groups import group_words
+    from tests.worlds.faulted_migrations import migration_words
+    from tests.worlds.faulted_stages import stage_words
 
 
 def options(words: Sequence[str] | None) -> argparse.Namespace:

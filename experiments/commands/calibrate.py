@@ -21,6 +21,12 @@ servetwin simulate, and for servetwin profile check path=DIR. docs/CALIBRATE.md 
 """
 _OWN: Final = {"quick": Wanted(bool), "repeats": Wanted(int)}
 _MOST_REPEATS: Final = 1000
+_READ: Final = (
+    "out", "overwrite", "config", "workers", "seed", "device", "transport", "model", "model.", "engine",
+    "engine.software", "engine.version", "engine.max_num_seqs", "engine.max_num_batched_tokens",
+    "engine.kv_tokens", "engine.block_tokens", "engine.reserved_blocks", "engine.gpu_memory_utilization",
+    "engine.reserve_activation_bytes", "cluster", "cluster.gpu",
+)  # fmt: skip
 
 
 def calibrate(words: Sequence[str]) -> int:
@@ -30,12 +36,15 @@ def calibrate(words: Sequence[str]) -> int:
             print(USAGE, end="")
         return 0
     from experiments.compose.compose import load_config
+    from experiments.compose.unread_keys import refuse_others
     from experiments.run import calibrated
     from experiments.run.progress import progress_bar
 
     words, as_json = asked_for_json(words)
     quick, repeats = _own(words)
-    config = load_config([word for word in words if word.partition("=")[0] not in _OWN], "realexec")
+    words = [word for word in words if word.partition("=")[0] not in _OWN]
+    config = load_config(words, "realexec", alone=True)
+    refuse_others(words, _READ, "realexec calibrate")
     resumed = list[int]()
     with progress_bar("measuring") as on_progress:
         record = calibrated.calibrate(config, quick, repeats, on_progress, resumed.append)

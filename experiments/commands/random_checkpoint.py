@@ -21,6 +21,7 @@ with.
 # The model families' own initializer_range.
 _SPREAD: Final = 0.02
 _OWN: Final = {"spread": Wanted(float)}
+_READ: Final = ("out", "model", "model.dtype", "model.checkpoint", "device", "seed")
 
 
 def random_checkpoint(words: Sequence[str]) -> int:
@@ -30,11 +31,14 @@ def random_checkpoint(words: Sequence[str]) -> int:
             print(USAGE, end="")
         return 0
     from experiments.compose.compose import load_config
+    from experiments.compose.unread_keys import refuse_others
     from experiments.run.real_run import require_torch, worker_model
 
     words, as_json = asked_for_json(words)
     own = [word for word in words if word.partition("=")[0] in _OWN]
-    config = load_config([word for word in words if word not in own], "realexec")
+    words = [word for word in words if word not in own]
+    config = load_config(words, "realexec", alone=True)
+    refuse_others(words, _READ, "realexec random-checkpoint")
     spread = next((parse_value(word, _OWN[word.key]) for word in parse_words(own)), _SPREAD)
     out = Path(config.out).expanduser().absolute()
     if out.exists():

@@ -26,6 +26,7 @@ from experiments.compose.overhead_file import KEY as OVERHEAD_KEY
 from experiments.compose.overhead_file import overhead_file
 from experiments.compose.references import MISSING, followed, is_reference, missing_keys
 from experiments.compose.resolved import built
+from experiments.compose.unread_keys import refuse_unread
 from experiments.config.config import Kind, RunConfig
 from experiments.config.model_path import is_model_path
 from experiments.config.options import misfit, option_groups
@@ -63,10 +64,11 @@ _REAL_KEYS: Final = frozenset(
 _FIXED_KEYS: Final = frozenset({"kind", "cluster.topology", "trace.synthetic"})
 
 
-def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
+def load_config(overrides: Sequence[str], kind: Kind, alone: bool = False) -> RunConfig:
     """Return the checked configuration of a run from ``key=value`` words; ``out=FOLDER`` is required.
 
     ``config=DIR`` among them starts from the configuration of an earlier run instead of the defaults.
+    ``alone``: a user wrote the words for this run, not for many: each must be read by it.
 
     Raises UserError for every word, option or value that cannot be used.
     """
@@ -99,6 +101,8 @@ def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
         raise misfit(error) from error
     config: RunConfig = built(RunConfig, data, "", "the configuration")
     check(config)
+    if alone:
+        refuse_unread(values, config)
     return config
 
 

@@ -19,13 +19,13 @@ from experiments.config.model_path import is_model_path, model_option
 from experiments.config.options import option_file, option_groups
 from experiments.config.overrides import Override
 from experiments.config.trace_options import trace_names, trace_option
-from experiments.policy.groups import POLICY_GROUPS
+from experiments.policy.groups import POLICY_GROUPS, group_of
 from experiments.policy.outside import names_outside, outside_option
 
 Tree = dict[str, Any]
 _DEFAULT_TRACES: Final = ("azure_conv", "azure_conv_like")  # the defaults of simulate.yaml and realexec.yaml
 _STAND_IN: Final = "a100_x1"
-_FORM: Final = "1"  # of the cached data: change it when the same content must be merged into other data
+_FORM: Final = "2"  # of the cached data: change it when the same content must be merged into other data
 
 
 def option_tree(kind: Kind, choices: Sequence[Override]) -> Tree:
@@ -67,7 +67,30 @@ def _merged(folder: Path, kind: Kind, choices: Sequence[Override]) -> Tree:
     chosen = [made[choice][0] if choice in made else choice for choice in choices]
     traces = [] if any(choice.key == "trace" for choice in choices) else _DEFAULT_TRACES
     defaults = [trace_option(Override("trace", name)) for name in traces]
-    return merged(folder, kind, chosen, [*defaults, *made.values()])
+    tree = merged(folder, kind, chosen, [*defaults, *made.values()])
+    system = next((choice.text for choice in choices if choice.key == "system"), tree["system"]["name"])
+    for choice in choices:
+        if group_of(choice.key) is not None:
+            file = made[choice][1] if choice in made else option_file(choice.key, choice.text)
+            _drop_parameters(tree, system, choice, file.get("params", {}))
+    return tree
+
+
+def _drop_parameters(tree: Tree, system: str, choice: Override, own: Mapping[str, Any]) -> None:
+    """Remove from a chosen policy the parameters that the system's file gives the policy it replaces.
+
+    A parameter of that name of the new policy keeps its ``own`` value, that of its option file.
+    """
+    group = choice.key.partition("/")[2]
+    file = option_file("system", system)
+    given = file.get(group, {}).get("params", {})
+    if not given or {group: choice.text} in file["defaults"]:
+        return
+    params = tree["system"][group]["params"]
+    for name in given:
+        params.pop(name, None)
+        if name in own:
+            params[name] = own[name]
 
 
 def _without_file(choice: Override) -> tuple[Override, Mapping[str, Any]] | None:

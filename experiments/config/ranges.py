@@ -15,6 +15,8 @@ MAX_EXPERT_SKEW: Final = 3.0
 MAX_CLIENT_START_S: Final = 3600.0
 # One row per engine and period is kept in memory; steps of an engine take milliseconds.
 MIN_SERIES_PERIOD_S: Final = 0.01
+# Each client is held in memory and sends at the start; more than the requests of a day are a typing error.
+MAX_CLIENTS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ RANGES: Final[dict[str, Range]] = {
     "trace.prefill_share": Range(low=0, high=MAX_UTILIZATION, open_low=True),
     "trace.peak_share": Range(low=0, high=MAX_UTILIZATION, open_low=True),
     "trace.time_compression": _POSITIVE,
-    "trace.clients": _COUNT,
+    "trace.clients": Range(low=1, high=MAX_CLIENTS),
     "trace.client_think_s": Range(low=0),
     "trace.client_start_s": Range(low=0, high=MAX_CLIENT_START_S),
     "slo.ttft_ms": _OBJECTIVE,

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from experiments.compose.checked_words import check_words
+from experiments.compose.unread_in_many import refuse_unread_in_plan
 from experiments.config.config import RunConfig
 from experiments.config.options import option_groups
 from experiments.config.overrides import Override, Wanted, leaves, parse_value, unknown_key
 from experiments.config.ranges import MAX_GPUS
 from experiments.plan.layout import DoesNotFit, Layout, hardware_of_cluster, layout_of
 from experiments.plan.objective import (
+    AT_LEAST,
     EXAMPLE,
     Limit,
     Objective,
@@ -100,6 +102,9 @@ def plan_words(words: Sequence[str]) -> PlanWords:
     if own.get("find") == RATE and "gpus" not in own:
         raise UserError("find=rate needs a size: write gpus=8")
     _refuse_moving_rate(runs)
+    given = [key for word in runs if (key := word.partition("=")[0]) not in ("gpu", _SPLIT)]
+    every = ((*plain, "uncertainty=off", *layout.words_of(layout.least)) for layout in layouts)
+    refuse_unread_in_plan(given, every, any(limit.metric in AT_LEAST for limit in limits))
     folder = Path(out).expanduser().resolve() if out else None
     return PlanWords(
         Objective(tuple(limits)), layouts, (*plain, "uncertainty=off"), prices, own, folder, tp_given
@@ -137,6 +142,8 @@ def _refuse_unknown(key: str, text: str) -> None:
         raise not_an_objective(key, text)
     if key not in known and not key.startswith(("system.", "trace.")):
         raise unknown_key(key, known, "a plan")
+    if key == "uncertainty":
+        raise UserError(f"{key}= is of single runs: leave it out, for every plan runs both ends")
 
 
 def _parsed(key: str, text: str) -> Any:

@@ -7,14 +7,17 @@ from serving.vocabulary.errors import PlaceError, UserError
 from traces.errors import TraceError
 
 
-def mistake_in(words: Sequence[str]) -> str:
-    """Return why ``words`` are refused with any result folder (configuration, trace, hardware), or ""."""
+def mistake_in(words: Sequence[str], alone: bool = False) -> str:
+    """Return why ``words`` are refused with any result folder (configuration, trace, hardware), or "".
+
+    ``alone``: as for ``load_config``.
+    """
     from experiments.compose.compose import load_config
     from experiments.run.simulate import prepare
 
     elsewhere = [word for word in words if word.partition("=")[0] not in ("out", "overwrite")]
     try:
-        prepare(load_config([*elsewhere, "out=none"], "simulate"))
+        prepare(load_config([*elsewhere, "out=none"], "simulate", alone))
     except (UserError, TraceError, HardwareError) as error:
         return str(error)
     return ""

@@ -26,6 +26,7 @@ from experiments.run.simulate import prepare
 from experiments.run.telling import telling_of
 from experiments.run.write_results import write_config
 from hwmodels.catalogue import load_llm
+from hwmodels.hf_quantised import refuse_quantised_checkpoint
 from realexec.launchers.local import import_early
 from realexec.report import Generation, RunReport
 from serving.vocabulary.errors import UserError
@@ -112,7 +113,12 @@ def transformers_config(name: str) -> dict[str, Any]:
 
 
 def worker_model(model: ModelConfig, device: str = CPU) -> dict[str, Any]:
-    """Return the model settings for workers and the token check: its shape, or the checkpoint that has it."""
+    """Return the model settings for workers and the token check: its shape, or the checkpoint that has it.
+
+    Raises HardwareError for a checkpoint with quantised weights.
+    """
+    if model.checkpoint is not None:
+        refuse_quantised_checkpoint(Path(model.checkpoint).expanduser())
     keys = transformers_config(model.name) | {"dtype": model.dtype, "device": device}
     return keys if model.checkpoint is None else keys | {"checkpoint": model.checkpoint}
 

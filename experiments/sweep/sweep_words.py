@@ -1,5 +1,6 @@
 """The words of ``servetwin sweep``: its own keys, a sweep's file, and the words of its runs."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,11 +9,13 @@ from typing import Any, Final
 import yaml
 
 from experiments.compose.checked_words import check_words
+from experiments.compose.unread_in_many import refuse_unread_in_sweep
 from experiments.config.options import CONF_DIR, SWEEPS
 from experiments.config.overrides import Override, Wanted, echo, parse_value
 from experiments.run.first_mistake import both, mistake_in
-from experiments.sweep.axes import Axis, axes_of, text_of
+from experiments.sweep.axes import Axis, Interval, axes_of, text_of
 from experiments.sweep.launch import LAUNCHERS
+from experiments.sweep.number_names import refuse_unknown_numbers
 from hwmodels.yaml_text import yaml_data
 from serving.vocabulary.errors import PlaceError, UserError
 
@@ -57,10 +60,27 @@ def sweep_words(words: Sequence[str]) -> SweepWords:
         runs, own = _with_file(file, runs, own)
     plain, axes, intervals = axes_of(runs)
     check_words(plain, [*(one.key for one in axes), *(one.key for one in intervals)], OWN, "a sweep")
+    goals = [own[f"search.{way}"] for way in ("minimize", "maximize") if f"search.{way}" in own]
+    refuse_unknown_numbers([*own.get("metrics", ()), *goals])
+    _refuse_unread(plain, axes, intervals, bool(own.get("folders")))
     if not out:
         missing = PlaceError("out= has no default: write out=FOLDER for the sweep's results")
         raise both(missing, mistake_in(first_words(plain, axes)))
     return SweepWords(Path(out).expanduser().resolve(), own, tuple(runs))
+
+
+def _refuse_unread(
+    plain: Sequence[str], axes: Sequence[Axis], intervals: Sequence[Interval], folders: bool
+) -> None:
+    """Refuse keys that no point reads. Seeds and what a search may set decide nothing: one of each does."""
+    fixed = [*plain, *(f"{one.key}={one.low:.10g}" for one in intervals)]
+    keys = [word.partition("=")[0] for word in plain] + [one.key for one in (*axes, *intervals)]
+    fixed += [] if "uncertainty" in keys else ["uncertainty=off"]
+    choices = [
+        [f"{axis.key}={text}" for text in (axis.texts[:1] if axis.key == "seed" else axis.texts)]
+        for axis in axes
+    ]
+    refuse_unread_in_sweep(keys, ([*fixed, *chosen] for chosen in itertools.product(*choices)), folders)
 
 
 def first_words(plain: Sequence[str], axes: Sequence[Axis]) -> list[str]:

@@ -13,7 +13,9 @@ from experiments.compose.compose import load_config
 from experiments.compose.content_cache import FOLDER_VARIABLE, digest_of
 from experiments.compose.references import followed, missing_keys
 from experiments.config import options
-from experiments.config.options import option_groups
+from experiments.config.options import option_file, option_groups
+from experiments.config.overrides import Override
+from experiments.policy.groups import POLICY_GROUPS
 from serving.vocabulary.errors import UserError
 
 WORD_LISTS = [
@@ -157,3 +159,32 @@ def test_references_of_any_form_are_followed_as_omegaconf_does(monkeypatch: pyte
 def test_missing_values_are_found_by_their_keys() -> None:
     tree = {"a": "???", "b": {"c": 1, "d": ["x", "???"]}, "e": "????"}
     assert list(missing_keys(tree)) == ["a", "b.d[1]"]
+
+
+WITH_PARAMETERS = [
+    (system, group)
+    for system in option_groups()["system"]
+    for group in POLICY_GROUPS
+    if option_file("system", system).get(group, {}).get("params")
+]
+
+
+@pytest.mark.parametrize(("system", "group"), WITH_PARAMETERS)
+def test_parameters_of_a_replaced_policy_go_with_it(system: str, group: str) -> None:
+    file = option_file("system", system)
+    default = next(entry[group] for entry in file["defaults"] if group in entry)
+    for name in option_groups()[f"system/{group}"]:
+        choices = [Override("system", system), Override(f"system/{group}", name)]
+        found = option_tree.option_tree("simulate", choices)["system"][group]
+        own = option_file(f"system/{group}", name)["params"]
+        assert found["name"] == name
+        assert found["params"] == (own | file[group]["params"] if name == default else own)
+
+
+def test_system_with_another_dispatcher_composes() -> None:
+    config = load_config(
+        ["system=llumnix", "system/dispatch=prefix_aware", "cluster=dgx_h100", "out=x"], "simulate"
+    )
+    assert config.system.dispatch.name == "prefix_aware"
+    assert "high_priority_target_tokens" not in config.system.dispatch.params
+    assert config.system.migration.params["high_priority_target_tokens"] == 1600

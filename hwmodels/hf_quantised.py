@@ -1,0 +1,162 @@
+"""Refuses checkpoints with quantised weights: by config.json, by files beside it, by the stored bytes.
+
+Tools write this in different places: transformers ``quantization_config``, older llm-compressor
+``compression_config``, MLX ``quantization``, NVIDIA's ModelOpt the file hf_quant_config.json, AutoGPTQ
+quantize_config.json, AutoAWQ quant_config.json, Ascend's msmodelslim quant_model_description.json, llama.cpp
+GGUF files.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from hwmodels.errors import HardwareError
+from hwmodels.hf_section import echo
+from hwmodels.reading import read_limited
+
+CONFIG_FILE: Final = "config.json"
+BEFORE: Final = (
+    f"quantised weights are not supported: give the {CONFIG_FILE} of the model before quantisation, in a "
+    "folder of its own"
+)
+_SIDE_FILES: Final = (
+    "hf_quant_config.json", "quantize_config.json", "quant_config.json", "quantization_config.json",
+    "quant_model_description.json",
+)  # fmt: skip
+_INDEXES: Final = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_MOST_BYTES: Final = 64 << 20
+_STATES: Final = re.compile(r"(?:^|_)(?:quant|quanti[sz]ation|quanti[sz]ed|quanti[sz]e|compression)(?:_|$)")
+_METHOD: Final = re.compile(r"(?:^|_)(?:quant_)?(?:method|algo|type)$")
+_BITS: Final = frozenset({"bits", "nbits", "w_bit", "wbits", "weight_bits"})
+_LOADED: Final = frozenset({"load_in_4bit", "load_in_8bit"})
+_FULL_BITS: Final = 16
+_FEW_BITS: Final = re.compile(r"(?:float|fp|int|nf|^[iuf])_?[1-8](?:\D|$)|e[2-5]m[0-3]|^w[1-8]a")
+_NONE: Final = frozenset(
+    {"", "none", "null", "no", "false", "float", "float16", "bfloat16", "float32", "fp16", "bf16", "fp32"}
+)
+# Their parameters are not those of the language model.
+_OTHER_PARTS: Final = re.compile(r"vision|visual|image|audio|speech")
+# Of the bytes that the shape has: stored in 16 bits it has all, in 8 at most 0.7 (large tables kept whole).
+_LEAST_STORED: Final = 0.8
+_LEAST_FILE_BYTES: Final = 1_000  # less is a pointer to the file, as Git LFS leaves it
+_WHOLE_GGUF: Final = re.compile(r"(?:^|[-_.])(?:b?f16|f32)(?:[-_.]|$)", re.IGNORECASE)
+
+
+def refuse_quantised(file: Path, data: Mapping[str, Any]) -> None:
+    """Raise HardwareError if a config.json, or a file beside it, says that the weights are quantised.
+
+    ``data``: the file's content. A key without a value, or whose value is "none", says nothing.
+    """
+    for key, value in _stated(data):
+        raise HardwareError(f'{file} has "{key}": {echo(value)}, and {BEFORE}')
+    for name in _SIDE_FILES:
+        beside = file.parent / name
+        if beside.is_file() and not _says_none(_read(beside)):
+            raise HardwareError(f"{beside} says how the weights of {file.name} are quantised, and {BEFORE}")
+    if file.name == CONFIG_FILE and (only := _only_gguf(file.parent)):
+        raise HardwareError(f"the weights beside {file} are in {only}, and {BEFORE}")
+
+
+def refuse_few_bytes(file: Path, weight_bytes: int, dtype: str) -> None:
+    """Raise HardwareError if the weights beside ``file`` take clearly less than ``weight_bytes``."""
+    stored = _stored_bytes(file.parent) if file.name == CONFIG_FILE else None
+    if stored is not None and stored < _LEAST_STORED * weight_bytes:
+        raise HardwareError(
+            f"the weights beside {file} take {stored / 1e9:.3g} GB and in {dtype} they would take "
+            f"{weight_bytes / 1e9:.3g}, so they are quantised or incomplete, and {BEFORE}"
+        )
+
+
+def refuse_quantised_checkpoint(folder: Path) -> None:
+    """Raise HardwareError if a folder's config.json, or a file beside it, states quantisation.
+
+    What cannot be read is left to the reader of the checkpoint.
+    """
+    file = folder / CONFIG_FILE
+    try:
+        data = json.loads(read_limited(file, _MOST_BYTES).decode("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return
+    if isinstance(data, dict):
+        refuse_quantised(file, data)
+
+
+def _stated(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys, at any depth, that state fewer than 16 bits, and their values."""
+    parts = [("", data)]  # a stack: files may be nested deeper than Python calls
+    while parts:
+        prefix, part = parts.pop()
+        for key, value in part.items():
+            if _states(key.lower(), value):
+                yield prefix + key, value
+            elif isinstance(value, dict) and not (
+                _STATES.search(key.lower()) or _OTHER_PARTS.search(key.lower())
+            ):
+                parts.append((f"{prefix}{key}.", value))
+
+
+def _states(key: str, value: Any) -> bool:
+    if _STATES.search(key):
+        return not _says_none(value)
+    if key in _BITS:
+        return type(value) in (int, float) and 0 < value < _FULL_BITS
+    if key in _LOADED:
+        return value is True
+    return key.endswith("dtype") and isinstance(value, str) and bool(_FEW_BITS.search(value.lower()))
+
+
+def _says_none(value: Any) -> bool:
+    """Whether the value of a key about quantisation, or the content of a file about it, says: none."""
+    if isinstance(value, str):
+        return value.lower() in _NONE
+    if not isinstance(value, dict):
+        return not value
+    said = [
+        inner for key, inner in value.items() if _METHOD.search(key.lower()) or _STATES.search(key.lower())
+    ]
+    if said:
+        return all(_names_none(inner) for inner in said)
+    return not any(inner not in (None, {}, [], "", False) for inner in value.values())
+
+
+def _names_none(value: Any) -> bool:
+    """Whether a method, or the mapping that holds one, says: none. A mapping is looked into once."""
+    if not isinstance(value, dict):
+        return value.lower() in _NONE if isinstance(value, str) else not value
+    methods = [inner for key, inner in value.items() if _METHOD.search(key.lower())]
+    return not value or (bool(methods) and all(not one or str(one).lower() in _NONE for one in methods))
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(read_limited(file, _MOST_BYTES).decode("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise HardwareError(
+            f"{file} cannot be read ({str(error)[:80]}), and it says how weights are quantised: mend it, or "
+            f"give the {CONFIG_FILE} of the model before quantisation, in a folder of its own"
+        ) from error
+
+
+def _only_gguf(folder: Path) -> str:
+    """The name of a GGUF file of few bits if the folder has GGUF files and no others with weights; or ""."""
+    found = sorted(one.name for one in folder.glob("*.gguf"))
+    if not found or any(_WHOLE_GGUF.search(name) for name in found):
+        return ""
+    return "" if any(folder.glob("*.safetensors")) or any(folder.glob("*.bin")) else found[0]
+
+
+def _stored_bytes(folder: Path) -> int | None:
+    """Bytes of the weights in a folder, by its index or its one file; None: neither is there."""
+    for name in _INDEXES:
+        try:
+            index = json.loads(read_limited(folder / name, _MOST_BYTES).decode("utf-8"))
+            return int(index["metadata"]["total_size"])
+        except (OSError, ValueError, RecursionError, LookupError, TypeError, OverflowError, HardwareError):
+            continue  # not there, or without this number
+    try:
+        size = (folder / "model.safetensors").stat().st_size
+    except OSError:
+        return None
+    return size if size >= _LEAST_FILE_BYTES else None
