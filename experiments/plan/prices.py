@@ -8,10 +8,11 @@ from typing import Any, Final
 import yaml
 
 from experiments.config.overrides import Override, Wanted, parse_value
-from hwmodels.yaml_text import yaml_data
+from experiments.results.read_file import yaml_in
 from serving.vocabulary.errors import UserError
 
 PREFIX: Final = "price."
+LARGEST: Final = 1e12  # per GPU-hour, in whatever currency
 _WRITE: Final = "write a line such as 'h100: {per_gpu_hour: 2.5, source: my contract, date: 2026-11-01}'"
 
 
@@ -38,7 +39,7 @@ def price_of_word(key: str, text: str) -> tuple[str, Price]:
 def prices_in(path: Path) -> dict[str, Price]:
     """Return hardware -> price of a YAML file. UserError naming file and line."""
     try:
-        data = yaml_data(path.read_text(encoding="utf-8"))
+        data = yaml_in(path)
     except (OSError, ValueError, yaml.YAMLError) as error:
         why = str(error).partition("\n")[0]
         raise UserError(f"prices={path} cannot be read ({why}): {_WRITE}") from error
@@ -50,7 +51,7 @@ def prices_in(path: Path) -> dict[str, Price]:
 def _price(path: Path, name: str, value: Any) -> Price:
     entries = value if isinstance(value, Mapping) else {}
     amount, source, date = (entries.get(key) for key in ("per_gpu_hour", "source", "date"))
-    is_price = isinstance(amount, int | float) and not isinstance(amount, bool) and amount > 0
+    is_price = isinstance(amount, int | float) and not isinstance(amount, bool) and 0 < amount < LARGEST
     if not (is_price and source and date):
         raise UserError(f"{name} in prices={path} lacks per_gpu_hour, source or date: {_WRITE}")
     return Price(float(amount), str(source), str(date))

@@ -15,11 +15,14 @@ from experiments.report.number_text import counted
 from experiments.results.unfinished import hold
 from experiments.sweep.outcome import Outcome
 from experiments.sweep.points import Point
+from hwmodels.reading import read_limited
+from serving.record.json_text import json_data
 from serving.vocabulary.errors import PlaceError, UserError
 
 POINTS: Final = SWEEP_POINTS
 SHARDS: Final = "slurm"  # folder for the results of jobs on other hosts
 ABOUT: Final = "sweep.json"
+_MOST_BYTES: Final = 4 << 30  # of the most points that a sweep may have, ten times over
 
 
 class SweepFolder:
@@ -101,16 +104,16 @@ def read_points(file: Path) -> dict[str, Outcome]:
     """Return finished points by id. Removes a truncated last line; ignores other invalid lines."""
     if not file.exists():
         return {}
-    content = file.read_bytes()
+    content = read_limited(file, _MOST_BYTES)
     whole = content[: content.rfind(b"\n") + 1]
     if len(whole) < len(content):
         file.write_bytes(whole)
     found = {}
     for line in whole.splitlines():
         try:
-            data = json.loads(line)
+            data = json_data(line)
             numbers = {str(name): float(value) for name, value in data["numbers"].items()}
             found[str(data["id"])] = Outcome(numbers, str(data["refused"]), float(data["cpu_s"]))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ArithmeticError, ValueError, KeyError, TypeError, AttributeError):
             continue
     return found

@@ -10,10 +10,10 @@ import yaml
 from experiments.compose.checked_words import check_words
 from experiments.config.options import CONF_DIR, SWEEPS
 from experiments.config.overrides import Override, Wanted, echo, parse_value
+from experiments.results.read_file import yaml_in
 from experiments.run.first_mistake import both, mistake_in
 from experiments.sweep.axes import Axis, axes_of, text_of
 from experiments.sweep.launch import LAUNCHERS
-from hwmodels.yaml_text import yaml_data
 from serving.vocabulary.errors import PlaceError, UserError
 
 OWN: Final = {
@@ -95,11 +95,11 @@ def file_words(name: str) -> dict[str, str]:
     path = CONF_DIR / SWEEPS / f"{name}.yaml"
     if not path.is_file():
         path = Path(name).expanduser()
-    if not path.is_file():
+    if not path.exists() or path.is_dir():
         known = ", ".join(sorted(one.stem for one in (CONF_DIR / SWEEPS).glob("*.yaml")))
         raise UserError(f"sweep={echo(name)} is neither a file nor one of {known}: write one of them")
     try:
-        data = yaml_data(path.read_text(encoding="utf-8"))
+        data = yaml_in(path)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(
             f"sweep={echo(name)} cannot be read ({str(error).splitlines()[0]}): write YAML"
