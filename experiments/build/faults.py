@@ -12,6 +12,7 @@ from experiments.build.hosted import hosted_models
 from experiments.build.streams import seed_of
 from experiments.config.config import RunConfig
 from experiments.config.faults_config import NO_FAULTS, ONE_OF
+from experiments.config.ranges import MAX_TIME_S
 from hwmodels.topology.cables import cables_of
 from hwmodels.topology.topology import Topology, build
 from serving.vocabulary.errors import UserError
@@ -72,8 +73,8 @@ def _listed(word: str, world: "_World") -> Fault:
         at_s = float(parts[0])
     except ValueError:
         at_s = math.nan
-    if not (math.isfinite(at_s) and at_s >= 0):
-        raise UserError(f"faults.events has '{word}', whose time is no number of seconds from 0 on: {_FORM}")
+    if not 0 <= at_s <= MAX_TIME_S:
+        raise UserError(f"faults.events has '{word}', whose time is not from 0 to {MAX_TIME_S:g} s: {_FORM}")
     return world.fault(at_s, parts[1], parts[2], f"faults.events has '{word}', and {parts[1]}")
 
 
