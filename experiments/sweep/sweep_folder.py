@@ -13,6 +13,7 @@ from typing import IO, Final
 from experiments.config.folder_kind import SWEEP_POINTS
 from experiments.report.number_text import counted
 from experiments.results.unfinished import hold
+from experiments.results.whole_file import write_whole
 from experiments.sweep.outcome import Outcome
 from experiments.sweep.points import Point
 from hwmodels.reading import read_limited
@@ -82,7 +83,7 @@ class SweepFolder:
     def tell(self, about: dict[str, object]) -> None:
         """Write a description of the sweep, for readers and for later commands."""
         text = json.dumps(about, indent=1, ensure_ascii=False)
-        (self.path / ABOUT).write_text(text + "\n", encoding="utf-8")
+        write_whole("out", self.path / ABOUT, text + "\n")
 
     def _check(self) -> None:
         if self.path.is_file():
