@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from experiments.plan.busiest import Busiest, busiest
-from experiments.plan.crew import Submit, crew, in_order
 from experiments.plan.layout import Layout
 from experiments.plan.objective import Objective
 from experiments.plan.plan_words import CHEAPEST, RATE, PlanWords
@@ -16,6 +15,7 @@ from experiments.plan.prices import Price
 from experiments.plan.probe import End, prepared_for, probe
 from experiments.plan.search import Found, highest_factor, least_gpus
 from experiments.results.ranges import Answers
+from experiments.run.crew import Submit, crew, in_order
 from experiments.sweep.outcome import Outcome
 from hwmodels.errors import HardwareError
 from serving.vocabulary.errors import UserError
