@@ -49,7 +49,7 @@ def fault_plan_of(config: RunConfig, replicas: Sequence[Replica]) -> FaultPlan |
 
 
 def drawn(seed: int, per_hour: dict[What, float]) -> Iterator[Fault]:
-    """Yield faults without end: a Poisson process per kind, whose stream other kinds do not affect."""
+    """Yield faults to the end of all time: a Poisson process per kind, whose stream no other kind affects."""
     streams = [
         _process(what, rate, Random(seed_of(seed, f"faults/{what}")))
         for what, rate in per_hour.items()
@@ -62,6 +62,8 @@ def _process(what: What, per_hour: float, random: Random) -> Iterator[Fault]:
     at_hours = 0.0
     while True:
         at_hours -= math.log(1.0 - random.random()) / per_hour
+        if not at_hours * 3600 <= MAX_TIME_S:
+            return
         yield Fault(round(at_hours * _NS_PER_HOUR), what, None, random.random())
 
 
