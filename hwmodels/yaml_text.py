@@ -73,7 +73,7 @@ def _refuse_large(events: Iterable[Any], aliases: bool) -> None:
                 raise ValueError("it refers to another part of itself with '*'")
             if event.anchor in names:
                 raise ValueError(f"*{event.anchor} contains itself")
-            counts[-1] += known.get(event.anchor, 1)
+            counts[-1] += known.get(str(event.anchor), 1)
         elif isinstance(event, yaml.ScalarEvent):
             counts[-1] += 1
             if event.anchor is not None:
