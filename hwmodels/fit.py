@@ -7,6 +7,7 @@ token of total context (decode) or per squared prompt token (prefill).
 """
 
 import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hwmodels.errors import HardwareError
+from hwmodels.reading import read_limited
 
 PHASES = ("decode", "prefill")
 COLUMNS = ("gpu", "model", "tp", "phase", "batch", "tokens", "sum_sq", "total_context", "t_total_ms")
@@ -30,6 +32,7 @@ EQUAL_RESIDUAL = 1e-12
 # The same for the lines of a row, and the errors of two fits.
 EQUAL_LINES = 1e-9
 EQUAL_FIT = 1e-9
+_MOST_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +70,14 @@ class PhaseFit:
 def read_iterations(path: Path) -> list[Iteration]:
     """Rows of ``path``; seconds from ``t_total_ms``."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            if missing:
-                raise HardwareError(f"{path} lacks column {missing[0]!r}; it needs {', '.join(COLUMNS)}")
-            return [_iteration(path, number, row) for number, row in enumerate(reader, start=2)]
+        text = read_limited(path, _MOST_BYTES).decode("utf-8")
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+        if missing:
+            raise HardwareError(f"{path} lacks column {missing[0]!r}; it needs {', '.join(COLUMNS)}")
+        return [_iteration(path, number, row) for number, row in enumerate(reader, start=2)]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise HardwareError(f"{path} is no CSV ({error}); name a CSV of iteration times") from error
     except OSError as error:
         raise HardwareError(
             f"cannot read {path} ({error.strerror}); name a CSV of iteration times"

@@ -6,6 +6,7 @@ from hwmodels.hf_section import Section
 
 # OPT's table of positions starts with this many rows that belong to no position (transformers' modeling_opt).
 OPT_EXTRA_POSITIONS: Final = 2
+MOST_LAYERS: Final = 4096  # 30 times those of the deepest published models; each is placed on its own
 
 Fields = dict[str, Any]
 Notes = tuple[str, ...]
@@ -20,7 +21,7 @@ def decoder(section: Section) -> Fields:
     if section.data.get("head_dim") is None and hidden % heads:
         raise section.refusal("num_attention_heads", f"a number that divides hidden_size {hidden}")
     return {
-        "layers": section.count("num_hidden_layers"),
+        "layers": section.count("num_hidden_layers", most=MOST_LAYERS),
         "hidden": hidden,
         "heads": heads,
         "kv_heads": kv_heads,

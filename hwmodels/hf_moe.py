@@ -1,8 +1,12 @@
 """What mixtures of experts have in their ``config.json``: Qwen3-MoE, Mixtral, DeepSeek V2 and V3."""
 
+from typing import Final
+
 from hwmodels.experts import Experts, LatentAttention
-from hwmodels.hf_families import Fields, Notes, decoder, qwen3, slides_over
+from hwmodels.hf_families import MOST_LAYERS, Fields, Notes, decoder, qwen3, slides_over
 from hwmodels.hf_section import Section
+
+_MOST_EXPERTS: Final = 1 << 16  # the most published are hundreds
 
 
 def qwen3_moe(section: Section) -> tuple[Fields, Notes]:
@@ -12,7 +16,7 @@ def qwen3_moe(section: Section) -> tuple[Fields, Notes]:
     if section.data.get("mlp_only_layers"):
         raise section.refusal("mlp_only_layers", "an empty list, every layer a mixture of experts")
     fields, notes = qwen3(section)
-    count = section.count("num_experts")
+    count = section.count("num_experts", most=_MOST_EXPERTS)
     experts = Experts(
         count, _per_token(section, count, "num_experts"), section.count("moe_intermediate_size")
     )
@@ -22,7 +26,7 @@ def qwen3_moe(section: Section) -> tuple[Fields, Notes]:
 def mixtral(section: Section) -> tuple[Fields, Notes]:
     """Experts as wide as ``intermediate_size``."""
     fields = decoder(section)
-    width, count = section.count("intermediate_size"), section.count("num_local_experts")
+    width, count = section.count("intermediate_size"), section.count("num_local_experts", most=_MOST_EXPERTS)
     fields["intermediate"] = width
     fields["tied_embeddings"] = section.flag("tie_word_embeddings", False)
     experts = Experts(count, _per_token(section, count, "num_local_experts"), width)
@@ -36,7 +40,10 @@ def deepseek(section: Section) -> tuple[Fields, Notes]:
     """
     if section.count("moe_layer_freq", 1) != 1:
         raise section.refusal("moe_layer_freq", "1, every layer behind the dense ones a mixture of experts")
-    count, width = section.count("n_routed_experts"), section.count("moe_intermediate_size")
+    count, width = (
+        section.count("n_routed_experts", most=_MOST_EXPERTS),
+        section.count("moe_intermediate_size"),
+    )
     latent = LatentAttention(
         kv_rank=section.count("kv_lora_rank"),
         rope=section.count("qk_rope_head_dim"),
@@ -52,7 +59,7 @@ def deepseek(section: Section) -> tuple[Fields, Notes]:
         dense_layers=section.count("first_k_dense_replace", 0),
         gate_bias=section.data.get("topk_method") == "noaux_tc",
     )
-    if experts.dense_layers >= section.count("num_hidden_layers"):
+    if experts.dense_layers >= section.count("num_hidden_layers", most=MOST_LAYERS):
         raise section.refusal("first_k_dense_replace", "less than num_hidden_layers")
     fields = decoder(section)
     fields |= {

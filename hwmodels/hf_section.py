@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from hwmodels.errors import HardwareError
 
+MOST: Final = 1 << 30
 _LONGEST_ECHO: Final = 60
 
 
@@ -19,15 +20,16 @@ class Section:
     prefix: str
     data: Mapping[str, Any]
 
-    def count(self, key: str, default: int | None = None) -> int:
-        """A whole number of at least 1; without ``default`` it must be there."""
+    def count(self, key: str, default: int | None = None, most: int = MOST) -> int:
+        """A whole number from 1 to ``most``; without ``default`` it must be there."""
         value = self.data.get(key)
         if value is None and default is not None:
             return default
         if value == default == 0 and type(value) is int:
             return 0  # if none is a possible answer, so is 0
-        if type(value) is not int or value < 1:
-            raise self.refusal(key, "a whole number of at least 1")
+        if type(value) is not int or not 1 <= value <= most:
+            above = type(value) is int and value > most
+            raise self.refusal(key, f"a whole number of at {f'most {most}' if above else 'least 1'}")
         return value
 
     def flag(self, key: str, default: bool) -> bool:

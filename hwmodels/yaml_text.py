@@ -1,10 +1,16 @@
-"""Parses YAML that this package ships: by libyaml if PyYAML was built with it, eight times as fast.
+"""Parses YAML by libyaml if PyYAML was built with it, eight times as fast; users' files also within limits.
 
-Users' files are read by PyYAML's own loader, whose error for too deep nesting is a sentence.
+A few lines of YAML can stand for any amount of data (aliases), or nest deeper than a parser's stack.
 """
 
+from collections.abc import Iterable
 from functools import cache
-from typing import Any
+from typing import Any, Final
+
+MOST_YAML_BYTES: Final = 1 << 18  # files that this program writes or ships have some kB; 4 s without libyaml
+_DEEPEST: Final = 100
+_MOST_VALUES: Final = 100_000
+_EXPLAINED: Final = 1 << 16  # characters
 
 
 @cache
@@ -22,3 +28,55 @@ def yaml_data(text: str) -> Any:
         return yaml.load(text, _loader())
     except yaml.YAMLError:
         return yaml.safe_load(text)
+
+
+def users_yaml(content: bytes, aliases: bool = True) -> Any:
+    """``yaml_data`` of a user's file, ``MOST_YAML_BYTES`` at most, in UTF-8.
+
+    Raises yaml.YAMLError, or ValueError: not UTF-8, a value that its tag does not fit, nested too deeply,
+    aliases (``*name``) that stand for too much, or any of them if not ``aliases``.
+    """
+    import yaml
+
+    text = content.decode("utf-8-sig")
+    try:
+        _refuse_large(yaml.parse(text, Loader=_loader()), aliases)
+    except yaml.YAMLError:
+        if len(text) <= _EXPLAINED:
+            yaml.safe_load(text)  # raises the clearer error, eight times as slowly
+        raise
+    try:
+        return yaml_data(text)
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        # PyYAML's own, for '!!bool 5' and the like.
+        raise ValueError(f"a tag (!!NAME) does not fit its value: {error}") from error
+
+
+def _refuse_large(events: Iterable[Any], aliases: bool) -> None:
+    """Count the values that a document stands for, each alias as what it refers to."""
+    import yaml
+
+    counts, names, known = [0], list[str | None](), dict[str, int]()
+    for event in events:
+        if isinstance(event, yaml.CollectionStartEvent):
+            counts.append(1)
+            names.append(event.anchor)
+            if len(counts) > _DEEPEST:
+                raise ValueError(f"it nests more than {_DEEPEST} deep")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            count, name = counts.pop(), names.pop()
+            counts[-1] += count
+            if name is not None:
+                known[name] = count
+        elif isinstance(event, yaml.AliasEvent):
+            if not aliases:
+                raise ValueError("it refers to another part of itself with '*'")
+            if event.anchor in names:
+                raise ValueError(f"*{event.anchor} contains itself")
+            counts[-1] += known.get(str(event.anchor), 1)
+        elif isinstance(event, yaml.ScalarEvent):
+            counts[-1] += 1
+            if event.anchor is not None:
+                known[event.anchor] = 1
+        if counts[-1] > _MOST_VALUES:
+            raise ValueError(f"it stands for more than {_MOST_VALUES} values")

@@ -1,7 +1,6 @@
 """The model of a run: its configuration, its dtype and device, and the source of its parameters."""
 
 import copy
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,14 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from realexec.layer_layout import LayerLayout, Parameters
 from realexec.memory.device import CPU, device_of
-from realexec.weight_sources import EMBEDDING_TABLE, HEAD, SafetensorsSource, SeededSource, WeightSource
+from realexec.weight_sources import (
+    EMBEDDING_TABLE,
+    HEAD,
+    SafetensorsSource,
+    SeededSource,
+    WeightSource,
+    json_object,
+)
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.layers import LayerRange
 
@@ -131,16 +137,17 @@ def units_of_skeleton(skeleton: PreTrainedModel, layers: int) -> list[Parameters
 
 def _config_of_checkpoint(folder: Path, given: Mapping[str, Any]) -> Any:
     path = folder / "config.json"
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"model.checkpoint: {path} cannot be read ({error}); give a folder with a config.json."
-        ) from None
+    found = json_object(path)
     for key, value in given.items():
         if key != "initializer_range" and key in found and found[key] != value:
             raise UserError(f"model.{key} is {value!r}, but {path} says {found[key]!r}; leave it out.")
-    config = type(AutoConfig.for_model(_family(found))).from_dict(found)
+    try:
+        config = type(AutoConfig.for_model(_family(found))).from_dict(found)
+    except Exception as error:  # huggingface_hub checks values, and raises classes of its own
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"model.checkpoint: {path} describes no model ({reason}); give a folder with a config.json."
+        ) from None
     _refuse_sliding_window(config)
     return config
 

@@ -8,12 +8,14 @@ from typing import Any, Final, Protocol
 
 import torch
 
+from serving.record.json_text import json_data
 from serving.vocabulary.errors import UserError
 
 # Hugging Face's names of one-file checkpoints, and of the index of checkpoints with several files.
 ONE_FILE: Final = "model.safetensors"
 INDEX_FILE: Final = "model.safetensors.index.json"
 HEAD: Final = "lm_head.weight"
+_MOST_JSON_BYTES: Final = 64 << 20  # an index has some 100 bytes for each of up to 100,000 parameters
 EMBEDDING_TABLE: Final = "model.embed_tokens.weight"
 
 
@@ -85,7 +87,9 @@ class SafetensorsSource:
 def _files_by_name(folder: Path) -> dict[str, str]:
     """Map each parameter's name to the file that has it."""
     if (folder / INDEX_FILE).is_file():
-        index: dict[str, str] = json.loads((folder / INDEX_FILE).read_text(encoding="utf-8"))["weight_map"]
+        index = json_object(folder / INDEX_FILE).get("weight_map")
+        if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):
+            raise UserError(f"{folder / INDEX_FILE} has no weight_map of file names; fetch it again.")
         return index
     if not (folder / ONE_FILE).is_file():
         raise UserError(
@@ -95,9 +99,26 @@ def _files_by_name(folder: Path) -> dict[str, str]:
     return dict.fromkeys(_mapped(folder / ONE_FILE).keys(), ONE_FILE)
 
 
+def json_object(path: Path) -> dict[str, Any]:
+    """Read a checkpoint's JSON file. Raises UserError if it is none, or no regular file of its size."""
+    try:
+        if not path.is_file() or path.stat().st_size > _MOST_JSON_BYTES:
+            raise ValueError("it is no file, or too large")
+        found = json_data(path.read_bytes())
+        if not isinstance(found, dict):
+            raise ValueError("it is no JSON object")
+        return found
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"model.checkpoint: {path} cannot be read ({error}); give a folder with a config.json."
+        ) from None
+
+
 def _mapped(path: Path) -> Any:
     from safetensors import SafetensorError, safe_open
 
+    if not path.is_file():
+        raise UserError(f"{path} is no file, and cannot be read as safetensors; fetch it again.")
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:

@@ -12,6 +12,7 @@ from experiments.build.hosted import hosted_models
 from experiments.build.streams import seed_of
 from experiments.config.config import RunConfig
 from experiments.config.faults_config import NO_FAULTS, ONE_OF
+from experiments.config.ranges import MAX_TIME_S
 from hwmodels.topology.cables import cables_of
 from hwmodels.topology.topology import Topology, build
 from serving.vocabulary.errors import UserError
@@ -48,7 +49,7 @@ def fault_plan_of(config: RunConfig, replicas: Sequence[Replica]) -> FaultPlan |
 
 
 def drawn(seed: int, per_hour: dict[What, float]) -> Iterator[Fault]:
-    """Yield faults without end: a Poisson process per kind, whose stream other kinds do not affect."""
+    """Yield faults to the end of all time: a Poisson process per kind, whose stream no other kind affects."""
     streams = [
         _process(what, rate, Random(seed_of(seed, f"faults/{what}")))
         for what, rate in per_hour.items()
@@ -61,6 +62,8 @@ def _process(what: What, per_hour: float, random: Random) -> Iterator[Fault]:
     at_hours = 0.0
     while True:
         at_hours -= math.log(1.0 - random.random()) / per_hour
+        if not at_hours * 3600 <= MAX_TIME_S:
+            return
         yield Fault(round(at_hours * _NS_PER_HOUR), what, None, random.random())
 
 
@@ -72,8 +75,8 @@ def _listed(word: str, world: "_World") -> Fault:
         at_s = float(parts[0])
     except ValueError:
         at_s = math.nan
-    if not (math.isfinite(at_s) and at_s >= 0):
-        raise UserError(f"faults.events has '{word}', whose time is no number of seconds from 0 on: {_FORM}")
+    if not 0 <= at_s <= MAX_TIME_S:
+        raise UserError(f"faults.events has '{word}', whose time is not from 0 to {MAX_TIME_S:g} s: {_FORM}")
     return world.fault(at_s, parts[1], parts[2], f"faults.events has '{word}', and {parts[1]}")
 
 

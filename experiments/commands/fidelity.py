@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from experiments.commands.flags import asked_for_json
 from experiments.commands.process import tell, telling
 from experiments.config.overrides import Wanted, parse_value, parse_words
+from experiments.results.read_file import json_in
+from experiments.results.whole_file import write_whole
 from serving.vocabulary.errors import UserError
 
 USAGE: Final = """realexec fidelity: how far simulations of this machine's workers are from real runs of them
@@ -61,8 +64,8 @@ def fidelity(words: Sequence[str]) -> int:
     check(asked)
     _begun(out, words)
     found = measured(asked) | {"title": own.get("title"), "command": _shown(words)}
-    (out / "fidelity.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    (out / "page.md").write_text(as_page(found), encoding="utf-8")
+    write_whole("out", out / "fidelity.json", json.dumps(found, indent=1) + "\n")
+    write_whole("out", out / "page.md", as_page(found))
     kept = f"; the page is {out}/page.md"
     tell(found, [*lines_of(found), f"page in {out}/page.md, numbers in {out}/fidelity.json"], as_json, kept)
     return 1 if any(case["tokens"]["different"] for case in found["cases"].values()) else 0
@@ -78,8 +81,9 @@ def _shown(words: Sequence[str]) -> str:
 def _begun(out: Path, words: Sequence[str]) -> None:
     """Check that the folder is new, or belongs to a fidelity run with the same words, which continues."""
     mark, mine = out / ASKED, sorted(word for word in words if not word.startswith("title="))
-    if mark.exists() and json.loads(mark.read_text(encoding="utf-8")) == mine:
-        return
+    with suppress(OSError, ValueError):  # there is none yet, or it is no such list
+        if json_in(mark) == mine:
+            return
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(
             f"out={out} has something else in it: write another folder, or the words it was begun with"

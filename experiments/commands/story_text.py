@@ -17,6 +17,7 @@ from experiments.story.of_instance import Life, instance_story
 from experiments.story.of_request import request_story
 from experiments.story.overview import overview_of
 from experiments.story.tale import Tale
+from hwmodels.reading import lines_of
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.units import NS_PER_S
 
@@ -30,15 +31,9 @@ def tell(words: Sequence[str]) -> int:
         raise UserError("story takes one folder: write servetwin story DIR with the out= of a run")
     folder, asked = Path(words[0]), _asked(words[1:])
     path = journal_in(folder, "story")
-    with path.open(encoding="ascii") as file:
-        journal = Journal(file, str(path))
-        try:
-            with telling():
-                _tell(journal, path.parent, words[0], asked)
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path} is not text ({error.reason}): use a journal as it was written") from None
-        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
-            raise journal.misfit(error) from None
+    journal = Journal(lines_of(path, "ascii"), str(path))
+    with journal.checked(), telling():
+        _tell(journal, path.parent, words[0], asked)
     return 0
 
 

@@ -12,6 +12,7 @@ USAGE: Final = """servetwin support: which step times and how much KV memory a c
   servetwin support model=M   or   gpu=G             one model on every GPU, or one GPU with every model
   servetwin support model=M gpu=G [tp=N] [profile=FILE_OR_FOLDER] [engine=vllm_v1]
   servetwin support cluster=C [plot=FILE.png]        hosts, links, rates of a cluster, and what loads take
+                                                     (overwrite=true replaces FILE.png)
 
 M is a model of the catalogue, a config.json or the folder that holds one; without tp the smallest that fits.
 C is a cluster of the catalogue, one of another size (blitz_a_16x8: 16 hosts of 8 GPUs), or a YAML file.

@@ -17,7 +17,7 @@ from serving.vocabulary.errors import UserError
 
 EXAMPLE: Final = "servetwin support model=llama3_8b gpu=a100_80g tp=1"
 DEFAULT_ENGINE: Final = "vllm_v1"
-_KEYS: Final = ("model", "gpu", "tp", "profile", "engine", "cluster", "plot")
+_KEYS: Final = ("model", "gpu", "tp", "profile", "engine", "cluster", "plot", "overwrite")
 # Names of the keys in other commands and their error messages.
 _ALIASES: Final = {"model.tp": "tp", "model.name": "model", "cluster.gpu": "gpu"}
 _WIDTH: Final = 100
@@ -32,7 +32,7 @@ def answer(words: Sequence[str]) -> int:
     """
     words, as_json = asked_for_json(words)
     given = _parse(words)
-    if "cluster" in given or "plot" in given:
+    if {"cluster", "plot", "overwrite"} & given.keys():
         return _cluster(given, as_json)
     name = given.get("engine", DEFAULT_ENGINE)
     if "model" in given and "gpu" in given:
@@ -66,7 +66,7 @@ def _cluster(given: dict[str, str], as_json: bool) -> int:
     from experiments.config.options import option_groups
     from hwmodels.topology.cluster_file import cluster_names
 
-    other = sorted(given.keys() - {"cluster", "plot"})
+    other = sorted(given.keys() - {"cluster", "plot", "overwrite"})
     if "cluster" not in given or other:
         wrong = f"{other[0]} does not go with cluster" if other else "plot has no cluster to draw"
         raise UserError(f"{wrong}: write servetwin support cluster=NAME, with plot=FILE.png for a picture")
@@ -80,9 +80,11 @@ def _cluster(given: dict[str, str], as_json: bool) -> int:
     lines = [] if as_json else cluster_lines(given["cluster"])
     if "plot" in given:
         from experiments.commands.topology_picture import draw
+        from experiments.results.whole_file import check_free
         from hwmodels.topology.cluster_file import load_cluster
         from hwmodels.topology.topology import build
 
+        check_free("plot", Path(given["plot"]), given.get("overwrite") == "true")
         draw(build(load_cluster(given["cluster"])), Path(given["plot"]))
         lines.append(f"picture in {given['plot']}")
     tell(cluster_data(given["cluster"]) if as_json else (), lines, as_json)

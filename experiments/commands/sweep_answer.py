@@ -9,6 +9,7 @@ from experiments.commands.process import telling
 from experiments.config.overrides import closest
 from experiments.report.metric_text import name_of, told
 from experiments.report.number_text import counted
+from experiments.results.whole_file import write_whole
 from experiments.run.first_mistake import both, mistake_in
 from experiments.run.heartbeat import heartbeat
 from experiments.sweep.axes import Axis, axes_of
@@ -119,7 +120,7 @@ def _write(asked: SweepWords, done: Sweep, command: str) -> None:
     write_means(done, asked.out / "means.csv")
     judged = judges(asked.own.get("metrics"))
     text = sweep_page(done, command, metrics_of(asked), judged, _goal_line(asked, done))
-    (asked.out / "report.html").write_text(text, encoding="utf-8", errors="backslashreplace")
+    write_whole("out", asked.out / "report.html", text)
 
 
 def _goal_line(asked: SweepWords, done: Sweep) -> list[str]:

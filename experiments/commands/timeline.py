@@ -12,6 +12,8 @@ USAGE: Final = """servetwin timeline: what every instance, load and transfer did
 
   servetwin timeline DIR [out=FILE]    DIR: the out= of a run with journal=true; FILE: timeline.json.gz here
 
+overwrite=true replaces FILE.
+
 Open the file on that page (it stays on your machine) or in chrome://tracing. Tracks: instances with their
 runs, loads, transfers, decisions with their reasons; of models in stages replicas, queue, use and arrivals of
 each stage as counters.
@@ -25,20 +27,20 @@ def timeline(words: Sequence[str]) -> int:
             print(USAGE, end="")
         return 0 if words else 2
     from experiments.report.timeline import write_timeline
+    from experiments.results.whole_file import check_free
 
     words, as_json = asked_for_json(words)
     if not words:
         raise UserError("timeline takes one folder: write servetwin timeline DIR with the out= of a run")
-    out = "timeline.json.gz"
+    given = {"out": "timeline.json.gz", "overwrite": "false"}
     for word in words[1:]:
-        if not word.startswith("out=") or not word[4:]:
+        key, _, text = word.partition("=")
+        if key not in given or not text or (key == "overwrite" and text not in ("true", "false")):
             raise UserError(f"{word} is one word too many: write servetwin timeline DIR out=FILE")
-        out = word[4:]
-    path = Path(out).expanduser()
-    try:
-        count = write_timeline(Path(words[0]), path)
-    except OSError as error:
-        raise UserError(f"out={out} cannot be written ({error.strerror}): write another path") from error
+        given[key] = text
+    path = Path(given["out"]).expanduser()
+    check_free("out", path, given["overwrite"] == "true")
+    count = write_timeline(Path(words[0]), path)
     line = f"{count} slices in {path}: open it on https://ui.perfetto.dev"
     tell({"slices": count, "file": str(path)}, [line], as_json)
     return 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from experiments.compare.divergence import journal_lines
+from experiments.compare.divergence import journal_lines, parsing
 from experiments.results.journal_file import NAME
 from serving.record.journal import parse_action
 from serving.vocabulary.actions import (
@@ -94,12 +94,13 @@ def decisions_of(folder: Path) -> list[Decision] | None:
 
 
 def _read(path: Path) -> Iterator[Decision]:
-    for at_ns, event, actions, *_ in journal_lines(path):
-        told = json.dumps(event)
-        for fields in actions:
-            decided = decided_in(parse_action(fields))
-            if decided is not None:
-                yield Decision(*decided, at_ns, told, json.dumps(fields))
+    with parsing(path):
+        for at_ns, event, actions, *_ in journal_lines(path):
+            told = json.dumps(event)
+            for fields in actions:
+                decided = decided_in(parse_action(fields))
+                if decided is not None:
+                    yield Decision(*decided, at_ns, told, json.dumps(fields))
 
 
 def decided_in(action: Action) -> tuple[str, Key] | None:

@@ -3,14 +3,18 @@
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
 from experiments.results.journal_file import NAME
+from hwmodels.reading import lines_of
 from serving.record.journal import parse_action
+from serving.record.json_text import json_data
 from serving.vocabulary.actions import Action
+from serving.vocabulary.errors import UserError
 from serving.vocabulary.units import NS_PER_S
 
 _SHORT: Final = 160
@@ -53,23 +57,35 @@ def divergence_of(first: Path, second: Path) -> Divergence | None:
     if not ((first / NAME).is_file() and (second / NAME).is_file()):
         return None
     pairs = zip_longest(journal_lines(first / NAME), journal_lines(second / NAME))
-    for count, (one, other) in enumerate(pairs):
-        if one is None or other is None:
-            return Divergence(ENDED, count, _told(one), _told(other))
-        if one[:2] != other[:2]:
-            return Divergence(OBSERVED, count, _told(one), _told(other))
-        if one[2] != other[2] and _done(one[2]) != _done(other[2]):
-            return Divergence(DECIDED, count, _told(one), _told(other))
+    with parsing(second / NAME):
+        for count, (one, other) in enumerate(pairs):
+            if one is None or other is None:
+                return Divergence(ENDED, count, _told(one), _told(other))
+            if one[:2] != other[:2]:
+                return Divergence(OBSERVED, count, _told(one), _told(other))
+            if one[2] != other[2] and _done(one[2]) != _done(other[2]):
+                return Divergence(DECIDED, count, _told(one), _told(other))
     return None
+
+
+@contextmanager
+def parsing(path: Path) -> Iterator[None]:
+    """Wrap the use of a journal's lines: what is no event or action is a UserError."""
+    try:
+        yield
+    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is cut or altered ({error}): use a journal as it was written") from None
 
 
 def journal_lines(path: Path) -> Iterator[list[Any]]:
     """Yield events with their answers; header and footer are objects, not lists."""
-    with path.open(encoding="utf-8") as file:
-        for text in file:
-            found = json.loads(text)
-            if isinstance(found, list):
-                yield found
+    with parsing(path):
+        for number, text in enumerate(lines_of(path), 1):
+            match json_data(text):
+                case [int(), [*_], [*_], *_] as found:
+                    yield found
+                case [*_]:
+                    raise ValueError(f"line {number} is not [time, event, actions]")
 
 
 def _done(actions: list[list[Any]]) -> list[Action]:

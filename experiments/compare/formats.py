@@ -1,6 +1,5 @@
 """Detects the format of a measured file and reads it."""
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
@@ -13,9 +12,12 @@ from experiments.compare.measured import Measured, Timing
 from experiments.compare.own_result import REQUESTS, own_result
 from experiments.compare.records import Line
 from experiments.compare.values import Place
+from hwmodels.reading import read_limited
+from serving.record.json_text import json_data
 from serving.vocabulary.errors import UserError
 
 OWN_RESULT: Final = "servetwin"
+MOST_BYTES: Final = 512 << 20  # a run of some 100,000 requests with the time of every token
 CSV: Final[dict[str, Callable[[str, str], list[Timing]]]] = {
     "csv": tables.own_csv,
     "llmservingsim_csv": tables.llmservingsim_csv,
@@ -56,7 +58,7 @@ def read_measured(path: Path, format: str | None = None, run: int | None = None)
 
 def _content(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_limited(path, MOST_BYTES)
     except OSError as error:
         raise UserError(
             f"{path} cannot be read ({error.strerror}): write servetwin compare DIR MEASURED with a file of "
@@ -122,8 +124,8 @@ def _runs(name: str, text: str, format: str) -> list[Any]:
 def _document(text: str) -> Any:
     """Parse the whole text; None if it is not one JSON document."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return json_data(text)
+    except ValueError:
         return None
 
 
@@ -132,6 +134,6 @@ def _lines(name: str, text: str) -> Iterator[Line]:
         if line.strip():
             place = Place(f"{name}, line {number}")
             try:
-                yield place, json.loads(line)
-            except (ValueError, RecursionError):
+                yield place, json_data(line)
+            except ValueError:
                 place.refuse("it is no JSON", "write one object per line")

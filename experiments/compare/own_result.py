@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import file_digest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from experiments.compare.measured import NS_PER_MS, NS_PER_S, QUEUE, TIMES, Measured
 from experiments.config.folder_kind import another_kind
 from experiments.results.parquet_file import table_of
+from experiments.results.read_file import json_in
 from experiments.results.series_table import ENGINE, TIME, WAITING_GAUGE
 from experiments.run.write_results import SERIES_NAME
+from hwmodels.reading import open_regular
 from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def read_result(folder: Path) -> Result:
             f"{folder} is not a folder: write servetwin compare DIR MEASURED with the out= of a run"
         )
     try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        summary = json_in(folder / "summary.json")
         counts = summary["requests"]
         assert all(type(counts[name]) is int for name in ("arrived", "dropped", "finished"))
         assert isinstance(summary["itl_ms"], dict)
@@ -116,7 +117,7 @@ def own_result(path: Path, format: str) -> Measured:
     return Measured(
         path,
         format,
-        sha256(path.read_bytes()).hexdigest(),
+        _digest(path),
         columns["request"].astype(np.int64),
         columns["arrival_ns"] / NS_PER_S,
         columns["prompt_tokens"].astype(np.int64),
@@ -128,9 +129,14 @@ def own_result(path: Path, format: str) -> Measured:
     )
 
 
+def _digest(path: Path) -> str:
+    with open_regular(path) as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
 def _is_simulated(folder: Path) -> bool:
     """Return whether the requests are simulated. The summary of a real run has ``real`` instead."""
     try:
-        return "sim" in json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        return "sim" in json_in(folder / "summary.json")
     except (OSError, ValueError, TypeError):
         return False

@@ -12,7 +12,7 @@ import numpy as np
 from experiments.compare.bootstrap import Difference, differences
 from experiments.compare.divergence import Divergence, changed_keys, divergence_of
 from experiments.compare.own_result import Result, read_result
-from hwmodels.yaml_text import yaml_data
+from experiments.results.read_file import yaml_in
 from serving.vocabulary.errors import UserError
 
 LATENCIES: Final = ("ttft_ms", "tpot_ms", "e2e_ms")
@@ -60,9 +60,11 @@ def side_by_side(folders: Sequence[Path]) -> SideBySide:
 
 
 def _config(folder: Path) -> dict[str, Any]:
+    import yaml
+
     try:
-        data = yaml_data((folder / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        data = yaml_in(folder / "config.yaml")
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"{folder} has no config.yaml of a run: give the out= of a run") from error
     return data if isinstance(data, dict) else {}
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from experiments.build.hardware import hardware_of
 from experiments.build.world_rows import world_rows
-from experiments.compare.divergence import journal_lines
+from experiments.compare.divergence import journal_lines, parsing
 from experiments.compose.resolved import read_resolved
 from experiments.results.journal_file import NAME
 from experiments.story.benches import Report
@@ -93,16 +93,17 @@ def send_rows(simulated: Path, real: Sequence[Path]) -> list[Row]:
 def sends_of(folder: Path) -> Iterator[Taken]:
     """Yield each completed send, timed from its action to its report."""
     begun: dict[int, tuple[int, str]] = {}
-    for at_ns, event, actions, *_ in journal_lines(folder / NAME):
-        fact = parse_event(event)
-        if isinstance(fact, Sent) and fact.transfer in begun:
-            since_ns, what = begun.pop(fact.transfer)
-            if not fact.cause:
-                yield Taken(what, fact.moved_bytes, (at_ns - since_ns) / _NS_PER_MS)
-        for fields in actions:
-            action = parse_action(fields)
-            if isinstance(action, Send):
-                begun[action.transfer] = at_ns, action.what
+    with parsing(folder / NAME):
+        for at_ns, event, actions, *_ in journal_lines(folder / NAME):
+            fact = parse_event(event)
+            if isinstance(fact, Sent) and fact.transfer in begun:
+                since_ns, what = begun.pop(fact.transfer)
+                if not fact.cause:
+                    yield Taken(what, fact.moved_bytes, (at_ns - since_ns) / _NS_PER_MS)
+            for fields in actions:
+                action = parse_action(fields)
+                if isinstance(action, Send):
+                    begun[action.transfer] = at_ns, action.what
 
 
 def steps_of(folder: Path, times: Mapping[str, StepTimes]) -> Iterator[Taken]:
@@ -111,18 +112,19 @@ def steps_of(folder: Path, times: Mapping[str, StepTimes]) -> Iterator[Taken]:
     Passes over some layers and batches of pipelines are left out: they wait for other things than steps.
     """
     books, reported_ns = Books(), dict[int, int]()
-    for at_ns, event, actions, *_ in journal_lines(folder / NAME):
-        fact = parse_event(event)
-        before = _before(books, fact.replica) if isinstance(fact, Ran) else None
-        books.happens(at_ns, fact)
-        if isinstance(fact, Ran):
-            report, since_ns = books.report, reported_ns.get(fact.replica, 0)
-            reported_ns[fact.replica] = at_ns
-            if before is not None and report is not None and fact.steps and _is_plain(report.run):
-                took_ms = (at_ns - max(since_ns, report.began_ns)) / _NS_PER_MS
-                yield _taken(fact, report, before, times, took_ms)
-        for fields in actions:
-            books.follows(at_ns, parse_action(fields))
+    with parsing(folder / NAME):
+        for at_ns, event, actions, *_ in journal_lines(folder / NAME):
+            fact = parse_event(event)
+            before = _before(books, fact.replica) if isinstance(fact, Ran) else None
+            books.happens(at_ns, fact)
+            if isinstance(fact, Ran):
+                report, since_ns = books.report, reported_ns.get(fact.replica, 0)
+                reported_ns[fact.replica] = at_ns
+                if before is not None and report is not None and fact.steps and _is_plain(report.run):
+                    took_ms = (at_ns - max(since_ns, report.began_ns)) / _NS_PER_MS
+                    yield _taken(fact, report, before, times, took_ms)
+            for fields in actions:
+                books.follows(at_ns, parse_action(fields))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,13 @@
 """Detects result folders of real workers."""
 
-import json
 from pathlib import Path
+
+from experiments.results.read_file import json_in
 
 
 def is_real(place: Path) -> bool:
     """Return whether the summary is a real run's; False if it cannot be read."""
     try:
-        return "real" in json.loads((place / "summary.json").read_text(encoding="utf-8"))
+        return "real" in json_in(place / "summary.json")
     except (OSError, ValueError, TypeError):
         return False

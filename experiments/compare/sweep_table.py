@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from experiments.config.overrides import canonical
 from experiments.results.parquet_file import frame_of
+from experiments.results.read_file import json_in
 from experiments.sweep.axes import axes_of
 from hwmodels.errors import HardwareError
 from serving.vocabulary.errors import UserError
@@ -100,7 +100,7 @@ def _unordered(word: str) -> tuple[str, frozenset[Any]]:
 
 def _words(folder: Path) -> tuple[str, ...] | None:
     try:
-        told = json.loads((folder / ABOUT).read_text(encoding="utf-8"))["words"]
+        told = json_in(folder / ABOUT)["words"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return tuple(map(str, told))

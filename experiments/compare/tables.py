@@ -2,13 +2,13 @@
 
 import csv
 import io
-import json
 from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
 from experiments.compare.measured import NS_PER_MS, NS_PER_S, TIMES, Timing
 from experiments.compare.values import NO_NUMBER, Place
+from serving.record.json_text import json_data
 
 OWN_COLUMNS: Final = ("request", "arrival_s", "prompt_tokens", "output_tokens", *TIMES)
 # serving/core/scheduler.py, save_output; times in ns, TTFT includes queueing.
@@ -47,7 +47,7 @@ def _of_servingsim(place: Place, row: dict[str, object]) -> Timing:
     gaps_ns = None
     if row.get("ITL"):
         try:
-            gaps_ns = place.numbers(json.loads(str(row["ITL"])), "ITL")
+            gaps_ns = place.numbers(json_data(str(row["ITL"])), "ITL")
         except ValueError:
             place.refuse("ITL is no list of numbers", "write it as [1, 2]")
     return Timing(

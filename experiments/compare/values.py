@@ -30,7 +30,7 @@ class Place:
             return UNKNOWN
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except (OverflowError, TypeError, ValueError):
             number = UNKNOWN
         if not math.isfinite(number) or isinstance(value, bool):
             self.refuse(

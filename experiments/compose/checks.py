@@ -5,6 +5,7 @@ from typing import Any
 
 from experiments.compose.cache_pairs import check_cache_pair
 from experiments.compose.clusters import check_rates
+from experiments.compose.durations import check_durations
 from experiments.compose.http_checks import check_servers
 from experiments.compose.migration_checks import check_migrations
 from experiments.compose.stage_checks import check_stages
@@ -44,6 +45,7 @@ def check(config: RunConfig) -> None:
         raise UserError(
             "a path holds a null character: write out=, trace.path= and engine.profile= without it"
         )
+    check_durations(config)
     _check_engine(config)
     _check_cluster(config)
     check_trace(config.trace)

@@ -1,12 +1,12 @@
 """``cluster.links=measured``: cluster=local gets the rates that ``realexec calibrate`` measured."""
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
 from experiments.config.config import MEASURED
 from experiments.config.overrides import echo
 from experiments.config.workers_config import transports_asked
+from experiments.results.read_file import json_in
 from serving.vocabulary.errors import UserError
 
 CALIBRATION: Final = "calibration.json"
@@ -46,7 +46,7 @@ def _record(profile: str | None) -> dict[str, Any]:
     try:
         path = Path(profile).expanduser()
         path = path if path.is_dir() else path.parent
-        found = json.loads((path / CALIBRATION).read_text(encoding="utf-8"))
+        found = json_in(path / CALIBRATION)
     except (OSError, RuntimeError, ValueError):
         found = None
     if not isinstance(found, dict):

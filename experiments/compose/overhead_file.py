@@ -9,10 +9,10 @@ import yaml
 from experiments.config.config import OverheadConfig
 from experiments.config.overrides import checked_value, echo, wanted_by
 from experiments.config.ranges import RANGES
+from experiments.results.read_file import yaml_in
 from serving.vocabulary.errors import UserError
 
 KEY: Final = "engine.overhead"
-_MOST_BYTES: Final = 1 << 16
 _DEFAULTS: Final = {"error_s": None, "per_output_token_s": 0.0}  # of optional keys
 
 
@@ -38,12 +38,10 @@ def overhead_file(text: str) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     give = "give the file that servetwin profile fit path=FOLDER against=X printed"
     try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-        data = yaml.safe_load(content) if len(content) <= _MOST_BYTES else None
+        data = yaml_in(path)
     except OSError as error:
         raise UserError(f"{KEY}={echo(str(path))} cannot be read ({error.strerror}): {give}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise UserError(f"{path} is not YAML ({' '.join(str(error).split())[:200]}): {give}") from error
     if not isinstance(data, dict):
         raise UserError(f"{path} holds no keys: {give}")

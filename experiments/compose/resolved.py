@@ -24,6 +24,7 @@ from experiments.config.uncertainty_config import OFF
 from experiments.config.vllm_defaults import USAGE_CONTEXTS
 from experiments.config.workers_config import CPU, NO_RAY
 from experiments.policy.saved import check_policies
+from experiments.results.read_file import yaml_in
 from serving.vocabulary.errors import UserError
 
 _OF_WORKERS: Final[dict[str, Any]] = {
@@ -37,15 +38,6 @@ _OF_WORKERS: Final[dict[str, Any]] = {
 }
 _SELDOM_POLICIES: Final = ("migration", "stages")
 _HEADER = "# The resolved configuration of a ServeTwin run: nothing is left to defaults.\n"
-
-
-class _PlainLoader(yaml.SafeLoader):
-    """A YAML loader without aliases, which no run writes: a few lines of them can exceed the memory."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("it refers to another part of itself with '*'")
-        return super().compose_node(parent, index)
 
 
 def resolved_yaml(config: RunConfig) -> str:
@@ -122,8 +114,8 @@ def load_resolved(path: Path | str, named: Mapping[str, str] | None = None) -> R
 def read_resolved(path: Path | str) -> RunConfig:
     """Read the file, every key present and of its type, without checking it against anything else."""
     try:
-        data = yaml.load(Path(path).read_text(encoding="utf-8"), _PlainLoader)
-    except (OSError, RecursionError, UnicodeDecodeError, ValueError) as error:
+        data = yaml_in(Path(path), aliases=False)
+    except (OSError, ValueError) as error:
         raise UserError(
             f"{path} cannot be read ({error}): give the config.yaml of a result folder"
         ) from error

@@ -63,7 +63,8 @@ def servers_of(one: HttpConfig) -> list[str]:
 
 def servers_of_text(text: str) -> list[str]:
     """Split the text of ``http.servers`` into addresses."""
-    words = text.strip("[]").split(",")
+    listed = text.startswith("[") and text.endswith("]")  # an IPv6 address has brackets of its own
+    words = (text[1:-1] if listed else text).split(",")
     return [word.strip().strip("'\"") for word in words if word.strip()]
 
 

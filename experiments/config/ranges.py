@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_GPUS: Final = 8192
+# 31 years, as for arrivals of a trace: the simulated clock counts nanoseconds in 63 bits, 292 years.
+MAX_TIME_S: Final = 1e9
 # Above ten times the cluster's estimated capacity the queue only grows; a larger number is a typing error.
 MAX_UTILIZATION: Final = 10.0
 # A step takes milliseconds, and no request waits a day for a token: larger numbers are in another unit.

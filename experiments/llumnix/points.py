@@ -1,6 +1,7 @@
 """Points of the paper's figures, read from a folder that the project does not have."""
 
 import csv
+import io
 import math
 import os
 from collections.abc import Mapping
@@ -8,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from experiments.results.read_file import text_in
 from serving.vocabulary.errors import UserError
 
 VARIABLE: Final = "SERVETWIN_FIGURES"
@@ -36,12 +38,11 @@ def read_points() -> Points:
         return Points(f"no points of the paper's figures are here ({VARIABLE} is not set): ours stand alone")
     path = Path(folder, FILE)
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            lines = csv.DictReader(file)
-            if tuple(lines.fieldnames or ()) != COLUMNS:
-                raise UserError(f"{path}: its first line must be {','.join(COLUMNS)}")
-            found = dict(_point(path, number, line) for number, line in enumerate(lines, 2))
-    except (OSError, UnicodeDecodeError) as error:
+        lines = csv.DictReader(io.StringIO(text_in(path), newline=""))
+        if tuple(lines.fieldnames or ()) != COLUMNS:
+            raise UserError(f"{path}: its first line must be {','.join(COLUMNS)}")
+        found = dict(_point(path, number, line) for number, line in enumerate(lines, 2))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{VARIABLE} names a folder without a readable {FILE}: {error}") from error
     return Points(f"{len(found)} points of the paper's figures from {FILE}", found)
 

@@ -9,7 +9,6 @@ from typing import Final
 
 from experiments.plan.busiest import Busiest, busiest
 from experiments.plan.candidate import Candidate, Plan
-from experiments.plan.crew import Submit, crew, in_order
 from experiments.plan.layout import Layout
 from experiments.plan.objective import Objective
 from experiments.plan.plan_words import RATE, PlanWords
@@ -17,6 +16,7 @@ from experiments.plan.probe import End, prepared_for, probe
 from experiments.plan.ranking import equal_to, ranked_layouts
 from experiments.plan.search import Found, highest_factor, least_gpus
 from experiments.results.ranges import Answers
+from experiments.run.crew import Submit, crew, in_order
 from experiments.sweep.outcome import Outcome
 from hwmodels.errors import HardwareError
 from serving.vocabulary.errors import UserError

@@ -11,13 +11,14 @@ import yaml
 
 from experiments.compose.clusters import CLUSTER_FAMILIES, near_family, topology_names
 from experiments.config.overrides import Override, Wanted, closest, parse_value
+from experiments.results.read_file import yaml_in
 from hwmodels.topology.cluster_file import load_cluster
-from hwmodels.yaml_text import yaml_data
 from serving.vocabulary.errors import UserError
 
 PREFIX: Final = "price."
 CURRENCY: Final = "currency"
 _ENTRY: Final = ("per_gpu_hour", "source", "date", CURRENCY)
+LARGEST: Final = 1e12  # per GPU-hour, in whatever currency
 _WRITE: Final = "write a line such as 'h100: {per_gpu_hour: 2.5, source: my contract, date: 2026-11-01}'"
 _COMMAND: Final = "the command line"
 _NAME: Final = r"[A-Za-z]{2,4}|[^\w\s.,+-]"  # EUR, or a symbol
@@ -71,7 +72,7 @@ def currency_of_word(text: str) -> str:
 def prices_in(path: Path) -> dict[str, Price]:
     """Return hardware -> price of a YAML file. UserError naming file and line."""
     try:
-        data = yaml_data(path.read_text(encoding="utf-8"))
+        data = yaml_in(path)
     except (OSError, ValueError, yaml.YAMLError) as error:
         why = str(error).partition("\n")[0]
         raise UserError(f"prices={path} cannot be read ({why}): {_WRITE}") from error
@@ -94,7 +95,7 @@ def _price(path: Path, name: str, value: Any) -> Price:
 
 
 def _is_price(amount: object) -> TypeGuard[float]:
-    return isinstance(amount, int | float) and not isinstance(amount, bool) and 0 < amount < math.inf
+    return isinstance(amount, int | float) and not isinstance(amount, bool) and 0 < amount < LARGEST
 
 
 def prices_of(given: Mapping[str, Price], hardware: Iterable[str], currency: str = "") -> dict[str, Price]:

@@ -1,6 +1,7 @@
 """Writes a template for the user's own policy: a module with a working class, and a test that runs it."""
 
 import keyword
+import os
 import re
 import sys
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from experiments.config.overrides import closest, echo
+from experiments.results.whole_file import whole_file
 from serving.vocabulary.errors import UserError
 
 _STUBS: Final = Path(__file__).with_name("stubs")
@@ -67,16 +69,14 @@ def new_policy(group: str, name: str, folder: Path) -> NewPolicy:
         raise UserError(f"{stem}.py would hide Python's own {stem}: write another name, such as My{name}")
     module, test = folder / f"{stem}.py", folder / f"test_{stem}.py"
     for path in (module, test):
-        if path.exists():
+        if os.path.lexists(path):
             raise UserError(f"{path} is there already: choose another name, or move it away")
     words = (*_SMALL, *_RUNS[group])
     stub = (_STUBS / f"{group}.txt").read_text(encoding="utf-8").replace("NAME", name)
     told = _TEST.format(name=name, module=stem, test=test.name, group=group, words=_tuple(words))
-    try:
-        module.write_text(stub, encoding="utf-8")
-        test.write_text(told, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written ({error.strerror}): go to another folder") from error
+    with whole_file("module", module) as policy, whole_file("test", test) as its_test:
+        policy.write_text(stub, encoding="utf-8")
+        its_test.write_text(told, encoding="utf-8")
     return NewPolicy(module, test, (*words, f"system/{group}={stem}:{name}"))
 
 

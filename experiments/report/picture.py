@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from experiments.results.whole_file import whole_file
 from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,12 +22,8 @@ def save(figure: "Figure", path: Path, dpi: int) -> None:
     """Write the figure to ``path`` and close it. UserError if it cannot be written."""
     from matplotlib import pyplot
 
-    partial = path.with_name(f".{path.stem}.partial{path.suffix}")
     try:
-        figure.savefig(partial, dpi=dpi)
-        partial.replace(path)
-    except OSError as error:
-        raise UserError(f"plot={path} cannot be written ({error.strerror}): write another path") from None
+        with whole_file("plot", path) as half:
+            figure.savefig(half, dpi=dpi)
     finally:
-        partial.unlink(missing_ok=True)
         pyplot.close(figure)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +12,9 @@ from experiments.report.decisions import USUAL, about
 from experiments.results.journal_file import journal_in
 from experiments.results.parquet_file import table_of
 from experiments.results.stage_load import COLUMNS, STAGE_LOAD_NAME
-from serving.record.journal import parse_action, parse_event
+from experiments.results.whole_file import whole_file
+from experiments.story.moments import Journal
+from hwmodels.reading import lines_of
 from serving.vocabulary import actions, events
 
 # Processes of the trace, which Perfetto displays as groups of tracks.
@@ -27,16 +29,16 @@ Slice = dict[str, Any]
 
 
 def write_timeline(folder: Path, out: Path) -> int:
-    """Write Chrome's trace format, gzipped, and return the number of slices. UserError without a journal."""
-    book = _Book()
-    with journal_in(folder, "timeline").open(encoding="utf-8") as file:
-        for text in file:
-            line = json.loads(text)
-            if isinstance(line, list):
-                book.take(line[0], parse_event(line[1]), [parse_action(fields) for fields in line[2]])
+    """Write Chrome's trace format, gzipped; return the number of slices. UserError without a journal."""
+    book, path = _Book(), journal_in(folder, "timeline")
+    journal = Journal(lines_of(path), str(path))
+    with journal.checked():
+        for moment in journal.moments():
+            book.take(*moment)
     slices = [*book.names(), *book.slices, *stage_counters(folder)]
-    with gzip.open(out, "wt", encoding="utf-8") as written:
-        json.dump({"traceEvents": slices, "displayTimeUnit": "ms"}, written)
+    text = json.dumps({"traceEvents": slices, "displayTimeUnit": "ms"})
+    with whole_file("out", out) as half:
+        half.write_bytes(gzip.compress(text.encode(), mtime=0))  # no time: the same bytes again
     return len(book.slices)
 
 
@@ -63,7 +65,7 @@ class _Book:
         self._sends: dict[int, tuple[int, actions.Send]] = {}
         self._tracks: dict[tuple[int, int], str] = {}
 
-    def take(self, now_ns: int, event: events.Event, answered: list[actions.Action]) -> None:
+    def take(self, now_ns: int, event: events.Event, answered: Sequence[actions.Action]) -> None:
         """Process one line of the journal."""
         self._ended(now_ns, event)
         for action in answered:

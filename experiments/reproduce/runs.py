@@ -26,6 +26,7 @@ from experiments.reproduce.run_store import RunStore
 from experiments.reproduce.set_ups import Case, Words
 from experiments.reproduce.sweep import Sweep
 from experiments.reproduce.timelines import kv_shares_of, timelines_of
+from experiments.run.end_with_parent import end_with_parent, tie
 from experiments.run.prepared import Prepared, Simulated
 from experiments.run.simulate import execute, prepare
 from hwmodels.topology.cluster_file import parse_cluster
@@ -184,7 +185,8 @@ def _in_order(function: Callable[[Case], str], cases: list[Case], processes: int
 
 def _pool(processes: int) -> ProcessPoolExecutor:
     """Spawned: a fork would copy whatever threads the caller has."""
-    return ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
+    spawn = get_context("spawn")
+    return ProcessPoolExecutor(processes, spawn, initializer=end_with_parent, initargs=tie())
 
 
 def _plain(summary: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from experiments.results.read_file import text_in
+from hwmodels.errors import HardwareError
+from serving.record.json_text import json_data
+
 MARKER: Final = ".servetwin-result"
 
 
@@ -37,16 +41,16 @@ def read_marker(folder: Path) -> Marker | None:
     try:
         if not stat.S_ISREG(file.lstat().st_mode):
             return None
-        text = file.read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
+        text = text_in(file, "surrogateescape")
+    except (OSError, HardwareError):
         return None
     if not text.startswith("{"):
         return Marker(None, dict.fromkeys(text.splitlines()))
     try:
-        found = json.loads(text)
+        found = json_data(text)
         sizes = {str(name): int(size) for name, size in found["files"].items()}
         name = str(found["name"])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ArithmeticError, ValueError, KeyError, TypeError, AttributeError):
         return None
     plain = name == Path(name).name and name not in ("", "..") and "\0" not in name
     return Marker(name if plain else None, {**sizes})

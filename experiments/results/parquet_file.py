@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hwmodels.reading import open_regular
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -18,11 +20,12 @@ if TYPE_CHECKING:
 def table_of(path: Path, columns: Sequence[str] | None = None) -> Any:
     """Return a ``pyarrow.Table`` of all columns, or of the given ones.
 
-    Raises OSError, or ``pyarrow.ArrowException`` for a file that is not Parquet.
+    Raises OSError, ``pyarrow.ArrowException`` for a file that is not Parquet, and HardwareError for one that
+    is not regular.
     """
     import pyarrow.parquet as pq
 
-    with path.open("rb") as file:  # opened here because pyarrow refuses a name that is not UTF-8
+    with open_regular(path) as file:  # opened here because pyarrow refuses a name that is not UTF-8
         return pq.ParquetFile(file, pre_buffer=False).read(columns, use_threads=False)
 
 

@@ -1,6 +1,5 @@
 """servetwin replay: send the recorded events to a fresh controller, built from the run's config.yaml."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,7 +11,9 @@ from experiments.policy.groups import group_of
 from experiments.policy.policy_class import find_modules_here, is_class_name
 from experiments.results.journal_file import header_fields, journal_in
 from experiments.run.prepared import OUTGROWS
+from hwmodels.reading import lines_of
 from serving.record.journal_lines import read_header
+from serving.record.json_text import json_data
 from serving.record.replay import ReplayReport, replay
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.replica import Role
@@ -34,20 +35,18 @@ def replay_run(folder: Path, words: Sequence[str] = ()) -> ReplayReport:
     hardware = hardware_of(config)
     estimates = build.estimates_of(config, hardware)
     try:
-        with path.open(encoding="ascii") as file:
-            header = read_header(_first(file.readline(), path), str(path))
-            expected = header_fields("", config.seed, resolved_yaml(config), estimates)
-            for key in ("seed", "config_sha256", "estimates_sha256"):
-                if header.get(key) != expected[key]:
-                    raise UserError(
-                        f"{path}: line 1 carries another {key} than config.yaml gives: replay the two "
-                        "together, as the run wrote them and with the version that ran it"
-                    )
-            file.seek(0)
-            replicas = build.replicas_of(config, hardware, _start(header, path))
-            longer = header.get(OUTGROWS) is True
-            controller = build.controller_of(config, hardware, replicas, estimates, outgrows_expected=longer)
-            return replay(file, controller, str(path))
+        header = read_header(_first(next(lines_of(path, "ascii"), ""), path), str(path))
+        expected = header_fields("", config.seed, resolved_yaml(config), estimates)
+        for key in ("seed", "config_sha256", "estimates_sha256"):
+            if header.get(key) != expected[key]:
+                raise UserError(
+                    f"{path}: line 1 carries another {key} than config.yaml gives: replay the two "
+                    "together, as the run wrote them and with the version that ran it"
+                )
+        replicas = build.replicas_of(config, hardware, _start(header, path))
+        longer = header.get(OUTGROWS) is True
+        controller = build.controller_of(config, hardware, replicas, estimates, outgrows_expected=longer)
+        return replay(lines_of(path, "ascii"), controller, str(path))
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not text ({error.reason}): use a journal as it was written") from None
 
@@ -82,6 +81,8 @@ def _start(header: Mapping[str, object], path: Path) -> dict[Role, int] | None:
 
 def _first(text: str, path: Path) -> object:
     try:
-        return json.loads(text)
-    except (RecursionError, ValueError):
-        raise UserError(f"{path}: the first line is not a ServeTwin journal header") from None
+        return json_data(text)
+    except ValueError:
+        raise UserError(
+            f"{path}: the first line is not a ServeTwin journal header: use a journal as it was written"
+        ) from None

@@ -1,11 +1,11 @@
 """Reads more details from files beside a journal, if they exist: requests.parquet and summary.json."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from experiments.results.parquet_file import table_of
+from experiments.results.read_file import json_in
 from serving.vocabulary.units import NS_PER_S
 
 _COLUMNS: Final = ["request", "arrival_ns", "first_token_ns"]
@@ -38,21 +38,21 @@ def first_token_ns(folder: Path, request: int) -> int | None:
 def decisions(folder: Path, replica: int) -> list[tuple[int, str, str]]:
     """Return (time, what, why) of an instance's decisions that no action in the journal shows."""
     try:
-        events = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["scale_events"]
+        events = json_in(folder / "summary.json")["scale_events"]
         found = [(one["t_s"], one["act"], one["reason"]) for one in events if one["replica"] == replica]
         return [
             (round(t_s * NS_PER_S), _NOT_IN_THE_JOURNAL[act], f"{reason} (summary.json)")
             for t_s, act, reason in found
             if act in _NOT_IN_THE_JOURNAL
         ]
-    except (OSError, ValueError, LookupError, TypeError):
+    except (ArithmeticError, OSError, ValueError, LookupError, TypeError):
         return []
 
 
 def starts(folder: Path) -> dict[tuple[int, int], str]:
     """Return (load, target) -> the terms of the start besides the parameters, from summary.json."""
     try:
-        each = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["starts"]["each"]
+        each = json_in(folder / "summary.json")["starts"]["each"]
         return {(one["load"], one["target"]): _start(one["kind"], one["terms_s"]) for one in each}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return {}

@@ -1,6 +1,7 @@
 """Reads a journal's lines as events and actions, one at a time."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from serving.record.journal import parse_action, parse_event
@@ -41,9 +42,17 @@ class Journal:
                 raise self._lines.altered(number, str(error)) from None
             yield moment
 
-    def misfit(self, error: Exception) -> UserError:
-        """Return the error for a valid line that cannot follow those above it."""
-        return self._lines.altered(self.number, f"{type(error).__name__} {error}".strip())
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """Wrap reading: bytes that are no text, and lines that cannot follow those above, are UserErrors."""
+        try:
+            yield
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{self._name} is not text ({error.reason}): use a journal as it was written"
+            ) from None
+        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+            raise self._lines.altered(self.number, f"{type(error).__name__} {error}".strip()) from None
 
     def remarks(self) -> Iterator[str]:
         """Yield a remark if the journal is truncated or has changed since it was written."""

@@ -5,13 +5,23 @@ search also ``system.scaler.up=interval(0.5,0.9)``.
 """
 
 import fnmatch
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice
 from typing import Any, Final
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob, IntervalSweep, Override, QuotedString, Transformer
+from hydra.core.override_parser.types import (
+    Glob,
+    IntervalSweep,
+    Override,
+    QuotedString,
+    RangeSweep,
+    Transformer,
+)
 from hydra.errors import HydraException
 
 from experiments.config.config import RunConfig
@@ -21,6 +31,8 @@ from experiments.config.overrides import LITERAL_KEYS, echo, leaves
 from serving.vocabulary.errors import UserError
 
 MOST_POINTS: Final = 100_000
+_LONGEST_TEXT: Final = 1 << 14  # characters; 1.5 s in Hydra's parser
+_MOST_BRACKETS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +88,10 @@ def _read(word: str) -> Axis | Interval | None:
     key, equals, text = word.partition("=")
     if not equals or not ("," in text or text.endswith(")")) or _is_file(key, text):
         return None
+    _check_length(key, text)
     try:
         override = OverridesParser.create().parse_override(word)
-    except HydraException as error:
+    except (HydraException, ArithmeticError, RecursionError, TypeError, ValueError) as error:
         if span := span_of(text):
             raise UserError(f"{key}={echo(text)} is no list of values: write {key}={span}") from error
         reason = str(error).strip().partition("\n")[0]
@@ -91,12 +104,26 @@ def _read(word: str) -> Axis | Interval | None:
     value = override.value()
     if isinstance(value, IntervalSweep):
         return _interval(key, value)
+    if isinstance(value, RangeSweep):
+        _check_range(key, text, value)
     texts = _matching(key, value) if isinstance(value, Glob) else _texts(override)
     if not texts:
         raise UserError(f"{key}={echo(text)} gives no value: write {key}=A,B")
     if len(texts) > MOST_POINTS:
-        raise UserError(f"{key}={echo(text)} gives {len(texts)} values: write at most {MOST_POINTS}")
+        raise _too_many(key, text)
     return Axis(key, tuple(dict.fromkeys(texts)))
+
+
+def _check_length(key: str, text: str) -> None:
+    """Refuse text for which Hydra's parser would need many seconds."""
+    if len(text) > _LONGEST_TEXT:
+        raise UserError(
+            f"{key}={echo(text)} has {len(text)} characters: write at most {_LONGEST_TEXT}, or range(0,9)"
+        )
+    if text.count("(") + text.count("[") + text.count("{") > _MOST_BRACKETS:
+        raise UserError(
+            f"{key}={echo(text)} has over {_MOST_BRACKETS} brackets: write values with commas between"
+        )
 
 
 def _is_file(key: str, text: str) -> bool:
@@ -104,11 +131,28 @@ def _is_file(key: str, text: str) -> bool:
     return key in LITERAL_KEYS and os.path.exists(text)  # noqa: PTH110 (Path.exists raises for long names)
 
 
+def _check_range(key: str, text: str, value: RangeSweep) -> None:
+    """Refuse a range without end, and one too long to enumerate, before it is."""
+    start, stop, step = (one or 0 for one in (value.start, value.stop, value.step))
+    if not all(isinstance(one, int) or math.isfinite(one) for one in (start, stop, step)):
+        raise UserError(f"{key}={echo(text)} has no end: write finite numbers, such as range(1,5)")
+    if step == 0:
+        raise UserError(f"{key}={echo(text)} has steps of 0: write range({start},{stop})")
+    if (Fraction(stop) - Fraction(start)) / Fraction(step) > MOST_POINTS:
+        raise _too_many(key, text)
+
+
+def _too_many(key: str, text: str) -> UserError:
+    return UserError(f"{key}={echo(text)} gives over {MOST_POINTS} values: write at most {MOST_POINTS}")
+
+
 def _interval(key: str, value: IntervalSweep) -> Interval:
     assert value.start is not None
     assert value.end is not None
     wanted = leaves(RunConfig).get(key)
     whole = isinstance(value.start, int) or (wanted is not None and wanted.type is int)
+    if not math.isfinite(value.end - value.start):
+        raise UserError(f"{key}=interval({value.start},{value.end}) has no end: write finite numbers")
     if not value.start < value.end:
         raise UserError(f"{key}=interval({value.start},{value.end}) is empty: write the lower number first")
     if "log" in value.tags and value.start <= 0:
@@ -128,7 +172,8 @@ def _fits(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _texts(override: Override) -> list[str]:
-    return [text_of(value) for value in override.sweep_iterator(transformer=Transformer.identity)]
+    values = override.sweep_iterator(transformer=Transformer.identity)
+    return [text_of(value) for value in islice(values, MOST_POINTS + 1)]  # Decimals may step on the spot
 
 
 def text_of(value: Any) -> str:

@@ -1,15 +1,17 @@
-"""Where points run: processes of this machine (joblib), a Ray cluster, or Slurm (submitit).
+"""Where points run: processes of this machine (loky), a Ray cluster, or Slurm (submitit).
 
 Each launcher yields (point, outcome) as points finish, in any order.
 """
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
+from experiments.run.crew import crew
 from experiments.sweep.outcome import Outcome, outcome_of
 from experiments.sweep.points import Point
 from experiments.sweep.sweep_folder import write_point
@@ -53,12 +55,12 @@ def _local(launch: Launch, points: Sequence[Point]) -> Finished:
         for point in points:
             yield point, carried_out(point, launch.folder_of(point))[1]
         return
-    from joblib import Parallel, delayed
-
     by_place = {point.place: point for point in points}
-    pool = Parallel(launch.processes, return_as="generator_unordered", batch_size=1)
-    for place, outcome in pool(delayed(carried_out)(point, launch.folder_of(point)) for point in points):
-        yield by_place[place], outcome
+    with crew(launch.processes) as submit:
+        # In no variable, so that no outcome is kept.
+        for done in as_completed([submit(carried_out, point, launch.folder_of(point)) for point in points]):
+            place, outcome = done.result()
+            yield by_place[place], outcome
 
 
 def _ray(launch: Launch, points: Sequence[Point]) -> Finished:

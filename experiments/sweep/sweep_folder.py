@@ -13,13 +13,17 @@ from typing import IO, Final
 from experiments.config.folder_kind import SWEEP_POINTS
 from experiments.report.number_text import counted
 from experiments.results.unfinished import hold
+from experiments.results.whole_file import write_whole
 from experiments.sweep.outcome import Outcome
 from experiments.sweep.points import Point
+from hwmodels.reading import read_limited
+from serving.record.json_text import json_data
 from serving.vocabulary.errors import PlaceError, UserError
 
 POINTS: Final = SWEEP_POINTS
 SHARDS: Final = "slurm"  # folder for the results of jobs on other hosts
 ABOUT: Final = "sweep.json"
+_MOST_BYTES: Final = 4 << 30  # of the most points that a sweep may have, ten times over
 
 
 class SweepFolder:
@@ -79,7 +83,7 @@ class SweepFolder:
     def tell(self, about: dict[str, object]) -> None:
         """Write a description of the sweep, for readers and for later commands."""
         text = json.dumps(about, indent=1, ensure_ascii=False)
-        (self.path / ABOUT).write_text(text + "\n", encoding="utf-8")
+        write_whole("out", self.path / ABOUT, text + "\n")
 
     def _check(self) -> None:
         if self.path.is_file():
@@ -101,16 +105,16 @@ def read_points(file: Path) -> dict[str, Outcome]:
     """Return finished points by id. Removes a truncated last line; ignores other invalid lines."""
     if not file.exists():
         return {}
-    content = file.read_bytes()
+    content = read_limited(file, _MOST_BYTES)
     whole = content[: content.rfind(b"\n") + 1]
     if len(whole) < len(content):
         file.write_bytes(whole)
     found = {}
     for line in whole.splitlines():
         try:
-            data = json.loads(line)
+            data = json_data(line)
             numbers = {str(name): float(value) for name, value in data["numbers"].items()}
             found[str(data["id"])] = Outcome(numbers, str(data["refused"]), float(data["cpu_s"]))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ArithmeticError, ValueError, KeyError, TypeError, AttributeError):
             continue
     return found

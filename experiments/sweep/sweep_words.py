@@ -12,11 +12,11 @@ from experiments.compose.checked_words import check_words
 from experiments.compose.unread_in_many import refuse_unread_in_sweep
 from experiments.config.options import CONF_DIR, SWEEPS
 from experiments.config.overrides import Override, Wanted, echo, parse_value
+from experiments.results.read_file import yaml_in
 from experiments.run.first_mistake import both, mistake_in
 from experiments.sweep.axes import Axis, Interval, axes_of, text_of
 from experiments.sweep.launch import LAUNCHERS
 from experiments.sweep.number_names import refuse_unknown_numbers
-from hwmodels.yaml_text import yaml_data
 from serving.vocabulary.errors import PlaceError, UserError
 
 OWN: Final = {
@@ -74,7 +74,8 @@ def _refuse_unread(
 ) -> None:
     """Refuse keys that no point reads. Seeds and what a search may set decide nothing: one of each does."""
     fixed = [*plain, *(f"{one.key}={one.low:.10g}" for one in intervals)]
-    keys = [word.partition("=")[0] for word in plain] + [one.key for one in (*axes, *intervals)]
+    keys = [word.partition("=")[0] for word in plain]
+    keys += [axis.key for axis in axes] + [interval.key for interval in intervals]
     fixed += [] if "uncertainty" in keys else ["uncertainty=off"]
     choices = [
         [f"{axis.key}={text}" for text in (axis.texts[:1] if axis.key == "seed" else axis.texts)]
@@ -115,11 +116,11 @@ def file_words(name: str) -> dict[str, str]:
     path = CONF_DIR / SWEEPS / f"{name}.yaml"
     if not path.is_file():
         path = Path(name).expanduser()
-    if not path.is_file():
+    if not path.exists() or path.is_dir():
         known = ", ".join(sorted(one.stem for one in (CONF_DIR / SWEEPS).glob("*.yaml")))
         raise UserError(f"sweep={echo(name)} is neither a file nor one of {known}: write one of them")
     try:
-        data = yaml_data(path.read_text(encoding="utf-8"))
+        data = yaml_in(path)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(
             f"sweep={echo(name)} cannot be read ({str(error).splitlines()[0]}): write YAML"

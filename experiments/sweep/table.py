@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from experiments.results.whole_file import whole_file
 from experiments.sweep.axes import Axis
 from experiments.sweep.outcome import Outcome
 from experiments.sweep.points import Point
@@ -109,7 +110,7 @@ def write_table(sweep: Sweep, path: Path) -> None:
     columns["refused"] = [outcome.refused for outcome in sweep.outcomes]
     for name in names:
         columns[name] = [outcome.numbers.get(name) for outcome in sweep.outcomes]
-    with path.open("wb") as file:
+    with whole_file("out", path) as half, half.open("wb") as file:
         pq.write_table(pa.table(columns), file)
 
 
@@ -130,7 +131,7 @@ def write_means(sweep: Sweep, path: Path, metrics: Sequence[str] = ()) -> None:
 
     keys = [axis.key for axis in sweep.axes if axis.key != SEED]
     names = metrics or list(dict.fromkeys(name for one in sweep.outcomes for name in one.numbers))
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with whole_file("out", path) as half, half.open("w", encoding="utf-8", newline="") as file:
         out = csv.writer(file)
         out.writerow([*keys, "metric", "seeds", "mean", "low", "high"])
         for name in names:

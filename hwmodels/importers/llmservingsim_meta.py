@@ -10,6 +10,7 @@ from hwmodels.errors import HardwareError
 from hwmodels.importers.request import ImportRequest, device_notes
 from hwmodels.importers.tables import read_bytes
 from hwmodels.llm_shape import LlmShape
+from hwmodels.yaml_text import MOST_YAML_BYTES, users_yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +82,9 @@ def read_meta(path: Path) -> Meta:
 
     if not path.exists():
         return Meta(path)
-    content = read_bytes(path)
+    content = read_bytes(path, MOST_YAML_BYTES)
     try:
-        entries = yaml.safe_load(content)
+        entries = users_yaml(content)
     except (yaml.YAMLError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         raise HardwareError(f"{path} is not YAML ({reason}); take the file as it was published") from error

@@ -63,10 +63,10 @@ class Table:
         return found
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     """The file's content; HardwareError if it cannot be read or is too large."""
     try:
-        return read_limited(path, MOST_BYTES)
+        return read_limited(path, most_bytes)
     except OSError as error:
         raise HardwareError(
             f"cannot read {path} ({os.strerror(error.errno or 0)}); name a folder or file that holds it"

@@ -15,6 +15,7 @@ from hwmodels.reading import read_limited
 from hwmodels.topology.classes import DEFAULT_CLASSES
 from hwmodels.topology.link import LINK_KINDS
 from hwmodels.topology.spec import ClusterSpec, Leaves, LinkClass, Rate, hosts_x_gpus, shown
+from hwmodels.yaml_text import users_yaml
 
 _BITS_PER_BYTE: Final = 8
 _MOST_BYTES: Final = 1 << 18  # shipped files have less than 2 kB
@@ -216,7 +217,7 @@ def _mapping(at: _At, text: str) -> dict[str, Any]:
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         _check_node(at, node, set())
-        found = yaml.safe_load(text)
+        found = users_yaml(text.encode())
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise HardwareError(

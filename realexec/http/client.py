@@ -5,6 +5,7 @@ Closing the connection aborts a stream, so each stream has its own connection. S
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,6 +15,10 @@ from serving.vocabulary.errors import UserError
 
 LONGEST_HEAD_BYTES: Final = 1 << 16
 LONGEST_BODY_BYTES: Final = 1 << 26
+LONGEST_LINE_BYTES: Final = 1 << 23  # some servers repeat all tokens so far in each: 1 MB of them
+_PIECE_BYTES: Final = 1 << 16
+_MOST_DIGITS: Final = 18
+_SIZE: Final = re.compile(rb"[0-9a-fA-F]{1,15}")
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -31,7 +36,12 @@ class Address:
     prefix: str = ""
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{self.host}:{self.port}{self.prefix}"
+        return f"{self.scheme}://{self.place}{self.prefix}"
+
+    @property
+    def place(self) -> str:
+        """Host and port as a URL and the header Host write them: an IPv6 address in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def address_of(text: str) -> Address:
@@ -41,10 +51,20 @@ def address_of(text: str) -> Address:
         port = parts.port
     except ValueError as error:
         raise UserError(f"{text} is no address ({error}): write http://HOST:PORT") from None
-    if parts.scheme not in _PORTS or not parts.hostname or parts.query or parts.fragment:
+    if parts.username is not None:
+        raise UserError(f"{text} has a user's name in it: write http://HOST:PORT")
+    if parts.scheme not in _PORTS or not _is_host(parts.hostname) or parts.query or parts.fragment:
         raise UserError(f"{text} is no address of a server: write http://HOST:PORT")
     prefix = parts.path.rstrip("/").removesuffix("/v1")
-    return Address(parts.scheme, parts.hostname, port or _PORTS[parts.scheme], prefix)
+    return Address(parts.scheme, str(parts.hostname), port or _PORTS[parts.scheme], prefix)
+
+
+def _is_host(name: str | None) -> bool:
+    """Return whether it can be looked up: DNS refuses empty parts, and those of over 63 characters."""
+    try:
+        return bool(name) and bool(str(name).encode("idna"))
+    except UnicodeError:
+        return False
 
 
 class Answer:
@@ -80,6 +100,8 @@ class Answer:
             *whole, rest = (rest + piece).split(b"\n")
             for line in whole:
                 yield line.rstrip(b"\r")
+            if len(rest) > LONGEST_LINE_BYTES:
+                raise BrokenStream(f"a line of more than {LONGEST_LINE_BYTES} bytes")
         if rest:
             yield rest
 
@@ -87,24 +109,34 @@ class Answer:
         line = await self._reader.readline()
         if not line.endswith(b"\n"):
             raise BrokenStream("the connection ended in the middle of the answer")
-        return int(line.split(b";")[0], 16)
+        size = line.split(b";")[0].strip()
+        if not _SIZE.fullmatch(size):
+            raise BrokenStream(f"a chunk of {size[:20]!r} bytes")
+        return int(size, 16)
+
+    async def _read(self, left: int) -> AsyncGenerator[bytes, None]:
+        """Yield so many bytes as they arrive, however many the server announces."""
+        while left:
+            piece = await self._reader.read(min(left, _PIECE_BYTES))
+            if not piece:
+                raise BrokenStream("the connection ended before the answer")
+            left -= len(piece)
+            yield piece
 
     async def _pieces(self) -> AsyncGenerator[bytes, None]:
         try:
             if self.headers.get("transfer-encoding", "").lower() == "chunked":
                 while size := await self._chunk_bytes():
-                    yield await self._reader.readexactly(size)
+                    async for piece in self._read(size):
+                        yield piece
                     await self._reader.readexactly(2)
-            elif "content-length" in self.headers:
-                left = int(self.headers["content-length"])
-                while left:
-                    piece = await self._reader.read(min(left, 1 << 16))
-                    if not piece:
-                        raise BrokenStream("the connection ended before the answer")
-                    left -= len(piece)
+            elif (length := self.headers.get("content-length")) is not None:
+                if not (length.isascii() and length.isdecimal() and len(length) <= _MOST_DIGITS):
+                    raise BrokenStream(f"an answer of {length[:20]!r} bytes")
+                async for piece in self._read(int(length)):
                     yield piece
             else:
-                while piece := await self._reader.read(1 << 16):
+                while piece := await self._reader.read(_PIECE_BYTES):
                     yield piece
         except asyncio.IncompleteReadError:
             raise BrokenStream("the connection ended in the middle of the answer") from None
@@ -122,7 +154,7 @@ async def ask(
     payload = b"" if body is None else json.dumps(body, separators=(",", ":")).encode()
     head = [
         f"{method or ('GET' if body is None else 'POST')} {address.prefix}{path} HTTP/1.1",
-        f"Host: {address.host}:{address.port}",
+        f"Host: {address.place}",
         "Connection: close",
         "Accept: */*",
     ]

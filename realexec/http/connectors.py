@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from realexec.http.dialects import Dialect, Wish
+from realexec.http.dialects import MISFIT, Dialect, Wish, token_ids
 from realexec.http.probe import Server
 
 # Asks a server to keep the KV for another server. Its answer then holds where the KV is.
@@ -48,10 +48,13 @@ def computed(wish: Wish, answer: Mapping[str, Any]) -> Computed:
     if not isinstance(where, dict) or not where.get("do_remote_prefill"):
         raise ValueError("its answer has no kv_transfer_params")
     choices = answer.get("choices") or [{}]
-    ids = choices[0].get("token_ids") or []
+    try:
+        ids = token_ids(choices[0].get("token_ids") or [])
+    except MISFIT as error:
+        raise ValueError(f"its answer has fields of another kind: {error}") from None
     if len(ids) != 1:
         raise ValueError(f"its answer has {len(ids)} token ids, not one")
-    return Computed(wish.prompt, (int(ids[0]),), {_PARAMS: where})
+    return Computed(wish.prompt, ids, {_PARAMS: where})
 
 
 def room(prefill: Server) -> dict[str, Any]:

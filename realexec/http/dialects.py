@@ -4,16 +4,20 @@
 token ids, /generate. Its routes are as documented (SGLang 0.5), and were not run against an SGLang server.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from realexec.http.metrics_text import Sample, values
+from serving.record.json_text import json_data
 
 DONE: Final = b"[DONE]"
+# Raised by fields of another type than the protocol's: null, a list, a number too large.
+MISFIT: Final = (ArithmeticError, AttributeError, LookupError, TypeError)
 UNKNOWN_TOKEN: Final = -1  # a token of which only the text is known
 _ENDED: Final = frozenset(("length", "stop"))
+MOST_TOKENS: Final = 1 << 24  # of one answer: more than any context
+_MOST_ID: Final = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ class Reader(Protocol):
     """Decodes one stream."""
 
     def read(self, data: bytes) -> Chunk:
-        """Decode the data of one ``data:`` line. Raises ValueError if it does not fit this kind of server."""
+        """Decode the data of one ``data:`` line. Raises ValueError or one of ``MISFIT`` for others."""
 
 
 class Dialect(Protocol):
@@ -75,7 +79,7 @@ class Dialect(Protocol):
 
 def _parsed(data: bytes, of: str) -> dict[str, Any]:
     """Parse a chunk of a stream, a JSON object. Raises ValueError if it is not one."""
-    found = json.loads(data)
+    found = json_data(data)
     if not isinstance(found, dict):
         raise ValueError(f"{data[:60]!r} is no chunk of {of}")
     return found
@@ -100,7 +104,7 @@ class _CompletionReader:
         self._seen += len(tokens)
         usage = found.get("usage") or {}
         if not choices and tokens == () and usage.get("completion_tokens", 0) > self._seen:
-            tokens = (UNKNOWN_TOKEN,) * (usage["completion_tokens"] - self._seen)
+            tokens = _unknown(usage["completion_tokens"] - self._seen)
             self._seen += len(tokens)
         reason = choices[0].get("finish_reason") if choices else None
         if reason is not None and reason not in _ENDED:
@@ -111,11 +115,26 @@ class _CompletionReader:
 def _tokens(choice: Mapping[str, Any]) -> tuple[int, ...]:
     ids = choice.get("token_ids")
     if ids is not None:
-        return tuple(map(int, ids))
+        return token_ids(ids)
     words = (choice.get("logprobs") or {}).get("tokens") or []
     if words and all(str(word).startswith("token_id:") for word in words):
-        return tuple([int(word.partition(":")[2]) for word in words])
+        return token_ids([word.partition(":")[2] for word in words])
     return (UNKNOWN_TOKEN,) if choice.get("text") else ()
+
+
+def token_ids(ids: Iterable[Any]) -> tuple[int, ...]:
+    """Return a server's token ids. Raises ValueError, TypeError or OverflowError if they are none."""
+    found = tuple(map(int, ids))
+    if found and not 0 <= min(found) <= max(found) < _MOST_ID:
+        raise ValueError("a token id is out of range")
+    return found
+
+
+def _unknown(count: int) -> tuple[int, ...]:
+    """Return so many tokens of which only the number is known."""
+    if count > MOST_TOKENS:
+        raise ValueError(f"it counts {count} tokens")
+    return (UNKNOWN_TOKEN,) * count
 
 
 def _message(error: Any) -> str:
@@ -187,7 +206,7 @@ class Vllm(OpenAI):
 
 
 def _whole(text: str | None) -> int:
-    return int(text) if text is not None and text.isdecimal() else 0
+    return int(text) if text is not None and text.isdecimal() and len(text) <= 15 else 0
 
 
 class _GenerateReader:
@@ -206,7 +225,7 @@ class _GenerateReader:
         ids, total = found.get("output_ids") or [], int(meta.get("completion_tokens", 0))
         new = max(0, total - self._seen)
         self._seen = max(self._seen, total)
-        tokens = tuple(map(int, ids[len(ids) - new :])) if new <= len(ids) else (UNKNOWN_TOKEN,) * new
+        tokens = token_ids(ids[len(ids) - new :]) if new <= len(ids) else _unknown(new)
         reason = meta.get("finish_reason")
         kind = reason.get("type") if isinstance(reason, dict) else reason
         if kind is not None and kind not in _ENDED:

@@ -1,13 +1,15 @@
 """Parses Prometheus text, in which servers report their metrics, into numbers."""
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-_SAMPLE: Final = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+\S+)?")
-_LABEL: Final = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
+# Without backtracking (++), so that a long line takes no longer than several short ones.
+_SAMPLE: Final = re.compile(r"([A-Za-z_:][\w:]*+)(?:\{(.*)\})?+\s++(\S++)(?:\s++\S++)?")
+_LABEL: Final = re.compile(r'(?<!\w)([A-Za-z_]\w*+)="((?:[^"\\]|\\.)*+)"')
+
+LARGEST: Final = 1e15
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,12 @@ def _samples(text: str) -> Iterator[Sample]:
 
 
 def values(samples: list[Sample], *names: str) -> list[float]:
-    """Return the finite values of all series of the first name that has any; empty if no name has."""
+    """Return the values of all series of the first name that has any; empty if no name has.
+
+    All are counts or shares: negative, infinite and absurdly large ones (``LARGEST``) are left out.
+    """
     for name in names:
-        found = [one.value for one in samples if one.name == name and math.isfinite(one.value)]
+        found = [one.value for one in samples if one.name == name and 0 <= one.value <= LARGEST]
         if found:
             return found
     return []

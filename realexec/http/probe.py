@@ -1,16 +1,16 @@
 """Finds out before a run what a server is and can do, by asking it."""
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from realexec.http.client import Address, ask, get_text
-from realexec.http.dialects import DIALECTS, UNKNOWN_TOKEN, Dialect, Load, Wish
-from realexec.http.metrics_text import samples_of
+from realexec.http.dialects import DIALECTS, MISFIT, UNKNOWN_TOKEN, Dialect, Load, Wish
+from realexec.http.metrics_text import LARGEST, samples_of
 from realexec.http.stream import Refused, tokens_of
+from serving.record.json_text import json_data
 from serving.vocabulary.errors import UserError
 
 _PROBE_TOKENS: Final = 3
@@ -81,13 +81,13 @@ async def _probe(address: Address, model: str | None, key: str | None, timeout_s
     name, longest = await _model(address, model, key, timeout_s)
     dialect, load, info = await _kind(address, key, timeout_s)
     version, memory = str(info.get("version") or ""), _memory(load)
-    if load is None and type(tokens := info.get("max_total_num_tokens")) is int:
+    if load is None and (tokens := _count(info.get("max_total_num_tokens"))) is not None:
         memory = tokens, 1  # SGLang without --enable-metrics counts its memory in tokens too
     mode = str(info.get("disaggregation_mode") or "")
     port = info.get("disaggregation_bootstrap_port")
     server = Server(
         address, dialect, name, version, longest, *memory, False, None, load is not None, key,
-        mode if mode in ("prefill", "decode") else "", port if type(port) is int else None,
+        mode if mode in ("prefill", "decode") else "", _count(port),
     )  # fmt: skip
     if server.mode:
         return server  # it answers only together with a server of the other mode
@@ -99,6 +99,11 @@ async def _probe(address: Address, model: str | None, key: str | None, timeout_s
     ids = len(found) == _PROBE_TOKENS and UNKNOWN_TOKEN not in found
     aborts = await _aborts(server, timeout_s) if load is not None else None
     return replace(server, token_ids=ids, aborts=aborts)
+
+
+def _count(value: Any) -> int | None:
+    """Return what a server counts; None if it is no whole number above 0, or larger than any there is."""
+    return value if type(value) is int and 0 < value <= LARGEST else None
 
 
 def _memory(load: Load | None) -> tuple[int | None, int | None]:
@@ -113,15 +118,18 @@ async def _model(
     status, text = await get_text(address, "/v1/models", timeout_s, None, key)
     if status != 200:
         raise ValueError(f"/v1/models answers {status}")
-    entries = {str(one["id"]): one for one in json.loads(text)["data"]}
+    try:
+        listed = [one for one in json_data(text)["data"] if isinstance(one["id"], str)]
+        entries = {one["id"]: one.get("max_model_len") for one in listed}
+    except MISFIT as error:
+        raise ValueError(f"/v1/models answers {text[:60]!r}, which lists no models: {error}") from None
     if not entries or (wanted is not None and wanted not in entries):
         raise UserError(
             f"the server at {address} serves {', '.join(entries) or 'no model'}, not {wanted}: write "
             "http.model=NAME of one that all servers have"
         )
     name = wanted or next(iter(entries))
-    longest = entries[name].get("max_model_len")
-    return name, longest if type(longest) is int else None
+    return name, _count(entries[name])
 
 
 async def _kind(
@@ -150,7 +158,7 @@ async def _info(
         status, text = await get_text(address, path, timeout_s, None, key)
         if status == 200:
             try:
-                found = json.loads(text)
+                found = json_data(text)
             except ValueError:
                 continue
             if isinstance(found, dict):

@@ -6,7 +6,6 @@ stay in its host's memory, so waking is a load from there.
 """
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from realexec.http.client import get_text
 from realexec.http.dialects import Wish
 from realexec.http.probe import Server
 from realexec.http.stream import Refused, tokens_of
+from serving.record.json_text import json_data
 from serving.vocabulary.errors import UserError
 
 _SERVES_ON_S: Final = 1.0  # a server that sends a token within this time is awake
@@ -89,9 +89,7 @@ async def _frees_nothing(server: Server, timeout_s: float) -> str | None:
         return None
     status, text = await get_text(server.address, _SETTINGS, timeout_s, None, server.key)
     try:
-        found = (
-            json.loads(text)["vllm_config"]["model_config"]["enable_sleep_mode"] if status == 200 else None
-        )
+        found = json_data(text)["vllm_config"]["model_config"]["enable_sleep_mode"] if status == 200 else None
     except (KeyError, TypeError, ValueError):
         return None
     return "was started without its sleep mode" if found is False else None

@@ -1,12 +1,12 @@
 """One request at one server, as a stream of tokens."""
 
-import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any, Final
 
 from realexec.http.client import Address, BrokenStream, ask
-from realexec.http.dialects import Chunk, Dialect, Wish
+from realexec.http.dialects import MISFIT, Chunk, Dialect, Reader, Wish
+from serving.record.json_text import json_data
 
 _DATA: Final = b"data:"
 
@@ -36,7 +36,7 @@ async def tokens_of(
             async for line in lines:
                 if not line.startswith(_DATA):
                     continue
-                chunk = reader.read(line[len(_DATA) :].strip())
+                chunk = _read(reader, line[len(_DATA) :].strip())
                 if chunk.tokens:
                     yield chunk
                 if chunk.fault is not None:
@@ -50,6 +50,13 @@ async def tokens_of(
         answer.close()
 
 
+def _read(reader: Reader, data: bytes) -> Chunk:
+    try:
+        return reader.read(data)
+    except MISFIT as error:
+        raise ValueError(f"{data[:60]!r} has fields of another kind: {error}") from None
+
+
 async def answer_of(address: Address, path: str, body: Any, key: str | None = None) -> dict[str, Any]:
     """Return a whole answer, a JSON object; cancelling the task that calls this aborts the request.
 
@@ -60,7 +67,7 @@ async def answer_of(address: Address, path: str, body: Any, key: str | None = No
         text = await answer.body()
         if answer.status != 200:
             raise Refused(_words(answer.status, text))
-        found = json.loads(text)
+        found = json_data(text)
         if not isinstance(found, dict):
             raise ValueError(f"{text[:60]!r} is no object")
         return found
@@ -72,7 +79,7 @@ async def answer_of(address: Address, path: str, body: Any, key: str | None = No
 
 def _words(status: int, body: bytes) -> str:
     try:
-        found = json.loads(body)
+        found = json_data(body)
         error = found.get("error", found)
         text = error.get("message", error) if isinstance(error, dict) else error
     except (ValueError, AttributeError):

@@ -157,10 +157,17 @@ class Channel:
 
     def close(self) -> None:
         """Close the connection and end other threads' waits for it; calling it twice does no harm."""
+        self.hang_up()
+        self._socket.close()
+
+    def hang_up(self) -> None:
+        """End the connection and other threads' waits for it; one of them still has to `close` it.
+
+        Until then its descriptor stays taken, so that no thread waits for a newer connection of that number.
+        """
         self._closed = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
 
     def _send_some(self, views: list[memoryview]) -> None:
         while views:

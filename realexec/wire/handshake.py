@@ -10,6 +10,7 @@ import hmac
 import json
 import secrets
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from realexec.wire.channel import Channel
@@ -41,8 +42,15 @@ def join(channel: Channel, secret: bytes, identity: dict[str, Any], timeout_s: f
         receive("welcome")
 
 
-def admit(channel: Channel, secret: bytes, timeout_s: float = HANDSHAKE_S) -> dict[str, Any]:
+def admit(
+    channel: Channel,
+    secret: bytes,
+    timeout_s: float = HANDSHAKE_S,
+    proved: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
     """On the listening side: check the client's proof of the secret; returns the client's identity.
+
+    ``proved`` is called before the client is told; it may raise ChannelClosed if it is too late.
 
     Raises ProtocolError, ChannelClosed or TimeoutError; the channel is then closed.
     """
@@ -56,6 +64,7 @@ def admit(channel: Channel, secret: bytes, timeout_s: float = HANDSHAKE_S) -> di
         channel.send({"type": "challenge", "nonce": mine, "proof": proof})
         if not _equal(_proof(secret, "client", theirs, mine, identity), receive("proof")):
             raise ProtocolError("a peer does not know the secret of this run")
+        proved()
         channel.send({"type": "welcome"})
         return identity
 

@@ -7,6 +7,7 @@ import socket
 import struct
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -16,8 +17,14 @@ from realexec.wire.frames import ChannelClosed, Limits, ProtocolError
 from realexec.wire.handshake import HANDSHAKE_S, admit, join
 
 LOOPBACK: Final = "127.0.0.1"
-# Peers that have not proved the secret yet; with this many, further ones are disconnected.
+# Peers that have not proved the secret yet. One more takes the place of the one that has waited longest:
+# those that know the secret prove it within milliseconds, and connect again if they were too late.
 MOST_STRANGERS: Final = 32
+_BACKLOG: Final = 128
+_TOO_MANY: Final = "too many connections that have not proved the secret"
+# A peer that was disconnected in the handshake connects again after so long, and then after twice as long.
+_FIRST_PAUSE_S: Final = 0.02
+_LONGEST_PAUSE_S: Final = 0.5
 # Below the limits of a Unix socket's path: 108 bytes on Linux (sun_path in unix(7)), 104 elsewhere.
 _MOST_PATH_BYTES: Final = 100
 
@@ -44,7 +51,9 @@ class Listener:
         self._admitted = admitted
         self._limits = limits
         self._timeout_s = timeout_s
-        self._places = threading.BoundedSemaphore(MOST_STRANGERS)
+        self._strangers: dict[Channel, None] = {}  # the one that has waited longest first
+        self._pushed_out: set[Channel] = set()
+        self._changing = threading.Lock()  # of these two and the refusals
         self._folder: Path | None = None
         self.refused: list[str] = []  # reasons of the latest refusals
         if tcp_host is None:
@@ -54,8 +63,8 @@ class Listener:
             self._socket = socket.socket(socket.AF_UNIX)
             self._socket.bind(path)
         else:
-            self._socket = socket.create_server((tcp_host, 0), backlog=MOST_STRANGERS)
-        self._socket.listen(MOST_STRANGERS)
+            self._socket = socket.create_server((tcp_host, 0), backlog=_BACKLOG)
+        self._socket.listen(_BACKLOG)
         self.address: dict[str, Any] = address_of(self._socket)
         self._thread = threading.Thread(target=self._accept, name="listener", daemon=True)
         self._thread.start()
@@ -75,28 +84,47 @@ class Listener:
                 connection, _ = self._socket.accept()
             except OSError:
                 return
-            if not self._places.acquire(blocking=False):
-                connection.close()
-                self._refuse("too many connections that have not proved the secret")
-                continue
-            threading.Thread(target=self._greet, args=(connection,), name="greeter", daemon=True).start()
+            channel = Channel(connection, self._limits)
+            self._make_room(channel)
+            threading.Thread(
+                target=self._greet, args=(connection, channel), name="greeter", daemon=True
+            ).start()
 
-    def _greet(self, connection: socket.socket) -> None:
-        channel = Channel(connection, self._limits)
+    def _make_room(self, channel: Channel) -> None:
+        """Take the peer in, in the place of the one that has waited longest if there are too many."""
+        with self._changing:
+            longest = next(iter(self._strangers)) if len(self._strangers) >= MOST_STRANGERS else None
+            if longest is not None:
+                del self._strangers[longest]
+                self._pushed_out.add(longest)
+            self._strangers[channel] = None
+        if longest is not None:
+            longest.hang_up()  # its greeter closes and reports it
+
+    def _greet(self, connection: socket.socket, channel: Channel) -> None:
+        def proved() -> None:
+            with self._changing:
+                if channel not in self._strangers:
+                    raise ChannelClosed(_TOO_MANY)
+                del self._strangers[channel]
+
         try:
             _refuse_other_users(connection)
             no_delay(connection)
-            identity = admit(channel, self._secret, self._timeout_s)
-        except (ProtocolError, ChannelClosed, TimeoutError) as error:
+            identity = admit(channel, self._secret, self._timeout_s, proved)
+        except (ProtocolError, ChannelClosed, TimeoutError, OSError) as error:
             channel.close()
-            self._refuse(str(error))
+            with self._changing:
+                self._strangers.pop(channel, None)
+                why = _TOO_MANY if channel in self._pushed_out else str(error)
+                self._pushed_out.discard(channel)
+            self._refuse(why)
             return
-        finally:
-            self._places.release()
         self._admitted(channel, identity)
 
     def _refuse(self, why: str) -> None:
-        self.refused = [*self.refused[-99:], why]
+        with self._changing:
+            self.refused = [*self.refused[-99:], why]
 
 
 def dial(
@@ -106,7 +134,24 @@ def dial(
     limits: Limits | None = None,
     timeout_s: float = HANDSHAKE_S,
 ) -> Channel:
-    """Connect to a listener's address. Raises ChannelClosed, ProtocolError or TimeoutError."""
+    """Connect to a listener's address, again where it hangs up before this side could prove the secret.
+
+    Raises ChannelClosed, ProtocolError, or TimeoutError.
+    """
+    until_s, pause_s = time.monotonic() + timeout_s, _FIRST_PAUSE_S
+    while True:
+        channel = _connected(address, limits, max(until_s - time.monotonic(), _FIRST_PAUSE_S))
+        try:
+            join(channel, secret, identity, max(until_s - time.monotonic(), _FIRST_PAUSE_S))
+            return channel
+        except ChannelClosed:
+            if time.monotonic() + pause_s > until_s:
+                raise
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _connected(address: dict[str, Any], limits: Limits | None, timeout_s: float) -> Channel:
     connection = socket.socket(socket.AF_UNIX if "path" in address else socket.AF_INET)
     try:
         connection.settimeout(timeout_s)
@@ -115,9 +160,7 @@ def dial(
     except OSError as error:
         connection.close()
         raise ChannelClosed(f"no process answers at {address}: {error}") from None
-    channel = Channel(connection, limits)
-    join(channel, secret, identity, timeout_s)
-    return channel
+    return Channel(connection, limits)
 
 
 def address_of(listening: socket.socket) -> dict[str, Any]:

@@ -38,6 +38,13 @@ REFUSED: list[tuple[list[str], list[str]]] = [
         ],
         ["system.admission.params.rate_per_s is given twice"],
     ),
+    # times beyond those that the clock counts
+    (["series.period_s=1e10"], ["series.period_s=1e+10", "up to 1e+09"]),
+    (["trace.clients=4", "trace.client_think_s=1e30"], ["trace.client_think_s=1e+30", "up to 1e+09"]),
+    (["trace.window_start_s=0", "trace.window_s=1e300"], ["trace.window_s=1e+300", "up to 1e+09"]),
+    (["migration.control_ms=1e300"], ["migration.control_ms=1e+300", "up to 1e+12"]),
+    (["faults=one_replica", "faults.replica=0", "faults.at_s=1e300"], ["faults.at_s=1e+300", "up to 1e+09"]),
+    (["trace=diurnal", "trace.period_s=1e300"], ["trace.period_s=1e+300", "up to 1e+09"]),
     # keys nothing has
     (["trace.limt=4"], ["'trace.limt'", "write trace.limit="]),
     (["limit=4"], ["'limit'", "write trace.limit="]),

@@ -2,17 +2,13 @@
 
 import json
 import re
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -21,8 +17,7 @@ from experiments.build.build import arrivals_of
 from experiments.compose.compose import load_config
 from experiments.run.simulate import prepare
 from realexec.http.metrics_text import samples_of, values
-from realexec.prompts import prompt_ids
-from tests.worlds.fake_openai import MODEL, FakeServer, Settings
+from tests.worlds.fake_openai import FakeServer, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ("trace.limit=12", "trace.rate_scale=8", "trace.tokens_scale=0.05")
@@ -253,84 +248,3 @@ def _scrape(capsys: Captured, done: threading.Event, texts: list[str]) -> None:
             except OSError:
                 continue
     texts += [capsys.readouterr().err, last]
-
-
-def test_observe_measures_what_another_client_measures(tmp_path: Path) -> None:
-    """The same requests at the same times by threads and http.client: equal times within a few steps.
-
-    TTFT, E2E and gaps between tokens, each by mean, median and P99.
-
-    Both are tried again where something else kept the machine busy.
-    """
-    step_s, far = 0.02, list[Any]()
-    with served(f"step_s={step_s}", "max_num_seqs=64") as url:
-        for _ in range(4):
-            words = [url, *WORDS, f"out={tmp_path / 'observed'}", "overwrite=true", "http.check_tokens=0"]
-            assert realexec_cli.run(["observe", *words]) == 0
-            rows = pd.read_parquet(tmp_path / "observed" / "requests.parquet")
-            others = independent_client(url, rows)
-            assert [one["tokens"] for one in others] == rows.output_tokens.tolist()
-            itl_ms = summary_of(tmp_path / "observed")["itl_ms"]
-            ours = {f"itl {name}": itl_ms[name] / 1e3 for name in ("mean", "p50", "p99")}
-            ours |= statistics("ttft", (rows.first_token_ns - rows.arrival_ns) / 1e9)
-            ours |= statistics("e2e", (rows.finish_ns - rows.arrival_ns) / 1e9)
-            theirs = statistics("itl", [gap for one in others for gap in one["gaps"]])
-            theirs |= {key: value for name in ("ttft", "e2e") for key, value in
-                       statistics(name, [one[name] for one in others]).items()}  # fmt: skip
-            assert ours.keys() == theirs.keys() and len(ours) == 9
-            apart = {name: abs(value - theirs[name]) for name, value in ours.items()}
-            if all(value < 2 * step_s for value in apart.values()) and apart["itl mean"] < step_s / 4:
-                return
-            far.append((ours, theirs))
-    raise AssertionError(far)
-
-
-@contextmanager
-def served(*words: str) -> Iterator[str]:
-    """A made-up server in a process of its own."""
-    command = [sys.executable, "-m", "tests.worlds.fake_openai", *words]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().strip()
-        finally:
-            process.kill()
-
-
-def statistics(name: str, values: Any) -> dict[str, float]:
-    """Mean, median and P99, by name."""
-    middle, high = np.percentile(values, [50, 99])
-    return {f"{name} mean": float(np.mean(values)), f"{name} p50": float(middle), f"{name} p99": float(high)}
-
-
-def independent_client(url: str, rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """A thread for each request; its clock starts when the request is due."""
-    found: list[dict[str, Any]] = [{"gaps": []} for _ in range(len(rows))]
-    start = time.perf_counter()
-    threads = [
-        threading.Thread(target=_one, args=(url, found[place], start, row))
-        for place, row in enumerate(rows.itertuples())
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return found
-
-
-def _one(url: str, into: dict[str, Any], start: float, row: Any) -> None:
-    due = start + row.arrival_ns / 1e9
-    prompt = list(prompt_ids(0, int(row.request), int(row.prompt_tokens), 512))
-    wish = {"model": MODEL, "prompt": prompt, "max_tokens": int(row.output_tokens), "stream": True}
-    time.sleep(max(0.0, due - time.perf_counter()))
-    connection = HTTPConnection("127.0.0.1", int(url.rpartition(":")[2]), timeout=60)
-    connection.request("POST", "/v1/completions", json.dumps(wish), {"Content-Type": "application/json"})
-    answer, tokens = connection.getresponse(), 0
-    for line in answer:
-        if line.startswith(b'data: {"object"'):
-            tokens += 1
-            now = time.perf_counter() - due
-            into["gaps"] += [now - into["e2e"]] if "e2e" in into else []
-            into.setdefault("ttft", now)
-            into["e2e"] = now
-    into["tokens"] = tokens

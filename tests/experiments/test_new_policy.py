@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,6 +71,25 @@ def test_nothing_is_overwritten(here: Path, capsys: pytest.CaptureFixture[str]) 
     assert cli.run(["new-policy", "dispatch", "Mine"]) == 2
     assert "is there already" in capsys.readouterr().err
     assert not (here / "mine.py").exists()
+
+
+def test_both_files_are_written_or_none(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write = Path.write_text
+
+    def full(self: Path, data: str, *rest: Any, **more: Any) -> int:
+        if "def test_" in data:
+            raise OSError(28, "No space left on device")
+        return write(self, data, *rest, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", full)
+        assert cli.run(["new-policy", "dispatch", "Mine"]) == 2
+    assert "No space left" in capsys.readouterr().err and list(here.iterdir()) == []
+    (here / "mine.py").symlink_to(here / "nowhere")
+    assert cli.run(["new-policy", "dispatch", "Mine"]) == 2
+    assert "is there already" in capsys.readouterr().err
 
 
 def page_commands() -> list[list[str]]:

@@ -15,9 +15,6 @@ from tests.worlds.processes import ROOT, default_signals
 
 STEP_S = 0.02
 WORDS = ("trace.limit=20", "trace.rate_scale=2", "trace.tokens_scale=0.05", "http.check_tokens=0")
-# A connection, both ways and a turn of the client's loop; medians, in ms. On busy cores 3 to 5 ms were seen.
-MOST_MS = STEP_S * 1e3 / 2
-TRIES = 4
 
 
 @contextmanager
@@ -36,7 +33,7 @@ def served(log: Path) -> Iterator[str]:
 
 
 def by_server(log: Path, prompt_tokens: list[int]) -> pd.DataFrame:
-    """Of the run's requests, which come last and in order: TTFT, E2E and the time between, in ms."""
+    """Of the run's requests, which come last and in order: TTFT and E2E in ms."""
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     rows = sorted(lines, key=lambda one: one["read_ns"])[-len(prompt_tokens) :]
     assert [one["prompt_tokens"] for one in rows] == prompt_tokens
@@ -45,7 +42,7 @@ def by_server(log: Path, prompt_tokens: list[int]) -> pd.DataFrame:
         np.array([one["written_ns"][0] for one in rows]),
         np.array([one["written_ns"][-1] for one in rows]),
     )
-    return pd.DataFrame({"ttft": first - read, "decode": last - first, "e2e": last - read}) / 1e6
+    return pd.DataFrame({"ttft": first - read, "e2e": last - read}) / 1e6
 
 
 def by_client(rows: pd.DataFrame) -> pd.DataFrame:
@@ -53,7 +50,6 @@ def by_client(rows: pd.DataFrame) -> pd.DataFrame:
         pd.DataFrame(
             {
                 "ttft": rows.first_token_ns - rows.arrival_ns,
-                "decode": rows.finish_ns - rows.first_token_ns,
                 "e2e": rows.finish_ns - rows.arrival_ns,
             }
         )
@@ -61,21 +57,12 @@ def by_client(rows: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def test_observe_reports_what_the_server_wrote_down(tmp_path: Path) -> None:
-    """No token is there before it was written, and half of all are told within half a step after that.
-
-    The first holds on any machine; the second is tried again where something else kept the machine busy.
-    """
-    log, medians = tmp_path / "log", []
+def test_observe_reports_no_token_before_the_server_wrote_it(tmp_path: Path) -> None:
+    """On any machine; how soon after that is not judged here (test_observe_and_a_client, by stated times)."""
+    log, out = tmp_path / "log", tmp_path / "seen"
     with served(log) as url:
-        for number in range(TRIES):
-            out = tmp_path / f"seen-{number}"
-            assert realexec_cli.run(["observe", url, *WORDS, f"out={out}"]) == 0
-            rows = pd.read_parquet(out / "requests.parquet").sort_values("request", ignore_index=True)
-            assert len(rows) == 20 and rows.output_tokens.sum() > 100
-            later = by_client(rows) - by_server(log, rows.prompt_tokens.tolist())
-            assert (later.ttft >= 0).all() and (later.e2e >= 0).all(), later
-            medians.append(later.abs().median())
-            if (medians[-1] < MOST_MS).all():
-                return
-    raise AssertionError(medians)
+        assert realexec_cli.run(["observe", url, *WORDS, f"out={out}"]) == 0
+    rows = pd.read_parquet(out / "requests.parquet").sort_values("request", ignore_index=True)
+    assert len(rows) == 20 and rows.output_tokens.sum() > 100
+    later = by_client(rows) - by_server(log, rows.prompt_tokens.tolist())
+    assert (later.ttft >= 0).all() and (later.e2e >= 0).all(), later

@@ -217,12 +217,10 @@ BY_NAME = {
     "traces/synthetic/registry.py": {"import_module"},
     "experiments/policy/policy_class.py": {"import_module"},
     "serving/vocabulary/fact.py": {"exec"},
-    "experiments/sweep/launch.py": {"joblib"},  # processes of this command's own, and no file
     "realexec/worker_process.py": {"import_module"},  # what the driver says over a pipe it made
     "realexec/launchers/fork_server_process.py": {"import_module"},  # modules that the driver's code lists
     "realexec/verbs/package.py": {"import_module"},  # pyverbs, by names that stand there
-    "experiments/compose/resolved.py": {"yaml.load"},  # a safe loader
-    "hwmodels/yaml_text.py": {"yaml.load"},  # the same
+    "hwmodels/yaml_text.py": {"yaml.load"},  # a safe loader
 }
 REACHING = {
     "import_module", "__import__", "resolve_name", "run_path", "run_module", "instantiate", "get_class",

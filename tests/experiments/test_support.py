@@ -213,7 +213,8 @@ def test_the_ladder_is_tried_from_the_best_down() -> None:
         (("model=",), "no key=value"),
         (
             ("gp=h100",),
-            "unknown key 'gp' for support: write one of model, gpu, tp, profile, engine, cluster, plot, gpu=",
+            "unknown key 'gp' for support: write one of model, gpu, tp, profile, engine, cluster, plot, "
+            "overwrite, gpu=",
         ),
         (("model=llama3_8b", "model=opt_66b"), "model is given twice"),
         (("tp=2", "model.tp=2"), "tp is given twice"),

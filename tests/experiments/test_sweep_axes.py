@@ -86,3 +86,27 @@ def test_too_many_points_are_refused() -> None:
     many = tuple(map(str, range(1000)))
     with pytest.raises(UserError, match="1000000 points"):
         points_of([], [Axis("a", many), Axis("b", many)])
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("seed=range(0,1000000000)", "write at most 100000"),
+        ("seed=shuffle(range(0,1000000000))", "write at most 100000"),
+        ("seed=sort(range(1000000000,0,-1))", "write at most 100000"),
+        ("seed=range(0,1" + "0" * 400 + ")", "write at most 100000"),
+        ("trace.rate_per_s=range(0,1,1e-12)", "write at most 100000"),
+        ("seed=range(0,10,0)", "write range(0,10)"),
+        ("seed=range(0,10,0.0)", "write range(0,10)"),
+        ("seed=range(0,nan)", "write finite numbers"),
+        ("seed=range(0,1e400)", "write finite numbers"),
+        ("system.scaler.up=interval(0,1e400)", "write finite numbers"),
+        ("seed=" + ",".join("1" * 20_000), "write at most"),
+        ("seed=" + "[" * 5000 + ",", "brackets"),
+        ("seed=int(1e400,2)", "no list of values"),
+    ],
+)
+def test_a_range_without_end_is_refused_before_it_is_counted(word: str, told: str) -> None:
+    with pytest.raises(UserError) as error:
+        axes_of([word])
+    assert word[:5] in str(error.value) and told in str(error.value) and len(str(error.value)) < 400

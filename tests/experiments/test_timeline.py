@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -78,3 +79,66 @@ def test_what_cannot_be_shown_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     assert cli.run(["timeline", str(tmp_path)]) == 2
     assert cli.run(["timeline", str(tmp_path), "pretty=true"]) == 2
     assert "one word too many" in capsys.readouterr().err
+
+
+def test_a_file_is_written_whole_and_replaced_only_on_request(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "t.json.gz"
+    out.write_text("mine")
+    assert cli.run(["timeline", str(run), f"out={out}"]) == 2
+    assert "overwrite=true" in capsys.readouterr().err and out.read_text() == "mine"
+
+    def full(self: Path, data: bytes) -> int:
+        self.touch()
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        assert cli.run(["timeline", str(run), f"out={out}", "overwrite=true"]) == 2
+    assert "No space left" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [out.name] and out.read_text() == "mine"
+    assert cli.run(["timeline", str(run), f"out={out}", "overwrite=true"]) == 0
+    first = out.read_bytes()
+    assert cli.run(["timeline", str(run), f"out={out}", "overwrite=true"]) == 0
+    assert out.read_bytes() == first and first != b"mine"
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+LINES = {
+    "no header, nested": [DEEP],
+    "nested": ["HEAD", DEEP],
+    "short": ["HEAD", "[1]"],
+    "no event": ["HEAD", '[0,["arrived"],[]]'],
+    "nested action": ["HEAD", '[0,["woke"],[["assign",' + "[" * 900 + "]" * 900 + "]]]"],
+    "no text": ["HEAD", "\xff"],
+    "no header": ['{"servetwin_journal":null}'],
+}
+FOUND = {
+    "timeline": set(LINES),
+    "story": set(LINES),
+    "replay": set(LINES) - {"no event", "nested action"},  # there the answer is that they differ
+    "compare": {"no header, nested", "nested", "short", "no text"},  # it reads up to the first difference
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "lines"), [(name, one) for name, found in FOUND.items() for one in sorted(found)]
+)
+def test_a_damaged_journal_is_refused_by_every_command(
+    command: str, lines: str, run: Path, damaged: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = (run / "journal").read_text().partition("\n")[0]
+    text = "".join(line.replace("HEAD", head) + "\n" for line in LINES[lines])
+    (damaged / "journal").write_bytes(text.encode("latin-1"))
+    words = {"compare": [str(run), str(damaged)], "timeline": [str(damaged), f"out={damaged / 'out'}"]}
+    assert cli.run([command, *words.get(command, [str(damaged)])]) == 2
+    assert f"{damaged / 'journal'}" in capsys.readouterr().err
+    assert not (damaged / "out").exists()
+
+
+@pytest.fixture
+def damaged(run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(run, tmp_path / "damaged"))

@@ -253,6 +253,8 @@ def test_a_sliding_window_is_noted(write: Write) -> None:
         (LLAMA3_8B, {"hidden_size": ...}, ('no "hidden_size"', "write it with a whole number of at least 1")),
         (LLAMA3_8B, {"vocab_size": "many"}, ('"vocab_size"', 'is "many"', "write a whole number")),
         (LLAMA3_8B, {"num_hidden_layers": True}, ('"num_hidden_layers"', "is true", "write a whole number")),
+        (LLAMA3_8B, {"num_hidden_layers": 10**9}, ('"num_hidden_layers"', "is 1000000000", "at most 4096")),
+        (LLAMA3_8B, {"hidden_size": 10**30}, ('"hidden_size"', "write a whole number of at most")),
         (LLAMA3_8B, {"attention_bias": 1}, ('"attention_bias"', "is 1", "write true or false")),
         (LLAMA3_8B, {"num_key_value_heads": 5}, ('"num_key_value_heads"', "divides the 32 attention heads")),
         (LLAMA3_8B, {"hidden_size": 4100}, ('"num_attention_heads"', "divides hidden_size 4100")),

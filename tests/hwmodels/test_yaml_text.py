@@ -7,7 +7,7 @@ import yaml
 
 from experiments.config.options import CONF_DIR
 from hwmodels import yaml_text
-from hwmodels.yaml_text import yaml_data
+from hwmodels.yaml_text import users_yaml, yaml_data
 
 SHIPPED = sorted(
     [*CONF_DIR.rglob("*.yaml"), *(Path(yaml_text.__file__).parent / "catalogue").rglob("*.yaml")],
@@ -55,3 +55,37 @@ def test_without_libyaml_it_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> N
         assert yaml_text._loader() is yaml.SafeLoader and yaml_data("{a: [1, x]}") == {"a": [1, "x"]}
     finally:
         yaml_text._loader.cache_clear()
+
+
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
+MERGED = "a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 40))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (BOMB, "stands for more than"),
+        (MERGED, "stands for more than"),
+        ("a: &a [1, *a]", r"\*a contains itself"),
+        ("[" * 100_000 + "]" * 100_000, "nests more than"),
+        ("- " * 100_000, "nests more than"),
+        ("a: !!bool 5", "does not fit its value"),
+        ("a: !!timestamp x", "does not fit its value"),
+        ("a: !!int ''", "does not fit its value"),
+        ("a: 2001-99-99", "month"),
+        ("a: " + "9" * 5000, "digits"),
+        ("a: \xff".encode("latin-1"), "utf-8"),
+    ],
+)
+def test_a_users_text_stands_for_no_more_than_fits(text: str | bytes, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        users_yaml(text if isinstance(text, bytes) else text.encode())
+
+
+def test_a_users_aliases_count_as_what_they_stand_for() -> None:
+    text = b"a: &a {x: &b 1, y: [2, *b]}\nc: [*a, *a]\n"
+    assert users_yaml(text) == yaml.safe_load(text)
+    with pytest.raises(ValueError, match=r"another part of itself with '\*'"):
+        users_yaml(text, aliases=False)
+    with pytest.raises(yaml.YAMLError, match="line 2"):
+        users_yaml(b"a: 1\nb: [")

@@ -315,6 +315,73 @@ def test_who_dribbles_or_says_nothing_holds_nobody_up(host: str | None) -> None:
             connection.close()
 
 
+@HOSTS
+def test_strangers_in_every_place_keep_nobody_out_who_knows_the_secret(host: str | None) -> None:
+    with listening(host, timeout_s=patience_s()) as (listener, admitted):
+        silent = [plain(listener) for _ in range(3 * MOST_STRANGERS)]
+        wait_until(lambda: len(listener.refused) == 2 * MOST_STRANGERS, "those before were not pushed out")
+        assert set(listener.refused) == {"too many connections that have not proved the secret"}
+        assert serves(listener) and admitted == [{"worker": 1}]
+        for connection in silent:
+            connection.close()
+
+
+def test_a_peer_that_was_pushed_out_connects_again() -> None:
+    """A listener that hangs up three times before it listens: nothing is lost but a little time."""
+    with socket.create_server((LOOPBACK, 0)) as busy:
+        address = {"host": LOOPBACK, "port": busy.getsockname()[1]}
+        came: list[dict[str, Any]] = []
+
+        def serve() -> None:
+            for _ in range(3):
+                busy.accept()[0].close()
+            came.append(handshake.admit(Channel(busy.accept()[0]), SECRET))
+
+        serving = threading.Thread(target=serve, daemon=True)
+        serving.start()
+        dial(address, SECRET, {"worker": 7}, timeout_s=patience_s()).close()
+        serving.join()
+    assert came == [{"worker": 7}]
+
+
+def test_a_peer_asks_no_longer_than_it_may() -> None:
+    with socket.create_server((LOOPBACK, 0)) as busy:
+        address = {"host": LOOPBACK, "port": busy.getsockname()[1]}
+        threading.Thread(target=_hang_up, args=(busy,), daemon=True).start()
+        with pytest.raises((ChannelClosed, TimeoutError)):
+            dial(address, SECRET, {}, timeout_s=0.1)
+
+
+def _hang_up(busy: socket.socket) -> None:
+    while True:
+        try:
+            busy.accept()[0].close()
+        except OSError:
+            return
+
+
+def test_one_whose_place_was_taken_is_not_told_that_it_is_welcome() -> None:
+    ours, theirs = map(Channel, socket.socketpair())
+
+    def too_late() -> None:
+        raise ChannelClosed("too late")
+
+    told: list[BaseException] = []
+
+    def admit() -> None:
+        try:
+            handshake.admit(theirs, SECRET, proved=too_late)
+        except ChannelClosed as error:
+            told.append(error)
+
+    admitting = threading.Thread(target=admit, daemon=True)
+    admitting.start()
+    with pytest.raises(ChannelClosed):
+        handshake.join(ours, SECRET, {})
+    admitting.join()
+    assert [str(one) for one in told] == ["too late"]
+
+
 def test_proofs_differ_by_all_that_they_are_about() -> None:
     said = [
         handshake._proof(secret, side, client, listener, identity)
