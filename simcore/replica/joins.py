@@ -9,8 +9,8 @@ class Joins:
     """State since a run's last report.
 
     before: the number of steps before each join; booked: steps, all before the present start of the run;
-    waiting: requests that join at its end; late: (gap in fixed point, requests) of the last booked step, which
-    may be in progress.
+    waiting: requests that join at its end; late: (gap in fixed point, requests) of the last booked step,
+    which may be in progress.
     """
 
     __slots__ = ("_gaps", "before", "booked", "late", "waiting")

@@ -1,23 +1,19 @@
-"""Small worlds of every kind of replica, drawn from one seed; what is lost there: ``faulted_losses``."""
+"""Small worlds of every kind of replica in which things are lost, drawn from one seed."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from tests.worlds.faulted_groups import group_words
+from tests.worlds.faulted_groups import group_words, mixture_file
+from tests.worlds.faulted_losses import FAULTS, with_losses
 from tests.worlds.faulted_migrations import migration_words
 from tests.worlds.faulted_stages import language_words, pass_words
-from tests.worlds.toy_mixture import SMALL, mixture_profile
+from tests.worlds.toy_mixture import SMALL
 
-SYSTEMS = (
-    "vllm", "vllm system/dispatch=least_kv system.instances.queue=per_instance", "vllm_half",
-    "distserve_full", "distserve_half", "serverlessllm", "allcache", "pipeswitch", "blitz_network",
-    "blitz_multicast", "blitzscale", "lambdascale", "blitzscale system/live=best_effort",
-    "blitzscale system.instances.split=false", "blitzscale system/live=ilp",
-    "serverlessllm system.instances.split=false system.instances.queue=per_instance",
-    "blitzscale system.instances.split=false system/live=best_effort",
-)  # fmt: skip
+FOLDER = Path(tempfile.gettempdir())  # of the profile that worlds of mixtures need
+
 STATIC = (
     "vllm", "vllm system/dispatch=least_kv system.instances.queue=per_instance",
     "vllm system/dispatch=round_robin", "vllm system.instances.queue=common system/dispatch=power_of_two",
@@ -44,7 +40,9 @@ TRACES = (
     "trace=azure_code_like trace.rate_scale=4", "trace=burstgpt_like trace.rate_scale=4",
     "trace=azure_conv_like trace.rate_scale=3", "trace=gamma trace.rate_per_s=12",
 )  # fmt: skip
-SMALL_CLUSTERS = ("blitz_a_1x4", "blitz_a_2x4", "blitz_b_2x4", "blitz_b_4x2", "dgx_h100_2x4")
+SMALL_CLUSTERS = (
+    "blitz_a_1x4", "blitz_b_1x4", "blitz_a_2x4", "blitz_b_2x4", "blitz_b_4x2", "dgx_h100_2x4",
+)  # fmt: skip
 CLUSTERS = (
     "blitz_a_2x4", "blitz_b_2x4", "blitz_b_4x2", "blitz_a_3x4", "blitz_b_2x8", "p4d_24xlarge_2x8",
     "dgx_h100_2x4", "llumnix_4x4", "blitz_a_4x2",
@@ -55,27 +53,19 @@ ENGINES = (
 )  # fmt: skip
 
 
-def world_words(seed: int) -> list[str]:
-    """Of any system that is no model in stages, as large as the published runs are."""
-    random = Random(f"faulted world {seed}")
-    words = f"system={random.choice(SYSTEMS)} {random.choice(TRACES)} cluster={random.choice(CLUSTERS)}"
-    words += f" trace.limit={random.choice([20, 60, 120])} seed={random.randrange(1000)}"
-    return words.split()
-
-
 def _some(random: Random) -> str:
     """A short workload."""
     words = f"{random.choice(TRACES)} trace.tokens_scale={random.choice([0.1, 0.3])}"
     return f"{words} trace.limit={random.choice([10, 20, 40])} seed={random.randrange(1000)}"
 
 
-def _dense(random: Random) -> str:
-    """A short workload that keeps replicas busy; sometimes their memory is short."""
+def _dense(random: Random, parts: int = 1) -> str:
+    """A short workload that keeps replicas busy; sometimes their memory, in ``parts``, is short."""
     trace = random.choice(("azure_conv_like", "azure_code_like", "gamma"))
-    words = f"trace={trace} trace.requests={random.choice([6, 12, 25])} seed={random.randrange(1000)}"
+    words = f"trace={trace} trace.requests={random.choice([8, 16, 30])} seed={random.randrange(1000)}"
     words += f" trace.rate_per_s={random.choice([3, 10, 40])} trace.tokens_scale={random.choice([0.1, 0.3])}"
     if random.random() < 0.4:
-        words += f" engine.max_new_tokens=256 engine.kv_tokens={random.choice([1200, 2400])}"
+        words += f" engine.max_new_tokens=256 engine.kv_tokens={parts * random.choice([1200, 2400])}"
         words += " engine.max_model_len=1000"
     elif random.random() < 0.3:
         words += f" engine.max_num_seqs={random.choice([2, 4])}"
@@ -110,7 +100,9 @@ def cut_by_layers(random: Random) -> str:
     """``model.pp`` as vLLM's v1 runs it: one scheduler, several micro-batches in flight."""
     cluster = random.choice((*SMALL_CLUSTERS, "h100_x4"))
     words = f"system={random.choice(STATIC[:4])} model.pp={random.choice([2, 2, 4])} cluster={cluster}"
-    words += f" model.pp_cut={random.choice(['layers', 'bytes', 'time', '20+12' if 'pp=2' in words else 'time'])}"
+    words += (
+        f" model.pp_cut={random.choice(['layers', 'bytes', 'time', '20+12' if 'pp=2' in words else 'time'])}"
+    )
     if random.random() < 0.3:
         words += f" engine.max_num_batched_tokens={random.choice([64, 256])}"
     return f"{words} engine.asynchronous=false {_dense(random)}"
@@ -119,16 +111,17 @@ def cut_by_layers(random: Random) -> str:
 def virtual_engines(random: Random) -> str:
     """``model.pp`` as vLLM's v0 runs it: a scheduler with memory of its own for every stage."""
     cluster = random.choice((*SMALL_CLUSTERS, "h100_x4"))
-    words = f"system={random.choice(STATIC[:4])} engine=vllm_v0 model.pp={random.choice([2, 2, 4])}"
-    return f"{words} cluster={cluster} {_dense(random)}"
+    stages = random.choice([2, 2, 4])
+    words = f"system={random.choice(STATIC[:4])} engine=vllm_v0 model.pp={stages} cluster={cluster}"
+    return f"{words} {_dense(random, stages)}"
 
 
 def mixtures(random: Random) -> str:
     """A mixture of experts, whose engines run apart."""
-    profile = _mixture()
-    words = f"system={random.choice(STATIC[:3])} cluster=blitz_b_1x4 engine.profile={profile}"
-    words += f" engine.profile_force=true trace.requests={random.choice([10, 30])}"
-    return _with_small(f"{words} trace.rate_per_s={random.choice([20, 100])} seed={random.randrange(1000)}")
+    words = f"{' '.join(SMALL)} engine.profile={mixture_file(FOLDER)} engine.profile_force=true"
+    words += f" system={random.choice(STATIC[:3])} cluster=blitz_b_1x4 seed={random.randrange(1000)}"
+    words += f" trace.requests={random.choice([10, 30])} trace.rate_per_s={random.choice([20, 100])}"
+    return words
 
 
 def priorities(random: Random) -> str:
@@ -177,7 +170,9 @@ def clients(random: Random) -> str:
     if "pp" in system:
         system += " engine.asynchronous=false"
     words += f" trace=azure_conv_like trace.requests={random.choice([10, 30])} trace.tokens_scale=0.2"
-    return f"system={system} cluster={random.choice(SMALL_CLUSTERS[1:])} {words} seed={random.randrange(1000)}"
+    return (
+        f"system={system} cluster={random.choice(SMALL_CLUSTERS[1:])} {words} seed={random.randrange(1000)}"
+    )
 
 
 def decode_migration(random: Random) -> str:
@@ -209,29 +204,34 @@ def language_stages(random: Random) -> str:
 
 def groups(random: Random) -> str:
     """Data-parallel groups: ranks whose steps begin together."""
-    words = " ".join(group_words(random.getrandbits(31), Path(tempfile.gettempdir())))
+    words = " ".join(group_words(random.getrandbits(31), FOLDER))
     return f"{words} trace.requests={random.choice([10, 30])}"
-
-
-def _mixture() -> Path:
-    profile = Path(tempfile.gettempdir()) / "mixture.json"
-    if not profile.exists():
-        mixture_profile(profile, gpu="a100_80g")
-    return profile
-
-
-def _with_small(words: str) -> str:
-    taken = {word.partition("=")[0] for word in words.split()}
-    return " ".join([*(word for word in SMALL if word.partition("=")[0] not in taken), words])
 
 
 KINDS: dict[str, Callable[[Random], str]] = {
     kind.__name__: kind
     for kind in (
-        static, swapping, shared_prefixes, cut_by_layers, virtual_engines, mixtures, groups, priorities, split,
-        elastic, live, cold, many_models, clients, decode_migration, migration, passes, language_stages,
+        static, swapping, shared_prefixes, cut_by_layers, virtual_engines, mixtures, groups, priorities,
+        split, elastic, live, cold, many_models, clients, decode_migration, migration, passes,
+        language_stages,
     )
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class World:
+    """``words``: of the run, with its losses."""
+
+    kind: str
+    fault: str
+    words: list[str]
+
+
+def world_of(seed: int, kinds: Sequence[str] = (), faults: Sequence[str] = ()) -> World:
+    """Consecutive seeds go through all pairs of a kind and a kind of loss; some of them: ``kinds``, ``faults``."""
+    kinds, faults = kinds or list(KINDS), faults or FAULTS
+    kind, fault = kinds[seed % len(kinds)], faults[seed // len(kinds) % len(faults)]
+    return World(kind, fault, with_losses(seed, kind_words(kind, seed), fault))
 
 
 def kind_words(kind: str, seed: int) -> list[str]:
