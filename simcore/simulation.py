@@ -142,8 +142,9 @@ class Simulation:
         self._await_next_arrival(0)
         self._fault_timers.arm()
         run_all(self._env)
-        if self._lives and self.losses is not None and self.losses.happened:
+        while self._lives and self.losses is not None and self.losses.happened:
             self._handle(self.now_ns(), Closing(NOBODY_LEFT))
+            run_all(self._env)  # clients whose requests have failed send their next
         if self._lives and self._looks:
             raise stall_error(self._lives)
         assert not self._lives, f"the simulation ended with {len(self._lives)} requests in flight"

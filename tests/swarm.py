@@ -58,7 +58,7 @@ def main(words: Sequence[str] | None = None) -> int:
         found = None
         try:
             found = world_of(seed, kinds, faults)
-            note(totals, play_both(found.words))
+            note(totals, play_both(found.words, found.prepared))
         except Exception:
             broken += 1
             print(traceback.format_exc(limit=-6), flush=True)

@@ -103,7 +103,7 @@ class VirtualEngines(Engine):
             one.lose([], cause)
             self._stopping[number], self._chunks_of[number] = False, ()
         self._coming.clear()
-        self._count_decoding()
+        self.ledger.decoding = 0
         return failed
 
     def _hand_out(self) -> Sequence[int]:
@@ -169,9 +169,6 @@ class VirtualEngines(Engine):
 
     def _fix_state(self) -> None:
         """Set the state: running while a step is in flight."""
-        self._count_decoding()
+        self.ledger.decoding = sum([one.ledger.decoding for one in self.engines])
         works = sum([one.state is not EngineState.IDLE for one in self.engines])
         self.state = EngineState.RUNNING if works else EngineState.IDLE
-
-    def _count_decoding(self) -> None:
-        self.ledger.decoding = sum([one.ledger.decoding for one in self.engines])

@@ -24,9 +24,9 @@ class Lane:
     """
 
     __slots__ = (
-        "_ends_1", "_ends_2", "_kept", "_kept_costs", "_kept_ends", "_kept_then", "_pieces", "_then", "_tokens",
-        "context", "costs", "done", "ends", "gaps", "growth_each", "hops", "index", "last", "left", "line",
-        "origin", "slopes", "stages", "steps", "total",
+        "_ends_1", "_ends_2", "_kept", "_kept_costs", "_kept_ends", "_kept_then", "_pieces", "_then",
+        "_tokens", "context", "costs", "done", "ends", "gaps", "growth_each", "hops", "index", "last", "left",
+        "line", "origin", "slopes", "stages", "steps", "total",
     )  # fmt: skip
 
     def __init__(self, index: int, stages: int) -> None:

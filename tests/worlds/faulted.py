@@ -97,18 +97,25 @@ def prepared_world(words: Sequence[str]) -> Prepared:
     return prepare(load_config([*words, "out=OUT"], "simulate"))
 
 
-def play(words: list[str]) -> Played:
-    """Run it, with all checks."""
-    return _play(words, prepared_world(words))
+def play(words: list[str], prepared: Prepared | None = None) -> Played:
+    """Run it, with all checks. ``prepared``: by these words, if it is known."""
+    prepared = prepared or prepared_world(words)
+    checked = Checked()
+    done = execute(prepared, checked, on_controller=checked.watch)
+    played = Played(words, len(prepared.workload), _ends(done), _losses(done), checked, done)
+    _conserved(played, prepared)
+    _within_bounds(played)
+    _replays(played, prepared)
+    return played
 
 
-def play_both(words: list[str]) -> Played:
+def play_both(words: list[str], prepared: Prepared | None = None) -> Played:
     """Run it coalesced and step by step; both give the same numbers. Returns the coalesced run."""
-    prepared = prepared_world(words)
+    prepared = prepared or prepared_world(words)
     config = prepared.config
-    played = _play(words, prepared)
+    played = play(words, prepared)
     exact = replace(config, engine=replace(config.engine, exact=not config.engine.exact))
-    alone = _play(words, replace(prepared, config=exact))
+    alone = play(words, replace(prepared, config=exact))
     assert (found := differences(played.done, alone.done)) == [], "\n".join(found)
     return played
 
@@ -141,15 +148,6 @@ def flat(value: Any, key: str = "") -> dict[str, Any]:
     if isinstance(value, list | tuple):
         return {path: one for at, each in enumerate(value) for path, one in flat(each, f"{key}.{at}").items()}
     return {key: value}
-
-
-def _play(words: list[str], prepared: Prepared) -> Played:
-    checked = Checked()
-    done = execute(prepared, checked, on_controller=checked.watch)
-    played = Played(words, len(prepared.workload), _ends(done), _losses(done), checked, done)
-    _conserved(played, prepared)
-    _replays(played, prepared)
-    return played
 
 
 def _ends(done: Simulated) -> Ends:
@@ -193,6 +191,22 @@ def _conserved(played: Played, prepared: Prepared) -> None:
     if any(not loss.nothing for loss in played.losses):
         return
     assert not ends.lost, "nothing was lost, so nothing fails"
+
+
+def _within_bounds(played: Played) -> None:
+    """A replica works while it exists, and shares are shares."""
+    summary, nearly = played.done.summary, 1 + 1e-9
+    span_s = summary["duration_s"]
+    busy_s = [share * span_s for share in summary["replica_busy_share"]]
+    assert all(one <= span_s * nearly for one in busy_s), "a replica works after the end"
+    for loss in played.losses:
+        for replica in loss.replicas:
+            assert busy_s[replica] <= loss.at_ns / NS_PER_S * nearly, f"replica {replica} works though lost"
+    shares = [("pipeline_parallel", "bubble_share"), ("data_parallel", "waiting_share")]
+    shares.append(("data_parallel", "dummy_share"))
+    for section, name in shares:
+        share = summary.get(section, {}).get(name)
+        assert share is None or 0 <= share <= 1, f"{name} is {share}"
 
 
 def _arrivals(prepared: Prepared) -> list[tuple[Request, int]]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from experiments.run.prepared import Prepared
+from tests.worlds.faulted import prepared_world
 from tests.worlds.faulted_groups import group_words, mixture_file
 from tests.worlds.faulted_losses import FAULTS, with_losses
 from tests.worlds.faulted_migrations import migration_words
@@ -220,18 +222,21 @@ KINDS: dict[str, Callable[[Random], str]] = {
 
 @dataclass(frozen=True)
 class World:
-    """``words``: of the run, with its losses."""
+    """``words``: of the run, with its losses; ``prepared``: the same."""
 
     kind: str
     fault: str
     words: list[str]
+    prepared: Prepared
 
 
 def world_of(seed: int, kinds: Sequence[str] = (), faults: Sequence[str] = ()) -> World:
-    """Consecutive seeds go through all pairs of a kind and a kind of loss; some of them: ``kinds``, ``faults``."""
+    """Consecutive seeds go through all pairs of a kind of replica and a kind of loss, or of those named."""
     kinds, faults = kinds or list(KINDS), faults or FAULTS
     kind, fault = kinds[seed % len(kinds)], faults[seed // len(kinds) % len(faults)]
-    return World(kind, fault, with_losses(seed, kind_words(kind, seed), fault))
+    words = kind_words(kind, seed)
+    losses, prepared = with_losses(seed, prepared_world(words), fault)
+    return World(kind, fault, [*words, *losses], prepared)
 
 
 def kind_words(kind: str, seed: int) -> list[str]:
