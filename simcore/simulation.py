@@ -123,7 +123,8 @@ class Simulation:
         self._data_timer = Timer(self._env, DATA_RANK, self._data)
         self._monitor_timer = Timer(self._env, MONITOR_RANK, self._woke)
         self.losses = None if faults is None else Losses(faults, data_plane, self._cut_off, self._handle)
-        self._fault_timers = FaultTimers(self._env, self.losses, self._goes_on, self._await_data)
+        of_runs = self._machines, self._timers
+        self._fault_timers = FaultTimers(self._env, self.losses, self._goes_on, self._await_data, *of_runs)
         self._arrival = Timer(self._env, ARRIVAL_RANK, lambda _: None)
         self._arrival.calls(self._arrive)  # one at a time, so nothing is pending
 
@@ -153,13 +154,10 @@ class Simulation:
         return SimReport(self._events, self._looks, self._decisions_ns)
 
     def _add(self, replica: int, rows: StepTimes) -> None:
-        """Create a machine for a replica, and the timer for its due runs.
-
-        ``rows`` are those of its whole model; only a data plane knows layers.
-        """
+        """Create a replica's machine and the timer for its due runs. ``rows``: of its whole model."""
         rows = of_run(rows, self._lives)
         data_plane, count, layers = self._data_plane, 0, None
-        if data_plane is not None:
+        if data_plane is not None:  # which alone knows layers
             part = data_plane.placement.part_of[replica]
             count, layers = data_plane.layers_of(part.model), part.layers
         machine = self._machines[replica] = Machine(replica, rows, self._lives, self._recorder, count, layers)
@@ -188,6 +186,7 @@ class Simulation:
 
     def _cut_off(self, now_ns: int, replica: int) -> None:
         """Stop a lost replica: end its run and drop what waits there for parameters."""
+        self._timers[replica].cancel()
         self.groups.lose(now_ns, replica)  # before its machines
         self.pipelines.lose(now_ns, replica)
         self._cold.lose(replica)

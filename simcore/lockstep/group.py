@@ -119,6 +119,7 @@ class LockstepGroup:
             steps = min(self._steps, ended)
             self._count(steps, steps_cost(self._first, self._slope, steps))
         self.state = _LOST
+        self._timer.cancel()
         self._asked.clear()
 
     def due(self, now_ns: int) -> None:

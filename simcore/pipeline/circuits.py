@@ -105,6 +105,7 @@ class Circuits:
             self.circuit.drop(index).batch.clear()
             del self._runs[index]
         self.circuit.stop(replica, now_ns)
+        self._timer.cancel()
         self._plan()
 
     def due(self, now_ns: int) -> None:

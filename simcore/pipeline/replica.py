@@ -124,6 +124,7 @@ class PipelinedReplica:
         Steps that have ended by now count; no report has them.
         """
         self._lost = True
+        self._timer.cancel()
         self._take_back()
         self.shop.stop(now_ns)
         finished = list[int]()

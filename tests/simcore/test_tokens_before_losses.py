@@ -183,7 +183,7 @@ def test_gaps_by_hand() -> None:
 
 @pytest.mark.parametrize(("at_ns", "gaps"), [(180, 0), (199, 0), (200, 2), (299, 2), (300, 4)])
 def test_a_step_in_which_others_join_counts_once_it_has_ended(at_ns: int, gaps: int) -> None:
-    """Request 0 decodes from 100 ns on. Request 1, whose last token is as old, joins at 150 ns, from 200 on."""
+    """Request 0 decodes from 100 ns on. Request 1, with a token as old, joins at 150 ns, from 200 on."""
     seen = Collected()
     lives = {id: Lifetime(Request(id, 0, 8, 10**6, "m"), 40) for id in (0, 1)}
     lives[1].generated, lives[1].last_token_fixed = 1, 100 * NS
