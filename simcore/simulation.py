@@ -186,7 +186,6 @@ class Simulation:
 
     def _cut_off(self, now_ns: int, replica: int) -> None:
         """Stop a lost replica: end its run and drop what waits there for parameters."""
-        self._timers[replica].cancel()
         self.groups.lose(now_ns, replica)  # before its machines
         self.pipelines.lose(now_ns, replica)
         self._cold.lose(replica)

@@ -18,6 +18,7 @@ from serving.vocabulary.request import Request
 from serving.vocabulary.units import FRACTION_BITS
 from simcore.faults.plan import Fault, FaultPlan
 from simcore.lockstep.groups import GroupPlan
+from simcore.pipeline.circuit import Circuit
 from simcore.pipeline.pipelines import PipelinePlan
 from simcore.replica.lifetime import Lifetime
 from simcore.replica.losing import lose
@@ -195,3 +196,16 @@ def test_a_step_in_which_others_join_counts_once_it_has_ended(at_ns: int, gaps: 
     lose(machine, at_ns)
     expected = {0: [], 2: [100], 4: [100, 100, 200]}[gaps]
     assert [gap // NS for gap in sorted(seen.all_gaps)] == expected and machine.busy_ns == at_ns
+
+
+def test_a_lost_stage_replica_computes_till_its_loss() -> None:
+    """Passes that it has begun, or would begin after others, do not end; those of others do."""
+    circuit = Circuit()
+    circuit.free, circuit.work = (
+        {1: 500 * NS, 2: 500 * NS, 3: 200 * NS},
+        {1: 450 * NS, 2: 450 * NS, 3: 9 * NS},
+    )
+    for replica in (1, 3, 4):
+        circuit.stop(replica, 300)
+    assert circuit.work == {1: 250 * NS, 2: 450 * NS, 3: 9 * NS}
+    assert circuit.free == {1: 300 * NS, 2: 500 * NS, 3: 200 * NS}
