@@ -100,6 +100,7 @@ class Simulation:
         self._arrivals = Arrivals(arrivals, self._lives)
         self._next: Arrival | None = None
         self._events, self._looks, self._decisions_ns = 0, 0, array("q")
+        self._handled_ns = 0  # time of the last event: later entries of the queue may be of runs cut short
         elastic = getattr(controller, "elastic", None)
         self._has_rounds = isinstance(elastic, FixedReplicas | Elastic) and elastic.has_rounds
         self._stall_detector = stall_detector_of(elastic)
@@ -144,7 +145,7 @@ class Simulation:
         self._fault_timers.arm()
         run_all(self._env)
         while self._lives and self.losses is not None and self.losses.happened:
-            self._handle(self.now_ns(), Closing(NOBODY_LEFT))
+            self._handle(self._handled_ns, Closing(NOBODY_LEFT))
             run_all(self._env)  # clients whose requests have failed send their next
         if self._lives and self._looks:
             raise stall_error(self._lives)
@@ -240,7 +241,7 @@ class Simulation:
         self._await_next_arrival(now_ns)
 
     def _handle(self, now_ns: int, event: Fact) -> None:
-        self._events, moved = self._events + 1, False
+        self._events, self._handled_ns, moved = self._events + 1, now_ns, False
         if self._paces.under_way and type(event) is Sent:
             self._paces.ended(now_ns, event, event.transfer)
         actions = self._decide(now_ns, event)

@@ -109,5 +109,13 @@ def migrations(first: int, count: int) -> int:
     return 1 if broken else 0
 
 
+def read_faster() -> None:
+    """Let libyaml read YAML, if it is there: reading cluster files takes longer than a small world."""
+    import yaml
+
+    yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # type: ignore[misc]
+
+
 if __name__ == "__main__":
+    read_faster()
     sys.exit(main())

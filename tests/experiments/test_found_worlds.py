@@ -10,6 +10,12 @@ FOUND = {
         "trace.requests=10 trace.tokens_scale=0.2 seed=3 faults=listed "
         "faults.events=1.112531019:host:0+1.177021171:host:1"
     ),
+    "requests wait for nobody after a run that was lost": (
+        "system=distserve_full system.instances.prefill=2 system.instances.decode=6 "
+        "system/migration=defragment cluster=blitz_b_2x8 migration.period_ms=50 engine.max_num_seqs=16 "
+        "trace=burstgpt_like trace.rate_scale=4 trace.tokens_scale=0.3 trace.limit=10 seed=986 "
+        "faults=listed faults.events=2.160762882:host:0"
+    ),
     "virtual engines that decode are lost": (
         "model.pp=2 engine=vllm_v0 cluster=blitz_a_1x4 trace=azure_conv_like trace.requests=6 "
         "trace.rate_per_s=20 trace.tokens_scale=0.3 faults=listed faults.events=0.4:replica:0"

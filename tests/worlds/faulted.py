@@ -19,7 +19,7 @@ from serving.controller import Controller
 from serving.record.invariants import check
 from serving.record.journal import complete_journal, line
 from serving.record.replay import replay
-from serving.vocabulary.actions import Action
+from serving.vocabulary.actions import Action, AllocateGpus
 from serving.vocabulary.events import Event
 from serving.vocabulary.request import Request
 from serving.vocabulary.units import NS_PER_S
@@ -62,7 +62,7 @@ class Checked:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.times_ns: list[int] = []
+        self.placed: list[int] = []  # replicas that came later
         self.actions = 0
         self.events: Counter[str] = Counter()
 
@@ -74,8 +74,8 @@ class Checked:
         """Check after one event."""
         check(self.controller)
         self.lines.append(line(now_ns, event, actions, told))
-        self.times_ns.append(now_ns)
         self.actions += len(actions)
+        self.placed += [one.replica for one in actions if isinstance(one, AllocateGpus)]
         self.events[type(event).__name__] += 1
         assert len(self.lines) < MOST_EVENTS, "the world does not come to its end"
 
@@ -86,6 +86,7 @@ class Played:
 
     words: list[str]
     arrived: int
+    replicas: int  # at the start
     ends: Ends
     losses: list[Loss]
     checked: Checked
@@ -102,7 +103,8 @@ def play(words: list[str], prepared: Prepared | None = None) -> Played:
     prepared = prepared or prepared_world(words)
     checked = Checked()
     done = execute(prepared, checked, on_controller=checked.watch)
-    played = Played(words, len(prepared.workload), _ends(done), _losses(done), checked, done)
+    counts = len(prepared.workload), len(prepared.replicas)
+    played = Played(words, *counts, _ends(done), _losses(done), checked, done)
     _conserved(played, prepared)
     _within_bounds(played)
     _replays(played, prepared)
@@ -197,8 +199,11 @@ def _within_bounds(played: Played) -> None:
     """A replica works while it exists, and shares are shares."""
     summary, nearly = played.done.summary, 1 + 1e-9
     span_s = summary["duration_s"]
-    busy_s = [share * span_s for share in summary["replica_busy_share"]]
-    assert all(one <= span_s * nearly for one in busy_s), "a replica works after the end"
+    numbers = dict.fromkeys([*range(played.replicas), *played.checked.placed])
+    busy_s = dict(
+        zip(sorted(numbers), [share * span_s for share in summary["replica_busy_share"]], strict=True)
+    )
+    assert all(one <= span_s * nearly for one in busy_s.values()), "a replica works after the end"
     for loss in played.losses:
         for replica in loss.replicas:
             assert busy_s[replica] <= loss.at_ns / NS_PER_S * nearly, f"replica {replica} works though lost"
