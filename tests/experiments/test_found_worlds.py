@@ -8,7 +8,7 @@ FOUND = {
     "two clients outlive the last host": (
         "system=blitzscale cluster=dgx_h100_2x4 trace.clients=2 trace.client_think_s=0 trace=azure_conv_like "
         "trace.requests=10 trace.tokens_scale=0.2 seed=3 faults=listed "
-        "faults.events=1.112531019:host:0+1.177021171:host:1"
+        "faults.events=1.112531019:host:0+1.177021171:host:1+0.330336631:host:0+0.076727716:host:0"
     ),
     "requests wait for nobody after a run that was lost": (
         "system=distserve_full system.instances.prefill=2 system.instances.decode=6 "

@@ -81,6 +81,84 @@ def computed_until(spans: Iterable[tuple[int, int]], at_ns: int) -> int:
     return sum(min(end, at) - begin for begin, end in spans if begin < at)
 
 
+STEP_NS = 100
+CONSTANT = ToyRows(STEP_NS * NS, 0, 0, STEP_NS * NS, 0)
+
+
+def test_gaps_by_hand() -> None:
+    """A prompt ends at 100 ns, then a token every 100 ns: at 470 ns there are 4 tokens and 3 gaps."""
+    case = Case("chunked", 1, 4, 40, 0, 8, 64, "round_robin", ((0, 8, 40, 64),), CONSTANT)
+    assert [one.token_ns[:4] for one in run_naive(case)] == [(100, 200, 300, 400)]
+    for at_ns, gaps in ((99, 0), (100, 0), (199, 0), (200, 1), (470, 3), (500, 4)):
+        for coalesce in (True, False):
+            recorder, _ = lost(case, at_ns, EngineOptions(coalesce))
+            assert recorder.all_gaps == [STEP_NS * NS] * gaps
+            assert recorder.busy_ns == {0: at_ns} and list(recorder.failures) == [0]
+
+
+@pytest.mark.parametrize(("at_ns", "gaps"), [(180, 0), (199, 0), (200, 2), (299, 2), (300, 4)])
+def test_a_step_in_which_others_join_counts_once_it_has_ended(at_ns: int, gaps: int) -> None:
+    """Request 0 decodes from 100 ns on. Request 1, with a token as old, joins at 150 ns, from 200 on."""
+    seen = Collected()
+    lives = {id: Lifetime(Request(id, 0, 8, 10**6, "m"), 40) for id in (0, 1)}
+    lives[1].generated, lives[1].last_token_fixed = 1, 100 * NS
+    machine = Machine(0, CONSTANT, lives, seen)  # type: ignore[arg-type]
+    machine.start(0, Run(0, 0, ((0, 0, 8),), True, 1, False, ""))
+    machine.complete()
+    machine.start(100, Run(0, 0, (), True, 30, False, ""))
+    assert machine.join_batch(150, (1,))
+    lose(machine, at_ns)
+    expected = {0: [], 2: [100], 4: [100, 100, 200]}[gaps]
+    assert [gap // NS for gap in sorted(seen.all_gaps)] == expected and machine.busy_ns == at_ns
+
+
+def test_a_lost_stage_replica_computes_till_its_loss() -> None:
+    """Passes that it has begun, or would begin after others, do not end; those of others do."""
+    circuit = Circuit()
+    circuit.free, circuit.work = (
+        {1: 500 * NS, 2: 500 * NS, 3: 200 * NS},
+        {1: 450 * NS, 2: 450 * NS, 3: 9 * NS},
+    )
+    for replica in (1, 3, 4):
+        circuit.stop(replica, 300)
+    assert circuit.work == {1: 250 * NS, 2: 450 * NS, 3: 9 * NS}
+    assert circuit.free == {1: 300 * NS, 2: 500 * NS, 3: 200 * NS}
+
+
+def staged(case: Case, factors: Sequence[int]) -> ToyStages:
+    rows = case.rows
+    assert isinstance(rows, ToyRows)
+    stages = [
+        replace(rows, intercept=rows.intercept * one, slope=rows.slope * (one - 1), output_token=0)
+        for one in factors
+    ]
+    return ToyStages(tuple(stages), NS // 3, 0)
+
+
+@BOTH_WAYS
+def test_a_pipeline_by_hand(coalesce: bool) -> None:
+    """Two stages of 100 ns: tokens at 200 and 400 ns; the third step has computed 70 ns when it is lost."""
+    case = Case("chunked", 1, 4, 40, 0, 8, 64, "round_robin", ((0, 8, 40, 64),), CONSTANT)
+    plans = [PipelinePlan(0, ToyStages((CONSTANT, CONSTANT), 0, 0))]
+    options = EngineOptions(coalesce, pipeline_stages=2, max_num_batched_tokens=64)
+    recorder, simulation = lost(case, 470, options, pipelines=plans)
+    assert recorder.all_gaps == [200 * NS]
+    replica = simulation.pipelines.of[0]
+    assert replica.shop.computed() == 470 * NS and replica.used_fixed == 470 * NS
+    assert (replica.steps, recorder.busy_ns) == (2, {0: 235})
+
+
+@BOTH_WAYS
+def test_a_group_by_hand(coalesce: bool) -> None:
+    """A rank with work steps every 100 ns, the other runs dummy steps: at 470 ns there are 4 of each."""
+    case = Case("chunked", 2, 4, 40, 0, 8, 64, "round_robin", ((0, 8, 40, 64),), CONSTANT)
+    plans = [GroupPlan((0, 1), CONSTANT, ToyExperts(0, 0, False))]  # type: ignore[arg-type]
+    recorder, simulation = lost(case, 470, EngineOptions(coalesce, lockstep=True), groups=plans)
+    assert recorder.all_gaps == [100 * NS] * 3 and recorder.busy_ns == {0: 470, 1: 0}
+    group = simulation.groups.groups[0]
+    assert (group.steps, group.dummy_steps, group.worked_fixed) == (4, [0, 4], [400 * NS, 0])
+
+
 @BOTH_WAYS
 @given(case=cases(), share=SHARES)
 @settings(max_examples=150, deadline=None)
@@ -93,16 +171,6 @@ def test_an_engine(coalesce: bool, case: Case, share: tuple[float, int]) -> None
     assert sorted(recorder.all_gaps) == gaps_until(outcomes, at_ns)
     busy_ns = sum(min(step.end_ns, at_ns) - step.start_ns for step in log if step.start_ns < at_ns)
     assert recorder.busy_ns[0] == busy_ns
-
-
-def staged(case: Case, factors: Sequence[int]) -> ToyStages:
-    rows = case.rows
-    assert isinstance(rows, ToyRows)
-    stages = [
-        replace(rows, intercept=rows.intercept * one, slope=rows.slope * (one - 1), output_token=0)
-        for one in factors
-    ]
-    return ToyStages(tuple(stages), NS // 3, 0)
 
 
 @BOTH_WAYS
@@ -165,47 +233,3 @@ def test_a_group(coalesce: bool, case: Case, share: tuple[float, int], ranks: in
     alone = lost(case, at_ns, replace(options, coalesce=False), groups=plans)[1].groups.groups[0]
     counted = group.steps, group.dummy_steps, group.worked_fixed, group.waited_fixed
     assert counted == (alone.steps, alone.dummy_steps, alone.worked_fixed, alone.waited_fixed)
-
-
-STEP_NS = 100
-CONSTANT = ToyRows(STEP_NS * NS, 0, 0, STEP_NS * NS, 0)
-
-
-def test_gaps_by_hand() -> None:
-    """A prompt ends at 100 ns, then a token every 100 ns: at 470 ns there are 4 tokens and 3 gaps."""
-    case = Case("chunked", 1, 4, 40, 0, 8, 64, "round_robin", ((0, 8, 40, 64),), CONSTANT)
-    assert [one.token_ns[:4] for one in run_naive(case)] == [(100, 200, 300, 400)]
-    for at_ns, gaps in ((99, 0), (100, 0), (199, 0), (200, 1), (470, 3), (500, 4)):
-        for coalesce in (True, False):
-            recorder, _ = lost(case, at_ns, EngineOptions(coalesce))
-            assert recorder.all_gaps == [STEP_NS * NS] * gaps
-            assert recorder.busy_ns == {0: at_ns} and list(recorder.failures) == [0]
-
-
-@pytest.mark.parametrize(("at_ns", "gaps"), [(180, 0), (199, 0), (200, 2), (299, 2), (300, 4)])
-def test_a_step_in_which_others_join_counts_once_it_has_ended(at_ns: int, gaps: int) -> None:
-    """Request 0 decodes from 100 ns on. Request 1, with a token as old, joins at 150 ns, from 200 on."""
-    seen = Collected()
-    lives = {id: Lifetime(Request(id, 0, 8, 10**6, "m"), 40) for id in (0, 1)}
-    lives[1].generated, lives[1].last_token_fixed = 1, 100 * NS
-    machine = Machine(0, CONSTANT, lives, seen)  # type: ignore[arg-type]
-    machine.start(0, Run(0, 0, ((0, 0, 8),), True, 1, False, ""))
-    machine.complete()
-    machine.start(100, Run(0, 0, (), True, 30, False, ""))
-    assert machine.join_batch(150, (1,))
-    lose(machine, at_ns)
-    expected = {0: [], 2: [100], 4: [100, 100, 200]}[gaps]
-    assert [gap // NS for gap in sorted(seen.all_gaps)] == expected and machine.busy_ns == at_ns
-
-
-def test_a_lost_stage_replica_computes_till_its_loss() -> None:
-    """Passes that it has begun, or would begin after others, do not end; those of others do."""
-    circuit = Circuit()
-    circuit.free, circuit.work = (
-        {1: 500 * NS, 2: 500 * NS, 3: 200 * NS},
-        {1: 450 * NS, 2: 450 * NS, 3: 9 * NS},
-    )
-    for replica in (1, 3, 4):
-        circuit.stop(replica, 300)
-    assert circuit.work == {1: 250 * NS, 2: 450 * NS, 3: 9 * NS}
-    assert circuit.free == {1: 300 * NS, 2: 500 * NS, 3: 200 * NS}
