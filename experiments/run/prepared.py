@@ -17,12 +17,17 @@ from traces.workload import Workload
 if TYPE_CHECKING:
     import numpy as np
 
+    from serving.controller import Controller
+
 Progress = Callable[[int, int], None]  # (requests arrived, requests in all)
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Everything about a run that is known before it starts."""
+    """Everything about a run that is known before it starts.
+
+    ``on_controller`` receives the run's controller before the first event.
+    """
 
     config: RunConfig
     hardware_of_model: dict[str, Hardware]
@@ -30,6 +35,7 @@ class Prepared:
     estimates: Estimates
     workload: Workload
     start: dict[Role, int] | None = None  # instances of every model by role; None: as many as fit
+    on_controller: Callable[[Controller], None] | None = None
 
     @property
     def hardware(self) -> Hardware:

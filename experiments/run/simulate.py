@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter, process_time, thread_time_ns
@@ -146,22 +146,12 @@ def prepare(config: RunConfig) -> Prepared:
 
 
 def execute(
-    prepared: Prepared,
-    journal: JournalSink | None = None,
-    on_progress: Progress | None = None,
-    on_controller: Callable[[Controller], None] | None = None,
+    prepared: Prepared, journal: JournalSink | None = None, on_progress: Progress | None = None
 ) -> Simulated:
-    """Run the event loop and compute the metrics, timed from the first event to the last metric.
-
-    ``on_controller`` receives the run's controller before the first event.
-    """
+    """Run the event loop and compute the metrics, timed from the first event to the last metric."""
     config, workload, metrics = prepared.config, prepared.workload, RunMetrics()
     shared, named = shares_prefixes(config, workload), named_requests(config, workload)
-    controller = build.controller_of(
-        config, prepared.hardware_of_model, prepared.replicas, prepared.estimates, named
-    )
-    if on_controller is not None:
-        on_controller(controller)
+    controller = _controller_of(prepared, named)
     data_plane = data_plane_of(config, prepared.replicas)
     stages = stage_plan(config, workload, prepared.hardware_of_model)
     rows = stages.times if stages is not None and stages.times else world_rows(prepared.hardware_of_model)
@@ -223,6 +213,14 @@ def execute(
     load = _stage_load(prepared, controller, stage_columns, summary["duration_s"])
     use = use_series(prepared, controller, data_plane, sink, columns, summary)
     return Simulated(summary, columns, wall_s, cpu_s, *told, load, use)
+
+
+def _controller_of(prepared: Prepared, named: bytes) -> Controller:
+    hardware, replicas = prepared.hardware_of_model, prepared.replicas
+    controller = build.controller_of(prepared.config, hardware, replicas, prepared.estimates, named)
+    if prepared.on_controller is not None:
+        prepared.on_controller(controller)
+    return controller
 
 
 def _moved(

@@ -102,7 +102,7 @@ def play(words: list[str], prepared: Prepared | None = None) -> Played:
     """Run it, with all checks. ``prepared``: by these words, if it is known."""
     prepared = prepared or prepared_world(words)
     checked = Checked()
-    done = execute(prepared, checked, on_controller=checked.watch)
+    done = execute(replace(prepared, on_controller=checked.watch), checked)
     counts = len(prepared.workload), len(prepared.replicas)
     played = Played(words, *counts, _ends(done), _losses(done), checked, done)
     _conserved(played, prepared)
