@@ -3,15 +3,16 @@
 import os
 import stat
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from hwmodels.errors import HardwareError
 
 MOST_LINE_BYTES: Final = 1 << 26  # a journal's longest lines, of 8192 replicas that start at once, have 1 MB
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """The file, opened to read bytes. HardwareError if it is no regular file: a pipe or device may never end.
 
     OSError if it cannot be opened; callers explain it by the file's purpose.

@@ -100,6 +100,7 @@ class Simulation:
         self._arrivals = Arrivals(arrivals, self._lives)
         self._next: Arrival | None = None
         self._events, self._looks, self._decisions_ns = 0, 0, array("q")
+        self._handled_ns = 0  # time of the last event: later entries of the queue may be of runs cut short
         elastic = getattr(controller, "elastic", None)
         self._has_rounds = isinstance(elastic, FixedReplicas | Elastic) and elastic.has_rounds
         self._stall_detector = stall_detector_of(elastic)
@@ -123,7 +124,8 @@ class Simulation:
         self._data_timer = Timer(self._env, DATA_RANK, self._data)
         self._monitor_timer = Timer(self._env, MONITOR_RANK, self._woke)
         self.losses = None if faults is None else Losses(faults, data_plane, self._cut_off, self._handle)
-        self._fault_timers = FaultTimers(self._env, self.losses, self._goes_on, self._await_data)
+        of_runs = self._machines, self._timers
+        self._fault_timers = FaultTimers(self._env, self.losses, self._goes_on, self._await_data, *of_runs)
         self._arrival = Timer(self._env, ARRIVAL_RANK, lambda _: None)
         self._arrival.calls(self._arrive)  # one at a time, so nothing is pending
 
@@ -142,8 +144,9 @@ class Simulation:
         self._await_next_arrival(0)
         self._fault_timers.arm()
         run_all(self._env)
-        if self._lives and self.losses is not None and self.losses.happened:
-            self._handle(self.now_ns(), Closing(NOBODY_LEFT))
+        while self._lives and self.losses is not None and self.losses.happened:
+            self._handle(self._handled_ns, Closing(NOBODY_LEFT))
+            run_all(self._env)  # clients whose requests have failed send their next
         if self._lives and self._looks:
             raise stall_error(self._lives)
         assert not self._lives, f"the simulation ended with {len(self._lives)} requests in flight"
@@ -152,13 +155,10 @@ class Simulation:
         return SimReport(self._events, self._looks, self._decisions_ns)
 
     def _add(self, replica: int, rows: StepTimes) -> None:
-        """Create a machine for a replica, and the timer for its due runs.
-
-        ``rows`` are those of its whole model; only a data plane knows layers.
-        """
+        """Create a replica's machine and the timer for its due runs. ``rows``: of its whole model."""
         rows = of_run(rows, self._lives)
         data_plane, count, layers = self._data_plane, 0, None
-        if data_plane is not None:
+        if data_plane is not None:  # which alone knows layers
             part = data_plane.placement.part_of[replica]
             count, layers = data_plane.layers_of(part.model), part.layers
         machine = self._machines[replica] = Machine(replica, rows, self._lives, self._recorder, count, layers)
@@ -187,9 +187,9 @@ class Simulation:
 
     def _cut_off(self, now_ns: int, replica: int) -> None:
         """Stop a lost replica: end its run and drop what waits there for parameters."""
+        self.groups.lose(now_ns, replica)  # before its machines
         self.pipelines.lose(now_ns, replica)
         self._cold.lose(replica)
-        self.groups.lose(replica)
         if self._stages is not None:
             self._stages.lose(now_ns, replica)
 
@@ -242,7 +242,7 @@ class Simulation:
         self._await_next_arrival(now_ns)
 
     def _handle(self, now_ns: int, event: Fact) -> None:
-        self._events, moved = self._events + 1, False
+        self._events, self._handled_ns, moved = self._events + 1, now_ns, False
         if self._paces.under_way and type(event) is Sent:
             self._paces.ended(now_ns, event, event.transfer)
         actions = self._decide(now_ns, event)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from simpy import Environment, Event
@@ -28,12 +28,13 @@ class Timer:
     is renewed. So there is rarely more than one entry.
     """
 
-    __slots__ = ("event", "pending", "push", "rank")
+    __slots__ = ("_env", "event", "pending", "push", "rank")
 
     def __init__(self, env: Environment, rank: int, callback: Callable[[int], None]) -> None:
         """``callback`` receives the time; it schedules the next call with ``at``."""
         # As env.schedule, but without serial numbers: no two of our events have the same time and rank.
         world: Any = env
+        self._env = env
         self.push: Callable[[tuple[int, int, int, Event]], None] = partial(heappush, world._queue)
         self.rank = rank
         self.pending: list[int] = []
@@ -55,8 +56,16 @@ class Timer:
             pending.append(due_ns)
             self.push((due_ns, self.rank, 0, self.event))
 
+    def cancel(self) -> None:
+        """Forget all pending times. Rare, so the queue may be rebuilt."""
+        world: Any = self._env
+        queue = world._queue
+        queue[:] = [entry for entry in queue if entry[3] is not self.event]
+        heapify(queue)
+        self.pending.clear()
 
-def are_only(timers: Iterable[Timer], env: Environment) -> bool:
-    """Whether only these are scheduled: each has one entry in the queue per pending time."""
+
+def others(timers: Iterable[Timer], env: Environment) -> int:
+    """How many entries the queue has of others: each timer has one per pending time."""
     world: Any = env
-    return len(world._queue) == sum([len(timer.pending) for timer in timers])
+    return len(world._queue) - sum([len(timer.pending) for timer in timers])

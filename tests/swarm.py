@@ -1,20 +1,18 @@
 """Worlds in which things are lost, one after another from consecutive seeds; stops at none that fails.
 
     python -m tests.swarm --count 200 --seed 7
-    python -m tests.swarm --groups
-    python -m tests.swarm --stages
-    python -m tests.swarm --llumnix
+    python -m tests.swarm --kind cut_by_layers --fault replica
 
-Prints what repeats each world that breaks an invariant, loses a request or stands still.
+Goes through all pairs of a kind of replica and a kind of loss. Every world runs coalesced and step by step.
+Prints what repeats each world that breaks an invariant, loses a request, stands still, or whose two runs give
+different numbers.
 """
 
 import argparse
 import sys
-import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from random import SystemRandom
 from typing import Any
 
@@ -27,18 +25,26 @@ with needed_packages("python -m tests.swarm"):
         drawn_migrations,
         drawn_reports,
     )
-    from tests.worlds.faulted import command_of, play, with_losses, world_words
-    from tests.worlds.faulted_groups import group_words
-    from tests.worlds.faulted_migrations import migration_words
-    from tests.worlds.faulted_stages import stage_words
+    from tests.worlds.faulted import Played, command_of, play_both
+    from tests.worlds.faulted_kinds import KINDS, world_of
+    from tests.worlds.faulted_losses import FAULTS
+
+SHORT = {
+    "groups": ("of data-parallel groups, in which ranks share", ["groups"]),
+    "llumnix": ("of migration, priorities and auto-scaling", ["migration"]),
+    "stages": ("of models in stages", ["passes", "language_stages"]),
+}
 
 
 def options(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.swarm", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.swarm", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=20, help="how many worlds (20)")
-    parser.add_argument("--groups", action="store_true", help="of data-parallel groups, in which ranks share")
-    parser.add_argument("--llumnix", action="store_true", help="of migration, priorities and auto-scaling")
-    parser.add_argument("--stages", action="store_true", help="of models in stages")
+    parser.add_argument("--kind", action="append", choices=list(KINDS), help="only this kind of replica")
+    parser.add_argument("--fault", action="append", choices=FAULTS, help="only this kind of loss")
+    for name, (help_text, kinds) in SHORT.items():
+        parser.add_argument(f"--{name}", dest="kind", action="store_const", const=kinds, help=help_text)
     parser.add_argument(
         "--migrations", type=int, default=0, help="play so many small worlds with migrations instead"
     )
@@ -51,41 +57,37 @@ def main(words: Sequence[str] | None = None) -> int:
     first = SystemRandom().getrandbits(31) if chosen.seed is None else chosen.seed
     if chosen.migrations:
         return migrations(first, chosen.migrations)
+    kinds, faults = chosen.kind or list(KINDS), chosen.fault or FAULTS
     print(f"swarm: {chosen.count} worlds from seed {first} on", flush=True)
+    again = "".join([f"--kind {one} " for one in chosen.kind or ()])
+    again += "".join([f"--fault '{one}' " for one in chosen.fault or ()])
     totals, broken = Counter[str](), 0
-    kinds = [name for name in ("groups", "stages", "llumnix") if getattr(chosen, name)]
-    again = "".join([f"--{name} " for name in kinds])
     for seed in range(first, first + chosen.count):
-        world = words_of(chosen, seed)
+        found = None
         try:
-            world = with_losses(seed, world)
-            played = play(world)
+            found = world_of(seed, kinds, faults)
+            note(totals, play_both(found.words, found.prepared))
         except Exception:
             broken += 1
             print(traceback.format_exc(limit=-6), flush=True)
-            print(f"seed {seed} again: python -m tests.swarm {again}--count 1 --seed {seed}")
-            print(f"by hand: {command_of(world)}", flush=True)
-            continue
-        totals["events"] += sum(played.checked.events.values())
-        totals["requests arrived"] += played.arrived
-        totals["finished"] += len(played.ends.finished_ids)
-        totals["rejected"] += len(played.ends.rejected)
-        totals["failed"] += len(played.ends.lost)
-        for loss in played.losses:
-            totals[f"faults, {loss.what}" if not loss.nothing else "faults that met nothing"] += 1
-        totals["runs closed with requests in flight"] += played.checked.events["Closing"] > 0
+            print(f"seed {seed} again: python -m tests.swarm {again}--count 1 --seed {seed}", flush=True)
+            if found is not None:
+                print(f"{found.kind}, {found.fault}, by hand: {command_of(found.words)}", flush=True)
     print("; ".join(f"{name} {number:,}" for name, number in totals.items()))
     print(f"{chosen.count} worlds, {broken} broken")
     return 1 if broken else 0
 
 
-def words_of(chosen: argparse.Namespace, seed: int) -> list[str]:
-    """Of the kind that was asked for."""
-    if chosen.groups:
-        return group_words(seed, Path(tempfile.gettempdir()))
-    if chosen.llumnix:
-        return migration_words(seed)
-    return stage_words(seed) if chosen.stages else world_words(seed)
+def note(totals: Counter[str], played: Played) -> None:
+    """Add what became of a world."""
+    totals["events"] += sum(played.checked.events.values())
+    totals["requests arrived"] += played.arrived
+    totals["finished"] += len(played.ends.finished_ids)
+    totals["rejected"] += len(played.ends.rejected)
+    totals["failed"] += len(played.ends.lost)
+    for loss in played.losses:
+        totals[f"faults, {loss.what}" if not loss.nothing else "faults that met nothing"] += 1
+    totals["runs closed with requests in flight"] += played.checked.events["Closing"] > 0
 
 
 def migrations(first: int, count: int) -> int:
@@ -115,5 +117,13 @@ def migrations(first: int, count: int) -> int:
     return 1 if broken else 0
 
 
+def read_faster() -> None:
+    """Let libyaml read YAML, if it is there: reading cluster files takes longer than a small world."""
+    import yaml
+
+    yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # type: ignore[misc]
+
+
 if __name__ == "__main__":
+    read_faster()
     sys.exit(main())

@@ -19,13 +19,18 @@ from traces.workload import Workload
 if TYPE_CHECKING:
     import numpy as np
 
+    from serving.controller import Controller
+
 OUTGROWS = "outgrows_expected"  # key of a journal's header
 Progress = Callable[[int, int], None]  # (requests arrived, requests in all)
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Everything about a run that is known before it starts."""
+    """Everything about a run that is known before it starts.
+
+    ``on_controller`` receives the run's controller before the first event.
+    """
 
     config: RunConfig
     hardware_of_model: dict[str, Hardware]
@@ -34,6 +39,7 @@ class Prepared:
     workload: Workload
     limits: Limits
     start: dict[Role, int] | None = None  # instances of every model by role; None: as many as fit
+    on_controller: Callable[[Controller], None] | None = None
 
     @property
     def hardware(self) -> Hardware:

@@ -154,8 +154,7 @@ def execute(
     """Run the event loop and compute the metrics, timed from the first event to the last metric."""
     config, workload, metrics = prepared.config, prepared.workload, RunMetrics()
     shared, named = shares_prefixes(config, workload), named_requests(config, workload)
-    parts = prepared.hardware_of_model, prepared.replicas, prepared.estimates
-    controller = build.controller_of(config, *parts, named, prepared.outgrows_expected)
+    controller = _controller_of(prepared, named)
     data_plane = data_plane_of(config, prepared.replicas)
     stages = stage_plan(config, workload, prepared.hardware_of_model)
     rows = stages.times if stages is not None and stages.times else world_rows(prepared.hardware_of_model)
@@ -216,6 +215,14 @@ def execute(
     load = _stage_load(prepared, controller, stage_columns, summary["duration_s"])
     use = use_series(prepared, controller, data_plane, sink, columns, summary)
     return Simulated(summary, {**columns, **names}, wall_s, cpu_s, *told, load, use)
+
+
+def _controller_of(prepared: Prepared, named: bytes) -> Controller:
+    parts = prepared.hardware_of_model, prepared.replicas, prepared.estimates
+    controller = build.controller_of(prepared.config, *parts, named, prepared.outgrows_expected)
+    if prepared.on_controller is not None:
+        prepared.on_controller(controller)
+    return controller
 
 
 def _moved(

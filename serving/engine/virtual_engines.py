@@ -103,6 +103,7 @@ class VirtualEngines(Engine):
             one.lose([], cause)
             self._stopping[number], self._chunks_of[number] = False, ()
         self._coming.clear()
+        self.ledger.decoding = 0
         return failed
 
     def _hand_out(self) -> Sequence[int]:

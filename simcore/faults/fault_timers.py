@@ -1,13 +1,13 @@
 """Timers for faults, and for the controller's notices of faults that have one."""
 
-from collections.abc import Callable
-from math import inf
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from simpy import Environment
 
 from simcore.faults.losses import Losses
-from simcore.timers import Timer, are_only
+from simcore.replica.machine import Machine
+from simcore.timers import Timer, others
 
 NOTICE_RANK: Final = 4  # before completions
 FAULT_RANK: Final = 1 << 40  # after completions at the same time
@@ -16,10 +16,13 @@ FAULT_RANK: Final = 1 << 40  # after completions at the same time
 class FaultTimers:
     """``losses`` None: no faults. ``goes_on``: whether the last request has not ended yet.
 
-    ``await_data``: reschedules the data plane, which may have events to report after a fault.
+    ``await_data``: reschedules the data plane, which may have events to report after a fault. ``run_timers``:
+    of the ``machines``.
     """
 
-    __slots__ = ("_await_data", "_env", "_faults", "_goes_on", "_losses", "_notices")
+    __slots__ = (
+        "_await_data", "_env", "_faults", "_goes_on", "_losses", "_machines", "_notices", "_run_timers",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -27,7 +30,10 @@ class FaultTimers:
         losses: Losses | None,
         goes_on: Callable[[], bool],
         await_data: Callable[[int], None],
+        machines: Mapping[int, Machine],
+        run_timers: Mapping[int, Timer],
     ) -> None:
+        self._machines, self._run_timers = machines, run_timers
         self._env, self._losses, self._goes_on, self._await_data = env, losses, goes_on, await_data
         self._faults = Timer(env, FAULT_RANK, self._fault)
         self._notices = Timer(env, NOTICE_RANK, self._notice)
@@ -43,7 +49,12 @@ class FaultTimers:
 
     def are_only(self) -> bool:
         """Whether nothing else is scheduled."""
-        return are_only((self._faults, self._notices), self._env)
+        return others((self._faults, self._notices, *self._idle()), self._env) == 0
+
+    def _idle(self) -> list[Timer]:
+        """Of machines that run nothing: their entries are of runs that were cut short."""
+        machines = self._machines
+        return [timer for replica, timer in self._run_timers.items() if machines[replica].run is None]
 
     def _notice(self, now_ns: int) -> None:
         assert self._losses is not None
@@ -57,5 +68,5 @@ class FaultTimers:
         if self._goes_on():
             self._losses.due(now_ns)
             self._await_data(now_ns)
-            if self._env.peek() != inf:  # else no request is served any more, whatever else is lost
+            if others(self._idle(), self._env):  # else no request is served any more, whatever else is lost
                 self.arm()

@@ -108,9 +108,18 @@ class LockstepGroup:
         if machine.run is not None and machine.interrupt(now_ns, action.grace_steps):
             self._end_after(own_steps(machine)[2])
 
-    def lose(self) -> None:
-        """Lose the group: the other ranks would wait for the lost rank for ever."""
+    def lose(self, now_ns: int) -> None:
+        """Lose the group: the other ranks would wait for the lost rank for ever.
+
+        Its steps that have ended by now count; no report has them.
+        """
+        if self.state is _STEPPING:
+            until_fixed = (now_ns + 1) << FRACTION_BITS
+            ended = steps_to_reach(self._first, self._slope, until_fixed - self._start_fixed) - 1
+            steps = min(self._steps, ended)
+            self._count(steps, steps_cost(self._first, self._slope, steps))
         self.state = _LOST
+        self._timer.cancel()
         self._asked.clear()
 
     def due(self, now_ns: int) -> None:
@@ -138,17 +147,11 @@ class LockstepGroup:
 
     def _end_steps(self) -> list[Ran]:
         """End the steps in progress; returns the reports, by rank."""
-        steps, reports = self._steps, list[Ran]()
-        cost = self._due_fixed - self._start_fixed
-        self.steps += steps
-        self._wave_steps += steps
+        reports = list[Ran]()
+        self._count(self._steps, self._due_fixed - self._start_fixed)
         for rank, machine in enumerate(self._machines):
             if machine.run is None:
-                self.dummy_steps[rank] += steps
                 continue
-            first, slope = self._own[rank]
-            self.worked_fixed[rank] += cost
-            self.waited_fixed[rank] += cost - steps_cost(first, slope, steps)
             report = machine.complete()
             ran = report.steps + self._unreported[rank]
             if report.running and not report.finished:
@@ -161,6 +164,18 @@ class LockstepGroup:
                 )
             reports.append(report)
         return reports
+
+    def _count(self, steps: int, cost: int) -> None:
+        """Count ended steps and what every rank did in them."""
+        self.steps += steps
+        self._wave_steps += steps
+        for rank, machine in enumerate(self._machines):
+            if machine.run is None:
+                self.dummy_steps[rank] += steps
+                continue
+            first, slope = self._own[rank]
+            self.worked_fixed[rank] += cost
+            self.waited_fixed[rank] += cost - steps_cost(first, slope, steps)
 
     def _plan(self) -> None:
         """All ranks with work have chosen: begin the next steps, or pause the group."""

@@ -57,7 +57,7 @@ class LockstepGroups:
         """Interrupt a rank's run."""
         self.of[action.replica].interrupt(now_ns, action)
 
-    def lose(self, replica: int) -> None:
+    def lose(self, now_ns: int, replica: int) -> None:
         """Lose a replica, and its group if it was a rank of one."""
         if (group := self.of.get(replica)) is not None:
-            group.lose()
+            group.lose(now_ns)

@@ -11,6 +11,7 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import Final
 
+from serving.vocabulary.units import FRACTION_BITS
 from simcore.pipeline.path_lane import ROUNDS_SEEN, PathLane
 from simcore.replica.segment import steps_to_reach
 
@@ -66,6 +67,13 @@ class Circuit:
         self._order()
         self._changed()
         return one
+
+    def stop(self, replica: int, now_ns: int) -> None:
+        """A replica is lost: the passes that it has begun or would begin after others do not end."""
+        now_fixed = now_ns << FRACTION_BITS
+        if (free := self.free.get(replica, 0)) > now_fixed:
+            self.work[replica] -= free - now_fixed
+            self.free[replica] = now_fixed
 
     def _changed(self) -> None:
         self._wait = self._apart = 1

@@ -104,6 +104,8 @@ class Circuits:
         for index in [number for number, one in self.circuit.lanes.items() if replica in one.path]:
             self.circuit.drop(index).batch.clear()
             del self._runs[index]
+        self.circuit.stop(replica, now_ns)
+        self._timer.cancel()
         self._plan()
 
     def due(self, now_ns: int) -> None:

@@ -11,6 +11,7 @@ in which the other reason would hold (docs/PIPELINE.md says why this is exact).
 
 from typing import Final
 
+from serving.vocabulary.units import FRACTION_BITS
 from simcore.pipeline.lane import Lane
 from simcore.replica.segment import steps_to_reach
 
@@ -103,6 +104,19 @@ class FlowShop:
             elif rounds >= _ROUNDS_SEEN:
                 self._jump(until)
 
+    def stop(self, now_ns: int) -> None:
+        """Advance to this moment and stop: steps that end at this nanosecond have ended, others never do.
+
+        Of the latter the computing time up to this moment counts.
+        """
+        if not self.order:
+            return
+        lane = self.advance((now_ns + 1) << FRACTION_BITS)
+        lane.undo_end()
+        now = (now_ns << FRACTION_BITS) - self.origin
+        self._work -= sum([one.computing_after(now) for one in (lane, *self.order)])
+        self.order.clear()
+
     def _jump_alone(self, lane: Lane, until: int) -> None:
         """Advance a batch that is alone and waits at no stage: its steps are one straight line."""
         if lane.done >= until:
@@ -119,7 +133,7 @@ class FlowShop:
         at, growth = lane.last, steps - 1
         for stage in range(self.stages):
             at += lane.hops[stage] + lane.costs[stage] + growth * lane.slopes[stage]
-            self.free[stage] = at
+            lane.ends[stage] = self.free[stage] = at
         assert at == lane.last + cost
         self._work += steps * computed + slope * (steps * growth >> 1)
         lane.done = at

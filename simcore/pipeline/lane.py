@@ -24,9 +24,9 @@ class Lane:
     """
 
     __slots__ = (
-        "_ends_1", "_ends_2", "_kept", "_kept_costs", "_kept_then", "_pieces", "_then", "_tokens", "context",
-        "costs", "done", "ends", "gaps", "growth_each", "hops", "index", "last", "left", "line", "origin",
-        "slopes", "stages", "steps", "total",
+        "_ends_1", "_ends_2", "_kept", "_kept_costs", "_kept_ends", "_kept_then", "_pieces", "_then",
+        "_tokens", "context", "costs", "done", "ends", "gaps", "growth_each", "hops", "index", "last", "left",
+        "line", "origin", "slopes", "stages", "steps", "total",
     )  # fmt: skip
 
     def __init__(self, index: int, stages: int) -> None:
@@ -47,6 +47,7 @@ class Lane:
         self._ends_2 = [0] * stages
         self._kept = (0, 0, 0, 0, 0, 0)
         self._kept_costs: tuple[list[int], tuple[int, ...]] = ([], ())
+        self._kept_ends = self.ends
         self._kept_then: tuple[Decodes, tuple[int, ...]] | None = None
 
     def set_step(self, costs: tuple[int, ...], hops: tuple[int, ...]) -> None:
@@ -105,6 +106,7 @@ class Lane:
         self.gaps = []
         self._kept = (self.done, self.last, self.line, self.context, self.total, self.growth_each)
         self._kept_costs = (list(self.costs), self.slopes)
+        self._kept_ends = list(self.ends)
         self._kept_then = None if self._then is None else (self._then, self.hops)
 
     def back(self) -> None:
@@ -112,6 +114,7 @@ class Lane:
         self.done, self.last, self.line, self.context, self.total, self.growth_each = self._kept
         costs, self.slopes = self._kept_costs
         self.costs = list(costs)
+        self.ends = list(self._kept_ends)
         if self._kept_then is not None:
             self._then, self.hops = self._kept_then
             self._tokens = 0
@@ -169,10 +172,9 @@ class Lane:
         self.line -= steps
         self.context += steps * self._tokens
         self.total += steps * self.growth_each
-        if self.line:
-            costs, slopes = self.costs, self.slopes
-            for stage in range(self.stages):
-                costs[stage] += steps * slopes[stage]
+        costs, slopes = self.costs, self.slopes
+        for stage in range(self.stages):
+            costs[stage] += steps * slopes[stage]
 
     def end(self) -> None:
         """End the step in progress."""
@@ -181,6 +183,20 @@ class Lane:
         self.last = done
         self.steps += 1
         self.left -= 1
+
+    def undo_end(self) -> None:
+        """The step that ``end`` has just ended does not end."""
+        wait, _, _ = self.gaps.pop()
+        self.last -= wait
+        self.steps -= 1
+        self.left += 1
+
+    def computing_after(self, at: int) -> int:
+        """Computing time of the step in progress that comes after a moment, at all stages."""
+        found = 0
+        for end, cost, slope in zip(self.ends, self.costs, self.slopes):
+            found += min(max(0, end - at), cost - slope)
+        return found
 
     def ended(self, wait: int, first: int, steps: int, slope: int = 0) -> None:
         """End steps: the one in progress after ``wait``, the others on a line."""

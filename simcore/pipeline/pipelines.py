@@ -12,6 +12,7 @@ from simcore.cold import COMPLETION_RANK, RunHooks
 from simcore.pipeline.replica import PipelinedReplica
 from simcore.pipeline.stage_costs import StageCosts
 from simcore.replica.lifetime import Lifetime
+from simcore.replica.losing import lose
 from simcore.replica.machine import Machine
 from simcore.replica.swaps import wait_for_copy
 
@@ -79,6 +80,6 @@ class Pipelines:
 
     def lose(self, now_ns: int, replica: int) -> None:
         """Lose a replica, pipelined or not."""
-        self._machines[replica].lose(now_ns)
+        lose(self._machines[replica], now_ns)
         if (one := self.of.get(replica)) is not None:
             one.lose(now_ns)

@@ -119,12 +119,19 @@ class PipelinedReplica:
         self._batches[0].take_out(action.request, self._boundary)
 
     def lose(self, now_ns: int) -> None:
-        """Drop all batches of the lost replica."""
+        """Drop all batches of the lost replica: what was planned after this moment is taken back.
+
+        Steps that have ended by now count; no report has them.
+        """
         self._lost = True
-        self._reporting = -1
-        self.shop.order.clear()
+        self._timer.cancel()
+        self._take_back()
+        self.shop.stop(now_ns)
+        finished = list[int]()
         for batch in self._batches:
+            self.steps += batch.book(finished)
             batch.clear()
+        assert not finished, "a request ended without a report"
         self._pause(now_ns << FRACTION_BITS)
 
     def due(self, now_ns: int) -> None:

@@ -34,15 +34,18 @@ class DelayedTokens:
             self.groups.append([boundary_fixed, residents])
         self._own[request] = last_token_fixed
 
+    def waits(self, token_fixed: int) -> list[tuple[int, int]]:
+        """Give every request a token now; returns (gap, requests)."""
+        found = [(token_fixed - last, 1) for last in self._own.values()]
+        found += [(token_fixed - last, requests) for last, requests in self.groups if requests]
+        self._own.clear()
+        self.groups.clear()
+        return found
+
     def end(self, token_fixed: int) -> None:
         """Give every request a token now."""
-        for last_token_fixed in self._own.values():
-            self._gaps(token_fixed - last_token_fixed, 0, 1, 1)
-        self._own.clear()
-        for last_token_fixed, requests in self.groups:
-            if requests:
-                self._gaps(token_fixed - last_token_fixed, 0, 1, requests)
-        self.groups.clear()
+        for gap, requests in self.waits(token_fixed):
+            self._gaps(gap, 0, 1, requests)
 
     def end_run(self, start_fixed: int, first: int, slope: int, steps: int, residents: int) -> None:
         """Handle decode steps of cost ``first + i * slope``: the first one ends the wait."""

@@ -56,7 +56,7 @@ class Machine(ResidentRequests):
         self._head = self._first = self._slope = self._steps = 0
         self._start_fixed = self._due_fixed = 0
         self._left = 0
-        self._joins = Joins()
+        self._joins = Joins(recorder.gaps)
         self._joined = self._joins.before  # saves an attribute look-up on the hot path
         self.due_ns = -1
         self.busy_ns = 0
@@ -164,15 +164,6 @@ class Machine(ResidentRequests):
         self.busy_ns += self.due_ns - self._busy_since_ns
         self._busy_since_ns = -1
 
-    def lose(self, now_ns: int) -> None:
-        """Lose the machine with all it holds; the tokens of its run so far are not reported."""
-        if self._busy_since_ns >= 0:
-            self.busy_ns += now_ns - self._busy_since_ns
-            self._busy_since_ns = -1
-        self.run = None
-        for _, request in self._ends:
-            self._lives[request].end = -1
-
     def forget(self, request: int) -> None:
         """Drop a failed request; a pass that computes its prompt ends as planned without it."""
         run = self.run
@@ -215,13 +206,12 @@ class Machine(ResidentRequests):
     def _pass(self, steps: int) -> None:
         """Book the first steps of the run, which then begins after them."""
         first, slope, decoding = self._first, self._slope, self._decoding
+        waits = [(first, decoding)]
         if self._delayed_groups:
-            self._delayed.end_run(self._start_fixed, first, slope, steps, decoding)
-        else:
-            self._gaps(first, slope, steps, decoding)
+            waits = self._delayed.waits(self._start_fixed + first)
+        self._joins.book(waits, first, slope, steps, decoding)
         self._start_fixed += steps * first + slope * (steps * (steps - 1) >> 1)
         self._steps_done += steps
-        self._joins.booked += steps
         self._context += steps * decoding
         self._left -= steps
 

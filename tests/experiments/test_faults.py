@@ -13,10 +13,9 @@ from experiments.build import faults
 from experiments.build.faults import drawn
 from simcore.faults.plan import Fault
 from tests.worlds.drawing import on_drawn_seeds
-from tests.worlds.faulted import play, with_losses, world_words
-from tests.worlds.faulted_groups import group_words
-from tests.worlds.faulted_migrations import migration_words
-from tests.worlds.faulted_stages import stage_words
+from tests.worlds.faulted import play_both, prepared_world
+from tests.worlds.faulted_kinds import KINDS, world_of
+from tests.worlds.faulted_losses import FAULTS
 
 WORDS = ("simulate", "trace=azure_code_like", "trace.rate_scale=4", "trace.limit=60", "cluster=blitz_b_2x4")
 SYSTEMS = ("vllm system/dispatch=least_kv", "distserve_full", "serverlessllm", "blitzscale")
@@ -186,30 +185,16 @@ def test_a_simulation_runs_under_the_mask_of_stock_engines(tmp_path: Path, capsy
     assert "may ask for StopSend, which" in capsys.readouterr().err
 
 
-@on_drawn_seeds([3, 26, 66, 114])
-def test_a_drawn_world_with_losses_keeps_every_invariant(seed: int) -> None:
-    """Again by hand: python -m tests.swarm --count 1 --seed SEED."""
-    played = play(with_losses(seed, world_words(seed)))
-    assert played.losses or played.checked.controller.finished
+@pytest.mark.parametrize("kind", KINDS)
+@on_drawn_seeds([3])
+def test_a_drawn_world_with_losses_is_one_coalesced_and_step_by_step(kind: str, seed: int) -> None:
+    """Again by hand: python -m tests.swarm --kind KIND --count 1 --seed SEED."""
+    world = world_of(seed, [kind])
+    played = play_both(world.words, world.prepared)
+    assert played.checked.controller.arrived
 
 
-@on_drawn_seeds([0, 5])
-def test_a_drawn_world_of_groups_with_losses_keeps_every_invariant(seed: int, tmp_path: Path) -> None:
-    """Again by hand: python -m tests.swarm --groups --count 1 --seed SEED."""
-    played = play(with_losses(seed, group_words(seed, tmp_path)))
-    assert all(len(loss.replicas) % 2 == 0 for loss in played.losses)
-    assert played.losses and played.checked.controller.finished
-
-
-@on_drawn_seeds([1, 7, 12, 20])
-def test_a_drawn_world_of_stages_with_losses_keeps_every_invariant(seed: int) -> None:
-    """Again by hand: python -m tests.swarm --stages --count 1 --seed SEED."""
-    played = play(with_losses(seed, stage_words(seed)))
-    assert played.losses and played.checked.controller.arrived
-
-
-@on_drawn_seeds([1, 2, 4])
-def test_a_drawn_world_of_llumnix_with_losses_keeps_every_invariant(seed: int) -> None:
-    """Again by hand: python -m tests.swarm --llumnix --count 1 --seed SEED."""
-    played = play(with_losses(seed, migration_words(seed)))
-    assert played.losses and played.checked.controller.arrived
+def test_losses_written_as_words_are_those_of_the_world() -> None:
+    for fault in FAULTS:
+        world = world_of(5, ["static"], [fault])
+        assert prepared_world(world.words).config == world.prepared.config

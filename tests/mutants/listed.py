@@ -593,6 +593,69 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "a group goes on when one of its ranks is lost",
         "lockstep_losses",
     ),
+    # What a lost replica did before its loss
+    _mutant(
+        "tokens of the last run are dropped", "simcore",
+        "_book_ended(machine, now_ns)", "pass",
+        "gaps between tokens that a lost replica gave since its last report are missing",
+        "tokens_before_losses",
+    ),
+    _mutant(
+        "a step that is lost gives tokens", "simcore",
+        "machine._joins.late.clear()", "machine._joins.settle()",
+        "the step in which others join counts though its replica is lost before its end",
+        "tokens_before_losses",
+    ),
+    _mutant(
+        "steps of a lost group are dropped", "simcore",
+        "self._count(steps, steps_cost(self._first, self._slope, steps))", "pass",
+        "steps, dummy steps and waiting of a lost data-parallel group end with its last report",
+        "tokens_before_losses",
+    ),
+    _mutant(
+        "a lost pipeline works on", "simcore",
+        "self._work -= sum([one.computing_after(now) for one in (lane, *self.order)])", "pass",
+        "stages compute steps to their end though their replica is lost",
+        "tokens_before_losses",
+    ),
+    _mutant(
+        "steps of a lost pipeline are dropped", "simcore",
+        "self.steps += batch.book(finished)", "batch.book(finished)",
+        "steps of micro-batches since the last report of a lost replica are not counted",
+        "tokens_before_losses",
+    ),
+    _mutant(
+        "a lost pipeline keeps its plan", "simcore",
+        "self.shop.stop(now_ns)", "self.shop.order.clear()",
+        "tokens and work of a lost replica in stages end with its last report",
+        "tokens_before_losses found_worlds",
+    ),
+    _mutant(
+        "a lost stage works on", "simcore",
+        "self.work[replica] -= free - now_fixed", "pass",
+        "a lost stage replica is busy after its loss",
+        "tokens_before_losses",
+    ),
+    _mutant(
+        "the lost decode on", "serving",
+        "self.ledger.decoding = 0", "pass",
+        "the requests of lost virtual engines still count as decoding",
+        "tokens_before_losses found_worlds",
+    ),
+    _mutant(
+        "who sends after the end waits for ever", "simcore",
+        "while self._lives and self.losses is not None and self.losses.happened:",
+        "if self._lives and self.losses is not None and self.losses.happened:",
+        "clients whose requests fail at the end of a run send no further ones",
+        "found_worlds",
+    ),
+    _mutant(
+        "runs that were cut short are awaited", "simcore",
+        "return [timer for replica, timer in self._run_timers.items() if machines[replica].run is None]",
+        "return []",
+        "a run that serves nobody ends when the lost runs would have ended",
+        "found_worlds",
+    ),
     # QUART: key stages, copies of stages, the PID
     _mutant(
         "a stage within its target is key", "policies",

@@ -1,62 +1,38 @@
-"""Worlds in which things are lost: system, workload, cluster and losses drawn from one seed.
+"""Worlds in which things are lost, each run as ``servetwin simulate`` runs it, coalesced and step by step.
 
 After every event all invariants are checked; at the end every request has ended, every one that failed has a
-reason, and a fresh controller gives the same answers to the same events.
+reason, a fresh controller gives the same answers to the same events, and both ways to run give one summary.
 """
 
 import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from random import Random
 from typing import Any
 
 from experiments.build import build
-from experiments.build.data_plane import data_plane_of
-from experiments.build.faults import fault_plan_of
-from experiments.build.groups import group_plans
-from experiments.build.stages import stage_plan
-from experiments.build.world_rows import world_rows
+from experiments.build.shared_prefixes import named_requests
 from experiments.compose.compose import load_config
-from experiments.run.simulate import Prepared, prepare
-from hwmodels.topology.cables import cables_of
-from hwmodels.topology.cluster_file import load_cluster
-from hwmodels.topology.topology import build as topology_of
+from experiments.run.prepared import Prepared, Simulated
+from experiments.run.simulate import execute, prepare
 from serving.controller import Controller
 from serving.record.invariants import check
 from serving.record.journal import complete_journal, line
 from serving.record.replay import replay
-from serving.vocabulary.actions import Action
+from serving.vocabulary.actions import Action, AllocateGpus
 from serving.vocabulary.events import Event
 from serving.vocabulary.request import Request
 from serving.vocabulary.units import NS_PER_S
 from simcore.faults.plan import Loss
-from simcore.simulation import Simulation
-
-SYSTEMS = (
-    "vllm", "vllm system/dispatch=least_kv system.instances.queue=per_instance", "vllm_half",
-    "distserve_full", "distserve_half", "serverlessllm", "allcache", "pipeswitch", "blitz_network",
-    "blitz_multicast", "blitzscale", "lambdascale", "blitzscale system/live=best_effort",
-    "blitzscale system.instances.split=false", "blitzscale system/live=ilp",
-    "serverlessllm system.instances.split=false system.instances.queue=per_instance",
-    "blitzscale system.instances.split=false system/live=best_effort",
-)  # fmt: skip
-TRACES = (
-    "trace=azure_code_like trace.rate_scale=4", "trace=burstgpt_like trace.rate_scale=4",
-    "trace=azure_conv_like trace.rate_scale=3", "trace=gamma trace.rate_per_s=12",
-)  # fmt: skip
-CLUSTERS = (
-    "blitz_a_2x4", "blitz_b_2x4", "blitz_b_4x2", "blitz_a_3x4", "blitz_b_2x8", "p4d_24xlarge_2x8",
-    "dgx_h100_2x4", "llumnix_4x4", "blitz_a_4x2",
-)  # fmt: skip
-
+from traces.columns import Names
 
 MOST_EVENTS = 60_000
+CLOCKS = (".decisions.cpu_ms_p99",)  # measured CPU time outside ``sim``: no two runs have the same
 
 
 @dataclass
 class Ends:
-    """A recorder that keeps how every request ended."""
+    """How every request ended; also a recorder that keeps it."""
 
     finished_ids: dict[int, int] = field(default_factory=dict)
     rejected: dict[int, str] = field(default_factory=dict)
@@ -82,25 +58,26 @@ class Ends:
 
 
 class Checked:
-    """A controller whose invariants are checked after every event, and whose journal is kept."""
+    """A journal that checks all invariants of the run's controller after every event, and keeps the lines."""
 
-    def __init__(self, controller: Controller) -> None:
-        self.controller = controller
-        self.elastic = controller.elastic  # a standing world is told by it
+    def __init__(self) -> None:
         self.lines: list[str] = []
-        self.step_counts = controller.step_counts
-        self.step_counts.told = []
+        self.placed: list[int] = []  # replicas that came later
         self.actions = 0
         self.events: Counter[str] = Counter()
 
-    def handle(self, now_ns: int, event: Event) -> Sequence[Action]:
-        actions = self.controller.handle(now_ns, event)
+    def watch(self, controller: Controller) -> None:
+        """Receive the run's controller."""
+        self.controller = controller
+
+    def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
+        """Check after one event."""
         check(self.controller)
-        self.lines.append(line(now_ns, event, actions, self.step_counts.take()))
+        self.lines.append(line(now_ns, event, actions, told))
         self.actions += len(actions)
+        self.placed += [one.replica for one in actions if isinstance(one, AllocateGpus)]
         self.events[type(event).__name__] += 1
         assert len(self.lines) < MOST_EVENTS, "the world does not come to its end"
-        return actions
 
 
 @dataclass(frozen=True)
@@ -109,67 +86,98 @@ class Played:
 
     words: list[str]
     arrived: int
+    replicas: int  # at the start
     ends: Ends
     losses: list[Loss]
     checked: Checked
+    done: Simulated
 
 
-def world_words(seed: int) -> list[str]:
-    """The words of a run, without its losses."""
-    random = Random(f"faulted world {seed}")
-    words = f"system={random.choice(SYSTEMS)} {random.choice(TRACES)} cluster={random.choice(CLUSTERS)}"
-    words += f" trace.limit={random.choice([20, 60, 120])} seed={random.randrange(1000)}"
-    return words.split()
+def prepared_world(words: Sequence[str]) -> Prepared:
+    """A world that may be played several times."""
+    return prepare(load_config([*words, "out=OUT"], "simulate"))
 
 
-def with_losses(seed: int, words: list[str]) -> list[str]:
-    """The words, with losses at times from the first request to a while after the last."""
-    random = Random(f"losses of {seed}")
-    prepared = prepare(load_config([*words, "out=OUT"], "simulate"))
-    config, last_s = prepared.config, int(prepared.workload.arrival_ns[-1]) / NS_PER_S
-    topology = topology_of(load_cluster(str(config.cluster.topology)))
-    most = len(prepared.replicas) + (len(topology.gpus) // config.model.tp if config.system.elastic else 0)
-    cables = [cable.name for cable in cables_of(topology)]
-    events = []
-    for _ in range(random.choice([1, 1, 2, 3, 5, 8])):
-        at_s = f"{random.uniform(0, last_s * 1.3):.6f}"
-        what = random.choice(["replica", "replica", "host", "link", "link", "ssd"])
-        if what == "ssd" and topology.spec.ssd is None:
-            what = "host"
-        number = random.randrange(most if what == "replica" else len(topology.hosts))
-        events.append(f"{at_s}:{what}:{random.choice(cables) if what == 'link' else number}")
-    return [*words, "faults=listed", f"faults.events={'+'.join(events)}"]
-
-
-def play(words: list[str]) -> Played:
-    """Run it, with all checks."""
-    prepared = prepare(load_config([*words, "out=OUT"], "simulate"))
-    checked, ends = Checked(_controller(prepared)), Ends()
-    stages = stage_plan(prepared.config, prepared.workload, prepared.hardware_of_model)
-    rows = stages.times if stages is not None and stages.times else world_rows(prepared.hardware_of_model)
-    simulation = Simulation(
-        checked,
-        build.arrivals_of(prepared.config, prepared.workload),
-        [rows[replica.model] for replica in prepared.replicas],
-        ends,
-        None,
-        data_plane_of(prepared.config, prepared.replicas),
-        rows,
-        faults=fault_plan_of(prepared.config, prepared.replicas),
-        groups=group_plans(prepared.config, prepared.replicas, prepared.hardware_of_model),
-        stages=stages,
-    )
-    simulation.run()
-    assert simulation.losses is not None
-    played = Played(words, len(prepared.workload), ends, simulation.losses.records, checked)
+def play(words: list[str], prepared: Prepared | None = None) -> Played:
+    """Run it, with all checks. ``prepared``: by these words, if it is known."""
+    prepared = prepared or prepared_world(words)
+    checked = Checked()
+    done = execute(replace(prepared, on_controller=checked.watch), checked)
+    counts = len(prepared.workload), len(prepared.replicas)
+    played = Played(words, *counts, _ends(done), _losses(done), checked, done)
     _conserved(played, prepared)
+    _within_bounds(played)
     _replays(played, prepared)
     return played
 
 
+def play_both(words: list[str], prepared: Prepared | None = None) -> Played:
+    """Run it coalesced and step by step; both give the same numbers. Returns the coalesced run."""
+    prepared = prepared or prepared_world(words)
+    config = prepared.config
+    played = play(words, prepared)
+    exact = replace(config, engine=replace(config.engine, exact=not config.engine.exact))
+    alone = play(words, replace(prepared, config=exact))
+    assert (found := differences(played.done, alone.done)) == [], "\n".join(found)
+    return played
+
+
+def differences(coalesced: Simulated, exact: Simulated) -> list[str]:
+    """Every number of ``summary.json`` but ``sim``, and every column of requests, in which the two differ."""
+    one, other = flat(coalesced.summary), flat(exact.summary)
+    found = [
+        f"{key}: {one.get(key)!r} coalesced, {other.get(key)!r} step by step"
+        for key in sorted(one.keys() | other.keys())
+        if key not in CLOCKS and repr(one.get(key)) != repr(other.get(key))
+    ]
+    for name, column in coalesced.columns.items():
+        same = plain(column) == plain(exact.columns[name])
+        found += [] if same else [f"requests.parquet: {name}"]
+    return found
+
+
+def plain(column: Any) -> list[str]:
+    """A column's values as text, so that NaN equals NaN."""
+    if isinstance(column, Names):
+        return [column.words[code] if code >= 0 else "" for code in column.codes]
+    return [str(value) for value in column.tolist()]
+
+
+def flat(value: Any, key: str = "") -> dict[str, Any]:
+    """Every single value by its path."""
+    if isinstance(value, dict):
+        return {path: one for name in value for path, one in flat(value[name], f"{key}.{name}").items()}
+    if isinstance(value, list | tuple):
+        return {path: one for at, each in enumerate(value) for path, one in flat(each, f"{key}.{at}").items()}
+    return {key: value}
+
+
+def _ends(done: Simulated) -> Ends:
+    ends = Ends(dict(zip(map(int, done.columns["request"]), map(int, done.columns["output_tokens"]))))
+    rows = done.unserved.columns()
+    outcomes, reasons = plain(rows["outcome"]), plain(rows["reason"])
+    for request, outcome, reason in zip(plain(rows["request"]), outcomes, reasons):
+        (ends.rejected if outcome == "rejected" else ends.lost)[int(request)] = reason
+    return ends
+
+
+def _losses(done: Simulated) -> list[Loss]:
+    return [
+        Loss(
+            round(one["at_s"] * NS_PER_S),
+            one["what"],
+            one["which"],
+            tuple(one["replicas"]),
+            nothing=one["nothing"],
+        )
+        for one in done.summary.get("faults", ())
+    ]
+
+
 def _controller(prepared: Prepared) -> Controller:
+    named = named_requests(prepared.config, prepared.workload)
     return build.controller_of(
-        prepared.config, prepared.hardware_of_model, prepared.replicas, prepared.estimates
+        prepared.config, prepared.hardware_of_model, prepared.replicas, prepared.estimates, named
     )
 
 
@@ -187,6 +195,25 @@ def _conserved(played: Played, prepared: Prepared) -> None:
     assert not ends.lost, "nothing was lost, so nothing fails"
 
 
+def _within_bounds(played: Played) -> None:
+    """A replica works while it exists, and shares are shares."""
+    summary, nearly = played.done.summary, 1 + 1e-9
+    span_s = summary["duration_s"]
+    numbers = dict.fromkeys([*range(played.replicas), *played.checked.placed])
+    busy_s = dict(
+        zip(sorted(numbers), [share * span_s for share in summary["replica_busy_share"]], strict=True)
+    )
+    assert all(one <= span_s * nearly for one in busy_s.values()), "a replica works after the end"
+    for loss in played.losses:
+        for replica in loss.replicas:
+            assert busy_s[replica] <= loss.at_ns / NS_PER_S * nearly, f"replica {replica} works though lost"
+    shares = [("pipeline_parallel", "bubble_share"), ("data_parallel", "waiting_share")]
+    shares.append(("data_parallel", "dummy_share"))
+    for section, name in shares:
+        share = summary.get(section, {}).get(name)
+        assert share is None or 0 <= share <= 1, f"{name} is {share}"
+
+
 def _arrivals(prepared: Prepared) -> list[tuple[Request, int]]:
     return list(build.arrivals_of(prepared.config, prepared.workload))
 
@@ -195,7 +222,7 @@ def _replays(played: Played, prepared: Prepared) -> None:
     header: dict[str, Any] = {"source": "test", "carries_out": []}
     checked = played.checked
     text = [f"{one}\n" for one in complete_journal(header, checked.lines, checked.actions)]
-    report = replay(text, _controller(replace(prepared)))
+    report = replay(text, _controller(prepared))
     assert (report.different, report.cut) == (0, None), report.first_difference
     json.loads(checked.lines[-1])
 

@@ -12,9 +12,7 @@ CLUSTERS = ("blitz_b_2x4", "blitz_b_4x2", "blitz_b_1x4")
 
 def group_words(seed: int, folder: Path) -> list[str]:
     """The words of a run, without its losses; its profile is written into ``folder``."""
-    profile = folder / "mixture.json"
-    if not profile.exists():
-        mixture_profile(profile, gpu="a100_80g")
+    profile = mixture_file(folder)
     random = Random(f"faulted group world {seed}")
     ranks = random.choice([2, 2, 4])
     words = f"system={random.choice(SYSTEMS)} {random.choice(TRACES)} cluster={random.choice(CLUSTERS)}"
@@ -24,3 +22,11 @@ def group_words(seed: int, folder: Path) -> list[str]:
     words += f" engine.profile={profile} engine.profile_force=true engine.enable_expert_parallel=false"
     taken = {word.partition("=")[0] for word in words.split()}
     return [*(word for word in SMALL if word.partition("=")[0] not in taken), *words.split()]
+
+
+def mixture_file(folder: Path) -> Path:
+    """A profile of a mixture of experts, which is written if it is not there."""
+    profile = folder / "mixture.json"
+    if not profile.exists():
+        mixture_profile(profile, gpu="a100_80g")
+    return profile

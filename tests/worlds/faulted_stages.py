@@ -21,10 +21,8 @@ MODELS = (("whisper_9b", 12), ("llama_7b_pass", 14), ("bert_21b", 25))
 CLUSTERS = ("quart_2x4", "quart_3x4", "quart_4x2", "quart")
 
 
-def stage_words(seed: int) -> list[str]:
-    """The words of a run, without its losses: busy enough that replicas come and go."""
-    if Random(f"whether stages decode {seed}").random() < 0.4:
-        return language_words(seed)
+def pass_words(seed: int) -> list[str]:
+    """Of a model that answers in one pass: busy enough that replicas come and go."""
     random = Random(f"faulted stage world {seed}")
     (model, rate), cluster = random.choice(MODELS), random.choice(CLUSTERS)
     words = f"system={random.choice(SYSTEMS)} model={model} cluster={cluster} trace=gamma"

@@ -69,7 +69,7 @@ class _Step:
 
 
 @dataclass(eq=False)
-class _Pipeline:
+class NaivePipeline:
     """A replica; ``come``: steps whose activations are at a stage, which takes them in order."""
 
     replica: _Replica
@@ -81,14 +81,16 @@ class _Pipeline:
     launched: int = 0
     flying: dict[int, int] = field(default_factory=dict)  # request -> steps it is in
     work: int = 0
+    spans: list[tuple[int, int]] = field(default_factory=list)  # begin and end of computing, at any stage
+    ends: list[int] = field(default_factory=list)  # of steps
 
 
-def run_naive_pipeline(case: Case, stages: ToyStages) -> tuple[tuple[Outcome, ...], list[_Pipeline]]:
+def run_naive_pipeline(case: Case, stages: ToyStages) -> tuple[tuple[Outcome, ...], list[NaivePipeline]]:
     """Run ``case`` to the end; one outcome per request, in order."""
     requests = [_Request(i, prompt, min(out, cap)) for i, (_, prompt, out, cap) in enumerate(case.requests)]
     count = stages.stages
     pipelines = [
-        _Pipeline(
+        NaivePipeline(
             _Replica(i, list(range(case.total_blocks))),
             [{} for _ in range(count)],
             [0] * count,
@@ -115,11 +117,11 @@ def run_naive_pipeline(case: Case, stages: ToyStages) -> tuple[tuple[Outcome, ..
 class _World:
     case: Case
     stages: ToyStages
-    pipelines: list[_Pipeline]
+    pipelines: list[NaivePipeline]
     events: list[tuple[int, int, int, int, str, _Step]]
     serial: int = 0
 
-    def at(self, time: int, pipeline: _Pipeline, stage: int, what: str, step: _Step) -> None:
+    def at(self, time: int, pipeline: NaivePipeline, stage: int, what: str, step: _Step) -> None:
         self.serial += 1
         heappush(self.events, (time, pipeline.replica.id, self.serial, stage, what, step))
 
@@ -139,7 +141,7 @@ class _World:
         if not pipeline.in_flight:
             self.schedule(pipeline, now_ns << FRACTION_BITS)
 
-    def happen(self, at: int, pipeline: _Pipeline, stage: int, what: str, step: _Step) -> None:
+    def happen(self, at: int, pipeline: NaivePipeline, stage: int, what: str, step: _Step) -> None:
         if what == "comes":
             pipeline.come[stage][step.number] = step
         else:
@@ -151,14 +153,16 @@ class _World:
             pipeline.busy[stage] = True
             pipeline.following[stage] += 1
             self.at(at + following.costs[stage], pipeline, stage, "ends", following)
+            pipeline.spans.append((at, at + following.costs[stage]))
         if what == "ends" and stage + 1 == self.stages.stages:
             self.answered(at, pipeline, step)
             self.schedule(pipeline, at)
 
-    def answered(self, at: int, pipeline: _Pipeline, step: _Step) -> None:
+    def answered(self, at: int, pipeline: NaivePipeline, step: _Step) -> None:
         """The scheduler is told what the step made."""
         replica = pipeline.replica
         pipeline.in_flight -= 1
+        pipeline.ends.append(at)
         assert pipeline.queue.pop() is step
         for request, end in step.parts:
             pipeline.flying[request.id] -= 1
@@ -173,7 +177,7 @@ class _World:
                 replica.running.remove(request)
                 _release_blocks(replica, request)
 
-    def schedule(self, pipeline: _Pipeline, at: int) -> None:
+    def schedule(self, pipeline: NaivePipeline, at: int) -> None:
         """Until the queue of batches is full, or nothing more is to be scheduled (step_with_batch_queue)."""
         while True:
             parts = self.one_batch(pipeline)
@@ -210,7 +214,7 @@ class _World:
         left = pipeline.replica.running or pipeline.replica.waiting
         assert pipeline.in_flight or not left, "requests are left lying"
 
-    def one_batch(self, pipeline: _Pipeline) -> list[tuple[_Request, int]]:
+    def one_batch(self, pipeline: NaivePipeline) -> list[tuple[_Request, int]]:
         """Requests that are in no step: those who run in order, then the queue."""
         case, replica = self.case, pipeline.replica
         budget, parts, preempted = case.max_num_batched_tokens, list[tuple[_Request, int]](), False

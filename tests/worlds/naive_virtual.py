@@ -35,6 +35,8 @@ class _Instance:
     accepted: int = 0
     finished: int = 0
     work: int = 0
+    spans: list[tuple[int, int]] = field(default_factory=list)  # begin and end of computing, at any stage
+    step_ends: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -93,6 +95,8 @@ class _World:
             at = max(at + hops[stage], one.free[stage]) + cost
             one.free[stage] = at
             one.work += cost
+            one.spans.append((at - cost, at))
+        one.step_ends.append(at)
         one.steps[engine.id] = step
         heappush(self.ends, (at, one.id, engine.id))
 
