@@ -8,7 +8,7 @@ from typing import Any, Final
 import yaml
 
 from experiments.config.overrides import Override, Wanted, parse_value
-from experiments.results.read_file import yaml_in
+from experiments.config.read_file import yaml_in
 from serving.vocabulary.errors import UserError
 
 PREFIX: Final = "price."
