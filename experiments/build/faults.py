@@ -76,7 +76,9 @@ def _listed(word: str, world: "_World") -> Fault:
     except ValueError:
         at_s = math.nan
     if not 0 <= at_s <= MAX_TIME_S:
-        raise UserError(f"faults.events has '{word}', whose time is not from 0 to {MAX_TIME_S:g} s: {_FORM}")
+        raise UserError(
+            f"faults.events has '{word}', whose time is no number of seconds up to {MAX_TIME_S:g}: {_FORM}"
+        )
     return world.fault(at_s, parts[1], parts[2], f"faults.events has '{word}', and {parts[1]}")
 
 

@@ -18,8 +18,8 @@ from experiments.compare.side_by_side_page import (
     what_differs,
 )
 from experiments.compare.summary_kind import is_real
+from experiments.config.whole_file import check_free, write_whole
 from experiments.report.text_table import text_table
-from experiments.results.whole_file import check_free, write_whole
 
 
 def are_runs(places: Sequence[Path], asked: dict[str, Any]) -> bool:

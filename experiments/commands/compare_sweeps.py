@@ -11,8 +11,8 @@ from experiments.compare.side_by_side import short_names
 from experiments.compare.sweep_table import is_sweep
 from experiments.compare.sweeps import sweeps_beside
 from experiments.compare.sweeps_told import as_data, as_page, head, remarks, rows, sentences
+from experiments.config.whole_file import check_free, write_whole
 from experiments.report.text_table import text_table
-from experiments.results.whole_file import check_free, write_whole
 from serving.vocabulary.errors import UserError
 
 _MOST_LINES: Final = 80

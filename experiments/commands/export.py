@@ -28,8 +28,8 @@ def export(words: Sequence[str]) -> int:
             print(USAGE, end="")
         return 0 if words else 2
     from experiments.compare.own_result import read_result
+    from experiments.config.whole_file import write_whole
     from experiments.export.told import told
-    from experiments.results.whole_file import write_whole
 
     words, as_json = asked_for_json(words)
     folder, *rest = words or [""]

@@ -9,8 +9,8 @@ from typing import Final
 from experiments.commands.flags import asked_for_json
 from experiments.commands.process import tell, telling
 from experiments.config.overrides import Wanted, parse_value, parse_words
-from experiments.results.read_file import json_in
-from experiments.results.whole_file import write_whole
+from experiments.config.read_file import json_in
+from experiments.config.whole_file import write_whole
 from serving.vocabulary.errors import UserError
 
 USAGE: Final = """realexec fidelity: how far simulations of this machine's workers are from real runs of them

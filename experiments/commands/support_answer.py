@@ -80,7 +80,7 @@ def _cluster(given: dict[str, str], as_json: bool) -> int:
     lines = [] if as_json else cluster_lines(given["cluster"])
     if "plot" in given:
         from experiments.commands.topology_picture import draw
-        from experiments.results.whole_file import check_free
+        from experiments.config.whole_file import check_free
         from hwmodels.topology.cluster_file import load_cluster
         from hwmodels.topology.topology import build
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from experiments.commands.process import telling
 from experiments.config.overrides import closest
+from experiments.config.whole_file import write_whole
 from experiments.report.metric_text import name_of, told
 from experiments.report.number_text import counted
-from experiments.results.whole_file import write_whole
 from experiments.run.first_mistake import both, mistake_in
 from experiments.run.heartbeat import heartbeat
 from experiments.sweep.axes import Axis, axes_of

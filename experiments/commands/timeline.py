@@ -26,8 +26,8 @@ def timeline(words: Sequence[str]) -> int:
         with telling():
             print(USAGE, end="")
         return 0 if words else 2
+    from experiments.config.whole_file import check_free
     from experiments.report.timeline import write_timeline
-    from experiments.results.whole_file import check_free
 
     words, as_json = asked_for_json(words)
     if not words:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from experiments.compare.measured import NS_PER_MS, NS_PER_S, QUEUE, TIMES, Measured
 from experiments.config.folder_kind import another_kind
+from experiments.config.read_file import json_in
 from experiments.results.parquet_file import table_of
-from experiments.results.read_file import json_in
 from experiments.results.series_table import ENGINE, TIME, WAITING_GAUGE
 from experiments.run.write_results import SERIES_NAME
 from hwmodels.reading import open_regular

@@ -12,7 +12,7 @@ import numpy as np
 from experiments.compare.bootstrap import Difference, differences
 from experiments.compare.divergence import Divergence, changed_keys, divergence_of
 from experiments.compare.own_result import Result, read_result
-from experiments.results.read_file import yaml_in
+from experiments.config.read_file import yaml_in
 from serving.vocabulary.errors import UserError
 
 LATENCIES: Final = ("ttft_ms", "tpot_ms", "e2e_ms")

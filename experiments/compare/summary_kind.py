@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from experiments.results.read_file import json_in
+from experiments.config.read_file import json_in
 
 
 def is_real(place: Path) -> bool:

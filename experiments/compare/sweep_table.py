@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from experiments.config.overrides import canonical
+from experiments.config.read_file import json_in
 from experiments.results.parquet_file import frame_of
-from experiments.results.read_file import json_in
 from experiments.sweep.axes import axes_of
 from hwmodels.errors import HardwareError
 from serving.vocabulary.errors import UserError

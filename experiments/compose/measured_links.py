@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from experiments.config.config import MEASURED
 from experiments.config.overrides import echo
+from experiments.config.read_file import json_in
 from experiments.config.workers_config import transports_asked
-from experiments.results.read_file import json_in
 from serving.vocabulary.errors import UserError
 
 CALIBRATION: Final = "calibration.json"

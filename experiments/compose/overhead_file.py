@@ -9,7 +9,7 @@ import yaml
 from experiments.config.config import OverheadConfig
 from experiments.config.overrides import checked_value, echo, wanted_by
 from experiments.config.ranges import RANGES
-from experiments.results.read_file import yaml_in
+from experiments.config.read_file import yaml_in
 from serving.vocabulary.errors import UserError
 
 KEY: Final = "engine.overhead"

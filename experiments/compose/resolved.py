@@ -16,6 +16,7 @@ from experiments.config.migration_config import LIVE
 from experiments.config.models_config import ONE
 from experiments.config.overrides import checked_value, echo, is_too_long, wanted_by
 from experiments.config.pipeline_config import PLAIN
+from experiments.config.read_file import yaml_in
 from experiments.config.renamed import refuse_renamed_in
 from experiments.config.series_config import NO_SERIES
 from experiments.config.swapping import RECOMPUTE, SWAP_SPACE_GIB
@@ -24,7 +25,6 @@ from experiments.config.uncertainty_config import OFF
 from experiments.config.vllm_defaults import USAGE_CONTEXTS
 from experiments.config.workers_config import CPU, NO_RAY
 from experiments.policy.saved import check_policies
-from experiments.results.read_file import yaml_in
 from serving.vocabulary.errors import UserError
 
 _OF_WORKERS: Final[dict[str, Any]] = {

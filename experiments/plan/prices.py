@@ -11,7 +11,7 @@ import yaml
 
 from experiments.compose.clusters import CLUSTER_FAMILIES, near_family, topology_names
 from experiments.config.overrides import Override, Wanted, closest, parse_value
-from experiments.results.read_file import yaml_in
+from experiments.config.read_file import yaml_in
 from hwmodels.topology.cluster_file import load_cluster
 from serving.vocabulary.errors import UserError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from experiments.config.overrides import closest, echo
-from experiments.results.whole_file import whole_file
+from experiments.config.whole_file import whole_file
 from serving.vocabulary.errors import UserError
 
 _STUBS: Final = Path(__file__).with_name("stubs")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from experiments.results.whole_file import whole_file
+from experiments.config.whole_file import whole_file
 from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from experiments.config.whole_file import whole_file
 from experiments.report.decisions import USUAL, about
 from experiments.results.journal_file import journal_in
 from experiments.results.parquet_file import table_of
 from experiments.results.stage_load import COLUMNS, STAGE_LOAD_NAME
-from experiments.results.whole_file import whole_file
 from experiments.story.moments import Journal
 from hwmodels.reading import lines_of
 from serving.vocabulary import actions, events

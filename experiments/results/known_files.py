@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from experiments.results.read_file import text_in
+from experiments.config.read_file import text_in
 from hwmodels.errors import HardwareError
 from serving.record.json_text import json_data
 

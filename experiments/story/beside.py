@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from experiments.config.read_file import json_in
 from experiments.results.parquet_file import table_of
-from experiments.results.read_file import json_in
 from serving.vocabulary.units import NS_PER_S
 
 _COLUMNS: Final = ["request", "arrival_ns", "first_token_ns"]

@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import IO, Final
 
 from experiments.config.folder_kind import SWEEP_POINTS
+from experiments.config.whole_file import write_whole
 from experiments.report.number_text import counted
 from experiments.results.unfinished import hold
-from experiments.results.whole_file import write_whole
 from experiments.sweep.outcome import Outcome
 from experiments.sweep.points import Point
 from hwmodels.reading import read_limited

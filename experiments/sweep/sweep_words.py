@@ -12,7 +12,7 @@ from experiments.compose.checked_words import check_words
 from experiments.compose.unread_in_many import refuse_unread_in_sweep
 from experiments.config.options import CONF_DIR, SWEEPS
 from experiments.config.overrides import Override, Wanted, echo, parse_value
-from experiments.results.read_file import yaml_in
+from experiments.config.read_file import yaml_in
 from experiments.run.first_mistake import both, mistake_in
 from experiments.sweep.axes import Axis, Interval, axes_of, text_of
 from experiments.sweep.launch import LAUNCHERS

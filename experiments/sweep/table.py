@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from experiments.results.whole_file import whole_file
+from experiments.config.whole_file import whole_file
 from experiments.sweep.axes import Axis
 from experiments.sweep.outcome import Outcome
 from experiments.sweep.points import Point

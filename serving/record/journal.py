@@ -13,6 +13,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
 from serving.record import stock_lines
+from serving.record.json_text import as_tuples
 from serving.vocabulary.actions import (
     Action,
     AllocateGpus,
@@ -242,7 +243,7 @@ def parse_event(fields: Sequence[Any]) -> Event:
             raise ValueError(f"replica {replica} ran {steps} steps")
         if joins and type(joins[0]) is not list:
             raise ValueError(f"steps before which requests joined are {joins[0]}")
-        return Ran(replica, epoch, steps, tuple(finished), running, last_step_ns, *_values(joins))
+        return Ran(replica, epoch, steps, tuple(finished), running, last_step_ns, *as_tuples(joins))
     if name == "arrived":
         return Arrived(_parse_request(rest))
     if name == "lost":
@@ -280,7 +281,7 @@ def parse_action(fields: Sequence[Any]) -> Action:
     """The action of a parsed array. Raises ValueError or TypeError if the array is no action."""
     name, *rest = fields
     if name in _ACTIONS:
-        values = _values(rest)
+        values = as_tuples(rest)
         before = _SELDOM.get(name)
         if before is not None:
             *most, reason = values
@@ -289,17 +290,6 @@ def parse_action(fields: Sequence[Any]) -> Action:
             values[4] = tuple([Shard(*one) for one in values[4]])
         return _ACTIONS[name](*values)  # type: ignore[no-any-return]
     raise ValueError(f"no action is called {name!r}")
-
-
-def _values(fields: Sequence[Any]) -> list[Any]:
-    try:
-        return [_tuples(one) for one in fields]
-    except RecursionError:
-        raise ValueError("it nests too deeply") from None
-
-
-def _tuples(value: Any) -> Any:
-    return tuple([_tuples(one) for one in value]) if type(value) is list else value
 
 
 def header_text(fields: dict[str, object]) -> str:

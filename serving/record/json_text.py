@@ -1,6 +1,7 @@
 """Parses JSON that another program or a user wrote."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -10,3 +11,15 @@ def json_data(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("it nests too deeply") from None
+
+
+def as_tuples(fields: Sequence[Any]) -> list[Any]:
+    """The values, with tuples for lists. Raises ValueError for what nests too deeply."""
+    try:
+        return [_tuples(one) for one in fields]
+    except RecursionError:
+        raise ValueError("it nests too deeply") from None
+
+
+def _tuples(value: Any) -> Any:
+    return tuple([_tuples(one) for one in value]) if type(value) is list else value
