@@ -44,7 +44,7 @@ def users_yaml(content: bytes, aliases: bool = True) -> Any:
     except yaml.YAMLError:
         if len(text) > _EXPLAINED:
             raise
-        # Eight times as slow. It says more about where and why, and takes escapes of file names that are no text.
+        # Eight times as slow; says more of where and why, and takes escapes of file names that are no text.
         _refuse_large(yaml.parse(text, Loader=yaml.SafeLoader), aliases)
     try:
         return yaml_data(text)
