@@ -50,7 +50,7 @@ $(VENV)/.nixl: $(VENV)/.real
 	@touch $@
 
 test-nixl: $(VENV)/.nixl
-	PYTHONPATH=$(CURDIR)/$(VENV)/nixl:$$PYTHONPATH $(BIN)/python -m pytest -k nixl -m "real or not real" tests/realexec tests/experiments/test_transport.py
+	PYTHONPATH=$(CURDIR)/$(VENV)/nixl:$$PYTHONPATH $(BIN)/python -m pytest -k nixl -m "real or not real" tests/realexec tests/servetwin/test_transport.py
 
 # RDMA over soft-RoCE in virtual machines of QEMU, made of Debian's packages; says why where it cannot: PARTS="suite two run"
 test-rdma: $(VENV)/.real

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from experiments.compose.compose import load_config
-from experiments.results.ranges import value_of
-from experiments.run.simulate import execute, prepare
 from hwmodels.all_reduce import AllReduce, RankTimes, Stretch
 from hwmodels.catalogue import load_llm
 from hwmodels.profile import Curve, Profile
 from hwmodels.profile_file import save_profile
+from servetwin.config.compose.compose import load_config
+from servetwin.results.ranges import value_of
+from servetwin.run.simulate import execute, prepare
 
 METRICS: Final = ("ttft_ms.mean", "ttft_ms.p99", "tpot_ms.mean", "e2e_ms.mean")
 # What was declared for all-reduces over PCIe Gen5 before a table was found: start and bus bandwidth.

@@ -16,7 +16,7 @@ from time import process_time
 
 from benchmarks.command import among, command
 from benchmarks.raw import measured
-from experiments.reproduce.load_plans import (
+from experiments.blitzscale.load_plans import (
     FIG_21_BYTES,
     all_cache,
     exact,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from benchmarks.command import among, command
-from experiments.compose.compose import load_config
-from experiments.run.simulate import execute, prepare
+from servetwin.config.compose.compose import load_config
+from servetwin.run.simulate import execute, prepare
 
 SYSTEMS: Final = {
     "vllm": "system=vllm",

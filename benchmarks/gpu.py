@@ -85,7 +85,7 @@ def steps_of(out: Path, given: Sequence[str]) -> list[Step]:
             _real("run", 300, *SCALING, *loaded, f"out={scaled}", name="scaling", needs=written),
             counts=SCALED,
         ),
-        Step("replay", ("-m", "experiments.cli", "replay", str(scaled)), 60, "scaling"),
+        Step("replay", ("-m", "servetwin.cli.main", "replay", str(scaled)), 60, "scaling"),
         Step("migration", ("-m", "benchmarks.migration_down_time", "4", "4000", *loaded), 420, written),
         Step("tests", ("-m", "pytest", "-q", "-m", "real and gpu", "tests/realexec"), 420),
         Step("loads", ("-m", "benchmarks.loads", *loaded), 180, written),
@@ -99,7 +99,7 @@ def _words(keys: Mapping[str, str]) -> list[str]:
 
 def _real(verb: str, limit_s: float, *words: str, name: str, needs: str | None = None) -> Step:
     """A command of ``realexec``."""
-    return Step(name, ("-m", "experiments.realexec_cli", verb, *words), limit_s, needs)
+    return Step(name, ("-m", "servetwin.cli.realexec", verb, *words), limit_s, needs)
 
 
 def main(words: list[str]) -> int:
@@ -126,7 +126,7 @@ def main(words: list[str]) -> int:
 def carried_out(steps: Iterable[Step], out: Path, left_s: float) -> list[Result]:
     """Run the steps one after the other, within ``left_s`` seconds; the page is written after each."""
     machine = subprocess.run(
-        [sys.executable, "-m", "experiments.realexec_cli", "probe"],
+        [sys.executable, "-m", "servetwin.cli.realexec", "probe"],
         capture_output=True,
         text=True,
         check=False,

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.command import command
-from experiments.compose.compose import load_config
-from experiments.run.calibrated import fleet_of
-from experiments.run.real_run import require_torch
 from realexec.calibration.calibrate import TIMEOUT_S, Fleet, sources_of
 from realexec.calibration.grid import plan_of
 from realexec.calibration.links import copies_of, starts_of
 from realexec.calibration.raw import raw_rates
 from realexec.messages import Open
 from realexec.processes import WorkerPool
+from servetwin.config.compose.compose import load_config
+from servetwin.run.calibrated import fleet_of
+from servetwin.run.real_run import require_torch
 
 REPEATS = 3
 # A host's copy and a replica of 8 billion parameters, on a machine whose memory is new.

@@ -5,8 +5,8 @@ python -m benchmarks.many_models [COUNT ...]    10, 30, 100, 300 and 1000 models
 
 from benchmarks.command import command, count
 from benchmarks.raw import measured
-from experiments.compose.compose import load_config
-from experiments.run.simulate import Prepared, Simulated, execute, prepare
+from servetwin.config.compose.compose import load_config
+from servetwin.run.simulate import Prepared, Simulated, execute, prepare
 
 COUNTS = (10, 30, 100, 300, 1000)
 REPEATS = 3

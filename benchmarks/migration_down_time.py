@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.command import command, count
-from experiments.realexec_cli import run
+from servetwin.cli.realexec import run
 from serving.protocols.migration import InstancesView, Pair, SourceView
 from serving.vocabulary.errors import UserError
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.command import command
-from experiments import cli
 from policies.quart.attention import Node, Weights, nodes_of, predicted, trained
+from servetwin.cli import main as cli
 from serving.protocols.stages import StageReplicaView, StageView
 from serving.vocabulary.errors import UserError
 

@@ -19,15 +19,15 @@ from typing import Final
 
 from benchmarks.command import command, no_words
 from benchmarks.sharegpt_300 import CASES, Case, profile_of
-from experiments.build.hardware import Hardware
-from experiments.compose.compose import load_config
-from experiments.results.ranges import value_of
-from experiments.run.ends import range_section
-from experiments.run.prepared import Prepared
-from experiments.run.simulate import execute, prepare
 from hwmodels.errors import HardwareError
 from hwmodels.profile import Profile
 from hwmodels.profile_file import save_profile
+from servetwin.assemble.hardware import Hardware
+from servetwin.config.compose.compose import load_config
+from servetwin.results.ranges import value_of
+from servetwin.run.ends import range_section
+from servetwin.run.prepared import Prepared
+from servetwin.run.simulate import execute, prepare
 
 METRICS: Final = ("ttft_ms.mean", "ttft_ms.p99", "tpot_ms.mean", "e2e_ms.mean")
 SHARES: Final = (0.3, 0.7)

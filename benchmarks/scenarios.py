@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from experiments.compose.compose import load_config
 from experiments.llumnix.set_ups import CLUSTER, PAPER_REQUESTS
-from experiments.results.journal_file import JournalFile
-from experiments.run.simulate import Prepared, execute, prepare
 from hwmodels.importers import ImportRequest, import_profile
 from hwmodels.profile_file import save_profile
+from servetwin.config.compose.compose import load_config
+from servetwin.results.journal_file import JournalFile
+from servetwin.run.simulate import Prepared, execute, prepare
 from traces.synthetic.llumnix_like import FIGURE_11_RATES_PER_S
 
 BASE = ["system=vllm", "model=llama3_8b", "out=unused"]

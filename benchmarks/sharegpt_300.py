@@ -17,11 +17,11 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.command import command
 from benchmarks.corrections import lines
-from experiments import cli
 from hwmodels.errors import HardwareError
 from hwmodels.importers import ImportRequest, import_profile
 from hwmodels.profile import Profile
 from hwmodels.profile_file import save_profile
+from servetwin.cli import main as cli
 
 FOLDER = Path("out") / "sharegpt_300"
 CORRECTIONS_WORD = "--corrections"

@@ -21,7 +21,7 @@ from benchmarks.command import among, command
 from benchmarks.modes import COMPILED, INTERPRETED, MODES
 from benchmarks.scenarios import ALL, LARGE, SCENARIOS
 from benchmarks.speed_runs import Found, Measured, measure
-from experiments.config.version import code_version
+from servetwin.config.version import code_version
 from serving.vocabulary.errors import UserError
 
 OPTIONS = ("--check", "--record")

@@ -24,8 +24,8 @@ from traces.find import find_trace
 REPEATS = 7
 REQUESTS = 10_000
 ROWS = ("run", "run_anew", "help", "help_anew")
-SERVETWIN = "from experiments.cli import main; main()"
-REALEXEC = "from experiments.realexec_cli import main; main()"
+SERVETWIN = "from servetwin.cli.main import main; main()"
+REALEXEC = "from servetwin.cli.realexec import main; main()"
 HELPED = ("", "simulate", "replay", "support", "profile", "traces", "reproduce", "reproduce blitzscale")
 
 

@@ -16,9 +16,9 @@ from statistics import fmean, median
 from typing import Any, Final
 
 from benchmarks.command import command, count
-from experiments.compose.compose import load_config
-from experiments.report.picture import require_picture, save
-from experiments.run.simulate import execute, prepare
+from servetwin.config.compose.compose import load_config
+from servetwin.report.picture import require_picture, save
+from servetwin.run.simulate import execute, prepare
 from serving.vocabulary.errors import UserError
 
 SYSTEMS: Final = ("serverlessllm", "allcache", "blitz_network", "blitz_multicast")

@@ -6,10 +6,10 @@ python -m benchmarks.sweep_points    # the 200 points of docs/SWEEP.md, about 10
 from time import process_time
 
 from benchmarks.command import command, no_words
-from experiments.compose.compose import load_config
-from experiments.run.simulate import evaluated, execute, prepare
-from experiments.sweep.axes import axes_of
-from experiments.sweep.points import Point, points_of
+from servetwin.config.compose.compose import load_config
+from servetwin.run.simulate import evaluated, execute, prepare
+from servetwin.sweeps.axes import axes_of
+from servetwin.sweeps.points import Point, points_of
 
 WORDS = (
     "cluster=a100_x4,a100_x8,h100_x4,h100_x8",

@@ -35,7 +35,7 @@ print(first)
 # What happened to one request, from the journal alone:
 
 # %%
-from experiments import cli  # noqa: E402
+from servetwin.cli import main as cli
 
 cli.run(["story", str(folder), "request=7"])
 

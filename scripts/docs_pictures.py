@@ -1,6 +1,6 @@
 """The pictures of docs/GALLERY.md, from the commands of that page: ``python -m scripts.docs_pictures NAME``.
 
-Needs a browser (``experiments.report.browser``) and pillow, which matplotlib brings.
+Needs a browser (``servetwin.report.browser``) and pillow, which matplotlib brings.
 """
 
 import io
@@ -131,7 +131,7 @@ def draw(picture: Picture, folder: Path) -> int:
     """Its picture from the page that is there; bytes written."""
     from PIL import Image
 
-    from experiments.report import browser
+    from servetwin.report import browser
 
     program = browser.found()
     if program is None:

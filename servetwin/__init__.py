@@ -12,9 +12,9 @@ given as its class. What a command refuses in a sentence is a ``UserError`` here
 
 from importlib.metadata import version
 
-from servetwin.plans import Plan, plan
-from servetwin.runs import Run, read, simulate
-from servetwin.sweeps import Sweep, sweep
+from servetwin.api.plans import Plan, plan
+from servetwin.api.runs import Run, read, simulate
+from servetwin.api.sweeps import Sweep, sweep
 from serving.vocabulary.errors import PolicyError, UserError
 
 # Of the installed package, as servetwin --version says.

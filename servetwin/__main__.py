@@ -1,6 +1,6 @@
 """``python -m servetwin``: the command ``servetwin``."""
 
-from experiments.cli import main
+from servetwin.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -10,9 +10,9 @@ from pathlib import Path
 from benchmarks.modes import environment
 from benchmarks.peers.runs import Command, Told
 from benchmarks.peers.work import WORDS
-from experiments.config.version import code_version
+from servetwin.config.version import code_version
 
-MAIN = "from experiments.cli import main; main()"
+MAIN = "from servetwin.cli.main import main; main()"
 
 
 class Ours:

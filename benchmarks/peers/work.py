@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from experiments.compose.compose import load_config
-from experiments.run.simulate import Prepared, prepare
 from hwmodels.rows import FIXED_PER_S, StepRows
+from servetwin.config.compose.compose import load_config
+from servetwin.run.simulate import Prepared, prepare
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -2,13 +2,13 @@
 
 from typing import Final
 
+from experiments.blitzscale.set_ups import Case, Words
+from experiments.common.figure import Figure
+from experiments.common.outcomes import Metric
 from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.metrics import METRICS
 from experiments.llumnix.set_ups import BY_TITLE
-from experiments.reproduce.figure import Figure
-from experiments.reproduce.outcomes import Metric
-from experiments.reproduce.set_ups import Case, Words
 
 NAME: Final = "defragment"
 RATES_PER_S: Final = (4.0, 4.5, 5.0, 5.5, 6.0)

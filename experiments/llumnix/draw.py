@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import fmean
 
-from experiments.reproduce.figure import Line, Measured, Panel
+from experiments.common.figure import Line, Measured, Panel
 
 
 def panels_of(numbers: Sequence[Measured], x_label: str) -> tuple[Panel, ...]:

@@ -5,16 +5,16 @@ from typing import Final
 
 import numpy as np
 
+from experiments.blitzscale.set_ups import Case
+from experiments.common.compare import kept
+from experiments.common.figure import Figure, Line, Measured, Panel, Row
+from experiments.common.moved import moved_alone
+from experiments.common.outcomes import Metric, Outcome, Outcomes
+from experiments.common.paired import mean_of
+from experiments.common.verdict import Claim, about, judged_over
 from experiments.llumnix.judge import Judge
 from experiments.llumnix.set_ups import BY_TITLE, ENGINE, ROUND_ROBIN, system
-from experiments.report.number_text import number
-from experiments.reproduce.compare import kept
-from experiments.reproduce.figure import Figure, Line, Measured, Panel, Row
-from experiments.reproduce.moved import moved_alone
-from experiments.reproduce.outcomes import Metric, Outcome, Outcomes
-from experiments.reproduce.paired import mean_of
-from experiments.reproduce.set_ups import Case
-from experiments.reproduce.verdict import Claim, about, judged_over
+from servetwin.report.number_text import number
 
 PAPER_REQUESTS: Final = 2_000
 _RATE_PER_S: Final = 0.42

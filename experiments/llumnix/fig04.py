@@ -2,16 +2,16 @@
 
 from typing import Final
 
-from experiments.compose.compose import load_config
+from experiments.common.compare import pointed
+from experiments.common.figure import Figure, Key, Measured
+from experiments.common.rates import NOWHERE
+from experiments.common.verdict import about, judged
 from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Judge
 from experiments.llumnix.set_ups import ENGINE
-from experiments.reproduce.compare import pointed
-from experiments.reproduce.figure import Figure, Key, Measured
-from experiments.reproduce.rates import NOWHERE
-from experiments.reproduce.verdict import about, judged
-from experiments.run.simulate import prepare
 from hwmodels.rows import FIXED_PER_S
+from servetwin.config.compose.compose import load_config
+from servetwin.run.simulate import prepare
 
 MODELS: Final = {
     "LLaMA-7B, one A10": ("cluster=llumnix_1x1", "model=llama_7b"),

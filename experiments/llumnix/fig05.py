@@ -5,17 +5,17 @@ from typing import Final
 
 import numpy as np
 
+from experiments.blitzscale.set_ups import Case
+from experiments.common.compare import kept
+from experiments.common.figure import Figure, Line, Measured, Panel, Row
+from experiments.common.moved import moved_alone
+from experiments.common.outcomes import Metric, Outcome
+from experiments.common.paired import mean_of
+from experiments.common.timelines import KV_SHARES
+from experiments.common.verdict import at_least, judged_over
 from experiments.llumnix.judge import Judge
 from experiments.llumnix.set_ups import BY_TITLE, ENGINE, INFAAS, PAPER_REQUESTS, system
-from experiments.report.number_text import number
-from experiments.reproduce.compare import kept
-from experiments.reproduce.figure import Figure, Line, Measured, Panel, Row
-from experiments.reproduce.moved import moved_alone
-from experiments.reproduce.outcomes import Metric, Outcome
-from experiments.reproduce.paired import mean_of
-from experiments.reproduce.set_ups import Case
-from experiments.reproduce.timelines import KV_SHARES
-from experiments.reproduce.verdict import at_least, judged_over
+from servetwin.report.number_text import number
 
 INSTANCES: Final = 4
 _RATE_PER_S: Final = 1.9

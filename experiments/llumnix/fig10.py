@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from experiments.blitzscale.set_ups import Case, SetUp
+from experiments.common.compare import pointed
+from experiments.common.figure import Figure, Key, Measured, Row
+from experiments.common.outcomes import Outcomes, summary_metric
+from experiments.common.paired import mean_of
+from experiments.common.runs import rows_file
+from experiments.common.verdict import Claim, at_most, below, judged_over
 from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Judge
-from experiments.report.number_text import number
-from experiments.reproduce.compare import pointed
-from experiments.reproduce.figure import Figure, Key, Measured, Row
-from experiments.reproduce.outcomes import Outcomes, summary_metric
-from experiments.reproduce.paired import mean_of
-from experiments.reproduce.runs import rows_file
-from experiments.reproduce.set_ups import Case, SetUp
-from experiments.reproduce.verdict import Claim, at_most, below, judged_over
+from servetwin.report.number_text import number
 
 CONTEXTS: Final = (256, 512, 1024, 2048, 4096, 8192)
 # Llumnix (OSDI 2024), Figure 10 of the paper, in ms, by context; "live" is its down time.

@@ -2,12 +2,12 @@
 
 from typing import Final
 
+from experiments.blitzscale.set_ups import Case
+from experiments.common.figure import Figure, Row
 from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.metrics import METRICS
 from experiments.llumnix.set_ups import INFAAS, LLUMNIX, ROUND_ROBIN, WORKLOADS, Workload, system
-from experiments.reproduce.figure import Figure, Row
-from experiments.reproduce.set_ups import Case
 
 NAME: Final = "figure11"
 REQUEST_SLACK: Final = 1.25

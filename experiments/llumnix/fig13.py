@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from experiments.blitzscale.set_ups import Case
+from experiments.common.figure import Figure, Row
+from experiments.common.outcomes import Metric, Outcome
 from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.set_ups import BY_TITLE, CLUSTER_12000, LLUMNIX, system
-from experiments.reproduce.figure import Figure, Row
-from experiments.reproduce.outcomes import Metric, Outcome
-from experiments.reproduce.set_ups import Case
 
 NAME: Final = "figure13"
 BASE: Final = "llumnix_base"

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import Final
 
+from experiments.blitzscale.set_ups import Case, SetUp, Words
+from experiments.common.figure import Figure
 from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.metrics import INSTANCES, METRICS
 from experiments.llumnix.set_ups import BY_TITLE, CLUSTER_12000, INFAAS, LLUMNIX, PAPER_REQUESTS, system
-from experiments.reproduce.figure import Figure
-from experiments.reproduce.set_ups import Case, SetUp, Words
 
 NAME: Final = "figure14"
 SYSTEMS: Final = (LLUMNIX, INFAAS)

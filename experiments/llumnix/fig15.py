@@ -2,12 +2,12 @@
 
 from typing import Final
 
+from experiments.blitzscale.set_ups import Case
+from experiments.common.figure import Figure
 from experiments.llumnix.draw import panels_of
 from experiments.llumnix.fig14 import ALL, INPUTS, SCALED, SYSTEMS, autoscaled
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.set_ups import BY_TITLE, CLUSTER_12000
-from experiments.reproduce.figure import Figure
-from experiments.reproduce.set_ups import Case
 
 NAME: Final = "figure15"
 RATE_PER_S: Final = 2.0

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from time import process_time
 from typing import Final
 
+from experiments.common.compare import pointed
+from experiments.common.figure import Figure, Key, Measured, Row
+from experiments.common.verdict import Claim, at_most, judged
 from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Judge
 from experiments.llumnix.scheduler_bench import Central, TwoLevel
-from experiments.reproduce.compare import pointed
-from experiments.reproduce.figure import Figure, Key, Measured, Row
-from experiments.reproduce.verdict import Claim, at_most, judged
 
 INSTANCES: Final = (16, 64, 256, 1024)
 RUNNING: Final = (8, 64, 256)

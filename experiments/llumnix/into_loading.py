@@ -3,14 +3,14 @@
 from dataclasses import replace
 from typing import Final
 
+from experiments.blitzscale.set_ups import Case, Words
+from experiments.common.figure import Figure
+from experiments.common.outcomes import Metric, summary_metric
 from experiments.llumnix.draw import panels_of
 from experiments.llumnix.fig14 import autoscaled
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.metrics import METRICS
 from experiments.llumnix.set_ups import BY_TITLE, CLUSTER_12000, LLUMNIX
-from experiments.reproduce.figure import Figure
-from experiments.reproduce.outcomes import Metric, summary_metric
-from experiments.reproduce.set_ups import Case, Words
 
 NAME: Final = "into_loading"
 RATES_PER_S: Final = (2.4, 2.6, 2.8)

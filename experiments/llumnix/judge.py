@@ -3,18 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from experiments.blitzscale.set_ups import Case
+from experiments.common.compare import joined, kept
+from experiments.common.figure import Measured, Row
+from experiments.common.moved import moved_alone, moved_order, moved_ratio
+from experiments.common.outcomes import Metric, Outcomes
+from experiments.common.paired import mean_of, ratio_of
+from experiments.common.saved import SEED
+from experiments.common.verdict import Claim, in_order, judged_over
 from experiments.llumnix.metrics import METRICS
 from experiments.llumnix.points import Points
 from experiments.llumnix.set_ups import PAPER_REQUESTS
-from experiments.report.number_text import number
-from experiments.reproduce.compare import joined, kept
-from experiments.reproduce.figure import Measured, Row
-from experiments.reproduce.moved import moved_alone, moved_order, moved_ratio
-from experiments.reproduce.outcomes import Metric, Outcomes
-from experiments.reproduce.paired import mean_of, ratio_of
-from experiments.reproduce.saved import SEED
-from experiments.reproduce.set_ups import Case
-from experiments.reproduce.verdict import Claim, in_order, judged_over
+from servetwin.report.number_text import number
 
 
 @dataclass(frozen=True, slots=True)

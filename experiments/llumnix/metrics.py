@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from experiments.reproduce.outcomes import Metric, Outcome
+from experiments.common.outcomes import Metric, Outcome
 
 
 def _seconds(label: str, where: str) -> Metric:

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import Final
 
+from experiments.blitzscale.set_ups import Case, Words
+from experiments.common.figure import Figure
+from experiments.common.outcomes import Metric, summary_metric
 from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.set_ups import BY_TITLE, INFAAS, LLUMNIX, system
-from experiments.reproduce.figure import Figure
-from experiments.reproduce.outcomes import Metric, summary_metric
-from experiments.reproduce.set_ups import Case, Words
 
 NAME: Final = "notice"
 RATE_PER_S: Final = 2.6

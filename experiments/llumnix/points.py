@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from experiments.config.read_file import text_in
+from servetwin.config.read_file import text_in
 from serving.vocabulary.errors import UserError
 
 VARIABLE: Final = "SERVETWIN_FIGURES"

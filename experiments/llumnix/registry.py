@@ -3,6 +3,10 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from experiments.blitzscale.registry import Recipe
+from experiments.blitzscale.set_ups import Case
+from experiments.common.figure import Figure
+from experiments.common.outcomes import Outcomes
 from experiments.llumnix import (
     defragment,
     fig03,
@@ -21,10 +25,6 @@ from experiments.llumnix import (
 )
 from experiments.llumnix.judge import Judge
 from experiments.llumnix.points import Points
-from experiments.reproduce.figure import Figure
-from experiments.reproduce.outcomes import Outcomes
-from experiments.reproduce.registry import Recipe
-from experiments.reproduce.set_ups import Case
 
 _Cases = Callable[[int], Sequence[Case]]
 

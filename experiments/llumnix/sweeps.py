@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from experiments.blitzscale.set_ups import Case, SetUp, Words
+from experiments.common.sweep import Sweep
 from experiments.llumnix.set_ups import INFAAS, LLUMNIX, WORKLOADS
-from experiments.reproduce.set_ups import Case, SetUp, Words
-from experiments.reproduce.sweep import Sweep
 
 _OF_FIGURE_11: Final = {
     f"{one.title} at {rate:g}/s" for one in WORKLOADS if one.printed for rate in one.rates_per_s

@@ -2,11 +2,11 @@
 
 from typing import Final
 
+from experiments.blitzscale.set_ups import Case, SetUp
+from experiments.common.figure import Figure
+from experiments.common.outcomes import Metric, summary_metric
 from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Curve, Judge
-from experiments.reproduce.figure import Figure
-from experiments.reproduce.outcomes import Metric, summary_metric
-from experiments.reproduce.set_ups import Case, SetUp
 
 NAME: Final = "vacate"
 MODELS: Final = (4, 6, 8, 12)

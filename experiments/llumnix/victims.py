@@ -2,13 +2,13 @@
 
 from typing import Final
 
+from experiments.blitzscale.set_ups import Case, Words
+from experiments.common.figure import Figure
+from experiments.common.outcomes import Metric
 from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.metrics import METRICS
 from experiments.llumnix.set_ups import BY_TITLE, INFAAS, LLUMNIX, system
-from experiments.reproduce.figure import Figure
-from experiments.reproduce.outcomes import Metric
-from experiments.reproduce.set_ups import Case, Words
 
 NAME: Final = "victims"
 SHOWN: Final[dict[str, Metric]] = {

@@ -4,16 +4,16 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Final
 
+from experiments.blitzscale.set_ups import Case
+from experiments.common.compare import pointed
+from experiments.common.figure import Figure, Key, Measured, Row
+from experiments.common.outcomes import Outcome, Outcomes
+from experiments.common.paired import mean_of, ratio_of
+from experiments.common.verdict import Claim, at_least, judged_over, shorter, times
 from experiments.llumnix.draw import panels_of
 from experiments.quart.judge import as_sweep
 from experiments.quart.metrics import P50, of_stages
 from experiments.quart.set_ups import five_stages
-from experiments.reproduce.compare import pointed
-from experiments.reproduce.figure import Figure, Key, Measured, Row
-from experiments.reproduce.outcomes import Outcome, Outcomes
-from experiments.reproduce.paired import mean_of, ratio_of
-from experiments.reproduce.set_ups import Case
-from experiments.reproduce.verdict import Claim, at_least, judged_over, shorter, times
 
 LOAD: Final = 0.7
 TIMES_CV: Final = 0.2

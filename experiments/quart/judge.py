@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, geometric_mean
 
+from experiments.blitzscale.set_ups import SetUp
+from experiments.common.compare import joined, pointed
+from experiments.common.figure import MISSED, Key, Measured, Row
+from experiments.common.outcomes import Metric, Outcome, Outcomes
+from experiments.common.paired import mean_of, ratio_of
+from experiments.common.verdict import Claim, in_order, judged_over
 from experiments.quart.moved_means import Mean, keys_of, order_moved, ratio_moved
 from experiments.quart.set_ups import SYSTEMS, Model, system
-from experiments.report.number_text import number
-from experiments.reproduce.compare import joined, pointed
-from experiments.reproduce.figure import MISSED, Key, Measured, Row
-from experiments.reproduce.outcomes import Metric, Outcome, Outcomes
-from experiments.reproduce.paired import mean_of, ratio_of
-from experiments.reproduce.set_ups import SetUp
-from experiments.reproduce.verdict import Claim, in_order, judged_over
+from servetwin.report.number_text import number
 
 MetricOf = Callable[[Model], Metric]
 Place = tuple[Model, SetUp]

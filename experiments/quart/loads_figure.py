@@ -2,16 +2,16 @@
 
 from typing import Final
 
+from experiments.blitzscale.set_ups import Case, Words
+from experiments.common.compare import pointed
+from experiments.common.figure import Figure, Key, Measured, Row
+from experiments.common.outcomes import LOAD_TIME, LONGEST_LOAD, Metric, Outcomes
+from experiments.common.paired import ratio_of
+from experiments.common.verdict import below, judged_over
 from experiments.llumnix.draw import panels_of
 from experiments.quart.judge import as_sweep
 from experiments.quart.metrics import LATENCY
 from experiments.quart.set_ups import CVS, MODELS, gamma
-from experiments.reproduce.compare import pointed
-from experiments.reproduce.figure import Figure, Key, Measured, Row
-from experiments.reproduce.outcomes import LOAD_TIME, LONGEST_LOAD, Metric, Outcomes
-from experiments.reproduce.paired import ratio_of
-from experiments.reproduce.set_ups import Case, Words
-from experiments.reproduce.verdict import below, judged_over
 
 KEY: Final[Key] = ("ways of a stage's parameters", "loads")
 DISK: Final = "disk"

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.reproduce.outcomes import Metric, Outcome, summary_metric
+from experiments.common.outcomes import Metric, Outcome, summary_metric
 
 LATENCY = summary_metric("mean latency", "ms", "e2e_ms.mean")
 P50 = summary_metric("P50 latency", "ms", "e2e_ms.p50")

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from experiments.report.number_text import number
-from experiments.reproduce.figure import Key
-from experiments.reproduce.outcomes import Outcome, Outcomes
-from experiments.reproduce.set_ups import SetUp
-from experiments.reproduce.verdict import Claim
+from experiments.blitzscale.set_ups import SetUp
+from experiments.common.figure import Key
+from experiments.common.outcomes import Outcome, Outcomes
+from experiments.common.verdict import Claim
+from servetwin.report.number_text import number
 
 Place = tuple[int, str]
 """(number of the place, system)."""

@@ -4,17 +4,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from experiments.blitzscale.set_ups import Case, SetUp, Words
+from experiments.common.compare import pointed
+from experiments.common.figure import Figure, Key, Measured, Row
+from experiments.common.outcomes import Metric, Outcomes
+from experiments.common.paired import mean_of, ratio_of
+from experiments.common.verdict import below, judged_over
 from experiments.llumnix.draw import panels_of
 from experiments.quart.judge import as_sweep
 from experiments.quart.metrics import LATENCY, P99
 from experiments.quart.set_ups import MODELS, QUART, gamma, maf, system
-from experiments.report.number_text import number
-from experiments.reproduce.compare import pointed
-from experiments.reproduce.figure import Figure, Key, Measured, Row
-from experiments.reproduce.outcomes import Metric, Outcomes
-from experiments.reproduce.paired import mean_of, ratio_of
-from experiments.reproduce.set_ups import Case, SetUp, Words
-from experiments.reproduce.verdict import below, judged_over
+from servetwin.report.number_text import number
 
 KEY: Final[Key] = ("parts switched off", "parts")
 PARTS: Final[dict[str, Words]] = {

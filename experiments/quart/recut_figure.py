@@ -2,15 +2,15 @@
 
 from typing import Final
 
+from experiments.blitzscale.set_ups import Case, SetUp, Words
+from experiments.common.compare import pointed
+from experiments.common.figure import Figure, Key, Measured, Row
+from experiments.common.outcomes import GPU_TIME, MEAN_TTFT, Metric, Outcomes
+from experiments.common.paired import ratio_of
+from experiments.common.verdict import below, judged_over
 from experiments.llumnix.draw import panels_of
 from experiments.quart.judge import as_sweep
 from experiments.quart.set_ups import ONCE
-from experiments.reproduce.compare import pointed
-from experiments.reproduce.figure import Figure, Key, Measured, Row
-from experiments.reproduce.outcomes import GPU_TIME, MEAN_TTFT, Metric, Outcomes
-from experiments.reproduce.paired import ratio_of
-from experiments.reproduce.set_ups import Case, SetUp, Words
-from experiments.reproduce.verdict import below, judged_over
 
 KEY: Final[Key] = ("number of stages", "recut")
 CVS: Final = (0.5, 1.0, 4.0, 8.0)

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from experiments.blitzscale.registry import Recipe
+from experiments.blitzscale.set_ups import Case
+from experiments.common.figure import Figure
+from experiments.common.outcomes import Outcomes
 from experiments.quart import fig02, loads_figure, parts_figure, recut_figure, systems_figures
-from experiments.reproduce.figure import Figure
-from experiments.reproduce.outcomes import Outcomes
-from experiments.reproduce.registry import Recipe
-from experiments.reproduce.set_ups import Case
 
 FIGURES: dict[str, tuple[str, Callable[[int], Sequence[Case]], Callable[[Outcomes, int], Figure]]] = {
     "fig2": ("CV and queue along five stages", fig02.cases_2, fig02.fig2),

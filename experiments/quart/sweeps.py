@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from experiments.blitzscale.set_ups import Case, SetUp, Words
+from experiments.common.sweep import Sweep
 from experiments.quart.set_ups import GAMMA_LOAD, MAF_LOAD, MODELS, QUART, SYSTEMS, Model
-from experiments.reproduce.set_ups import Case, SetUp, Words
-from experiments.reproduce.sweep import Sweep
 
 CV: Final = 4  # of the Gamma arrivals that are swept
 LOADS: Final = (1.0, 2.0, 6.0)

@@ -3,6 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
+from experiments.blitzscale.set_ups import Case
+from experiments.common.figure import Figure, Key, Measured, Row
+from experiments.common.outcomes import Metric, Outcomes
+from experiments.common.verdict import shorter, times
 from experiments.llumnix.draw import panels_of
 from experiments.quart.judge import Judge, MetricOf, Place, as_sweep
 from experiments.quart.metrics import LATENCY, P50, P90, P99, QUEUE, goodput, satisfied
@@ -18,10 +22,6 @@ from experiments.quart.set_ups import (
     maf,
     system,
 )
-from experiments.reproduce.figure import Figure, Key, Measured, Row
-from experiments.reproduce.outcomes import Metric, Outcomes
-from experiments.reproduce.set_ups import Case
-from experiments.reproduce.verdict import shorter, times
 
 OBJECTIVES: Final = (1.0, 1.5, 2.0, 2.5, 3.0)
 LENIENT: Final = 3.0

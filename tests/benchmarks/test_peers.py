@@ -17,8 +17,8 @@ from benchmarks.peers.ours import Ours
 from benchmarks.peers.runs import Command, Run, Summary, Told, run, summary
 from benchmarks.peers.splitwise import SplitwiseSim
 from benchmarks.peers.work import Work
-from experiments.compose.compose import load_config
-from experiments.run.simulate import prepare
+from servetwin.config.compose.compose import load_config
+from servetwin.run.simulate import prepare
 from serving.vocabulary.errors import UserError
 
 TINY = ("system=vllm", "model=llama3_8b", "trace=azure_conv_like", "trace.requests=3", "cluster=a100_x8")

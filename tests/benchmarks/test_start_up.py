@@ -1,7 +1,7 @@
 """The start-up sweep: what counts as time to capacity, and that its set-ups are runs."""
 
 from benchmarks.start_up import KINDS, SETS, SYSTEMS, WORDS, times_to_capacity
-from experiments.compose.compose import load_config
+from servetwin.config.compose.compose import load_config
 from serving.vocabulary.errors import UserError
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments import cli
+from experiments.common.freeing import freeing_s
 from experiments.llumnix import defragment, into_loading, notice, vacate, victims
-from experiments.reproduce.freeing import freeing_s
+from servetwin.cli import main as cli
 
 WORDS = (
     "simulate", "system=blitz_multicast", "system.instances.split=false", "cluster=blitz_b", "models=zipf",

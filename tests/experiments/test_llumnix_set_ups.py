@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments.cli import run
+from experiments.common.outcomes import Outcome
 from experiments.llumnix import fig11, fig13
 from experiments.llumnix.metrics import INSTANCES
 from experiments.llumnix.set_ups import KV_BLOCKS
-from experiments.reproduce.outcomes import Outcome
+from servetwin.cli.main import run
 
 
 def test_kv_memory_is_what_a_pass_of_so_many_tokens_leaves() -> None:

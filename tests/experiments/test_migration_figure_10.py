@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import cli
+from servetwin.cli import main as cli
 
 CONTEXTS = (256, 1024, 8192)
 # Printed, in milliseconds: down time, blocking copy, recompute. Inputs fitted to this figure: Gloo's rate (to

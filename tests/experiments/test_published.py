@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from experiments.build.hardware import hardware_of
-from experiments.commands.support import support
-from experiments.compose.compose import load_config
 from hwmodels.catalogue import gpu_names, llm_names, load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.importers import IMPORTERS, ImportRequest, import_profile
 from hwmodels.importers.published import PUBLISHED, Published, published_for
+from servetwin.assemble.hardware import hardware_of
+from servetwin.cli.support import support
+from servetwin.config.compose.compose import load_config
 from tests.worlds.measured_profile import measured, section
 
 PROFILES = os.environ.get("SERVETWIN_PROFILES")

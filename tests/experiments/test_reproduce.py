@@ -10,27 +10,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.build.build import arrivals_of
-from experiments.build.expected_outputs import expected_labels
-from experiments.cli import run
-from experiments.compose.compose import load_config
-from experiments.reproduce import fig08, fig21, fig23, set_ups
-from experiments.reproduce.compare import ratio_row
-from experiments.reproduce.figure import Figure, Row
-from experiments.reproduce.load_plans import slowdown
-from experiments.reproduce.outcomes import (
+from experiments.blitzscale import fig08, fig21, fig23, set_ups
+from experiments.blitzscale.load_plans import slowdown
+from experiments.blitzscale.registry import BLITZSCALE, chosen
+from experiments.blitzscale.set_ups import BLITZ, Case, SetUp
+from experiments.common.compare import ratio_row
+from experiments.common.figure import Figure, Row
+from experiments.common.outcomes import (
     LOAD_TIME,
     MEAN_TTFT,
     MISS_RATE,
 )
-from experiments.reproduce.paired import difference_of, mean_of, ratio_of, t_95
-from experiments.reproduce.rates import NOWHERE, drawn_rate, estimates_of, kv_tokens_per_s, rate_of
-from experiments.reproduce.registry import BLITZSCALE, chosen
-from experiments.reproduce.runs import carry_out, command_of, lacking, run_once
-from experiments.reproduce.set_ups import BLITZ, Case, SetUp
-from experiments.reproduce.shown import as_json, print_figure
-from experiments.reproduce.sweep import Sweep
-from experiments.reproduce.verdict import (
+from experiments.common.paired import difference_of, mean_of, ratio_of, t_95
+from experiments.common.rates import NOWHERE, drawn_rate, estimates_of, kv_tokens_per_s, rate_of
+from experiments.common.runs import carry_out, command_of, lacking, run_once
+from experiments.common.shown import as_json, print_figure
+from experiments.common.sweep import Sweep
+from experiments.common.verdict import (
     Claim,
     about,
     at_most,
@@ -40,8 +36,12 @@ from experiments.reproduce.verdict import (
     times,
     within,
 )
-from experiments.run.simulate import Simulated, prepare
 from hwmodels.topology.cluster_file import load_cluster
+from servetwin.assemble.build import arrivals_of
+from servetwin.assemble.expected_outputs import expected_labels
+from servetwin.cli.main import run
+from servetwin.config.compose.compose import load_config
+from servetwin.run.simulate import Simulated, prepare
 from serving.kv.handover import HandOverRules, HandOvers
 from serving.kv.transfer_ids import TransferIds
 from serving.record.journal import event_text, parse_event
@@ -351,7 +351,7 @@ def test_a_seed_gives_every_system_the_same_arrivals() -> None:
 
 
 def test_an_elastic_system_that_did_not_scale_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    from experiments.reproduce import runs
+    from experiments.common import runs
 
     without = Simulated({}, {}, 0.0, 0.0, 0)
     monkeypatch.setattr(runs, "execute", lambda prepared: without)

@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.reproduce import fig15, fig18, set_ups
-from experiments.reproduce.compare import order_row, over_time, ratio_row
-from experiments.reproduce.drawing import draw
-from experiments.reproduce.figure import MISSED, Figure, Row
-from experiments.reproduce.more_set_ups import required_gbps, stop_72b, stopped
-from experiments.reproduce.outcomes import GPU_TIME, MEAN_TTFT, MISS_RATE, Outcome, Outcomes, violations
-from experiments.reproduce.registry import BLITZSCALE, sweeps_of
-from experiments.reproduce.saved import as_saved, as_text
-from experiments.reproduce.set_ups import BLITZ, MULTICAST, NETWORK, Case, SetUp
-from experiments.reproduce.shown import as_json, print_figure
-from experiments.reproduce.sweep import Sweep
-from experiments.reproduce.sweeps import all_sweeps
-from experiments.reproduce.timelines import instances, kv_tokens
-from experiments.reproduce.v1 import load_times
-from experiments.reproduce.verdict import shorter
+from experiments.blitzscale import fig15, fig18, set_ups
+from experiments.blitzscale.more_set_ups import required_gbps, stop_72b, stopped
+from experiments.blitzscale.registry import BLITZSCALE, sweeps_of
+from experiments.blitzscale.set_ups import BLITZ, MULTICAST, NETWORK, Case, SetUp
+from experiments.blitzscale.sweeps import all_sweeps
+from experiments.blitzscale.v1 import load_times
+from experiments.common.compare import order_row, over_time, ratio_row
+from experiments.common.drawing import draw
+from experiments.common.figure import MISSED, Figure, Row
+from experiments.common.outcomes import GPU_TIME, MEAN_TTFT, MISS_RATE, Outcome, Outcomes, violations
+from experiments.common.saved import as_saved, as_text
+from experiments.common.shown import as_json, print_figure
+from experiments.common.sweep import Sweep
+from experiments.common.timelines import instances, kv_tokens
+from experiments.common.verdict import shorter
 from hwmodels.topology.cluster_file import parse_cluster
 
 DRAWN = SetUp(

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.cli import run
+from experiments.common.outcomes import Outcome, Outcomes
+from experiments.common.run_store import RunStore
+from experiments.common.runs import lacking, run_once
 from experiments.llumnix import fig05, fig10, fig11, fig13, fig14, fig15
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.points import COLUMNS, FILE, VARIABLE, Points, read_points
@@ -16,9 +18,7 @@ from experiments.llumnix.registry import FIGURES, recipes
 from experiments.llumnix.scheduler_bench import Central, TwoLevel
 from experiments.llumnix.set_ups import BY_TITLE, PAPER_REQUESTS, WORKLOADS, system
 from experiments.llumnix.sweeps import sweeps_of
-from experiments.reproduce.outcomes import Outcome, Outcomes
-from experiments.reproduce.run_store import RunStore
-from experiments.reproduce.runs import lacking, run_once
+from servetwin.cli.main import run
 from serving.engine.fleet import FleetView
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.request import Request

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments import cli
+from experiments.blitzscale.set_ups import Case
+from experiments.common.outcomes import Outcome, Outcomes
+from experiments.common.runs import lacking
 from experiments.quart import fig02, loads_figure, parts_figure, recut_figure, systems_figures
 from experiments.quart.registry import FIGURES, recipes
 from experiments.quart.set_ups import BASELINES, MODELS, QUART, SYSTEMS, gamma, system
 from experiments.quart.sweeps import sweeps_of
-from experiments.reproduce.outcomes import Outcome, Outcomes
-from experiments.reproduce.runs import lacking
-from experiments.reproduce.set_ups import Case
+from servetwin.cli import main as cli
 
 FEW = 60
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from experiments.cli import run
-from experiments.commands.reproduce import _with_sweeps
+from experiments.blitzscale.registry import Recipe
+from experiments.common.figure import Figure, Row, Verdict
+from experiments.common.outcomes import Outcomes
+from experiments.common.sweep import Sweep
 from experiments.llumnix.set_ups import BY_TITLE, system
 from experiments.llumnix.sweeps import sweeps_of
-from experiments.reproduce.figure import Figure, Row, Verdict
-from experiments.reproduce.outcomes import Outcomes
-from experiments.reproduce.registry import Recipe
-from experiments.reproduce.sweep import Sweep
+from experiments.reproduce_command import _with_sweeps
+from servetwin.cli.main import run
 
 SWEEPS = [Sweep("rule", subject, "", ()) for subject in ("low", "middle", "high")]
 

@@ -9,21 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.reproduce import cluster_b, fig04, run_store, runs
-from experiments.reproduce.compare import order_row, ratio_row
-from experiments.reproduce.figure import Figure, Row
-from experiments.reproduce.outcomes import MEAN_TTFT, NIC_SHARE, Outcome, Outcomes
-from experiments.reproduce.page import as_page
-from experiments.reproduce.paired import Estimated, mean_of
-from experiments.reproduce.rates import rate_of
-from experiments.reproduce.registry import BLITZSCALE
-from experiments.reproduce.run_store import RunStore
-from experiments.reproduce.runs import carry_out, run_once
-from experiments.reproduce.saved import as_saved
-from experiments.reproduce.set_ups import Case, SetUp
-from experiments.reproduce.shown import counts, explained, heading
-from experiments.reproduce.sweep import Sweep
-from experiments.reproduce.verdict import (
+from experiments.blitzscale import cluster_b, fig04
+from experiments.blitzscale.registry import BLITZSCALE
+from experiments.blitzscale.set_ups import Case, SetUp
+from experiments.common import run_store, runs
+from experiments.common.compare import order_row, ratio_row
+from experiments.common.figure import Figure, Row
+from experiments.common.outcomes import MEAN_TTFT, NIC_SHARE, Outcome, Outcomes
+from experiments.common.page import as_page
+from experiments.common.paired import Estimated, mean_of
+from experiments.common.rates import rate_of
+from experiments.common.run_store import RunStore
+from experiments.common.runs import carry_out, run_once
+from experiments.common.saved import as_saved
+from experiments.common.shown import counts, explained, heading
+from experiments.common.sweep import Sweep
+from experiments.common.verdict import (
     Claim,
     about,
     at_least,

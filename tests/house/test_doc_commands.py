@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments import cli, realexec_cli
-from experiments.compose.compose import load_config
+from servetwin.cli import main as cli
+from servetwin.cli import realexec as realexec_cli
+from servetwin.config.compose.compose import load_config
 from tests.worlds.doc_commands import BEFORE, PAGES, Command, commands, of_page, stale_lines, why_parsed_only
 from tests.worlds.doc_play import NO_DATA, Played, needs_torch, play, write_policies
 from tests.worlds.fake_openai import FakeServer, Settings
@@ -86,7 +87,7 @@ def test_a_command_that_is_not_run_here_is_parsed(
 ) -> None:
     words = command.words[2:]
     if command.verb == "servetwin reproduce":
-        monkeypatch.setattr("experiments.commands.reproduce._make", lambda *_: None)
+        monkeypatch.setattr("experiments.reproduce_command._make", lambda *_: None)
         assert cli.run(command.words[1:]) == 0
     elif command.verb == "servetwin traces":
         assert words[0] == "fetch" and words[1] in SOURCES

@@ -86,8 +86,8 @@ CONTRACTS = {
     "servetwin": Contract(
         own=names("experiments", "serving"),
         named={
-            "pandas": names("servetwin.plans", "servetwin.runs", "servetwin.sweeps"),
-            "matplotlib": names("servetwin.runs"),
+            "pandas": names("servetwin.api.plans", "servetwin.api.runs", "servetwin.api.sweeps"),
+            "matplotlib": names("servetwin.api.runs"),
         },
     ),
 }
@@ -313,11 +313,11 @@ def test_serving_loads_only_itself() -> None:
 
 
 def test_the_command_line_loads_nothing_heavy_until_asked() -> None:
-    assert loaded_after("import experiments.cli") & HEAVY == set()
+    assert loaded_after("import servetwin.cli.main") & HEAVY == set()
 
 
 def test_a_simulated_run_never_loads_torch(tmp_path: Path) -> None:
     words = ["simulate", "trace=azure_conv_like", "trace.requests=5", f"out={tmp_path / 'run'}"]
-    loaded = loaded_after(f"from experiments.cli import run\nassert run({words!r}) == 0")
+    loaded = loaded_after(f"from servetwin.cli.main import run\nassert run({words!r}) == 0")
     assert {"pyarrow", "numpy", "simcore"} <= loaded
     assert loaded & {"torch", "transformers", "realexec", "ortools"} == set()

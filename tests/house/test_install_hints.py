@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from experiments.run import real_run
 from policies.live import zigzag_ilp
+from servetwin.run import real_run
 from serving.vocabulary.errors import UserError
 
 

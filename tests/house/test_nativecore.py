@@ -13,9 +13,9 @@ import pytest
 from rich.console import Console
 
 import nativecore
-from experiments.report.table import print_summary
 from nativecore.build import _with_imports
 from nativecore.modules import INTERPRETED, compiled_modules
+from servetwin.report.table import print_summary
 from tests.worlds.processes import patience_s
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,7 +116,7 @@ def test_what_native_code_imports_is_part_of_its_hashes() -> None:
     sources = _with_imports(compiled_modules(), ROOT)
     some = {"serving/engine/engine.py", "serving/vocabulary/fact.py", "hwmodels/fabric/fabric.py"}
     assert some <= set(sources)
-    assert "experiments/cli.py" not in sources
+    assert "servetwin/cli/main.py" not in sources
 
 
 @compiled_only

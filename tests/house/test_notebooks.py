@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import cli
+from servetwin.cli import main as cli
 from tests.worlds.processes import patience_s
 
 ROOT = Path(__file__).resolve().parents[2]

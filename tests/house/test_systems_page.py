@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import cli
-from experiments.compose.compose import load_config, option_groups
+from servetwin.cli import main as cli
+from servetwin.config.compose.compose import load_config, option_groups
 from tests.worlds.user_policies import here
 
 __all__ = ["here"]

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from experiments import cli, realexec_cli
+from servetwin.cli import main as cli
+from servetwin.cli import realexec as realexec_cli
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,10 +9,6 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from experiments.build.hardware import hardware_of
-from experiments.compose.compose import load_config
-from experiments.report.table import print_summary
-from experiments.results.step_times import step_time_section
 from hwmodels.all_reduce import Stretch
 from hwmodels.all_reduce_catalogue import Imitated, load_all_reduce
 from hwmodels.all_reduce_fit import fit_stretches, stretches_s
@@ -21,6 +17,10 @@ from hwmodels.errors import HardwareError
 from hwmodels.importers import ImportRequest, import_profile
 from hwmodels.select import step_model
 from scripts.fit_all_reduce import printed
+from servetwin.assemble.hardware import hardware_of
+from servetwin.config.compose.compose import load_config
+from servetwin.report.table import print_summary
+from servetwin.results.step_times import step_time_section
 from tests.worlds.profile_tables import Row, write_aiconfigurator, write_llmservingsim
 
 PROFILES = Path(os.environ.get("SERVETWIN_PROFILES", ""))

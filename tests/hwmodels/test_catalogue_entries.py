@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from experiments.compose.clusters import CLUSTER_FAMILIES, made_names, requested_cluster
-from experiments.compose.compose import load_config
-from experiments.compose.key_list import key_list
-from experiments.config.options import CONF_DIR, option_groups
 from hwmodels.all_reduce import StepAllReduce
 from hwmodels.all_reduce_catalogue import load_all_reduce
 from hwmodels.catalogue import gpu_names, llm_names, load_gpu, load_llm, read_yaml
 from hwmodels.errors import HardwareError
 from hwmodels.kv_capacity import kv_capacity, smallest_tp
 from hwmodels.stack_catalogue import stack_names
+from servetwin.config.compose.clusters import CLUSTER_FAMILIES, made_names, requested_cluster
+from servetwin.config.compose.compose import load_config
+from servetwin.config.compose.key_list import key_list
+from servetwin.config.options import CONF_DIR, option_groups
 from serving.vocabulary.errors import UserError
 
 # Published: the sum of the sizes of all tensors in the checkpoint.

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from experiments.config.options import CONF_DIR
 from hwmodels import yaml_text
 from hwmodels.yaml_text import users_yaml, yaml_data
+from servetwin.config.options import CONF_DIR
 
 SHIPPED = sorted(
     [*CONF_DIR.rglob("*.yaml"), *(Path(yaml_text.__file__).parent / "catalogue").rglob("*.yaml")],

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.reproduce.pair_bound import (
+from experiments.blitzscale.pair_bound import (
     BEST_WORK,
     BOUND,
     closed,
@@ -16,7 +16,7 @@ from experiments.reproduce.pair_bound import (
     simulated,
     zigzag_s,
 )
-from experiments.reproduce.zigzag import POINTS, SET_UP, Setting, cases
+from experiments.blitzscale.zigzag import POINTS, SET_UP, Setting, cases
 from policies.live.zigzag_replay import ilp_free, replay
 from serving.protocols.live import LiveView
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments import cli
+from servetwin.cli import main as cli
 from tests.rdma import one_run
 from tests.rdma.initrd import initrd
 from tests.rdma.machine import Guest, Lab, joined

@@ -16,7 +16,7 @@ from tests.rdma.forked_workers import ForkedWorkers
 # By far the most of the time; workers are forked from the process that has them.
 IMPORTS = (
     "numpy", "torch", "transformers.models.llama.modeling_llama", "realexec.stage_work", "realexec.verify",
-    "realexec.driver", "pandas", "experiments.compose.hydra_merge", "experiments.run.real_run",
+    "realexec.driver", "pandas", "servetwin.config.compose.hydra_merge", "servetwin.run.real_run",
 )  # fmt: skip
 WORKERS = 3
 # Of the product's limits the one that an emulated processor needs longer for.
@@ -49,7 +49,7 @@ def main(transport: str = "verbs", out: Path = OUT) -> int:
     words = [*WORDS, f"transport={transport}", f"out={out}"]
     say(f"realexec run {' '.join(words)}")
     with workers.in_use():
-        status = importlib.import_module("experiments.realexec_cli").run(["run", *words])
+        status = importlib.import_module("servetwin.cli.realexec").run(["run", *words])
     say(f"the run ended with exit status {status}")
     return status or _judged(json.loads((out / "summary.json").read_text())["real"])
 

@@ -10,11 +10,12 @@ pytest.importorskip("transformers")
 
 import torch
 
-from experiments import cli, realexec_cli
 from realexec.model_runner import ModelRunner
 from realexec.report import Generation
 from realexec.undisturbed import UndisturbedWorker
 from realexec.verify import TokenCheck, check_tokens
+from servetwin.cli import main as cli
+from servetwin.cli import realexec as realexec_cli
 from tests.worlds.real_runs import TINY
 
 pytestmark = pytest.mark.real

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from experiments import cli
 from realexec.world.execution import NOBODY_LEFT
+from servetwin.cli import main as cli
 from tests.worlds.processes import REAL, started, wait_until
 from tests.worlds.real_deaths import (
     Death,
@@ -92,7 +92,7 @@ OFTEN: Final = {
     "stages, who loads",
     "migration",
 }
-MAIN: Final = "from experiments.realexec_cli import main\nif __name__ == '__main__': main()"
+MAIN: Final = "from servetwin.cli.realexec import main\nif __name__ == '__main__': main()"
 LOOK_S: Final = 0.02
 RUNS: Final = 3
 

@@ -18,7 +18,6 @@ pytest.importorskip("transformers")
 
 import torch
 
-from experiments import cli, realexec_cli
 from realexec import driver
 from realexec.memory.arena import Arena
 from realexec.memory.device import Gpu, MemoryApart, SameMemory, device_for, device_of
@@ -29,6 +28,8 @@ from realexec.tensor_memory import ArenaMemory, HostMemory
 from realexec.transports.base import BadSegment, PeerLost, Segment
 from realexec.transports.registry import opened
 from realexec.weights import Weights
+from servetwin.cli import main as cli
+from servetwin.cli import realexec as realexec_cli
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.layers import LayerRange
 from tests.worlds.arena_peers import known_words, serving_device

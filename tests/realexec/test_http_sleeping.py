@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments import cli, realexec_cli
 from realexec.http.driver import probe_all, probe_sleeps
 from realexec.http.lines import Line
 from realexec.http.sleep_mode import SleepMode
+from servetwin.cli import main as cli
+from servetwin.cli import realexec as realexec_cli
 from serving.vocabulary.actions import AllocateGpus, Load, StopLoad
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.events import Event, Loaded, LoadStopped

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from experiments import cli
 from realexec.transports.registry import lack_of
+from servetwin.cli import main as cli
 from tests.worlds.net_hosts import Host, cannot, two_hosts
 from tests.worlds.processes import ROOT, patience_s, started
 
@@ -143,7 +143,7 @@ def test_a_run_over_nixl_on_two_hosts_changes_no_token(cluster: tuple[Host, Host
     before = second.received_bytes()
     on_ray = ("launcher=ray", f"ray.address={first.ip}:{PORT}", "transport=nixl", "journal=true")
     done = subprocess.run(
-        [*first.inside, sys.executable, "-m", "experiments.realexec_cli", "run", *LIVE, *on_ray,
+        [*first.inside, sys.executable, "-m", "servetwin.cli.realexec", "run", *LIVE, *on_ray,
          f"out={tmp_path}/run"],
         cwd=ROOT, env=environment(), text=True, capture_output=True,
     )  # fmt: skip

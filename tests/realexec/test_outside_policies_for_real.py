@@ -1,6 +1,6 @@
 """Policies of every kind from outside the checkout decide real runs, whose journals replay by naming them.
 
-Dispatch is in ``tests/experiments/test_new_policy.py``, admission in ``tests/realexec/test_real_cli.py``.
+Dispatch is in ``tests/servetwin/test_new_policy.py``, admission in ``tests/realexec/test_real_cli.py``.
 """
 
 import json
@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from experiments import cli, realexec_cli
+from servetwin.cli import main as cli
+from servetwin.cli import realexec as realexec_cli
 from tests.worlds.outside_policies import ELASTIC, MOVING
 from tests.worlds.user_policies import here
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from experiments import realexec_cli
 from realexec.probe import memory as probed_memory
 from realexec.probe.devices import gpus, nics, nvlinks, ran, rdma
 from realexec.probe.machine import lines_of, probe
@@ -15,6 +14,7 @@ from realexec.probe.memory import disk, memory
 from realexec.probe.missing import missing
 from realexec.probe.packages import packages
 from realexec.probe.path_choice import path_choices
+from servetwin.cli import realexec as realexec_cli
 
 SMI = """0, NVIDIA H200, 143771, 580.65.06, 00000000:18:00.0
 1, NVIDIA H200, 143771, 580.65.06, 00000000:2A:00.0

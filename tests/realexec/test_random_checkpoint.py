@@ -10,9 +10,9 @@ pytest.importorskip("transformers")
 
 import torch
 
-from experiments.realexec_cli import run
 from realexec.model_runner import ModelRunner
 from realexec.models import model_spec
+from servetwin.cli.realexec import run
 
 pytestmark = pytest.mark.real
 WORDS = ("random-checkpoint", "model=tiny_llama", "model.dtype=bfloat16")

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from experiments import cli, realexec_cli
 from realexec import driver
 from realexec.report import RunReport
+from servetwin.cli import main as cli
+from servetwin.cli import realexec as realexec_cli
 from serving.vocabulary.errors import UserError
 from tests.worlds.processes import REAL, patience_s, wait_until
 from tests.worlds.ray_clusters import cluster_of, kill_node

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from experiments import cli, realexec_cli
+from servetwin.cli import main as cli
+from servetwin.cli import realexec as realexec_cli
 from tests.worlds.processes import REAL, patience_s, started, wait_until
 from tests.worlds.real_runs import DRAWN, FILES, UNSERVED, of_group
 from tests.worlds.user_policies import here, mine
@@ -105,7 +106,7 @@ def test_a_signal_ends_the_workers_too(
     if not Path("/proc/self/stat").exists():
         pytest.skip("this system does not list its processes in /proc")
     pytest.importorskip("torch")
-    code = "from experiments.realexec_cli import main\nif __name__ == '__main__': main()"
+    code = "from servetwin.cli.realexec import main\nif __name__ == '__main__': main()"
     words = ("run", *DRAWN, "trace.requests=5000", "workers=2", "out=a/run")
     with started(code, *words, cwd=tmp_path, start_new_session=True) as running:
         wait_until(lambda: len(of_group(running.pid)) >= processes, "no workers were started", REAL)
@@ -119,7 +120,7 @@ def test_a_signal_ends_the_workers_too(
 
 @pytest.mark.parametrize("missing", ["torch", "transformers"])
 def test_without_torch_there_is_a_sentence(tmp_path: Path, missing: str) -> None:
-    code = f"import sys; sys.modules[{missing!r}] = None\nfrom experiments.realexec_cli import main; main()"
+    code = f"import sys; sys.modules[{missing!r}] = None\nfrom servetwin.cli.realexec import main; main()"
     with started(code, "run", *DRAWN, "trace.limit=2", "out=a/run", cwd=tmp_path) as running:
         out, err = running.communicate(timeout=patience_s(REAL))
     assert (running.returncode, out, err.count("\n")) == (2, "", 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import cli
+from servetwin.cli import main as cli
 from tests.worlds.processes import REAL, patience_s, started, wait_until
 from tests.worlds.real_runs import DRAWN, FILES, UNSERVED, of_group
 from tests.worlds.real_workers import worker_number
@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc"),
 ]
 
-MAIN = "from experiments.realexec_cli import main\nif __name__ == '__main__': main()"
+MAIN = "from servetwin.cli.realexec import main\nif __name__ == '__main__': main()"
 # All at once, so that requests are in flight when the first of them has come.
 BUSY = (*DRAWN, "trace.rate_per_s=5000", "journal=true")
 

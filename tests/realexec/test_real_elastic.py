@@ -13,9 +13,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments import cli, realexec_cli
-from experiments.build.clients import client_starts_ns
-from experiments.compose.compose import load_config
+from servetwin.assemble.clients import client_starts_ns
+from servetwin.cli import main as cli
+from servetwin.cli import realexec as realexec_cli
+from servetwin.config.compose.compose import load_config
 from tests.worlds.processes import REAL, patience_s, started, wait_until
 from tests.worlds.real_runs import of_group
 from tests.worlds.real_workers import worker_number
@@ -35,7 +36,7 @@ LIVE = (
 )
 # A load takes 3 s then, and what is to be served longer than any look at the journal.
 SLOW = ("cluster.nic_gbps=0.04", "trace.tokens_scale=0.2", "trace.limit=60")
-MAIN = "from experiments.realexec_cli import main\nif __name__ == '__main__': main()"
+MAIN = "from servetwin.cli.realexec import main\nif __name__ == '__main__': main()"
 
 
 def moved(folder: Path, *words: str, preempts: bool = False, nic: float | None = 2.5e7) -> dict[str, Any]:

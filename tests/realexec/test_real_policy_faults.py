@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments import realexec_cli
 from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
+from servetwin.cli import realexec as realexec_cli
 from tests.worlds.faulty_policies import answering, raising, sentence
 from tests.worlds.real_workers import own_workers
 

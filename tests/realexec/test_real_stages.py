@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from experiments import cli, realexec_cli
+from servetwin.cli import main as cli
+from servetwin.cli import realexec as realexec_cli
 from tests.worlds.processes import REAL, patience_s, started, wait_until
 from tests.worlds.real_runs import of_group
 from tests.worlds.real_workers import worker_number
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.real
 
 TRACE = ("trace=azure_conv_like", "trace.tokens_scale=0.05", "journal=true")
 STAGES = ("system=pipeline", "model=tiny_llama", "pipeline.cut=layers")
-MAIN = "from experiments.realexec_cli import main\nif __name__ == '__main__': main()"
+MAIN = "from servetwin.cli.realexec import main\nif __name__ == '__main__': main()"
 
 
 def read(folder: Path) -> dict[str, Any]:

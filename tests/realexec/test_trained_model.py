@@ -14,12 +14,12 @@ pytest.importorskip("transformers")
 import numpy as np
 import torch
 
-from experiments.realexec_cli import run
 from realexec import fetch_model as fetching
 from realexec.fetch_model import convert, fetch_model
 from realexec.gguf import GgufFile
 from realexec.models import build_model
 from realexec.verify import reference_tokens
+from servetwin.cli.realexec import run
 from serving.vocabulary.errors import UserError
 from tests.worlds.gguf_files import F16, F32, Q4_1, Q8_0, q4_1_blocks, q8_0_blocks, write_gguf
 from tests.worlds.moved_state import InProcessWorker, together

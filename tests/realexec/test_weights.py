@@ -11,8 +11,6 @@ pytest.importorskip("transformers")
 
 import torch
 
-from experiments.config.config import ModelConfig
-from experiments.run.real_run import worker_model
 from realexec.checkpoint import write_checkpoint
 from realexec.layer_layout import ALIGN_BYTES
 from realexec.model_runner import ModelRunner
@@ -20,6 +18,8 @@ from realexec.models import build_model, model_spec
 from realexec.tensor_memory import ArenaMemory
 from realexec.verify import reference_tokens
 from realexec.weights import Weights
+from servetwin.config.config import ModelConfig
+from servetwin.run.real_run import worker_model
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.layers import LayerRange
 from tests.worlds.flat_memory import FlatMemory

@@ -98,7 +98,7 @@ def _outputs(name: str, folder: Path) -> Outputs:
 
 
 def _simulated(name: str, words: str, folder: Path) -> Outputs:
-    from experiments import cli
+    from servetwin.cli import main as cli
 
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
         status = cli.run(["simulate", *words.split(), *OFF, "out=run", "overwrite=true"])

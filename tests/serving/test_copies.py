@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.build.copies import cached, everywhere, pooled
+from servetwin.assemble.copies import cached, everywhere, pooled
 from serving.parameters.copies import CachedCopies, PooledCopies
 from serving.parameters.parameter_pool import broken
 from serving.vocabulary.actions import Endpoint, Load

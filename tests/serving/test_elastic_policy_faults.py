@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.build.copies import pooled
 from policies.live.live_scaling import LiveScaling
 from policies.live.zigzag import BestEffort, IlpFree
 from policies.provisioning import StoreProvisioner
+from servetwin.assemble.copies import pooled
 from serving.parameters.cache_answers import CheckedCopies
 from serving.parameters.host_cache import Evicted
 from serving.parameters.parameter_pool import Reload

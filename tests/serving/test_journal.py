@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.results.journal_file import JournalFile, header_fields
+from servetwin.results.journal_file import JournalFile, header_fields
 from serving.record.journal import (
     FORMAT,
     action_text,

@@ -13,10 +13,10 @@ from random import Random
 
 import pytest
 
-from experiments.compose.compose import load_config
 from policies.batching import ChunkedPrefill, PrefillFirst
 from policies.live.live_scaling import LiveScaling
 from policies.live.zigzag import IlpFree
+from servetwin.config.compose.compose import load_config
 from serving.engine.engine import Engine
 from serving.engine.kv_ledger import KvLedger
 from serving.engine.progress import Progress

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments import cli
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill, PrefillFirst
 from policies.dispatch import LeastOutstanding
+from servetwin.cli import main as cli
 from serving.composition import compose
 from serving.controller import Controller
 from serving.protocols.batch import Batcher

@@ -19,7 +19,7 @@ from benchmarks.data_plane import (
     sharded_load,
     slowdown_in_batches,
 )
-from experiments.reproduce.load_plans import (
+from experiments.blitzscale.load_plans import (
     FIG_21_BYTES,
     GB,
     exact,

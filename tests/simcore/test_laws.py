@@ -12,10 +12,10 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from experiments.results.metrics import RunMetrics
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill, PrefillFirst
 from policies.dispatch import LeastOutstanding, RoundRobin
+from servetwin.results.metrics import RunMetrics
 from serving.composition import compose
 from serving.engine.fleet import Dispatcher
 from serving.protocols.batch import Batcher

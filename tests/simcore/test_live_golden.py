@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from experiments.reproduce.one_pair import play
+from experiments.blitzscale.one_pair import play
 from hwmodels.loading.startup import load_start_up
 from policies.live.zigzag_replay import best_effort, ilp_free
 from serving.protocols.live import LiveView

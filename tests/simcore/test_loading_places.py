@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.results.data_plane_summary import data_plane_summary
 from hwmodels.loading.startup import StartUp
+from servetwin.results.data_plane_summary import data_plane_summary
 from serving.vocabulary.actions import Action, AllocateGpus, Load, ReleaseGpus, Send, StopLoad
 from serving.vocabulary.events import Loaded, Sent
 from simcore.data_plane.data_plane import DataPlane

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from experiments.compose.compose import load_config
-from experiments.run.simulate import execute, prepare
+from servetwin.config.compose.compose import load_config
+from servetwin.run.simulate import execute, prepare
 from serving.elastic.elastic import Elastic
 from serving.elastic.pending_changes import change_counts, expiry_times_ns
 from serving.vocabulary.actions import Action

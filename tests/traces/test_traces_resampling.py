@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.compose.compose import load_config
-from experiments.compose.resolved import load_resolved, resolved_yaml
+from servetwin.config.compose.compose import load_config
+from servetwin.config.compose.resolved import load_resolved, resolved_yaml
 from serving.vocabulary.errors import UserError
 from traces.columns import Names, PrefixBlocks
 from traces.errors import TraceError

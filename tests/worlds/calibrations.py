@@ -5,8 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from experiments.compose.compose import load_config
-from experiments.run.calibrated import fleet_of, kv_tokens_of, record_of, write_profile
 from realexec.calibration.bench import Bench
 from realexec.calibration.calibrate import (
     KV_SENDS,
@@ -22,6 +20,8 @@ from realexec.calibration.grid import Plan, Step, plan_of
 from realexec.calibration.sends import told_of
 from realexec.messages import Forget, FromWorker, Hold, RunSteps, StepsDone, TakeOut, ToWorker
 from realexec.transports.registry import TRANSPORTS
+from servetwin.config.compose.compose import load_config
+from servetwin.run.calibrated import fleet_of, kv_tokens_of, record_of, write_profile
 
 Law = Callable[[int, int, int, int], float]
 VOCABULARY: Final = 512

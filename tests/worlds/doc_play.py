@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from experiments import cli, realexec_cli
-from experiments.sweep.axes import axes_of
+from servetwin.cli import main as cli
+from servetwin.cli import realexec as realexec_cli
+from servetwin.sweeps.axes import axes_of
 from tests.worlds.doc_commands import STANDS_FOR, Command, own_classes, statuses_of, why_parsed_only
 
 # Requests of a run: of a page with real workers so few that simulations and real runs have the same.

@@ -127,7 +127,7 @@ def check_world(seed: int) -> Played:
     """Step by step as coalesced, every request ended once, nothing is kept for a migration at the end.
 
     Where less room is kept than is written, decode instances preempt, and runs are never coalesced
-    (``experiments.build.build``).
+    (``servetwin.assemble.build``).
     """
     world = drawn_world(seed)
     exact = play(world, coalesce=False)

@@ -9,8 +9,6 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from experiments.build.copies import cached, everywhere, pooled
-from experiments.build.elastic import cluster_map_of
 from hwmodels.topology.topology import Topology
 from policies.admission import AdmitAll
 from policies.batching import PrefillFirst
@@ -18,6 +16,8 @@ from policies.dispatch import LeastOutstanding
 from policies.llumnix.dispatch import Freeness
 from policies.provisioning import BinomialProvisioner, NetworkProvisioner, StoreProvisioner
 from policies.scaling.load_monitor import instance_to_take, load_monitor
+from servetwin.assemble.copies import cached, everywhere, pooled
+from servetwin.assemble.elastic import cluster_map_of
 from serving.composition import MigrationParts, ServiceOptions, compose
 from serving.controller import Controller
 from serving.elastic.setup import ElasticParts, ElasticPolicies, ElasticSetup, ModelLimits

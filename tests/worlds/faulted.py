@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from experiments.build import build
-from experiments.build.shared_prefixes import named_requests
-from experiments.compose.compose import load_config
-from experiments.run.prepared import Prepared, Simulated
-from experiments.run.simulate import execute, prepare
+from servetwin.assemble import build
+from servetwin.assemble.shared_prefixes import named_requests
+from servetwin.config.compose.compose import load_config
+from servetwin.run.prepared import Prepared, Simulated
+from servetwin.run.simulate import execute, prepare
 from serving.controller import Controller
 from serving.record.invariants import check
 from serving.record.journal import complete_journal, line

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from experiments.run.prepared import Prepared
+from servetwin.run.prepared import Prepared
 from tests.worlds.faulted import prepared_world
 from tests.worlds.faulted_groups import group_words, mixture_file
 from tests.worlds.faulted_losses import FAULTS, with_losses

@@ -5,12 +5,12 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from experiments.build.data_plane import spec_of
-from experiments.run.prepared import Prepared
-from experiments.run.simulate import execute
 from hwmodels.topology.cables import cables_of
 from hwmodels.topology.topology import Topology
 from hwmodels.topology.topology import build as topology_of
+from servetwin.assemble.data_plane import spec_of
+from servetwin.run.prepared import Prepared
+from servetwin.run.simulate import execute
 from serving.vocabulary.actions import Action
 from serving.vocabulary.events import Event
 from serving.vocabulary.units import NS_PER_S

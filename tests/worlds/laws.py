@@ -18,10 +18,10 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from experiments.results.metrics import RunMetrics
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill, PrefillFirst
 from policies.dispatch import LeastOutstanding, RoundRobin
+from servetwin.results.metrics import RunMetrics
 from serving.composition import compose
 from serving.controller import Controller
 from serving.protocols.batch import Batcher

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments.compose.compose import load_config
-from experiments.compose.resolved import resolved_yaml
-from experiments.config.config import RunConfig, SloConfig
-from experiments.report.report import write_report
+from servetwin.config.compose.compose import load_config
+from servetwin.config.compose.resolved import resolved_yaml
+from servetwin.config.config import RunConfig, SloConfig
+from servetwin.report.report import write_report
 from serving.vocabulary.request import Request
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments.compare.own_result import columns_of
+from servetwin.compare.own_result import columns_of
 
 FASTER = 0.8  # what is "measured" takes so much of the simulated time: the simulation is 25 % too slow
 ERROR = 1 / FASTER - 1

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-LIGHT = "import experiments.cli, experiments.compose.compose"
+LIGHT = "import servetwin.cli.main, servetwin.config.compose.compose"
 REAL = "import torch, transformers.models.llama.modeling_llama"
 
 

@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from experiments import cli, realexec_cli
 from realexec import driver
 from realexec.world.actions import World
+from servetwin.cli import main as cli
+from servetwin.cli import realexec as realexec_cli
 from serving.vocabulary.actions import Action, Fail, Load, Migrate, Reject, Run, Send
 from tests.worlds.processes import REAL, patience_s
 from tests.worlds.real_workers import own_workers

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.results.result_folder import ResultFolder
+from servetwin.results.result_folder import ResultFolder
 from serving.vocabulary.errors import UserError
 
 

@@ -4,12 +4,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.build.elastic import cluster_map_of
 from hwmodels.layer_stack import LayerStack
 from hwmodels.topology.cluster_file import load_cluster
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
+from servetwin.assemble.elastic import cluster_map_of
 from serving.composition import PipelineParts, ServiceOptions, compose
 from serving.controller import Controller
 from serving.elastic.stage_peers import PeerSetup

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import cli
+from servetwin.cli import main as cli
 
 TINY = ("trace=azure_conv_like", "trace.requests=20", "trace.rate_per_s=20", "cluster=a100_x2")
 

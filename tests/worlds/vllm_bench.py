@@ -45,7 +45,7 @@ def observe(server: VllmServer, workload: Path, out: Path, core: int) -> None:
     """As a user would: in a process of its own."""
     count = _requests(workload)
     words = [
-        sys.executable, "-m", "experiments.realexec_cli", "observe", server.url, "model=tiny_llama",
+        sys.executable, "-m", "servetwin.cli.realexec", "observe", server.url, "model=tiny_llama",
         "trace=file", f"trace.path={workload}", f"trace.limit={count}", "trace.tokens_scale=1",
         "http.check_tokens=0", f"out={out}",
     ]  # fmt: skip

@@ -1,0 +1,93 @@
+"""Cluster B: whether live scaling alone puts BlitzScale ahead of AllCache there, by what its loads cross.
+
+Nothing of this is in the paper. PCIe between the GPUs of a host is a scale-up domain to the planner, so on
+the cluster as it stands most loads never cross a NIC.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from experiments.blitzscale.set_ups import AZURE_CODE_8B, BLITZ, Case, Words, case
+from experiments.common.compare import joined, pointed, ratio_row
+from experiments.common.figure import Key, Row
+from experiments.common.outcomes import MEAN_TTFT, NIC_SHARE, Outcomes
+from experiments.common.paired import mean_of, ratio_of
+from experiments.common.verdict import at_least, below
+
+_SHORTER: Final = below(1.0, "shorter than AllCache (our analysis)", "own_analysis")
+_NOT_SHORTER: Final = at_least(
+    1.0, "not shorter than AllCache without live scaling (our analysis)", "own_analysis"
+)
+_STOP: Final = "system/live=stop"
+KEY: Final[Key] = ("links of loads", AZURE_CODE_8B.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How parameters reach new instances. loads: words of BlitzScale alone. links: words of every system."""
+
+    name: str
+    loads: Words = ()
+    links: Words = ()
+
+    def cases(self) -> tuple[Case, Case, Case]:
+        """(live, stopped, AllCache). A case that another figure runs has the label it has there."""
+        set_up, told = AZURE_CODE_8B, f", {self.name}" if self.name else ""
+        words, cached = (*self.loads, *self.links), told if self.links else ""
+        return (
+            case(set_up, BLITZ, f"{BLITZ}{told}", words),
+            case(set_up, BLITZ, f"{BLITZ}{told}, stop", (*words, _STOP)),
+            case(set_up, "allcache", f"allcache{cached}", self.links),
+        )
+
+
+# On a host of its own a GPU reaches every other one by RDMA alone; AllCache has a copy on each of them.
+WAYS: Final = (
+    Way(""),
+    Way("each by itself", ("system.provision.scale_up_first=false", "system.provision.grouping=instance")),
+    Way("RDMA alone", links=(AZURE_CODE_8B.alone,)),
+    Way("shared PCIe", links=("cluster=blitz_b_shared_pcie",)),
+)
+
+
+def cases() -> tuple[Case, ...]:
+    """Every way, live and stopped, and AllCache on its links."""
+    return tuple(one for way in WAYS for one in way.cases())
+
+
+def rows(outcomes: Outcomes) -> list[Row]:
+    """Mean TTFT over AllCache; each says what share of the loaded bytes crossed NICs."""
+    found = []
+    for way in WAYS:
+        live, stopped, cached = way.cases()
+        for one, claim in ((live, _SHORTER), (stopped, _NOT_SHORTER)):
+            name = f"{one.set_up.name}: {MEAN_TTFT.label}, {one.label} over {cached.label}"
+            row = ratio_row(outcomes, name, claim, MEAN_TTFT, one, cached)
+            row = replace(row, why=joined(over_nics(outcomes, one), row.why))
+            found.append(pointed(row, KEY) if saved(outcomes) else row)
+    return found
+
+
+def saved(outcomes: Outcomes) -> dict[Key, Any]:
+    """Every way's ratios beside each other, with what share of the bytes crossed NICs."""
+    points = {}
+    for way in WAYS:
+        live, stopped, cached = (MEAN_TTFT.of(outcomes.of(one)) for one in way.cases())
+        if not live or not stopped or not cached:
+            continue
+        ratios = {"live": ratio_of(live, cached), "stopped": ratio_of(stopped, cached)}
+        points[way.name or "as the cluster is"] = {
+            **{name: ratio.shown() for name, ratio in ratios.items() if ratio},
+            "nics": over_nics(outcomes, *way.cases()[:2]),
+        }
+    told = "mean TTFT over AllCache by what loads cross, all seeds"
+    return {KEY: {"told": told, "points": points}} if points else {}
+
+
+def over_nics(outcomes: Outcomes, *cases: Case) -> str:
+    """What share of the loaded bytes of each crossed NICs."""
+    told = []
+    for one in cases:
+        if shares := NIC_SHARE.of(outcomes.of(one)):
+            told.append(f"{mean_of(shares).value:.0%} of the bytes that {one.label} loaded crossed NICs")
+    return joined(*told)

@@ -1,0 +1,69 @@
+"""Plain numbers of every system beside the judged rows, and what a set-up was run with."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from experiments.blitzscale.set_ups import Case, SetUp
+from experiments.common.outcomes import (
+    GPU_TIME,
+    INSTANCES,
+    LOAD_TIME,
+    LOADS,
+    LONGEST_LOAD,
+    MEAN_TBT,
+    MEAN_TTFT,
+    MISS_RATE,
+    P99_TBT,
+    P99_TTFT,
+    Metric,
+    Outcome,
+    Outcomes,
+)
+from experiments.common.paired import mean_of
+from experiments.common.rates import kv_arithmetic
+from servetwin.report.number_text import number
+
+Levels = tuple[Mapping[str, str], ...]
+
+SHOWN: Final[Mapping[str, tuple[Metric, ...]]] = {
+    "TTFT mean / P99 (ms)": (MEAN_TTFT, P99_TTFT),
+    "TBT mean / P99 (ms)": (MEAN_TBT, P99_TBT),
+    "GPU s": (GPU_TIME,),
+    "instances": (INSTANCES,),
+    "loads / mean / longest (s)": (LOADS, LOAD_TIME, LONGEST_LOAD),
+    "misses": (MISS_RATE,),
+}
+
+
+def levels(
+    outcomes: Outcomes, cases: Iterable[Case], shown: Mapping[str, tuple[Metric, ...]] = SHOWN
+) -> Levels:
+    """One line per case that ran: means over seeds."""
+    lines: list[Mapping[str, str]] = []
+    for one in cases:
+        if found := outcomes.of(one):
+            line = {"set-up": one.set_up.name, "system": one.label}
+            lines.append(line | {title: _level(metrics, found) for title, metrics in shown.items()})
+    return tuple(lines)
+
+
+def inputs(outcomes: Outcomes, cases: Iterable[Case]) -> tuple[str, ...]:
+    """The rate rule's terms per set-up and seed (once where all seeds agree), and KV memory."""
+    told: dict[str, None] = {}
+    done: list[SetUp] = []
+    for one in cases:
+        if one.set_up not in done and (found := outcomes.of(one)):
+            done.append(one.set_up)
+            told |= dict.fromkeys(run.told for run in found)
+            told[kv_arithmetic(one.set_up)] = None
+    return tuple(told)
+
+
+def percent(share: float) -> str:
+    """``18.70%``."""
+    return f"{share:.2%}"
+
+
+def _level(metrics: Sequence[Metric], found: Sequence[Outcome]) -> str:
+    values = [metric.of(found) for metric in metrics]
+    return " / ".join(number(mean_of(one).value if one else None) for one in values)

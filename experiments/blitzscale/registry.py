@@ -1,0 +1,77 @@
+"""Which figures there are: what each has to run, and how its rows come from the runs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from experiments.blitzscale import (
+    fig01,
+    fig03,
+    fig04,
+    fig08,
+    fig15,
+    fig17,
+    fig18,
+    fig19,
+    fig20,
+    fig21,
+    fig22,
+    fig23,
+    fig24,
+    live,
+    v1,
+    zigzag,
+)
+from experiments.blitzscale.set_ups import Case
+from experiments.blitzscale.sweeps import all_sweeps
+from experiments.common.figure import Figure
+from experiments.common.outcomes import Outcomes
+from experiments.common.sweep import Sweep
+from serving.vocabulary.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """cases: what to run, the same case in two figures once. make: the figure from the outcomes."""
+
+    told: str
+    cases: Callable[[], Sequence[Case]]
+    make: Callable[[Outcomes], Figure]
+
+
+BLITZSCALE: Final[dict[str, Recipe]] = {
+    "fig1": Recipe("demand over time: arrivals and KV", fig01.cases, fig01.fig1),
+    "fig3": Recipe("objectives by stop time; network use of serving", fig03.cases, fig03.fig3),
+    "fig4": Recipe("host-cache misses of ServerlessLLM, 16 models", fig04.cases, fig04.fig4),
+    "fig8": Recipe("loading beside KV; a planner that ignores it", fig08.cases, fig08.fig8),
+    "fig15": Recipe("ZigZag's example, exact", fig15.cases, lambda _: fig15.fig15()),
+    "fig17": Recipe("three workloads, every system", fig17.cases, fig17.fig17),
+    "fig18": Recipe("GPU time and objectives, AzureConv with 24B", fig18.cases, fig18.fig18),
+    "fig19": Recipe("copies of a model in host memory", fig19.cases, fig19.fig19),
+    "fig20": Recipe("ablation from two bases", fig20.cases, fig20.fig20),
+    "fig21": Recipe("six 24B instances, two set-ups, three efficiencies", tuple, lambda _: fig21.fig21()),
+    "fig22": Recipe("network use of scaling", fig22.cases, fig22.fig22),
+    "fig23": Recipe("CPU time of plans and decisions", fig23.cases, fig23.fig23),
+    "fig24": Recipe("prefill and decode on the same instances", fig24.cases, fig24.fig24),
+    "live": Recipe("live scaling on and off, its schedulers and counters", live.cases, live.live),
+    "zigzag": Recipe("ZigZag against best effort: one pair's bound, settings", zigzag.cases, zigzag.zigzag),
+    "v1": Recipe("headlines of the first version", v1.cases, v1.v1),
+}
+
+
+def sweeps_of(cases: Sequence[Case]) -> tuple[Sweep, ...]:
+    """The sweeps of those set-ups that the cases compare: where at least two systems of one are run."""
+    subjects = [one.set_up.name for one in dict.fromkeys(cases)]
+    return tuple(one for one in all_sweeps() if subjects.count(one.subject) > 1)
+
+
+def chosen(paper: str, recipes: dict[str, Recipe], names: Sequence[str]) -> dict[str, Recipe]:
+    """The recipes of these figures (``all``: every one), each once; UserError for one there is not."""
+    if "all" in names:
+        return recipes
+    for name in names:
+        if name not in recipes:
+            raise UserError(
+                f"servetwin reproduce {paper} has no figure {name!r}: write {' '.join(recipes)}, all or list"
+            )
+    return {name: recipes[name] for name in dict.fromkeys(names)}

@@ -1,0 +1,226 @@
+"""ZigZag against best effort: what one pair can gain, and what the settings of live scaling change.
+
+The paper says "50 % tail latency reduction" and names no baseline; its example is 32 -> 22. AzureCode runs
+here on hosts of one GPU, where every load crosses the network and takes longest.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from experiments.blitzscale.levels import SHOWN, inputs, levels
+from experiments.blitzscale.pair_bound import (
+    BEST_WORK,
+    BOUND,
+    LAYERS,
+    LOAD,
+    Curve,
+    closed,
+    kept_s,
+    scheduled,
+    shared_s,
+    simulated,
+)
+from experiments.blitzscale.set_ups import AZURE_CODE_8B, BLITZ, Case, SetUp, Words, case
+from experiments.common.compare import joined, pointed, ratio_row
+from experiments.common.figure import Figure, Key, Line, Panel, Row
+from experiments.common.outcomes import GPU_TIME, MEAN_TTFT, P99_TTFT, Metric, Outcomes
+from experiments.common.paired import Estimated, ratio_of
+from experiments.common.saved import SEED
+from experiments.common.verdict import at_least, below, judged, judged_over, shorter
+
+CURVE: Final[Key] = ("queued work", "one pair")
+_APART: Final = AZURE_CODE_8B.alone
+SET_UP: Final[SetUp] = replace(
+    AZURE_CODE_8B,
+    name="AzureCode/8B/16 hosts",
+    words=tuple(_APART if word.startswith("cluster=") else word for word in AZURE_CODE_8B.words),
+)
+SETTINGS: Final[Key] = ("settings of live scaling", SET_UP.name)
+_ZIGZAG, _EFFORT = "ZigZag", "best effort"
+_SHORTER: Final = below(1.0, "shorter than best effort (our analysis)", "own_analysis")
+_BOUND: Final = at_least(BOUND, f"not below {BOUND:.3f}, what one pair can do (our analysis)", "own_analysis")
+_KEPT: Final = at_least(
+    0.5, "not below 0.5, the same without sharing at the end (our analysis)", "own_analysis"
+)
+_ZIGZAG_50: Final = shorter(50)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Which instances are live, and what is loaded. slo_ms: None for the run's own objective, 450 ms."""
+
+    tails_only: bool = True
+    per_partner: int = 1
+    slo_ms: int | None = None
+    prescale_by: int = 1
+
+    @property
+    def name(self) -> str:
+        """``all, 4 per partner, slo 0``: what is not as shipped is said."""
+        told = ["tails" if self.tails_only else "all", f"{self.per_partner} per partner"]
+        told += [] if self.slo_ms is None else [f"slo {self.slo_ms}"]
+        return ", ".join(told + ([] if self.prescale_by == 1 else [f"pre-scale {self.prescale_by}"]))
+
+    def cases(self) -> tuple[Case, Case, Case]:
+        """(ZigZag, best effort, stopped while they load); what is stopped depends on pre-scaling alone."""
+        scaler = (f"system.scaler.prescale_by={self.prescale_by}",)
+        live: Words = (
+            f"system.live.tails_only={str(self.tails_only).lower()}",
+            f"system.live.targets_per_partner={self.per_partner}",
+            *(() if self.slo_ms is None else (f"system.live.slo_ms={self.slo_ms}",)),
+        )
+        return (
+            self._case(_ZIGZAG, self.name, (*scaler, *live)),
+            self._case(_EFFORT, self.name, ("system/live=best_effort", *scaler, *live)),
+            self._case("stop", f"pre-scale {self.prescale_by}", ("system/live=stop", *scaler)),
+        )
+
+    @staticmethod
+    def _case(scheduler: str, told: str, words: Words) -> Case:
+        return case(SET_UP, BLITZ, f"{scheduler}: {told}", words)
+
+
+_ENDS: Final = (Setting(), Setting(tails_only=False, per_partner=4))
+POINTS: Final = (
+    *(Setting(tails, count) for tails in (True, False) for count in (1, 2, 4)),
+    *(replace(one, slo_ms=limit_ms) for one in _ENDS for limit_ms in (0, 2000)),
+    *(replace(one, prescale_by=count) for one in _ENDS for count in (0, 2)),
+)
+
+
+def cases() -> tuple[Case, ...]:
+    """All settings with both schedulers, and stopped."""
+    return tuple(dict.fromkeys(one for point in POINTS for one in point.cases()))
+
+
+def zigzag(outcomes: Outcomes) -> Figure:
+    """The bound of one pair with its curves, and the sweep."""
+    curves = {"scheduled": scheduled(), "simulated": simulated()}
+    rows = [*_pair_rows(curves), *_sweep_rows(outcomes)]
+    panels = (_finishes(curves), _ratios(curves), *_swept(outcomes))
+    told = (
+        f"one pair: {LAYERS} layers, each loaded in {LOAD} layer times, all batches queued before the first",
+        "quotas of best effort stay to the end in schedules, and end in runs when everything is loaded",
+    )
+    return Figure(
+        "zigzag", "ZigZag against best effort", tuple(rows), panels, (*told, *inputs(outcomes, cases())),
+        levels(outcomes, cases(), SHOWN), sweeps={CURVE: _saved_curves(curves), **_saved_sweep(outcomes)},
+    )  # fmt: skip
+
+
+def _pair_rows(curves: dict[str, Curve]) -> Iterator[Row]:
+    shared = f"closed form {BOUND:.3f} at {BEST_WORK:.3f} times"
+    for name, claim, told in (
+        ("simulated", _BOUND, shared),
+        ("scheduled, quotas to the end", _KEPT, "closed form 0.5"),
+        ("simulated, beside the paper's number", _ZIGZAG_50, f"{shared}; the paper names no baseline"),
+    ):
+        ratio, work = curves[name.partition(",")[0]].best()
+        title = f"one pair, last batch, ZigZag over best effort at its best, {name}"
+        why = f"with {work:.2f} times the load's length of queued work; {told}"
+        yield pointed(judged(title, claim, ratio, f"{ratio:.3f}", "", why), CURVE)
+
+
+def _sweep_rows(outcomes: Outcomes) -> list[Row]:
+    rows, found = [], dict[str, Estimated]()
+    for point in POINTS:
+        ours, effort, _ = point.cases()
+        name = f"{SET_UP.name}: {P99_TTFT.label}, ZigZag over best effort, {point.name}"
+        rows.append(ratio_row(outcomes, name, _SHORTER, P99_TTFT, ours, effort))
+        if ratio := _ratio(outcomes, P99_TTFT, ours, effort):
+            found[point.name] = ratio
+    if found:
+        least = min(found, key=lambda name: found[name].value)
+        title = (
+            f"{SET_UP.name}: {P99_TTFT.label}, ZigZag over best effort, the least of {len(found)} settings"
+        )
+        row = judged_over(title, _BOUND, found[least], SET_UP.stand_in, f"with {least}")
+        rows.append(pointed(row, (SEED, SET_UP.name), SETTINGS))
+    return rows
+
+
+def _ratio(outcomes: Outcomes, metric: Metric, ours: Case, other: Case) -> Estimated | None:
+    values = [metric.of(outcomes.of(one)) for one in (ours, other)]
+    return ratio_of(values[0], values[1]) if values[0] and values[1] else None
+
+
+def _saved_sweep(outcomes: Outcomes) -> dict[Key, Any]:
+    """Every setting's ratios with their intervals."""
+    points: dict[str, dict[str, str]] = {}
+    for point in POINTS:
+        ours, *others = point.cases()
+        for name, other in zip((_EFFORT, "stop"), others, strict=True):
+            for metric in (P99_TTFT, MEAN_TTFT, GPU_TIME):
+                if ratio := _ratio(outcomes, metric, ours, other):
+                    points.setdefault(point.name, {})[f"{metric.label} over {name}"] = ratio.shown(_exact)
+    told = "ZigZag over best effort and over stopping, by who is live and what is loaded, all seeds"
+    return {SETTINGS: {"told": told, "points": points}} if points else {}
+
+
+def _exact(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def _saved_curves(curves: dict[str, Curve]) -> dict[str, Any]:
+    points = {
+        name: {"work": curve.work, "zigzag": curve.zigzag, "best_effort": curve.effort, "ratio": curve.ratios}
+        for name, curve in curves.items()
+    }
+    return {
+        "told": "end of the last batch over the load's length, by queued work over it",
+        "bound": {"ratio": BOUND, "work": BEST_WORK},
+        "points": points,
+    }
+
+
+def _finishes(curves: dict[str, Curve]) -> Panel:
+    shared, kept = closed(shared_s), closed(kept_s)
+    lines = [
+        Line("ZigZag, closed form", shared.work, shared.zigzag),
+        Line("best effort, closed form", shared.work, shared.effort),
+        Line("the same, quotas kept", kept.work, kept.effort, "--"),
+        *(Line(f"ZigZag, {name}", one.work, one.zigzag, style) for (name, one), style in _styled(curves)),
+        *(
+            Line(f"best effort, {name}", one.work, one.effort, style)
+            for (name, one), style in _styled(curves)
+        ),
+    ]
+    return Panel(
+        "last batch of one pair", "queued work over the load's length", "end, the same", tuple(lines)
+    )
+
+
+def _ratios(curves: dict[str, Curve]) -> Panel:
+    shared, kept = closed(shared_s), closed(kept_s)
+    lines = [
+        Line("closed form", shared.work, shared.ratios),
+        Line("the same, quotas kept", kept.work, kept.ratios, "--"),
+        *(Line(name, one.work, one.ratios, style) for (name, one), style in _styled(curves)),
+        Line(f"{BOUND:.3f}", (BEST_WORK,), (BOUND,), "k*"),
+    ]
+    return Panel("ZigZag over best effort", "queued work over the load's length", "ratio", tuple(lines))
+
+
+def _styled(curves: dict[str, Curve]) -> list[tuple[tuple[str, Curve], str]]:
+    return list(zip(curves.items(), ("x", "o"), strict=True))
+
+
+def _swept(outcomes: Outcomes) -> list[Panel]:
+    """P99 and mean by setting, with their intervals."""
+    panels = []
+    for metric in (P99_TTFT, MEAN_TTFT):
+        found = [(x, _ratio(outcomes, metric, *one.cases()[:2])) for x, one in enumerate(POINTS)]
+        known = [(float(x), ratio) for x, ratio in found if ratio]
+        if not known:
+            continue
+        places = [x for x, _ in known]
+        lines = [Line("mean of seeds", places, [ratio.value for _, ratio in known], "o")]
+        ends = [end for _, one in known for end in (one.low, one.high) if end is not None]
+        if len(ends) == 2 * len(places):
+            lines.append(Line("95 % interval", [x for x in places for _ in range(2)], ends, "_"))
+        ticks = tuple(joined(one.name.replace(" per partner", "")) for one in POINTS)
+        panels.append(
+            Panel(f"{metric.label}, ZigZag over best effort", "", "ratio", tuple(lines), ticks=ticks)
+        )
+    return panels

@@ -1,0 +1,80 @@
+"""A reproduction as a page of Markdown: counts first, then what stands in, then every row that is missed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from experiments.common.figure import MISSED, Figure, Row
+from experiments.common.shown import KINDS, counts, explained
+
+FILE: Final = "page.md"
+
+
+def as_page(figures: Sequence[Figure], command: str, commit: str | None) -> str:
+    """Counts by kind and figure, stand-ins, and the rows that are out or not shown, each with why."""
+    lines = [*_counted(figures), "", f"    $ {command}", ""]
+    if commit:
+        lines += [f"Made by commit {commit[:12]}.", ""]
+    lines += [f"| figure ({', '.join(counts([])['paper_number'])}) | {' | '.join(KINDS.values())} | rows |"]
+    lines += ["|---|---|---|---|---|"]
+    for figure in figures:
+        cells = [_short(found) for found in counts([figure]).values()]
+        name = f"{_cell(figure.title)} (`{figure.name}`)"
+        lines.append(f"| {name} | {' | '.join(cells)} | {len(figure.rows)} |")
+    lines += _stand_ins(figures)
+    for figure in figures:
+        lines += _misses(figure)
+    return "\n".join(lines) + "\n"
+
+
+def _counted(figures: Sequence[Figure]) -> list[str]:
+    """The counts that head the page, one line for each kind of row."""
+    found = counts(figures)
+    lines = [f"**{sum(len(figure.rows) for figure in figures)} rows**", ""]
+    for kind, told in KINDS.items():
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in found[kind].items())
+        lines.append(f"* **{sum(found[kind].values())} {told}: {verdicts}**")
+    missed, swept = explained(figures)
+    return [*lines, f"* {missed} are out or not shown; {swept} of them name a sweep beside their seeds"]
+
+
+def _short(found: Mapping[str, int]) -> str:
+    """Counts in the order of the verdicts, nothing where there is no row."""
+    return " / ".join(map(str, found.values())) if sum(found.values()) else ""
+
+
+def _stand_ins(figures: Sequence[Figure]) -> list[str]:
+    """What stood in for something that cannot be had, and in which figures."""
+    where: dict[str, dict[str, None]] = {}
+    for figure in figures:
+        for row in figure.rows:
+            for part in filter(None, row.stand_in.split("; ")):
+                where.setdefault(part, {})[figure.name] = None
+    if not where:
+        return []
+    told = [f"| {_cell(part)} | {', '.join(names)} |" for part, names in where.items()]
+    return ["", "| what stands in | figures |", "|---|---|", *told]
+
+
+def _misses(figure: Figure) -> list[str]:
+    """A table of the rows that are out or not shown, as the figure has them."""
+    out = [row for row in figure.rows if row.verdict in MISSED]
+    if not out:
+        return []
+    return [
+        "",
+        f"**{figure.title}**",
+        "",
+        "| row | held against | verdict | ours | paper | why |",
+        "|---|---|---|---|---|---|",
+        *map(_miss, out),
+    ]
+
+
+def _miss(row: Row) -> str:
+    cells = (row.name, row.kind.replace("_", " "), row.verdict, row.ours, row.paper, row.why)
+    return f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _cell(text: str) -> str:
+    """A bar inside a cell would end it."""
+    return text.replace("|", "\\|")

@@ -1,0 +1,219 @@
+"""Carrying a reproduction's cases out: every case under every seed, in a few processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.blitzscale.set_ups import Case, Words
+from experiments.common.freeing import freeing_s
+from experiments.common.outcomes import Outcome, Outcomes
+from experiments.common.rates import NOWHERE, rate_of
+from experiments.common.run_store import RunStore
+from experiments.common.sweep import Sweep
+from experiments.common.timelines import kv_shares_of, timelines_of
+from hwmodels.topology.cluster_file import parse_cluster
+from servetwin.config.compose.compose import load_config
+from servetwin.config.config import RunConfig
+from servetwin.config.options import option_groups
+from servetwin.config.overrides import parse_words
+from servetwin.run.end_with_parent import end_with_parent, tie
+from servetwin.run.prepared import Prepared, Simulated
+from servetwin.run.simulate import execute, prepare
+from serving.vocabulary.errors import UserError
+from traces.columns import numbers
+
+Progress = Callable[[int, int], None]
+
+PROCESSES: Final = 2
+_FEW: Final = 16  # cases that one process checks sooner than others start
+_PLAIN_KEYS: Final = ("estimates", "uncertainty")
+# Groups whose options may be made on request, or are files of the user.
+_OPEN_GROUPS: Final = ("cluster", "model", "trace")
+
+
+def carry_out(
+    cases: Iterable[Case],
+    seeds: int,
+    processes: int = PROCESSES,
+    on_progress: Progress | None = None,
+    sweeps: Sequence[Sweep] = (),
+    store: RunStore | None = None,
+) -> Outcomes:
+    """Run each case under the seeds 0, 1, ...; a case twice in ``cases`` or in a sweep runs once.
+
+    What this version has no option for is told as missing, and so is the refusal of an optional case; any
+    other refusal is a UserError, before the first run begins. store: where finished runs are kept and found.
+    """
+    wanted = list(dict.fromkeys((*cases, *(one for sweep in sweeps for one in sweep.cases()))))
+    # No trace is missed after the checks of a hundred cases, or after hours of runs.
+    for one_of_trace in {one.set_up.trace: one for one in wanted if not one.optional}.values():
+        _refusal(one_of_trace, prepared=True)
+    refusals = _in_order(_refusal, wanted, processes)
+    missing = {one: why for one, why in zip(wanted, refusals, strict=True) if why}
+    ready = [one for one in wanted if one not in missing]
+    counts = {one: 1 if one.once else seeds for one in ready}
+    jobs = [(one, seed) for one, count in counts.items() for seed in range(count)]
+    done = {job: kept for job in jobs if store and (kept := store.load(*job))}
+    for job, outcome in _each([job for job in jobs if job not in done], processes):
+        done[job] = outcome
+        if store:
+            store.keep(*job, outcome)
+        if on_progress is not None:
+            on_progress(len(done), len(jobs))
+    found = {one: tuple(done[one, seed] for seed in range(count)) for one, count in counts.items()}
+    return Outcomes(found, missing, tuple(sweeps))
+
+
+def lacking(words: Words) -> str:
+    """Which option or group this version does not have; empty when it has all of them."""
+    groups = option_groups()
+    for word in parse_words(words):
+        if word.key in groups:
+            own = ":" in word.text  # module:Class
+            known = own or word.text in groups[word.key] or word.key in _OPEN_GROUPS
+        else:
+            known = ("." in word.key or word.key in _PLAIN_KEYS) and "/" not in word.key
+        if not known:
+            return f"this version has no {word}"
+    return ""
+
+
+def run_once(case: Case, seed: int) -> Outcome:
+    """One case under one seed; the same seed has the same requests in every system of a set-up."""
+    rate = rate_of(case.set_up, seed)
+    words = case.all_words(*rate.words, f"seed={seed}")
+    prepared, done = _executed(case, words)
+    columns = numbers(done.columns)
+    scaled = "scale_events" in done.summary
+    assert scaled or not prepared.config.system.elastic, (
+        f"{case.label} ran as a static system: it was not compared"
+    )
+    return Outcome(
+        words,
+        _plain(done.summary),
+        columns["arrival_ns"] / 1e9,
+        columns["ttft_ms"],
+        columns["tpot_ms"],
+        f"{rate.told}; step times: {prepared.hardware.step.source.partition(';')[0]}",
+        timelines_of(columns, done.summary) | kv_shares_of(done.series),
+        {name: _column(columns, name) for name in case.columns},
+    )
+
+
+def _column(columns: Mapping[str, Any], name: str) -> NDArray[np.float64]:
+    """Of the finished requests; 0 where a run has none, such as losses where nobody was preempted."""
+    found = columns.get(name)
+    return np.zeros(len(columns["ttft_ms"])) if found is None else np.asarray(found, dtype=np.float64)
+
+
+def _executed(case: Case, words: Words) -> tuple[Prepared, Simulated]:
+    """The run, with the files of the case's own."""
+    with _configured(case, words) as config:
+        prepared = prepare(config)
+        return prepared, execute(prepared)
+
+
+@contextmanager
+def _configured(case: Case, words: Words) -> Iterator[RunConfig]:
+    """With the links and the requests of the case's own, whose files are there until the end."""
+    config = load_config((*words, NOWHERE), "simulate")
+    with TemporaryDirectory() as folder:
+        if case.links:
+            file = Path(folder, "links.yaml")
+            file.write_text(case.links, encoding="utf-8")
+            config = replace(config, cluster=replace(config.cluster, topology=str(file)))
+        if case.rows:
+            file = Path(folder, "requests.csv")
+            file.write_text(case.rows, encoding="utf-8")
+            config = replace(config, trace=replace(config.trace, path=str(file)))
+        yield config
+
+
+def _refusal(case: Case, prepared: bool = False) -> str:
+    """Why a case cannot run; a UserError of one that must, before hours of other runs.
+
+    prepared: everything of the run but the run is tried, as it is for an optional case.
+    """
+    if lacks := lacking(case.all_words()):
+        return lacks
+    try:
+        if case.links:
+            parse_cluster("links", links_file(case), case.links)
+        with _configured(case, case.all_words()) as config:
+            if case.optional or prepared:
+                prepare(config)
+    except UserError as error:
+        if case.optional:
+            return f"refused: {error}"
+        raise UserError(f"{case.set_up.name}, {case.label}: {error}") from error
+    return ""
+
+
+def _each(jobs: list[tuple[Case, int]], processes: int) -> Iterable[tuple[tuple[Case, int], Outcome]]:
+    """Jobs with their outcomes as they come."""
+    if processes == 1 or len(jobs) < 2:
+        for job in jobs:
+            yield job, run_once(*job)
+        return
+    pool = _pool(min(processes, len(jobs)))
+    try:
+        waiting = {pool.submit(run_once, *job): job for job in jobs}
+        for future in as_completed(waiting):
+            yield waiting[future], future.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _in_order(function: Callable[[Case], str], cases: list[Case], processes: int) -> list[str]:
+    """The answer for each case."""
+    if processes == 1 or len(cases) < _FEW:
+        return [function(one) for one in cases]
+    with _pool(processes) as pool:
+        return list(pool.map(function, cases, chunksize=8))
+
+
+def _pool(processes: int) -> ProcessPoolExecutor:
+    """Spawned: a fork would copy whatever threads the caller has."""
+    spawn = get_context("spawn")
+    return ProcessPoolExecutor(processes, spawn, initializer=end_with_parent, initargs=tie())
+
+
+def _plain(summary: dict[str, Any]) -> dict[str, Any]:
+    """The summary without long lists, which no figure reads and which would travel between processes."""
+    lists = ("scale_events", "replica_busy_share")
+    plain = {key: value for key, value in summary.items() if key not in lists}
+    if freeing := freeing_s(summary):
+        plain["freeing_s"] = {"mean": fmean(freeing), "max": max(freeing)}
+    return plain
+
+
+def command_of(outcome: Outcome, case: Case | None = None) -> str:
+    """The run as a command of its own; behind # what it had that no word says."""
+    command = " ".join(("servetwin simulate", *outcome.words, "out=FOLDER"))
+    return f"{command}  # over the links of clusters/{links_file(case)}" if case and case.links else command
+
+
+def links_file(case: Case) -> str:
+    """The name under which a case's own cluster file is written beside the figures."""
+    return f"{file_name(f'{case.set_up.name}, {case.label}')}.yaml"
+
+
+def rows_file(case: Case) -> str:
+    """The file of a case's own requests, beside the figures; its words name it."""
+    return f"traces/{file_name(case.set_up.name)}.csv"
+
+
+def file_name(text: str) -> str:
+    """Without slashes, commas and spaces."""
+    return text.replace("/", "-").replace(", ", "-").replace(" ", "_")

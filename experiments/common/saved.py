@@ -1,0 +1,83 @@
+"""``sweeps.json``: what every run of a reproduction measured, seed by seed and along every sweep."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from experiments.common.figure import Figure, Key
+from experiments.common.outcomes import SAVED, Metric, Outcome, Outcomes
+from experiments.common.sweep import Sweep
+
+FILE: Final = "sweeps.json"
+SEED: Final = "seed"
+
+
+def as_saved(outcomes: Outcomes, figures: Sequence[Figure]) -> dict[str, dict[str, Any]]:
+    """kind -> set-up or figure -> its numbers. Every row that is out finds its keys here."""
+    found: dict[str, dict[str, Any]] = {SEED: by_seed(outcomes)}
+    for sweep in outcomes.sweeps:
+        found.setdefault(sweep.kind, {})[sweep.subject] = along(outcomes, sweep)
+    for figure in figures:
+        for (kind, subject), data in figure.sweeps.items():
+            found.setdefault(kind, {})[subject] = data
+    for figure in figures:
+        for row in figure.rows:
+            lost = [key for key in row.saved if key[1] not in found.get(key[0], {})]
+            assert not lost, f"{figure.name}, {row.name}: {FILE} has no {lost}"
+    return found
+
+
+def as_text(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """The JSON, without infinities."""
+    return json.dumps(_finite(found), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def by_seed(outcomes: Outcomes) -> dict[str, Any]:
+    """Set-up -> system -> number -> one value per seed, of all cases that ran under every seed."""
+    found: dict[str, Any] = {}
+    for case, runs in outcomes.found.items():
+        if case.once:
+            continue
+        systems = found.setdefault(case.set_up.name, {})
+        assert case.label not in systems, f"{case.set_up.name}: two systems are called {case.label}"
+        systems[case.label] = {name: _values(metric, runs) for name, metric in SAVED.items()}
+    return found
+
+
+def along(outcomes: Outcomes, sweep: Sweep) -> dict[str, Any]:
+    """What was changed, and every system's numbers at each value: of seed 0, or one value for every seed."""
+    points = {
+        value: {
+            case.label: {
+                name: values if sweep.seeded else values[0]
+                for name, values in _numbers(runs).items()
+                if values
+            }
+            for case in cases
+            if (runs := outcomes.of(case))
+        }
+        for value, cases in sweep.points
+    }
+    return {"told": sweep.told, "points": points}
+
+
+def pointing(keys: Sequence[Key]) -> str:
+    """Where in the file the keys are."""
+    return f"saved in {FILE}: " + ", ".join(f"{kind} > {subject}" for kind, subject in keys)
+
+
+def _numbers(runs: Sequence[Outcome]) -> dict[str, list[float] | None]:
+    return {name: _values(metric, runs) for name, metric in SAVED.items()}
+
+
+def _values(metric: Metric, runs: Sequence[Outcome]) -> list[float] | None:
+    return metric.of(runs)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

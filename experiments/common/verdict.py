@@ -1,0 +1,180 @@
+"""When a reproduced number counts: its direction holds over the seeds and its size lies within the band."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from experiments.common.figure import Kind, Row, Verdict
+from experiments.common.paired import Estimated, difference_of, mean_of, ratio_of
+from servetwin.report.number_text import number
+
+BAND: Final = 1.5
+"""The same for every figure: a number counts within this factor of the paper's, once its direction holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What is said, as a range of the number compared (``low`` equal to ``high`` for a single one).
+
+    slack: factor by which ours may lie outside. against: a value that ours must be on the same side of as the
+    paper's (1 for a ratio: shorter stays shorter); None where there is no direction. strict: the ends of the
+    range are not in it. kind: who says it, and whether with a number.
+    """
+
+    text: str
+    low: float
+    high: float
+    slack: float = BAND
+    against: float | None = None
+    strict: bool = False
+    kind: Kind = "own_analysis"
+
+    def __post_init__(self) -> None:
+        assert self.low <= self.high and self.high > 0 and self.slack >= 1, f"{self.text}: no such claim"
+
+    def ratio(self, ours: float) -> float:
+        """Ours over the nearest end of the range, 1 within it; over the limit where only that is given."""
+        if self.low == -math.inf:
+            return ours / self.high
+        return ours / min(max(ours, self.low), self.high) if ours else 0.0
+
+    def verdict(self, ours: float) -> Verdict:
+        """Whether an exact number counts."""
+        if self.against is not None and (ours < self.against) != (self.high < self.against):
+            return "out"
+        return "in band" if self._holds(ours, ours) else "out"
+
+    def over_seeds(self, found: Estimated) -> tuple[Verdict, str]:
+        """(verdict, what decided it if that was the interval) of a number measured under several seeds.
+
+        The size of a paper's number is judged by the mean, its direction by the interval. A limit, a
+        direction or a reading of words holds when the whole interval does; with both sides it is not shown.
+        """
+        if found.low is None or found.high is None:
+            if self.kind == "paper_number":
+                return self.verdict(found.value), ""
+            return "not shown", "one seed has no interval"
+        if self.kind == "paper_number" and math.isfinite(self.low) and math.isfinite(self.high):
+            return self._size(found.value, found.low, found.high)
+        if self._holds(found.low, found.high):
+            return "in band", ""
+        if self._fails(found.low, found.high):
+            return "out", ""
+        return "not shown", "the interval lies on both sides of what is said"
+
+    def _size(self, mean: float, low: float, high: float) -> tuple[Verdict, str]:
+        if not self._holds(mean, mean):
+            return "out", ""
+        if self.against is not None and low <= self.against <= high:
+            return "not shown", f"the interval contains {self.against:g}, so no direction is shown"
+        return self.verdict(mean), ""
+
+    def _holds(self, low: float, high: float) -> bool:
+        least, most = self.low / self.slack, self.high * self.slack
+        return least < low and high < most if self.strict else least <= low and high <= most
+
+    def _fails(self, low: float, high: float) -> bool:
+        least, most = self.low / self.slack, self.high * self.slack
+        return high <= least or low >= most if self.strict else high < least or low > most
+
+    def not_comparable(self, name: str, stand_in: str, why: str) -> Row:
+        """A row without a number of ours."""
+        return Row(name, self.text, "", None, "not comparable", stand_in, why, kind=self.kind)
+
+
+def shorter(least_percent: float, most_percent: float | None = None, what: str = "shorter") -> Claim:
+    """A paper says so many per cent shorter than the other: a ratio of both, below 1."""
+    most = least_percent if most_percent is None else most_percent
+    shown = f"{least_percent:g}" if most == least_percent else f"{least_percent:g} to {most:g}"
+    low, high = 1 - most / 100, 1 - least_percent / 100
+    return Claim(f"{shown} % {what}", low, high, against=1.0, kind="paper_number")
+
+
+def times(factor: float, text: str | None = None) -> Claim:
+    """A paper says ``factor`` times the other, above or below 1."""
+    return Claim(text or f"{factor:g} times", factor, factor, against=1.0, kind="paper_number")
+
+
+def about(value: float, text: str, kind: Kind = "paper_number") -> Claim:
+    """A size of its own."""
+    return Claim(text, value, value, kind=kind)
+
+
+def within(low: float, high: float, text: str, kind: Kind = "paper_number") -> Claim:
+    """A range, ends included, without slack."""
+    return Claim(text, low, high, slack=1.0, kind=kind)
+
+
+def below(limit: float, text: str, kind: Kind) -> Claim:
+    """Less than a limit, which is not less than itself."""
+    return Claim(text, -math.inf, limit, slack=1.0, strict=True, kind=kind)
+
+
+def at_most(limit: float, text: str, kind: Kind = "own_analysis") -> Claim:
+    """A limit, without slack."""
+    return Claim(text, -math.inf, limit, slack=1.0, kind=kind)
+
+
+def at_least(limit: float, text: str, kind: Kind = "own_analysis") -> Claim:
+    """A lower limit, without slack."""
+    return Claim(text, limit, math.inf, slack=1.0, kind=kind)
+
+
+def judged(name: str, claim: Claim, ours: float, shown: str, stand_in: str, why: str) -> Row:
+    """The row of one exact number. shown: ours as people read it."""
+    ratio = claim.ratio(ours)
+    return Row(name, claim.text, shown, ratio, claim.verdict(ours), stand_in, why, kind=claim.kind)
+
+
+def judged_over(
+    name: str,
+    claim: Claim,
+    found: Estimated,
+    stand_in: str,
+    why: str,
+    write: Callable[[float], str] = number,
+    unit: str = "",
+) -> Row:
+    """The row of one number measured under several seeds."""
+    verdict, decided = claim.over_seeds(found)
+    told, shown = "; ".join(filter(None, (decided, why))), f"{found.shown(write)} {unit}".rstrip()
+    return Row(name, claim.text, shown, claim.ratio(found.value), verdict, stand_in, told, kind=claim.kind)
+
+
+def in_order(
+    name: str,
+    wanted: Sequence[str],
+    found: Mapping[str, Sequence[float]],
+    unit: str,
+    stand_in: str,
+    kind: Kind,
+) -> Row:
+    """Whether the quantities come in the order wanted, the smallest first. found: one value per seed.
+
+    Each stands before the next when the interval of their paired ratio says so (of their difference, where a
+    value is 0). One pair the wrong way round puts the order out, one pair that is undecided leaves it not
+    shown.
+    """
+    means = {label: mean_of(values).value for label, values in found.items()}
+    order = sorted(means, key=lambda label: means[label])
+    sizes = ", ".join(f"{label} {number(means[label])} {unit}".rstrip() for label in order)
+    steps = {(one, two): _step(found[one], found[two]) for one, two in pairwise(wanted)}
+    verdict: Verdict = "in band"
+    if "out" in steps.values():
+        verdict = "out"
+    elif "not shown" in steps.values():
+        verdict = "not shown"
+    undecided = ", ".join(f"{one} < {two}" for (one, two), step in steps.items() if step == "not shown")
+    why = f"{sizes}; no interval shows {undecided}" if undecided else sizes
+    return Row(name, " < ".join(wanted), " < ".join(order), None, verdict, stand_in, why, kind=kind)
+
+
+def _step(one: Sequence[float], two: Sequence[float]) -> Verdict:
+    """Whether the first is the smaller one."""
+    ratio = ratio_of(two, one)
+    found, equal = (ratio, 1.0) if ratio else (difference_of(two, one), 0.0)
+    if found.low is None or found.high is None or found.low <= equal <= found.high:
+        return "not shown"
+    return "in band" if found.low > equal else "out"

@@ -1,0 +1,1 @@
+"""What scripts and notebooks import as ``servetwin``: runs, sweeps and plans as Python objects."""

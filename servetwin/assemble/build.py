@@ -1,0 +1,256 @@
+"""Builds a run's objects from its configuration: replicas, controller, estimates, arrivals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice, repeat
+from random import Random
+from typing import cast
+
+import policies
+from hwmodels.rows import FIXED_PER_S
+from policies.migration_victims import StopsAtReserve
+from servetwin.assemble.data_plane import starts_of
+from servetwin.assemble.elastic import elastic_of, hand_over_rules, with_roles
+from servetwin.assemble.expected_outputs import expected_tokens
+from servetwin.assemble.hardware import Hardware
+from servetwin.assemble.hosted import HostedModel, codes_of, hosted_models, seats_of
+from servetwin.assemble.language_stages import language_replicas
+from servetwin.assemble.lengths import Limits, max_model_len
+from servetwin.assemble.load_reports import reports_at, reports_period_ns
+from servetwin.assemble.migration import migration_of, reserve_blocks
+from servetwin.assemble.pipeline_plans import stage_rows
+from servetwin.assemble.shared_prefixes import shares_prefixes
+from servetwin.assemble.stage_cut import decodes_in_stages, stage_count
+from servetwin.assemble.stages import pipelines_of, stage_replicas
+from servetwin.assemble.stock import stock_of
+from servetwin.assemble.streams import seed_of
+from servetwin.assemble.swapping import with_swap_space
+from servetwin.config.config import RunConfig
+from servetwin.config.http_config import HTTP
+from servetwin.config.pipeline_parallel import virtual_engines
+from servetwin.config.policy.make import make_policy, policy_maker
+from serving.composition import ServiceOptions, compose
+from serving.controller import Controller
+from serving.engine.pool import EngineOptions
+from serving.engine.progress import Order
+from serving.protocols.batch import Batcher
+from serving.services.colocated import Queue
+from serving.vocabulary.estimates import Estimates, ModelEstimates
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica, Role
+from serving.vocabulary.request import Request
+from traces.sharing import shared_prefixes
+from traces.workload import Workload
+
+# Decode speed is estimated with contexts of this length, as many as fit in memory or the engine may run.
+ESTIMATE_CONTEXT_TOKENS = 1024
+_BLOCK_ROWS = 4096
+
+
+def prototype_of(config: RunConfig, hosted: HostedModel, hardware: Hardware) -> Replica:
+    """Return a whole-model replica of ``hosted`` with number -1 and without GPUs."""
+    engine = config.engine
+    replica = Replica(
+        id=-1,
+        model=hosted.name,
+        layers=LayerRange(0, hardware.layers),
+        gpus=(),
+        kv_blocks=hardware.kv_blocks,
+        block_tokens=engine.block_tokens,
+        watermark_blocks=int(engine.watermark * hardware.kv_blocks),
+        prefix_caching=engine.prefix_caching,
+        max_model_len=max_model_len(config, hosted),
+        kv_pools=virtual_engines(config),
+    )
+    return with_swap_space(config, hosted, replica)
+
+
+def replicas_of(
+    config: RunConfig, hardware: Mapping[str, Hardware], start: Mapping[Role, int] | None = None
+) -> list[Replica]:
+    """Return the replicas that serve from the start, of whole models or of stages.
+
+    ``start``: how many of each role, with GPUs in index order. None: as many as the cluster's GPUs hold, the
+    models in turns (``hosted.seats_of``).
+    """
+    if config.system.in_stages:
+        return language_replicas(config) if decodes_in_stages(config) else stage_replicas(config)
+    prototypes = prototypes_of(config, hardware)
+    if start is not None:
+        return with_roles(hosted_models(config), start, prototypes)
+    return [
+        replace(prototypes[model.name], id=id, gpus=gpus) for id, (model, gpus) in enumerate(seats_of(config))
+    ]
+
+
+def prototypes_of(config: RunConfig, hardware: Mapping[str, Hardware]) -> dict[str, Replica]:
+    """Return the ``prototype_of`` every hosted model."""
+    return {model.name: prototype_of(config, model, hardware[model.name]) for model in hosted_models(config)}
+
+
+def controller_of(
+    config: RunConfig,
+    hardware: Mapping[str, Hardware],
+    replicas: list[Replica],
+    estimates: Estimates,
+    named_requests: bytes | None = None,
+    outgrows_expected: bool = False,
+) -> Controller:
+    """Return a fresh controller with the configured policies; the same object type drives both worlds.
+
+    ``named_requests``: by id, whether another request names its tokens. None: unknown, which costs run
+    time. ``outgrows_expected``: whether requests may write more than memory is kept for.
+
+    A policy whose constructor has a parameter ``random`` or ``estimates`` receives it: a random stream of its
+    own, or what policies may assume about speed.
+    """
+    system, known = config.system, {"estimates": estimates}
+    dispatcher = make_policy(
+        "system/dispatch", system.dispatch, random=Random(seed_of(config.seed, "dispatch")), **known
+    )
+    admission = make_policy(
+        "system/admission", system.admission, random=Random(seed_of(config.seed, "admission")), **known
+    )
+
+    batcher_for = _batchers_of(config, estimates)
+    engine = config.engine
+    elastic = None
+    if system.elastic:
+        elastic = elastic_of(config, prototypes_of(config, hardware), estimates)
+    may_preempt = system.instances.split and (outgrows_expected or _may_preempt(config, hardware))
+    coalesce = not engine.exact and not may_preempt
+    checks = not _is_ours(system.batcher.policy)
+    queue = cast(Queue | None, system.instances.queue)
+    order = cast(Order, system.instances.scheduling_policy)
+    migration = migration_of(config, estimates, prototypes_of(config, hardware))
+    migrator = None if migration is None else migration.migrator
+    scaler = None if elastic is None else elastic.policies.scaler
+    reports_ns = reports_period_ns(config, dispatcher, migrator, scaler)
+    return compose(
+        replicas,
+        dispatcher,
+        batcher_for,
+        admission,
+        EngineOptions(
+            coalesce,
+            engine.asynchronous,
+            checks=checks,
+            lockstep=engine.data_parallel_size > 1,
+            named_requests=named_requests,
+            order=order,
+            pipeline_stages=config.model.pp,
+            max_num_batched_tokens=engine.max_num_batched_tokens,
+        ),
+        ServiceOptions(
+            hand_over_rules(config),
+            engine.max_num_batched_tokens,
+            queue,
+            None if config.world == HTTP else migration,
+            reports_ns,
+            reports_at(config, dispatcher),
+            pipelines_of(config, estimates, hardware),
+            order == "priority",
+            stock_of(config, migration),
+        ),
+        starts_of(config, replicas),
+        elastic,
+    )
+
+
+def _batchers_of(config: RunConfig, estimates: Estimates) -> Callable[[Replica], Batcher]:
+    """Return a function that makes the batcher of a replica."""
+    make_batcher = policy_maker("system/batcher", config.system.batcher, estimates=estimates)
+
+    def batcher_for(replica: Replica) -> Batcher:
+        batcher: Batcher = make_batcher()
+        if config.migration.victims == "neighbour":
+            return StopsAtReserve(batcher, reserve_blocks(config, replica))
+        return batcher
+
+    return batcher_for
+
+
+def _is_ours(policy: str) -> bool:
+    """Return whether a policy belongs to this package, whose tests check its answers."""
+    return policy.partition(".")[0] == policies.__name__
+
+
+def _may_preempt(config: RunConfig, hardware: Mapping[str, Hardware]) -> bool:
+    """Return whether decode instances may run out of memory, which must then be checked after every step.
+
+    They may if less than requests may write is reserved, or without a spare block that each request wants.
+    """
+    if config.engine.reserve == "mean":
+        return True
+    spare = config.system.batcher.params.get("decode_spare_block")
+    prototypes = prototypes_of(config, hardware).values()
+    return bool(spare) and any(not prototype.watermark_blocks for prototype in prototypes)
+
+
+def estimates_of(config: RunConfig, hardware: Mapping[str, Hardware]) -> Estimates:
+    """Return the speeds of one replica of each model as policies see them, from its step-time model."""
+    of_kind = {id(kind): _estimates(config, "", kind) for kind in hardware.values()}
+    entries = tuple(replace(of_kind[id(kind)], model=model) for model, kind in hardware.items())
+    return Estimates(entries, "; ".join(dict.fromkeys(kind.step.source for kind in hardware.values())))
+
+
+def _estimates(config: RunConfig, model: str, hardware: Hardware) -> ModelEstimates:
+    engine, rows = config.engine, hardware.rows
+    kv_tokens = hardware.kv_blocks * engine.block_tokens
+    context = min(ESTIMATE_CONTEXT_TOKENS, kv_tokens)
+    sequences = max(1, min(engine.max_num_seqs, kv_tokens // context))
+    # A table may end before the KV memory does: then use the largest state that the table covers.
+    while sequences > 1 and sequences * context > rows.decode(sequences)[-1][0]:
+        sequences -= 1
+    batch = min(engine.max_num_batched_tokens, hardware.step.limits.prompt_tokens)
+    if stage_count(config) > 1:
+        return _estimates_in_stages(config, model, hardware, batch, sequences, context)
+    prefill, decode = rows.mixed(0, 0, ((0, 0, batch),)), rows.decode_cost(sequences, sequences * context)
+    ranks = engine.data_parallel_size  # all ranks of a group do the same
+    prefill_s = (prefill + hardware.together([batch] * ranks)) / FIXED_PER_S
+    decode_s = (decode + hardware.together([sequences] * ranks)) / FIXED_PER_S
+    return ModelEstimates(model, batch / prefill_s, decode_s, sequences, context, kv_tokens)
+
+
+def _estimates_in_stages(
+    config: RunConfig, model: str, hardware: Hardware, batch: int, sequences: int, context: int
+) -> ModelEstimates:
+    """Estimate from the slowest stage's time per micro-batch, or the time through all stages if longer."""
+    rows, pp = stage_rows(config, hardware), stage_count(config)
+    prefill_s = max(rows.mixed(0, 0, ((0, 0, batch),))) / FIXED_PER_S
+    each = -(-sequences // pp)
+    _, intercepts, slopes = rows.decode(each)[0]
+    times = [one + slope * each * context for one, slope in zip(intercepts, slopes)]
+    decode_s = max(pp * max(times), sum(times)) / FIXED_PER_S
+    kv_tokens = hardware.kv_blocks * config.engine.block_tokens
+    return ModelEstimates(model, batch / prefill_s, decode_s, sequences, context, kv_tokens)
+
+
+def arrivals_of(config: RunConfig, workload: Workload, limits: Limits) -> Iterator[tuple[Request, int]]:
+    """Yield (request, true output tokens) by arrival, built a block of rows at a time.
+
+    With engine.reserve=oracle the cap of a request is its true length, so every policy knows it. If prompts
+    share prefixes and engines look for them, each request carries what it shares.
+    """
+    hosted, caps = hosted_models(config), limits.caps
+    oracle, expected = config.engine.reserve == "oracle", expected_tokens(config, workload, limits)
+    names, code = [model.name for model in hosted], codes_of(workload, hosted)
+    shared = shared_prefixes(workload) if shares_prefixes(config, workload) else None
+    for rows in workload.blocks(_BLOCK_ROWS):
+        arrival = workload.arrival_ns[rows].tolist()
+        prompt = workload.prompt_tokens[rows].tolist()
+        output = workload.output_tokens[rows].tolist()
+        priority = workload.priority
+        limit = [caps] * len(arrival) if isinstance(caps, int) else caps[rows].tolist()
+        if oracle:
+            limit = list(map(min, limit, output))
+        reserved = [min(expected, most) for most in limit] if expected else repeat(0)
+        urgent = [0] * len(arrival) if priority is None else priority[rows].tolist()
+        models = [names[at] for at in code[rows].tolist()]
+        ids = range(rows.start, rows.start + len(arrival))
+        fields = [ids, arrival, prompt, limit, models, urgent, reserved]
+        if shared is not None:
+            fields.append(islice(shared, len(arrival)))
+        yield from zip(map(Request, *fields), output, strict=True)

@@ -1,0 +1,32 @@
+"""When requests arrive: at the trace's times, or when closed-loop clients have received their answers."""
+
+from collections.abc import Iterator
+from random import Random
+
+from servetwin.assemble.streams import seed_of
+from servetwin.config.config import RunConfig
+from serving.vocabulary.closed_loop import ClosedLoop, Requests
+from serving.vocabulary.request import Request
+from serving.vocabulary.units import NS_PER_S
+
+
+def requests_of(config: RunConfig, arrivals: Iterator[tuple[Request, int]]) -> Requests:
+    """Return the driver's requests: an open loop, or a closed loop of ``trace.clients`` clients."""
+    trace = config.trace
+    if trace.clients is None:
+        return arrivals
+    return ClosedLoop(arrivals, client_starts_ns(config), round(trace.client_think_s * NS_PER_S))
+
+
+def client_starts_ns(config: RunConfig) -> list[int]:
+    """Return when each client begins, ascending: the first at 0, the others within ``trace.client_start_s``.
+
+    Drawn uniformly by the seed. Clients that begin at one instant with requests of one length would stay in
+    step for the whole run: every batch would begin and end with all of them.
+    """
+    trace = config.trace
+    assert trace.clients is not None, "an open loop has no clients"
+    draw = Random(seed_of(config.seed, "client starts"))
+    spread_ns = round(trace.client_start_s * NS_PER_S)
+    starts_ns = sorted([round(draw.random() * spread_ns) for _ in range(trace.clients)])
+    return [one - starts_ns[0] for one in starts_ns]

@@ -1,0 +1,131 @@
+"""Builds instances with roles, the hand-overs between them and elasticity from the configuration."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from hwmodels.topology.spec import ClusterSpec, Rate
+from hwmodels.topology.topology import Topology, build
+from policies.scaling.load_monitor import LoadMonitor, instance_to_take
+from servetwin.assemble.artefact import shipped_rates
+from servetwin.assemble.data_plane import spec_of
+from servetwin.assemble.hosted import HostedModel, hosted_models
+from servetwin.assemble.sizes import Bounds, bounds_of
+from servetwin.config.config import RunConfig
+from servetwin.config.policy.make import make_policy
+from serving.elastic.setup import ElasticParts, ElasticPolicies, ElasticSetup, ModelLimits
+from serving.kv.handover import HandOverRules
+from serving.parameters.cluster_map import ClusterMap
+from serving.protocols.live import LivePolicy
+from serving.protocols.planning import Port
+from serving.protocols.scaling import ScaleDecision, ScalingView
+from serving.vocabulary.estimates import Estimates, ModelEstimates
+from serving.vocabulary.replica import Replica, Role
+from serving.vocabulary.units import NS_PER_S
+
+NS_PER_MS = 1_000_000
+BYTES_PER_ACTIVATION = 2  # 16 bits, as the artefact of BlitzScale (OSDI 2025) sends them
+
+
+def with_roles(
+    hosted: Sequence[HostedModel], start: Mapping[Role, int], prototypes: Mapping[str, Replica]
+) -> list[Replica]:
+    """Return the replicas that serve from the start: GPUs in index order, prefill before decode."""
+    placed, first = list[Replica](), 0
+    for model in hosted:
+        for role, count in start.items():
+            for _ in range(count):
+                first = -(-first // model.tp) * model.tp
+                gpus = tuple(range(first, first + model.tp))
+                placed.append(replace(prototypes[model.name], id=len(placed), gpus=gpus, role=role))
+                first += model.tp
+    return placed
+
+
+def hand_over_rules(config: RunConfig) -> dict[str, HandOverRules]:
+    """Return the hand-over rules of every model with separate prefill and decode instances."""
+    if not config.system.instances.split:
+        return {}
+    most = config.engine.max_num_seqs
+    return {
+        model.name: HandOverRules(model.shape.kv_bytes_per_token, most) for model in hosted_models(config)
+    }
+
+
+def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: Estimates) -> ElasticParts:
+    """Return the parts of a controller's elasticity, with the configured policies. Raises UserError."""
+    system, hosted = config.system, hosted_models(config)
+    sizes_bytes = {prototypes[model.name].part: model.shape.weight_bytes for model in hosted}
+    spec = spec_of(config)
+    assert spec is not None, "an elastic system has links"
+    cluster = cluster_map_of(build(spec))
+    bounds = bounds_of(config, hosted)
+    copies = make_policy("system/cache", system.cache, sizes_bytes=sizes_bytes, hosts=cluster.hosts)
+    scaler = make_policy("system/scaler", system.scaler, estimates=estimates)
+    setup = ElasticSetup(
+        cluster,
+        {model.name: _sized(prototypes[model.name], model.tp) for model in hosted},
+        {model.name: _limits(config, model, bounds, estimates, cluster) for model in hosted},
+        round(system.instances.monitor_period_ms * NS_PER_MS),
+        round(system.instances.keep_parameters_ms * NS_PER_MS),
+    )
+    provisioner = make_policy("system/provision", system.provision, estimates=estimates)
+    live: LivePolicy | None = None
+    if system.live.name != "none":
+        live = make_policy("system/live", system.live, ttft_slo_ms=config.slo.ttft_ms)
+
+    def arbiter(views: Sequence[ScalingView], wanting: str) -> ScaleDecision | None:
+        if not isinstance(scaler, LoadMonitor):
+            return None  # only the load monitor's rules define surplus instances
+        return instance_to_take(views, wanting, {view.model: scaler.rules_of(view.model) for view in views})
+
+    return ElasticParts(setup, ElasticPolicies(scaler, provisioner, arbiter, live), copies)
+
+
+def cluster_map_of(topology: Topology) -> ClusterMap:
+    """Return where GPUs and hosts connect to the network, with the rates that links reach."""
+    spec = topology.spec
+    rate = reached(spec, spec.nic, "nic")
+    into = reached(spec, spec.pcie, "pcie") * (spec.gpus_per_nic or 1)  # GPUDirect traffic crosses PCIe too
+    ports = tuple(
+        Port(site.gpu, topology.scale_up_group(site.gpu).start, site.leaf, site.nic, min(rate, into) or 1)
+        for site in topology.gpus
+    )
+    hosts = []
+    for host in topology.hosts:
+        nics = {ports[gpu].nic: ports[gpu] for gpu in topology.gpus_of(host)}
+        hosts.append(tuple(replace(port, gpu=-1) for port in nics.values() if spec.nic is not None))
+    scale_up = 0
+    if len(topology.scale_up_group(0)) > 1:
+        beside = reached(spec, spec.pcie_peer or spec.pcie, "pcie")
+        scale_up = reached(spec, spec.nvlink, "nvlink") or beside
+    stores = (("ssd",) if spec.ssd is not None else ()) + (("remote",) if spec.remote is not None else ())
+    return ClusterMap(spec.gpus_per_host, ports, tuple(hosts), scale_up, stores)
+
+
+def reached(spec: ClusterSpec, rate: Rate | None, kind: str) -> int:
+    """Return the rate that transfers reach on a link, in bytes/s; 0 if the cluster has no such link."""
+    return 0 if rate is None else int(rate.bytes_per_s * spec.classes[kind].efficiency)
+
+
+def _sized(prototype: Replica, tp: int) -> Replica:
+    return replace(prototype, gpus=tuple(range(tp)))
+
+
+def _limits(
+    config: RunConfig, model: HostedModel, bounds: Bounds, estimates: Estimates, cluster: ClusterMap
+) -> ModelLimits:
+    own: ModelEstimates = estimates.of(model.name)
+    batch = config.engine.max_num_batched_tokens
+    if config.estimates == "artefact":
+        shipped = shipped_rates(model.shape_name)
+        prefill_per_s, kv_tokens = shipped.prefill_tokens_per_s, shipped.kv_tokens
+        kv_per_s = shipped.kv_tokens_per_s
+    else:
+        nics = {cluster.ports[gpu].nic: cluster.ports[gpu] for gpu in range(model.tp)}
+        link = sum(port.bandwidth_bytes_per_s for port in nics.values())
+        prefill_per_s, kv_tokens = own.prefill_tokens_per_s, own.kv_tokens
+        kv_per_s = link / model.shape.kv_bytes_per_token
+    pass_ns = round(batch / prefill_per_s * NS_PER_S)
+    sizes = model.shape.weight_bytes, model.shape.hidden * BYTES_PER_ACTIVATION
+    kv_bytes, most = model.shape.kv_bytes_per_token, config.engine.max_num_seqs
+    return ModelLimits(bounds, prefill_per_s, kv_tokens, kv_per_s, pass_ns, *sizes, kv_bytes, most)

@@ -1,0 +1,76 @@
+"""The energy of a run's GPUs, from how long they prefilled, decoded and idled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwmodels.catalogue import gpu_power
+from hwmodels.power import SOURCE, energy_j
+from servetwin.assemble.gpu_load import gpu_load_share, prompt_gpu_s
+from servetwin.assemble.hosted import HostedModel, codes_of, hosted_models
+from servetwin.config.config import RunConfig
+from serving.vocabulary.estimates import Estimates
+from serving.vocabulary.units import NS_PER_S
+from traces.workload import Workload
+
+_J_PER_KWH: Final = 3.6e6
+Columns = Mapping[str, NDArray[np.int64]]
+
+
+def use_of_gpus(
+    config: RunConfig, estimates: Estimates, workload: Workload, columns: Columns, summary: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return ``gpu_load_share`` and ``energy`` of summary.json."""
+    work = hosted_models(config), estimates, workload, columns
+    load = {"gpu_load_share": gpu_load_share(*work, summary["gpu_seconds"])}
+    return load | energy_section(config, *work, summary)
+
+
+def energy_section(
+    config: RunConfig,
+    hosted: Sequence[HostedModel],
+    estimates: Estimates,
+    workload: Workload,
+    columns: Columns,
+    summary: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the ``energy`` part of summary.json; empty for a GPU of unknown power.
+
+    Busy seconds beyond those of prompts in full batches count as decode.
+    """
+    power, held_s = gpu_power(config.cluster.gpu), summary["gpu_seconds"]
+    busy_share = summary["gpu_busy_share"]
+    if power is None or busy_share is None or not held_s:
+        return {}
+    busy_s = min(1.0, busy_share) * held_s
+    prompt_s = min(prompt_gpu_s(hosted, estimates, workload, columns), busy_s)
+    decode_s = busy_s - prompt_s
+    batch = _batch(decode_s, hosted, workload, columns, config.engine.max_num_seqs)
+    found_j = energy_j(power, prompt_s, decode_s, batch, held_s - busy_s)
+    tokens = int(columns["output_tokens"].sum())
+    return {
+        "energy": {
+            "gpu_kwh": found_j / _J_PER_KWH,
+            "gpu_mean_w": found_j / held_s,
+            "j_per_output_token": found_j / tokens if tokens else None,
+            "decode_batch": batch,
+            "source": SOURCE,
+        }
+    }
+
+
+def _batch(
+    decode_gpu_s: float, hosted: Sequence[HostedModel], workload: Workload, columns: Columns, most: int
+) -> float:
+    """Return the average number of requests that decode at once while any does.
+
+    Steps with prompts decode too, so the estimate is capped at ``most``, the engine's own limit.
+    """
+    gpus = np.array([model.gpus for model in hosted])[codes_of(workload, hosted)[columns["request"]]]
+    decoding_ns = ((columns["finish_ns"] - columns["first_token_ns"]) * gpus).sum()
+    at_once = float(decoding_ns) / NS_PER_S / decode_gpu_s if decode_gpu_s > 0 else 1.0
+    return min(max(1.0, at_once), float(most))

@@ -1,0 +1,140 @@
+"""Builds a run's faults from the configuration: what each of them hits, and when."""
+
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import get_args
+
+from hwmodels.topology.cables import cables_of
+from hwmodels.topology.topology import Topology, build
+from servetwin.assemble.data_plane import spec_of
+from servetwin.assemble.groups import groups_of
+from servetwin.assemble.hosted import hosted_models
+from servetwin.assemble.streams import seed_of
+from servetwin.config.config import RunConfig
+from servetwin.config.faults_config import NO_FAULTS, ONE_OF
+from servetwin.config.ranges import MAX_TIME_S
+from serving.vocabulary.errors import UserError
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.units import NS_PER_S
+from simcore.faults.plan import Fault, FaultPlan, What
+
+_NS_PER_HOUR = 3600 * NS_PER_S
+_FORM = "write AT_S:WHAT:WHICH with + between, such as faults.events=10:replica:3+20:link:host0/nic1"
+
+
+def fault_plan_of(config: RunConfig, replicas: Sequence[Replica]) -> FaultPlan | None:
+    """Return the fault plan; None without faults. UserError for a target that the cluster lacks."""
+    faults, spec = config.faults, spec_of(config)
+    if faults == NO_FAULTS:
+        return None
+    topology = None if spec is None else build(spec)
+    gpus_of, groups = [replica.gpus for replica in replicas], groups_of(config, replicas)
+    world = _World(config, topology, len(replicas))
+    notice_ns = round((faults.notice_s or 0.0) * NS_PER_S)
+    if faults.name == "drawn":
+        rates = {what: getattr(faults, f"{what}_per_hour") or 0.0 for what in get_args(What)}
+        for what, rate in rates.items():
+            if rate:
+                world.most(what, f"faults.{what}_per_hour={rate:g}")
+        return FaultPlan(drawn(config.seed, rates), gpus_of, topology, groups, notice_ns)
+    if faults.name == "listed":
+        planned = [_listed(word.strip(), world) for word in str(faults.events).split("+")]
+    else:
+        what = ONE_OF[faults.name]
+        assert faults.at_s is not None
+        planned = [world.fault(faults.at_s, what, str(getattr(faults, what)), f"faults.{what}")]
+    return FaultPlan(sorted(planned, key=lambda one: one.at_ns), gpus_of, topology, groups, notice_ns)
+
+
+def drawn(seed: int, per_hour: dict[What, float]) -> Iterator[Fault]:
+    """Yield faults to the end of all time: a Poisson process per kind, whose stream no other kind affects."""
+    streams = [
+        _process(what, rate, Random(seed_of(seed, f"faults/{what}")))
+        for what, rate in per_hour.items()
+        if rate
+    ]
+    return heapq.merge(*streams, key=lambda one: one.at_ns)
+
+
+def _process(what: What, per_hour: float, random: Random) -> Iterator[Fault]:
+    at_hours = 0.0
+    while True:
+        at_hours -= math.log(1.0 - random.random()) / per_hour
+        if not at_hours * 3600 <= MAX_TIME_S:
+            return
+        yield Fault(round(at_hours * _NS_PER_HOUR), what, None, random.random())
+
+
+def _listed(word: str, world: "_World") -> Fault:
+    parts = word.split(":", 2)
+    if len(parts) != 3:
+        raise UserError(f"faults.events has '{word}': {_FORM}")
+    try:
+        at_s = float(parts[0])
+    except ValueError:
+        at_s = math.nan
+    if not 0 <= at_s <= MAX_TIME_S:
+        raise UserError(
+            f"faults.events has '{word}', whose time is no number of seconds up to {MAX_TIME_S:g}: {_FORM}"
+        )
+    return world.fault(at_s, parts[1], parts[2], f"faults.events has '{word}', and {parts[1]}")
+
+
+class _World:
+    """The parts of a run's cluster that can fail."""
+
+    def __init__(self, config: RunConfig, topology: Topology | None, replicas: int) -> None:
+        self._config, self._topology, self._replicas = config, topology, replicas
+
+    def fault(self, at_s: float, what: str, which: str, key: str) -> Fault:
+        """Return a fault that can happen in this cluster. ``key``: how the user wrote it."""
+        kinds = {kind: kind for kind in get_args(What)}
+        if what not in kinds:
+            raise UserError(f"{key} is no kind of loss: write one of {', '.join(kinds)}")
+        kind: What = kinds[what]
+        most = self.most(kind, f"{key}={which}")
+        if kind == "link":
+            return Fault(round(at_s * NS_PER_S), kind, self._cable(which, key))
+        if not (which.isdecimal() and which.isascii()) or int(which) >= most:
+            raise UserError(
+                f"{key}={which} is not in this run, which has {most} of them: write a number from 0 to "
+                f"{most - 1}"
+            )
+        return Fault(round(at_s * NS_PER_S), kind, int(which))
+
+    def most(self, what: What, key: str) -> int:
+        """Return how many of this kind the run has, or may have. Raises UserError if it has none."""
+        config, topology = self._config, self._topology
+        if what == "replica":
+            return self._replicas if not config.system.elastic else self._replicas + self._seats()
+        cluster = config.cluster.name
+        if topology is None:
+            raise UserError(
+                f"{key} cannot be lost in cluster={cluster}, of which only GPUs are known: write a cluster "
+                "with hosts and links, such as cluster=blitz_a or cluster=dgx_h100, or faults=one_replica"
+            )
+        there = {
+            "host": len(topology.hosts),
+            "ssd": len(topology.hosts) if topology.spec.ssd is not None else 0,
+            "link": len(cables_of(topology)),
+        }[what]
+        if not there:
+            raise UserError(f"{key} cannot be lost in cluster={cluster}, which has no {what}: leave it out")
+        return there
+
+    def _seats(self) -> int:
+        """Return the most instances that may be added: one of each model on every group of GPUs."""
+        assert self._topology is not None
+        return sum(len(self._topology.gpus) // model.gpus for model in hosted_models(self._config))
+
+    def _cable(self, name: str, key: str) -> int:
+        assert self._topology is not None
+        names = [cable.name for cable in cables_of(self._topology)]
+        if name not in names:
+            raise UserError(
+                f"{key}={name} is no cable of cluster={self._config.cluster.name}: write one from {names[0]} "
+                f"to {names[-1]}"
+            )
+        return names.index(name)

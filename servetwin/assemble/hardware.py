@@ -1,0 +1,248 @@
+"""The capacity of a replica of each model: step times, KV memory, and how both were found."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hwmodels.all_reduce_catalogue import Imitated
+from hwmodels.catalogue import load_gpu, load_llm
+from hwmodels.engine_overhead import EngineOverhead, EngineStepModel, vllm_graph_batches
+from hwmodels.errors import HardwareError
+from hwmodels.expert_error import group_ends_s, other_skew
+from hwmodels.expert_rows import ExpertRows, GroupTimes
+from hwmodels.gpu import Gpu
+from hwmodels.importers.step_profile_file import is_step_profile, read_step_profile
+from hwmodels.kv_capacity import KvCapacity, kv_capacity
+from hwmodels.layer_stack import LayerStack
+from hwmodels.llm_shape import LlmShape
+from hwmodels.parallelism import Parallelism
+from hwmodels.profile import Profile
+from hwmodels.profile_check import Loaded, require_profile
+from hwmodels.profile_file import load_profile
+from hwmodels.rows import StepRows
+from hwmodels.scaled_rows import ScaledRows
+from hwmodels.select import includes_overhead, shared_experts, step_model
+from hwmodels.stack_catalogue import is_stack, load_stack
+from hwmodels.stack_step import StackStep
+from hwmodels.stage_cuts import Cut
+from hwmodels.step_profile import StepProfile
+from hwmodels.step_time import StepModel
+from servetwin.assemble.hosted import hosted_models
+from servetwin.assemble.stage_cut import cut_of
+from servetwin.config.config import EngineConfig, RunConfig
+from servetwin.config.vllm_defaults import batch_defaults
+from serving.vocabulary.errors import UserError
+
+# Number format by bytes per weight; the catalogue's CPU core computes in fp32.
+_PRECISION = {2: "bf16", 4: "fp32"}
+OVERHEAD_INSIDE = "none: the measured times are of whole steps"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileUse:
+    """The profile that a run's step times come from; ``forced``: why it would have been refused.
+
+    ``files``: (name, sha256) of its files. ``noise``: the profile's own statement why it is not to be
+    trusted.
+    """
+
+    path: str
+    digest: str
+    forced: tuple[str, ...]
+    files: tuple[tuple[str, str], ...] = ()
+    noise: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """One replica: ``rows`` are its compiled step times, ``step`` is the model behind them.
+
+    ``prompts_factor``: scales steps with prompts alone, at an end of a range.
+    ``experts``: the joint work of a data-parallel group's engines; ``rows`` is then one engine's own part.
+    """
+
+    rows: StepRows | ScaledRows
+    step: StepModel
+    overhead: EngineOverhead
+    profile: ProfileUse | None
+    kv_blocks: int
+    kv_arithmetic: str
+    layers: int
+    experts: ExpertRows | None = None
+    prompts_factor: float = 1.0
+
+    def together(self, tokens: Sequence[int]) -> int:
+        """Return the time of a group's joint work in a step with these tokens, in fixed point."""
+        return 0 if self.experts is None else self.experts.group_cost(tokens)
+
+
+def hardware_of(config: RunConfig) -> dict[str, Hardware]:
+    """Map each hosted model to its replica's capacity; models of one shape and tp share the object.
+
+    Raises HardwareError if a model does not fit.
+    """
+    hosted = hosted_models(config)
+    kinds = dict.fromkeys((model.shape_name, model.tp) for model in hosted)
+    found = {kind: _of_shape(config, *kind) for kind in kinds}
+    return {model.name: found[model.shape_name, model.tp] for model in hosted}
+
+
+def _of_stack(stack: LayerStack) -> Hardware:
+    """Return a pass over all layers; a replica has some of them (``servetwin.assemble.stages``)."""
+    overhead = EngineOverhead(source=OVERHEAD_INSIDE, inside=True)
+    step = EngineStepModel(StackStep(stack), overhead)
+    return Hardware(StepRows(step), step, overhead, None, 1, "it keeps no KV", stack.layers)
+
+
+def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
+    if is_stack(shape_name):
+        return _of_stack(load_stack(shape_name))
+    engine, gpu, llm = config.engine, load_gpu(config.cluster.gpu), load_llm(shape_name)
+    profile, use = _profile_of(engine, gpu, llm, tp)
+    imitated = Imitated(engine.software, engine.version)
+    shared = parallelism_of(engine, tp)
+    if engine.expert_skew and llm.experts is None:
+        raise HardwareError(f"{llm.name} has no experts to choose from: leave engine.expert_skew out")
+    operations = step_model(engine.step_time, gpu, llm, tp, profile, imitated, shared, engine.expert_skew)
+    overhead = overhead_of(engine, operations, llm.layers)
+    step = EngineStepModel(operations, overhead)
+    _check_limits(engine, gpu, step)
+    kv = kv_memory(engine, gpu, llm, tp, cut_of(config, llm))
+    experts = _experts_of(engine, gpu, llm, shared, profile, overhead)
+    return Hardware(StepRows(step), step, overhead, use, kv.blocks, kv.arithmetic, llm.layers, experts)
+
+
+def parallelism_of(engine: EngineConfig, tp: int) -> Parallelism:
+    """Return how engines of ``tp`` GPUs share a mixture's experts."""
+    return Parallelism(tp, engine.data_parallel_size, engine.enable_expert_parallel)
+
+
+def _experts_of(
+    engine: EngineConfig,
+    gpu: Gpu,
+    llm: LlmShape,
+    shared: Parallelism,
+    profile: Profile | StepProfile | None,
+    overhead: EngineOverhead,
+) -> ExpertRows | None:
+    """Return the joint work of engines that step together; None if they do not."""
+    if shared.dp == 1 or isinstance(profile, StepProfile):
+        return None
+    known = shared_experts(gpu, llm, shared, profile, engine.step_time)
+    times = known.times(llm, shared, engine.expert_skew)
+    other = known.times(llm, shared, other_skew(engine.expert_skew))
+    both = GroupTimes(times.experts_s, times.moved_s)
+    return ExpertRows(both, overhead, group_ends_s(times, other, known.error_band))
+
+
+def _check_limits(engine: EngineConfig, gpu: Gpu, step: StepModel) -> None:
+    """Check that the engine's step limits lie in the range of the step times, even if never reached."""
+    limits, by_gpu = step.limits, batch_defaults(gpu, engine.usage_context)
+    for key, largest, what in (
+        ("max_num_seqs", limits.max_decode_sequences, "sequences"),
+        ("max_num_batched_tokens", limits.max_prefill_tokens, "prompt tokens of a step"),
+    ):
+        value = getattr(engine, key)
+        default = (
+            f", vLLM's default on {gpu.name}," if engine.name == "vllm_v1" and value == by_gpu[key] else ""
+        )
+        _check_range(key, value, largest, what, default)
+
+
+def _check_range(key: str, value: int, largest: int, what: str, default: str) -> None:
+    """Refuse a value above ``largest``. ``default``: error text for a value the user did not write."""
+    if value > largest:
+        raise UserError(
+            f"engine.{key}={value}{default} is beyond the {largest} {what} that the step-time model knows: "
+            f"write engine.{key}={largest} or less, or engine.step_time=roofline without engine.profile"
+        )
+
+
+def overhead_of(engine: EngineConfig, operations: StepModel, layers: int) -> EngineOverhead:
+    """Return the engine's overhead for a model of ``layers``; none if the step times include it."""
+    declared = engine.overhead
+    if includes_overhead(operations):
+        return EngineOverhead(source=OVERHEAD_INSIDE, inside=True)
+    largest = min(2 * engine.max_num_seqs, engine.max_num_batched_tokens)
+    return EngineOverhead(
+        step_s=declared.step_s + declared.per_layer_s * layers,
+        per_sequence_s=declared.per_sequence_s,
+        graph_batches=vllm_graph_batches(largest) if declared.cuda_graphs else (),
+        source=declared.source,
+        error_s=declared.error_s,
+        per_output_token_s=declared.per_output_token_s,
+    )
+
+
+def precision_of(llm: LlmShape) -> str:
+    """Return the number format that a run computes in."""
+    return _PRECISION.get(llm.bytes_per_parameter, f"{8 * llm.bytes_per_parameter}-bit")
+
+
+def _profile_of(
+    engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int
+) -> tuple[Profile | StepProfile | None, ProfileUse | None]:
+    """Return the engine's profile. Refuse one that does not fit the run, unless forced."""
+    if engine.profile is None:
+        return None, None
+    path = Path(engine.profile)
+    if is_step_profile(path):
+        return _fitting(read_step_profile(path), engine, engine.profile, gpu, llm, tp)
+    return _fitting(load_profile(path, engine.profile_force), engine, engine.profile, gpu, llm, tp)
+
+
+def _fitting(
+    found: Loaded, engine: EngineConfig, path: str, gpu: Gpu, llm: LlmShape, tp: int
+) -> tuple[Profile | StepProfile, ProfileUse]:
+    loaded = require_profile(
+        found,
+        path,
+        gpu.name,
+        llm.name,
+        tp,
+        engine.software,
+        engine.version,
+        precision_of(llm),
+        engine.profile_force,
+        "" if engine.asynchronous else "engine.asynchronous=false",  # a system that splits roles needs it
+    )
+    stamp = loaded.profile.stamp
+    return loaded.profile, ProfileUse(path, loaded.digest, loaded.problems, stamp.files, stamp.noise)
+
+
+def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int, cut: Cut | None = None) -> KvCapacity:
+    """Return the KV memory that one replica may use. Raises HardwareError if the model does not fit.
+
+    ``cut``: its stages. A block has a part in every stage, so the stage with the fewest blocks decides.
+    """
+    if engine.kv_tokens is not None:
+        blocks = engine.kv_tokens // engine.block_tokens
+        arithmetic = f"engine.kv_tokens={engine.kv_tokens} // {engine.block_tokens} = {blocks} blocks"
+    else:
+        found = [
+            kv_capacity(
+                gpu,
+                llm,
+                tp,
+                engine.gpu_memory_utilization,
+                engine.block_tokens,
+                engine.reserve_activation_bytes,
+                layers=part,
+                data_parallel=engine.data_parallel_size,
+            )
+            for part in cut or (None,)
+        ]
+        capacity = min(found, key=lambda one: one.blocks)
+        blocks, arithmetic = capacity.blocks, capacity.arithmetic
+        if cut is not None:
+            part = cut[found.index(capacity)]
+            arithmetic = f"least of {len(cut)} stages, layers {part.start} to {part.stop}: {arithmetic}"
+    usable = blocks - engine.reserved_blocks
+    if usable < 1:
+        raise UserError(
+            f"engine.reserved_blocks={engine.reserved_blocks} leaves none of the {blocks} KV blocks: "
+            "write a smaller number"
+        )
+    if engine.reserved_blocks:
+        arithmetic += f"; {engine.reserved_blocks} of the blocks cannot be used, {usable} can"
+    return KvCapacity(usable, usable * engine.block_tokens, arithmetic)

@@ -1,0 +1,54 @@
+"""Builds the migration of running requests from the configuration: policies and rules per model."""
+
+from collections.abc import Mapping
+from random import Random
+from typing import cast
+
+from policies.migration_victims import NextVictim
+from servetwin.assemble.hosted import hosted_models
+from servetwin.assemble.streams import seed_of
+from servetwin.config.config import RunConfig
+from servetwin.config.migration_config import LAST_STAGES, control_ms
+from servetwin.config.policy.make import make_policy
+from serving.composition import MigrationParts
+from serving.kv.migration_rules import MigrationRules, Mode
+from serving.services.victim_moves import VictimParts
+from serving.vocabulary.estimates import Estimates
+from serving.vocabulary.replica import Replica
+
+NS_PER_MS = 1_000_000
+_MILLION = 1_000_000
+
+
+def migration_of(
+    config: RunConfig, estimates: Estimates, prototypes: Mapping[str, Replica]
+) -> MigrationParts | None:
+    """Return None if requests stay where they decode. UserError for a policy that cannot be made."""
+    chosen, one = config.system.migration, config.migration
+    if chosen.name == "none":
+        return None
+    random = Random(seed_of(config.seed, "migration"))
+    migrator = make_policy("system/migration", chosen, random=random, estimates=estimates)
+    rules = {
+        model.name: MigrationRules(
+            cast(Mode, one.mode),
+            LAST_STAGES[one.last_stage],
+            one.max_stages,
+            round(control_ms(one, model.tp) * NS_PER_MS),
+            model.shape.kv_bytes_per_token,
+            config.engine.max_num_seqs,
+            one.into_loading,
+            0 if config.kind == "realexec" else round(one.slowdown * _MILLION),
+        )
+        for model in hosted_models(config)
+    }
+    victims = None
+    if one.victims == "neighbour":
+        blocks = {model: reserve_blocks(config, replica) for model, replica in prototypes.items()}
+        victims = VictimParts(NextVictim(), blocks)
+    return MigrationParts(migrator, round(one.period_ms * NS_PER_MS), rules, victims)
+
+
+def reserve_blocks(config: RunConfig, replica: Replica) -> int:
+    """Return how many blocks stay free on a replica while the next victim migrates, one at least."""
+    return max(1, round(config.migration.reserve * replica.kv_blocks))

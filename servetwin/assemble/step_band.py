@@ -1,0 +1,79 @@
+"""Step times of a run's replicas at both ends of their error, and the sources of the band."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from hwmodels.engine_overhead import EngineOverhead, EngineStepModel
+from hwmodels.scaled_rows import PhaseFactors, ScaledRows
+from hwmodels.step_error import PHASES, ROUGH, StepError, StepErrors
+from servetwin.assemble.hardware import Hardware
+
+End = Literal["low", "high"]
+ENDS: tuple[End, End] = ("low", "high")
+
+
+@dataclass(frozen=True, slots=True)
+class StepBand:
+    """The band of one kind of replica: its operations' errors by phase, its engine overhead at both ends."""
+
+    errors: StepErrors
+    low: EngineOverhead
+    high: EngineOverhead
+    overhead_rests_on: str
+
+    @property
+    def empty(self) -> bool:
+        """Whether both ends equal the middle."""
+        exact = all(error.low == error.high == 1.0 for error in self._by_phase().values())
+        return exact and self.low == self.high
+
+    def factors(self, end: End) -> PhaseFactors:
+        """Return the factors on the operations, by phase."""
+        return PhaseFactors(**{phase: getattr(error, end) for phase, error in self._by_phase().items()})
+
+    def rests_on(self) -> str:
+        """Describe what is known of the error."""
+        return f"{self.errors.told()}; engine overhead: {self.overhead_rests_on}"
+
+    def in_short(self) -> str:
+        """Describe the same in one line."""
+        errors = self._by_phase().values()
+        low, high = min(error.low for error in errors), max(error.high for error in errors)
+        phases: dict[str, list[str]] = {}
+        for phase, error in self._by_phase().items():
+            phases.setdefault(error.how, []).append(phase)
+        hows = "; ".join(f"{', '.join(some)} {how}" for how, some in phases.items())
+        return f"step times x{low:.2f} to x{high:.2f} ({hows}); engine overhead {self.overhead_rests_on}"
+
+    def _by_phase(self) -> dict[str, StepError]:
+        return {phase: getattr(self.errors, phase) for phase in PHASES}
+
+
+def band_of(hardware: Hardware) -> StepBand:
+    """Return the model's own errors. A forced profile describes another set-up, so its error is unknown."""
+    forced = hardware.profile is not None and bool(hardware.profile.forced)
+    low, high, rests_on = hardware.overhead.ends()
+    if hardware.experts is not None:
+        rests_on += f"; {hardware.experts.rests_on}"
+    return StepBand(ROUGH if forced else hardware.step.errors, low, high, rests_on)
+
+
+def at_end(hardware_of_model: Mapping[str, Hardware], end: End) -> dict[str, Hardware]:
+    """Return every model's replicas with all step times at that end; shared kinds stay shared."""
+    kinds = {id(kind): _at_end(kind, end) for kind in hardware_of_model.values()}
+    return {model: kinds[id(kind)] for model, kind in hardware_of_model.items()}
+
+
+def _at_end(hardware: Hardware, end: End) -> Hardware:
+    step, band = hardware.step, band_of(hardware)
+    assert isinstance(step, EngineStepModel), "a run's step times are those of an engine"
+    experts = None if hardware.experts is None else hardware.experts.at_end(end)
+    factors = band.factors(end)
+    rows = ScaledRows(step, factors, getattr(band, end))
+    return replace(hardware, rows=rows, experts=experts, prompts_factor=factors.prefill)
+
+
+def told_once(texts: Iterable[str]) -> str:
+    """Join the texts of several kinds of replicas, each text once."""
+    return " | ".join(dict.fromkeys(texts))

@@ -1,0 +1,28 @@
+"""The step times of each model for a simulated world."""
+
+from collections.abc import Mapping
+
+from hwmodels.engine_overhead import EngineStepModel
+from hwmodels.rows import FIXED_PER_S
+from hwmodels.whole_step import WholeStepModel
+from servetwin.assemble.hardware import Hardware
+from simcore.replica.step_times import StepTimes
+from simcore.replica.whole_prompts import WholePrompts
+
+
+def world_rows(hardware_of_model: Mapping[str, Hardware]) -> dict[str, StepTimes]:
+    """Map each hosted model to the step times of one of its replicas."""
+    return {model: _rows(hardware) for model, hardware in hardware_of_model.items()}
+
+
+def _rows(hardware: Hardware) -> StepTimes:
+    """Return rows that query the prompt length if an engine lays chunks out in their whole prompts."""
+    step = hardware.step.operations if isinstance(hardware.step, EngineStepModel) else hardware.step
+    if not isinstance(step, WholeStepModel) or step.blocks is None:
+        return hardware.rows
+    fixed, model = FIXED_PER_S * hardware.prompts_factor, step
+
+    def beyond(start: int, end: int, known_tokens: int) -> int:
+        return int(model.beyond_s(start, end, known_tokens) * fixed)
+
+    return WholePrompts(hardware.rows, beyond)

@@ -1,0 +1,112 @@
+"""``realexec calibrate``: its arguments and its output."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from servetwin.cli.flags import asked_for_json
+from servetwin.cli.process import tell, telling
+from servetwin.config.overrides import Wanted, parse_value, parse_words
+from serving.vocabulary.errors import UserError
+
+USAGE: Final = """realexec calibrate: how fast workers of this machine are, as a profile for runs
+
+  realexec calibrate workers=N out=DIR              all N workers compute while steps are measured
+  realexec calibrate workers=N out=DIR quick=true   few points, few repeats: for a look
+  realexec calibrate ... repeats=R                  how often all is measured (5, with quick=true 2)
+
+Other keys are those of realexec run that steps depend on: model=, model.checkpoint=, model.dtype=,
+engine.max_num_seqs=, engine.max_num_batched_tokens=, engine.kv_tokens=, seed=; overwrite=true.
+A calibration that was stopped goes on where it was. DIR is for engine.profile=DIR of realexec run and
+servetwin simulate, and for servetwin profile check path=DIR. docs/CALIBRATE.md describes it.
+"""
+_OWN: Final = {"quick": Wanted(bool), "repeats": Wanted(int)}
+_MOST_REPEATS: Final = 1000
+_READ: Final = (
+    "out", "overwrite", "config", "workers", "seed", "device", "transport", "model", "model.", "engine",
+    "engine.software", "engine.version", "engine.max_num_seqs", "engine.max_num_batched_tokens",
+    "engine.kv_tokens", "engine.block_tokens", "engine.reserved_blocks", "engine.gpu_memory_utilization",
+    "engine.reserve_activation_bytes", "cluster", "cluster.gpu",
+)  # fmt: skip
+
+
+def calibrate(words: Sequence[str]) -> int:
+    """Calibrate; exit status 0, also for a noisy machine, which the profile records."""
+    if any(word in ("-h", "--help", "help") for word in words):
+        with telling():
+            print(USAGE, end="")
+        return 0
+    from servetwin.config.compose.compose import load_config
+    from servetwin.config.compose.unread_keys import refuse_others
+    from servetwin.run import calibrated
+    from servetwin.run.progress import progress_bar
+
+    words, as_json = asked_for_json(words)
+    quick, repeats = _own(words)
+    words = [word for word in words if word.partition("=")[0] not in _OWN]
+    config = load_config(words, "realexec", alone=True)
+    refuse_others(words, _READ, "realexec calibrate")
+    resumed = list[int]()
+    with progress_bar("measuring") as on_progress:
+        record = calibrated.calibrate(config, quick, repeats, on_progress, resumed.append)
+    lines = [
+        *(f"{count} measurements of a calibration that was stopped were used" for count in resumed),
+        *lines_of(record),
+        f"profile in {config.out}: write engine.profile={config.out}",
+    ]
+    tell(record, lines, as_json, f"; the profile is in {config.out}")
+    return 0
+
+
+def _own(words: Sequence[str]) -> tuple[bool, int]:
+    """Return ``quick`` and ``repeats``."""
+    from servetwin.run.calibrated import QUICK_REPEATS, REPEATS
+
+    given = {
+        word.key: parse_value(word, _OWN[word.key])
+        for word in parse_words([word for word in words if word.partition("=")[0] in _OWN])
+    }
+    quick = bool(given.get("quick", False))
+    repeats = given.get("repeats", QUICK_REPEATS if quick else REPEATS)
+    if not 1 <= repeats <= _MOST_REPEATS:
+        raise UserError(f"repeats={repeats} is out of range: write a number from 1 to {_MOST_REPEATS}")
+    return quick, repeats
+
+
+def lines_of(record: Mapping[str, Any]) -> list[str]:
+    """Return the results as readable lines."""
+    steps, starts, quiet = record["steps"], record["starts"], record["quiet"]
+    machine = record["machine"]
+    lines = [
+        f"{record['workers_busy']} workers busy on {machine['cores']} cores of {machine['processor']}, "
+        f"{len(steps)} kinds of steps, {record['took_s']:.0f} s",
+        *(_step_line(name, step) for name, step in _shown(steps)),
+        f"  a worker's start  {starts['process_s']:.2f} s until its process is ready, "
+        f"{starts['memory']['median_s']:.2f} s for its memory",
+        f"  a message and its answer  {record['messages']['median_us']:.0f} us",
+    ]
+    for name, link in {**record["links"], **record["parameters"]}.items():
+        rate = link.get("missing") or f"{link['median_bytes_per_s'] / 1e6:,.0f} MB/s"
+        lines.append(f"  {name}  {rate}")
+    ratio = quiet["wall_over_cpu"]
+    told = "is not known" if ratio is None else f"{ratio:.2f}"
+    lines.append(f"  time over CPU time of the workers  {told}")
+    return [*lines, *(f"noisy: {one}" for one in quiet["noisy"])]
+
+
+def _shown(steps: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Select the largest prompt alone, and one and the most sequences at the shortest context."""
+    prompts = [one for one in steps if one["prefill_tokens"] and not one["decode_sequences"]]
+    decodes = [one for one in steps if not one["prefill_tokens"]]
+    alone = [one for one in prompts if not one["cached_tokens"] and one["prefill_sequences"] == 1]
+    order = sorted(decodes, key=lambda one: one["context_tokens"] // one["decode_sequences"])
+    one, most = (pick(order, key=lambda step: step["decode_sequences"]) for pick in (min, max))
+    largest = max(alone, key=lambda step: step["prefill_tokens"])
+    return [
+        (f"a prompt of {largest['prefill_tokens']} tokens", largest),
+        *((f"a decode step of {step['decode_sequences']}", step) for step in (one, most)),
+    ]
+
+
+def _step_line(name: str, step: Mapping[str, Any]) -> str:
+    middle, low, high = (step[f"{key}_us"] / 1e3 for key in ("median", "p10", "p90"))
+    return f"  {name}  {middle:.2f} ms (p10 {low:.2f}, p90 {high:.2f})"

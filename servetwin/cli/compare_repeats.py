@@ -1,0 +1,160 @@
+"""``servetwin compare SIM REAL REAL ...``: does a simulated run differ more from real ones than they do?"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from servetwin.cli.compare_work import work_data, work_lines
+from servetwin.cli.process import telling
+from servetwin.compare.agreement import (
+    AGREES,
+    MOST_RATIO,
+    STATISTICS,
+    Agreement,
+    Timing,
+    agreement_of,
+)
+from servetwin.compare.decisions import KINDS, Decision, Matched, Parting, decisions_of, matched
+from servetwin.report.number_text import NOTHING, duration
+from servetwin.report.table import LATENCIES
+from servetwin.report.text_table import text_table
+from serving.vocabulary.errors import UserError
+
+RED: Final = 1
+_LEGEND: Final = (
+    "ratios: simulated / mean of the real runs. D_sim: Kolmogorov-Smirnov distance to a real run, D_repeat: "
+    f"between two real runs, means; a ratio of at most {MOST_RATIO:g} cannot be told from a rerun"
+)
+_DECISIONS: Final = "decisions in common with a real run, whenever they were taken"
+
+
+def answer(places: Sequence[Path], asked: Mapping[str, Any]) -> int:
+    """Exit status 0 if every metric agrees, else 1. UserError unless all are results of one workload."""
+    if unknown := [key for key in asked if key != "json"]:
+        raise UserError(f"{unknown[0]}= is not for a simulated run and repeats of a real one: leave it out")
+    found = agreement_of(places[0], places[1:])
+    with telling():
+        if asked.get("json"):
+            print(json.dumps(as_data(found), indent=2, allow_nan=False))
+        else:
+            print("\n".join(lines_of(found)))
+    return 0 if found.agrees else RED
+
+
+def lines_of(found: Agreement) -> Iterator[str]:
+    """Return the verdict as readable lines."""
+    yield f"simulated  {found.folders[0]}"
+    yield f"real       {', '.join(str(folder) for folder in found.folders[1:])}"
+    yield ""
+    head = ["timing", "requests", "simulated", "real", *STATISTICS, "D_sim", "D_repeat", "ratio", ""]
+    labels = dict(LATENCIES)
+    rows = [[labels[metric], *_timing_cells(one)] for metric, one in found.timing.items()]
+    yield from text_table([head, *rows])
+    yield _LEGEND
+    yield ""
+    yield from decision_lines(found.decisions, found.repeated)
+    yield from work_lines(found.folders[0], found.folders[1:])
+    for one in found.refused:
+        yield f"no agreement is claimed: {one}"
+    if not found.refused:
+        yield f"verdict: {AGREES if found.agrees else _where_not(found)}"
+
+
+def _timing_cells(one: Timing) -> list[str]:
+    ratios = [NOTHING if value is None else f"{value:.2f}" for value in one.ratios.values()]
+    means = [duration(side["mean"]) for side in (one.simulated, one.real)]
+    distances = [f"{value:.3f}" for value in (one.to_real, one.to_repeat)]
+    return [f"{one.requests:,}", *means, *ratios, *distances, f"{one.ratio:.2f}", one.verdict]
+
+
+def _where_not(found: Agreement) -> str:
+    labels = dict(LATENCIES)
+    apart = [labels[metric] for metric, one in found.timing.items() if one.verdict != AGREES]
+    return f"differs in {', '.join(apart)}: more than one real run from another"
+
+
+def decision_lines(against: Sequence[Matched], repeated: Sequence[Matched] = ()) -> Iterator[str]:
+    """Return match rates by kind, and the first difference of the simulation to the first real run."""
+    if not against:
+        yield "decisions were not compared: write journal=true in all runs"
+        return
+    yield _DECISIONS
+    head = ["", *KINDS, "all", "median apart"]
+    rows = [["simulated", *_rates(against)], *([["rerun", *_rates(repeated)]] if repeated else [])]
+    yield from text_table([head, *rows])
+    parting = against[0].parting
+    if parting is None:
+        yield "all decisions are the same"
+    else:
+        yield from parting_lines(parting)
+    yield ""
+
+
+def parting_lines(parting: Parting) -> Iterator[str]:
+    """Return the first decision that only one run took, with the event before it."""
+    why = {
+        "observation": "they were told different things",
+        "timing": "they were told the same, but what came before at other times",
+    }[parting.cause]
+    yield f"first decision that only one of them took ({parting.kind}): {why}"
+    for name, side in (("simulated", parting.first), ("real", parting.second)):
+        yield f"  {name}: {'nothing like it' if side is None else side.told()}"
+
+
+def of_two(simulated: Path, real: Path) -> tuple[Matched, ...]:
+    """Match decisions of a simulated run with a real one's; empty if a journal is missing."""
+    ours, theirs = decisions_of(simulated), decisions_of(real)
+    return () if ours is None or theirs is None else (matched(ours, theirs),)
+
+
+def _rates(several: Sequence[Matched]) -> list[str]:
+    """Return the mean over several by kind, with the number of shared decisions in the first of them."""
+    cells = []
+    for kinds in (*((kind,) for kind in KINDS), KINDS):
+        rates = [rate for one in several if (rate := one.rate(*kinds)) is not None]
+        ours, theirs = (sum(several[0].counts[kind][side] for kind in kinds) for side in (0, 1))
+        cells.append(f"{sum(rates) / len(rates):.1%} of {ours:,} and {theirs:,}" if rates else NOTHING)
+    apart = [one.apart_ms for one in several if one.apart_ms is not None]
+    return [*cells, duration(sum(apart) / len(apart)) if apart else NOTHING]
+
+
+def as_data(found: Agreement) -> dict[str, Any]:
+    """Return the same as data for programs."""
+    return {
+        "simulated": str(found.folders[0]),
+        "real": [str(folder) for folder in found.folders[1:]],
+        "timing": {
+            metric: {
+                "requests": one.requests, "simulated": dict(one.simulated), "real": dict(one.real),
+                "ratio": one.ratios, "d_sim": one.to_real, "d_repeat": one.to_repeat,
+                "d_sim_over_d_repeat": one.ratio, "real_means_apart": one.apart, "verdict": one.verdict,
+            }
+            for metric, one in found.timing.items()
+        },
+        "refused": list(found.refused),
+        "agrees": found.agrees,
+        "decisions": [matched_data(one) for one in found.decisions],
+        "repeated_decisions": [matched_data(one) for one in found.repeated],
+        "work": work_data(found.folders[0], found.folders[1:]),
+    }  # fmt: skip
+
+
+def matched_data(one: Matched) -> dict[str, Any]:
+    """Return counts, rates and the first difference of two runs."""
+    parting = one.parting
+    return {
+        "counts": {kind: list(counts) for kind, counts in one.counts.items()},
+        "rate": {kind: one.rate(kind) for kind in KINDS} | {"all": one.rate()},
+        "apart_ms": one.apart_ms,
+        "parting": None if parting is None else {
+            "kind": parting.kind, "cause": parting.cause,
+            "first": _side(parting.first), "second": _side(parting.second),
+        },
+    }  # fmt: skip
+
+
+def _side(one: Decision | None) -> dict[str, Any] | None:
+    if one is None:
+        return None
+    return {"at_ns": one.at_ns, "event": json.loads(one.event), "action": json.loads(one.action)}

@@ -1,0 +1,189 @@
+"""``servetwin compare``: its arguments and its output."""
+
+import itertools
+import json
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from servetwin.cli import compare_clients, compare_repeats, compare_runs, compare_sweeps
+from servetwin.cli.compare_runs import are_runs
+from servetwin.cli.process import telling
+from servetwin.compare.agreement import are_repeats
+from servetwin.compare.comparison import compare
+from servetwin.compare.errors import STATISTICS
+from servetwin.compare.formats import FORMATS, read_measured
+from servetwin.compare.own_result import read_result
+from servetwin.config.overrides import Wanted, closest, echo, parse_value, parse_words
+from servetwin.report.number_text import NOTHING, duration
+from servetwin.report.table import LATENCIES
+from serving.vocabulary.errors import UserError
+
+KEYS: Final = {
+    "json": Wanted(bool),
+    "format": Wanted(str, choices=FORMATS),
+    "run": Wanted(int),
+    "page": Wanted(str),
+    "overwrite": Wanted(bool),
+}
+_WIDTH: Final = 110
+_LEGEND: Final = (
+    "simulated and measured are means, the errors simulated / measured - 1; each: the sum of what single "
+    "requests differ / the sum measured"
+)
+_PART_HEADS: Final = ("simulated", "measured", "difference", "share of error")
+_PART_WIDTHS: Final = (11, 11, 13, 16)
+_USE: Final = "write servetwin compare DIR MEASURED"
+
+
+def answer(words: Sequence[str]) -> int:
+    """Print the comparison; exit status 0. Raises UserError for inputs that cannot be compared."""
+    places = list(itertools.takewhile(lambda word: "=" not in word, words))
+    if len(places) < 2:
+        raise UserError(
+            "compare takes at least two places: write servetwin compare DIR DIR ... with runs or sweeps, or "
+            "servetwin compare DIR MEASURED"
+        )
+    asked = _given(words[len(places) :])
+    if compare_clients.AGAINST in places:
+        first, second = ([_path(place) for place in some] for some in compare_clients.sides(places))
+        return compare_clients.answer(first, second, asked)
+    paths = [_path(place) for place in places]
+    if compare_sweeps.are_sweeps(paths):
+        return compare_sweeps.answer(paths, asked)
+    if are_repeats(paths):
+        return compare_repeats.answer(paths, asked)
+    if are_runs(paths, asked):
+        return compare_runs.answer(paths, asked)
+    _refuse_more(paths)
+    asked = _asked(words[2:])
+    result = read_result(_path(places[0]))
+    measured = read_measured(_path(places[1]), asked.get("format"), asked.get("run"))
+    found, decided = compare(result, measured), compare_repeats.of_two(*paths)
+    with telling():
+        if asked.get("json", False):
+            data = {"decisions": compare_repeats.matched_data(decided[0])} if decided else {}
+            print(json.dumps(found | data, indent=2, allow_nan=False))
+        else:
+            told = ["", *compare_repeats.decision_lines(decided)] if decided else []
+            print("\n".join([*lines_of(found), *told]))
+    return 0
+
+
+def _refuse_more(paths: Sequence[Path]) -> None:
+    """Raise UserError naming the first of several places that is not a run's folder."""
+    for path in paths if len(paths) > 2 else ():
+        if not (path / "summary.json").is_file():
+            raise UserError(
+                f"{path} has no summary.json of a run: more than two places are the out= of runs, and of a "
+                f"measured file {_USE}"
+            )
+
+
+def _path(word: str) -> Path:
+    try:
+        return Path(word).expanduser()
+    except RuntimeError:
+        raise UserError(f"{word} names a home that does not exist: {_USE}") from None
+
+
+def _asked(words: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments for a run and a measured file."""
+    for word in words:
+        if "=" not in word:
+            raise UserError(
+                f"'{echo(word)}' is one word too many: {_USE}, and json=true, format=NAME or run=N behind"
+            )
+    given = _given(words)
+    if "page" in given:
+        raise UserError(
+            "page= is for several runs: leave it out, or write servetwin compare DIR DIR page=FILE"
+        )
+    return given
+
+
+def _given(words: Sequence[str]) -> dict[str, Any]:
+    given = {}
+    for override in parse_words(words):
+        if override.key not in KEYS:
+            near = closest(override.key, KEYS)
+            hint = f"{near}=VALUE if that is meant" if near else "json=true, format=NAME or run=N"
+            raise UserError(f"unknown key '{echo(override.key)}' for servetwin compare: write {hint}")
+        given[override.key] = parse_value(override, KEYS[override.key])
+    return given
+
+
+def lines_of(found: Mapping[str, Any]) -> Iterator[str]:
+    """Return the comparison as readable lines."""
+    simulated, measured, matched = found["simulated"], found["measured"], found["matched"]
+    finished = simulated["requests"]["finished"]
+    yield f"simulated  {simulated['folder']}: {simulated['imitates']}, {finished:,} requests finished"
+    yield (
+        f"measured   {measured['path']} ({measured['format']}): {measured['requests']:,} requests, "
+        f"{measured['failed']:,} failed"
+    )
+    yield f"matched    {matched['requests']:,} requests by {matched['by']}"
+    yield ""
+    yield from _error_table(found)
+    yield from _range_table(found)
+    yield from _part_table(found)
+    remarks = [*([f"regimes: {found['regimes']}"] if found["regimes"] else []), *found["remarks"]]
+    for remark in remarks:
+        yield from textwrap.wrap(_plain(remark), _WIDTH, subsequent_indent="  ")
+
+
+def _error_table(found: Mapping[str, Any]) -> Iterator[str]:
+    """Return one row per regime and metric."""
+    head = "".join(f"{name:>9}" for name in STATISTICS)
+    yield f"{'error':10}{'requests':>9}  {'metric':7}{'simulated':>11}{'measured':>11}{head}{'each':>9}"
+    for regime, metrics in found["errors"].items():
+        for key, label in LATENCIES:
+            entry = metrics.get(key)
+            if entry is None:
+                continue
+            means = "".join(f"{duration(entry[side]['mean']):>11}" for side in ("simulated", "measured"))
+            errors = "".join(f"{_signed(entry['error'][name]):>9}" for name in STATISTICS)
+            each = NOTHING if entry["per_request"] is None else f"{entry['per_request']:.1%}"
+            yield f"{regime:10}{entry['count']:>9,}  {label:7}{means}{errors}{each:>9}"
+    yield from textwrap.wrap(_LEGEND, _WIDTH)
+    yield ""
+
+
+def _range_table(found: Mapping[str, Any]) -> Iterator[str]:
+    """Return whether the run is too fast or too slow, and whether that flips inside its range."""
+    entries = found.get("range")
+    if not entries:
+        return
+    yield f"{'range':10}{'measured':>12}{'lowest':>11}{'highest':>11}  the run is"
+    labels = dict(LATENCIES)
+    for metric, entry in entries.items():
+        latency, _, statistic = metric.partition(".")
+        numbers = (duration(value) for value in (entry["measured"], *entry["range"]))
+        cells = "".join(f"{text:>{width}}" for text, width in zip(numbers, (12, 11, 11), strict=True))
+        yield f"{f'{labels[latency]} {statistic}':10}{cells}  {entry['verdict']}"
+    yield ""
+
+
+def _part_table(found: Mapping[str, Any]) -> Iterator[str]:
+    """Return the parts of the difference of the mean end-to-end time."""
+    if not any(found["decomposition"].values()):
+        return
+    heads = "".join(f"{head:>{width}}" for head, width in zip(_PART_HEADS, _PART_WIDTHS, strict=True))
+    yield f"{'where':10}  {'part':21}{heads}"
+    for regime, entries in found["decomposition"].items():
+        for entry in entries:
+            sides = "".join(f"{duration(entry[side]):>11}" for side in ("simulated_ms", "measured_ms"))
+            share = NOTHING if entry["share_of_error"] is None else f"{entry['share_of_error']:.0%}"
+            difference = f"{entry['difference_ms']:+,.1f} ms"
+            yield f"{regime:10}  {entry['part']:21}{sides}{difference:>13}{share:>16}"
+    yield ""
+
+
+def _signed(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:+.1%}"
+
+
+def _plain(text: str) -> str:
+    """Return the text without control characters, which a file's name may contain."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -1,0 +1,153 @@
+"""``servetwin doctor``: reports installed packages, data found, and how to get what is missing."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+from collections.abc import Sequence
+from typing import Any, Final
+
+from servetwin.cli.flags import asked_for_json
+from servetwin.cli.process import telling
+from servetwin.report import browser
+from serving.vocabulary.errors import UserError
+
+_NEEDED: Final = (
+    "simpy",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "networkx",
+    "matplotlib",
+    "hydra-core",
+    "rich",
+    "joblib",
+)
+# Package -> features that need it, and how to install it.
+_EXTRAS: Final = {
+    "ortools": ("live scaling by the solver (system/live=ilp)", "plan"),
+    "optuna": ("searches (servetwin sweep search.minimize=...)", "search"),
+    "ray": ("servetwin sweep launcher=ray, realexec run launcher=ray", "ray"),
+    "submitit": ("servetwin sweep launcher=slurm", "slurm"),
+    "torch": ("real workers (realexec run)", "real"),
+    "transformers": ("real workers (realexec run)", "real"),
+    "safetensors": ("real workers (realexec run)", "real"),
+    "nixl": ("KV and parameters between real workers by NIXL (realexec run transport=nixl)", "nixl"),
+}
+# Purpose -> names of the program, and how to get it.
+_PROGRAMS: Final = {
+    "compiling the core (make fast)": (("cc",), "install a C compiler, such as gcc"),
+    "tests of pages in a browser": (browser.NAMES, "install chromium"),
+}
+_PLACES: Final = {
+    "SERVETWIN_TRACES": "recorded traces lie in data/ otherwise",
+    "SERVETWIN_PROFILES": "measured tables of others, where a page names them",
+    "SERVETWIN_FIGURES": "points of published figures, beside which servetwin reproduce llumnix puts ours",
+}
+
+
+def doctor(words: Sequence[str]) -> int:
+    """Exit status 0, or 1 if a requirement of every run is missing."""
+    rest, as_json = asked_for_json(words)
+    if rest:
+        raise UserError(f"{rest[0]} is one word too many: write servetwin doctor, or servetwin doctor --json")
+    found = examined()
+    with telling():
+        print(json.dumps(found, indent=1) if as_json else "\n".join(lines_of(found)))
+    return 1 if found["missing"] else 0
+
+
+def examined() -> dict[str, Any]:
+    """Return facts by kind, and ``missing``: sentences about requirements of every run."""
+    import nativecore
+    from servetwin.config.compose.content_cache import cache_folder
+    from servetwin.config.version import code_version
+    from traces.find import FILE_NAMES
+
+    needed = {name: _version(name) for name in _NEEDED}
+    return {
+        "servetwin": code_version(),
+        "python": platform.python_version(),
+        "core": nativecore.section(),
+        "packages": needed,
+        "extras": {name: _version(name) for name in _EXTRAS},
+        "traces": {name: _trace(name) for name in FILE_NAMES},
+        "programs": {name: shutil.which(name) for name in programs()},
+        "places": {name: os.environ.get(name) for name in _PLACES},
+        "cache": str(cache_folder()) if cache_folder() else None,
+        "missing": [f"{name}: pip install servetwin" for name, version in needed.items() if version is None],
+    }
+
+
+def lines_of(found: dict[str, Any]) -> list[str]:
+    """Return the same as readable lines: one fact a line, with a remedy for missing parts."""
+    code = found["servetwin"]
+    lines = [f"servetwin {code['version']}, commit {code['commit'] or 'unknown'}, Python {found['python']}"]
+    core = found["core"].get("core", "unknown")
+    lines.append(f"core: {core}" + ("" if core == "compiled" else " (make fast compiles it: twice as fast)"))
+    lines += _block("packages", found["packages"], "pip install servetwin")
+    lines += ["extras:"]
+    for name, version in found["extras"].items():
+        use, extra = _EXTRAS[name]
+        how = version or f"not installed: pip install 'servetwin[{extra}]'"
+        lines.append(f"  {name:<14}{how:<48}{use}")
+    lines += ["recorded traces:"]
+    for name, place in found["traces"].items():
+        lines.append(f"  {name:<28}{place or _remedy(name)}")
+    lines += ["programs:"]
+    for use, names in _by_use().items():
+        place = next((found["programs"][name] for name in names if found["programs"][name]), None)
+        lines.append(f"  {names[0]:<14}{place or f'not found: {_PROGRAMS[use][1]}':<48}{use}")
+    lines += ["places:"]
+    lines += [
+        f"  {name:<20}{value or 'not set'}   ({_PLACES[name]})" for name, value in found["places"].items()
+    ]
+    lines.append(f"kept compositions: {found['cache'] or 'none are kept (SERVETWIN_CACHE)'}")
+    return [*lines, *found["missing"]]
+
+
+def _block(title: str, found: dict[str, str | None], remedy: str) -> list[str]:
+    return [
+        f"{title}:",
+        *(f"  {name:<14}{version or f'missing: {remedy}'}" for name, version in found.items()),
+    ]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def programs() -> list[str]:
+    """Return the programs that are searched on the PATH."""
+    return [name for names in _by_use().values() for name in names]
+
+
+def _by_use() -> dict[str, Sequence[str]]:
+    """Map purpose to program names, any of which suffices."""
+    compiler = os.environ.get("CC")
+    own = {"compiling the core (make fast)": [compiler]} if compiler else {}
+    return {use: own.get(use, names) for use, (names, _) in _PROGRAMS.items()}
+
+
+def _remedy(name: str) -> str:
+    """Return how to get the file of a recorded trace."""
+    from traces.fetching.sources import SOURCES
+    from traces.find import FILE_NAMES
+
+    if SOURCES[name].sha256:
+        return f"not found: servetwin traces fetch {name}"
+    return f"not found: put {FILE_NAMES[name]} into the folder SERVETWIN_TRACES"
+
+
+def _trace(name: str) -> str | None:
+    from traces.errors import TraceError
+    from traces.find import find_trace
+
+    try:
+        return str(find_trace(name).path)
+    except TraceError:
+        return None

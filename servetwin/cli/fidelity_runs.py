@@ -1,0 +1,227 @@
+"""Measurements of ``realexec fidelity``: a profile, each case's real and simulated runs, their agreement."""
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from servetwin.cli.compare_repeats import as_data
+from servetwin.cli.fidelity_scaling import BOUNDS, LINK, PERIOD, scaling_keys
+from servetwin.compare.agreement import AGREES, agreement_of
+from servetwin.config.compose.compose import load_config
+from servetwin.config.compose.measured_links import CALIBRATION
+from servetwin.config.version import code_version
+from servetwin.run import calibrated
+from servetwin.run.real_folder import real_folder, simulated_folder
+from serving.vocabulary.errors import UserError
+
+PROFILE: Final = "engine.profile"
+SUMMARY_FILE: Final = "summary.json"
+BASE: Final = {
+    "cluster": "local", "workers": "2", "model": "tiny_llama", "trace": "azure_conv_like",
+    "trace.limit": "40", "trace.tokens_scale": "0.1", "series.period_s": "0.1",
+}  # fmt: skip
+# Loads below, near and above the capacity of the initial instances: the regimes of docs/COMPARE.md.
+LOADS: Final = {"light": 0.3, "knee": 0.8, "overload": 1.3}
+_MIGRATES: Final = {
+    "system": "vllm", "system/migration": "least_loaded", "system/dispatch": "round_robin",
+    "migration.period_ms": "50", "trace.utilization": "1",
+}  # fmt: skip
+_SCALES: Final = {
+    "system": "blitzscale", "system.instances.split": "false", "cluster.links": "measured",
+    "trace.utilization": "2",
+}  # fmt: skip
+SCALING: Final = "scaling"
+CASES: Final[dict[str, Mapping[str, str]]] = {
+    **{name: {"system": "vllm", "trace.utilization": f"{load:g}"} for name, load in LOADS.items()},
+    SCALING: _SCALES,
+    "migrating": _MIGRATES,
+}
+# Keys that the cases set themselves.
+_FIXED: Final = frozenset(key for case in CASES.values() for key in case) | {
+    "journal", "config", "world", BOUNDS, PERIOD, LINK,
+}  # fmt: skip
+# Keys that step times depend on: those of a calibration.
+_OF_STEPS: Final = ("workers", "model", "device", "seed", "engine", "cluster")
+_MOVED: Final = ("loads", "live_passes", "migrations", "handoffs", "loaded_bytes", "kv_bytes", "transport")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """``cases``: names of ``CASES``. ``keys``: of `realexec run`, for all cases; they include
+    ``engine.profile`` if a profile exists already."""
+
+    out: Path
+    repeats: int
+    quick: bool
+    cases: tuple[str, ...]
+    keys: Mapping[str, str]
+
+
+def check(asked: Asked) -> None:
+    """Raise UserError for wrong arguments, before anything is measured or written."""
+    for key in asked.keys:
+        if key in _FIXED:
+            raise UserError(f"{key}={asked.keys[key]} is said by each case: leave it out")
+    if unknown := [name for name in asked.cases if name not in CASES]:
+        raise UserError(f"there is no case {unknown[0]!r}: write cases= with some of {', '.join(CASES)}")
+    for case in asked.cases:
+        load_config(_words(asked, case, None), "realexec")
+
+
+def measured(asked: Asked) -> dict[str, Any]:
+    """Return the content of fidelity.json."""
+    profile = _profile(asked)
+    record = json.loads((profile / CALIBRATION).read_text(encoding="utf-8"))
+    _run(asked, profile)
+    cases = {name: _case(asked, name, profile) for name in asked.cases}
+    return {
+        "format": "servetwin-fidelity", "schema": 1,
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "code": code_version(),
+        "machine": _without_host(calibrated.machine()), "keys": {**BASE, **asked.keys, PROFILE: profile.name},
+        "repeats": asked.repeats,
+        "profile": _of_profile(record), "rates": _rates(record, asked), "cases": cases, "holds": holds(cases),
+    }  # fmt: skip
+
+
+def holds(cases: Mapping[str, Any]) -> dict[str, float | None]:
+    """Map metric to the highest load up to which all static cases agree and none is refused, or None."""
+    found: dict[str, float | None] = {}
+    static = {name: load for name, load in LOADS.items() if name in cases}
+    for metric in {metric: 0 for name in static for metric in cases[name]["agreement"]["timing"]}:
+        found[metric] = None
+        for name, load in static.items():
+            agreement = cases[name]["agreement"]
+            if agreement["refused"] or agreement["timing"].get(metric, {}).get("verdict") != AGREES:
+                break
+            found[metric] = load
+    return found
+
+
+def words_of(asked: Asked, case: str, profile: Path) -> tuple[list[str], dict[str, str]]:
+    """Return the arguments of a case's real run, and which of them the case sets."""
+    words, keys = _words(asked, case, profile), dict(CASES[case])
+    if case == SCALING:
+        told = scaling_keys(load_config(words, "realexec"))
+        keys |= told
+        words += [f"{key}={text}" for key, text in told.items()]
+    return words, keys
+
+
+def _words(asked: Asked, case: str, profile: Path | None) -> list[str]:
+    given = {**BASE, **asked.keys, **CASES[case]}
+    given |= {"journal": "true", "out": str(asked.out / case / "real")}
+    if profile is None and PROFILE not in asked.keys:  # as if it existed: loads and links depend on it
+        given = {
+            key: text for key, text in given.items() if key not in ("trace.utilization", "cluster.links")
+        }
+    elif profile is not None:
+        given[PROFILE] = str(profile)
+    return [f"{key}={text}" for key, text in given.items()]
+
+
+def _profile(asked: Asked) -> Path:
+    """Return the given profile, or measure one now; an interrupted calibration is resumed."""
+    if PROFILE in asked.keys:
+        folder = Path(asked.keys[PROFILE]).expanduser().absolute()
+        if not (folder / CALIBRATION).is_file():
+            raise UserError(
+                f"{PROFILE}={folder} has no {CALIBRATION}: write a folder that realexec calibrate made"
+            )
+        return folder
+    folder = asked.out / "profile"
+    if not (folder / CALIBRATION).is_file():
+        given = {**BASE, **asked.keys}
+        words = [f"{key}={text}" for key, text in given.items() if key.split(".")[0] in _OF_STEPS]
+        repeats = calibrated.QUICK_REPEATS if asked.quick else calibrated.REPEATS
+        _told("profile: steps, links and sends are measured")
+        calibrated.calibrate(load_config([*words, f"out={folder}"], "realexec"), asked.quick, repeats)
+    return folder
+
+
+def _run(asked: Asked, profile: Path) -> None:
+    """Make the missing real runs, repeat by repeat and not case by case.
+
+    The speed of a shared machine drifts within the hour. In this order the repeats of one case are as far
+    apart in time as different cases are.
+    """
+    for number in range(asked.repeats):
+        for name in asked.cases:
+            folder = _reals(asked, name)[number]
+            if not _there(folder):
+                _told(f"{name}: real run {number + 1} of {asked.repeats}")
+                words, _ = words_of(asked, name, profile)
+                real_folder(load_config(words, "realexec"), str(folder))
+
+
+def _reals(asked: Asked, name: str) -> list[Path]:
+    return [asked.out / name / f"real-{number}" for number in range(1, asked.repeats + 1)]
+
+
+def _case(asked: Asked, name: str, profile: Path) -> dict[str, Any]:
+    """Return the real runs and the simulated run of a case, and their agreement."""
+    _, keys = words_of(asked, name, profile)
+    reals = _reals(asked, name)
+    twin = asked.out / name / "twin"
+    if not _there(twin):
+        simulated_folder(load_config([f"config={reals[0]}", f"out={twin}"], "simulate"))
+    summaries = [_summary(folder) for folder in reals]
+    data = as_data(agreement_of(twin, reals)) | {"simulated": twin.name, "real": [one.name for one in reals]}
+    told = [one["real"] for one in summaries]
+    return {
+        "keys": keys, "agreement": data,
+        "requests": {
+            key: [one["requests"].get(key) for one in (_summary(twin), *summaries)]
+            for key in ("finished", "failed")
+        },
+        "tokens": {
+            "checked": sum(one["tokens_checked"] for one in told),
+            "different": sum(one["tokens_different"] for one in told),
+        },
+        "moved": {key: [one[key] for one in told] for key in _MOVED},
+        "pinned": [one["pinned"] for one in told],
+    }  # fmt: skip
+
+
+def _rates(record: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
+    """Return bytes/s: of the machine itself, of its disk, and of each transport of the workers."""
+    from realexec.calibration.raw import raw_rates
+    from realexec.probe.memory import disk
+
+    device = asked.keys.get("device", "cpu")
+    raw: dict[str, float | None] = dict(raw_rates(5, device))
+    raw["disk past the page cache"] = disk(asked.out)["read_bytes_per_s"]
+    ways = {**{f"link by {name}": one for name, one in record["links"].items()}, **record["parameters"]}
+    return {"raw": raw, "ways": {name: one.get("median_bytes_per_s") for name, one in ways.items()}}
+
+
+def _of_profile(record: Mapping[str, Any]) -> dict[str, Any]:
+    quiet = record["quiet"]
+    return {
+        "noisy": list(quiet["noisy"]), "wall_over_cpu": quiet["wall_over_cpu"], "date": record["date"],
+        "workers_busy": record["workers_busy"], "steps": len(record["steps"]), "took_s": record["took_s"],
+        "code": record["code"],
+    }  # fmt: skip
+
+
+def _without_host(machine: Mapping[str, Any]) -> dict[str, Any]:
+    """Remove the machine's name: readers of the page do not need it."""
+    return {key: value for key, value in machine.items() if key != "host"}
+
+
+def _there(folder: Path) -> bool:
+    return (folder / SUMMARY_FILE).is_file()
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
+    return found
+
+
+def _told(line: str) -> None:
+    """Print progress to stderr during a run of minutes; standard output has only the result."""
+    if sys.stderr is not None:
+        print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,196 @@
+"""Arguments, errors, signals and closed streams, the same for both commands."""
+
+import io
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, NoReturn, TextIO
+
+from hwmodels.errors import HardwareError
+from servetwin.cli.flags import TRACEBACK_VARIABLE, printing, without_flags
+from serving.vocabulary.errors import PolicyError, UserError
+from traces.errors import TraceError
+
+_ASKING: Final = ("-h", "--help")
+# These print their own help text.
+_SELF_EXPLAINING: Final = (
+    "story", "compare", "support", "profile", "traces", "reproduce", "sweep", "plan", "new-policy",
+    "timeline", "calibrate", "export", "fidelity",
+)  # fmt: skip
+_LONGEST_SENTENCE: Final = 1500
+
+Command = Callable[[Sequence[str]], int]
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP as an exception, so that cleanup code runs; ``number`` is the signal's.
+
+    Like Ctrl-C, it counts as the user's request wherever it is raised.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def as_process(command: Command) -> int:
+    """Run ``command`` on this process's arguments: signals end it cleanly, any character can be printed."""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores it
+            signal.signal(number, _terminate)
+    for descriptor in (0, 1, 2):
+        _occupy(descriptor)
+    out = sys.stdout
+    if isinstance(out, io.TextIOWrapper) and (out.errors == "strict" or out.encoding.lower() != "utf-8"):
+        out.reconfigure(errors="backslashreplace")
+    return command(sys.argv[1:])
+
+
+def dispatch(words: Sequence[str], commands: Mapping[str, Command], usage: str, name: str) -> int:
+    """Run the command of the first word; every failure is one sentence on stderr without a traceback."""
+    try:
+        return _chosen(words, commands, usage, name)
+    except (UserError, HardwareError, TraceError) as error:
+        if isinstance(error, PolicyError):
+            _trace(error)
+        return _refused(name, str(error), 2)
+    except KeyboardInterrupt as stop:
+        notes = getattr(stop, "__notes__", [])
+        return _refused(name, "; ".join(["stopped", *notes]), _status_of(stop))
+    except ImportError as error:
+        remedy = (
+            "install it, or all that ServeTwin needs with: pip install servetwin (make run in a checkout)"
+        )
+        return _refused(name, f"a package is missing or does not load ({error}): {remedy}", 2)
+    except MemoryError:
+        less = "write a smaller trace.limit, trace.requests or cluster"
+        return _refused(name, f"this run needs more memory than there is: {less}", 2)
+    except OSError as error:
+        return _refused(name, f"{system_reason(error)}: put that right and run again", 2)
+    except Exception as error:
+        return _refused(name, _fault(error), 3)
+
+
+@contextmanager
+def telling(kept: str = "") -> Iterator[None]:
+    """Wrap printing: a closed pipe (``| head``) is no error, a full disk is reported once."""
+    try:
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (BrokenPipeError, SystemExit):  # rich turns the first into the second
+        _silence(sys.stdout)
+    except OSError as error:
+        _silence(sys.stdout)
+        reason = os.strerror(error.errno or 0)
+        raise UserError(
+            f"the output could not be written ({reason}): send standard output to another place{kept}"
+        ) from None
+
+
+def tell(
+    found: Mapping[str, Any] | Sequence[Any], lines: Iterable[str], as_json: bool, kept: str = ""
+) -> None:
+    """Print a JSON document for programs, or readable lines; ``kept`` as for ``telling``."""
+    with telling(kept):
+        print(json.dumps(found, indent=1, ensure_ascii=False) if as_json else "\n".join(lines))
+
+
+def system_reason(error: OSError) -> str:
+    """Return the operating system's message and the file's name."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return reason if error.filename is None else f"{reason} ({error.filename})"
+
+
+def _chosen(words: Sequence[str], commands: Mapping[str, Command], usage: str, name: str) -> int:
+    if not words or words[0] in (*_ASKING, "help"):
+        with telling():
+            print(usage, end="")
+        return 0 if words else 2
+    if words[0] == "--version":
+        from servetwin.config.version import code_version
+
+        with telling():
+            print(name, *(part for part in code_version().values() if part is not None))
+        return 0
+    if words[0] not in commands:
+        raise UserError(f"there is no command {words[0]!r}: write {name} {' | '.join(commands)}")
+    if any(word in _ASKING for word in words[1:]) and words[0] not in _SELF_EXPLAINING:
+        with telling():
+            print(usage, end="")
+            if words[0] in ("simulate", "run"):
+                from servetwin.cli.help_text import help_text
+
+                print("\n" + help_text("simulate" if words[0] == "simulate" else "realexec"), end="")
+        return 0
+    rest, quiet = without_flags(words[1:])
+    with printing(quiet):
+        return commands[words[0]](rest)
+
+
+def _refused(name: str, sentence: str, status: int) -> int:
+    """Print the sentence on stderr as one printable line, whatever a path contains; return ``status``."""
+    line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in sentence)
+    if len(line) > _LONGEST_SENTENCE:
+        line = f"{line[: _LONGEST_SENTENCE // 2]} ... {line[-_LONGEST_SENTENCE // 2 :]}"
+    if sys.stderr is not None:
+        try:
+            print(f"{name}: {line}", file=sys.stderr, flush=True)
+        except OSError:  # stderr is closed; the exit status is still returned
+            _silence(sys.stderr)
+    return status
+
+
+def _occupy(descriptor: int) -> None:
+    """Open /dev/null for a closed standard stream; otherwise the next file would receive its output."""
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+
+
+def _status_of(stop: BaseException) -> int:
+    """Return the status that a shell reports: 128 plus the signal's number."""
+    return 128 + (stop.number if isinstance(stop, Terminated) else signal.SIGINT)
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    raise Terminated(number)
+
+
+def _trace(error: Exception) -> None:
+    """Print the traceback if TRACEBACK_VARIABLE is set."""
+    if os.environ.get(TRACEBACK_VARIABLE):
+        import traceback
+
+        traceback.print_exception(error)
+
+
+def _fault(error: Exception) -> str:
+    import traceback
+
+    _trace(error)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"a fault of this program, not of yours ({type(error).__name__}: {error}, at "
+        f"{Path(place.filename).name} line {place.lineno}): report it with the command you wrote, and with "
+        f"what {TRACEBACK_VARIABLE}=1 in the environment shows"
+    )
+
+
+def _silence(stream: TextIO | None) -> None:
+    """Redirect buffered output to /dev/null; otherwise the interpreter complains at exit."""
+    if stream is None:
+        return
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+    except (AttributeError, OSError, ValueError):  # a stream without a file
+        return

@@ -1,0 +1,131 @@
+"""``servetwin story``: its arguments and its output."""
+
+import json
+import shlex
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from hwmodels.reading import lines_of
+from servetwin.cli.process import telling
+from servetwin.config.overrides import Override, Wanted, closest, echo, parse_value, parse_words
+from servetwin.results.journal_file import journal_in
+from servetwin.story.beside import decisions, first_token_ns, first_tokens, starts
+from servetwin.story.line import StoryLine
+from servetwin.story.moments import Journal
+from servetwin.story.of_instance import Life, instance_story
+from servetwin.story.of_request import request_story
+from servetwin.story.overview import overview_of
+from servetwin.story.tale import Tale
+from serving.vocabulary.errors import UserError
+from serving.vocabulary.units import NS_PER_S
+
+KEYS: Final = {"request": Wanted(int), "instance": Wanted(int), "json": Wanted(bool)}
+COLUMNS: Final = (13, 60, 33)  # with two spaces between: at most 110 characters a line
+
+
+def tell(words: Sequence[str]) -> int:
+    """Print the story that ``words`` name; exit status 0. Raises UserError if there is none."""
+    if not words or "=" in words[0]:
+        raise UserError("story takes one folder: write servetwin story DIR with the out= of a run")
+    folder, asked = Path(words[0]), _asked(words[1:])
+    path = journal_in(folder, "story")
+    journal = Journal(lines_of(path, "ascii"), str(path))
+    with journal.checked(), telling():
+        _tell(journal, path.parent, words[0], asked)
+    return 0
+
+
+def _asked(words: Sequence[str]) -> dict[str, Any]:
+    """Return typed values by key; at most one of request and instance."""
+    for word in words:
+        if "=" not in word:
+            raise UserError(f"'{echo(word)}' has no '=': write request=N or instance=N behind the folder")
+    given = {override.key: _value(override) for override in parse_words(words)}
+    if "request" in given and "instance" in given:
+        raise UserError("request= and instance= are two stories: write one of them")
+    return given
+
+
+def _value(override: Override) -> Any:
+    if override.key not in KEYS:
+        near = closest(override.key, KEYS)
+        hint = f"{near}=VALUE if that is meant" if near else "request=N or instance=N, and json=true"
+        raise UserError(f"unknown key '{echo(override.key)}' for servetwin story: write {hint}")
+    return parse_value(override, KEYS[override.key])
+
+
+def _tell(journal: Journal, folder: Path, name: str, asked: dict[str, Any]) -> None:
+    as_json = asked.get("json", False)
+    if "request" in asked:
+        tale = Tale(asked["request"], first_token_ns(folder, asked["request"]))
+        told = _print(request_story(journal.moments(), tale), as_json)
+        noun = "request"
+    elif "instance" in asked:
+        life = Life(asked["instance"], decisions(folder, asked["instance"]), starts=starts(folder))
+        told = _print(instance_story(journal.moments(), life), as_json)
+        noun = "instance"
+    else:
+        _print_overview(journal, folder, name, as_json)
+        return
+    remarks = list(journal.remarks()) if not told or noun == "instance" or not tale.over else []
+    if not told:
+        cut = f" ({remarks[0]})" if remarks else ""
+        raise UserError(
+            f"no {noun} {asked[noun]} is in the journal of {folder}{cut}: write servetwin story "
+            f"{shlex.quote(name)} to see what is there"
+        )
+    _print_remarks(remarks, as_json)
+
+
+def _print(lines: Iterable[StoryLine], as_json: bool) -> bool:
+    """Print the lines as they are produced; return whether there was any."""
+    told = False
+    for line in lines:
+        if as_json:
+            print(json.dumps({"time_ns": line.now_ns, "what": line.what, "why": line.why}))
+        else:
+            if not told:
+                print("\n".join(_row("time s", "what", "why")))
+            print("\n".join(_row(f"{line.now_ns / NS_PER_S:.6f}", line.what, line.why)))
+        told = True
+    return told
+
+
+def _row(time: str, what: str, why: str) -> Iterator[str]:
+    """Yield one line of the table, or as many as its text needs."""
+    first, second, third = COLUMNS
+    left, right = textwrap.wrap(what, second), textwrap.wrap(_plain(why), third)
+    for position in range(max(len(left), len(right))):
+        shown = left[position] if position < len(left) else ""
+        reason = right[position] if position < len(right) else ""
+        yield f"{time if not position else '':>{first}}  {shown:{second}}  {reason}".rstrip()
+
+
+def _plain(text: str) -> str:
+    """Return the text without control characters, which a policy's reason may contain."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def _print_overview(journal: Journal, folder: Path, name: str, as_json: bool) -> None:
+    view = overview_of(journal.moments())
+    rows = [
+        (f"servetwin story {shlex.quote(name)} {example.subject}", example.why)
+        for example in view.examples(first_tokens(folder))
+    ]
+    if as_json:
+        print(json.dumps({"what": view.sentence(journal.header)}))
+        for command, why in rows:
+            print(json.dumps({"command": command, "why": why}))
+    else:
+        print(textwrap.fill(view.sentence(journal.header), 110))
+        width = max((len(command) for command, _ in rows), default=0)
+        for command, why in rows:
+            print(f"  {command:{width}}  {why}")
+    _print_remarks(journal.remarks(), as_json)
+
+
+def _print_remarks(remarks: Iterable[str], as_json: bool) -> None:
+    for remark in remarks:
+        print(json.dumps({"remark": remark}) if as_json else textwrap.fill(_plain(remark), 110))

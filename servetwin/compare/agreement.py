@@ -1,0 +1,165 @@
+"""Compares a simulated run with repeats on real workers: does it differ more than they do?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from servetwin.compare.decisions import Matched, decisions_of, matched
+from servetwin.compare.distance import distance
+from servetwin.compare.errors import METRICS, statistics
+from servetwin.compare.own_result import Result, read_result
+from servetwin.compare.summary_kind import is_real
+from serving.vocabulary.errors import UserError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+STATISTICS: Final = ("mean", "p50", "p90", "p99")
+# A ratio of at most 1: the simulated run is indistinguishable from a rerun.
+MOST_RATIO: Final = 1.0
+# Between the means of the slowest and the fastest real run. Above it no verdict is possible: a result between
+# them fits both. (A distance says less: if all requests take the same time, 1 % is far.)
+MOST_APART: Final = 0.2
+AGREES, DIFFERS = "agrees", "differs"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """One metric. ``apart``: the share by which the slowest real run's mean is above the fastest.
+
+    ``to_real``: the distance from the simulated run to a real one, ``to_repeat`` from one real run to
+    another; means over all. A distance below that of one request counts as that of one.
+    """
+
+    requests: int
+    simulated: Mapping[str, float]
+    real: Mapping[str, float]
+    to_real: float
+    to_repeat: float
+    apart: float
+
+    @property
+    def ratios(self) -> dict[str, float | None]:
+        """Simulated over the mean of the real runs, by statistic."""
+        return {
+            name: self.simulated[name] / self.real[name] if self.real[name] else None for name in STATISTICS
+        }
+
+    @property
+    def ratio(self) -> float:
+        """D_sim / D_repeat."""
+        return self.to_real / max(self.to_repeat, 1 / self.requests)
+
+    @property
+    def verdict(self) -> str:
+        """Whether the simulated run differs at most as much as a rerun."""
+        return AGREES if self.ratio <= MOST_RATIO else DIFFERS
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """``refused``: reasons that rule out a claim of agreement, whatever the numbers are; empty if none.
+
+    ``decisions``: the simulated run against each real one, ``repeated``: each pair of real runs; empty if a
+    journal is missing.
+    """
+
+    folders: tuple[Path, ...]
+    timing: Mapping[str, Timing]
+    refused: tuple[str, ...]
+    decisions: tuple[Matched, ...]
+    repeated: tuple[Matched, ...]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every metric agrees and no reason rules out the claim."""
+        return not self.refused and all(one.verdict == AGREES for one in self.timing.values())
+
+
+def agreement_of(simulated: Path, real: Sequence[Path]) -> Agreement:
+    """Compare result folders, at least two of them real. UserError for other folders or other requests."""
+    results = [read_result(folder) for folder in (simulated, *real)]
+    timing = _timing(results)
+    journals = [decisions_of(folder) for folder in (simulated, *real)]
+    ours, others = journals[0], [one for one in journals[1:] if one is not None]
+    against = [] if ours is None else [matched(ours, one) for one in others]
+    repeated = [matched(one, other) for one, other in combinations(others, 2)]
+    return Agreement(
+        (simulated, *real), timing, tuple(_refusals(results[0], timing)), tuple(against), tuple(repeated)
+    )
+
+
+def _timing(results: Sequence[Result]) -> dict[str, Timing]:
+    rows = _of_all(results)
+    found = {}
+    for metric in METRICS:
+        columns = [
+            result.columns[metric][at].astype(np.float64) for result, at in zip(results, rows, strict=True)
+        ]
+        known = ~np.isnan(columns).any(axis=0)
+        if known.any():
+            found[metric] = _of_metric([column[known] for column in columns])
+    return found
+
+
+def _of_all(results: Sequence[Result]) -> list[Any]:
+    """Return, per result, the rows of requests that finished in all; UserError for other workloads."""
+    shared = results[0].columns["request"]
+    for result in results[1:]:
+        shared = np.intersect1d(shared, result.columns["request"])
+    if not len(shared):
+        raise UserError("no request finished in all of these runs: compare runs of one workload")
+    rows = [np.intersect1d(result.columns["request"], shared, return_indices=True)[1] for result in results]
+    for result, at in zip(results[1:], rows[1:], strict=True):
+        for column in ("arrival_ns", "prompt_tokens", "output_tokens"):
+            if not np.array_equal(result.columns[column][at], results[0].columns[column][rows[0]]):
+                raise UserError(
+                    f"{result.folder} is a run of other requests than {results[0].folder}: give both the "
+                    "same trace keys, seed and rate"
+                )
+    return rows
+
+
+def _of_metric(columns: Sequence[Floats]) -> Timing:
+    ours, others = columns[0], columns[1:]
+    each = [statistics(column) for column in others]
+    real = {name: float(np.mean([one[name] for one in each])) for name in STATISTICS}
+    to_real = float(np.mean([distance(ours, other) for other in others]))
+    to_repeat = float(np.mean([distance(one, other) for one, other in combinations(others, 2)]))
+    means = [one["mean"] for one in each]
+    apart = max(means) / min(means) - 1 if min(means) else 0.0
+    return Timing(len(ours), statistics(ours), real, to_real, to_repeat, apart)
+
+
+def _refusals(simulated: Result, timing: Mapping[str, Timing]) -> list[str]:
+    """Return the reasons that rule out a verdict."""
+    found = [f"the profile of its step times is noisy: {one}" for one in noise_of(simulated)]
+    for metric, one in timing.items():
+        if one.apart > MOST_APART:
+            found.append(
+                f"the real runs differ too much among themselves: the mean {metric} by {one.apart:.0%}, at "
+                f"most {MOST_APART:.0%} where anything can be told"
+            )
+    return found
+
+
+def noise_of(result: Result) -> list[str]:
+    """Return why the simulated run's profile declares itself unreliable."""
+    step_time = result.summary.get("step_time")
+    use = step_time.get("profile") if isinstance(step_time, dict) else None
+    noisy = use.get("noisy") if isinstance(use, dict) else None
+    return [str(one) for one in noisy] if isinstance(noisy, list) else []
+
+
+def are_repeats(places: Sequence[Path]) -> bool:
+    """Return whether the places are one simulated run and at least two real runs, in this order."""
+    there = all((place / "summary.json").is_file() for place in places)
+    return there and len(places) > 2 and not is_real(places[0]) and all(map(is_real, places[1:]))

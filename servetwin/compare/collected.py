@@ -1,0 +1,47 @@
+"""Collects the requests of a measured file as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from servetwin.compare.measured import TIMES, Measured, Timing
+from servetwin.compare.token_gaps import token_gaps
+from servetwin.compare.unknown_times import known_times
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def collected(
+    path: Path, format: str, sha256: str, rows: Sequence[Timing], remarks: Sequence[str] = ()
+) -> Measured:
+    """Return the rows as columns, without times that cannot be true (``unknown_times``)."""
+    ids = [row.request for row in rows]
+    times = {name: np.array([getattr(row, name) for row in rows], dtype=np.float64) for name in TIMES}
+    output = _tokens(row.output_tokens for row in rows)
+    failed = np.array([row.failed for row in rows], dtype=bool)
+    counts = np.array([len(row.gaps_ms) for row in rows], dtype=np.int64)
+    span_ms = np.array([row.span_ms for row in rows], dtype=np.float64)
+    known = known_times(times, output, failed, gaps=counts, span_ms=span_ms)
+    gaps, more = token_gaps(rows, known)
+    return Measured(
+        path,
+        format,
+        sha256,
+        None if None in ids else np.array(ids, dtype=np.int64),
+        np.array([row.arrival_s for row in rows], dtype=np.float64),
+        _tokens(row.prompt_tokens for row in rows),
+        output,
+        known.times,
+        np.array(gaps, dtype=np.float64),
+        failed,
+        (*remarks, *known.remarks, *more),
+    )
+
+
+def _tokens(values) -> NDArray[np.int64]:  # type: ignore[no-untyped-def]
+    return np.array([-1 if value is None else value for value in values], dtype=np.int64)

@@ -1,0 +1,131 @@
+"""Compares sweeps: points that both the first and another sweep have, seed by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from servetwin.compare.sweep_table import SweepTable, Values, sweep_table, words_apart
+from servetwin.sweeps.student import Interval, interval_of
+from servetwin.sweeps.table import METRICS, SEED
+from serving.vocabulary.errors import UserError
+
+_NAMED: Final = 4  # values of a key in an error message
+Numbers = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """A sweep against the first. ``points``: shared ones; ``left_out``: of the first, of the other.
+
+    ``means``: of the other's points, ``differences``: other minus first, both by setting of the first and by
+    metric. ``words``: those that only the first has, and only the other.
+    """
+
+    points: int
+    left_out: tuple[int, int]
+    means: dict[Values, dict[str, Interval]]
+    differences: dict[Values, dict[str, Interval]]
+    words: tuple[tuple[str, ...], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepsBeside:
+    """``means``: of the first sweep, by setting (its values without the seed) and metric."""
+
+    names: tuple[str, ...]
+    metrics: tuple[str, ...]
+    means: dict[Values, dict[str, Interval]]
+    against: tuple[Against, ...]
+
+
+def sweeps_beside(folders: Sequence[Path], names: Sequence[str]) -> SweepsBeside:
+    """Compare at least two sweeps. UserError if one shares no point with the first."""
+    first, *others = map(sweep_table, folders)
+    tables = [first, *others]
+    metrics = tuple(one for one in METRICS if any(one in table.frame.columns for table in tables))
+    rows = {setting: list(of.values()) for setting, of in _grouped(first, range(len(first.frame))).items()}
+    means = {}
+    for setting, of in rows.items():
+        runs = [_numbers(first, row, metrics) for row in of]
+        means[setting] = _means([one for one, _ in _seeds_told([(run, run) for run in runs])])
+    return SweepsBeside(
+        tuple(names), metrics, means, tuple(_against(first, other, metrics) for other in others)
+    )
+
+
+def _against(first: SweepTable, other: SweepTable, metrics: Sequence[str]) -> Against:
+    """Match points by their values of every key that either sweep varies."""
+    keys = list(dict.fromkeys((*first.axes, *other.axes)))
+    ours, theirs = _places(first, keys), _places(other, keys)
+    shared = [values for values in ours if values in theirs]
+    if not shared:
+        raise UserError(
+            f"{first.folder} and {other.folder} have no point in common: {_why(keys, ours, theirs)}"
+        )
+    of_first = {ours[values]: theirs[values] for values in shared}
+    means, apart = dict[Values, dict[str, Interval]](), dict[Values, dict[str, Interval]]()
+    for setting, seeds in _grouped(first, of_first).items():
+        rows = [(at, of_first[at]) for at in seeds.values()]
+        pairs = _seeds_told([(_numbers(first, at, metrics), _numbers(other, to, metrics)) for at, to in rows])
+        means[setting], apart[setting] = _means([to for _, to in pairs]), _apart(pairs)
+    left_out = len(ours) - len(shared), len(theirs) - len(shared)
+    return Against(len(shared), left_out, means, apart, words_apart(first, other))
+
+
+def _places(table: SweepTable, keys: Sequence[str]) -> dict[Values, int]:
+    return {table.values_at(row, keys): row for row in range(len(table.frame))}
+
+
+def _grouped(table: SweepTable, rows: Iterable[int]) -> dict[Values, dict[Any, int]]:
+    """Map setting without the seed to seed to row."""
+    found: dict[Values, dict[Any, int]] = {}
+    for row in rows:
+        values = table.values_at(row, table.axes)
+        setting = tuple(pair for pair in values if pair[0] != SEED)
+        found.setdefault(setting, {})[dict(values).get(SEED)] = row
+    return found
+
+
+def _seeds_told(pairs: Sequence[tuple[Numbers, Numbers]]) -> list[tuple[Numbers, Numbers]]:
+    """Return a single pair if every seed gave the same: copies of a run carry no random variation."""
+    return list(pairs[:1] if all(pair == pairs[0] for pair in pairs) else pairs)
+
+
+def _numbers(table: SweepTable, row: int, metrics: Sequence[str]) -> Numbers:
+    found = ((metric, _number(table, row, metric)) for metric in metrics)
+    return {metric: value for metric, value in found if value is not None}
+
+
+def _number(table: SweepTable, row: int, metric: str) -> float | None:
+    if metric not in table.frame.columns:
+        return None
+    value = float(table.frame[metric].iloc[row])
+    return value if value == value else None
+
+
+def _means(runs: Sequence[Numbers]) -> dict[str, Interval]:
+    metrics = dict.fromkeys(metric for one in runs for metric in one)
+    return {metric: interval_of([one[metric] for one in runs if metric in one]) for metric in metrics}
+
+
+def _apart(pairs: Sequence[tuple[Numbers, Numbers]]) -> dict[str, Interval]:
+    return _means([{name: to[name] - value for name, value in at.items() if name in to} for at, to in pairs])
+
+
+def _why(keys: Sequence[str], ours: Mapping[Values, int], theirs: Mapping[Values, int]) -> str:
+    """Return the first key without a common value, and what to do."""
+    for key in keys:
+        one, other = ({dict(values)[key]: None for values in side} for side in (ours, theirs))
+        if not one.keys() & other.keys():
+            return (
+                f"{key} is {_several(one)} and {_several(other)}: compare sweeps over the same values of it"
+            )
+    return "no combination of values is in both: compare sweeps over the same values"
+
+
+def _several(values: Mapping[Any, None]) -> str:
+    told = [str(value) for value in list(values)[:_NAMED]]
+    return ",".join(told) + (",..." if len(values) > _NAMED else "")

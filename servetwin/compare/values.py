@@ -1,0 +1,90 @@
+"""Parses single values of measured files; an error is one sentence that names the place."""
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any, Final, NoReturn
+
+from servetwin.compare.measured import UNKNOWN
+from servetwin.config.overrides import closest, echo
+from serving.vocabulary.errors import UserError
+
+NO_NUMBER: Final = -math.inf  # NaN or infinity written as a time
+LARGEST: Final = 10**12  # for whole numbers: more than any count of requests or tokens
+
+
+class Place:
+    """A value's position in a file, such as ``runs.csv, row 3``."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def refuse(self, what: str, remedy: str) -> NoReturn:
+        """Raise the UserError that names the position."""
+        raise UserError(f"{self._text}: {what}: {remedy}")
+
+    def number(self, value: Any, key: str) -> float:
+        """Return a finite number; NaN if there is none (missing, null or an empty cell)."""
+        if value is None or value == "":
+            return UNKNOWN
+        try:
+            number = float(value)
+        except (OverflowError, TypeError, ValueError):
+            number = UNKNOWN
+        if not math.isfinite(number) or isinstance(value, bool):
+            self.refuse(
+                f"{key} is {_shown(value)}, not a number", f"write {key} as a finite number or leave it empty"
+            )
+        return number
+
+    def time(self, value: Any, key: str) -> float:
+        """Return a time as it is written: NaN if there is none, infinite if it is NaN or infinite there.
+
+        What cannot be true, such as a time below 0, is left out later and counted (``unknown_times``).
+        """
+        if isinstance(value, bool) or not isinstance(value, str | float):
+            return self.number(value, key)
+        try:
+            number = float(value)
+        except ValueError:
+            return self.number(value, key)
+        return number if math.isfinite(number) else NO_NUMBER
+
+    def whole(self, value: Any, key: str) -> int | None:
+        """Return a whole number of at least 0; None if there is none."""
+        number = self.number(value, key)
+        if math.isnan(number):
+            return None
+        if not 0 <= number <= LARGEST or number != int(number):
+            self.refuse(f"{key} is {_shown(value)}", f"write {key} as a whole number from 0 to {LARGEST:,}")
+        return int(number)
+
+    def mapping(self, value: Any, key: str) -> Mapping[str, Any]:
+        """Return a JSON object."""
+        if not isinstance(value, dict):
+            self.refuse(f"{key} is no object", f"write {key} as the tool does, as {{...}}")
+        return value
+
+    def numbers(self, value: Any, key: str) -> list[float]:
+        """Return a list of times as they are written."""
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            self.refuse(f"{key} is no list", f"write {key} as a list of numbers")
+        return [self.time(one, key) for one in value]
+
+    def only(self, given: Collection[str], known: Collection[str], noun: str) -> None:
+        """Refuse unknown names."""
+        for name in given:
+            if name not in known:
+                longer = [one for one in known if one.startswith(f"{name}_")]
+                near = longer[0] if longer else closest(str(name), known)
+                meant = f"write {near} if that is meant, or delete it" if near else "delete it"
+                self.refuse(
+                    f"{noun} '{echo(str(name))}' is unknown", f"{meant}; known are {', '.join(sorted(known))}"
+                )
+
+
+def _shown(value: Any) -> str:
+    return f"'{echo(str(value))}'"

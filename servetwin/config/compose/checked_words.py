@@ -1,0 +1,32 @@
+"""Checks the words of many runs before the first one, so that a common mistake is reported once."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from servetwin.config.compose import run_again
+from servetwin.config.compose.compose import check_choice
+from servetwin.config.config import RunConfig
+from servetwin.config.options import option_groups
+from servetwin.config.overrides import leaves, parse_value, parse_words, unknown_key
+from servetwin.config.renamed import refuse_renamed
+
+# Prefixes of keys whose parameters depend on each run's policy or trace.
+_OF_RUNS: Final = ("system.", "trace.")
+
+
+def check_words(plain: Sequence[str], swept: Iterable[str], own: Iterable[str], kind: str) -> None:
+    """Check the words. ``plain``: of one value; ``swept``: keys of several; ``own``: the command's keys.
+
+    UserError for an unknown key, an unknown option, and a value of a wrong type.
+    """
+    groups, known = option_groups(), leaves(RunConfig)
+    words = parse_words(plain)
+    for key in (*(word.key for word in words), *swept):
+        if key not in known and key not in groups and key != run_again.KEY and not key.startswith(_OF_RUNS):
+            refuse_renamed(key)
+            raise unknown_key(key, [*known, *groups, *own], kind)
+    for word in words:
+        if word.key in groups:
+            check_choice(word, groups)
+        elif word.key in known:
+            parse_value(word, known[word.key])

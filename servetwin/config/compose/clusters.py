@@ -1,0 +1,134 @@
+"""Makes clusters without an option file.
+
+``cluster=FAMILY_xN`` is N GPUs of one kind and no links; ``cluster=NAME`` or ``NAME_HxG`` (H hosts of G GPUs)
+is a cluster of the catalogue with all its links.
+"""
+
+import re
+from typing import Final
+
+from hwmodels.catalogue import gpu_names
+from hwmodels.topology.cluster_file import cluster_names, load_cluster
+from hwmodels.topology.spec import ClusterSpec, with_rate
+from servetwin.config.config import GIVEN, LINKS, ClusterConfig
+from servetwin.config.overrides import Override
+from servetwin.config.ranges import MAX_GPUS
+from serving.vocabulary.errors import UserError
+
+# Family -> catalogue name: each GPU by its own name, and a100 for the 80 GB one.
+CLUSTER_FAMILIES: Final = {
+    "a100": "a100_80g",
+    "a10": "a10",
+    "a40": "a40",
+    "a100_40g": "a100_40g",
+    "a100_80g": "a100_80g",
+    "a800": "a800",
+    "h100": "h100",
+    "h200": "h200",
+    "l40s": "l40s",
+    "rtx4090": "rtx4090",
+    "rtx_pro_6000": "rtx_pro_6000",
+    "v100": "v100",
+}
+_LONGEST_FIRST: Final = tuple(sorted(CLUSTER_FAMILIES, key=len, reverse=True))
+# The workers of this machine; local_HxG is the simulated counterpart.
+LOCAL: Final = "local"
+CLUSTER_GPU: Final = "cluster.gpu"
+_COUNT_FIRST: Final = re.compile(r"([1-9][0-9]{0,5})_?x_?([a-z].*)")
+# Links whose rate a run may set: cluster.nic_gbps=50.
+RATED: Final = ("pcie", "nvlink", "nic", "ssd", "remote")
+_FILE_RATES: Final = {"links": GIVEN, **{f"{link}_gbps": None for link in RATED}}
+_SIZED: Final = re.compile(r"([a-z0-9_]+)_[1-9][0-9]{0,4}x[1-9][0-9]{0,2}")
+_NAME: Final = re.compile(r"([a-z0-9_]+)_x([1-9][0-9]{0,5})")
+
+
+def requested_cluster(name: str) -> dict[str, str | int | float | None] | None:
+    """Return the keys of ClusterConfig for such a name; None for other names, or above ``MAX_GPUS``."""
+    if name in topology_names() or _SIZED.fullmatch(name):
+        return _with_links(name)
+    match = _NAME.fullmatch(name)
+    if match is None or match[1] not in CLUSTER_FAMILIES or int(match[2]) > MAX_GPUS:
+        return None
+    gpu, gpus = CLUSTER_FAMILIES[match[1]], int(match[2])
+    return {"name": name, "gpu": gpu, "gpus": gpus, "topology": None, "start": "warm", **_FILE_RATES}
+
+
+def topology_names() -> tuple[str, ...]:
+    """Return the catalogue's clusters with links; ``local_HxG`` has links, ``local`` alone has none here."""
+    return tuple(name for name in cluster_names() if name != LOCAL)
+
+
+def _with_links(name: str) -> dict[str, str | int | float | None] | None:
+    sized = _SIZED.fullmatch(name)
+    if sized is not None and sized[1] not in cluster_names():
+        return None
+    spec = load_cluster(name)
+    if spec.gpus > MAX_GPUS:
+        return None
+    return {
+        "name": name, "gpu": spec.gpu, "gpus": spec.gpus, "topology": name, "start": "warm", **_FILE_RATES
+    }  # fmt: skip
+
+
+def spec_of_cluster(cluster: ClusterConfig) -> ClusterSpec:
+    """Return the links of a run's cluster, which must have some, with the rates that the run sets."""
+    assert cluster.topology is not None, "a cluster without links"
+    spec = load_cluster(cluster.topology)
+    for link in RATED:
+        gbps = getattr(cluster, f"{link}_gbps")
+        if gbps is not None:
+            spec = with_rate(link, gbps, spec)
+    return spec
+
+
+def check_gpu(word: Override, cluster: str) -> None:
+    """Raise UserError unless the cluster is this machine, whose GPU only the user knows, and the GPU is
+    in the catalogue."""
+    if cluster != LOCAL and not cluster.startswith(f"{LOCAL}_"):
+        raise UserError(
+            f"{word.key} is of this machine's workers, and cluster={cluster} has its own: write "
+            f"cluster=OPTION, such as {near_cluster(word.text) or 'h100_x8'}, and leave it out"
+        )
+    if word.text not in (known := gpu_names()):
+        raise UserError(f"{word} is not in the catalogue: write one of {', '.join(known)}")
+
+
+def check_rates(cluster: ClusterConfig) -> None:
+    """Refuse a rate of a link that the cluster does not have, with UserError or HardwareError."""
+    if cluster.links not in LINKS:
+        raise UserError(f"cluster.links={cluster.links} is unknown: write one of {', '.join(LINKS)}")
+    given = [f"cluster.{link}_gbps" for link in RATED if getattr(cluster, f"{link}_gbps") is not None]
+    if given and cluster.topology is None:
+        raise UserError(
+            f"{given[0]} is of a link, and cluster={cluster.name} has none: leave it out, or write a cluster "
+            "that has links, such as cluster=blitz_a"
+        )
+    if given:
+        spec_of_cluster(cluster)
+
+
+def near_family(text: str) -> str:
+    """Return the GPU with which a wrong name begins, ignoring case and further text; "" if none."""
+    return next((one for one in _LONGEST_FIRST if _plain(text).startswith(one)), "")
+
+
+def near_cluster(text: str) -> str:
+    """Return the cluster that a wrong name means: ``h100_x8`` of h100x8, H100-8, 8xH100, h100; or ""."""
+    first = _COUNT_FIRST.fullmatch(_plain(text))
+    name = f"{first[2]}_x{first[1]}" if first else _plain(text)
+    if family := near_family(name):
+        count = name.removeprefix(family).strip("_x")
+        meant = f"{family}_x{count or 8}"
+    else:
+        meant = next((one for one in sorted(topology_names(), key=len, reverse=True) if one in name), "")
+    return meant if requested_cluster(meant) is not None else ""
+
+
+def _plain(text: str) -> str:
+    return text.lower().replace("-", "_")
+
+
+def made_names() -> str:
+    """Return which clusters may be written besides those with a file, for errors."""
+    first, *others = (f"{family}_xN" for family in CLUSTER_FAMILIES)
+    return f"{first} (N from 1 to {MAX_GPUS}), {', '.join(others)}, or one with links such as blitz_a"

@@ -1,0 +1,299 @@
+"""Composes one frozen RunConfig from command-line words.
+
+``option_tree`` chooses and merges option files. Single values are typed and set here, because Hydra's
+grammar would reinterpret paths and its errors do not say what to write instead.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import yaml
+
+from servetwin.config.compose import run_again
+from servetwin.config.compose.checks import check
+from servetwin.config.compose.clusters import (
+    CLUSTER_GPU,
+    check_gpu,
+    made_names,
+    near_cluster,
+    requested_cluster,
+)
+from servetwin.config.compose.engine_defaults import (
+    clip_default_seqs,
+    fill_batch_defaults,
+    fill_dispatch_default,
+    fill_engine_default,
+    fill_pipeline_defaults,
+)
+from servetwin.config.compose.measured_links import fill_measured_links
+from servetwin.config.compose.option_tree import Tree, option_tree
+from servetwin.config.compose.overhead_file import KEY as OVERHEAD_KEY
+from servetwin.config.compose.overhead_file import overhead_file
+from servetwin.config.compose.references import MISSING, followed, is_reference, missing_keys
+from servetwin.config.compose.resolved import built
+from servetwin.config.compose.unread_keys import refuse_unread
+from servetwin.config.config import Kind, RunConfig
+from servetwin.config.model_path import is_model_path
+from servetwin.config.options import misfit, option_groups
+from servetwin.config.overrides import (
+    LITERAL_KEYS,
+    Override,
+    Wanted,
+    canonical,
+    closest,
+    echo,
+    leaves,
+    parse_value,
+    parse_words,
+    unknown_key,
+)
+from servetwin.config.policy.outside import names_outside, other_choices, outside_wanted
+from servetwin.config.policy.parameters import declared
+from servetwin.config.renamed import refuse_renamed
+from servetwin.config.trace_options import (
+    INSTEAD_FOR_RECORDED,
+    drop_default_limit,
+    trace_names,
+    trace_parameters,
+    wanted_parameter,
+)
+from serving.vocabulary.errors import UserError
+
+# Set by the chosen option file: another value under the option's name would label results wrongly.
+_FIXED_LEAVES: Final = frozenset({"name", "policy", "source"})
+_USAGE: Final = "engine.usage_context"
+_OWN_ENGINE: Final = Override("engine", "own_workers")
+_REAL_KEYS: Final = frozenset(
+    {"workers", "transport", "launcher", "ray", "device", "world", "http", "metrics", "log"}
+)
+_FIXED_KEYS: Final = frozenset({"kind", "cluster.topology", "trace.synthetic"})
+
+
+def load_config(overrides: Sequence[str], kind: Kind, alone: bool = False) -> RunConfig:
+    """Return the checked configuration of a run from ``key=value`` words; ``out=FOLDER`` is required.
+
+    ``config=DIR`` among them starts from the configuration of an earlier run instead of the defaults.
+    ``alone``: a user wrote the words for this run, not for many: each must be read by it.
+
+    Raises UserError for every word, option or value that cannot be used.
+    """
+    groups = option_groups()
+    for word in overrides:
+        _refuse_bare_option(word, groups)
+    words = parse_words(overrides)
+    saved = [word for word in words if word.key == run_again.KEY]
+    words = [word for word in words if word not in saved]
+    choices = [word for word in words if word.key in groups]
+    values = [word for word in words if word.key not in groups]
+    for choice in choices:
+        check_choice(choice, groups)
+    if kind == "realexec" and not any(choice.key == "engine" for choice in choices):
+        choices.append(_OWN_ENGINE)  # real workers run their own engine, whatever a system imitates
+    try:
+        os.getcwd()  # noqa: PTH109 (must exist for relative paths, and for Hydra)
+        tree, literals = option_tree(kind, choices), dict[str, str]()
+        if saved:
+            tree, literals = run_again.run_again(saved[0], tree, words, kind)
+        if kind == "realexec" and not saved:
+            drop_default_limit(tree["trace"], {word.key: word.text for word in words})
+        chosen = bool(saved) or any(choice.key == "system/dispatch" for choice in choices)
+        literals |= _apply(tree, values, kind, groups, chosen)
+        fill_measured_links(tree, literals.get("engine.profile"))
+        data = _resolve(tree, literals)
+    except FileNotFoundError as error:
+        raise UserError("the folder you are in was removed: cd to one that exists and run again") from error
+    except yaml.YAMLError as error:
+        raise misfit(error) from error
+    config: RunConfig = built(RunConfig, data, "", "the configuration")
+    check(config)
+    if alone:
+        refuse_unread(values, config)
+    return config
+
+
+def defaults(kind: Kind) -> dict[str, tuple[Any, Wanted]]:
+    """Map every key that a user may set to its default (None if there is none) and its type."""
+    tree, groups = option_tree(kind, []), option_groups()
+    fill_batch_defaults(tree)
+    values, known = followed(tree), {}
+    for key, path in _paths(tree, kind).items():
+        owner, leaf = _place(values, path)
+        known[key] = (None if owner[leaf] == MISSING else owner[leaf], _wanted(tree, path, groups))
+    return known
+
+
+def _refuse_bare_option(word: str, groups: dict[str, list[str]]) -> None:
+    """Refuse an option's name without its group in front."""
+    for group, names in groups.items() if "=" not in word else ():
+        if word in names or (group == "cluster" and requested_cluster(word) is not None):
+            raise UserError(f"'{word}' has no '=': write {group}={word}")
+
+
+def check_choice(choice: Override, groups: dict[str, list[str]]) -> None:
+    """Refuse an option that has no file and is not made on request."""
+    options = groups[choice.key]
+    if choice.text in options or is_model_path(choice) or names_outside(choice):
+        return
+    made = other_choices(choice.key)
+    if choice.key == "cluster":
+        if requested_cluster(choice.text) is not None:
+            return
+        made = f", {made_names()}"
+    if choice.key == "trace" and any(mark in choice.text for mark in "./"):
+        raise UserError(
+            f"trace={echo(choice.text)} is a file: write trace=file trace.path={echo(choice.text)}"
+        )
+    near = (near_cluster(choice.text) if choice.key == "cluster" else "") or closest(choice.text, options)
+    hint = f"{choice.key}={near} if that is meant, or " if near else ""
+    raise UserError(f"unknown option {choice}: write {hint}one of {', '.join(options)}{made}")
+
+
+def _apply(
+    tree: Tree, words: Sequence[Override], kind: Kind, groups: dict[str, list[str]], dispatch_chosen: bool
+) -> dict[str, str]:
+    """Set the user's values in ``tree``; return the path-like ones, in which '${' is no reference.
+
+    The engine is set first: it determines the parameters of the system's batcher and dispatcher.
+    """
+    literals = {word.key: word.text for word in words if word.key in LITERAL_KEYS}
+    overhead = literals.pop(OVERHEAD_KEY, None)
+    if overhead is not None:
+        tree["engine"]["overhead"] |= overhead_file(overhead)
+    words = [word for word in words if word.key not in LITERAL_KEYS]
+    by_key = {word.key: word for word in words}
+    seqs_by_rule = fill_batch_defaults(tree, by_key.get(_USAGE)) and "engine.max_num_seqs" not in by_key
+    for word in words:
+        if not word.key.startswith("system."):
+            _set(tree, word, kind, groups)
+    slo, engine = tree["slo"], tree["engine"]
+    own_slo = any(word.key in ("slo.ttft_ms", "slo.tpot_ms") for word in words)
+    if own_slo and slo["name"] != "custom":  # custom already in the configuration of an earlier run
+        slo |= {"source": f"command line, instead of {slo['name']}", "name": "custom"}
+    if any(word.key.startswith("engine.overhead.") for word in words):
+        instead = f"engine={engine['name']}" if overhead is None else f"{OVERHEAD_KEY}={overhead}"
+        engine["overhead"]["source"] = f"command line, instead of {instead}"
+    if seqs_by_rule:
+        clip_default_seqs(engine)
+    fill_pipeline_defaults(tree, by_key)
+    fill_engine_default(tree, groups)
+    if not dispatch_chosen:
+        fill_dispatch_default(tree)
+    for word in words:
+        if word.key.startswith("system."):
+            _set(tree, word, kind, groups)
+    return literals
+
+
+def _set(tree: Tree, word: Override, kind: Kind, groups: dict[str, list[str]]) -> None:
+    paths = _paths(tree, kind)
+    key = canonical(word.key)
+    _refuse_fixed(word, key, groups)
+    if key == CLUSTER_GPU:
+        check_gpu(word, tree["cluster"]["name"])
+    if key not in paths:
+        refuse_renamed(word.key)
+        _refuse_parameter(tree, word, key, paths)
+        raise unknown_key(word.key, [*paths, *groups], kind)
+    owner, leaf = _place(tree, paths[key])
+    if is_reference(owner[leaf]):
+        source = owner[leaf].strip("${} ")
+        raise UserError(f"{word} cannot be set apart from {source}, which it follows: write {source}=VALUE")
+    owner[leaf] = parse_value(word, _wanted(tree, paths[key], groups))
+
+
+def _refuse_parameter(tree: Tree, word: Override, key: str, keys: Iterable[str]) -> None:
+    """Refuse a parameter that the chosen policy or trace does not have."""
+    owner, _, name = key.rpartition(".")
+    group, trace = owner.removeprefix("system."), tree["trace"]
+    if owner == "trace" and any(name in trace_parameters(other) for other in trace_names()):
+        option, known = f"trace={trace['name']}", [f"trace.{known}" for known in trace["params"]]
+        if not trace["synthetic"] and name in INSTEAD_FOR_RECORDED:
+            instead = INSTEAD_FOR_RECORDED[name].format(echo(word.text))
+            raise UserError(f"{word.key} is for drawn traces and {option} is recorded: write {instead}")
+    elif owner not in (key, group) and "name" in tree["system"].get(group, ()):
+        option = f"system/{group}={tree['system'][group]['name']}"
+        known = sorted(name for name in keys if name.startswith(owner + "."))
+    else:
+        return
+    write = f"write only {', '.join(known)}" if known else "leave it out, for it takes no parameters"
+    raise UserError(f"unknown key '{echo(word.key)}' for the chosen {option}: {write}")
+
+
+def _paths(tree: Tree, kind: Kind) -> dict[str, str]:
+    """Map every key that may be set, as the user writes it, to its place in the tree."""
+    paths = {key: key for key in leaves(RunConfig) if not _is_fixed(key)}
+    if kind == "simulate":
+        real = [key for key in paths if key.partition(".")[0] in _REAL_KEYS]
+        for key in real:
+            del paths[key]
+    for group, policy in tree["system"].items():
+        if isinstance(policy, dict):
+            params = policy.get("params") or ()
+            paths |= {f"system.{group}.{name}": f"system.{group}.params.{name}" for name in params}
+    return paths | {f"trace.{name}": f"trace.params.{name}" for name in tree["trace"]["params"]}
+
+
+def _place(tree: Tree, path: str) -> tuple[Tree, str]:
+    """Return the mapping that contains the last part of the path, and that part."""
+    *owners, leaf = path.split(".")
+    for owner in owners:
+        tree = tree[owner]
+    return tree, leaf
+
+
+def _wanted(tree: Tree, path: str, groups: dict[str, list[str]]) -> Wanted:
+    """Return the type of the value at a path."""
+    top, *inner = path.split(".")
+    if "params" not in inner:
+        return leaves(RunConfig)[path]
+    name = inner[-1]
+    return (
+        wanted_parameter(tree["trace"]["name"], name)
+        if top == "trace"
+        else _wanted_parameter(tree, inner[0], name, groups)
+    )
+
+
+def _wanted_parameter(tree: Tree, group: str, name: str, groups: dict[str, list[str]]) -> Wanted:
+    """Return the default's type, with null if the constructor takes it; without one, the constructor's."""
+    key, option = f"system/{group}", tree["system"][group]
+    if option["name"] not in groups[key]:
+        return outside_wanted(key, option, name)
+    wanted = declared(f"{key}={option['name']}", option["policy"], name)
+    default = option["params"][name]
+    return wanted if default in (None, MISSING) else Wanted(type(default), wanted.optional)
+
+
+def _is_fixed(key: str) -> bool:
+    return key in _FIXED_KEYS or ("." in key and key.rpartition(".")[2] in _FIXED_LEAVES)
+
+
+def _refuse_fixed(word: Override, key: str, groups: dict[str, list[str]]) -> None:
+    """Refuse keys that belong to an option file, and groups written as if they were values."""
+    slashed = key.replace(".", "/")
+    if slashed in groups:
+        raise UserError(f"{word} chooses an option: write {slashed}={echo(word.text)}")
+    owner = key.rpartition(".")[0].replace(".", "/")
+    if key in leaves(RunConfig) and _is_fixed(key) and owner in groups:
+        options = ", ".join(groups[owner])
+        raise UserError(f"{word.key} belongs to the chosen {owner}: write {owner}=OPTION, one of {options}")
+
+
+def _resolve(tree: Tree, literals: dict[str, str]) -> dict[str, Any]:
+    """Return plain data with all references resolved; UserError for a missing required value."""
+    for path in sorted(set(missing_keys(tree)) - LITERAL_KEYS):
+        key, (owner, _, leaf) = canonical(path), path.rpartition(".")
+        if path.replace(".", "/") in option_groups():
+            raise UserError(
+                f"{owner}={tree[owner]['name']} chooses no option of {owner}/{leaf}: write "
+                f"'- {leaf}: OPTION' among the defaults of its file"
+            )
+        raise UserError(f"{key} has no default: write {key}=VALUE")
+    data = followed(tree)
+    data["out"] = literals.get("out", "")
+    for key, text in literals.items():
+        owner, _, leaf = key.rpartition(".")
+        if owner:
+            data[owner][leaf] = text
+    return data

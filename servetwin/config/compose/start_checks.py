@@ -1,0 +1,71 @@
+"""Refusals of settings that do not fit the start of instances (``system.instances.start``)."""
+
+from typing import Final
+
+from hwmodels.loading.starting import COMPILE_CACHES, KINDS, serves_while_loading
+from servetwin.config.compose.starting import runs_layers_early, starting_of
+from servetwin.config.config import RunConfig
+from serving.vocabulary.errors import UserError
+
+_FROM_INSTANCES: Final = (
+    "policies.provisioning:NetworkProvisioner",
+    "policies.provisioning:BinomialProvisioner",
+)
+
+
+def check_instance_starts(config: RunConfig) -> None:
+    """Refuse starts that the run cannot have, with a UserError."""
+    instances, start = config.system.instances, config.system.instances.start
+    cache = instances.compile_cache
+    if cache not in COMPILE_CACHES:
+        raise UserError(
+            f"system.instances.compile_cache={cache} is unknown: write one of {', '.join(COMPILE_CACHES)}"
+        )
+    if start not in (None, *KINDS):
+        raise UserError(
+            f"system.instances.start={start} is unknown: write one of {', '.join(KINDS)}, or null"
+        )
+    if cache != "host" and start not in ("cold", "hot"):
+        raise UserError(
+            f"system.instances.compile_cache={cache} says nothing with system.instances.start="
+            f"{start or 'null'}, which compiles nothing: leave it out, or write system.instances.start=cold"
+        )
+    if start is None:
+        return
+    if not config.system.elastic and config.cluster.start == "warm":
+        raise UserError(
+            f"system.instances.start={start} says nothing with system={config.system.name}, whose instances "
+            "are there from the beginning: leave it out, or write cluster.start=host, ssd or remote"
+        )
+    if start == "hot":
+        _check_hot(config)
+    _check_serving_while_loading(config)
+
+
+def _check_hot(config: RunConfig) -> None:
+    """Check that sleeping instances find their parameters in the memory of their own host."""
+    provision, place = config.system.provision, config.cluster.start
+    if config.system.elastic and provision.policy in _FROM_INSTANCES:
+        raise UserError(
+            f"system.instances.start=hot does not fit system/provision={provision.name}: instances that "
+            "sleep have their parameters in the memory of their host, and it brings them from other "
+            "instances; write system/provision=host and system/cache=everywhere, or "
+            "system.instances.start=pooled"
+        )
+    if place in ("ssd", "remote"):
+        raise UserError(
+            f"system.instances.start=hot does not fit cluster.start={place}: instances that sleep have their "
+            "parameters in the memory of their host; write cluster.start=host"
+        )
+
+
+def _check_serving_while_loading(config: RunConfig) -> None:
+    """Refuse early layers with an engine that compiles and captures after the last byte."""
+    start, early = config.system.instances.start, runs_layers_early(config)
+    instead = "system/live=none" if "live" in early else "system.provision.overlap=false"
+    if early and not serves_while_loading(starting_of(config)):
+        raise UserError(
+            f"system.instances.start={start} does not fit {early}: engine.start_up="
+            f"{config.engine.start_up} compiles and captures after the last layer is there and runs none "
+            f"before; write system.instances.start=pooled or {instead}"
+        )

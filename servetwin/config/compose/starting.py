@@ -1,0 +1,33 @@
+"""Derives from the configuration how instances start."""
+
+from hwmodels.loading.start_terms import StartTerms, load_start_terms
+from hwmodels.loading.starting import Starting
+from servetwin.config.config import EngineConfig, RunConfig
+
+
+def start_terms_of(engine: EngineConfig) -> StartTerms:
+    """Return the engine's start terms; its version is used only if ``start_up`` is the same software."""
+    version = engine.version if engine.software == engine.start_up else None
+    return load_start_terms(engine.start_up, version)
+
+
+def starting_of(config: RunConfig) -> Starting | None:
+    """Return how instances start; None if the run does not define it. Raises HardwareError."""
+    one = config.system.instances
+    if one.start is None:
+        return None
+    return Starting(
+        one.start,
+        one.compile_cache,
+        start_terms_of(config.engine),
+        config.engine.max_num_seqs,
+        ready=config.cluster.start == "warm",
+    )
+
+
+def runs_layers_early(config: RunConfig) -> str:
+    """Return the setting with which instances run layers before the load is complete; "" without one."""
+    system = config.system
+    if system.live.name not in ("none", "stop"):
+        return f"system/live={system.live.name}"
+    return "system.provision.overlap=true" if system.provision.params.get("overlap") else ""

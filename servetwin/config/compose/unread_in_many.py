@@ -1,0 +1,69 @@
+"""Refuses keys of a sweep or a plan that none of its runs reads."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from hwmodels.errors import HardwareError
+from servetwin.config.compose.compose import load_config
+from servetwin.config.compose.unread_keys import READERS, Reader, refuse_if_none_reads
+from servetwin.config.config import RunConfig
+from servetwin.config.overrides import canonical
+from serving.vocabulary.errors import UserError
+from traces.errors import TraceError
+
+_MOST_COMPOSED: Final = 512  # in about 2 s; whether more runs read a key is not looked at
+
+# Both ends of the error of step times are run by every plan.
+_OF_ENDS: Final = "engine.overhead.error_s"
+_PLAN_READERS: Final = (
+    *(reader for reader in READERS if not reader.has(_OF_ENDS)),
+    Reader(
+        ("series.", "journal"),
+        lambda _: False,
+        "runs that keep a folder",
+        "write servetwin simulate with the answer's cluster",
+    ),
+)
+_SLO_READERS: Final = (
+    Reader(
+        ("slo.tpot_ms",), lambda _: False, "slo.attainment and slo.goodput_req_per_s",
+        "add slo.attainment=0.99 or write slo.tpot_p99_ms=NUMBER",
+    ),
+    Reader(
+        ("slo.ttft_ms",),
+        lambda config: config.system.live.name != "none" or config.system.scales_stages,
+        "slo.attainment, slo.goodput_req_per_s, system/live and stages that scale",
+        "add slo.attainment=0.99 or write slo.ttft_p99_ms=NUMBER",
+    ),
+)  # fmt: skip
+_SWEEP_READERS: Final = (
+    *READERS,
+    Reader(("series.",), lambda _: False, "runs that keep a folder", "write folders=true too"),
+)
+
+
+def refuse_unread_in_sweep(keys: Iterable[str], runs: Iterable[Sequence[str]], folders: bool) -> None:
+    """Raise UserError for a key that no point reads. ``folders``: every point keeps its result folder."""
+    readers = READERS if folders else _SWEEP_READERS
+    refuse_if_none_reads(map(canonical, keys), _composed(runs), "this sweep", readers)
+
+
+def refuse_unread_in_plan(keys: Iterable[str], runs: Iterable[Sequence[str]], judges_slo: bool) -> None:
+    """Raise UserError for a key that no layout reads.
+
+    ``judges_slo``: the objective counts requests that keep slo.ttft_ms and slo.tpot_ms.
+    """
+    readers = _PLAN_READERS if judges_slo else (*_PLAN_READERS, *_SLO_READERS)
+    refuse_if_none_reads(map(canonical, keys), _composed(runs), "this plan", readers)
+
+
+def _composed(runs: Iterable[Sequence[str]]) -> Iterator[RunConfig | None]:
+    """Yield each run's configuration; None, and no more, where one is refused or after many."""
+    for count, words in enumerate(runs):
+        try:
+            config = load_config([*words, "out=none"], "simulate") if count < _MOST_COMPOSED else None
+        except (UserError, HardwareError, TraceError):
+            config = None  # it is reported as this run's own
+        yield config
+        if config is None:
+            return

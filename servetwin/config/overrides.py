@@ -1,0 +1,317 @@
+"""Parses command-line words ``key=value`` into typed values, and refuses others with a sentence."""
+
+import difflib
+import functools
+import math
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from servetwin.config.meant import MEANT, MEANT_ANYWHERE, several_advice, unit_advice
+from serving.vocabulary.errors import UserError
+
+# Paths may have any character that a file system takes, so their values are not parsed.
+LITERAL_KEYS: Final = frozenset({"out", "trace.path", "engine.profile", "engine.overhead", "config"})
+
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[./][A-Za-z_][A-Za-z0-9_]*)*")
+_SWEEP = re.compile(r"(?:range|choice|interval|glob|sort|shuffle|tag|extend_list)\(.*\)", re.DOTALL)
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_ROUND_NUMBER = re.compile(r"[+-]?[0-9]{1,19}(?:\.[0-9]{1,19})?[eE]\+?[0-9]{1,2}")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_LARGEST_INTEGER: Final = 2**63 - 1
+_LONGEST_ECHO: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One word of the command line, split at its first '='."""
+
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.key}={echo(self.text)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The type of a key: int, float, bool, str, list or ``Any`` (whichever fits); whether it may be null.
+
+    ``items``: the type of a list's items. ``choices``: the allowed words, if limited.
+    """
+
+    type: Any
+    optional: bool = False
+    items: Any = Any
+    choices: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the type with its article, to follow "wants"."""
+        words = {int: "an integer", float: "a number", bool: "true or false", str: "a word", list: "a list"}
+        items = {int: " of integers", float: " of numbers", bool: " of true and false", str: " of words"}
+        if self.choices:
+            return f"one of {', '.join(self.choices)}" + (" or null" if self.optional else "")
+        of_items = items.get(self.items, "") if self.type is list else ""
+        return words.get(self.type, "a value") + of_items + (" or null" if self.optional else "")
+
+    @property
+    def example(self) -> str:
+        """A valid value, for error messages."""
+        if self.choices:
+            return self.choices[0]
+        if self.type is list:
+            return {int: "[1,2]", float: "[0.5,2]", bool: "[true,false]"}.get(self.items, "[A,B]")
+        return {int: "8", float: "0.5", bool: "true"}.get(self.type, "VALUE")
+
+
+def echo(text: str) -> str:
+    """Return the user's text as one printable line of bounded length."""
+    shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return shown if len(shown) <= _LONGEST_ECHO else shown[: _LONGEST_ECHO - 3] + "..."
+
+
+def parse_words(words: Iterable[str]) -> list[Override]:
+    """Return the overrides in order; UserError for a word that is not ``key=value`` or is repeated."""
+    seen: dict[str, Override] = {}
+    for word in words:
+        override = _parse_word(word)
+        key = canonical(override.key)
+        if key in seen:
+            raise UserError(f"{override.key} is given twice ({seen[key]} and {override}): write it once")
+        seen[key] = override
+    return list(seen.values())
+
+
+def _parse_word(word: str) -> Override:
+    key, equals, text = word.partition("=")
+    if word[:1] in ("+", "~"):
+        plain = word.lstrip("+~")
+        raise UserError(
+            f"'{echo(word)}' would add or remove a key, and the set of keys is fixed: "
+            f"write {echo(plain) if '=' in plain else echo(plain) + '=VALUE'} to set one"
+        )
+    if not equals:
+        wanted = f"write {word}=VALUE" if _KEY.fullmatch(word) else "write key=value, such as seed=1"
+        raise UserError(f"'{echo(word)}' has no '=': {wanted}")
+    if _KEY.fullmatch(key.lstrip("-")) and key[0] == "-":
+        raise UserError(f"'{echo(word)}' is no flag of this command: write {echo(word.lstrip('-'))}")
+    if not _KEY.fullmatch(key):
+        raise UserError(
+            f"'{echo(word)}' does not start with a key: write key=value without spaces around '=', "
+            "the key in letters, digits, '_', '.' and '/'"
+        )
+    if not text:
+        raise UserError(f"{key}= has no value: write {key}=VALUE")
+    if key not in LITERAL_KEYS:
+        if not text.isprintable():
+            raise UserError(f"{Override(key, text)} has a character that cannot be printed: write it without")
+        _refuse_grammar(Override(key, text))
+    return Override(key, text)
+
+
+def _refuse_grammar(override: Override) -> None:
+    """Refuse Hydra's sweeps and interpolations, which other commands may accept but a single run does not."""
+    text = override.text
+    if _SWEEP.fullmatch(text) or ("," in text and text[0] not in "[{('\""):
+        first = text.partition(",")[0]
+        one = "VALUE" if _SWEEP.fullmatch(text) or not first else echo(first)
+        raise UserError(
+            f"{override} has several values: write servetwin sweep {override} for a run of each, or one "
+            f"value, such as {override.key}={one}"
+        )
+    if "${" in text:
+        raise UserError(
+            f"{override} refers to another value, which works in YAML files only: "
+            f"write the value itself, {override.key}=VALUE"
+        )
+
+
+def canonical(key: str) -> str:
+    """Return a parameter's short form: ``system.admission.params.burst`` is ``system.admission.burst``."""
+    parts = key.split(".")
+    if parts[-2:-1] == ["params"] and (parts[0], len(parts)) in (("system", 4), ("trace", 3)):
+        del parts[-2]
+    return ".".join(parts)
+
+
+@functools.cache
+def leaves(config_class: type, prefix: str = "") -> Mapping[str, Wanted]:
+    """Map each dotted key to its type, for every leaf of a configuration class except free parameters."""
+    found: dict[str, Wanted] = {}
+    for name, hint in typing.get_type_hints(config_class).items():
+        key = prefix + name
+        if is_dataclass(hint):
+            found |= leaves(typing.cast(type, hint), key + ".")
+        elif name != "params":
+            found[key] = wanted_by(hint)
+    return found
+
+
+def wanted_by(hint: Any) -> Wanted:
+    """Translate a type hint: ``int | None`` is an optional int, and so on."""
+    if isinstance(hint, types.UnionType):
+        (inner,) = (part for part in hint.__args__ if part is not types.NoneType)
+        return Wanted(inner, optional=True)
+    return Wanted(hint)
+
+
+def parse_value(override: Override, wanted: Wanted) -> Any:
+    """Return the typed value of a word; UserError naming the key if the type is wrong."""
+    if override.key in LITERAL_KEYS:
+        return override.text
+    if wanted.optional and override.text == "null":
+        return None
+    if wanted.type is list:
+        value: Any = _parse_list(override.text, _PARSERS.get(wanted.items, _parse_any))
+    else:
+        value = _PARSERS.get(wanted.type, _parse_any)(override.text)
+    if value is None or (wanted.choices and value not in wanted.choices):
+        raise UserError(f"{override} is wrong: {override.key} wants {wanted}, {_advice(override, wanted)}")
+    return value
+
+
+def _advice(override: Override, wanted: Wanted) -> str:
+    if wanted.type in (int, float) and (several := several_advice(override.key, override.text)):
+        return several
+    if wanted.type in (int, float) and (number := unit_advice(override.key, override.text)):
+        return number
+    if wanted.type is int and _NUMBER.fullmatch(override.text):
+        return "a whole one below 2^63: write it without a fraction"
+    if wanted.type is float and override.text.lower().strip("+-") in (
+        "nan",
+        "inf",
+        "infinity",
+        ".nan",
+        ".inf",
+    ):
+        return f"a finite one: write {override.key}={wanted.example}"
+    return f"so write for example {override.key}={wanted.example}"
+
+
+def _parse_integer(text: str) -> int | None:
+    """Parse digits, or a whole power-of-ten form: 1e3 is 1000, 1.5e3 is 1500; 1e-3 and 10.0 are refused."""
+    if _INTEGER.fullmatch(text):
+        value = int(text)
+    elif _ROUND_NUMBER.fullmatch(text) and (exact := Decimal(text)) == exact.to_integral_value():
+        value = int(exact)
+    else:
+        return None
+    return value if abs(value) <= _LARGEST_INTEGER else None
+
+
+def _parse_number(text: str) -> float | None:
+    if not _NUMBER.fullmatch(text):
+        return None
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def _parse_bool(text: str) -> bool | None:
+    return {"true": True, "false": False}.get(text.lower())
+
+
+def _parse_text(text: str) -> str | None:
+    if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    return None if text == "null" else text
+
+
+def _parse_list(text: str, parse_item: Callable[[str], Any]) -> list[Any] | None:
+    """Parse ``[A,B]``: plain values separated by commas; ``[]`` is empty."""
+    if len(text) < 2 or (text[0], text[-1]) != ("[", "]") or any(mark in text[1:-1] for mark in "[]{}"):
+        return None
+    parts = [part.strip() for part in text[1:-1].split(",")] if text[1:-1].strip() else []
+    values = [parse_item(part) if part else None for part in parts]
+    return None if None in values else values
+
+
+def _parse_any(text: str) -> Any:
+    """Parse a policy parameter whose YAML default does not give its type."""
+    for parse in (_parse_integer, _parse_number, _parse_bool):
+        if (value := parse(text)) is not None:
+            return value
+    found = _parse_list(text, _parse_any)
+    return _parse_text(text) if found is None else found
+
+
+_PARSERS: Final[dict[Any, Any]] = {
+    int: _parse_integer,
+    float: _parse_number,
+    bool: _parse_bool,
+    str: _parse_text,
+}
+
+
+def is_too_long(value: Any) -> bool:
+    """Return whether the value is a whole number too large for a float."""
+    return type(value) is int and value.bit_length() >= sys.float_info.max_exp
+
+
+def checked_value(value: Any, wanted: Wanted, key: str, source: str) -> Any:
+    """Return a file's value if the key takes it; otherwise raise UserError naming key and file."""
+    if value is None and wanted.optional:
+        return None
+    if is_too_long(value):
+        raise UserError(f"{key} in {source} is a number of too many digits: write {wanted}")
+    if wanted.type is float and type(value) is int:
+        value = float(value)
+    if type(value) is not wanted.type or value != value or value in (float("inf"), float("-inf")):
+        raise UserError(f"{key}={value!r} in {source} is wrong: write {wanted}")
+    return value
+
+
+def unknown_key(key: str, known: Iterable[str], kind: str) -> UserError:
+    """Return the error for an unknown key, with the nearest existing one."""
+    if key == "workers":
+        return UserError(
+            "unknown key 'workers' in a simulation, where only realexec has worker processes: "
+            "write cluster.gpus=N for cluster=local, or choose a cluster such as cluster=a100_x8"
+        )
+    names = list(known)
+    if key == "gpu" and "cluster" in names:
+        return UserError(
+            f"unknown key 'gpu' for {kind}: write cluster=GPU_xN, such as cluster=h100_x8 for eight H100s"
+        )
+    meant = _meant(key, names)
+    if meant:
+        written = " or ".join(f"{name}=VALUE" for name in meant)
+        return UserError(f"unknown key '{echo(key)}' for {kind}: write {written} if that is meant")
+    tops = sorted({name.partition(".")[0].partition("/")[0] for name in names})
+    return UserError(f"unknown key '{echo(key)}' for {kind}: write a key that starts with {', '.join(tops)}")
+
+
+def _meant(key: str, names: Sequence[str]) -> list[str]:
+    """Return what an unknown key may mean: another tool's word, a key without its unit, a typing error."""
+    owner, _, last = key.rpartition(".")
+    if owner in ("", "trace") and last in MEANT:
+        beside = (name for name in names if name.startswith(f"trace.{last}_"))
+        if found := list(dict.fromkeys((*beside, *({MEANT[last]} & set(names))))):
+            return found
+    if (anywhere := MEANT_ANYWHERE.get(last)) is not None and anywhere in names:
+        return [anywhere]
+    longer = [name for name in names if owner and last and name.startswith(f"{owner}.{last}_")]
+    near = closest(key, names)
+    return longer or ([] if near is None else [near])
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """Return the name most like ``word``, by its whole or its last part (``limit`` finds ``trace.limit``).
+
+    In an existing group only the last part is compared: the group would make any two keys look alike.
+    """
+    names = sorted(known)
+    owner, _, last = word.rpartition(".")
+    beside = {name.rpartition(".")[2]: name for name in names if owner and name.rpartition(".")[0] == owner}
+    last_parts: dict[str, str] = {}
+    for name in names:
+        last_parts.setdefault(re.split(r"[./]", name)[-1], name)
+    plain = {} if beside else {name.lower(): name for name in names}
+    for wanted, there in ((word.lower(), plain), (last, beside), (last, last_parts)):
+        if near := difflib.get_close_matches(wanted, list(there), n=1, cutoff=0.75):
+            return there[near[0]]
+    return None

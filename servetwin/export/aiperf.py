@@ -1,0 +1,79 @@
+"""AIPerf: ``profile_export_aiperf.json`` (statistics) and ``profile_export.jsonl`` (a line per request).
+
+Names, units and fields as in "profile_export_aiperf.json Schema" and "Metrics Reference" of AIPerf 0.13
+(docs.nvidia.com/aiperf).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from servetwin.export.told import MS_PER_S, NS_PER_S, Told
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_PERCENTILES: Final = (1, 5, 10, 25, 50, 75, 90, 95, 99)
+
+
+def statistics(run: Told) -> str:
+    """The JSON document with a block of statistics per metric."""
+    prompt, output = float(run.prompt_tokens.sum()), float(run.output_tokens.sum())
+    decoded = run.tpot_ms[run.tpot_ms > 0]
+    found = {
+        "request_latency": _spread(run.e2e_ms, "ms"),
+        "time_to_first_token": _spread(run.ttft_ms, "ms"),
+        "inter_token_latency": _spread(run.tpot_ms, "ms"),
+        "output_token_throughput_per_user": _spread(MS_PER_S / decoded, "tokens/sec/user"),
+        "input_sequence_length": _spread(run.prompt_tokens, "tokens"),
+        "output_sequence_length": _spread(run.output_tokens, "tokens"),
+        "request_throughput": _single(run.per_s(run.count), "requests/sec"),
+        "output_token_throughput": _single(run.per_s(output), "tokens/sec"),
+        "total_token_throughput": _single(run.per_s(prompt + output), "tokens/sec"),
+        "request_count": _single(run.count, "requests"),
+        "error_request_count": _single(run.unanswered, "requests"),
+        "benchmark_duration": _single(run.duration_s, "sec"),
+    }
+    return json.dumps({name: block for name, block in found.items() if block}, indent=1) + "\n"
+
+
+def records(run: Told) -> str:
+    """A line per finished request."""
+    return "".join(json.dumps(_record(run, place)) + "\n" for place in range(run.count))
+
+
+def _record(run: Told, place: int) -> dict[str, Any]:
+    values = {
+        "time_to_first_token": (run.ttft_ms, "ms"),
+        "inter_token_latency": (run.tpot_ms, "ms"),
+        "request_latency": (run.e2e_ms, "ms"),
+        "input_sequence_length": (run.prompt_tokens, "tokens"),
+        "output_sequence_length": (run.output_tokens, "tokens"),
+    }
+    metrics = {}
+    for name, (column, unit) in values.items():
+        value = float(column[place])
+        if value == value:
+            metrics[name] = {"value": int(value) if unit == "tokens" else value, "unit": unit}
+    start_ns = round(float(run.start_s[place]) * NS_PER_S)
+    metadata = {"request_start_ns": start_ns, "benchmark_phase": "profiling"}
+    return {"metadata": metadata, "metrics": metrics, "error": None}
+
+
+def _single(value: float, unit: str) -> dict[str, Any]:
+    return {"unit": unit, "avg": value}
+
+
+def _spread(values: NDArray[np.float64], unit: str) -> dict[str, Any]:
+    """Without requests no block, as AIPerf writes none."""
+    import numpy as np
+
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return {}
+    percentiles = {f"p{part}": float(np.percentile(known, part)) for part in _PERCENTILES}
+    ends = {"avg": float(known.mean()), "min": float(known.min()), "max": float(known.max())}
+    spread = {"std": float(known.std(ddof=1))} if len(known) > 1 else {}
+    return {"unit": unit, **ends, **percentiles, **spread, "count": len(known), "sum": float(known.sum())}

@@ -1,0 +1,51 @@
+"""The result of ``vllm bench serve --save-result --save-detailed``, without the gaps between tokens."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from servetwin.export.told import MS_PER_S, Told
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def report(run: Told) -> str:
+    """The JSON document."""
+    prompt, output = float(run.prompt_tokens.sum()), float(run.output_tokens.sum())
+    counts = {
+        "duration": run.duration_s,
+        "completed": run.count,
+        "failed": run.unanswered,
+        "total_input_tokens": int(prompt),
+        "total_output_tokens": int(output),
+        "request_throughput": run.per_s(run.count),
+        "output_throughput": run.per_s(output),
+        "total_token_throughput": run.per_s(prompt + output),
+    }
+    times = _times("ttft", run.ttft_ms) | _times("tpot", run.tpot_ms) | _times("e2el", run.e2e_ms)
+    lists = {
+        "input_lens": [int(value) for value in run.prompt_tokens],
+        "output_lens": [int(value) for value in run.output_tokens],
+        "ttfts": (run.ttft_ms / MS_PER_S).tolist(),
+        "latencies": (run.e2e_ms / MS_PER_S).tolist(),
+        "start_times": run.start_s.tolist(),
+        "errors": [""] * run.count,
+    }
+    return json.dumps(counts | times | lists) + "\n"
+
+
+def _times(name: str, values: NDArray[np.float64]) -> dict[str, Any]:
+    import numpy as np
+
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return {}
+    return {
+        f"mean_{name}_ms": float(known.mean()),
+        f"median_{name}_ms": float(np.median(known)),
+        f"std_{name}_ms": float(known.std()),
+        f"p99_{name}_ms": float(np.percentile(known, 99)),
+    }

@@ -1,0 +1,50 @@
+"""The answer of a plan as data: each layout's answer, and that of the best one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from servetwin.planning.busiest import Busiest
+from servetwin.planning.plan_words import PlanWords
+from servetwin.planning.search import Found
+from servetwin.results.ranges import Answers
+
+S_PER_HOUR: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A layout and its requirements: ``cost`` per hour in the currency of the prices, None without a price.
+
+    ``dropped``: why it was not searched on the whole workload; empty if it was.
+    """
+
+    found: Found
+    cost: float | None = None
+    dropped: str = ""
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """GPU-hours that the run held."""
+        outcome = self.found.outcome
+        return None if outcome is None else outcome.numbers["gpu_seconds"] / S_PER_HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``ranked``: best first. ``ends``: the best one's answer at the low end, as modelled, at the high end.
+
+    ``headroom``: factor by which the rate may grow at the answer. With find=rate the answers are factors on
+    the trace's rate, and ``rate_per_s`` is that of the factor 1.
+    """
+
+    asked: PlanWords
+    ranked: tuple[Candidate, ...]
+    unable: tuple[Candidate, ...]
+    ends: Answers
+    headroom: float | None = None
+    busiest: Busiest | None = None
+    rate_per_s: float | None = None
+    runs: int = 0
+    details: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,103 @@
+"""A layout: the kind of GPUs, how many form one instance, and the system that serves on them."""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from hwmodels.topology.cluster_file import load_cluster
+from servetwin.config.compose.clusters import CLUSTER_FAMILIES, near_family, topology_names
+from servetwin.config.overrides import closest
+from serving.vocabulary.errors import UserError
+
+_SIZED: Final = re.compile(r"([a-z0-9_]+?)(?:_[1-9][0-9]*x([1-9][0-9]*))?")
+
+
+class DoesNotFit(UserError):
+    """Instances of so many GPUs do not fill whole hosts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """``hardware``: a GPU's name, or a cluster of the catalogue, whose links are then modelled.
+
+    ``words``: further differences to other layouts, such as ``system=distserve_full``. ``step``: GPUs by
+    which it grows: of an instance, or of a host. ``split``: share of the instances for prefill, the others
+    decode; 0 leaves it to the system. ``instances``: the least number with which it runs.
+    """
+
+    hardware: str
+    tp: int
+    words: tuple[str, ...]
+    step: int
+    pp: int = 1
+    split: float = 0.0
+    instances: int = 1
+
+    @property
+    def least(self) -> int:
+        """GPUs of the smallest size: whole steps that hold ``instances``."""
+        return math.ceil(self.instances * self.tp * self.pp / self.step) * self.step
+
+    def words_of(self, gpus: int) -> tuple[str, ...]:
+        """Return the words of a run on so many GPUs, a multiple of ``step``."""
+        if self.hardware in CLUSTER_FAMILIES:
+            cluster = f"{self.hardware}_x{gpus}"
+        else:
+            cluster = f"{self.hardware}_{gpus // self.step}x{self.step}"
+        stages = (f"model.pp={self.pp}",) if self.pp > 1 else ()
+        return (f"cluster={cluster}", f"model.tp={self.tp}", *stages, *self._roles(gpus), *self.words)
+
+    def _roles(self, gpus: int) -> tuple[str, ...]:
+        if not self.split:
+            return ()
+        instances = gpus // (self.tp * self.pp)
+        prefill = min(max(round(self.split * instances), 1), max(instances - 1, 1))
+        decode = max(instances - prefill, 1)
+        return (f"system.instances.prefill={prefill}", f"system.instances.decode={decode}")
+
+    @property
+    def name(self) -> str:
+        """Display name: ``h100, tp 4, system=vllm``."""
+        stages = [f"pp {self.pp}"] if self.pp > 1 else []
+        roles = [f"{self.split:.0%} prefill"] if self.split else []
+        return ", ".join([self.hardware, f"tp {self.tp}", *stages, *roles, *self.words])
+
+    def sizes(self, most_gpus: int) -> list[int]:
+        """Return the GPUs of every size up to ``most_gpus``."""
+        return list(range(self.least, most_gpus + 1, self.step))
+
+
+def layout_of(
+    hardware: str, tp: int, pp: int, words: tuple[str, ...], split: float = 0.0, instances: int = 1
+) -> Layout:
+    """Return the layout. UserError for unknown hardware, and for a split that is not a share."""
+    if tp < 1 or pp < 1 or not 0 <= split < 1:
+        raise UserError("model.tp and model.pp are at least 1 and split a share: write model.tp=1 split=0.5")
+    if hardware in CLUSTER_FAMILIES:
+        return Layout(hardware, tp, words, tp * pp, pp, split, instances)
+    found = _SIZED.fullmatch(hardware)
+    if found is None or found[1] not in topology_names():
+        gpus, clusters = ", ".join(CLUSTER_FAMILIES), ", ".join(topology_names())
+        near = near_family(hardware) or closest(hardware, [*CLUSTER_FAMILIES, *topology_names()])
+        hint = f"gpu={near} if that is meant, or " if near else ""
+        raise UserError(f"gpu={hardware} is unknown: write {hint}a GPU of {gpus}, or a cluster of {clusters}")
+    per_host = int(found[2]) if found[2] else gpus_per_host(found[1])
+    if per_host % tp:
+        raise DoesNotFit(f"model.tp={tp} does not fit hosts of {per_host} GPUs: write a tp that divides it")
+    return Layout(found[1], tp, words, per_host, pp, split, instances)
+
+
+def hardware_of_cluster(name: str) -> str:
+    """Return ``gpu=`` for ``cluster=name``: h100 for h100_x8, blitz_a for blitz_a_2x8."""
+    family = re.sub(r"_x[0-9]+$", "", name)
+    found = _SIZED.fullmatch(name)
+    if family in CLUSTER_FAMILIES or found is None or not found[2] or found[1] not in topology_names():
+        return family if family in topology_names() else near_family(family) or family
+    return found[1] if int(found[2]) == gpus_per_host(found[1]) else f"{found[1]}_1x{found[2]}"
+
+
+def gpus_per_host(name: str) -> int:
+    """Return the GPUs of a host in a cluster of the catalogue, whose hosts are all alike."""
+    spec = load_cluster(name)
+    return spec.gpus_per_host

@@ -1,0 +1,231 @@
+"""The words of ``servetwin plan``: the objective, the layouts to try, prices, and words of every run."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from servetwin.config.compose.checked_words import check_words
+from servetwin.config.compose.unread_in_many import refuse_unread_in_plan
+from servetwin.config.config import RunConfig
+from servetwin.config.options import option_groups
+from servetwin.config.overrides import Override, Wanted, leaves, parse_value, unknown_key
+from servetwin.config.ranges import MAX_GPUS
+from servetwin.planning.layout import DoesNotFit, Layout, hardware_of_cluster, layout_of
+from servetwin.planning.objective import (
+    AT_LEAST,
+    EXAMPLE,
+    Limit,
+    Objective,
+    is_limit,
+    limit_of,
+    nearest_limit,
+    no_objective,
+    not_an_objective,
+)
+from servetwin.planning.prices import (
+    CURRENCY,
+    PREFIX,
+    Price,
+    currency_of_word,
+    price_of_word,
+    prices_in,
+    prices_of,
+)
+from servetwin.planning.roles import splits_roles
+from servetwin.sweeps.axes import Axis, axes_of, refuse_twice
+from serving.vocabulary.errors import UserError
+
+GPUS, RATE, CHEAPEST = "gpus", "rate", "cheapest"
+OWN: Final = {
+    "find": Wanted(str, choices=(GPUS, RATE, CHEAPEST)), "max_gpus": Wanted(int), "processes": Wanted(int),
+    "headroom": Wanted(bool), "halving": Wanted(bool), "window_s": Wanted(float), "json": Wanted(bool),
+    "gpus": Wanted(int), "overwrite": Wanted(bool), CURRENCY: Wanted(str),
+}  # fmt: skip
+_TP: Final = ("1", "2", "4", "8")
+_SPLIT: Final = "split"
+_MOST_LAYOUTS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWords:
+    """``words`` apply to every run; ``prices``: of each layout's ``hardware``, or none at all; ``tp_given``:
+    whether the user chose the tensor parallelism.
+    """
+
+    objective: Objective
+    layouts: tuple[Layout, ...]
+    words: tuple[str, ...]
+    prices: Mapping[str, Price]
+    own: Mapping[str, Any]
+    out: Path | None
+    tp_given: bool
+
+    @property
+    def find(self) -> str:
+        """The kind of answer."""
+        return str(self.own.get("find", GPUS))
+
+    @property
+    def currency(self) -> str:
+        """The currency that the user named, "" without one."""
+        return next((price.currency for price in self.prices.values()), "")
+
+
+def plan_words(words: Sequence[str]) -> PlanWords:
+    """Parse the words. UserError naming the word that cannot be used, or what is missing."""
+    limits, prices, own, out, runs = list[Limit](), dict[str, Price](), dict[str, Any](), "", list[str]()
+    refuse_twice(words)
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not text:
+            raise UserError(f"'{word}' has no value: write key=value, such as {EXAMPLE}")
+        if is_limit(key):
+            limits.append(limit_of(key, text))
+        elif key.startswith(PREFIX):
+            prices |= dict([price_of_word(key, text)])
+        elif key == "prices":
+            prices = prices_in(Path(text).expanduser()) | prices
+        elif key == "out":
+            out = text
+        elif key in OWN:
+            own[key] = _parsed(key, text)
+        else:
+            _refuse_unknown(key, text)
+            runs.append(word)
+    if not limits:
+        raise no_objective(words)
+    plain, layouts, tp_given = _layouts(runs)
+    prices = _checked_prices(prices, layouts, own)
+    check_words(plain, (), OWN, "a plan")
+    if own.get("find") == RATE and "gpus" not in own:
+        raise UserError("find=rate needs a size: write gpus=8")
+    _refuse_moving_rate(runs)
+    given = [key for word in runs if (key := word.partition("=")[0]) not in ("gpu", _SPLIT)]
+    every = ((*plain, "uncertainty=off", *layout.words_of(layout.least)) for layout in layouts)
+    refuse_unread_in_plan(given, every, any(limit.metric in AT_LEAST for limit in limits))
+    folder = Path(out).expanduser().resolve() if out else None
+    return PlanWords(
+        Objective(tuple(limits)), layouts, (*plain, "uncertainty=off"), prices, own, folder, tp_given
+    )
+
+
+def _checked_prices(
+    given: Mapping[str, Price], layouts: Sequence[Layout], own: Mapping[str, Any]
+) -> dict[str, Price]:
+    """Return the price of every layout's GPUs, before anything runs; none if none was given."""
+    hardware = dict.fromkeys(layout.hardware for layout in layouts)
+    if not given and own.get("find") == CHEAPEST:
+        names = ", ".join(f"{PREFIX}{name}=NUMBER" for name in hardware)
+        raise UserError(
+            f"find=cheapest needs prices: write {names} (per GPU-hour, with the currency: 2.5EUR), or "
+            "prices=FILE.yaml"
+        )
+    currency = currency_of_word(own[CURRENCY]) if CURRENCY in own else ""
+    if not given:
+        if currency:
+            raise UserError(f"{CURRENCY}={currency} is of prices: add price.h100=2.5, or leave it out")
+        return {}
+    if own.get("find") == RATE:
+        raise UserError(
+            f"find=rate tells no money: leave {PREFIX}{next(iter(given))} and prices= out, or write "
+            f"find={CHEAPEST}"
+        )
+    return prices_of(given, hardware, currency)
+
+
+def _refuse_unknown(key: str, text: str) -> None:
+    """Refuse a misspelt key here, before every layout is refused because of it."""
+    known = [*leaves(RunConfig), *option_groups(), *OWN, "gpu", _SPLIT]
+    if key not in known and (key.startswith("slo.") or nearest_limit(key)):
+        raise not_an_objective(key, text)
+    if key not in known and not key.startswith(("system.", "trace.")):
+        raise unknown_key(key, known, "a plan")
+    if key == "uncertainty":
+        raise UserError(f"{key}= is of single runs: leave it out, for every plan runs both ends")
+
+
+def _parsed(key: str, text: str) -> Any:
+    value = parse_value(Override(key, text), OWN[key])
+    if OWN[key].type is int and not 1 <= value <= MAX_GPUS:
+        raise UserError(f"{key}={value} is out of range: write an integer from 1 to {MAX_GPUS}")
+    if OWN[key].type is float and value <= 0:
+        raise UserError(f"{key}={value:g} is out of range: write a number above 0")
+    return value
+
+
+def _layouts(runs: Sequence[str]) -> tuple[list[str], tuple[Layout, ...], bool]:
+    """Return the words of every run, the layouts, and whether tp was given."""
+    for word in runs:
+        if word.startswith("cluster="):
+            gpu = hardware_of_cluster(word.partition("=")[2])
+            raise UserError(f"{word}: a plan sizes the cluster; write gpu={gpu}")
+    plain, axes, intervals = axes_of(runs)
+    if intervals:
+        raise UserError(f"{intervals[0].key}=interval(...) is for searches: write values, such as A,B")
+    for axis in axes:
+        if axis.key == "seed":
+            raise UserError("a plan runs one seed: write seed=0, and ask again with the others")
+    hardware = _take("gpu", plain, axes) or ("a100",)
+    tps, pps = _take("model.tp", plain, axes), _take("model.pp", plain, axes) or ("1",)
+    splits = _take(_SPLIT, plain, axes) or ("",)
+    rest = [[f"{axis.key}={text}" for text in axis.texts] for axis in axes]
+    ways = list(itertools.product(hardware, tps or _TP, pps, splits, *rest))
+    if len(ways) > _MOST_LAYOUTS:
+        raise UserError(f"{len(ways)} layouts are too many: write fewer values, at most {_MOST_LAYOUTS}")
+    layouts = [_layout(plain, *way, given=bool(tps)) for way in ways]
+    found = tuple(dict.fromkeys(one for one in layouts if one is not None))
+    if splits != ("",) and not any(one.split for one in found):
+        raise UserError(
+            f"{_SPLIT}={splits[0]} is for systems that prefill and decode on instances of their own: write "
+            "system=distserve_full, or leave it out"
+        )
+    return plain, found, bool(tps)
+
+
+def _layout(
+    plain: Sequence[str], hardware: str, tp: str, pp: str, split: str, *words: str, given: bool
+) -> Layout | None:
+    """Return the layout; None if it does not fit. A split is only for systems with separate roles."""
+    apart = splits_roles((*plain, *words))
+    try:
+        share = float(parse_value(Override(_SPLIT, split), Wanted(float))) if split else 0.0
+        own = share if apart or not 0 <= share < 1 else 0.0
+        tps, pps = _whole("model.tp", tp), _whole("model.pp", pp)
+        return layout_of(hardware, tps, pps, words, own, 2 if apart else 1)
+    except DoesNotFit:
+        if given:
+            raise
+        return None  # a default tp does not fit the hosts
+
+
+def _whole(key: str, text: str) -> int:
+    return int(parse_value(Override(key, text), Wanted(int)))
+
+
+def _take(key: str, plain: list[str], axes: list[Axis]) -> tuple[str, ...]:
+    """Remove a key from the words and return its values; () if it was not given."""
+    for axis in axes:
+        if axis.key == key:
+            axes.remove(axis)
+            return axis.texts
+    for word in plain:
+        if word.startswith(f"{key}="):
+            plain.remove(word)
+            return (word.partition("=")[2],)
+    return ()
+
+
+def _refuse_moving_rate(words: Sequence[str]) -> None:
+    """Refuse a rate that depends on the cluster or its load: every size would answer another question."""
+    if any(word.startswith("trace.clients=") for word in words):
+        raise UserError(
+            "trace.clients lets the rate follow how fast requests are served, and a plan is for a trace's "
+            "own rate: leave it out, or write servetwin sweep with trace.clients and cluster"
+        )
+    for key in ("trace.utilization", "trace.prefill_share", "trace.peak_share"):
+        if any(word.startswith(f"{key}=") for word in words):
+            raise UserError(
+                f"{key} follows the cluster, which a plan sizes: write trace.rate_per_s or rate_scale"
+            )

@@ -1,0 +1,141 @@
+"""The section Decisions of a run's report: from its journal, with a filter by kind and text."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterator
+from hashlib import sha256
+from html import escape
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from servetwin.report.number_text import count, counted, duration
+from serving.record.journal import parse_action
+from serving.vocabulary import actions
+
+MOST_ROWS: Final = 2000  # filtered without delay, in a page below a megabyte
+MOST_LINES: Final = 40_000  # of the journal: 0.2 s to read (two busy cores)
+# Of one kind: one decision per request must leave room for rare kinds.
+_MOST_OF_A_KIND: Final = 400
+# Follow from every step, so they are left out; servetwin timeline shows each.
+USUAL: Final = (actions.Run, actions.Interrupt, actions.Wake, actions.JoinBatch)
+_WHO: Final = {
+    "Assign": "dispatch",
+    "Reject": "admission",
+    "Preempt": "KV memory",
+    "Detach": "migration",
+    "Migrate": "migration",
+    "Fail": "controller",
+    "AllocateGpus": "scaling",
+    "SwitchRole": "scaling",
+    "ReleaseGpus": "scaling",
+    "Load": "loading",
+    "StopLoad": "loading",
+    "Send": "hand-over",
+    "StopSend": "hand-over",
+}
+SCRIPT: Final = """
+const rows=[...document.querySelectorAll('#decided tr[data-kind]')],text=document.getElementById('with-text'),
+kind=document.getElementById('of-kind'),left=document.getElementById('shown');
+const show=()=>{const words=text.value.toLowerCase().split(/\\s+/).filter(Boolean);let many=0;
+for(const row of rows){const told=row.textContent.toLowerCase();
+row.hidden=!((!kind.value||row.dataset.kind===kind.value)&&words.every(one=>told.includes(one)));many+=!row.hidden}
+left.textContent=many.toLocaleString('en')+' shown'};
+text.addEventListener('input',show);kind.addEventListener('change',show);show();
+"""
+_HEAD: Final = ("Time", "Who", "What", "About", "Why")
+
+
+def script_policy() -> str:
+    """Return what a Content-Security-Policy must add to allow only this script."""
+    return f"; script-src 'sha256-{b64encode(sha256(SCRIPT.encode()).digest()).decode()}'"
+
+
+def decisions(journal: Path | None) -> str:
+    """Return HTML with a script; empty without a journal or a decision in it."""
+    if journal is None or not journal.is_file():
+        return ""
+    found, read_all = _read(journal)
+    if not found:
+        return ""
+    kinds: Counter[str] = Counter(what for _, _, what, _, _ in found)
+    options = "".join(f"<option>{kind}</option>" for kind in sorted(kinds))
+    head = "".join(f'<th style="text-align:left">{name}</th>' for name in _HEAD)
+    return (
+        '<h2>Decisions</h2><div class="card">'
+        '<p class="filter"><label>With the words <input id="with-text" type="search"></label> '
+        f'<label>of kind <select id="of-kind"><option value="">every kind</option>{options}</select></label> '
+        f'<span id="shown" class="soft"></span></p><p class="soft small">{escape(_said(found, read_all))}</p>'
+        f'<div class="tall"><table class="from blocks" id="decided"><tr class="head">{head}</tr>'
+        f"{''.join(map(_row, found))}</table></div></div><script>{SCRIPT}</script>"
+    )
+
+
+Decision = tuple[int, str, str, str, str]
+
+
+def _read(journal: Path) -> tuple[list[Decision], bool]:
+    """Return decisions in order of time, and whether they are complete."""
+    kept, of_kind, whole = list[Decision](), Counter[str](), True
+    with journal.open(encoding="utf-8") as file:
+        for text in islice(file, MOST_LINES):
+            for one in _of_line(text):
+                of_kind[one[2]] += 1
+                if of_kind[one[2]] > _MOST_OF_A_KIND or len(kept) >= MOST_ROWS:
+                    whole = False
+                else:
+                    kept.append(one)
+        return kept, whole and not file.readline()
+
+
+def _of_line(text: str) -> Iterator[Decision]:
+    line = json.loads(text)
+    if not isinstance(line, list):
+        return
+    for fields in line[2]:
+        action = parse_action(fields)
+        if not isinstance(action, USUAL):
+            kind = type(action).__name__
+            yield line[0], _WHO.get(kind, ""), kind, about(action), action.reason
+
+
+def _said(found: list[Decision], read_all: bool) -> str:
+    usual = "Steps of the engine are not listed: servetwin timeline shows them."
+    if read_all:
+        return f"{counted(len(found), 'decision')} of the journal. {usual}"
+    return (
+        f"The journal is long: shown are the first {_MOST_OF_A_KIND} decisions of each kind, at most "
+        f"{count(MOST_ROWS)}, within its first {count(MOST_LINES)} lines. {usual} servetwin story tells "
+        "all of a request or an instance."
+    )
+
+
+def about(action: Any) -> str:
+    """Return the request, instance, load or transfer of an action: ``request 3, replica 0``."""
+    named = [
+        f"{name} {getattr(action, name)}"
+        for name in ("request", "replica", "source", "target", "load", "transfer", "role")
+        if hasattr(action, name)
+    ]
+    if requests := getattr(action, "requests", ()):
+        more = f" and {len(requests) - 4} more" if len(requests) > 4 else ""
+        plural = "" if len(requests) == 1 else "s"
+        named.append(f"request{plural} {', '.join(map(str, requests[:4]))}{more}")
+    if isinstance(action, actions.Load):
+        named.append(f"from {_ends(action.sources)} to {_ends(action.targets)}")
+    return ", ".join(named)
+
+
+def _ends(places: tuple[tuple[str, int], ...]) -> str:
+    return ", ".join(f"{kind} {number}" for kind, number in dict.fromkeys(places))
+
+
+def _row(one: Decision) -> str:
+    now_ns, who, what, subject, why = one
+    cells = zip(_HEAD[1:], (who, what, subject, why), strict=True)
+    rest = "".join(f'<td class="text" data-name="{name}"><span>{escape(t)}</span></td>' for name, t in cells)
+    when = f'<td class="name" data-name="Time">{duration(now_ns / 1e6)}</td>'
+    return f'<tr data-kind="{what}">{when}{rest}</tr>'

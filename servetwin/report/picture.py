@@ -1,0 +1,29 @@
+"""Pictures as files: the formats, and atomic writing."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from servetwin.config.whole_file import whole_file
+from serving.vocabulary.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SUFFIXES: Final = (".png", ".svg", ".pdf")
+
+
+def require_picture(path: Path) -> None:
+    """Raise UserError if ``path`` ends in none of ``SUFFIXES``."""
+    if path.suffix not in SUFFIXES:
+        raise UserError(f"plot={path} is no picture: write a name that ends in {', '.join(SUFFIXES)}")
+
+
+def save(figure: "Figure", path: Path, dpi: int) -> None:
+    """Write the figure to ``path`` and close it. UserError if it cannot be written."""
+    from matplotlib import pyplot
+
+    try:
+        with whole_file("plot", path) as half:
+            figure.savefig(half, dpi=dpi)
+    finally:
+        pyplot.close(figure)

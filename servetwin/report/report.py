@@ -1,0 +1,295 @@
+"""``report.html``: one run on one page that works offline; its only script filters decisions."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hwmodels.yaml_text import yaml_data
+from servetwin.report.cut_outputs import cut_at_cap
+from servetwin.report.decisions import decisions, script_policy
+from servetwin.report.figures import figures
+from servetwin.report.number_text import NOTHING, count, duration, number, section, share
+from servetwin.report.range_text import ends_of, fact_range, range_head, told_range
+from servetwin.report.scaling import scaling
+from servetwin.report.stage_maps import stage_maps
+from servetwin.report.stages import stages_section
+from servetwin.report.starts import start_told
+from servetwin.report.style import RANGE_STYLE, STYLE
+from servetwin.report.table import (
+    LATENCIES,
+    STATISTICS,
+    classes_of,
+    facts,
+    faults_told,
+    forced,
+    lost,
+    step_time_error,
+    step_time_labels,
+    step_time_source,
+)
+from servetwin.report.use import use_section
+from servetwin.results.series import Columns, Requests
+
+_ALWAYS_NAMED = ("dispatch", "batcher", "admission")
+_KINDS = {"simulate": "Simulation", "realexec": "Real workers"}
+# Explanations of numbers, displayed beside them.
+_USE = {
+    "GPU load": "what the finished requests take in full batches, as a share of what the GPUs could have "
+    "served in full batches while they were held.",
+    "GPU busy": "the share of time with a step running, of however few requests.",
+}
+# Blocks all requests to outside addresses, whatever text the page contains.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def write_report(
+    path: Path,
+    summary: Mapping[str, Any],
+    columns: Columns,
+    config_yaml: str,
+    notes: Sequence[str],
+    stage_load: Mapping[str, Any] | None = None,
+    journal: Path | None = None,
+    use: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the page of one run.
+
+    ``summary`` is the content of summary.json: missing parts and None appear as a dash; ``code``,
+    ``kv_capacity`` and ``replica_busy_share`` (fractions by replica id) appear if present. ``columns``
+    are those of requests.parquet, one row per finished request, times in ns. ``stage_load``: those of
+    stage_series.parquet, if there are stages. ``journal``: the file to read decisions from, if it exists.
+    ``use``: those of use_series.parquet, of a run with series.
+    """
+    config = _mapping(config_yaml)
+    requests = Requests.of(columns)
+    title = " · ".join(_name(config, group) for group in ("system", "model", "cluster", "trace"))
+    body = [
+        _header(title, config, summary, notes),
+        _how_far_off(summary),
+        _tiles(summary),
+        _numbers(summary),
+        figures(requests, config, summary),
+        use_section(use),
+        stages_section(summary),
+        stage_maps(stage_load),
+        scaling(summary),
+        decided := decisions(journal),
+        _losses(summary),
+        _faults(summary),
+        _sources(summary),
+        '<h2>Configuration</h2><details class="card"><summary>Every value of this run (config.yaml)</summary>'
+        f"<pre>{escape(config_yaml)}</pre></details>",
+        "<footer>ServeTwin run report. Latencies are those of finished requests; docs/METRICS.md defines "
+        "every number.</footer>",
+    ]
+    style = STYLE + (RANGE_STYLE if range_head(summary) else "")
+    page = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}{script_policy() if decided else ""}">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>ServeTwin: {escape(title)}</title><style>{style}</style></head>"
+        f"<body><main>{''.join(body)}</main></body></html>\n"
+    )
+    Path(path).write_text(page, encoding="utf-8", errors="backslashreplace")
+
+
+def _mapping(text: str) -> Mapping[str, Any]:
+    """Return the configuration as data; empty if the text is not valid (it is displayed all the same)."""
+    try:
+        data = yaml_data(text)
+    except yaml.YAMLError:
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _name(config: Mapping[str, Any], group: str) -> str:
+    return str(section(config, group).get("name", f"unknown {group}"))
+
+
+def _policies(system: Mapping[str, Any]) -> list[str]:
+    """Return the policies in use: with split roles, prompts wait in one queue without a dispatcher."""
+    parts = ("dispatch", "batcher", "admission", "scaler", "provision", "cache", "live")
+    asked = parts[1:] if section(system, "instances").get("split") else parts
+    found = [(part, section(system, part).get("name")) for part in asked if section(system, part)]
+    return [str(name) for part, name in found if part in _ALWAYS_NAMED or name != "none"]
+
+
+def _devices(count: object, kind: object) -> str:
+    plural = "" if count == 1 else "s"
+    return f"CPU core{plural}" if kind == "cpu_core" else f"GPU{plural} of type {kind}"
+
+
+def _header(title: str, config: Mapping[str, Any], summary: Mapping[str, Any], notes: Sequence[str]) -> str:
+    model, cluster, system = (section(config, group) for group in ("model", "cluster", "system"))
+    trace = section(summary, "trace")
+    tp, gpus = model.get("tp", "?"), cluster.get("gpus", "?")
+    claim = (
+        f"{_name(config, 'system')} serving {_name(config, 'model')}, engine {_name(config, 'engine')}, "
+        f"on {gpus} {_devices(gpus, cluster.get('gpu', '?'))}, {tp} per replica."
+    )
+    shown = [
+        ("Trace", f"{_name(config, 'trace')} ({trace.get('source') or 'source unknown'})"),
+        ("Policies", ", ".join(_policies(system)) or NOTHING),
+        ("Seed", str(config.get("seed", "unknown"))),
+        ("Code", _code(summary)),
+    ]
+    if told := start_told(section(summary, "starts")):
+        shown.append(("Starts", told))
+    items = "".join(f"<li><span>{name}</span><b>{escape(text)}</b></li>" for name, text in shown)
+    kind = _KINDS.get(str(config.get("kind")), "Run")
+    labels = (*_labels(summary), *step_time_labels(summary))
+    chips = "".join(f'<span class="chip">{escape(label)}</span>' for label in labels)
+    warnings = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
+    return (
+        f'<header><p class="kind">{kind}</p><h1>{escape(title)}</h1><p class="claim">{escape(claim)}</p>'
+        f'<ul class="facts">{items}</ul><p class="chips">{chips}</p>{warnings}</header>'
+    )
+
+
+def _tiles(summary: Mapping[str, Any]) -> str:
+    slo = section(summary, "slo")
+    tiles = [
+        ("TTFT P99", duration(section(summary, "ttft_ms").get("p99")), _p99_range(summary, "ttft_ms")),
+        ("TPOT P99", duration(section(summary, "tpot_ms").get("p99")), _p99_range(summary, "tpot_ms")),
+        ("SLO attainment", share(slo.get("attainment")), fact_range(summary, "SLO attainment")),
+        ("Goodput", f"{number(slo.get('goodput_req_per_s'))} req/s", fact_range(summary, "goodput")),
+        ("Finished", count(section(summary, "requests").get("finished")), ""),
+    ]
+    cells = "".join(
+        f'<div class="tile"><p>{name}</p><strong>{escape(text)}</strong>{_small(between)}</div>'
+        for name, text, between in tiles
+    )
+    return f'<section class="tiles">{cells}</section>'
+
+
+def _p99_range(summary: Mapping[str, Any], latency: str) -> str:
+    return told_range(summary, f"{latency}.p99", duration)
+
+
+def _small(between: str) -> str:
+    """Return the range below a value; empty if there is none."""
+    return f"<small>range {escape(between)}</small>" if between else ""
+
+
+def _how_far_off(summary: Mapping[str, Any]) -> str:
+    """Return one line before the numbers and the range's sources in full; empty without a range."""
+    head = range_head(summary)
+    if not head:
+        return ""
+    full = "; ".join(str(summary[key]) for key in ("range_is", "range_rests_on") if summary.get(key))
+    return (
+        f'<div class="card far"><p>{escape(head)}</p><details>'
+        f'<summary>What the range is and rests on</summary><p class="soft small">{escape(full)}</p>'
+        "</details></div>"
+    )
+
+
+def _numbers(summary: Mapping[str, Any]) -> str:
+    head = "".join(f"<th>{name}</th>" for name in STATISTICS)
+    rows = ""
+    for key, label in LATENCIES:
+        values = section(summary, key)
+        cells = _named(duration(values.get(name)) for name in STATISTICS)
+        rows += f'<tr><td class="name">{label}</td>{cells}</tr>'
+        for end, texts in [*classes_of(summary, key), *ends_of(summary, key, STATISTICS)]:
+            cells = _named(texts)
+            rows += f'<tr class="end"><td>{end}</td>{cells}</tr>'
+    shown = list(facts(summary))
+    pairs = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(text)}{_small(fact_range(summary, name))}</dd></div>"
+        for name, text in shown
+    )
+    use = " ".join(f"{name}: {_USE[name]}" for name, _ in shown if name in _USE)
+    return (
+        '<h2>Key numbers</h2><div class="card scroll"><table class="blocks">'
+        f'<tr class="head"><th>Latency</th>{head}</tr>{rows}</table></div>'
+        f'<div class="card" style="margin-top:14px"><dl>{pairs}</dl><p class="soft small">{use}</p></div>'
+    )
+
+
+def _named(texts: Iterable[str]) -> str:
+    """Return cells of statistics; on a narrow screen each is beside its name."""
+    cells = zip(STATISTICS, texts, strict=True)
+    return "".join(f'<td data-name="{name}">{text}</td>' for name, text in cells)
+
+
+def _losses(summary: Mapping[str, Any]) -> str:
+    rows = "".join(
+        f'<tr><td class="name">{escape(what)}</td><td class="text">{escape(reason)}</td><td>{times}</td></tr>'
+        for what, reason, times in lost(summary)
+    )
+    if not rows:
+        return '<h2>Requests without an answer</h2><div class="card soft">None.</div>'
+    return (
+        '<h2>Requests without an answer</h2><div class="card"><table><tr><th>What happened</th>'
+        f'<th style="text-align:left">Reason</th><th>Requests</th></tr>{rows}</table></div>'
+    )
+
+
+def _faults(summary: Mapping[str, Any]) -> str:
+    rows = "".join(
+        f'<tr><td class="name">{escape(when)}</td><td class="text">{escape(what)}</td></tr>'
+        for when, what in faults_told(summary)
+    )
+    return f'<h2>Faults</h2><div class="card"><table>{rows}</table></div>' if rows else ""
+
+
+def _code(summary: Mapping[str, Any]) -> str:
+    """Return the version and the shortened commit."""
+    code = section(summary, "code")
+    commit, _, changes = str(code.get("commit") or "unknown").partition("+")
+    return f"{code.get('version', 'unknown')}, commit {commit[:12]}{' + changes' if changes else ''}"
+
+
+def _labels(summary: Mapping[str, Any]) -> list[str]:
+    """Return how this workload differs from the recorded one."""
+    trace = section(summary, "trace")
+    labels = [str(label) for label in trace.get("labels") or ()]
+    if cut := cut_at_cap(trace):
+        labels.append(f"{count(cut)} outputs cut at max_new_tokens")
+    return labels
+
+
+def _profile_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the profile, why it had to be forced, and the imitated engine's overhead per step."""
+    step_time = section(summary, "step_time")
+    profile, overhead = step_time.get("profile"), step_time.get("overhead")
+    rows = []
+    if profile:
+        rows.append(("profile", f"{profile.get('path')}, sha256 {profile.get('sha256')}"))
+        rows += [("FORCED", reason) for reason in forced(summary)]
+    if overhead:
+        step_ms, sequence_us = 1e3 * overhead["step_s"], 1e6 * overhead["per_sequence_s"]
+        batches = overhead["graph_batches_up_to"]
+        padded = f", batches up to {batches} padded to captured sizes" if batches else ""
+        times = f"{step_ms:.3g} ms per step, {sequence_us:.3g} us per sequence{padded}"
+        rows.append(("engine overhead", f"{times}: {overhead['source']}"))
+    return rows
+
+
+def _sources(summary: Mapping[str, Any]) -> str:
+    """Return sources, changes and possible errors of the trace and the step times."""
+    trace = section(summary, "trace")
+    rows = [
+        ("trace", f"{trace.get('name') or 'unknown'}: {trace.get('source') or 'source unknown'}"),
+        ("changes to it", "; ".join(_labels(summary)) or "none"),
+        ("estimated step time" if summary.get("real") else "step time", step_time_source(summary)),
+        ("its error", step_time_error(summary)),
+        *(("said of it", label) for label in step_time_labels(summary)),
+        *_profile_rows(summary),
+        ("engine imitated", str(summary.get("imitates") or "unknown")),
+        ("KV memory of a replica", str(summary.get("kv_capacity") or "unknown")),
+        *([("GPUs of a replica", str(summary["parallelism"]))] if summary.get("parallelism") else []),
+        *(
+            (f"start, {term}", str(source))
+            for term, source in section(section(summary, "starts"), "sources").items()
+        ),
+    ]
+    cells = "".join(
+        f'<tr><td class="name">{name}</td><td class="text">{escape(text)}</td></tr>' for name, text in rows
+    )
+    table = f'<table class="from sources">{cells}</table>'
+    return f'<h2>Where the numbers come from</h2><div class="card">{table}</div>'

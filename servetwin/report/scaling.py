@@ -1,0 +1,190 @@
+"""The part of a run's report that shows when instances were started and released, and why."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from itertools import groupby
+from typing import Any, Final
+
+import numpy as np
+
+from servetwin.report import plots
+from servetwin.report.figures import figure
+from servetwin.report.number_text import NOTHING, count, duration, is_known, number, section
+from servetwin.report.table import OBSTACLES, live_facts
+
+Event = Mapping[str, Any]
+
+ROLES: Final = ("prefill", "decode", "both")
+# With more rows, only the first and the last are on the page; summary.json has all of them.
+MOST_ROWS: Final = 200
+_MOST_STEPS: Final = 1000
+_COMES: Final = ("load", "revive")
+_GOES: Final = ("released", "lost")
+_MEANING: Final = {
+    "load": "parameters are sent to free GPUs",
+    "ready": "the instance starts serving",
+    "cancel_drain": "a draining instance takes requests again",
+    "revive": "a released instance serves again: its parameters were still on its GPUs",
+    "mutate": "the instance changes its role",
+    "drain": "the instance takes no new requests",
+    "released": "the instance is empty and its GPUs are free",
+    "shortage": "wanted instances could not be started",
+    **{f"shortage, {key}": text for key, text in OBSTACLES.items()},
+    "terminating": "the instance is to be lost and takes no new requests",
+    "lost": "the instance failed",
+    "mark_key": "which stages of a model are key stages from now on",
+    "keep_copy": "the host keeps the parameters of a stage in its memory",
+    "evict_copy": "the host forgets its copy of a stage",
+    "recut": "a model has other layers for its stages",
+}
+
+
+def scaling(summary: Mapping[str, Any]) -> str:
+    """Return the section Scaling as HTML; empty for a run without scaling."""
+    looks = section(summary, "decisions").get("count")
+    events = [event for event in summary.get("scale_events") or () if isinstance(event, Mapping)]
+    if not looks and not events:
+        return ""
+    figures = [_instances(events, summary)] if events else []
+    table = _table(events) if events else '<div class="card soft">No instance was started or released.</div>'
+    return (
+        f'<h2>Scaling</h2><section class="grid2">{"".join(figures)}</section>'
+        f'<div class="card" style="margin:14px 0"><dl>{_facts(summary, events)}</dl></div>{table}'
+    )
+
+
+def instance_steps(
+    events: Sequence[Event], mean_by_role: Mapping[str, float], span_s: float
+) -> dict[str, tuple[plots.Floats, plots.Floats]]:
+    """Role -> (seconds, instances from then on). An instance counts from the load decision until it is freed.
+
+    The number at the start is derived from the mean, as events contain only changes.
+    """
+    found = {}
+    for role in ROLES:
+        moves = [(min(float(at_s), span_s), change) for at_s, change in _changes(events, role)]
+        if not moves and not mean_by_role.get(role):
+            continue
+        grown = sum(change * (span_s - at_s) for at_s, change in moves)
+        start = round(mean_by_role.get(role, 0.0) - grown / span_s) if span_s else 0
+        times = np.array([0.0, *(at_s for at_s, _ in moves)])
+        found[role] = times, np.cumsum([float(start), *(change for _, change in moves)])
+    return found
+
+
+def _changes(events: Sequence[Event], role: str) -> Iterator[tuple[float, int]]:
+    for event in events:
+        act, own = event["act"], event["role"] == role
+        if act == "mutate" and role != "both":  # switches to the other role
+            yield event["t_s"], 1 if own else -1
+        elif own and act in (*_COMES, *_GOES):
+            yield event["t_s"], 1 if act in _COMES else -1
+
+
+def _instances(events: Sequence[Event], summary: Mapping[str, Any]) -> str:
+    span_s = float(summary.get("duration_s") or 0.0)
+    mean_by_role = section(section(summary, "instances"), "mean_by_role")
+    time, unit_s = plots.time_axis(span_s)
+    drawn, detail = [], "from the wish to load until the GPUs are free again"
+    for role, (x, y) in instance_steps(events, mean_by_role, span_s).items():
+        if len(x) > _MOST_STEPS:
+            keep = np.unique(np.linspace(0, len(x) - 1, _MOST_STEPS).astype(np.int64))
+            x, y, detail = x[keep], y[keep], f"{detail}; not every change is drawn"
+        drawn.append(plots.Series(role, x / unit_s, y, ROLES.index(role) + 1, "area"))
+    if not drawn:
+        return ""
+    height = plots.linear_axis("", *(one.y for one in drawn), whole=True)
+    svg = plots.line_plot("Instances by role", drawn, time, height, width=plots.WIDE)
+    key = [(one.color, one.label) for one in drawn]
+    return figure("Instances by role", detail, svg, key, wide=True)
+
+
+def _facts(summary: Mapping[str, Any], events: Sequence[Event]) -> str:
+    loads, tiers = section(summary, "loads"), section(section(summary, "loads"), "bytes_by_tier")
+    seconds, host = loads.get("seconds") or {}, section(summary, "host_cache_bytes")
+    cache, looks = section(summary, "cache"), section(summary, "decisions")
+    took = f"{_seconds(seconds.get('mean'))}, slowest {_seconds(seconds.get('max'))}"
+    roles = section(section(summary, "instances"), "mean_by_role")
+    pairs = [
+        *((f"mean {role} instances", number(mean)) for role, mean in roles.items()),
+        ("load targets", f"{count(loads.get('count'))} complete, {count(loads.get('stopped'))} stopped"),
+        ("time of a load, mean", took),
+        *((f"loaded from {_FROM.get(tier, tier)}", _bytes(size)) for tier, size in tiers.items() if size),
+        *live_facts(section(summary, "live")),
+        ("host memory for copies", f"mean {_bytes(host.get('mean'))}, most {_bytes(host.get('max'))}"),
+        (
+            "host cache look-ups",
+            f"{count(cache.get('hits'))} hits, {count(cache.get('misses'))} misses",
+        ),
+        ("checks of the load monitor", count(looks.get("count"))),
+        ("CPU time of a check, P99", duration(looks.get("cpu_ms_p99"))),
+        *((f"{act}: {_MEANING.get(act, '')}", count(times)) for act, times in _times(events)),
+    ]
+    return "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in pairs)
+
+
+_FROM: Final = {"gpu": "other instances", "host": "host memory", "ssd": "SSD", "remote": "remote storage"}
+
+
+def _times(events: Sequence[Event]) -> list[tuple[str, int]]:
+    """Count the events by act, failed ones also by obstacle."""
+    acts = [
+        f"{event['act']}, {event['obstacle']}" if event.get("obstacle") else str(event["act"])
+        for event in events
+    ]
+    return sorted(Counter(acts).items(), key=lambda item: -item[1])
+
+
+def _table(events: Sequence[Event]) -> str:
+    """Tabulate decisions and outcomes; consecutive ones that differ only in the instance share a row."""
+    rows = [
+        (key, [event.get("replica") for event in same])
+        for key, same in groupby(events, lambda event: tuple(event.get(name) for name in _SAME))
+    ]
+    left_out = len(rows) - MOST_ROWS
+    half = MOST_ROWS // 2
+    shown = [_row(*row) for row in (rows if left_out <= 0 else rows[:half])]
+    if left_out > 0:
+        note = f"{count(left_out)} rows are left out here: summary.json has all {count(len(events))} events"
+        shown += [
+            f'<tr><td class="text soft" colspan="6">{note}</td></tr>',
+            *(_row(*row) for row in rows[-half:]),
+        ]
+    head = "".join(
+        f'<th style="text-align:left">{name}</th>' for name in ("Instance", "Role", "Model", "Reason")
+    )
+    return (
+        '<div class="card scroll"><table class="from blocks"><tr class="head"><th>Time</th>'
+        '<th style="text-align:left">What</th>'
+        f"{head}</tr>{''.join(shown)}</table></div>"
+    )
+
+
+_WHOLE: Final = " whole"  # one word, so that it is not broken
+_SAME: Final = ("t_s", "act", "role", "model", "reason")
+
+
+def _row(key: tuple[Any, ...], replicas: Sequence[Any]) -> str:
+    t_s, act, role, model, reason = key
+    named = ", ".join(str(replica) for replica in replicas if replica is not None) or NOTHING
+    cells = "".join(
+        f'<td class="text{kind}" data-name="{name}"><span>{escape(str(text))}</span></td>'
+        for name, text, kind in (
+            ("What", act, _WHOLE),
+            ("Instance", named, ""),
+            ("Role", role, _WHOLE),
+            ("Model", model, _WHOLE),
+            ("Reason", reason, ""),
+        )
+    )
+    return f'<tr><td class="name">{_seconds(t_s)}</td>{cells}</tr>'
+
+
+def _seconds(value: Any) -> str:
+    return duration(1000 * value) if is_known(value) else NOTHING
+
+
+def _bytes(size: Any) -> str:
+    """Return a size in GB, the usual unit of memory and parameters."""
+    return f"{number(size / 1e9)} GB" if is_known(size) else NOTHING

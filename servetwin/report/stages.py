@@ -1,0 +1,96 @@
+"""Rows about the stages of a run's pipelines, for the terminal and the page."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+from servetwin.report.number_text import count, duration, number
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+HEAD: Final = ("stage", "GB", "replicas", "busy", "req/s", "CV", "queue", "most", "wait P99", "pass")
+LANGUAGE_HEAD: Final = ("stage", "layers", "GB", "replicas", "busy", "KV tokens")
+_MOST_SHOWN: Final = 16
+
+
+def stage_cells(summary: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return a row per stage, with its model if there are several; empty without stages."""
+    stages = summary.get("stages")
+    if not isinstance(stages, list):
+        return []
+    several = len({one["model"] for one in stages}) > 1
+    return [_row(one, several) for one in stages]
+
+
+def _row(one: Mapping[str, Any], several: bool) -> tuple[str, ...]:
+    return (
+        f"{one['model']} {one['stage']}" if several else str(one["stage"]),
+        number(one["bytes"] / 1e9),
+        count(one["replicas"]),
+        number(one["busy_replicas"]),
+        number(one["arrivals_per_s"]),
+        number(one["arrival_cv"]),
+        number(one["queue_mean"]),
+        count(one["queue_max"]),
+        duration(one["wait_ms_p99"]),
+        duration(one["pass_ms_mean"]),
+    )
+
+
+def language_cells(summary: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return a row per stage of a language model: its contents, and the KV of one of its replicas."""
+    stages = summary.get("language_stages")
+    if not isinstance(stages, list):
+        return []
+    return [
+        (
+            str(one["stage"]),
+            f"{one['layers'][0]} to {one['layers'][1] - 1}",
+            number(one["bytes"] / 1e9),
+            count(one["replicas"]),
+            number(one["busy_replicas"]),
+            count(one["kv_tokens"]),
+        )
+        for one in stages
+    ]
+
+
+def stage_tables(summary: Mapping[str, Any]) -> "list[Table]":
+    """Return terminal tables of one-pass models and of language models; empty without stages."""
+    kinds = ((HEAD, stage_cells(summary)), (LANGUAGE_HEAD, language_cells(summary)))
+    return [_table(head, rows) for head, rows in kinds if rows]
+
+
+def _table(head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> "Table":
+    """Return a table of the first stages."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))
+    for name in head:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows[:_MOST_SHOWN]:
+        table.add_row(*row)
+    if len(rows) > _MOST_SHOWN:
+        table.caption = f"and {len(rows) - _MOST_SHOWN} more stages (see report)"
+    return table
+
+
+def stages_section(summary: Mapping[str, Any]) -> str:
+    """Return the page's section; empty without stages."""
+    kinds = ((HEAD, stage_cells(summary)), (LANGUAGE_HEAD, language_cells(summary)))
+    return "".join([_section(head, rows) for head, rows in kinds if rows])
+
+
+def _section(names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    body = "".join("<tr>" + _named(names, row) + "</tr>" for row in rows)
+    table = f'<table class="blocks"><tr class="head">{head}</tr>{body}</table>'
+    return f'<h2>Stages</h2><div class="card scroll">{table}</div>'
+
+
+def _named(names: Sequence[str], row: Sequence[str]) -> str:
+    """Return cells of a stage; on a narrow screen each is beside its column's name."""
+    cells = zip(names, row, strict=True)
+    return "".join(f'<td data-name="{escape(name)}">{escape(text)}</td>' for name, text in cells)

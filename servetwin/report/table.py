@@ -1,0 +1,319 @@
+"""The main numbers of one run as a terminal table."""
+
+from collections.abc import Mapping
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any, Final
+
+from servetwin.report.cut_outputs import cut_at_cap
+from servetwin.report.number_text import count, duration, is_known, number, section, share, whole
+from servetwin.report.range_text import FACTS, ends_of, fact_range, has_range, range_head
+from servetwin.report.stages import stage_tables
+from servetwin.report.starts import start_told
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+STATISTICS: Final = ("mean", "p50", "p90", "p95", "p99", "max")
+LATENCIES: Final = (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("itl_ms", "ITL"), ("e2e_ms", "E2E"))
+_LONGEST_LINE: Final = 150
+_MOST_FAULTS: Final = 10
+OBSTACLES: Final = {  # descriptions of those in serving.protocols.scaling
+    "no_gpu": "no GPUs were free",
+    "no_copy": "GPUs were free, no copy of the parameters was found to load from",
+    "no_path": "GPUs were free, no path of links led from a copy of the parameters to them",
+}
+
+
+def classes_of(summary: Mapping[str, Any], latency: str) -> list[tuple[str, list[str]]]:
+    """Return rows of a latency table by statistic: one per priority, none if all requests have the same."""
+    found = summary.get("priorities")
+    return [
+        (
+            f"priority {one['priority']}",
+            [duration(section(one, latency).get(name)) for name in STATISTICS],
+        )
+        for one in (found if isinstance(found, list) else ())
+        if latency in one
+    ]
+
+
+def lost(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return (outcome, reason, count) of requests without an answer, most frequent first."""
+    rows: list[tuple[str, str, str]] = []
+    rejected = section(summary, "rejected_reasons")
+    dropped = section(section(summary, "trace"), "dropped")
+    failed = section(summary, "failed_reasons")
+    for what, reasons in (("rejected", rejected), ("failed", failed), ("dropped from the trace", dropped)):
+        ordered = sorted(reasons.items(), key=lambda item: (-item[1], str(item[0])))
+        rows += [(what, str(reason), count(times)) for reason, times in ordered if times]
+    return rows
+
+
+def faults_told(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return (time and fault, consequence) of every fault of a simulated run."""
+    rows: list[tuple[str, str]] = []
+    faults = summary.get("faults")
+    for fault in faults if isinstance(faults, list) else ():
+        when = f"{fault['at_s']:.3f} s: {fault['what']} {fault['which']}".rstrip()
+        if fault["nothing"]:
+            rows.append((when, f"nothing was lost: {fault['nothing']}"))
+            continue
+        gone = fault["replicas"]
+        with_it = f"lost, with {count(len(gone))} replica{'s' if len(gone) != 1 else ''}" if gone else "lost"
+        back = fault["recovered_s"]
+        again = "" if back is None else f"; as many served again after {back:.3f} s"
+        rows.append((when, with_it + again))
+    return rows
+
+
+def step_time_source(summary: Mapping[str, Any]) -> str:
+    """Return the run's step-time model and its source."""
+    step_time = section(summary, "step_time")
+    kind, source = str(step_time.get("kind") or ""), str(step_time.get("source") or "unknown")
+    return source if not kind or source.startswith(kind) else f"{kind}: {source}"
+
+
+def step_time_error(summary: Mapping[str, Any]) -> str:
+    """Return the possible error of the step times."""
+    error = str(section(summary, "step_time").get("error_band") or "unknown")
+    return f"unknown, the profile was forced (else {error})" if forced(summary) else error
+
+
+def step_time_labels(summary: Mapping[str, Any]) -> list[str]:
+    """Return the parts of a step that are rough, or measured on another engine than the imitated one."""
+    return [str(label) for label in section(summary, "step_time").get("labels") or ()]
+
+
+def forced(summary: Mapping[str, Any]) -> list[str]:
+    """Return why the run's profile would have been refused."""
+    profile = section(summary, "step_time").get("profile") or {}
+    return [str(reason) for reason in profile.get("forced") or ()]
+
+
+def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return name and value of the numbers that are not latency percentiles."""
+    requests, slo = section(summary, "requests"), section(summary, "slo")
+    throughput, sim = section(summary, "throughput"), section(summary, "sim")
+    real = section(summary, "real")
+    instances = section(summary, "instances")
+    gpu_seconds = summary.get("gpu_seconds")
+    gpu_hours = gpu_seconds / 3600 if gpu_seconds is not None and is_known(gpu_seconds) else None
+    return [
+        ("finished", f"{count(requests.get('finished'))} of {count(requests.get('arrived'))}"),
+        *_sent(section(summary, "clients")),
+        ("throughput", f"{number(throughput.get('req_per_s'))} req/s"),
+        ("output tokens", f"{number(throughput.get('output_tokens_per_s'))} tokens/s"),
+        ("SLO attainment", share(slo.get("attainment"))),
+        ("TTFT attainment", share(slo.get("ttft_attainment"))),
+        ("TPOT attainment", share(slo.get("tpot_attainment"))),
+        ("goodput", f"{number(slo.get('goodput_req_per_s'))} req/s"),
+        ("instances mean/max", f"{number(whole(instances.get('mean')))} / {number(instances.get('max'))}"),
+        ("GPU time", f"{number(gpu_hours)} GPU-hours"),
+        *_energy(section(summary, "energy")),
+        *_use(summary),
+        ("preemptions", count(summary.get("preemptions"))),
+        *_group_facts(section(summary, "data_parallel")),
+        *_pipeline_facts(section(summary, "pipeline_parallel")),
+        *_prefix_hits(section(summary, "prefix_cache")),
+        *_loads(section(summary, "loads")),
+        *live_facts(section(summary, "live")),
+        *_migrations(section(summary, "migrations")),
+        *(_cost_of_workers(real) if real else _cost_of_simulation(sim)),
+    ]
+
+
+def _sent(clients: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the sending rate of closed-loop clients; empty for a trace's own times."""
+    if not clients:
+        return []
+    rate, many = number(clients["sent_req_per_s"]), count(clients["count"])
+    return [("sent", f"{rate} req/s by {many} clients")]
+
+
+def _energy(energy: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if not energy:
+        return []
+    return [("GPU energy", f"{number(energy['gpu_kwh'])} kWh, {number(energy['gpu_mean_w'])} W mean")]
+
+
+def _use(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return GPU load (if known) and the share of time in which steps ran."""
+    load, busy = summary.get("gpu_load_share"), summary.get("gpu_busy_share")
+    served = [("GPU load", share(load))] if is_known(load) else []
+    return [*served, ("GPU busy", share(busy))]
+
+
+def _group_facts(groups: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what data-parallel ranks lose by stepping together; empty without groups."""
+    if not groups:
+        return []
+    waiting = share(groups.get("waiting_share"))
+    return [("dummy steps", share(groups.get("dummy_share"))), ("waits for slowest", waiting)]
+
+
+def _pipeline_facts(pipelines: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return how long stages idled while there was work; empty if replicas are whole."""
+    return [("bubble", share(pipelines.get("bubble_share")))] if pipelines else []
+
+
+def _prefix_hits(cache: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the tokens found in the prefix cache; empty without prefix caching."""
+    if not cache:
+        return []
+    return [
+        ("prefix cache hits", share(cache.get("hit_rate"))),
+        ("hits at most", share(cache.get("hit_rate_at_most"))),
+        ("prompt tokens saved", count(cache.get("hit_tokens"))),
+        ("blocks evicted", count(cache.get("evicted_blocks"))),
+    ]
+
+
+def _loads(loads: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the number and duration of parameter loads; empty without loads."""
+    seconds = loads.get("seconds")
+    if not seconds:
+        return []
+    mean, most = duration(1000 * seconds["mean"]), duration(1000 * seconds["max"])
+    return [("parameter loads", f"{count(loads.get('count'))}, mean {mean}"), ("slowest load", most)]
+
+
+def shortages(summary: Mapping[str, Any]) -> list[str]:
+    """Return one line per obstacle that prevented starts of instances, most frequent first."""
+    found = sorted(
+        ((times, key) for key, times in section(summary, "shortages").items() if times), reverse=True
+    )
+    return [f"instances not started {count(times)} times: {OBSTACLES.get(key, key)}" for times, key in found]
+
+
+def _migrations(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return how many running requests migrated and how long they were in no batch; empty without any."""
+    if not found:
+        return []
+    aborted = sum(section(found, "aborted").values())
+    down = section(found, "down_ms")
+    said = f"{count(found.get('committed'))}, {count(aborted)} aborted"
+    stopped = f"{duration(down.get('p50'))} / {duration(down.get('p99'))}"
+    return [("migrations", said), ("down time P50/P99", stopped)]
+
+
+def live_facts(live: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return requests and passes of instances that were still loading; empty without live scaling."""
+    if not live:
+        return []
+    found = [("served while loading", f"{count(live['requests'])} requests, {count(live['passes'])} passes")]
+    plans = {key: live[f"plans_{key}"] for key in ("used", "refused", "late")}
+    if any(plans.values()):
+        found.append(
+            ("live scheduling plans", ", ".join(f"{count(many)} {key}" for key, many in plans.items()))
+        )
+    return found
+
+
+def _cost_of_simulation(sim: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("run took", f"{number(sim.get('wall_s'))} s ({number(sim.get('process_cpu_s'))} s CPU)"),
+        ("speed", f"{count(sim.get('requests_per_cpu_s'))} req/CPU-s"),
+        ("core", str(sim.get("core", "unknown"))),
+    ]
+
+
+def _cost_of_workers(real: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("run took", f"{number(real.get('wall_s'))} s"),
+        ("workers", f"{count(real.get('workers'))}, ready in {number(real.get('start_s'))} s"),
+    ]
+
+
+def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) -> None:
+    """Print the main numbers of ``summary`` (the content of summary.json), at most 80 columns wide."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from nativecore import OUT_OF_DATE
+    from servetwin.config.policy.watch import slow_policies
+
+    console = console or Console()
+    if head := range_head(summary):
+        console.print(Text(f"  {head}", style="bold"))
+    if several := summary.get("parallelism"):
+        console.print(Text(f"  {several}", style="dim"))
+    if told := start_told(section(summary, "starts")):
+        console.print(Text(f"  {told}", style="dim"))
+    console.print(_latency_table(summary))
+    if has_range(summary):
+        console.print(_range_table(summary))
+    console.print(_fact_table(summary))
+    for stages in stage_tables(summary):
+        console.print(stages)
+    run = section(summary, "sim") or section(summary, "real")
+    if slow := slow_policies(section(run, "policies")):
+        console.print(Text(f"  {slow}", style="yellow"))
+    if (why := run.get("why_interpreted") or "").endswith(OUT_OF_DATE):
+        console.print(Text(f"  the compiled core was not used, {why}: run make fast", style="yellow"))
+    for what, reason, times in lost(summary):
+        console.print(Text(f"  {times} {what}: {reason}", style="yellow"))
+    for when, what in faults_told(summary)[:_MOST_FAULTS]:
+        console.print(Text(f"  {when} {what}", style="yellow"))
+    if (more := len(faults_told(summary)) - _MOST_FAULTS) > 0:
+        console.print(Text(f"  and {count(more)} more faults (see report)", style="yellow"))
+    for line in shortages(summary):
+        console.print(Text(f"  {line}", style="yellow"))
+    if cut := cut_at_cap(section(summary, "trace")):
+        console.print(Text(f"  {count(cut)} outputs longer than max_new_tokens, cut there", style="yellow"))
+    if labels := section(summary, "trace").get("labels"):
+        console.print(Text(f"  trace: {'; '.join(str(label) for label in labels)}", style="yellow"))
+    for label in step_time_labels(summary):
+        console.print(Text(f"  step time: {label}", style="yellow"))
+    for reason in forced(summary):
+        console.print(Text(f"  FORCED: the profile does not fit the run: {reason}", style="bold red"))
+    if section(summary, "step_time") and not section(summary, "real"):
+        kind = section(summary, "step_time").get("kind") or "unknown model"
+        text = f"step time: {kind}, error {step_time_error(summary)}"
+        told = shorten(text, _LONGEST_LINE, placeholder=" ... (see report)")
+        console.print(Text(f"  {told}", style="dim"))
+
+
+def _latency_table(summary: Mapping[str, Any]) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column("latency", style="bold")
+    for name in STATISTICS:
+        table.add_column(name, justify="right")
+    for key, label in LATENCIES:
+        values = section(summary, key)
+        table.add_row(label, *(duration(values.get(name)) for name in STATISTICS))
+        for name, cells in [*classes_of(summary, key), *ends_of(summary, key, STATISTICS)]:
+            table.add_row(f" {name}", *cells, style="dim")
+    return table
+
+
+def _range_table(summary: Mapping[str, Any]) -> "Table":
+    """Return throughputs and attainments with the lowest and highest of the run and its two ends."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for name in ("", "as modelled", "range, not an interval"):
+        table.add_column(name, justify="right" if name else "left")
+    for name, value in facts(summary):
+        if name in FACTS:
+            table.add_row(name, value, fact_range(summary, name))
+    return table
+
+
+def _fact_table(summary: Mapping[str, Any]) -> "Table":
+    """Return two pairs of columns, so that everything fits on one screen."""
+    from rich.table import Table
+
+    ranged = FACTS if has_range(summary) else ()
+    pairs = [pair for pair in facts(summary) if pair[0] not in ranged]
+    half = (len(pairs) + 1) // 2
+    table = Table.grid(padding=(0, 2))
+    for style in ("dim", "bold", "dim", "bold"):
+        table.add_column(style=style)
+    for left, right in zip(pairs[:half], [*pairs[half:], ("", "")], strict=False):
+        table.add_row(f"  {left[0]}", left[1], *right)
+    return table

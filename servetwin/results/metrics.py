@@ -1,0 +1,218 @@
+"""The metrics sink of simulated and real runs: columns and sketches during the run, the summary after it.
+
+Definitions are those of docs/METRICS.md.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from servetwin.results.gap_sketch import GAPS_BUFFERED, GapSketch
+from servetwin.results.unserved import Unserved
+from serving.vocabulary.request import Request
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from servetwin.config.config import SloConfig
+
+QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+FINISHED_FIELDS = (
+    "request",
+    "arrival_ns",
+    "prompt_tokens",
+    "output_tokens",
+    "first_token_ns",
+    "finish_ns",
+    "replica",
+    "preemptions",
+)
+NS_PER_MS = 1e6
+NS_PER_S = 1e9
+
+
+class RunMetrics:
+    """Implements serving.vocabulary.recorder.Recorder.
+
+    Only 8 integers per finished request and 7 per unserved one grow with the run.
+    """
+
+    def __init__(self) -> None:
+        self._finished = array("q")
+        self._extend = self._finished.extend
+        self.gap_sketch = GapSketch()
+        self.gaps = self.gap_sketch.add  # saves one call on the hot path
+        self._noted = self.gap_sketch.buffer
+        self.rejected_reasons: Counter[str] = Counter()
+        self.failed_reasons: Counter[str] = Counter()
+        self.busy_ns: dict[int, int] = {}
+        self.last_failure_ns = 0
+        self.unserved = Unserved()
+
+    def finished(
+        self,
+        request: Request,
+        output_tokens: int,
+        first_token_ns: int,
+        finish_ns: int,
+        replica: int,
+        preemptions: int,
+    ) -> None:
+        """Record a request that produced its last token."""
+        self._extend(
+            (
+                request.id,
+                request.arrival_ns,
+                request.prompt_tokens,
+                output_tokens,
+                first_token_ns,
+                finish_ns,
+                replica,
+                preemptions,
+            )
+        )
+        if len(self._noted) > GAPS_BUFFERED:
+            self.gap_sketch.settle()
+
+    def refused(self, request: Request, now_ns: int, reason: str) -> None:
+        """Record a rejected request."""
+        self.rejected_reasons[reason] += 1
+        self.unserved.add(request, now_ns, "rejected", reason)
+
+    def failed(self, request: Request, now_ns: int, reason: str) -> None:
+        """Record a lost request."""
+        self.failed_reasons[reason] += 1
+        self.unserved.add(request, now_ns, "failed", reason)
+        self.last_failure_ns = max(self.last_failure_ns, now_ns)
+
+    def busy(self, replica: int, busy_ns: int) -> None:
+        """Set how long a replica executed steps."""
+        self.busy_ns[replica] = busy_ns
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Return one row per finished request by request id: FINISHED_FIELDS, ttft_ms, tpot_ms, e2e_ms."""
+        import numpy as np
+
+        rows = np.frombuffer(self._finished, dtype=np.int64).reshape(-1, len(FINISHED_FIELDS))
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        columns: dict[str, np.ndarray] = {
+            name: np.ascontiguousarray(rows[:, i]) for i, name in enumerate(FINISHED_FIELDS)
+        }
+        decoded = columns["output_tokens"] - 1
+        decode_ns = columns["finish_ns"] - columns["first_token_ns"]
+        columns["ttft_ms"] = (columns["first_token_ns"] - columns["arrival_ns"]) / NS_PER_MS
+        with np.errstate(divide="ignore", invalid="ignore"):
+            columns["tpot_ms"] = np.where(decoded > 0, decode_ns / decoded / NS_PER_MS, np.nan)
+        columns["e2e_ms"] = (columns["finish_ns"] - columns["arrival_ns"]) / NS_PER_MS
+        return columns
+
+
+def summarize(
+    metrics: RunMetrics,
+    columns: dict[str, np.ndarray],
+    dropped: dict[str, int],
+    slo: SloConfig,
+    gpus: int,
+    instances: int,
+) -> dict[str, Any]:
+    """Return the part of summary.json that is the same for every run with the same seed."""
+    finished = len(columns["request"])
+    rejected, failed = metrics.rejected_reasons.total(), metrics.failed_reasons.total()
+    lost = sum(dropped.values())
+    span_s = _span_s(columns, metrics.last_failure_ns)
+    return {
+        "requests": {
+            "arrived": finished + rejected + failed + lost,
+            "finished": finished,
+            "rejected": rejected,
+            "failed": failed,
+            "dropped": lost,
+        },
+        "rejected_reasons": dict(sorted(metrics.rejected_reasons.items())),
+        "failed_reasons": dict(sorted(metrics.failed_reasons.items())),
+        "ttft_ms": spread(columns["ttft_ms"]),
+        "tpot_ms": spread(columns["tpot_ms"]),
+        "itl_ms": _gaps(metrics, columns),
+        "e2e_ms": spread(columns["e2e_ms"]),
+        "slo": _slo(columns, finished + rejected + failed, slo, span_s),
+        "throughput": {
+            "req_per_s": per_s(finished, span_s),
+            "output_tokens_per_s": per_s(int(columns["output_tokens"].sum()), span_s),
+        },
+        "duration_s": span_s,
+        "gpu_seconds": gpus * span_s,
+        "gpu_load_share": None,  # only in simulations, which know the time of a full batch
+        "gpu_busy_share": per_s(sum(metrics.busy_ns.values()) / NS_PER_S / instances, span_s),
+        "replica_busy_share": [
+            metrics.busy_ns[replica] / NS_PER_S / span_s if span_s else 0.0
+            for replica in sorted(metrics.busy_ns)
+        ],
+        "instances": {"mean": float(instances), "max": instances},
+        "preemptions": int(columns["preemptions"].sum()),
+    }
+
+
+def per_s(amount: float, seconds: float) -> float | None:
+    """Return a rate; None if the time is 0, which a coarse clock may read in a short run."""
+    return amount / seconds if seconds else None
+
+
+def _span_s(columns: dict[str, np.ndarray], last_failure_ns: int) -> float:
+    """Return seconds from time 0 (the first arrival's clock) to the last token or failure."""
+    finish = columns["finish_ns"]
+    return max(int(finish.max()) if len(finish) else 0, last_failure_ns) / NS_PER_S
+
+
+def spread(values: np.ndarray) -> dict[str, float | None]:
+    """Return mean, quantiles (linear interpolation) and max of the existing values."""
+    import numpy as np
+
+    values = values[~np.isnan(values)]
+    if not len(values):
+        return dict.fromkeys(("mean", *QUANTILES, "max"))
+    quantiles = np.quantile(values, list(QUANTILES.values()))
+    return {
+        "mean": float(values.mean()),
+        **{name: float(value) for name, value in zip(QUANTILES, quantiles)},
+        "max": float(values.max()),
+    }
+
+
+def _gaps(metrics: RunMetrics, columns: dict[str, np.ndarray]) -> dict[str, float | None]:
+    """Return inter-token latency. A request's gaps add up to its decode time, which makes the mean exact.
+
+    Gaps of failed requests are only in the histogram; with failures the mean is the histogram's, too.
+    """
+    sketch = metrics.gap_sketch.summary_ms(QUANTILES)
+    gaps = int((columns["output_tokens"] - 1).sum())
+    decode_ns = int((columns["finish_ns"] - columns["first_token_ns"]).sum())
+    mean = decode_ns / gaps / NS_PER_MS if gaps else None
+    if metrics.failed_reasons:
+        mean = metrics.gap_sketch.mean_ms()
+    return {"mean": mean, **sketch}
+
+
+def _slo(
+    columns: dict[str, np.ndarray], handed_over: int, slo: SloConfig, span_s: float
+) -> dict[str, float | None]:
+    """Return shares of the requests sent to the controller; rejected and failed ones meet no objective."""
+    import numpy as np
+
+    first = columns["ttft_ms"] <= slo.ttft_ms
+    # A one-token answer has no time per output token, so it cannot miss that objective.
+    rest = np.isnan(columns["tpot_ms"]) | (columns["tpot_ms"] <= slo.tpot_ms)
+    good = int((first & rest).sum())
+
+    def share(count: int) -> float | None:
+        return count / handed_over if handed_over else None
+
+    return {
+        "ttft_ms": slo.ttft_ms,
+        "tpot_ms": slo.tpot_ms,
+        "ttft_attainment": share(int(first.sum())),
+        "tpot_attainment": share(int(rest.sum())),
+        "attainment": share(good),
+        "goodput_req_per_s": per_s(good, span_s),
+    }

@@ -1,0 +1,42 @@
+"""Results of each priority class, in summary.json and requests.parquet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from servetwin.results.metrics import spread
+from traces.workload import Workload
+
+if TYPE_CHECKING:
+    import numpy as np
+
+LATENCIES: Final = ("ttft_ms", "tpot_ms", "e2e_ms")
+
+
+def add_priorities(summary: dict[str, Any], columns: dict[str, Any], workload: Workload) -> None:
+    """Add ``priorities`` to summary.json, the most urgent class first, and to each request, as a column.
+
+    Adds nothing to a run whose requests all have one priority.
+    """
+    import numpy as np
+
+    if workload.priority is None:
+        return
+    classes, requests = np.unique(workload.priority, return_counts=True)
+    if len(classes) < 2:
+        return
+    columns["priority"] = priority = workload.priority[columns["request"]]
+    summary["priorities"] = [
+        {
+            "priority": int(one),
+            "requests": int(many),
+            "finished": int((priority == one).sum()),
+            **{key: spread(_of(columns[key], priority, one)) for key in LATENCIES},
+        }
+        for one, many in list(zip(classes, requests))[::-1]
+    ]
+
+
+def _of(values: np.ndarray, priority: np.ndarray, one: int) -> np.ndarray:
+    found: np.ndarray = values[priority == one]
+    return found

@@ -1,0 +1,59 @@
+"""Evaluate a run at both ends of its step times' error too: two more runs of the loop, same arrivals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from hwmodels.errors import HardwareError
+from servetwin.assemble.step_band import ENDS, StepBand, at_end, band_of, told_once
+from servetwin.config.series_config import NO_SERIES
+from servetwin.results.ranges import NOT_AN_INTERVAL, ranges_of
+from servetwin.run.prepared import Prepared
+from serving.vocabulary.errors import UserError
+
+RUNS: Final = 1 + len(ENDS)
+# Runs the loop and returns its summary. The number is the end's place, 1 or 2, for the progress report.
+Loop = Callable[[Prepared, int], Mapping[str, Any]]
+
+
+def range_section(prepared: Prepared, summary: Mapping[str, Any], loop: Loop) -> dict[str, Any]:
+    """Return the range keys to add to the run's summary.
+
+    Of the runs at the ends only the numbers of ``servetwin.results.ranges`` are kept. Their policies
+    estimate as in the run itself: from the step-time model, without its error.
+    """
+    bands = bands_of(prepared)
+    short = told_once(band.in_short() for band in bands)
+    if prepared.config.system.elastic:
+        short += "; the system scales, so the ends need not bound what lies between them"
+    told = {
+        "range_rests_on": told_once(band.rests_on() for band in bands),
+        "range_in_short": short,
+        "range_is": NOT_AN_INTERVAL,
+    }
+    runs = [summary]
+    if not all(band.empty for band in bands):
+        for place, end in enumerate(ENDS, start=1):
+            try:
+                runs.append(loop(_at_end(prepared, end), place))
+            except (UserError, HardwareError) as error:
+                return {
+                    "range": {},
+                    "range_refused": f"the run at the {end} end was refused: {error}",
+                    **told,
+                }
+    return {"range": ranges_of(runs), **told}
+
+
+def bands_of(prepared: Prepared) -> list[StepBand]:
+    """Return one step-time band for each kind of replica."""
+    kinds = {id(kind): kind for kind in prepared.hardware_of_model.values()}
+    return [band_of(kind) for kind in kinds.values()]
+
+
+def _at_end(prepared: Prepared, end: Any) -> Prepared:
+    """Return the run with the step times of that end and the same requests; it writes no series."""
+    config = replace(prepared.config, series=NO_SERIES)
+    return replace(prepared, config=config, hardware_of_model=at_end(prepared.hardware_of_model, end))

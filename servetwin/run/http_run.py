@@ -1,0 +1,166 @@
+"""realexec run world=http: the same controller drives servers that already run; same result folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hwmodels.catalogue import load_llm
+from realexec.http.capabilities import carries_out
+from realexec.http.driver import HttpReport, execute, probe_all, probe_hand_overs, probe_sleeps, resumes
+from realexec.http.handover import Roles
+from realexec.http.lines import Times
+from realexec.http.probe import Server
+from realexec.http.verify import Refused, TokenCheck, ask_again, chosen
+from servetwin.assemble import build
+from servetwin.assemble.clients import requests_of
+from servetwin.config.compose.resolved import resolved_yaml
+from servetwin.config.config import RunConfig
+from servetwin.config.http_config import AFTER, TOGETHER, servers_of
+from servetwin.config.policy.watch import SPARING_PERIOD_S, PolicyWatch
+from servetwin.results.journal_file import NAME as JOURNAL_NAME
+from servetwin.results.journal_file import JournalFile, header_fields
+from servetwin.results.metrics import RunMetrics
+from servetwin.run.real_summary import RealRun, real_summary
+from servetwin.run.simulate import prepare
+from servetwin.run.telling import telling_of
+from servetwin.run.write_results import write_config
+from serving.vocabulary.errors import UserError
+from serving.vocabulary.replica import Replica
+
+# The name of an environment variable: a key in the configuration would be written to every result folder.
+API_KEY = "SERVETWIN_API_KEY"
+# Timeout of the token check, for each token that a server generates again.
+_S_PER_TOKEN = 1.0
+
+
+def http_run(
+    config: RunConfig, folder: Path, on_progress: Callable[[int, int], None] | None = None
+) -> dict[str, Any]:
+    """Run, check tokens, write every file into ``folder``, and return the summary."""
+    servers = probe_all(servers_of(config.http), config.http.model, os.environ.get(API_KEY))
+    _check_moves(config, servers)
+    config = as_found(config, servers)
+    prepared = prepare(config)
+    roles = _roles(config, prepared.replicas)
+    if roles is not None:
+        servers = probe_hand_overs(servers, roles)
+    awake = [one.id for one in prepared.replicas] if config.system.elastic else None
+    if awake is not None:
+        probe_sleeps(servers)
+    config_yaml = resolved_yaml(config)
+    write_config(folder, config_yaml)
+    metrics, total, one = RunMetrics(), len(prepared.workload), config.http
+    with ExitStack() as stack:
+        journal = None
+        if config.journal:
+            able = carries_out(resumes(servers), roles is not None, awake is not None)
+            header = header_fields("real", config.seed, config_yaml, prepared.estimates, able)
+            header |= prepared.journal_header() | {"servers": [server.facts() for server in servers]}
+            journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header, at_once=True))
+        watch = stack.enter_context(PolicyWatch(period_s=SPARING_PERIOD_S))
+        controller = build.controller_of(
+            config,
+            prepared.hardware_of_model,
+            prepared.replicas,
+            prepared.estimates,
+            outgrows_expected=prepared.outgrows_expected,
+        )
+        told = stack.enter_context(telling_of(config, controller, metrics, journal))
+        report = execute(
+            controller,
+            requests_of(config, build.arrivals_of(config, prepared.workload, prepared.limits)),
+            servers,
+            load_llm(config.model.name).vocab,
+            config.seed,
+            told.recorder,
+            told.journal,
+            None if on_progress is None else lambda ended, _: on_progress(ended, total),
+            Times(one.report_ms / 1e3, one.scrape_ms / 1e3, one.timeout_s, one.silence_s),
+            bool(getattr(controller.elastic, "has_rounds", False)),
+            roles,
+            awake,
+        )
+    real = {
+        "policies": watch.section(),
+        "servers": [server.facts() for server in servers],
+        "moved": report.counts.moved,
+        "resumed": report.counts.resumed,
+        "handed_over": report.counts.handed_over,
+        "slept": report.counts.slept,
+        "woken": report.counts.woken,
+        "short_answers": report.counts.short,
+        "looks_at_metrics": report.counts.observed,
+    }
+    checked = _checked(config, servers, report, roles)
+    found = RealRun(prepared, controller, metrics, report.run, config_yaml, checked, real)
+    return real_summary(found, folder)
+
+
+def as_found(config: RunConfig, servers: Sequence[Server]) -> RunConfig:
+    """Return the configuration with the smallest memory and context that any server reports."""
+    engine = config.engine
+    tokens = [one.kv_tokens for one in servers if one.kv_tokens]
+    blocks = [one.block_tokens for one in servers if one.block_tokens]
+    contexts = [one.max_model_len for one in servers if one.max_model_len]
+    if len(tokens) == len(servers) and len(blocks) == len(servers):
+        engine = replace(engine, kv_tokens=min(tokens), block_tokens=max(blocks), watermark=0.0)
+        engine = replace(engine, reserved_blocks=0)
+    longest = load_llm(config.model.name).max_context_tokens
+    if contexts:
+        engine = replace(engine, max_model_len=min(*contexts, longest))
+    one = config.http
+    if config.system.instances.split and one.hand_over is None:
+        kind = servers[0].dialect.name
+        one = replace(one, hand_over=TOGETHER if kind == "sglang" else AFTER)
+    return replace(config, engine=engine, http=one)
+
+
+def _roles(config: RunConfig, replicas: Sequence[Replica]) -> Roles | None:
+    """Return which servers prefill; None: every server does both."""
+    if not config.system.instances.split:
+        return None
+    prefills = frozenset([one.id for one in replicas if one.role == "prefill"])
+    return Roles(prefills, config.http.hand_over == TOGETHER)
+
+
+def _check_moves(config: RunConfig, servers: Sequence[Server]) -> None:
+    """Refuse a policy that moves requests if a server cannot resume one."""
+    if config.system.migration.name == "none":
+        return
+    for one in servers:
+        if not one.token_ids or not one.aborts:
+            what = "gives no token ids back" if not one.token_ids else "was not seen to abort a request"
+            raise UserError(
+                f"system/migration={config.system.migration.name} moves running requests, and the server at "
+                f"{one.address} {what}: write system/migration=none"
+            )
+
+
+def _checked(
+    config: RunConfig, servers: Sequence[Server], report: HttpReport, roles: Roles | None
+) -> dict[str, Any]:
+    """Generate tokens again at servers that were not lost and serve requests alone, and compare them."""
+    lost = {replica for replica, _ in report.run.lost}
+    left = [one for replica, one in enumerate(servers) if replica not in lost and not one.mode]
+    generations = report.run.generations.values()
+    wanted = chosen(generations, config.http.check_tokens) if left else []
+    longest = max([len(one.tokens) for one in wanted], default=0)
+    check, why = TokenCheck(), None
+    try:
+        check = ask_again(left, wanted, config.http.timeout_s + longest * _S_PER_TOKEN) if wanted else check
+    except (OSError, Refused) as error:
+        why = f"the tokens could not be asked for again: {error or type(error).__name__}"
+    everything = sum(len(one.tokens) for one in generations)
+    return {
+        "tokens_checked": check.checked,
+        "tokens_different": check.different,
+        "tokens_recomputed": check.resumed,
+        "recomputed_different": check.resumed_different,
+        "tokens_unchecked": everything - check.checked - check.resumed,
+        "first_difference": check.first_difference or why,
+    }

@@ -1,0 +1,89 @@
+"""Input and output of a simulated run: what is known before it starts, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from servetwin.assemble.expected_outputs import outgrows_expected
+from servetwin.assemble.hardware import Hardware
+from servetwin.assemble.lengths import Limits
+from servetwin.config.config import RunConfig
+from servetwin.results.unserved import Unserved
+from serving.vocabulary.estimates import Estimates
+from serving.vocabulary.replica import Replica, Role
+from traces.columns import Names
+from traces.workload import Workload
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from serving.controller import Controller
+
+OUTGROWS = "outgrows_expected"  # key of a journal's header
+Progress = Callable[[int, int], None]  # (requests arrived, requests in all)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything about a run that is known before it starts.
+
+    ``on_controller`` receives the run's controller before the first event.
+    """
+
+    config: RunConfig
+    hardware_of_model: dict[str, Hardware]
+    replicas: list[Replica]
+    estimates: Estimates
+    workload: Workload
+    limits: Limits
+    start: dict[Role, int] | None = None  # instances of every model by role; None: as many as fit
+    on_controller: Callable[[Controller], None] | None = None
+
+    @property
+    def hardware(self) -> Hardware:
+        """Return the hardware of the first model, which is the only one without ``models=``."""
+        return next(iter(self.hardware_of_model.values()))
+
+    @property
+    def outgrows_expected(self) -> bool:
+        """Whether an output is longer than its request is counted with."""
+        return outgrows_expected(self.config, self.workload, self.limits)
+
+    def journal_header(self) -> dict[str, Any]:
+        """Return what a replay needs to know of the workload, for the journal's header."""
+        longer = {OUTGROWS: True} if self.outgrows_expected else {}
+        return {"start": self.start, **longer}
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """Results of a run, and what it cost the machine."""
+
+    summary: dict[str, Any]
+    columns: dict[str, np.ndarray | Names]
+    wall_s: float
+    cpu_s: float
+    events: int
+    policies: dict[str, Any] = field(default_factory=dict)  # PolicyWatch.section
+    series: dict[str, np.ndarray | Names] | None = None  # only with series.period_s
+    unserved: Unserved = field(default_factory=Unserved)
+    stages: dict[str, np.ndarray | Names] | None = None  # only of models in stages
+    stage_load: dict[str, np.ndarray | Names] | None = None  # the same over time, of models in stages
+    use: dict[str, np.ndarray | Names] | None = None  # of GPUs, links and host memory; only with series
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A progress report divided into equal parts that follow each other."""
+
+    on_progress: Progress | None
+    parts: int
+
+    def progress(self, place: int) -> Progress | None:
+        """Return the progress callback of the part at ``place``, counted from 0."""
+        told, parts = self.on_progress, self.parts
+        if told is None or parts == 1:
+            return told
+        return lambda arrived, total: told((place * total + arrived) // parts, total)

@@ -1,0 +1,316 @@
+"""servetwin simulate: one run in virtual time, from configuration to result folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from time import perf_counter, process_time, thread_time_ns
+from typing import TYPE_CHECKING, Any
+
+import nativecore
+from servetwin.assemble import build
+from servetwin.assemble.capabilities import check_capabilities, driver_actions, is_masked, masked_words
+from servetwin.assemble.clients import requests_of
+from servetwin.assemble.data_plane import data_plane_of
+from servetwin.assemble.energy import use_of_gpus
+from servetwin.assemble.faults import fault_plan_of
+from servetwin.assemble.gpu_load import CACHED_TOKENS
+from servetwin.assemble.groups import group_plans
+from servetwin.assemble.hardware import hardware_of
+from servetwin.assemble.hosted import hosted_models
+from servetwin.assemble.language_stages import chains
+from servetwin.assemble.lengths import check_lengths, limits_of
+from servetwin.assemble.pipeline_plans import pipeline_plans
+from servetwin.assemble.shared_prefixes import named_requests, shares_prefixes
+from servetwin.assemble.sizes import seat_count, start_of
+from servetwin.assemble.stage_cut import decodes_in_stages
+from servetwin.assemble.stages import capacity_per_s, one_pass, stage_plan, used_gpus
+from servetwin.assemble.workload import run_capacity_req_per_s, run_workload
+from servetwin.assemble.world_rows import world_rows
+from servetwin.config.compose.resolved import resolved_yaml
+from servetwin.config.config import RunConfig
+from servetwin.config.policy.watch import PolicyWatch
+from servetwin.config.uncertainty_config import ON
+from servetwin.config.version import code_version
+from servetwin.results.data_plane_summary import data_plane_summary
+from servetwin.results.elastic_summary import elastic_summary
+from servetwin.results.faults_summary import RecoveryWatch, faults_section
+from servetwin.results.groups_summary import groups_section
+from servetwin.results.hosted_summary import add_models, shown_estimates, shown_model
+from servetwin.results.journal_file import NAME as JOURNAL_NAME
+from servetwin.results.journal_file import JournalFile, header_fields
+from servetwin.results.language_summary import language_section
+from servetwin.results.metrics import RunMetrics, per_s, summarize
+from servetwin.results.migration_summary import migration_summary
+from servetwin.results.parallelism import gpus_of_an_instance
+from servetwin.results.pipelines_summary import pipelines_section
+from servetwin.results.preemption_loss import add_preemption_loss, swaps_section
+from servetwin.results.prefix_hits import cached_tokens, prefix_section
+from servetwin.results.priorities import add_priorities
+from servetwin.results.series_sink import series_sink
+from servetwin.results.stage_scaling_summary import stage_scaling_summary
+from servetwin.results.stages_summary import stage_rows, stages_section
+from servetwin.results.start_summary import start_summary
+from servetwin.results.step_times import step_time_section
+from servetwin.results.trace_section import clients_section, trace_section
+from servetwin.run.ends import RUNS, range_section
+from servetwin.run.prepared import Parts, Prepared, Progress, Simulated
+from servetwin.run.undisturbed import undisturbed
+from servetwin.run.use_series import use_series, watched
+from servetwin.run.write_results import SERIES_NAME, STAGES_NAME, write_parquet, write_results
+from serving.vocabulary.driver import Control, JournalSink
+from serving.vocabulary.masked import Masked
+from serving.vocabulary.request import Request
+from simcore.chunk_starts import ChunkStarts
+from simcore.simulation import Simulation
+from traces.workload import Workload
+
+if TYPE_CHECKING:
+    from serving.controller import Controller
+    from simcore.data_plane.data_plane import DataPlane
+    from simcore.sim_report import SimReport
+
+
+def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = None) -> dict[str, Any]:
+    """Run, write every file into ``folder``, and return the summary."""
+    prepared = prepare(config)
+    config_yaml = resolved_yaml(config)
+    with ExitStack() as stack:
+        journal = None
+        if config.journal:
+            able = driver_actions(config)
+            header = header_fields("simulated", config.seed, config_yaml, prepared.estimates, able)
+            header |= prepared.journal_header()
+            journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header))
+        part = Parts(on_progress, RUNS if _has_ends(config) else 1)
+        done = execute(prepared, journal, part.progress(0))
+    summary = done.summary | provenance(prepared)
+    cpu_s = process_time()
+    if _has_ends(config):
+        summary |= range_section(
+            prepared, done.summary, lambda end, place: execute(end, None, part.progress(place)).summary
+        )
+    cpu_s = process_time() - cpu_s
+    summary["sim"] = {
+        "wall_s": done.wall_s,
+        "cpu_s": done.cpu_s,
+        "process_cpu_s": process_time(),
+        "requests_per_cpu_s": per_s(len(prepared.workload), done.cpu_s),
+        "events": done.events,
+        **({"range_cpu_s": cpu_s} if _has_ends(config) else {}),
+        "policies": done.policies,
+        **nativecore.section(),
+    }
+    write_results(folder, summary, done.columns, config_yaml, done.unserved, done.stage_load, done.use)
+    if done.series is not None:
+        write_parquet(folder / SERIES_NAME, done.series)
+    if done.stages is not None:
+        write_parquet(folder / STAGES_NAME, done.stages)
+    return summary
+
+
+def _has_ends(config: RunConfig) -> bool:
+    """Return whether to evaluate both ends of the step times. Models in stages have no known ends."""
+    return config.uncertainty == ON and not config.system.in_stages
+
+
+def evaluated(config: RunConfig) -> dict[str, Any]:
+    """Return a run's summary, with its range if any, without a folder: for loops over configurations."""
+    prepared = prepare(config)
+    summary = execute(prepared).summary
+    if not _has_ends(config):
+        return summary
+    return summary | range_section(prepared, summary, lambda end, _: execute(end).summary)
+
+
+def prepare(config: RunConfig) -> Prepared:
+    """Read the trace and build what all worlds need. Raises UserError, TraceError, HardwareError."""
+    check_capabilities(config)
+    hardware = hardware_of(config)
+    hosted = hosted_models(config)
+    estimates = build.estimates_of(config, hardware)
+    start = None
+    if config.system.in_stages and not decodes_in_stages(config):
+        replicas = build.replicas_of(config, hardware)
+        workload = one_pass(config, run_workload(config, estimates, len(replicas), capacity_per_s(config)))
+        limits = limits_of(config, workload, {})
+    else:
+        seats = chains(config) if decodes_in_stages(config) else seat_count(config, hosted)
+        workload = run_workload(config, estimates, seats)
+        prototypes = build.prototypes_of(config, hardware)
+        limits = limits_of(config, workload, prototypes)
+        check_lengths(config, workload, hardware, prototypes, limits)
+        start = start_of(config, hosted, estimates.models[0], workload)
+        replicas = build.replicas_of(config, hardware, start)
+    # Checked here, so that an impossible fault is refused before any file is written.
+    fault_plan_of(config, replicas)
+    return Prepared(config, hardware, replicas, estimates, workload, limits, start)
+
+
+def execute(
+    prepared: Prepared, journal: JournalSink | None = None, on_progress: Progress | None = None
+) -> Simulated:
+    """Run the event loop and compute the metrics, timed from the first event to the last metric."""
+    config, workload, metrics = prepared.config, prepared.workload, RunMetrics()
+    shared, named = shares_prefixes(config, workload), named_requests(config, workload)
+    controller = _controller_of(prepared, named)
+    data_plane = data_plane_of(config, prepared.replicas)
+    stages = stage_plan(config, workload, prepared.hardware_of_model)
+    rows = stages.times if stages is not None and stages.times else world_rows(prepared.hardware_of_model)
+    hits = ChunkStarts(journal) if shared else None
+    sink = series_sink(config.series.period_s, controller.engines, hits or journal)
+    faults = fault_plan_of(config, prepared.replicas)
+    recovery = None if faults is None else RecoveryWatch(controller)
+    control: Control = recovery or controller
+    if is_masked(config):
+        control = Masked(control, driver_actions(config), *masked_words(config))
+    arrivals = build.arrivals_of(config, workload, prepared.limits)
+    simulation = Simulation(
+        control,
+        requests_of(config, _watched(arrivals, len(workload), on_progress)),
+        [rows[replica.model] for replica in prepared.replicas],
+        metrics,
+        watched(sink, controller, data_plane) or hits or journal,
+        data_plane,
+        rows,
+        thread_time_ns,
+        faults,
+        group_plans(config, prepared.replicas, prepared.hardware_of_model),
+        stages,
+        pipeline_plans(config, prepared.replicas, prepared.hardware_of_model),
+    )
+    with undisturbed():
+        wall_s, cpu_s = perf_counter(), process_time()
+        with PolicyWatch(simulation.now_ns) as watch:
+            report = simulation.run()
+        columns = metrics.columns()
+        held = _provisioned_gpus(prepared), max(1, len(prepared.replicas))
+        summary = summarize(metrics, columns, workload.dropped, config.slo, *held)
+        series = None
+        if sink is not None:
+            from servetwin.results.fragmentation import fragmentation_section
+            from servetwin.results.series_table import series_of
+
+            series = series_of(sink, columns, summary["duration_s"])
+            summary |= fragmentation_section(sink, columns, summary["duration_s"])
+        cpu_s, wall_s = process_time() - cpu_s, perf_counter() - wall_s
+    counted = summary["requests"]["arrived"] - summary["requests"]["dropped"]
+    assert counted == controller.arrived == len(workload), "invariant 1: requests conserved"
+    names = add_models(summary, columns, config, prepared.hardware_of_model, workload)
+    if hits is not None:
+        columns |= {CACHED_TOKENS: (cached := cached_tokens(hits, len(workload)))[columns["request"]]}
+        summary |= prefix_section(config, workload, cached, controller.engines.values())
+    add_preemption_loss(summary, columns, simulation.preemption_losses_ns())
+    summary |= swaps_section(controller.engines.values()) | clients_section(config.trace, metrics, columns)
+    add_priorities(summary, columns, workload)
+    if data_plane is not None:
+        summary |= _moved(prepared, controller, data_plane, summary, report)
+    summary |= groups_section(simulation.groups.groups) | pipelines_section(config, simulation.pipelines)
+    if recovery is not None and simulation.losses is not None:
+        summary |= faults_section(simulation.losses.records, recovery)
+    summary |= _of_stages(config, controller, (stage_columns := stage_rows(controller)), summary)
+    summary |= use_of_gpus(config, prepared.estimates, workload, columns, summary)
+    told = report.events, watch.section(), series, metrics.unserved, stage_columns
+    load = _stage_load(prepared, controller, stage_columns, summary["duration_s"])
+    use = use_series(prepared, controller, data_plane, sink, columns, summary)
+    return Simulated(summary, {**columns, **names}, wall_s, cpu_s, *told, load, use)
+
+
+def _controller_of(prepared: Prepared, named: bytes) -> Controller:
+    parts = prepared.hardware_of_model, prepared.replicas, prepared.estimates
+    controller = build.controller_of(prepared.config, *parts, named, prepared.outgrows_expected)
+    if prepared.on_controller is not None:
+        prepared.on_controller(controller)
+    return controller
+
+
+def _moved(
+    prepared: Prepared,
+    controller: Controller,
+    data_plane: DataPlane,
+    summary: dict[str, Any],
+    report: SimReport,
+) -> dict[str, Any]:
+    """Summarize loads, links, scaling and migration."""
+    found = data_plane_summary(data_plane, summary["duration_s"]) | start_summary(data_plane, prepared.config)
+    found |= elastic_summary(controller, prepared.replicas, summary, report)
+    found |= stage_scaling_summary(controller, prepared.replicas, summary, report)
+    return found | migration_summary(controller)
+
+
+def _stage_load(
+    prepared: Prepared, controller: Controller, rows: dict[str, Any] | None, span_s: float
+) -> dict[str, Any] | None:
+    """Return replicas and work of stages over time; None without stages."""
+    if rows is None:
+        return None
+    from servetwin.results.stage_load import changes_of, default_period_s, stage_load
+
+    period_s = prepared.config.series.period_s or default_period_s(span_s)
+    return stage_load(rows, changes_of(controller, prepared.replicas), period_s, span_s)
+
+
+def _of_stages(
+    config: RunConfig, controller: Controller, columns: dict[str, Any] | None, summary: dict[str, Any]
+) -> dict[str, Any]:
+    """Summarize the work of stages, for models with and without KV."""
+    found = stages_section(config, controller, columns, summary["duration_s"])
+    return found | language_section(config, controller, summary)
+
+
+def _capacity_req_per_s(prepared: Prepared, workload: Workload) -> float:
+    """Return the requests per second at which the replicas of the start just keep up."""
+    config, replicas = prepared.config, len(prepared.replicas)
+    if decodes_in_stages(config):
+        replicas = chains(config)
+    elif config.system.in_stages:
+        return capacity_per_s(config)
+    return run_capacity_req_per_s(config, prepared.estimates, replicas, workload)
+
+
+def _provisioned_gpus(prepared: Prepared) -> int:
+    """Count the cluster's GPUs, or those of the replicas that serve from the start."""
+    if prepared.config.system.in_stages:
+        return used_gpus(prepared.replicas)
+    if prepared.start is None:
+        return prepared.config.cluster.gpus
+    return sum(len(replica.gpus) for replica in prepared.replicas)
+
+
+def _watched(
+    arrivals: Iterator[tuple[Request, int]], total: int, on_progress: Progress | None
+) -> Iterator[tuple[Request, int]]:
+    """Yield the same arrivals, calling ``on_progress`` now and then with the number yielded."""
+    return arrivals if on_progress is None else _told(arrivals, total, on_progress)
+
+
+def _told(
+    arrivals: Iterator[tuple[Request, int]], total: int, on_progress: Progress
+) -> Iterator[tuple[Request, int]]:
+    for arrived, arrival in enumerate(arrivals, start=1):
+        if arrived % 256 == 0 or arrived == total:
+            on_progress(arrived, total)
+        yield arrival
+
+
+def provenance(prepared: Prepared) -> dict[str, Any]:
+    """Return where the numbers come from: names, sources, labels and assumptions."""
+    config, workload = prepared.config, prepared.workload
+    estimates, hosted = shown_estimates(config, prepared.estimates), len(prepared.hardware_of_model)
+    return {
+        "system": config.system.name,
+        "model": shown_model(config),
+        "cluster": config.cluster.name,
+        "engine": config.engine.name,
+        "imitates": f"{config.engine.software} {config.engine.version}",
+        "seed": config.seed,
+        "code": code_version(),
+        "trace": trace_section(
+            config, workload, prepared.limits, hosted, _capacity_req_per_s(prepared, workload)
+        ),
+        "step_time": step_time_section(prepared.hardware),
+        "kv_capacity": prepared.hardware.kv_arithmetic,
+        **({"parallelism": told} if (told := gpus_of_an_instance(config)) else {}),
+        "estimates": estimates.as_dict(),
+    }

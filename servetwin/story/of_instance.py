@@ -1,0 +1,320 @@
+"""The story of one instance: its own events line by line, with the runs in between as one line."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from servetwin.story.books import Books
+from servetwin.story.line import (
+    Lines,
+    StoryLine,
+    count,
+    layer_range,
+    layers_there,
+    numbers,
+    places,
+    seconds,
+    share,
+    size,
+)
+from servetwin.story.moments import Moment
+from servetwin.story.of_stock import OF_INSTANCE
+from serving.vocabulary.actions import (
+    Action,
+    AllocateGpus,
+    Assign,
+    Detach,
+    Fail,
+    Interrupt,
+    JoinBatch,
+    Load,
+    Migrate,
+    Preempt,
+    Reject,
+    ReleaseGpus,
+    Run,
+    Send,
+    StopLoad,
+    StopSend,
+    SwitchRole,
+    Wake,
+)
+from serving.vocabulary.events import (
+    Arrived,
+    Closing,
+    Event,
+    Loaded,
+    LoadStopped,
+    LossNotice,
+    Lost,
+    LostHost,
+    LostLink,
+    LostSsd,
+    Opened,
+    Ran,
+    Sent,
+    Woke,
+)
+
+_WHAT: Final = {"kv": "KV"}
+
+
+@dataclass(slots=True)
+class Work:
+    """The instance's work since the last line of its story."""
+
+    since_ns: int
+    runs: int = 0
+    steps: int = 0
+    in_runs_ns: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, what: str, amount: int = 1) -> None:
+        """Add to something that is only counted."""
+        self.counts[what] = self.counts.get(what, 0) + amount
+
+
+@dataclass(slots=True)
+class Life:
+    """State of one instance. ``decisions``: (time, what, why) of those in the summary but not the journal;
+    ``starts``: the terms of a start, by load and target, if the summary has them.
+    """
+
+    id: int
+    decisions: Sequence[tuple[int, str, str]] = ()
+    seen: bool = False
+    work: Work = field(default_factory=lambda: Work(0))
+    loads: dict[int, tuple[int, Load]] = field(default_factory=dict)
+    layers: dict[int, int] = field(default_factory=dict)  # complete so far, by load
+    transfers: dict[int, Send] = field(default_factory=dict)
+    told: int = 0  # decisions already reported
+    starts: Mapping[tuple[int, int], str] = field(default_factory=dict)
+
+
+def instance_story(moments: Iterator[Moment], life: Life) -> Lines:
+    """Yield the instance's lines to the end of the journal; none if the journal does not name it."""
+    books, now_ns = Books(), 0
+    for now_ns, event, actions in moments:
+        books.happens(now_ns, event)
+        yield from _heard(life, now_ns, event)
+        yield from EVENTS[type(event)](life, books, now_ns, event)
+        yield from _decided(life, now_ns)
+        for action in actions:
+            books.follows(now_ns, action)
+            yield from _heard(life, now_ns, action)
+            yield from ACTIONS[type(action)](life, books, now_ns, action)
+    if life.seen:
+        yield from _worked(life, books, now_ns)
+        yield StoryLine(now_ns, "the journal ends")
+
+
+def _heard(life: Life, now_ns: int, fact: Event | Action) -> Lines:
+    """Note the first fact of an instance. Without a placement it exists from the start."""
+    if not life.seen and getattr(fact, "replica", None) == life.id:
+        life.seen = True
+        life.work = Work(now_ns)
+        if not isinstance(fact, AllocateGpus):
+            yield StoryLine(now_ns, "is named for the first time: it serves from the start of the run")
+
+
+def _decided(life: Life, now_ns: int) -> Lines:
+    while life.told < len(life.decisions) and life.decisions[life.told][0] <= now_ns:
+        at_ns, what, why = life.decisions[life.told]
+        life.told += 1
+        yield StoryLine(at_ns, what, why)
+
+
+def _worked(life: Life, books: Books, now_ns: int) -> Lines:
+    """Yield one line for the runs since the last line, if there were any."""
+    work, life.work = life.work, Work(now_ns)
+    bench = books.bench(life.id)
+    if bench.run is not None:
+        work.in_runs_ns += now_ns - max(bench.run_ns, work.since_ns)
+    if not work.runs and not work.counts:
+        return
+    span_ns = now_ns - work.since_ns
+    busy = f"{share(work.in_runs_ns, span_ns)} of {seconds(span_ns)}"
+    parts = [
+        f"{count(amount, name)}" for name, amount in work.counts.items() if not name.startswith("bytes ")
+    ]
+    parts += [
+        f"{size(amount)} of {name[6:]}" for name, amount in work.counts.items() if name.startswith("bytes ")
+    ]
+    did = f"{count(work.runs, 'run')} with {count(work.steps, 'step')}, busy {busy}"
+    yield StoryLine(now_ns, f"since {seconds(work.since_ns)}: {'; '.join([did, *parts])}")
+
+
+def _ran(life: Life, books: Books, now_ns: int, event: Ran) -> Lines:
+    report = books.report
+    if event.replica != life.id or report is None:
+        return
+    if report.run is None:
+        yield StoryLine(now_ns, "reports a run of before it was lost, which nobody waits for")
+        return
+    life.work.steps += event.steps
+    prompts = sum(amount for _, _, amount in report.computed) if report.run.layers is None else 0
+    for name, amount in (("prompt token", prompts), ("finished request", len(event.finished))):
+        if amount:
+            life.work.add(name, amount)
+    if not event.running:
+        life.work.runs += 1
+        life.work.in_runs_ns += now_ns - max(report.began_ns, life.work.since_ns)
+
+
+def _lost(life: Life, books: Books, now_ns: int, event: Lost) -> Lines:
+    if event.replica == life.id:
+        if books.report is not None and books.report.run is not None:
+            life.work.in_runs_ns += now_ns - max(books.report.began_ns, life.work.since_ns)
+        yield from _worked(life, books, now_ns)
+        yield StoryLine(now_ns, "is lost with all it held", event.cause)
+
+
+def _noticed(life: Life, books: Books, now_ns: int, event: LossNotice) -> Lines:
+    if event.what == "replica" and event.number == life.id:
+        yield from _worked(life, books, now_ns)
+        yield StoryLine(now_ns, f"takes nothing new: it is lost at {seconds(event.at_ns)}", event.cause)
+
+
+def _loaded(life: Life, books: Books, now_ns: int, event: Loaded) -> Lines:
+    began_ns, load = life.loads.get(event.load, (0, None))
+    if load is None or load.targets[event.target] != ("replica", life.id):
+        return
+    earlier, life.layers[event.load] = life.layers.get(event.load, 0), event.layers
+    after = seconds(now_ns - began_ns)
+    if event.fully_loaded:
+        del life.loads[event.load]
+        yield from _worked(life, books, now_ns)
+        yield StoryLine(
+            now_ns, f"is fully loaded: {layers_there(event)}, {after} after load {event.load} began"
+        )
+    elif not earlier:
+        yield StoryLine(now_ns, f"has {layers_there(event)}, {after} after load {event.load} began")
+
+
+def _load_stopped(life: Life, books: Books, now_ns: int, event: LoadStopped) -> Lines:
+    _, load = life.loads.get(event.load, (0, None))
+    if load is not None and load.targets[event.target] == ("replica", life.id):
+        del life.loads[event.load]
+        yield StoryLine(now_ns, f"load {event.load} ended early with {layers_there(event)}", event.cause)
+
+
+def _sent(life: Life, books: Books, now_ns: int, event: Sent) -> Lines:
+    """Count received and sent transfers."""
+    send = life.transfers.pop(event.transfer, None)
+    if send is not None:
+        way = "received" if send.target == life.id else "sent"
+        life.work.add(f"bytes {_WHAT.get(send.what, send.what)} {way}", event.moved_bytes)
+        if event.cause:
+            yield StoryLine(now_ns, f"transfer {event.transfer} ended early", event.cause)
+
+
+def _place(life: Life, books: Books, now_ns: int, action: AllocateGpus) -> Lines:
+    if action.replica == life.id:
+        life.work = Work(now_ns)
+        gpus = f"{'GPU' if len(action.gpus) == 1 else 'GPUs'} {numbers(action.gpus)}"
+        parameters = "its parameters are there already" if action.warm else "its parameters are to come"
+        model = action.model if action.layers is None else f"{layer_range(action.layers)} of {action.model}"
+        what = f"is placed on {gpus} to serve {model} as {action.role}; {parameters}"
+        yield StoryLine(now_ns, what, action.reason)
+
+
+def _load(life: Life, books: Books, now_ns: int, action: Load) -> Lines:
+    me = "replica", life.id
+    if me in action.targets:
+        life.loads[action.load] = now_ns, action
+        others = [endpoint for endpoint in action.targets if endpoint != me]
+        beside = f", as do those of {places(others)}" if others else ""
+        start = life.starts.get((action.load, action.targets.index(me)), "the process starts first")
+        cold = f"; {start}" if action.cold else ""
+        of = "" if action.layers is None else f" of {layer_range(action.layers)}"
+        what = f"load {action.load}: parameters{of} come from {places(action.sources)}{beside}{cold}"
+        yield StoryLine(now_ns, what, action.reason)
+    elif me in action.sources:
+        yield StoryLine(
+            now_ns, f"load {action.load}: its parameters go to {places(action.targets)}", action.reason
+        )
+
+
+def _stop_load(life: Life, books: Books, now_ns: int, action: StopLoad) -> Lines:
+    if action.load in life.loads:
+        yield StoryLine(now_ns, f"load {action.load} is to stop", action.reason)
+
+
+def _turn(life: Life, books: Books, now_ns: int, action: SwitchRole) -> Lines:
+    if action.replica == life.id:
+        yield from _worked(life, books, now_ns)
+        yield StoryLine(now_ns, f"serves as {action.role} from now on", action.reason)
+
+
+def _reclaim(life: Life, books: Books, now_ns: int, action: ReleaseGpus) -> Lines:
+    if action.replica == life.id:
+        yield from _worked(life, books, now_ns)
+        yield StoryLine(now_ns, "is reclaimed: its GPUs are free", action.reason)
+
+
+def _send(life: Life, books: Books, now_ns: int, action: Send) -> Lines:
+    if life.id in (action.source, action.target):
+        life.transfers[action.transfer] = action
+    return iter(())
+
+
+def _stop_send(life: Life, books: Books, now_ns: int, action: StopSend) -> Lines:
+    if action.transfer in life.transfers:
+        yield StoryLine(now_ns, f"transfer {action.transfer} is to stop", action.reason)
+
+
+def _counted(what: str) -> "Teller":
+    """Return a function that only counts an action."""
+
+    def tell(life: Life, books: Books, now_ns: int, action: Any) -> Lines:
+        if action.replica == life.id:
+            life.work.add(what)
+        return iter(())
+
+    return tell
+
+
+def _adopt(life: Life, books: Books, now_ns: int, action: JoinBatch) -> Lines:
+    if action.replica == life.id:
+        life.work.add("received hand-over", len(action.requests))
+    return iter(())
+
+
+def _migrate(life: Life, books: Books, now_ns: int, action: Migrate) -> Lines:
+    if life.id in (action.source, action.target) and action.phase != "begun":
+        way = "migrated-out request" if action.source == life.id else "migrated-in request"
+        life.work.add(way if action.phase == "committed" else "aborted migration")
+    return iter(())
+
+
+def _nothing(life: Life, books: Books, now_ns: int, fact: Any) -> Lines:
+    """Ignore a fact that names no instance, or whose effects have their own facts."""
+    return iter(())
+
+
+Teller = Callable[[Life, Books, int, Any], Lines]
+EVENTS: Final[Mapping[type, Teller]] = {
+    Ran: _ran,
+    Lost: _lost,
+    LossNotice: _noticed,
+    Loaded: _loaded,
+    LoadStopped: _load_stopped,
+    Sent: _sent,
+    **dict.fromkeys((LostHost, LostSsd, LostLink, Closing, Arrived, Opened, Woke), _nothing),
+    **OF_INSTANCE,
+}
+ACTIONS: Final[Mapping[type, Teller]] = {
+    AllocateGpus: _place,
+    Load: _load,
+    StopLoad: _stop_load,
+    SwitchRole: _turn,
+    ReleaseGpus: _reclaim,
+    Send: _send,
+    StopSend: _stop_send,
+    Assign: _counted("assigned request"),
+    Preempt: _counted("preemption"),
+    Interrupt: _counted("interrupt"),
+    JoinBatch: _adopt,
+    Migrate: _migrate,
+    **dict.fromkeys((Detach, Run, Reject, Fail, Wake), _nothing),
+}

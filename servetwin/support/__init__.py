@@ -1,0 +1,1 @@
+"""``servetwin support``: which step times, KV memory, starts and links a combination has."""

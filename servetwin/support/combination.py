@@ -1,0 +1,169 @@
+"""All data on one (model, GPU, tp): numbers, and sentences by section."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hwmodels.all_reduce_catalogue import Imitated
+from hwmodels.catalogue import load_gpu, load_llm
+from hwmodels.engine_overhead import EngineOverhead, EngineStepModel
+from hwmodels.gpu import Gpu
+from hwmodels.importers.step_profile_file import is_step_profile, read_step_profile
+from hwmodels.kv_capacity import KvCapacity
+from hwmodels.llm_shape import LlmShape
+from hwmodels.profile_check import profile_problems
+from hwmodels.profile_file import LoadedProfile, load_profile
+from hwmodels.step_profile import LoadedSteps
+from servetwin.assemble.hardware import kv_memory, overhead_of, precision_of
+from servetwin.config.config import EngineConfig
+from servetwin.config.overrides import echo
+from servetwin.support.evidence import engine_evidence, held_out, step_evidence
+from servetwin.support.evidence_table import evidence_lines
+from servetwin.support.rungs import Rung, chosen_rung, decode_s, prefill_s, rungs_of
+from servetwin.support.starts import start_lines
+from servetwin.support.table import smallest_for
+from serving.vocabulary.errors import UserError
+
+SAMPLE_CONTEXT_TOKENS: Final = 1024
+SAMPLE_DECODES: Final = (1, 32)
+_GPUS: Final = re.compile(r"[1-9][0-9]{0,2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """The data on one combination: ``head`` names it, ``sections`` are paragraphs by label."""
+
+    head: str
+    numbers: dict[str, Any]
+    sections: dict[str, list[str]]
+
+
+def combination_of(given: Mapping[str, str], engine: EngineConfig) -> Combination:
+    """Return the words' combination. UserError or HardwareError if it cannot be simulated."""
+    gpu, llm = load_gpu(given["gpu"]), load_llm(given["model"])
+    tp = _tp(given, gpu, llm, engine)
+    llm.require_tp(tp)
+    loaded = _loaded(Path(given["profile"])) if "profile" in given else None
+    capacity = kv_memory(engine, gpu, llm, tp)
+    tables = loaded.profile if loaded else None
+    imitated = Imitated(engine.software, engine.version)
+    rungs = rungs_of(gpu, llm, tp, tables, imitated)
+    chosen = chosen_rung(rungs, gpu, llm, tp, tables, imitated)
+    assert chosen.model is not None
+    overhead = overhead_of(engine, chosen.model, llm.layers)
+    evidence = step_evidence(gpu, llm, tp, chosen, tables, imitated)
+    evidence += engine_evidence(gpu, llm, engine, overhead)
+    misfits = _misfits(loaded, gpu, llm, tp, engine) if loaded else []
+    picked = "" if "tp" in given else " (the smallest tp that fits)"
+    sections = {
+        "model": _model_lines(llm),
+        "gpu": _gpu_lines(gpu, chosen),
+        "step times": [*_step_lines(chosen, rungs), *misfits],
+        "ladder": [_rung_line(rung, chosen, gpu, llm, tp) for rung in rungs],
+        "kv memory": [f"{capacity.tokens} tokens", capacity.arithmetic],
+        "engine": _engine_lines(overhead, engine),
+        "known how": list(evidence_lines(evidence, held_out(chosen, gpu, llm, tp))),
+        "start": list(start_lines(engine, llm, tp)),
+        "sample times": _sample_lines(chosen, capacity, overhead),
+    }
+    numbers = {
+        "model": llm.name, "gpu": gpu.name, "tp": tp, "engine": engine.name, "step_time": chosen.kind,
+        "kv_tokens": capacity.tokens, "weight_bytes": llm.weight_bytes,
+        "kv_bytes_per_token": llm.kv_bytes_per_token,
+    }  # fmt: skip
+    return Combination(f"{llm.name} on {tp} x {gpu.name}{picked}, engine {engine.name}", numbers, sections)
+
+
+def _tp(given: Mapping[str, str], gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> int:
+    """Return the given tp, else the smallest that fits, else 1, for which the memory check then fails."""
+    if "tp" not in given:
+        return smallest_for(gpu, llm, engine) or 1
+    text = given["tp"]
+    if not _GPUS.fullmatch(text):
+        raise UserError(f"tp={echo(text)} is no number of GPUs: write a whole one, such as tp=1")
+    return int(text)
+
+
+def _loaded(path: Path) -> LoadedProfile | LoadedSteps:
+    """Load a file of operation tables, or a folder of whole steps."""
+    return read_step_profile(path) if is_step_profile(path) else load_profile(path)
+
+
+def _misfits(
+    loaded: LoadedProfile | LoadedSteps, gpu: Gpu, llm: LlmShape, tp: int, engine: EngineConfig
+) -> list[str]:
+    """Return a run's error for a profile that does not fit the engine's version or the model's width."""
+    stamp, version = loaded.profile.stamp, engine.version
+    problems = profile_problems(stamp, gpu.name, llm.name, tp, engine.software, version, precision_of(llm))
+    if not problems:
+        return []
+    return [f"the profile does not fit: {'; '.join(problems)}; a run needs engine.profile_force=true"]
+
+
+def _model_lines(llm: LlmShape) -> list[str]:
+    width = llm.bytes_per_parameter
+    return [
+        f"{llm.parameters / 1e9:.2f} billion parameters, {llm.weight_bytes / 1e9:.2f} GB at {width} bytes "
+        f"each; {llm.kv_bytes_per_token} bytes of KV per token; contexts up to {llm.max_context_tokens}",
+        llm.source,
+    ]
+
+
+def _gpu_lines(gpu: Gpu, chosen: Rung) -> list[str]:
+    """Return the GPU's lines; its source only if the step times' source (as the roofline's) lacks it."""
+    assert chosen.model is not None
+    lines = [
+        f"{gpu.memory_bytes / 1e9:.2f} GB usable, {gpu.memory_bandwidth_bytes_per_s / 1e9:.0f} GB/s, "
+        f"{gpu.flops_per_s / 1e12:.1f} TFLOP/s dense",
+    ]
+    return lines if gpu.source in chosen.model.source else [*lines, gpu.source]
+
+
+def _step_lines(chosen: Rung, rungs: Sequence[Rung]) -> list[str]:
+    model = chosen.model
+    assert model is not None
+    limits = model.limits
+    better = [rung.kind for rung in rungs[: rungs.index(chosen)]]
+    why = f"no {' and no '.join(better)} for this combination" if better else "the best rung there is"
+    return [
+        f"{chosen.kind}, because {why}" if better else f"{chosen.kind}, {why}",
+        f"source: {model.source}",
+        f"error: {model.error_band}",
+        f"range of a run: {model.errors.told()}",
+        *model.labels,
+        f"valid up to {limits.max_decode_sequences} decoding sequences, {limits.max_context_tokens} tokens "
+        f"of context in all, {limits.max_prefill_tokens} prompt tokens per step, prompts of "
+        f"{limits.prompt_tokens} tokens",
+    ]
+
+
+def _rung_line(rung: Rung, chosen: Rung, gpu: Gpu, llm: LlmShape, tp: int) -> str:
+    if rung.model is not None:
+        return f"{rung.kind}: available{', used' if rung == chosen else ''}"
+    return f"{rung.kind}: not available; {rung.remedy(gpu.name, llm, tp)}"
+
+
+def _engine_lines(overhead: EngineOverhead, engine: EngineConfig) -> list[str]:
+    graphs = ", small batches padded to the captured sizes" if engine.overhead.cuda_graphs else ""
+    return [
+        f"{overhead.step_s * 1e3:g} ms added to every step, {overhead.per_sequence_s * 1e6:g} us per sequence"
+        f"{graphs}; source: {overhead.source}",
+        f"range of a run: {overhead.ends()[2]}",
+        f"at most {engine.max_num_seqs} sequences and {engine.max_num_batched_tokens} tokens in a step",
+    ]
+
+
+def _sample_lines(chosen: Rung, capacity: KvCapacity, overhead: EngineOverhead) -> list[str]:
+    assert chosen.model is not None
+    step, tokens = EngineStepModel(chosen.model, overhead), SAMPLE_CONTEXT_TOKENS
+    times = [(f"prefill of {tokens} tokens", prefill_s(step, tokens), tokens)]
+    for count in SAMPLE_DECODES:
+        label = f"decode of {count} at context {tokens}"
+        times.append((label, decode_s(step, count, count * tokens), count * tokens))
+    lines = []
+    for label, seconds, needed in times:
+        shown = "outside the valid range" if seconds is None else f"{seconds * 1e3:9.3f} ms"
+        lines.append(f"{label:<30}{shown}{' (more than the KV memory holds)' * (needed > capacity.tokens)}")
+    return lines

@@ -1,0 +1,222 @@
+"""``report.html`` of a sweep: results of every setting, which is better, and a chart of each metric."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from servetwin.report import plots
+from servetwin.report.answer_page import COLORS, answer, command, notes, page, table
+from servetwin.report.figures import figure
+from servetwin.report.metric_text import name_of, told
+from servetwin.report.number_text import counted
+from servetwin.sweeps.headline import USUAL, headline
+from servetwin.sweeps.table import SEED, Sweep, Values, differences, means, setting_of, typed
+from servetwin.sweeps.told import setting_name, told_difference, told_interval
+from serving.vocabulary.errors import UserError
+
+_MOST_ROWS: Final = 60
+_SPANS_DECADES: Final = 20  # from this ratio on, use a logarithmic axis
+
+
+def sweep_page(
+    sweep: Sweep, words: str, metrics: Sequence[str], judged: Sequence[str] = USUAL, best: Sequence[str] = ()
+) -> str:
+    """Return the HTML. ``metrics``: the displayed numbers; ``judged``: those that decide which is best.
+
+    ``best``: the answer of a search, in place of one by ``judged``.
+    """
+    axes = " × ".join(f"{len(axis.texts)} {axis.key}" for axis in sweep.axes) or "one run"  # noqa: RUF001
+    shown = [metric for metric in metrics if sweep.by_seed(metric)]
+    parts = [
+        *map(answer, best or headline(sweep, judged)),
+        notes([*verdicts(sweep, judged), *remarks(sweep)]),
+        _settings(sweep, shown),
+        *_compared(sweep, shown),
+        _charts(sweep, shown),
+        command(words),
+    ]
+    claim = f"{counted(len(sweep.points), 'run')}: {axes}."
+    return page("Sweep", axes, claim, parts, _foot(sweep))
+
+
+def _foot(sweep: Sweep) -> str:
+    if not has_intervals(sweep):
+        return "One run of each setting: there is no interval. docs/SWEEP.md says how to get one."
+    return "Intervals are 95 % of Student's t over the seeds; docs/SWEEP.md says what they rest on."
+
+
+def has_intervals(sweep: Sweep) -> bool:
+    """Return whether any setting has several runs that may differ."""
+    counts = Counter(setting_of(point) for point, _ in sweep.rows())
+    return max(counts.values(), default=0) > 1 and not sweep.seeds_are_one()
+
+
+def remarks(sweep: Sweep) -> list[str]:
+    """Return the remarks to read before the numbers."""
+    return [*_objectives(sweep), *_why_no_interval(sweep), *_several_gpus(sweep), *refusals(sweep)]
+
+
+def _objectives(sweep: Sweep) -> list[str]:
+    """Return the objectives of SLO attainment, if all points have the same."""
+    found = {(one.numbers.get("slo.ttft_ms"), one.numbers.get("slo.tpot_ms")) for _, one in sweep.rows()}
+    if len(found) != 1 or None in (pair := found.pop()):
+        return []
+    ttft, tpot = (f"{value:g} ms" for value in pair)
+    return [
+        f"SLO attainment is the share of requests with TTFT at most {ttft} (slo.ttft_ms) and TPOT at most "
+        f"{tpot} (slo.tpot_ms)"
+    ]
+
+
+def _why_no_interval(sweep: Sweep) -> list[str]:
+    if has_intervals(sweep) or len(sweep.points) == 1:
+        return []
+    if not sweep.seeds_are_one():
+        return ["one seed: there is no interval, so what is chance is not known; write several: seed=0,1,2"]
+    return [
+        "every seed gave the same run, for nothing in it is drawn: there is no interval; write "
+        "trace.resample=block trace.block_requests=200 to draw the requests again"
+    ]
+
+
+def _several_gpus(sweep: Sweep) -> list[str]:
+    """Return why an instance of the first point that ran has several GPUs, if the user did not set them."""
+    from servetwin.config.compose.compose import load_config
+    from servetwin.results.parallelism import gpus_of_an_instance
+
+    for point, _ in sweep.rows():
+        try:
+            told = gpus_of_an_instance(load_config([*point.words, "out=none"], "simulate"))
+        except UserError:  # ran earlier, when a file of its words existed
+            return []
+        return [told] if told else []
+    return []
+
+
+def refusals(sweep: Sweep) -> list[str]:
+    """Return one sentence per reason, with the first point that had it."""
+    found: dict[str, list[str]] = {}
+    for point, why in sweep.refused():
+        found.setdefault(why, []).append(point.name)
+    return [f"{_many(len(names))} refused, first {names[0]}: {why}" for why, names in found.items()]
+
+
+def _many(count: int) -> str:
+    return "1 point was" if count == 1 else f"{count} points were"
+
+
+def verdicts(sweep: Sweep, metrics: Sequence[str]) -> list[str]:
+    """Count settings in which each value of a non-numeric axis is above or below the first, per metric."""
+    told_of = [_against(sweep, metric, key) for metric in metrics for key in named_axes(sweep)]
+    return [one for one in told_of if one]
+
+
+def _against(sweep: Sweep, metric: str, key: str) -> str:
+    """Count settings in which each value is above or below the first; empty if only one seed was run."""
+    found = differences(sweep, metric, key)
+    if all(one.half is None for one in found.values()):
+        return ""
+    parts = []
+    for text in dict.fromkeys(dict(setting)[key] for setting in found):
+        mine = [one for setting, one in found.items() if dict(setting)[key] == text]
+        sure = [one for one in mine if one.half is not None and not one.holds_zero]
+        lower, higher = sum(one.mean < 0 for one in sure), sum(one.mean > 0 for one in sure)
+        told_of = [f"{word} in {many}" for word, many in (("lower", lower), ("higher", higher)) if many]
+        if open_ones := len(mine) - lower - higher:
+            why = "without an interval" if any(one.half is None for one in mine) else "not distinguishable"
+            told_of.append(f"{why} in {open_ones}")
+        alone = told_of[0].removesuffix(" in 1") if len(mine) == 1 else ""
+        shown = alone or f"{', '.join(told_of)} of {counted(len(mine), 'setting')}"
+        parts.append(f"{key}={text} is {shown}")
+    first = next(axis.texts[0] for axis in sweep.axes if axis.key == key)
+    return f"{name_of(metric)} against {key}={first}: {'; '.join(parts)}."
+
+
+def _settings(sweep: Sweep, metrics: Sequence[str]) -> str:
+    found = {metric: means(sweep, metric) for metric in metrics}
+    keys = [axis.key for axis in sweep.axes if axis.key != SEED] or ["setting"]
+    rows = [
+        [*([text for _, text in setting] or ["every run"])]
+        + [told_interval(metric, found[metric].get(setting)) for metric in metrics]
+        for setting in sweep.settings()
+    ]
+    title = f"Every setting, {'mean over seeds' if has_intervals(sweep) else 'one run each'}"
+    title += "" if len(rows) <= _MOST_ROWS else f" (first {_MOST_ROWS})"
+    return table(title, [*keys, *map(name_of, metrics)], rows[:_MOST_ROWS], len(keys))
+
+
+def named_axes(sweep: Sweep) -> list[str]:
+    """Return axes of words, not numbers, such as system: their values are compared."""
+    return [
+        axis.key
+        for axis in sweep.axes
+        if axis.key != SEED and len(axis.texts) > 1 and isinstance(typed(axis.texts)[0], str)
+    ]
+
+
+def _compared(sweep: Sweep, metrics: Sequence[str]) -> list[str]:
+    parts = []
+    for key in named_axes(sweep):
+        first = next(axis.texts[0] for axis in sweep.axes if axis.key == key)
+        found = {metric: differences(sweep, metric, key) for metric in metrics}
+        settings = list(dict.fromkeys(setting for one in found.values() for setting in one))
+        rows = [
+            [setting_name(setting), name_of(metric), told_difference(metric, found[metric].get(setting))]
+            for setting in settings[: _MOST_ROWS // max(1, len(metrics)) + 1]
+            for metric in metrics
+        ]
+        left_out = len(settings) * len(metrics) - len(rows)
+        title = f"Against {key}={first}, the same seeds" + (f" (first {len(rows)} rows)" if left_out else "")
+        parts.append(table(title, ["setting", "number", "difference"], rows, words=2))
+    return parts
+
+
+def _charts(sweep: Sweep, metrics: Sequence[str]) -> str:
+    axis = next((one for one in sweep.axes if _is_numeric(one.texts) and one.key != SEED), None)
+    if axis is None:
+        return ""
+    charts = [_chart(sweep, metric, axis.key) for metric in metrics]
+    return f'<h2>By {axis.key}</h2><section class="grid2">{"".join(charts)}</section>'
+
+
+def _is_numeric(texts: Sequence[str]) -> bool:
+    return len(texts) > 1 and not isinstance(typed(texts)[0], str)
+
+
+def _chart(sweep: Sweep, metric: str, key: str) -> str:
+    lines: dict[Values, list[tuple[float, float]]] = {}
+    for setting, one in means(sweep, metric).items():
+        rest = tuple((name, text) for name, text in setting if name != key)
+        lines.setdefault(rest, []).append((float(dict(setting)[key]), one.mean))
+    drawn = dict(list(lines.items())[:COLORS])
+    series = [
+        _series(setting, sorted(points), color) for color, (setting, points) in enumerate(drawn.items(), 1)
+    ]
+    x = _across(key, drawn)
+    y = plots.linear_axis(name_of(metric), *(one.y for one in series), write=lambda v: told(metric, v))
+    left_out = len(lines) - len(drawn)
+    detail = f"{left_out} more settings are in the table" if left_out else ""
+    legend = (
+        [(color, setting_name(setting)) for color, setting in enumerate(drawn, 1)] if len(drawn) > 1 else []
+    )
+    return figure(name_of(metric), detail, plots.line_plot(name_of(metric), series, x, y), legend)
+
+
+def _series(setting: Values, points: Sequence[tuple[float, float]], color: int) -> plots.Series:
+    x, y = np.array(points, dtype=np.float64).T
+    return plots.Series(setting_name(setting), x, y, color)
+
+
+def _across(key: str, lines: Mapping[Values, Sequence[tuple[float, float]]]) -> plots.Axis:
+    values = [x for points in lines.values() for x, _ in points]
+    if min(values) > 0 and max(values) >= _SPANS_DECADES * min(values):
+        return plots.Axis(f"{key} (logarithmic)", min(values), max(values), log=True)
+    return (
+        plots.Axis(key, min(values), max(values))
+        if min(values) < max(values)
+        else plots.Axis(key, min(values) - 1, min(values) + 1)
+    )

@@ -1,0 +1,146 @@
+"""The page of a sweep: who it calls better, and where it draws a logarithmic axis."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from servetwin.report import plots
+from servetwin.sweeps.axes import Axis
+from servetwin.sweeps.headline import USUAL, headline, judges
+from servetwin.sweeps.outcome import Outcome
+from servetwin.sweeps.page import remarks, sweep_page, verdicts
+from servetwin.sweeps.points import Point
+from servetwin.sweeps.student import Interval
+from servetwin.sweeps.table import Sweep
+from servetwin.sweeps.told import told_difference
+
+METRIC = "ttft_ms.mean"
+
+
+def made(axes: Sequence[Axis], numbers: Sequence[float | None], metric: str = METRIC) -> Sweep:
+    """Points in the order of the axes, the last one fastest; None: refused."""
+    values: list[tuple[tuple[str, str], ...]] = [()]
+    for axis in axes:
+        values = [(*before, (axis.key, text)) for before in values for text in axis.texts]
+    points = tuple(Point(place, (), one) for place, one in enumerate(values))
+    outcomes = tuple(
+        Outcome({}, "not possible") if number is None else Outcome({metric: number}) for number in numbers
+    )
+    return Sweep(tuple(axes), points, outcomes)
+
+
+SEEDS = Axis("seed", ("0", "1", "2"))
+SYSTEMS = Axis("system", ("a", "b", "c"))
+BASE = (100.0, 110.0, 120.0)
+
+
+def test_one_setting_is_lower_higher_or_not_distinguishable() -> None:
+    lower, open_one = (50.0, 61.0, 70.0), (90.0, 115.0, 121.0)
+    sweep = made((SYSTEMS, SEEDS), (*BASE, *lower, *open_one))
+    assert verdicts(sweep, [METRIC]) == [
+        "TTFT mean against system=a: system=b is lower; system=c is not distinguishable."
+    ]
+    higher = tuple(5 * one for one in BASE)
+    sweep = made((SYSTEMS, SEEDS), (*BASE, *higher, *BASE))
+    assert "system=b is higher; system=c is not distinguishable" in verdicts(sweep, [METRIC])[0]
+
+
+def test_several_settings_are_counted() -> None:
+    rates = Axis("trace.rate_per_s", ("1", "2"))
+    two = Axis("system", ("a", "b"))
+    low, high = tuple(one - 60 for one in BASE), tuple(one + 50 + 0.1 * one for one in BASE)
+    sweep = made((two, rates, SEEDS), (*BASE, *BASE, *low, *high))
+    assert verdicts(sweep, [METRIC]) == [
+        "TTFT mean against system=a: system=b is lower in 1, higher in 1 of 2 settings."
+    ]
+
+
+def test_differences_are_told_with_what_they_leave_open() -> None:
+    assert told_difference(METRIC, Interval(3, -12.0, 4.0)) == "-12.0 ms ± 4.00 ms"
+    assert told_difference(METRIC, Interval(3, 2.0, 4.0)) == "+2.00 ms ± 4.00 ms (not distinguishable)"
+    assert told_difference(METRIC, Interval(3, 0.0, 0.0)) == "none: every seed gave the same"
+    assert told_difference(METRIC, Interval(1, 2.0, None)) == "+2.00 ms"
+    assert told_difference("slo.attainment", Interval(3, 0.02, 0.01)) == "+2 points ± 1 points"
+
+
+def test_one_seed_has_no_interval_and_no_verdict() -> None:
+    sweep = made((SYSTEMS,), (1.0, 2.0, 3.0))
+    assert verdicts(sweep, [METRIC]) == []
+    assert headline(sweep, [METRIC]) == ["Best by TTFT mean: system=a (1.00 ms)."]
+    assert remarks(sweep)[0].startswith("one seed: there is no interval")
+    page = sweep_page(sweep, "servetwin sweep", [METRIC], [METRIC])
+    assert "95 %" not in page and "one run each" in page and "One run of each setting" in page
+
+
+def test_the_best_is_named_with_those_that_may_be_as_good() -> None:
+    axis = Axis("engine.max_num_seqs", ("1", "2", "4"))
+    far, least, near = (30.0, 31.0, 32.0), (10.0, 14.0, 12.0), (10.5, 13.0, 13.5)
+    (told,) = headline(made((axis, SEEDS), (*far, *least, *near)), [METRIC])
+    assert told.startswith("Best by TTFT mean: engine.max_num_seqs=2 (12.0 ms ± ")
+    assert told.endswith(", not distinguishable from engine.max_num_seqs=4.")
+    page = sweep_page(made((axis, SEEDS), (*far, *least, *near)), "servetwin sweep", [METRIC], [METRIC])
+    assert "Best by TTFT mean" in page and "95 %" in page and "mean over seeds" in page
+
+
+def test_more_of_an_attainment_is_better() -> None:
+    sweep = made((SYSTEMS,), (0.5, 0.9, 0.9), "slo.attainment")
+    assert headline(sweep, USUAL) == ["Best by SLO attainment: system=b and system=c (90 %)."]
+    same = made((SYSTEMS,), (1.0, 1.0, 1.0), "slo.attainment")
+    assert headline(same, USUAL) == ["SLO attainment is the same in every setting: 100 %."]
+
+
+def test_the_best_is_told_for_each_load() -> None:
+    rates, two = Axis("trace.rate_per_s", ("1", "2")), Axis("system", ("a", "b"))
+    (told,) = headline(made((two, rates), (10.0, 40.0, 20.0, 30.0)), [METRIC])
+    one, other = "at trace.rate_per_s=1 system=a (10.0 ms)", "at trace.rate_per_s=2 system=b (30.0 ms)"
+    assert told == f"Best by TTFT mean: {one}; {other}."
+    many = Axis("trace.rate_per_s", ("1", "2", "3", "4", "5"))
+    (told,) = headline(made((two, many), (1.0, 1.0, 1.0, 4.0, 4.0, 2.0, 2.0, 2.0, 3.0, 3.0)), [METRIC])
+    assert told == "Best by TTFT mean: system=a in 3, system=b in 2 of 5 values of trace.rate_per_s."
+
+
+def test_loads_alone_have_a_least_and_a_most() -> None:
+    axis = Axis("trace.rate_per_s", ("1", "2", "4"))
+    (told,) = headline(made((axis,), (30.0, 10.0, 20.0)), [METRIC])
+    assert told == (
+        "TTFT mean is least at trace.rate_per_s=2 (10.0 ms) and most at trace.rate_per_s=1 (30.0 ms)."
+    )
+    far, least, near = (30.0, 31.0, 32.0), (10.0, 14.0, 12.0), (10.5, 13.0, 13.5)
+    (told,) = headline(made((axis, SEEDS), (*far, *least, *near)), [METRIC])
+    assert told.endswith("; not distinguishable from the least: trace.rate_per_s=4.")
+    assert headline(made((axis,), (30.0, None, None)), [METRIC]) == []
+    assert headline(made((axis,), (1.0, 2.0, 3.0)), []) == []
+
+
+def test_a_number_of_which_nobody_knows_what_is_better_has_ends() -> None:
+    (told,) = headline(made((SYSTEMS,), (1.0, 2.0, 3.0), "loads.count"), ["loads.count"])
+    assert told == "loads.count is least at system=a (1.00) and most at system=c (3.00)."
+
+
+def test_settings_are_judged_by_what_was_asked_for() -> None:
+    assert judges(None) == USUAL == ("slo.attainment", "ttft_ms.p99")
+    assert judges(["tpot_ms.mean", "ttft_ms.mean"]) == ("tpot_ms.mean", "ttft_ms.mean")
+
+
+@pytest.mark.parametrize(
+    ("texts", "is_log"), [(("1", "19"), False), (("1", "20"), True), (("0", "90"), False)]
+)
+def test_values_over_more_than_a_decade_lie_on_a_logarithmic_axis(
+    texts: tuple[str, str], is_log: bool
+) -> None:
+    page = sweep_page(made((Axis("cluster.nic_gbps", texts),), (3.0, 4.0)), "servetwin sweep", [METRIC])
+    assert ("cluster.nic_gbps (logarithmic)" in page) == is_log
+
+
+def test_a_logarithmic_axis_holds_every_positive_value() -> None:
+    import numpy as np
+
+    axis = plots.log_axis("", np.array([0.0, 2.0, np.nan, 400.0]))
+    assert axis.log and axis.low < 2.0 and axis.high > 400.0
+    assert axis.place(np.array([axis.low, axis.high]), 0.0, 100.0) == pytest.approx([0.0, 100.0])
+    middle = np.sqrt(axis.low * axis.high)
+    assert axis.place(np.array([middle]), 0.0, 100.0) == pytest.approx([50.0])
+    one = plots.log_axis("", np.array([5.0]))
+    assert one.high / one.low == pytest.approx(10.0) and one.low < 5.0 < one.high
+    none = plots.log_axis("", np.array([0.0, -1.0]))
+    assert (none.low, none.high) == (1.0, 10.0)
