@@ -7,11 +7,12 @@ the cluster as it stands most loads never cross a NIC.
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from experiments.blitzscale.set_ups import AZURE_CODE_8B, BLITZ, Case, Words, case
+from experiments.blitzscale.set_ups import AZURE_CODE_8B, BLITZ, case
 from experiments.common.compare import joined, pointed, ratio_row
 from experiments.common.figure import Key, Row
 from experiments.common.outcomes import MEAN_TTFT, NIC_SHARE, Outcomes
 from experiments.common.paired import mean_of, ratio_of
+from experiments.common.set_up import Case, Words
 from experiments.common.verdict import at_least, below
 
 _SHORTER: Final = below(1.0, "shorter than AllCache (our analysis)", "own_analysis")

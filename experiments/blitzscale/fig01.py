@@ -7,12 +7,13 @@ import numpy as np
 
 from experiments.blitzscale.levels import inputs
 from experiments.blitzscale.more_set_ups import burst_7b
-from experiments.blitzscale.set_ups import Case, case
+from experiments.blitzscale.set_ups import case
 from experiments.common.compare import kept
 from experiments.common.figure import Figure, Line, Panel, Row
 from experiments.common.moved import moved_alone
 from experiments.common.outcomes import Metric, Outcome, Outcomes
 from experiments.common.paired import mean_of
+from experiments.common.set_up import Case
 from experiments.common.verdict import Claim, about, judged_over
 from hwmodels.catalogue import load_llm
 from servetwin.report.number_text import number

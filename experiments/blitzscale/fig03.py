@@ -8,12 +8,13 @@ from typing import Any, Final
 
 from experiments.blitzscale.levels import inputs, levels, percent
 from experiments.blitzscale.more_set_ups import full_loads, required_gbps, stop_8b, stop_72b, stopped
-from experiments.blitzscale.set_ups import Case, case, three
+from experiments.blitzscale.set_ups import case, three
 from experiments.common.compare import kept, measured, order_row, pointed
 from experiments.common.figure import Figure, Key, Kind, Line, Panel, Row
 from experiments.common.moved import moved_alone
 from experiments.common.outcomes import LOAD_TIME, NETWORK_MEAN, Metric, Outcome, Outcomes, violations
 from experiments.common.paired import mean_of
+from experiments.common.set_up import Case
 from experiments.common.verdict import Claim, about, at_least, at_most, judged, judged_over
 from servetwin.report.number_text import number
 

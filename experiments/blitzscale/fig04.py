@@ -2,11 +2,12 @@
 
 from typing import Any, Final
 
-from experiments.blitzscale.set_ups import Case, many_models
+from experiments.blitzscale.set_ups import many_models
 from experiments.common.compare import order_row, pointed, value_row
 from experiments.common.figure import Figure, Key, Line, Panel
 from experiments.common.outcomes import MISS_RATE, Outcomes
 from experiments.common.paired import mean_of
+from experiments.common.set_up import Case
 from experiments.common.verdict import within
 
 # BlitzScale (OSDI 2025), Figure 4, on BurstGPT: "20 to 46 %, depending on the time".

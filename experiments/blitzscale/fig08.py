@@ -11,8 +11,6 @@ from experiments.blitzscale.set_ups import (
     AZURE_CODE_8B,
     AZURE_CONV_7B,
     AZURE_CONV_24B,
-    Case,
-    SetUp,
     burst_72b,
     source_choice,
 )
@@ -20,6 +18,7 @@ from experiments.common.compare import pointed, ratio_row
 from experiments.common.figure import Figure, Key, Line, Panel, Row
 from experiments.common.outcomes import LOAD_TIME, LONGEST_LOAD, P99_TBT, Outcomes
 from experiments.common.rates import estimates_of
+from experiments.common.set_up import Case, SetUp
 from experiments.common.verdict import about, at_most, judged, times
 from hwmodels.catalogue import load_llm
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from experiments.blitzscale.one_pair import Played, play
-from experiments.blitzscale.set_ups import Case
 from experiments.common.figure import Figure, Key, Kind, Line, Panel, Row, Verdict
 from experiments.common.saved import pointing
+from experiments.common.set_up import Case
 from policies.live.zigzag_ilp import FORMULATIONS, Formulation, Solved, check_solver, solve
 from policies.live.zigzag_replay import Schedule, best_effort, ilp_free
 from serving.protocols.live import LiveView

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from experiments.blitzscale.levels import inputs, levels
-from experiments.blitzscale.set_ups import BLITZ, Case, SetUp, all_systems, serverless, workloads
+from experiments.blitzscale.set_ups import BLITZ, all_systems, serverless, workloads
 from experiments.common.compare import joined, kept, measured, order_row, over_time, ratio_row
 from experiments.common.figure import Figure, Line, Panel, Row
 from experiments.common.moved import moved_ratio
@@ -24,6 +24,7 @@ from experiments.common.outcomes import (
     Outcomes,
 )
 from experiments.common.paired import ratio_of
+from experiments.common.set_up import Case, SetUp
 from experiments.common.verdict import Claim, about, at_least, at_most, judged_over, shorter
 from servetwin.report.number_text import number
 

@@ -6,15 +6,7 @@ from statistics import fmean
 from typing import Final
 
 from experiments.blitzscale.levels import inputs, levels, percent
-from experiments.blitzscale.set_ups import (
-    AZURE_CONV_24B,
-    AZURE_CONV_24B_16,
-    BLITZ,
-    Case,
-    SetUp,
-    all_systems,
-    workloads,
-)
+from experiments.blitzscale.set_ups import AZURE_CONV_24B, AZURE_CONV_24B_16, BLITZ, all_systems, workloads
 from experiments.common.compare import kept, measured, ratio_row
 from experiments.common.figure import Figure, Line, Panel, Row
 from experiments.common.moved import moved
@@ -29,6 +21,7 @@ from experiments.common.outcomes import (
     violations,
 )
 from experiments.common.paired import mean_of
+from experiments.common.set_up import Case, SetUp
 from experiments.common.verdict import Claim, about, at_most, below, judged_over, shorter, times
 
 Shares = Callable[[Sequence[Sequence[Outcome]]], list[float]]

@@ -1,9 +1,10 @@
 """Figure 19: how many copies of a model the hosts' memories hold, one against as many as hosts."""
 
-from experiments.blitzscale.set_ups import BLITZ, Case, SetUp, Words, case, serverless, workloads
+from experiments.blitzscale.set_ups import BLITZ, case, serverless, workloads
 from experiments.common.compare import order_row, value_row
 from experiments.common.figure import Figure, Line, Panel, Row
 from experiments.common.outcomes import CACHE_MAX, CACHE_MEAN, Metric, Outcomes
+from experiments.common.set_up import Case, SetUp, Words
 from experiments.common.verdict import Claim, at_most, within
 from hwmodels.catalogue import load_llm
 from hwmodels.topology.cluster_file import load_cluster

@@ -9,10 +9,11 @@ from typing import Final
 
 from experiments.blitzscale.levels import inputs, levels
 from experiments.blitzscale.more_set_ups import ALL_SSD, APART, ablation
-from experiments.blitzscale.set_ups import BLITZ, MULTICAST, NETWORK, Case, SetUp, three
+from experiments.blitzscale.set_ups import BLITZ, MULTICAST, NETWORK, three
 from experiments.common.compare import order_row, ratio_row
 from experiments.common.figure import Figure, Line, Panel, Row
 from experiments.common.outcomes import MEAN_TBT, MEAN_TTFT, P99_TTFT, Metric, Outcomes
+from experiments.common.set_up import Case, SetUp
 from experiments.common.verdict import Claim, at_most, below
 
 # BlitzScale (OSDI 2025), section 6.3: "all techniques are effective", the bars have no numbers.

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from typing import Final
 
-from experiments.blitzscale.set_ups import BLITZ, Case, SetUp, case, workloads
+from experiments.blitzscale.set_ups import BLITZ, case, workloads
 from experiments.common.compare import joined, kept, measured
 from experiments.common.figure import Figure, Row
 from experiments.common.moved import moved, moved_alone
 from experiments.common.outcomes import NETWORK_BYTES, NETWORK_MEAN, Outcome, Outcomes
 from experiments.common.paired import difference_of, mean_of
+from experiments.common.set_up import Case, SetUp
 from experiments.common.verdict import at_most, judged_over
 
 # The paper gives no number; this is our reading of the word.

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from time import process_time
 from typing import Final
 
-from experiments.blitzscale.set_ups import BLITZ, Case, case, workloads
+from experiments.blitzscale.set_ups import BLITZ, case, workloads
 from experiments.common.compare import kept, measured, pointed
 from experiments.common.figure import Figure, Key, Row
 from experiments.common.outcomes import DECISION_P99, LOAD_TIME, Outcomes
 from experiments.common.paired import mean_of
+from experiments.common.set_up import Case
 from experiments.common.verdict import Claim, at_most, judged, judged_over
 from policies.multicast.planner import MulticastPlanner
 from serving.protocols.planning import Plan, Port, ScaleUp, Source, Target

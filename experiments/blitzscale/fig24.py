@@ -5,10 +5,11 @@ from typing import Final
 
 from experiments.blitzscale.levels import inputs, levels
 from experiments.blitzscale.more_set_ups import burst_7b, colocated
-from experiments.blitzscale.set_ups import BLITZ, MULTICAST, Case
+from experiments.blitzscale.set_ups import BLITZ, MULTICAST
 from experiments.common.compare import ratio_row
 from experiments.common.figure import Figure
 from experiments.common.outcomes import GPU_TIME, MEAN_TBT, MEAN_TTFT, P99_TTFT, Outcomes
+from experiments.common.set_up import Case
 from experiments.common.verdict import about, at_most, below, shorter, times
 
 # BlitzScale (OSDI 2025), section 6.4: "a 0.24x shorter P99 TTFT" than average provisioning, in two readings.

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from experiments.blitzscale.set_ups import Case, SetUp
 from experiments.common.outcomes import (
     GPU_TIME,
     INSTANCES,
@@ -21,6 +20,7 @@ from experiments.common.outcomes import (
 )
 from experiments.common.paired import mean_of
 from experiments.common.rates import kv_arithmetic
+from experiments.common.set_up import Case, SetUp
 from servetwin.report.number_text import number
 
 Levels = tuple[Mapping[str, str], ...]

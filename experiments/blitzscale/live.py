@@ -6,7 +6,7 @@ from typing import Final
 from experiments.blitzscale import cluster_b
 from experiments.blitzscale.levels import SHOWN, inputs, levels
 from experiments.blitzscale.more_set_ups import live_cases, six_24b
-from experiments.blitzscale.set_ups import AZURE_CODE_8B, BLITZ, MULTICAST, Case, SetUp, three
+from experiments.blitzscale.set_ups import AZURE_CODE_8B, BLITZ, MULTICAST, three
 from experiments.common.compare import joined, kept, ratio_row
 from experiments.common.figure import Figure, Line, Panel, Row
 from experiments.common.outcomes import (
@@ -18,6 +18,7 @@ from experiments.common.outcomes import (
     summary_metric,
 )
 from experiments.common.paired import mean_of
+from experiments.common.set_up import Case, SetUp
 from experiments.common.verdict import Claim, about, at_least, at_most, judged_over, shorter
 from servetwin.report.number_text import number
 

@@ -21,13 +21,12 @@ from experiments.blitzscale.set_ups import (
     RESERVE,
     ROOFLINE,
     TEXT,
-    Case,
-    SetUp,
     burst_72b,
     burstgpt,
     case,
     serverless,
 )
+from experiments.common.set_up import Case, SetUp
 from hwmodels.catalogue import load_llm
 from hwmodels.topology.cluster_file import load_cluster
 

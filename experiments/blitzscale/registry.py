@@ -1,7 +1,6 @@
-"""Which figures there are: what each has to run, and how its rows come from the runs."""
+"""Which figures of BlitzScale there are."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
 from experiments.blitzscale import (
@@ -22,22 +21,10 @@ from experiments.blitzscale import (
     v1,
     zigzag,
 )
-from experiments.blitzscale.set_ups import Case
 from experiments.blitzscale.sweeps import all_sweeps
-from experiments.common.figure import Figure
-from experiments.common.outcomes import Outcomes
+from experiments.common.recipe import Recipe
+from experiments.common.set_up import Case
 from experiments.common.sweep import Sweep
-from serving.vocabulary.errors import UserError
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """cases: what to run, the same case in two figures once. make: the figure from the outcomes."""
-
-    told: str
-    cases: Callable[[], Sequence[Case]]
-    make: Callable[[Outcomes], Figure]
-
 
 BLITZSCALE: Final[dict[str, Recipe]] = {
     "fig1": Recipe("demand over time: arrivals and KV", fig01.cases, fig01.fig1),
@@ -63,15 +50,3 @@ def sweeps_of(cases: Sequence[Case]) -> tuple[Sweep, ...]:
     """The sweeps of those set-ups that the cases compare: where at least two systems of one are run."""
     subjects = [one.set_up.name for one in dict.fromkeys(cases)]
     return tuple(one for one in all_sweeps() if subjects.count(one.subject) > 1)
-
-
-def chosen(paper: str, recipes: dict[str, Recipe], names: Sequence[str]) -> dict[str, Recipe]:
-    """The recipes of these figures (``all``: every one), each once; UserError for one there is not."""
-    if "all" in names:
-        return recipes
-    for name in names:
-        if name not in recipes:
-            raise UserError(
-                f"servetwin reproduce {paper} has no figure {name!r}: write {' '.join(recipes)}, all or list"
-            )
-    return {name: recipes[name] for name in dict.fromkeys(names)}

@@ -31,15 +31,13 @@ from experiments.blitzscale.set_ups import (
     MULTICAST,
     NETWORK,
     RESERVE,
-    Case,
-    SetUp,
-    Words,
     all_systems,
     burst_72b,
     case,
     source_choice,
     three,
 )
+from experiments.common.set_up import Case, SetUp, Words
 from experiments.common.sweep import Sweep
 
 WINDOW: Final = "window"

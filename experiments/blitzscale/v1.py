@@ -5,10 +5,10 @@ from typing import Any, Final
 from experiments.blitzscale.levels import inputs, levels
 from experiments.blitzscale.load_plans import chain_7b, play, ssd_7b
 from experiments.blitzscale.more_set_ups import v1_set_ups, v1_systems
-from experiments.blitzscale.set_ups import Case, SetUp
 from experiments.common.compare import pointed, ratio_row
 from experiments.common.figure import Figure, Key, Row
 from experiments.common.outcomes import GPU_TIME, MEAN_TBT, MEAN_TTFT, P99_TTFT, Metric, Outcomes
+from experiments.common.set_up import Case, SetUp
 from experiments.common.verdict import Claim, about, judged, shorter, times
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.spec import at_efficiency

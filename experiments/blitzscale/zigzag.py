@@ -21,12 +21,13 @@ from experiments.blitzscale.pair_bound import (
     shared_s,
     simulated,
 )
-from experiments.blitzscale.set_ups import AZURE_CODE_8B, BLITZ, Case, SetUp, Words, case
+from experiments.blitzscale.set_ups import AZURE_CODE_8B, BLITZ, case
 from experiments.common.compare import joined, pointed, ratio_row
 from experiments.common.figure import Figure, Key, Line, Panel, Row
 from experiments.common.outcomes import GPU_TIME, MEAN_TTFT, P99_TTFT, Metric, Outcomes
 from experiments.common.paired import Estimated, ratio_of
 from experiments.common.saved import SEED
+from experiments.common.set_up import Case, SetUp, Words
 from experiments.common.verdict import at_least, below, judged, judged_over, shorter
 
 CURVE: Final[Key] = ("queued work", "one pair")

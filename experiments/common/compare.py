@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from experiments.blitzscale.set_ups import Case
 from experiments.common.figure import MISSED, Key, Kind, Row
 from experiments.common.moved import moved_alone, moved_order, moved_ratio
 from experiments.common.outcomes import (
@@ -18,6 +17,7 @@ from experiments.common.outcomes import (
 )
 from experiments.common.paired import mean_of, ratio_of
 from experiments.common.saved import SEED, pointing
+from experiments.common.set_up import Case
 from experiments.common.verdict import Claim, in_order, judged_over
 from servetwin.report.number_text import number
 

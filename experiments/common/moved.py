@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from experiments.blitzscale.set_ups import Case
 from experiments.common.figure import Key
 from experiments.common.outcomes import Metric, Outcome, Outcomes
 from experiments.common.paired import mean_of, ratio_of
+from experiments.common.set_up import Case
 from experiments.common.verdict import Claim
 from servetwin.report.number_text import number
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from experiments.blitzscale.set_ups import Case, Words
+from experiments.common.set_up import Case, Words
 from experiments.common.sweep import Sweep
 
 if TYPE_CHECKING:

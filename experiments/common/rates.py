@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 
-from experiments.blitzscale.set_ups import SetUp, Words
+from experiments.common.set_up import SetUp, Words
 from hwmodels.rows import FIXED_PER_S
 from servetwin.config.compose.compose import load_config
 from servetwin.report.number_text import number

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from experiments.blitzscale.set_ups import Case
 from experiments.common.outcomes import Outcome
+from experiments.common.set_up import Case
 
 _COLUMNS: Final = ("arrival_s", "ttft_ms", "tpot_ms")
 _PACKAGES: Final = ("serving", "policies", "hwmodels", "simcore", "traces", "experiments")

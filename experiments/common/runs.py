@@ -15,11 +15,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.blitzscale.set_ups import Case, Words
 from experiments.common.freeing import freeing_s
 from experiments.common.outcomes import Outcome, Outcomes
 from experiments.common.rates import NOWHERE, rate_of
 from experiments.common.run_store import RunStore
+from experiments.common.set_up import Case, Words
 from experiments.common.sweep import Sweep
 from experiments.common.timelines import kv_shares_of, timelines_of
 from hwmodels.topology.cluster_file import parse_cluster

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from experiments.blitzscale.set_ups import Case
+from experiments.common.set_up import Case
 
 
 @dataclass(frozen=True, slots=True)

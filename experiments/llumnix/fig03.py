@@ -5,12 +5,12 @@ from typing import Final
 
 import numpy as np
 
-from experiments.blitzscale.set_ups import Case
 from experiments.common.compare import kept
 from experiments.common.figure import Figure, Line, Measured, Panel, Row
 from experiments.common.moved import moved_alone
 from experiments.common.outcomes import Metric, Outcome, Outcomes
 from experiments.common.paired import mean_of
+from experiments.common.set_up import Case
 from experiments.common.verdict import Claim, about, judged_over
 from experiments.llumnix.judge import Judge
 from experiments.llumnix.set_ups import BY_TITLE, ENGINE, ROUND_ROBIN, system

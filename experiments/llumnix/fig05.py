@@ -5,12 +5,12 @@ from typing import Final
 
 import numpy as np
 
-from experiments.blitzscale.set_ups import Case
 from experiments.common.compare import kept
 from experiments.common.figure import Figure, Line, Measured, Panel, Row
 from experiments.common.moved import moved_alone
 from experiments.common.outcomes import Metric, Outcome
 from experiments.common.paired import mean_of
+from experiments.common.set_up import Case
 from experiments.common.timelines import KV_SHARES
 from experiments.common.verdict import at_least, judged_over
 from experiments.llumnix.judge import Judge

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from experiments.blitzscale.set_ups import Case, SetUp
 from experiments.common.compare import pointed
 from experiments.common.figure import Figure, Key, Measured, Row
 from experiments.common.outcomes import Outcomes, summary_metric
 from experiments.common.paired import mean_of
 from experiments.common.runs import rows_file
+from experiments.common.set_up import Case, SetUp
 from experiments.common.verdict import Claim, at_most, below, judged_over
 from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Judge

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from experiments.blitzscale.set_ups import Case
 from experiments.common.figure import Figure, Row
+from experiments.common.set_up import Case
 from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.metrics import METRICS

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from experiments.blitzscale.set_ups import Case
 from experiments.common.figure import Figure, Row
 from experiments.common.outcomes import Metric, Outcome
+from experiments.common.set_up import Case
 from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.set_ups import BY_TITLE, CLUSTER_12000, LLUMNIX, system

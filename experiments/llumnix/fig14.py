@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Final
 
-from experiments.blitzscale.set_ups import Case, SetUp, Words
 from experiments.common.figure import Figure
+from experiments.common.set_up import Case, SetUp, Words
 from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.metrics import INSTANCES, METRICS

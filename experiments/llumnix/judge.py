@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from experiments.blitzscale.set_ups import Case
 from experiments.common.compare import joined, kept
 from experiments.common.figure import Measured, Row
 from experiments.common.moved import moved_alone, moved_order, moved_ratio
 from experiments.common.outcomes import Metric, Outcomes
 from experiments.common.paired import mean_of, ratio_of
 from experiments.common.saved import SEED
+from experiments.common.set_up import Case
 from experiments.common.verdict import Claim, in_order, judged_over
 from experiments.llumnix.metrics import METRICS
 from experiments.llumnix.points import Points

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Final
 
-from experiments.blitzscale.set_ups import Case, Words
 from experiments.common.figure import Figure
 from experiments.common.outcomes import Metric, summary_metric
+from experiments.common.set_up import Case, Words
 from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.set_ups import BY_TITLE, INFAAS, LLUMNIX, system

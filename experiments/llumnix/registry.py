@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from experiments.blitzscale.registry import Recipe
-from experiments.blitzscale.set_ups import Case
 from experiments.common.figure import Figure
 from experiments.common.outcomes import Outcomes
+from experiments.common.recipe import Recipe
+from experiments.common.set_up import Case
 from experiments.llumnix import (
     defragment,
     fig03,

@@ -6,7 +6,7 @@ Numbers are of sections 6.1 to 6.5 of the paper and of its artefact (AlibabaPAI/
 from dataclasses import dataclass
 from typing import Final
 
-from experiments.blitzscale.set_ups import Case, SetUp, Words
+from experiments.common.set_up import Case, SetUp, Words
 from traces.synthetic.llumnix_like import FIGURE_11_RATES_PER_S
 
 PAPER_REQUESTS: Final = 10_000

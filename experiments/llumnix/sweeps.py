@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from experiments.blitzscale.set_ups import Case, SetUp, Words
+from experiments.common.set_up import Case, SetUp, Words
 from experiments.common.sweep import Sweep
 from experiments.llumnix.set_ups import INFAAS, LLUMNIX, WORKLOADS
 

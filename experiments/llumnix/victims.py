@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from experiments.blitzscale.set_ups import Case, Words
 from experiments.common.figure import Figure
 from experiments.common.outcomes import Metric
+from experiments.common.set_up import Case, Words
 from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.metrics import METRICS

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Final
 
-from experiments.blitzscale.set_ups import Case
 from experiments.common.compare import pointed
 from experiments.common.figure import Figure, Key, Measured, Row
 from experiments.common.outcomes import Outcome, Outcomes
 from experiments.common.paired import mean_of, ratio_of
+from experiments.common.set_up import Case
 from experiments.common.verdict import Claim, at_least, judged_over, shorter, times
 from experiments.llumnix.draw import panels_of
 from experiments.quart.judge import as_sweep

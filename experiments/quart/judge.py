@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, geometric_mean
 
-from experiments.blitzscale.set_ups import SetUp
 from experiments.common.compare import joined, pointed
 from experiments.common.figure import MISSED, Key, Measured, Row
 from experiments.common.outcomes import Metric, Outcome, Outcomes
 from experiments.common.paired import mean_of, ratio_of
+from experiments.common.set_up import SetUp
 from experiments.common.verdict import Claim, in_order, judged_over
 from experiments.quart.moved_means import Mean, keys_of, order_moved, ratio_moved
 from experiments.quart.set_ups import SYSTEMS, Model, system

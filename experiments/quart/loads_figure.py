@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from experiments.blitzscale.set_ups import Case, Words
 from experiments.common.compare import pointed
 from experiments.common.figure import Figure, Key, Measured, Row
 from experiments.common.outcomes import LOAD_TIME, LONGEST_LOAD, Metric, Outcomes
 from experiments.common.paired import ratio_of
+from experiments.common.set_up import Case, Words
 from experiments.common.verdict import below, judged_over
 from experiments.llumnix.draw import panels_of
 from experiments.quart.judge import as_sweep

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from experiments.blitzscale.set_ups import SetUp
 from experiments.common.figure import Key
 from experiments.common.outcomes import Outcome, Outcomes
+from experiments.common.set_up import SetUp
 from experiments.common.verdict import Claim
 from servetwin.report.number_text import number
 

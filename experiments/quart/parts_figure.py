@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from experiments.blitzscale.set_ups import Case, SetUp, Words
 from experiments.common.compare import pointed
 from experiments.common.figure import Figure, Key, Measured, Row
 from experiments.common.outcomes import Metric, Outcomes
 from experiments.common.paired import mean_of, ratio_of
+from experiments.common.set_up import Case, SetUp, Words
 from experiments.common.verdict import below, judged_over
 from experiments.llumnix.draw import panels_of
 from experiments.quart.judge import as_sweep

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from experiments.blitzscale.registry import Recipe
-from experiments.blitzscale.set_ups import Case
 from experiments.common.figure import Figure
 from experiments.common.outcomes import Outcomes
+from experiments.common.recipe import Recipe
+from experiments.common.set_up import Case
 from experiments.quart import fig02, loads_figure, parts_figure, recut_figure, systems_figures
 
 FIGURES: dict[str, tuple[str, Callable[[int], Sequence[Case]], Callable[[Outcomes, int], Figure]]] = {

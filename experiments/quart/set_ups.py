@@ -6,7 +6,7 @@ Numbers are of its sections 3 and 8. What it does not tell is ours and said here
 from dataclasses import dataclass
 from typing import Final
 
-from experiments.blitzscale.set_ups import Case, SetUp, Words
+from experiments.common.set_up import Case, SetUp, Words
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from experiments.blitzscale.set_ups import Case, SetUp, Words
+from experiments.common.set_up import Case, SetUp, Words
 from experiments.common.sweep import Sweep
 from experiments.quart.set_ups import GAMMA_LOAD, MAF_LOAD, MODELS, QUART, SYSTEMS, Model
 

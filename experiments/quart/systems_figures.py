@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
-from experiments.blitzscale.set_ups import Case
 from experiments.common.figure import Figure, Key, Measured, Row
 from experiments.common.outcomes import Metric, Outcomes
+from experiments.common.set_up import Case
 from experiments.common.verdict import shorter, times
 from experiments.llumnix.draw import panels_of
 from experiments.quart.judge import Judge, MetricOf, Place, as_sweep

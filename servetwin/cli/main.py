@@ -160,7 +160,7 @@ def _traces(words: Sequence[str]) -> int:
 
 
 def _reproduce(words: Sequence[str]) -> int:
-    from experiments.reproduce_command import reproduce
+    from experiments.reproduce import reproduce
 
     return reproduce(words)
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from experiments.blitzscale import fig08, fig21, fig23, set_ups
 from experiments.blitzscale.load_plans import slowdown
-from experiments.blitzscale.registry import BLITZSCALE, chosen
-from experiments.blitzscale.set_ups import BLITZ, Case, SetUp
+from experiments.blitzscale.registry import BLITZSCALE
+from experiments.blitzscale.set_ups import BLITZ
 from experiments.common.compare import ratio_row
 from experiments.common.figure import Figure, Row
 from experiments.common.outcomes import (
@@ -23,7 +23,9 @@ from experiments.common.outcomes import (
 )
 from experiments.common.paired import difference_of, mean_of, ratio_of, t_95
 from experiments.common.rates import NOWHERE, drawn_rate, estimates_of, kv_tokens_per_s, rate_of
+from experiments.common.recipe import chosen
 from experiments.common.runs import carry_out, command_of, lacking, run_once
+from experiments.common.set_up import Case, SetUp
 from experiments.common.shown import as_json, print_figure
 from experiments.common.sweep import Sweep
 from experiments.common.verdict import (

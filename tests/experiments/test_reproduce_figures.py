@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from experiments.blitzscale import fig15, fig18, set_ups
 from experiments.blitzscale.more_set_ups import required_gbps, stop_72b, stopped
 from experiments.blitzscale.registry import BLITZSCALE, sweeps_of
-from experiments.blitzscale.set_ups import BLITZ, MULTICAST, NETWORK, Case, SetUp
+from experiments.blitzscale.set_ups import BLITZ, MULTICAST, NETWORK
 from experiments.blitzscale.sweeps import all_sweeps
 from experiments.blitzscale.v1 import load_times
 from experiments.common.compare import order_row, over_time, ratio_row
@@ -22,6 +22,7 @@ from experiments.common.drawing import draw
 from experiments.common.figure import MISSED, Figure, Row
 from experiments.common.outcomes import GPU_TIME, MEAN_TTFT, MISS_RATE, Outcome, Outcomes, violations
 from experiments.common.saved import as_saved, as_text
+from experiments.common.set_up import Case, SetUp
 from experiments.common.shown import as_json, print_figure
 from experiments.common.sweep import Sweep
 from experiments.common.timelines import instances, kv_tokens

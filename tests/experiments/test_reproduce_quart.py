@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.blitzscale.set_ups import Case
 from experiments.common.outcomes import Outcome, Outcomes
 from experiments.common.runs import lacking
+from experiments.common.set_up import Case
 from experiments.quart import fig02, loads_figure, parts_figure, recut_figure, systems_figures
 from experiments.quart.registry import FIGURES, recipes
 from experiments.quart.set_ups import BASELINES, MODELS, QUART, SYSTEMS, gamma, system

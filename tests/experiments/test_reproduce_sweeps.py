@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from experiments.blitzscale.registry import Recipe
 from experiments.common.figure import Figure, Row, Verdict
 from experiments.common.outcomes import Outcomes
+from experiments.common.recipe import Recipe
 from experiments.common.sweep import Sweep
 from experiments.llumnix.set_ups import BY_TITLE, system
 from experiments.llumnix.sweeps import sweeps_of
-from experiments.reproduce_command import _with_sweeps
+from experiments.reproduce import _with_sweeps
 from servetwin.cli.main import run
 
 SWEEPS = [Sweep("rule", subject, "", ()) for subject in ("low", "middle", "high")]

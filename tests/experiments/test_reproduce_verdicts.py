@@ -11,7 +11,6 @@ import pytest
 
 from experiments.blitzscale import cluster_b, fig04
 from experiments.blitzscale.registry import BLITZSCALE
-from experiments.blitzscale.set_ups import Case, SetUp
 from experiments.common import run_store, runs
 from experiments.common.compare import order_row, ratio_row
 from experiments.common.figure import Figure, Row
@@ -22,6 +21,7 @@ from experiments.common.rates import rate_of
 from experiments.common.run_store import RunStore
 from experiments.common.runs import carry_out, run_once
 from experiments.common.saved import as_saved
+from experiments.common.set_up import Case, SetUp
 from experiments.common.shown import counts, explained, heading
 from experiments.common.sweep import Sweep
 from experiments.common.verdict import (

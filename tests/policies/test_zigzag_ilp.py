@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.blitzscale.registry import BLITZSCALE, chosen
+from experiments.blitzscale.registry import BLITZSCALE
+from experiments.common.recipe import chosen
 from policies.live.zigzag import Ilp
 from policies.live.zigzag_ilp import Formulation, Solved, claimed_finish_ns, front_greedy, solve, stopped_with
 from policies.live.zigzag_replay import ilp_free, replay

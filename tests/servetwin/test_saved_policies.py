@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from experiments.blitzscale.more_set_ups import SIX_24B
-from experiments.blitzscale.set_ups import Case
 from experiments.common.run_store import RunStore
+from experiments.common.set_up import Case
 from servetwin.cli import main as cli
 from servetwin.config.compose.resolved import read_resolved, resolved_yaml
 from servetwin.config.policy.groups import POLICY_GROUPS

@@ -13,12 +13,12 @@ from servetwin.config.overrides import Wanted, closest, echo, parse_value, parse
 from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:
-    from experiments.blitzscale.registry import Recipe
-    from experiments.blitzscale.set_ups import Case
     from experiments.common.figure import Figure
     from experiments.common.outcomes import Outcomes
+    from experiments.common.recipe import Recipe
     from experiments.common.run_store import RunStore
     from experiments.common.runs import Progress
+    from experiments.common.set_up import Case
     from experiments.common.sweep import Sweep
 
 USAGE: Final = """servetwin reproduce: figures of a paper, ours beside the paper's
@@ -137,7 +137,7 @@ def _quart(words: Sequence[str]) -> int:
 
 
 def _of_paper(paper: Paper, words: Sequence[str]) -> int:
-    from experiments.blitzscale.registry import chosen
+    from experiments.common.recipe import chosen
 
     words, as_json = asked_for_json(words)
     command = " ".join(("servetwin", "reproduce", paper.name, *words))

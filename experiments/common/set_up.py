@@ -1,0 +1,67 @@
+"""What a figure runs: a workload on a cluster, and one system in it, in the words of ``servetwin simulate``."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Words = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetUp:
+    """A workload on a cluster, the same for every system.
+
+    words: cluster, model, engine. trace: the trace and its window. full: (prefill, decode) instances of the
+    static full split, if there is one. capacity: what its C counts: ``least`` is the smaller of what it can
+    prefill and what its KV memory lets it decode, ``prefill`` the first alone (many models always). prefill,
+    decode: (least, most) instances of an elastic system, which also takes the words ``scaling``. rate: how
+    C sets the rate: ``scaled`` copies arrivals, ``models`` gives many models a sum, ``written``: the trace
+    has it; share: mean load over C, peak: most load of 5 s over what the most prefill instances can do
+    (None: not a term of the rule). alone: the same GPUs with every instance on a host of its own. bursts_s:
+    when bursts begin, where that is known. stand_in: what is not the paper's.
+    """
+
+    name: str
+    words: Words
+    trace: Words
+    full: tuple[int, int] = (0, 0)
+    prefill: tuple[int, int] = (0, 0)
+    decode: tuple[int, int] = (0, 0)
+    scaling: Words = ()
+    rate: Literal["scaled", "models", "written"] = "scaled"
+    capacity: Literal["least", "prefill"] = "least"
+    share: float | None = 0.5
+    peak: float | None = 0.9
+    alone: str = ""
+    bursts_s: tuple[float, ...] = ()
+    stand_in: str = ""
+
+    def short(self) -> str:
+        """The workload's name without model and cluster."""
+        return self.name.partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One system in a set-up; label: as tables and plots name it. Its words go before those of the set-up.
+
+    links: a cluster file (YAML) whose links the run has in place of its cluster's. once: run under the first
+    seed alone, for points of a sweep. optional: a refusal of the configuration is told, not raised. rows: a
+    CSV of requests that the run reads as ``trace=file``. columns: of its requests, kept for the figure.
+    """
+
+    label: str
+    set_up: SetUp
+    words: Words
+    links: str = ""
+    once: bool = False
+    optional: bool = False
+    rows: str = ""
+    columns: Words = ()
+
+    def all_words(self, *more: str) -> Words:
+        """The set-up's, then these, then the case's; of a key that comes twice the last word."""
+        keys = {
+            word.partition("=")[0]: word
+            for word in (*self.set_up.words, *self.set_up.trace, *more, *self.words)
+        }
+        return tuple(keys.values())
