@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from hwmodels.all_reduce import AllReduce, RankTimes, Stretch
 from hwmodels.catalogue import load_llm
-from hwmodels.profile import Curve, Profile
-from hwmodels.profile_file import save_profile
+from hwmodels.profiles.profile import Curve, Profile
+from hwmodels.profiles.profile_file import save_profile
+from hwmodels.step_times.all_reduce import AllReduce, RankTimes, Stretch
 from servetwin.config.compose.compose import load_config
 from servetwin.results.ranges import value_of
 from servetwin.run.simulate import execute, prepare

@@ -14,8 +14,8 @@ import time
 from benchmarks.command import command, count
 from benchmarks.transports import MB, PEER
 from realexec.memory.arena import Arena
+from realexec.transport_registry import TRANSPORTS, missing
 from realexec.transports.base import Link, Segment
-from realexec.transports.registry import TRANSPORTS, missing
 from serving.vocabulary.errors import UserError
 
 UNIT_BYTES = 16 * MB

@@ -18,8 +18,8 @@ from realexec.calibration.calibrate import TIMEOUT_S, Fleet, sources_of
 from realexec.calibration.grid import plan_of
 from realexec.calibration.links import copies_of, starts_of
 from realexec.calibration.raw import raw_rates
-from realexec.messages import Open
-from realexec.processes import WorkerPool
+from realexec.driver.processes import WorkerPool
+from realexec.wire.messages import Open
 from servetwin.config.compose.compose import load_config
 from servetwin.run.calibrated import fleet_of
 from servetwin.run.real_run import require_torch

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.command import command, count
-from realexec.messages import Alive, Hold, Ready, RunSteps, StepsDone
-from realexec.processes import WorkerPool
-from realexec.worker_process import Control
+from realexec.driver.processes import WorkerPool
+from realexec.wire.messages import Alive, Hold, Ready, RunSteps, StepsDone
+from realexec.worker.worker_process import Control
 from serving.vocabulary.errors import UserError
 
 ROUNDS = 3000

@@ -20,8 +20,8 @@ from typing import Final
 from benchmarks.command import command, no_words
 from benchmarks.sharegpt_300 import CASES, Case, profile_of
 from hwmodels.errors import HardwareError
-from hwmodels.profile import Profile
-from hwmodels.profile_file import save_profile
+from hwmodels.profiles.profile import Profile
+from hwmodels.profiles.profile_file import save_profile
 from servetwin.assemble.hardware import Hardware
 from servetwin.config.compose.compose import load_config
 from servetwin.results.ranges import value_of

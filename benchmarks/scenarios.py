@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from experiments.llumnix.set_ups import CLUSTER, PAPER_REQUESTS
 from hwmodels.importers import ImportRequest, import_profile
-from hwmodels.profile_file import save_profile
+from hwmodels.profiles.profile_file import save_profile
 from servetwin.config.compose.compose import load_config
 from servetwin.results.journal_file import JournalFile
 from servetwin.run.simulate import Prepared, execute, prepare

@@ -19,8 +19,8 @@ from benchmarks.command import command
 from benchmarks.corrections import lines
 from hwmodels.errors import HardwareError
 from hwmodels.importers import ImportRequest, import_profile
-from hwmodels.profile import Profile
-from hwmodels.profile_file import save_profile
+from hwmodels.profiles.profile import Profile
+from hwmodels.profiles.profile_file import save_profile
 from servetwin.cli import main as cli
 
 FOLDER = Path("out") / "sharegpt_300"

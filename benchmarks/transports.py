@@ -20,8 +20,8 @@ import numpy as np
 
 from benchmarks.command import command, count
 from realexec.memory.arena import Arena
+from realexec.transport_registry import TRANSPORTS, missing
 from realexec.transports.base import Link, Segment
-from realexec.transports.registry import TRANSPORTS, missing
 from serving.vocabulary.errors import UserError
 
 TURNS = 15
@@ -31,7 +31,7 @@ MB = 1_000_000
 PEER = """
 import json, sys
 from realexec.memory.arena import Arena
-from realexec.transports.registry import opened
+from realexec.transport_registry import opened
 arena = Arena.create(int(sys.argv[2]))
 arena.buffer[:] = bytes(range(256)) * (arena.size_bytes // 256)
 transport = opened(sys.argv[1], arena)

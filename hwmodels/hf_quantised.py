@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hwmodels.errors import HardwareError
-from hwmodels.hf_section import echo
+from hwmodels.models.hf_section import echo
 from hwmodels.reading import read_limited
 
 CONFIG_FILE: Final = "config.json"

@@ -4,10 +4,10 @@ from dataclasses import asdict
 
 import numpy as np
 
-from hwmodels.all_reduce_fit import fit_stretches
-from hwmodels.expert_lines import ExpertLines, fit_expert_lines
-from hwmodels.expert_times import lattice_points
-from hwmodels.profile import Exchange, ExpertTable, Floats, Profile
+from hwmodels.profiles.profile import Exchange, ExpertTable, Floats, Profile
+from hwmodels.step_times.all_reduce_fit import fit_stretches
+from hwmodels.step_times.expert_lines import ExpertLines, fit_expert_lines
+from hwmodels.step_times.expert_times import lattice_points
 from scripts.linear_entry import mapping_lines, number
 
 

@@ -10,10 +10,10 @@ from typing import Final
 
 import numpy as np
 
-from hwmodels.all_reduce_fit import StretchFit, fit_stretches
 from hwmodels.importers.aiconfigurator_reduce import Messages, nccl_messages, read_messages
 from hwmodels.importers.aiconfigurator_tables import Folder
 from hwmodels.importers.request import ImportRequest
+from hwmodels.step_times.all_reduce_fit import StretchFit, fit_stretches
 from scripts.catalogue_command import print_catalogue
 
 # 16,384 tokens of a model as wide as 8,192: no step sends more.

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from hwmodels.catalogue import load_gpu, load_llm
-from hwmodels.held_out import held_out_errors
 from hwmodels.importers import ImportRequest, import_profile
-from hwmodels.linear_fit import linear_model, measured_limits
-from hwmodels.profile import Profile
-from hwmodels.step_time import StepLimits
+from hwmodels.profiles.profile import Profile
+from hwmodels.step_times.held_out import held_out_errors
+from hwmodels.step_times.linear_fit import linear_model, measured_limits
+from hwmodels.step_times.step_time import StepLimits
 from scripts.catalogue_command import print_catalogue
 from scripts.expert_entry import expert_lines
 from scripts.linear_entry import coefficient_lines, error_lines, limit_lines

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hwmodels.errors import HardwareError
-from hwmodels.fit import report, report_rows
-from hwmodels.held_out import held_out_errors
 from hwmodels.importers.splitwise import read_splitwise
-from hwmodels.linear_fit import fit_linear, linear_model
-from hwmodels.profile_file import load_profile
+from hwmodels.profiles.profile_file import load_profile
+from hwmodels.step_times.fit import report, report_rows
+from hwmodels.step_times.held_out import held_out_errors
+from hwmodels.step_times.linear_fit import fit_linear, linear_model
 
 # Splitwise's kinds of hardware and tensor-parallel sizes that were measured.
 SPLITWISE = (("a100-80gb", 2), ("a100-80gb", 8), ("h100-80gb", 2), ("h100-80gb", 8))
@@ -42,7 +42,7 @@ def fitted(path: Path) -> str:
 
 
 def of_profile(path: Path) -> str:
-    """The parts of hwmodels.linear_fit and their errors on every second grid line, held out."""
+    """The parts of hwmodels.step_times.linear_fit and their errors on every second grid line, held out."""
     profile = load_profile(path).profile
     fit = fit_linear(profile)
     parts = [str(part) for part in (fit.dense, fit.decode, fit.prefill, fit.mixed)]

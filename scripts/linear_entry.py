@@ -3,10 +3,10 @@
 from dataclasses import asdict, fields
 from typing import Any
 
-from hwmodels.held_out import PhaseError, held_out_errors, seen_errors
-from hwmodels.linear_fit import fit_linear, linear_model
-from hwmodels.profile import Profile
-from hwmodels.step_time import StepLimits
+from hwmodels.profiles.profile import Profile
+from hwmodels.step_times.held_out import PhaseError, held_out_errors, seen_errors
+from hwmodels.step_times.linear_fit import fit_linear, linear_model
+from hwmodels.step_times.step_time import StepLimits
 
 _WIDTH = 116
 

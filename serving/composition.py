@@ -24,20 +24,20 @@ from serving.parameters.loads import replicas_of
 from serving.protocols.batch import Batcher
 from serving.protocols.load_report import ReportsAt
 from serving.protocols.migration import Migrator
-from serving.services.colocated import Colocated, Queue
-from serving.services.decode_migrating import DecodeMigrating
-from serving.services.disaggregated import Disaggregated
-from serving.services.gpu_seats import GpuSeats
-from serving.services.language_pipeline import LanguagePipeline
-from serving.services.language_setup import LanguageSetup
-from serving.services.migrating import Migrating
-from serving.services.pipeline import Pipeline
-from serving.services.pipeline_setup import PipelineSetup
+from serving.services.colocated.migrating import Migrating
+from serving.services.colocated.service import Colocated, Queue
+from serving.services.colocated.victim_moves import VictimParts
+from serving.services.disaggregated.decode_migrating import DecodeMigrating
+from serving.services.disaggregated.service import Disaggregated
+from serving.services.language.service import LanguagePipeline
+from serving.services.language.setup import LanguageSetup
+from serving.services.pipeline.service import Pipeline
+from serving.services.pipeline.setup import PipelineSetup
 from serving.services.rounds import Rounds
 from serving.services.service import Routes, Service, Streaming
 from serving.services.staged import StagedService
-from serving.services.stock import Stock, StockParts
-from serving.services.victim_moves import VictimParts
+from serving.services.stages.gpu_seats import GpuSeats
+from serving.services.stock.service import Stock, StockParts
 from serving.vocabulary.actions import Load
 from serving.vocabulary.present import Present
 from serving.vocabulary.replica import Replica

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from realexec.probe.packages import cuda
-from realexec.transports.registry import lack_of
+from realexec.transport_registry import lack_of
 from tests.worlds.vllm_servers import PYTHON
 
 MARK = "not run here: "

@@ -3,7 +3,7 @@
 import numpy as np
 
 from benchmarks.agreement.runs import NS_PER_S, OurRun, Times
-from hwmodels.rows import FIXED_PER_S, StepRows
+from hwmodels.step_times.rows import FIXED_PER_S, StepRows
 
 
 def one_at_a_time(run: OurRun) -> Times:

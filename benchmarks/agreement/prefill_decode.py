@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.agreement.runs import NS_PER_S, Job, OurRun, Times, step_s
-from hwmodels.rows import StepRows
+from hwmodels.step_times.rows import StepRows
 
 FAULTS: Final = (
     (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from hwmodels.rows import FIXED_PER_S, StepRows
+from hwmodels.step_times.rows import FIXED_PER_S, StepRows
 from servetwin.config.compose.compose import load_config
 from servetwin.run.simulate import Prepared, execute, prepare
 from traces.errors import TraceError

@@ -12,7 +12,7 @@ from hwmodels.loading.chain import Chain
 from hwmodels.loading.group_chain import Group, group_chain
 from hwmodels.loading.plan import Hop
 from hwmodels.loading.ranks import Ranks
-from hwmodels.loading.units import Unit, model_units, shard
+from hwmodels.models.load_units import Unit, model_units, shard
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.link import Location, dram, gpu
 from hwmodels.topology.spec import ClusterSpec, at_efficiency

@@ -16,9 +16,9 @@ import numpy as np
 
 from experiments.blitzscale.set_ups import RESERVE
 from experiments.common.rates import NOWHERE
-from hwmodels.linear_step import LinearCoefficients, LinearStepModel
-from hwmodels.rows import StepRows
-from hwmodels.step_time import StepLimits
+from hwmodels.step_times.linear_step import LinearCoefficients, LinearStepModel
+from hwmodels.step_times.rows import StepRows
+from hwmodels.step_times.step_time import StepLimits
 from servetwin.assemble.build import estimates_of
 from servetwin.config.compose.compose import load_config
 from servetwin.run.prepared import Prepared

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 
 from experiments.common.set_up import SetUp, Words
-from hwmodels.rows import FIXED_PER_S
+from hwmodels.step_times.rows import FIXED_PER_S
 from servetwin.config.compose.compose import load_config
 from servetwin.report.number_text import number
 from servetwin.run.prepared import Prepared

@@ -9,7 +9,7 @@ from experiments.common.verdict import about, judged
 from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Judge
 from experiments.llumnix.set_ups import ENGINE
-from hwmodels.rows import FIXED_PER_S
+from hwmodels.step_times.rows import FIXED_PER_S
 from servetwin.config.compose.compose import load_config
 from servetwin.run.simulate import prepare
 

@@ -9,11 +9,11 @@ from importlib.resources import files
 from typing import Any
 
 from hwmodels.errors import HardwareError
-from hwmodels.experts import Experts, LatentAttention
-from hwmodels.gpu import Gpu
-from hwmodels.hf_config import llm_shape_from_config, looks_like_config
-from hwmodels.llm_shape import LlmShape
-from hwmodels.power import GpuPower
+from hwmodels.gpus.gpu import Gpu
+from hwmodels.gpus.power import GpuPower
+from hwmodels.models.experts import Experts, LatentAttention
+from hwmodels.models.hf_config import llm_shape_from_config, looks_like_config
+from hwmodels.models.llm_shape import LlmShape
 from hwmodels.yaml_text import yaml_data
 
 GPUS_FILE = "gpus.yaml"

@@ -20,8 +20,8 @@ from hwmodels.importers.aiconfigurator_tables import (
 )
 from hwmodels.importers.request import ImportRequest
 from hwmodels.importers.tables import summed
-from hwmodels.llm_shape import LlmShape
-from hwmodels.profile import Curve, Exchange, ExpertTable, OpTables, Profile, Stamp
+from hwmodels.models.llm_shape import LlmShape
+from hwmodels.profiles.profile import Curve, Exchange, ExpertTable, OpTables, Profile, Stamp
 
 # The share of the datasheet's memory bandwidth that streaming kernels reach: as on the roofline rung, where
 # it gave 3.6 to 22 % error on A100 without any fit.

@@ -7,13 +7,13 @@ import numpy as np
 
 from hwmodels.catalogue import gpu_names, load_gpu
 from hwmodels.errors import HardwareError
-from hwmodels.gpu import Gpu
+from hwmodels.gpus.gpu import Gpu
 from hwmodels.importers.aiconfigurator_tables import BF16, Folder
 from hwmodels.importers.lattices import lattices_of
 from hwmodels.importers.request import device_fits
 from hwmodels.importers.tables import Table
-from hwmodels.llm_shape import LlmShape
-from hwmodels.profile import Lattice
+from hwmodels.models.llm_shape import LlmShape
+from hwmodels.profiles.profile import Lattice
 
 _HEADS: Final = ("num_heads", "num_key_value_heads", "head_dim")
 _COUNTS: Final = ("batch_size", "isl", "step", *_HEADS)

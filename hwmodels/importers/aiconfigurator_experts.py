@@ -8,13 +8,13 @@ import numpy as np
 
 from hwmodels.catalogue import load_gpu
 from hwmodels.errors import HardwareError
-from hwmodels.experts import Experts
 from hwmodels.importers.aiconfigurator_reduce import collective_messages
 from hwmodels.importers.aiconfigurator_tables import BF16, Folder, Products
 from hwmodels.importers.expert_lattice import balanced_lattice, from_memory
 from hwmodels.importers.tables import Table, mean_by_count
-from hwmodels.llm_shape import LlmShape
-from hwmodels.profile import Curve, Exchange, ExpertTable, Floats, Lattice
+from hwmodels.models.experts import Experts
+from hwmodels.models.llm_shape import LlmShape
+from hwmodels.profiles.profile import Curve, Exchange, ExpertTable, Floats, Lattice
 
 _COUNTS: Final = (
     "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size",

@@ -5,15 +5,15 @@ from typing import Final
 
 import numpy as np
 
-from hwmodels.all_reduce import ALL_REDUCES_PER_LAYER
-from hwmodels.all_reduce_catalogue import NCCL, measured_label
 from hwmodels.errors import HardwareError
 from hwmodels.importers.aiconfigurator_tables import BF16, ENGINE, Folder
 from hwmodels.importers.request import device_notes
 from hwmodels.importers.tables import Table, mean_by_count, read_table
-from hwmodels.llm_shape import LlmShape
-from hwmodels.noise import bad_points, require_few
-from hwmodels.profile import Curve, Floats
+from hwmodels.models.llm_shape import LlmShape
+from hwmodels.profiles.profile import Curve, Floats
+from hwmodels.step_times.all_reduce import ALL_REDUCES_PER_LAYER
+from hwmodels.step_times.all_reduce_catalogue import NCCL, measured_label
+from hwmodels.step_times.noise import bad_points, require_few
 
 _ELEMENT_BYTES: Final = 2  # message_size counts elements of 16 bits
 # vLLM uses another all-reduce for messages from this size on: max_size of its CustomAllreduce. The tables

@@ -13,7 +13,7 @@ import numpy as np
 from hwmodels.errors import HardwareError
 from hwmodels.importers.request import ImportRequest, device_notes
 from hwmodels.importers.tables import Table, mean_by_count, read_table
-from hwmodels.profile import Curve
+from hwmodels.profiles.profile import Curve
 
 SOURCE: Final = "ai-dynamo/aiconfigurator"
 LICENCE: Final = "Apache-2.0"

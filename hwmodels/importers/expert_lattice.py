@@ -4,8 +4,8 @@ from typing import Final
 
 import numpy as np
 
-from hwmodels.gpu import Gpu
-from hwmodels.profile import Floats, Lattice
+from hwmodels.gpus.gpu import Gpu
+from hwmodels.profiles.profile import Floats, Lattice
 
 # A least-recently-used cache keeps a part of data a little larger than itself: up to twice its size, times
 # bend away from the line of reading from memory. (In the moe.csv and moe_perf tables of the RTX PRO 6000,

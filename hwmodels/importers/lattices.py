@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hwmodels.importers.tables import Counts
-from hwmodels.profile import Floats, Lattice
+from hwmodels.profiles.profile import Floats, Lattice
 
 Point = tuple[int, ...]
 

@@ -23,8 +23,8 @@ from hwmodels.importers.llmservingsim_experts import Mixture, read_mixture
 from hwmodels.importers.llmservingsim_meta import Meta, read_meta
 from hwmodels.importers.request import ImportRequest
 from hwmodels.importers.tables import Mask, Table, mean_by_count, read_table, summed
-from hwmodels.llm_shape import LlmShape
-from hwmodels.profile import Curve, Lattice, OpTables, Profile, Stamp
+from hwmodels.models.llm_shape import LlmShape
+from hwmodels.profiles.profile import Curve, Lattice, OpTables, Profile, Stamp
 
 SOURCE: Final = "casys-kaist/LLMServingSim, single layers profiled in vLLM"
 LICENCE: Final = "MIT"

@@ -16,8 +16,8 @@ from hwmodels.importers.aiconfigurator_tables import Folder, read_products
 from hwmodels.importers.expert_lattice import from_memory
 from hwmodels.importers.request import ImportRequest
 from hwmodels.importers.tables import Table, read_table
-from hwmodels.llm_shape import LlmShape
-from hwmodels.profile import Exchange, ExpertTable, Lattice
+from hwmodels.models.llm_shape import LlmShape
+from hwmodels.profiles.profile import Exchange, ExpertTable, Lattice
 
 FILE = "moe.csv"
 

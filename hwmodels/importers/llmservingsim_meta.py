@@ -9,7 +9,7 @@ from typing import Any
 from hwmodels.errors import HardwareError
 from hwmodels.importers.request import ImportRequest, device_notes
 from hwmodels.importers.tables import read_bytes
-from hwmodels.llm_shape import LlmShape
+from hwmodels.models.llm_shape import LlmShape
 from hwmodels.yaml_text import MOST_YAML_BYTES, users_yaml
 
 

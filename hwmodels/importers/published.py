@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from hwmodels.llm_shape import LlmShape
+from hwmodels.models.llm_shape import LlmShape
 
 # The commit of these folders. Later ones measure other engine versions.
 AICONFIGURATOR: Final = "ai-dynamo/aiconfigurator at commit 095f58a"

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from hwmodels.errors import HardwareError
-from hwmodels.fit import Iteration
 from hwmodels.importers.tables import Table, read_table
+from hwmodels.step_times.fit import Iteration
 
 SOURCE: Final = "Mutinifni/splitwise-sim"
 LICENCE: Final = "MIT"

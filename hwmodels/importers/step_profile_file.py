@@ -11,9 +11,9 @@ from hwmodels.catalogue import load_gpu
 from hwmodels.errors import HardwareError
 from hwmodels.importers.llmservingsim_meta import Meta, read_meta
 from hwmodels.importers.tables import Table, read_table
-from hwmodels.noise import bad_points, require_few
-from hwmodels.profile import Stamp
-from hwmodels.step_profile import Ints, LoadedSteps, Mask, PromptBlocks, StepProfile, Steps, distinct
+from hwmodels.profiles.profile import Stamp
+from hwmodels.profiles.step_profile import Ints, LoadedSteps, Mask, PromptBlocks, StepProfile, Steps, distinct
+from hwmodels.step_times.noise import bad_points, require_few
 
 FORMAT: Final = "servetwin-steps"
 SCHEMA: Final = 1
@@ -157,7 +157,7 @@ def _stamp(meta: Meta, table: Table) -> Stamp:
 
 
 def _steadied(steps: Steps, path: Path) -> tuple[Steps, tuple[str, ...]]:
-    """Remove points at which more work takes much less time (``hwmodels.noise``); returns a note on them."""
+    """Remove points at which more work takes much less time (``hwmodels.step_times.noise``); returns a note on them."""
     each = steps.context_tokens // np.maximum(steps.decode_sequences, 1)
     lines = (
         ("decode", steps.decode_sequences, steps.context_tokens),

@@ -11,8 +11,8 @@ from typing import Final
 from hwmodels.errors import HardwareError
 from hwmodels.importers.splitwise import LICENCE, SOURCE, read_splitwise
 from hwmodels.importers.step_profile_file import APART, COUNTS, FORMAT, HOLDS, META, SCHEMA, TABLES
-from hwmodels.profile import Stamp
-from hwmodels.step_profile import PromptBlocks
+from hwmodels.profiles.profile import Stamp
+from hwmodels.profiles.step_profile import PromptBlocks
 
 # Names of the catalogue's GPUs in Splitwise's table.
 _SPLITWISE_GPUS: Final = {"a100_80g": "a100-80gb", "h100": "h100-80gb"}

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hwmodels.errors import HardwareError
-from hwmodels.profile import Curve, Floats
+from hwmodels.profiles.profile import Curve, Floats
 from hwmodels.reading import read_limited
 
 # The largest published table has 0.1 million rows, 2.4 MB and words of 45 characters.

@@ -16,8 +16,8 @@ from hwmodels.importers.aiconfigurator_tables import LICENCE as OTHER_LICENCE
 from hwmodels.importers.aiconfigurator_tables import SOURCE as OTHER_SOURCE
 from hwmodels.importers.request import ImportRequest
 from hwmodels.importers.tables import Table, mean_by_count, read_table, summed
-from hwmodels.llm_shape import LlmShape
-from hwmodels.profile import Curve, OpTables, Profile, Stamp
+from hwmodels.models.llm_shape import LlmShape
+from hwmodels.profiles.profile import Curve, OpTables, Profile, Stamp
 
 SOURCE: Final = f"microsoft/vidur (linear operations), {OTHER_SOURCE} (attention, all-reduce, head)"
 LICENCE: Final = f"MIT (microsoft/vidur), {OTHER_LICENCE} ({OTHER_SOURCE})"

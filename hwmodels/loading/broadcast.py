@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hwmodels.loading.chain import Chain
 from hwmodels.loading.plan import Hop
-from hwmodels.loading.units import Unit
+from hwmodels.models.load_units import Unit
 
 
 def broadcast(

@@ -16,7 +16,7 @@ from hwmodels.loading.plan import (
     Stopped,
     UnitArrival,
 )
-from hwmodels.loading.units import ParameterChunk, Unit, cut_into_chunks
+from hwmodels.models.load_units import ParameterChunk, Unit, cut_into_chunks
 
 # A chunk that lacks at most this share of itself is complete: the rest is rounding of the fabric.
 _ROUNDING: Final = 1e-12

@@ -7,7 +7,7 @@ from hwmodels.errors import HardwareError
 from hwmodels.loading.chain import Chain
 from hwmodels.loading.plan import SOURCE, Hop
 from hwmodels.loading.ranks import Ranks
-from hwmodels.loading.units import Unit, shard
+from hwmodels.models.load_units import Unit, shard
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from hwmodels.fabric.flow import PARAMETERS, FlowSpec
-from hwmodels.loading.units import Unit
+from hwmodels.models.load_units import Unit
 
 SOURCE: Final = -1
 

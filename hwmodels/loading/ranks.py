@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from hwmodels.errors import HardwareError
-from hwmodels.llm_shape import LlmShape
 from hwmodels.loading.chain import Chain
 from hwmodels.loading.plan import ChunkProgress, ChunkSend, Hop, LoadStep, MissingUnits, Stopped, UnitArrival
-from hwmodels.loading.units import model_units
+from hwmodels.models.llm_shape import LlmShape
+from hwmodels.models.load_units import model_units
 
 
 class Ranks:

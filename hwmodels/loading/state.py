@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Final
 
 from hwmodels.errors import HardwareError
-from hwmodels.llm_shape import LlmShape
+from hwmodels.models.llm_shape import LlmShape
 
 BLOCK_TOKENS: Final = 16
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from realexec.calibration.done_log import DoneLog
 from realexec.calibration.grid import Plan
 from realexec.calibration.scripts import Script, filler, script_of
-from realexec.messages import Alive, Died, FromWorker, StepsDone, ToWorker
+from realexec.wire.messages import Alive, Died, FromWorker, StepsDone, ToWorker
 from serving.vocabulary.errors import UserError
 
 # Enough for a single step of a large model on a slow core.
@@ -19,7 +19,7 @@ Progress = Callable[[int, int], None]
 
 
 class Worker(Protocol):
-    """The part of `realexec.processes.WorkerProcess` that is used here."""
+    """The part of `realexec.driver.processes.WorkerProcess` that is used here."""
 
     def send(self, message: ToWorker) -> None:
         """Send a message. Does not block."""

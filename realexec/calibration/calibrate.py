@@ -11,11 +11,11 @@ from realexec.calibration.grid import Plan, Step
 from realexec.calibration.links import copies_of, link_of, messages_of, starts_of
 from realexec.calibration.quiet import Spread, noise_of, spread_of, told_noise, wall_over_cpu
 from realexec.calibration.sends import KvSends
-from realexec.liveness import cpu_time_ns
-from realexec.messages import Open
-from realexec.processes import WorkerPool
-from realexec.transports.registry import TRANSPORTS, lack_between
+from realexec.driver.processes import WorkerPool
+from realexec.system.liveness import cpu_time_ns
+from realexec.transport_registry import TRANSPORTS, lack_between
 from realexec.transports.shared_memory import NAME as SHARED_MEMORY
+from realexec.wire.messages import Open
 
 TIMEOUT_S: Final = 300.0
 STARTS: Final = "starts of workers"
@@ -31,7 +31,7 @@ _PEER: Final = {"parameters from another worker": ("replica", 1)}
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The workers to measure: ``model`` as in `realexec.models`, ``kv_bytes`` of memory each, and the
+    """The workers to measure: ``model`` as in `realexec.model.models`, ``kv_bytes`` of memory each, and the
     ``transport`` by which they read each other's memory."""
 
     workers: int
@@ -62,7 +62,7 @@ def link_name(transport: str) -> str:
 
 
 def sources_of(fleet: Fleet) -> dict[str, tuple[str, int]]:
-    """Return the sources that worker 0 loads parameters from, as `realexec.messages.Pull` names them."""
+    """Return the sources that worker 0 loads parameters from, as `realexec.wire.messages.Pull` names them."""
     return _COPIES | (_PEER if fleet.workers > 1 else {})
 
 

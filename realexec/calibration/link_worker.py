@@ -5,10 +5,10 @@ from contextlib import closing
 from typing import Any
 
 from realexec.memory.arena import Arena
-from realexec.messages import Meet, Open, Opened, Pull, Pulled, Ready
+from realexec.transport_registry import DIRECT, opened
 from realexec.transports.base import Link, Segment, Transport
-from realexec.transports.registry import DIRECT, opened
-from realexec.worker_process import Control
+from realexec.wire.messages import Meet, Open, Opened, Pull, Pulled, Ready
+from realexec.worker.worker_process import Control
 
 ENTRY = "realexec.calibration.link_worker:serve"
 
@@ -39,7 +39,7 @@ def _transport(what: Open, arena: Arena, model: Mapping[str, Any]) -> Transport:
     if what.transport not in DIRECT:
         return opened(what.transport, arena)
     from realexec.memory.device import device_for, device_of
-    from realexec.tensor_memory import ArenaMemory
+    from realexec.memory.tensor_memory import ArenaMemory
 
     device = device_of(device_for(model["device"], what.slot))
     return opened(what.transport, arena, memory=ArenaMemory(arena, device, direct=True))

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from realexec.calibration.link_worker import ENTRY
 from realexec.calibration.quiet import spread_of
-from realexec.messages import Died, Meet, Open, Opened, Pull, Pulled, RunSteps, StepsDone
-from realexec.processes import WorkerPool
+from realexec.driver.processes import WorkerPool
+from realexec.wire.messages import Died, Meet, Open, Opened, Pull, Pulled, RunSteps, StepsDone
 from serving.vocabulary.errors import UserError
 
 LARGE_BYTES: Final = 64 << 20

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Final
 
 from realexec.calibration.grid import Plan, Step
-from realexec.messages import Forget, Hold, RunSteps, StepsDone, TakeOut, ToWorker
+from realexec.wire.messages import Forget, Hold, RunSteps, StepsDone, TakeOut, ToWorker
 from serving.vocabulary.actions import Chunk
 
 Tell = Callable[[ToWorker], None]

@@ -7,8 +7,8 @@ from typing import Any, Final
 from realexec.calibration.grid import Plan
 from realexec.calibration.links import wait_for
 from realexec.calibration.quiet import Spread, spread_of
-from realexec.messages import Fetch, Fetched, Forget, Hold, Locate, Located, RunSteps, StepsDone
-from realexec.processes import WorkerPool
+from realexec.driver.processes import WorkerPool
+from realexec.wire.messages import Fetch, Fetched, Forget, Hold, Locate, Located, RunSteps, StepsDone
 from serving.vocabulary.errors import UserError
 
 SOURCE, TARGET = 0, 1

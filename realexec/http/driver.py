@@ -20,10 +20,10 @@ from realexec.http.pair_probe import probe_pairs
 from realexec.http.probe import Server, probe
 from realexec.http.sleeping import probe_sleep
 from realexec.http.world import HttpWorld
-from realexec.report import CpuTime, Moved, RunReport
-from realexec.tracking import Tracker
 from realexec.world.arrivals import Arrivals
 from realexec.world.due import Due
+from realexec.world.report import CpuTime, Moved, RunReport
+from realexec.world.tracking import Tracker
 from serving.vocabulary.closed_loop import Requests
 from serving.vocabulary.driver import Control, JournalSink
 from serving.vocabulary.errors import UserError

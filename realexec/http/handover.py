@@ -10,7 +10,7 @@ from realexec.http.connectors import Computed, computed, prefill_body, room
 from realexec.http.dialects import Chunk, Wish
 from realexec.http.probe import Server
 from realexec.http.stream import Refused, answer_of, tokens_of
-from realexec.tracking import Tracker
+from realexec.world.tracking import Tracker
 from serving.vocabulary.actions import Send
 from serving.vocabulary.events import Sent
 

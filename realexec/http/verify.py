@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from realexec.http.dialects import UNKNOWN_TOKEN, Wish
 from realexec.http.probe import Server
 from realexec.http.stream import Refused, tokens_of
-from realexec.report import Generation
+from realexec.world.report import Generation
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from realexec.http.pending import Pending
 from realexec.http.probe import Server, forget, load_of
 from realexec.http.sleep_mode import SleepMode
 from realexec.http.stream import Refused
-from realexec.tracking import Tracker
+from realexec.world.tracking import Tracker
 from serving.vocabulary.actions import (
     Action,
     AllocateGpus,

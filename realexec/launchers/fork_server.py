@@ -27,12 +27,12 @@ _BOOT: Final = (
     "import json, sys; told = json.loads(sys.stdin.buffer.readline()); sys.path[:] = told['path']; "
     "from realexec.launchers.fork_server_process import main; main(told)"
 )
-# Modules that `realexec.worker` would otherwise import once it has received its model.
+# Modules that `realexec.worker.worker` would otherwise import once it has received its model.
 _IMPORTED: Final = (
-    "realexec.worker",
-    "realexec.slot_memory",
-    "realexec.stage_peers",
-    "realexec.stage_work",
+    "realexec.worker.worker",
+    "realexec.worker.slot_memory",
+    "realexec.worker.stage_peers",
+    "realexec.worker.stage_work",
 )
 # Stops OpenBLAS from starting threads on import: the fork server must have only one. Workers use torch.
 _ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1"}

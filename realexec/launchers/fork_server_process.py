@@ -11,7 +11,8 @@ import sys
 from contextlib import suppress
 from typing import Any, Final
 
-from realexec import prctl, signals, worker_process
+from realexec.system import prctl, signals
+from realexec.worker import worker_process
 
 _FILES: Final = 4  # descriptors of a request: the three standard ones and the pipe that reports the exit
 _READ_BYTES: Final = 4096

@@ -9,19 +9,19 @@ from contextlib import suppress
 from typing import Any, Final
 
 from realexec.launchers.fork_server import ForkedChild, fork_server, write_line
-from realexec.liveness import ProcessClock
+from realexec.system.liveness import ProcessClock
 from realexec.wire.listener import LOOPBACK
 
 HERE: Final = "this machine"
 # The first line of standard input holds the parameters; -P keeps the current folder off sys.path until then.
 _BOOT: Final = (
     "import json, sys; start = json.loads(sys.stdin.buffer.readline()); sys.path[:] = start['path']; "
-    "from realexec.worker_process import main; main(start)"
+    "from realexec.worker.worker_process import main; main(start)"
 )
 _STOPPED: Final = "it is stopped (SIGSTOP or a debugger)"
 # Only workers that compute with torch on a CPU are forked. A forked process cannot use CUDA if its parent has
 # initialised it, and an import may do that: on a GPU each worker is a fresh interpreter.
-_FORKED_ENTRIES: Final = ("realexec.worker:serve",)
+_FORKED_ENTRIES: Final = ("realexec.worker.worker:serve",)
 _FORKED_DEVICES: Final = ("cpu", "apart")
 _WHY: Final = {"T": _STOPPED, "t": _STOPPED}
 _IDLE: Final = "all its threads are blocked"

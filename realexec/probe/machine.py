@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from realexec.probe.devices import SYS, Ran, gpus, nics, nvlinks, ran, rdma
+from realexec import transport_registry as registry
 from realexec.probe.memory import disk, memory
 from realexec.probe.missing import missing
 from realexec.probe.packages import cuda, packages
 from realexec.probe.path_choice import path_choices
-from realexec.transports import registry
+from realexec.system.devices import SYS, Ran, gpus, nics, nvlinks, ran, rdma
 
 _GIGA: Final = 1e9
 

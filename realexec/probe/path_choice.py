@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from realexec.transports.registry import DIRECT, ONE_HOST, best_first
+from realexec.transport_registry import DIRECT, ONE_HOST, best_first
 
 _HOW: Final = {
     "shared_memory": "the reader copies out of the peer's arena",

@@ -65,7 +65,7 @@ class GroupTransport:
     """Reads by groups of two. ``backend``: nccl or gloo. ``memory``: where it computes; None: the arena."""
 
     def __init__(self, backend: str, arena: Arena, host: str = LOOPBACK, memory: Any = None) -> None:
-        from realexec.tensor_memory import ArenaMemory
+        from realexec.memory.tensor_memory import ArenaMemory
 
         self._arena, self._backend, self._host = arena, backend, host
         self._memory = ArenaMemory(arena) if memory is None else memory

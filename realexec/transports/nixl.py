@@ -16,8 +16,8 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from realexec.import_check import fault_of_import, first_line
 from realexec.memory.arena import Arena
+from realexec.system.import_check import fault_of_import, first_line
 from realexec.transports.base import BadSegment, PeerLost, Segment, check_segments
 from realexec.transports.peer_listener import Links, PeerListener, connect
 from realexec.wire.channel import Channel

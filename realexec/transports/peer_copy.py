@@ -33,7 +33,7 @@ class PeerCopyTransport:
     """Copies between devices. ``memory``: where this worker computes, a block for peers; None: the arena."""
 
     def __init__(self, arena: Arena, host: str = LOOPBACK, memory: Any = None) -> None:
-        from realexec.tensor_memory import ArenaMemory
+        from realexec.memory.tensor_memory import ArenaMemory
 
         self._arena = arena
         self._memory = ArenaMemory(arena) if memory is None else memory

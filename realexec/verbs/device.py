@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from realexec.probe.devices import SYS
+from realexec.system.devices import SYS
 from realexec.verbs.package import PORT, devices, verbs
 from realexec.verbs.pair import DESCRIPTORS, Broken, Pair
 

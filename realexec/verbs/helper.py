@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from realexec.memory.arena import Arena
-from realexec.parent_exit import end_with_parent
+from realexec.system.parent_exit import end_with_parent
 from realexec.transports.base import Segment
 from realexec.verbs import package
 from realexec.verbs.device import CLOSE_S, Device

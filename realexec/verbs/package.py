@@ -14,8 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-from realexec.import_check import fault_of_import, first_line
-from realexec.probe.devices import SYS, rdma
+from realexec.system.devices import SYS, rdma
+from realexec.system.import_check import fault_of_import, first_line
 
 SYSTEM_PYTHON: Final = Path("/usr/bin/python3")
 DEVICE: Final = "SERVETWIN_RDMA_DEVICE"

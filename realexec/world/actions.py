@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, get_args
 
-from realexec.messages import DropKV, Join, PlacePart, RunSteps, StopSteps, TakeOut
-from realexec.tracking import Tracker
+from realexec.wire.messages import DropKV, Join, PlacePart, RunSteps, StopSteps, TakeOut
 from realexec.world.holders import Holders
 from realexec.world.loads import LoadBook
 from realexec.world.models import Models
@@ -14,6 +13,7 @@ from realexec.world.paths import PathRuns
 from realexec.world.runs import Runs
 from realexec.world.sends import SendBook
 from realexec.world.slots import Slots
+from realexec.world.tracking import Tracker
 from serving.vocabulary.actions import (
     Action,
     AllocateGpus,

@@ -1,6 +1,6 @@
 """The requests of a run, in the order in which they arrive."""
 
-from realexec.prompts import prompt_ids
+from realexec.world.prompts import prompt_ids
 from serving.vocabulary.closed_loop import ClosedLoop, Requests
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.request import Request

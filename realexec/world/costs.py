@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from realexec.report import CpuTime
+from realexec.world.report import CpuTime
 
 
 class Costs:

@@ -3,8 +3,8 @@
 from array import array
 from typing import Protocol
 
-from realexec.tracking import Tracker
 from realexec.world.arrivals import Arrivals
+from realexec.world.tracking import Tracker
 from serving.vocabulary.events import Arrived, Event, Woke
 
 

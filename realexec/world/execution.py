@@ -10,15 +10,15 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from realexec.messages import Alive, Died, Fetched, FromWorker, Located, Pulled, RoundsDone, StepsDone
-from realexec.report import Moved, RunReport
-from realexec.tracking import Tracker
+from realexec.wire.messages import Alive, Died, Fetched, FromWorker, Located, Pulled, RoundsDone, StepsDone
 from realexec.world.actions import World
 from realexec.world.arrivals import Arrivals
 from realexec.world.costs import Costs
 from realexec.world.due import Due
 from realexec.world.held_reports import LOOK_S, HeldReports
+from realexec.world.report import Moved, RunReport
 from realexec.world.slots import Pool
+from realexec.world.tracking import Tracker
 from serving.vocabulary.actions import Action
 from serving.vocabulary.events import Closing, Event, Opened, Woke
 from serving.vocabulary.step_counts import step_counts_of

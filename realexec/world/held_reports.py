@@ -8,7 +8,7 @@ peer has sent a heartbeat since then: in that case only the connection to the pe
 import time
 from typing import Final
 
-from realexec.messages import Fetched, FromWorker, Pulled, RoundsDone
+from realexec.wire.messages import Fetched, FromWorker, Pulled, RoundsDone
 from realexec.world.slots import Slots
 from serving.vocabulary.units import NS_PER_S
 

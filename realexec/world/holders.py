@@ -1,8 +1,8 @@
 """Which workers hold which requests: a worker receives a request before it computes or stores any of it."""
 
-from realexec.messages import Forget
-from realexec.tracking import Tracker
+from realexec.wire.messages import Forget
 from realexec.world.slots import Slots
+from realexec.world.tracking import Tracker
 
 
 class Holders:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from realexec.messages import Pull, Pulled, StopPull
+from realexec.wire.messages import Pull, Pulled, StopPull
 from realexec.world.models import Models
 from realexec.world.slots import Slots
 from serving.vocabulary.actions import Endpoint, Load

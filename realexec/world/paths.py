@@ -1,18 +1,18 @@
 """Rounds of batches over workers that each have one stage of a language model.
 
 A batch passes the workers of its path one after the other. The driver tells each of them once that rounds
-begin; from then on each worker sends the turn to the next (`realexec/stage_work.py`). As in a simulation, the
+begin; from then on each worker sends the turn to the next (`realexec/worker/stage_work.py`). As in a simulation, the
 last worker reports its rounds when a decision is due: a request has ended, a prompt is computed, the allowed
 rounds are done, or the driver interrupts.
 """
 
 from dataclasses import dataclass, field
 
-from realexec.messages import RoundsDone, RunRounds, StepsDone, StopRounds
-from realexec.stage_costs import StageCosts
-from realexec.tracking import Tracker
+from realexec.wire.messages import RoundsDone, RunRounds, StepsDone, StopRounds
+from realexec.wire.stage_costs import StageCosts
 from realexec.world.holders import Holders
 from realexec.world.slots import Slots
+from realexec.world.tracking import Tracker
 from serving.vocabulary.actions import Run, Span
 from serving.vocabulary.events import Ran
 

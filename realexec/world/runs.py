@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from realexec.messages import StepsDone
+from realexec.wire.messages import StepsDone
 from serving.vocabulary.events import Ran
 
 

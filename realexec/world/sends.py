@@ -6,7 +6,7 @@ The source worker reports where the state lies; the target worker reads it from 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from realexec.messages import Fetch, Fetched, Locate, Located, StopFetch
+from realexec.wire.messages import Fetch, Fetched, Locate, Located, StopFetch
 from realexec.world.holders import Holders
 from realexec.world.slots import Slots
 from serving.vocabulary.actions import Send

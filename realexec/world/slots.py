@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from realexec.messages import FromWorker, ToWorker
+from realexec.wire.messages import FromWorker, ToWorker
 from serving.vocabulary.actions import AllocateGpus, Span
 from serving.vocabulary.layers import Part
 
@@ -19,7 +19,7 @@ class Said(Protocol):
 
 
 class Worker(Protocol):
-    """The methods of `realexec.processes.WorkerProcess` used here."""
+    """The methods of `realexec.driver.processes.WorkerProcess` used here."""
 
     process: Any
 
@@ -34,7 +34,7 @@ class Worker(Protocol):
 
 
 class Pool(Protocol):
-    """The attributes of `realexec.processes.WorkerPool` used here."""
+    """The attributes of `realexec.driver.processes.WorkerPool` used here."""
 
     @property
     def inbox(self) -> Said:

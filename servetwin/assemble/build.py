@@ -9,7 +9,7 @@ from random import Random
 from typing import cast
 
 import policies
-from hwmodels.rows import FIXED_PER_S
+from hwmodels.step_times.rows import FIXED_PER_S
 from policies.migration_victims import StopsAtReserve
 from servetwin.assemble.data_plane import starts_of
 from servetwin.assemble.elastic import elastic_of, hand_over_rules, with_roles
@@ -36,7 +36,7 @@ from serving.controller import Controller
 from serving.engine.pool import EngineOptions
 from serving.engine.progress import Order
 from serving.protocols.batch import Batcher
-from serving.services.colocated import Queue
+from serving.services.colocated.service import Queue
 from serving.vocabulary.estimates import Estimates, ModelEstimates
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica, Role

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwmodels.catalogue import gpu_power
-from hwmodels.power import SOURCE, energy_j
+from hwmodels.gpus.power import SOURCE, energy_j
 from servetwin.assemble.gpu_load import gpu_load_share, prompt_gpu_s
 from servetwin.assemble.hosted import HostedModel, codes_of, hosted_models
 from servetwin.config.config import RunConfig

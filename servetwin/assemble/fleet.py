@@ -16,7 +16,7 @@ from serving.vocabulary.errors import UserError
 from serving.vocabulary.replica import Replica
 
 if TYPE_CHECKING:
-    from realexec.driver import Fleet
+    from realexec.driver.driver import Fleet
     from realexec.launchers.base import Launcher
 
 # KV whose blocks were promised to other requests is freed a moment later, and a free gap must be contiguous.
@@ -34,7 +34,7 @@ def fleet_of(
     config: RunConfig, controller: Controller, hardware: Hardware, replicas: Sequence[Replica]
 ) -> Fleet:
     """Describe the workers. If nothing moves and there is one model, only their number is needed."""
-    from realexec.driver import Fleet
+    from realexec.driver.driver import Fleet
 
     moves = has_data_plane(config)
     rounds = bool(getattr(controller.elastic, "has_rounds", False))
@@ -77,7 +77,7 @@ def launcher_of(config: RunConfig) -> Launcher:
 
 def transport_of(config: RunConfig) -> str:
     """Return how workers read each other's memory: the configured transport, or the first available one."""
-    from realexec.transports.registry import ONE_HOST, lack_between, lack_of
+    from realexec.transport_registry import ONE_HOST, lack_between, lack_of
 
     names: Sequence[str] = transports_asked(config.transport, config.device)
     local = config.launcher == "local"

@@ -4,29 +4,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hwmodels.all_reduce_catalogue import Imitated
 from hwmodels.catalogue import load_gpu, load_llm
-from hwmodels.engine_overhead import EngineOverhead, EngineStepModel, vllm_graph_batches
+from hwmodels.catalogue.stacks import is_stack, load_stack
 from hwmodels.errors import HardwareError
-from hwmodels.expert_error import group_ends_s, other_skew
-from hwmodels.expert_rows import ExpertRows, GroupTimes
-from hwmodels.gpu import Gpu
+from hwmodels.gpus.gpu import Gpu
 from hwmodels.importers.step_profile_file import is_step_profile, read_step_profile
-from hwmodels.kv_capacity import KvCapacity, kv_capacity
-from hwmodels.layer_stack import LayerStack
-from hwmodels.llm_shape import LlmShape
-from hwmodels.parallelism import Parallelism
-from hwmodels.profile import Profile
-from hwmodels.profile_check import Loaded, require_profile
-from hwmodels.profile_file import load_profile
-from hwmodels.rows import StepRows
-from hwmodels.scaled_rows import ScaledRows
-from hwmodels.select import includes_overhead, shared_experts, step_model
-from hwmodels.stack_catalogue import is_stack, load_stack
-from hwmodels.stack_step import StackStep
-from hwmodels.stage_cuts import Cut
-from hwmodels.step_profile import StepProfile
-from hwmodels.step_time import StepModel
+from hwmodels.models.kv_capacity import KvCapacity, kv_capacity
+from hwmodels.models.layer_stack import LayerStack
+from hwmodels.models.llm_shape import LlmShape
+from hwmodels.models.parallelism import Parallelism
+from hwmodels.models.stage_cuts import Cut
+from hwmodels.profiles.profile import Profile
+from hwmodels.profiles.profile_check import Loaded, require_profile
+from hwmodels.profiles.profile_file import load_profile
+from hwmodels.profiles.step_profile import StepProfile
+from hwmodels.step_times.all_reduce_catalogue import Imitated
+from hwmodels.step_times.engine_overhead import EngineOverhead, EngineStepModel, vllm_graph_batches
+from hwmodels.step_times.expert_error import group_ends_s, other_skew
+from hwmodels.step_times.expert_rows import ExpertRows, GroupTimes
+from hwmodels.step_times.rows import StepRows
+from hwmodels.step_times.scaled_rows import ScaledRows
+from hwmodels.step_times.select import includes_overhead, shared_experts, step_model
+from hwmodels.step_times.stack_step import StackStep
+from hwmodels.step_times.step_time import StepModel
 from servetwin.assemble.hosted import hosted_models
 from servetwin.assemble.stage_cut import cut_of
 from servetwin.config.config import EngineConfig, RunConfig

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwmodels.catalogue import load_llm
-from hwmodels.llm_shape import LlmShape
-from hwmodels.loading.units import Shape
-from hwmodels.stack_catalogue import is_stack, load_stack
+from hwmodels.catalogue.stacks import is_stack, load_stack
+from hwmodels.models.llm_shape import LlmShape
+from hwmodels.models.load_units import Shape
 from hwmodels.topology.cluster_file import load_cluster
 from servetwin.config.config import RunConfig
 from servetwin.config.models_config import shapes_of

@@ -6,9 +6,9 @@ from typing import Final
 
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.errors import HardwareError
-from hwmodels.loading.units import model_units
-from hwmodels.rows import FIXED_PER_S
-from hwmodels.stage_rows import StageRows
+from hwmodels.models.load_units import model_units
+from hwmodels.step_times.rows import FIXED_PER_S
+from hwmodels.step_times.stage_rows import StageRows
 from hwmodels.topology.topology import build
 from servetwin.assemble.hardware import Hardware, kv_memory
 from servetwin.assemble.hosted import hosted_models
@@ -17,8 +17,8 @@ from servetwin.assemble.pipeline_plans import hops_of, stage_rows
 from servetwin.assemble.stage_cut import decodes_in_stages, required_cut
 from servetwin.config.compose.clusters import spec_of_cluster
 from servetwin.config.config import RunConfig
-from serving.services.language_setup import LanguageSetup
-from serving.services.stage_work import PROMPT_TOKENS, StageWork
+from serving.services.language.setup import LanguageSetup
+from serving.services.language.stage_work import PROMPT_TOKENS, StageWork
 from serving.vocabulary.actions import Span
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.layers import LayerRange, Part

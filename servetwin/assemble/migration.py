@@ -12,7 +12,7 @@ from servetwin.config.migration_config import LAST_STAGES, control_ms
 from servetwin.config.policy.make import make_policy
 from serving.composition import MigrationParts
 from serving.kv.migration_rules import MigrationRules, Mode
-from serving.services.victim_moves import VictimParts
+from serving.services.colocated.victim_moves import VictimParts
 from serving.vocabulary.estimates import Estimates
 from serving.vocabulary.replica import Replica
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from hwmodels.catalogue import load_gpu, load_llm
-from hwmodels.stage_cuts import Cut
-from hwmodels.stage_rows import Hop, StageRows, activation_bytes, head_share
+from hwmodels.models.stage_cuts import Cut
+from hwmodels.step_times.stage_rows import Hop, StageRows, activation_bytes, head_share
 from hwmodels.topology.link import gpu
 from hwmodels.topology.topology import Topology, build
 from servetwin.assemble.hardware import Hardware

@@ -3,10 +3,10 @@
 from typing import Final
 
 from hwmodels.catalogue import load_gpu, load_llm
-from hwmodels.llm_shape import LlmShape
-from hwmodels.stack_catalogue import PUBLISHED, is_stack, stack_of_shape
-from hwmodels.stage_cuts import CUTS, Cut, bytes_cut, even_cut, given_cut, time_cut
-from hwmodels.stage_rows import SHARE_BITS, head_share
+from hwmodels.catalogue.stacks import PUBLISHED, is_stack, stack_of_shape
+from hwmodels.models.llm_shape import LlmShape
+from hwmodels.models.stage_cuts import CUTS, Cut, bytes_cut, even_cut, given_cut, time_cut
+from hwmodels.step_times.stage_rows import SHARE_BITS, head_share
 from servetwin.config.config import RunConfig
 from serving.vocabulary.errors import UserError
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hwmodels.catalogue import load_gpu
-from hwmodels.layer_stack import LayerStack
-from hwmodels.stack_catalogue import cut_stack, load_stack
+from hwmodels.catalogue.stacks import cut_stack, load_stack
+from hwmodels.models.layer_stack import LayerStack
 from servetwin.assemble.hardware import Hardware
 from servetwin.assemble.hosted import HostedModel, codes_of, hosted_models
 from servetwin.assemble.language_stages import language_setups, language_sizes, path_costs
@@ -18,10 +18,10 @@ from servetwin.config.compose.clusters import spec_of_cluster
 from servetwin.config.config import RunConfig
 from servetwin.config.pipeline_config import PipelineConfig
 from serving.composition import PipelineParts
-from serving.services.gpu_seats import GpuSeats
-from serving.services.language_setup import LanguageSetup
-from serving.services.pipeline_setup import PipelineSetup
-from serving.services.stage import StageQueues
+from serving.services.language.setup import LanguageSetup
+from serving.services.pipeline.setup import PipelineSetup
+from serving.services.stages.gpu_seats import GpuSeats
+from serving.services.stages.stage import StageQueues
 from serving.vocabulary.actions import Span
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.estimates import Estimates

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from hwmodels.engine_overhead import EngineOverhead, EngineStepModel
-from hwmodels.scaled_rows import PhaseFactors, ScaledRows
-from hwmodels.step_error import PHASES, ROUGH, StepError, StepErrors
+from hwmodels.step_times.engine_overhead import EngineOverhead, EngineStepModel
+from hwmodels.step_times.scaled_rows import PhaseFactors, ScaledRows
+from hwmodels.step_times.step_error import PHASES, ROUGH, StepError, StepErrors
 from servetwin.assemble.hardware import Hardware
 
 End = Literal["low", "high"]

@@ -4,8 +4,8 @@ from servetwin.assemble.hosted import hosted_models
 from servetwin.config.config import RunConfig
 from servetwin.config.http_config import ELSEWHERE, HTTP, TOGETHER
 from serving.composition import MigrationParts
-from serving.services.stock import StockParts
-from serving.services.stock_handover import HandOverParts
+from serving.services.stock.handover import HandOverParts
+from serving.services.stock.service import StockParts
 
 NS_PER_MS = 1_000_000
 

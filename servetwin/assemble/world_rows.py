@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from hwmodels.engine_overhead import EngineStepModel
-from hwmodels.rows import FIXED_PER_S
-from hwmodels.whole_step import WholeStepModel
+from hwmodels.step_times.engine_overhead import EngineStepModel
+from hwmodels.step_times.rows import FIXED_PER_S
+from hwmodels.step_times.whole_step import WholeStepModel
 from servetwin.assemble.hardware import Hardware
 from simcore.replica.step_times import StepTimes
 from simcore.replica.whole_prompts import WholePrompts

@@ -16,9 +16,9 @@ from servetwin.config.overrides import Override, Wanted, closest, echo, parse_va
 from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:
-    from hwmodels.held_out import PhaseError
-    from hwmodels.profile import Profile
-    from hwmodels.profile_file import LoadedProfile
+    from hwmodels.profiles.profile import Profile
+    from hwmodels.profiles.profile_file import LoadedProfile
+    from hwmodels.step_times.held_out import PhaseError
 
 USAGE: Final = """servetwin profile: measured step times of one (GPU, model, tensor-parallel size)
 
@@ -64,7 +64,7 @@ def profile(words: Sequence[str]) -> int:
 
 def _import(words: Sequence[str], as_json: bool) -> int:
     from hwmodels.importers import ImportRequest, import_profile
-    from hwmodels.profile_file import save_profile
+    from hwmodels.profiles.profile_file import save_profile
 
     given = _given(words, (*_IMPORT_KEYS, *_OPTIONAL_IMPORT_KEYS), "servetwin profile import")
     for key, example in _IMPORT_KEYS.items():
@@ -112,8 +112,8 @@ def _check(words: Sequence[str], as_json: bool) -> int:
 
 def _errors(loaded: "Profile") -> "list[tuple[str, Sequence[PhaseError] | HardwareError]]":
     """Return each rung's errors, best rung first; a rung that cannot be judged has its error instead."""
-    from hwmodels.held_out import held_out_errors, op_table_model
-    from hwmodels.linear_fit import linear_model
+    from hwmodels.step_times.held_out import held_out_errors, op_table_model
+    from hwmodels.step_times.linear_fit import linear_model
 
     found: list[tuple[str, Sequence[PhaseError] | HardwareError]] = []
     for rung, build in (("op_table", op_table_model), ("linear", linear_model)):
@@ -125,7 +125,7 @@ def _errors(loaded: "Profile") -> "list[tuple[str, Sequence[PhaseError] | Hardwa
 
 
 def _fit(words: Sequence[str], as_json: bool) -> int:
-    from hwmodels.linear_fit import fit_linear
+    from hwmodels.step_times.linear_fit import fit_linear
 
     given = _given(words, ("path", "against"), "servetwin profile fit")
     if "path" not in given:
@@ -205,6 +205,6 @@ def _files(path: Path) -> list[Path]:
 
 
 def _load(path: Path, force: bool) -> "LoadedProfile":
-    from hwmodels.profile_file import load_profile
+    from hwmodels.profiles.profile_file import load_profile
 
     return load_profile(path, force)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from hwmodels.errors import HardwareError
 
 if TYPE_CHECKING:
-    from hwmodels.held_out import PhaseError
-    from hwmodels.profile import Curve, Lattice, OpTables, Profile, Stamp
+    from hwmodels.profiles.profile import Curve, Lattice, OpTables, Profile, Stamp
+    from hwmodels.step_times.held_out import PhaseError
 
 
 def stamp_text(stamp: "Stamp", digest: str) -> str:

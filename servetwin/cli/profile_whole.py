@@ -12,9 +12,9 @@ from servetwin.config.overrides import Override, Wanted, parse_value
 from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:
-    from hwmodels.overhead_fit import OverheadFit
-    from hwmodels.step_profile import StepProfile, Steps
-    from hwmodels.step_time import StepModel
+    from hwmodels.profiles.step_profile import StepProfile, Steps
+    from hwmodels.step_times.overhead_fit import OverheadFit
+    from hwmodels.step_times.step_time import StepModel
 
 SPLITWISE: Final = "splitwise"
 _META: Final = "meta.yaml"
@@ -43,8 +43,8 @@ def import_splitwise(given: Mapping[str, Sequence[str]], as_json: bool) -> int:
 def check_whole(folder: Path) -> tuple[list[str], dict[str, Any]]:
     """Return the content and the step-time model's error on held-out lines: as text lines, and as data."""
     from hwmodels.importers.step_profile_file import read_step_profile
-    from hwmodels.whole_step import fitted_whole_steps
-    from hwmodels.whole_step_error import held_out_whole_steps, whole_step_model
+    from hwmodels.step_times.whole_step import fitted_whole_steps
+    from hwmodels.step_times.whole_step_error import held_out_whole_steps, whole_step_model
 
     loaded = read_step_profile(folder)
     profile = loaded.profile
@@ -72,9 +72,9 @@ def check_whole(folder: Path) -> tuple[list[str], dict[str, Any]]:
 
 def fit_whole(folder: Path, against: str | None, as_json: bool) -> int:
     """Print an engine's overhead as a file for ``engine.overhead``; its errors are comments."""
-    from hwmodels.engine_overhead import vllm_graph_batches
     from hwmodels.importers.step_profile_file import read_step_profile
-    from hwmodels.overhead_fit import fit_overhead
+    from hwmodels.step_times.engine_overhead import vllm_graph_batches
+    from hwmodels.step_times.overhead_fit import fit_overhead
 
     if not is_whole(folder):
         raise UserError(f"path={folder} has no {_META}: against= is for a folder of whole steps")
@@ -94,11 +94,11 @@ def fit_whole(folder: Path, against: str | None, as_json: bool) -> int:
 
 def _operations(profile: "StepProfile", against: str) -> "StepModel":
     """Return the named sum of operations for the profile's GPU, model, tp, and engine (if it has one)."""
-    from hwmodels.all_reduce_catalogue import Imitated
     from hwmodels.catalogue import load_gpu, load_llm
-    from hwmodels.profile_check import require_profile
-    from hwmodels.profile_file import load_profile
-    from hwmodels.select import includes_overhead, step_model
+    from hwmodels.profiles.profile_check import require_profile
+    from hwmodels.profiles.profile_file import load_profile
+    from hwmodels.step_times.all_reduce_catalogue import Imitated
+    from hwmodels.step_times.select import includes_overhead, step_model
 
     stamp = profile.stamp
     gpu, llm = load_gpu(stamp.gpu), load_llm(stamp.llm)
@@ -119,7 +119,7 @@ def _operations(profile: "StepProfile", against: str) -> "StepModel":
 
 def _held(profile: "StepProfile") -> list[str]:
     """Return the rows by phase with their ranges, and the spread of repeats."""
-    from hwmodels.step_profile import PHASES
+    from hwmodels.profiles.step_profile import PHASES
 
     steps, lines = profile.steps, list[str]()
     lines.append(f"holds: {'whole steps' if profile.includes_overhead else 'sums of operations'}")

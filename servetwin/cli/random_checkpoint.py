@@ -46,7 +46,7 @@ def random_checkpoint(words: Sequence[str]) -> int:
     if config.model.checkpoint is not None:
         raise UserError(f"model.checkpoint={config.model.checkpoint} is there already: leave it out")
     require_torch()
-    from realexec.checkpoint import write_random_checkpoint
+    from realexec.model.checkpoint import write_random_checkpoint
 
     size_bytes = write_random_checkpoint(worker_model(config.model, config.device), config.seed, spread, out)
     found = {"model": config.model.name, "folder": str(out), "bytes": size_bytes}

@@ -172,7 +172,7 @@ def _fetch_model(words: Sequence[str]) -> int:
     """Run ``realexec fetch-model NAME out=DIR [file=PATH]``."""
     from pathlib import Path
 
-    from realexec.fetch_model import fetch_model
+    from realexec.model.fetch_model import fetch_model
 
     words, as_json = asked_for_json(words)
     names = [word for word in words if "=" not in word]

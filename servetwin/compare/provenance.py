@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hwmodels.errors import HardwareError
-from hwmodels.profile_file import load_profile
+from hwmodels.profiles.profile_file import load_profile
 from servetwin.compare.measured import Measured
 from servetwin.compare.own_result import Result
 from serving.vocabulary.errors import UserError

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from hwmodels.errors import HardwareError
-from hwmodels.rows import FIXED_PER_S
+from hwmodels.step_times.rows import FIXED_PER_S
 from servetwin.assemble.hardware import hardware_of
 from servetwin.assemble.world_rows import world_rows
 from servetwin.compare.divergence import journal_lines, parsing

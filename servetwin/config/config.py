@@ -59,7 +59,7 @@ class EngineConfig:
     measured for another set-up. ``asynchronous``: the next step is chosen while the current one runs.
     ``max_model_len``: the longest context of a request in tokens (None: the model's).
     ``data_parallel_size``, ``enable_expert_parallel``, ``expert_skew``: of mixtures of experts
-    (``hwmodels.parallelism``, ``hwmodels.routing``).
+    (``hwmodels.models.parallelism``, ``hwmodels.step_times.routing``).
     ``loader`` and ``start_up``: entries of loaders.yaml, for replicas that do not start warm. ``reserve``:
     the output length that decode instances reserve memory for (``RESERVES``: the client's cap, the true
     length, which only an oracle knows, or the trace's mean). ``preemption``, ``swap_space_gib``: see
@@ -151,7 +151,7 @@ class SystemConfig:
 class ModelConfig:
     """A model of the hardware catalogue, ``tp`` GPUs per replica, or for each of its ``pp`` pipeline stages.
 
-    ``pp_cut``: how its layers are cut (``hwmodels.stage_cuts``): a name, or the layers of each stage.
+    ``pp_cut``: how its layers are cut (``hwmodels.models.stage_cuts``): a name, or the layers of each stage.
     ``checkpoint``: the folder from which real workers read its parameters; None: random parameters.
     ``dtype``: the number format of real workers.
     """

@@ -5,7 +5,7 @@ The rule of vLLM 0.19.0, ``EngineArgs.get_batch_defaults`` (vllm/engine/arg_util
 
 from typing import Final
 
-from hwmodels.gpu import Gpu
+from hwmodels.gpus.gpu import Gpu
 
 # vLLM's UsageContext: ``vllm serve``, or the ``LLM`` class of a script, which has all its requests at once.
 USAGE_CONTEXTS: Final = ("openai_api_server", "llm_class")

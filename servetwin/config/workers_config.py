@@ -11,7 +11,7 @@ CPU: Final = "cpu"
 CUDA: Final = "cuda"
 _DEVICE: Final = re.compile(r"cpu|apart|cuda(:\d+)?")
 SHARED_MEMORY: Final = "shared_memory"
-# How workers read each other's memory (implementations: `realexec.transports.registry`).
+# How workers read each other's memory (implementations: `realexec.transport_registry`).
 TRANSPORTS: Final = (SHARED_MEMORY, "tcp", "nixl", "verbs", "peer_copy", "nccl", "gloo")
 
 
@@ -27,7 +27,7 @@ NO_RAY: Final = RayConfig()
 
 def transports_asked(transport: str | None, device: str) -> tuple[str, ...]:
     """Return the run's transport, or all transports, best first."""
-    from realexec.transports.registry import best_first
+    from realexec.transport_registry import best_first
 
     return best_first(TRANSPORTS, device.startswith(CUDA)) if transport is None else (transport,)
 

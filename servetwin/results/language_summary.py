@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from hwmodels.loading.units import model_units
+from hwmodels.models.load_units import model_units
 from servetwin.assemble.hosted import hosted_models
 from servetwin.assemble.stage_cut import decodes_in_stages
 from servetwin.config.config import RunConfig
 from serving.controller import Controller
-from serving.services.language_pipeline import LanguagePipeline
+from serving.services.language.service import LanguagePipeline
 
 
 def language_section(config: RunConfig, controller: Controller, summary: dict[str, Any]) -> dict[str, Any]:

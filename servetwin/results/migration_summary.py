@@ -12,8 +12,8 @@ from servetwin.results.first_migrations import first_after_s
 from serving.controller import Controller
 from serving.kv.migration_log import COMMITTED, MigrationRecord
 from serving.kv.migration_rules import CAUSES, SUPERSEDED
-from serving.services.decode_migrating import DecodeMigrating
-from serving.services.migrating import Migrating
+from serving.services.colocated.migrating import Migrating
+from serving.services.disaggregated.decode_migrating import DecodeMigrating
 from serving.vocabulary.units import NS_PER_S
 
 

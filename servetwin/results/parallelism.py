@@ -1,9 +1,9 @@
 """Why an instance has several GPUs if the user did not set their number."""
 
 from hwmodels.catalogue import load_gpu, load_llm
-from hwmodels.gpu import Gpu
-from hwmodels.llm_shape import LlmShape
-from hwmodels.stack_catalogue import is_stack
+from hwmodels.catalogue.stacks import is_stack
+from hwmodels.gpus.gpu import Gpu
+from hwmodels.models.llm_shape import LlmShape
 from servetwin.assemble.hardware import precision_of
 from servetwin.config.config import RunConfig
 from servetwin.config.options import option_file, option_groups

@@ -9,8 +9,8 @@ from servetwin.assemble.hosted import hosted_models
 from servetwin.assemble.stages import parts_of, stack_of
 from servetwin.config.config import RunConfig
 from serving.controller import Controller
-from serving.services.pipeline import Pipeline
-from serving.services.stage_log import FIELDS
+from serving.services.pipeline.service import Pipeline
+from serving.services.pipeline.stage_log import FIELDS
 from traces.columns import Names
 
 if TYPE_CHECKING:

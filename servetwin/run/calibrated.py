@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from hwmodels.catalogue import load_gpu
 from hwmodels.importers.step_profile_file import META
 from hwmodels.importers.step_profile_write import Row, write_step_profile
-from hwmodels.profile import NOISE_LABEL, Stamp
-from hwmodels.step_profile import PromptBlocks
+from hwmodels.profiles.profile import NOISE_LABEL, Stamp
+from hwmodels.profiles.step_profile import PromptBlocks
 from servetwin.assemble.fleet import state_bytes, transport_of
 from servetwin.assemble.hardware import kv_memory, precision_of
 from servetwin.assemble.hosted import hosted_models
@@ -172,7 +172,7 @@ def record_of(config: RunConfig, found: Measured) -> dict[str, Any]:
 
 def write_profile(target: Path, config: RunConfig, found: Measured, record: Mapping[str, Any]) -> None:
     """Write the profile folder at ``target``, replacing an older profile if there is one."""
-    from realexec.chunk_cuts import FEWEST_CUT, KEY_BLOCK, SMALL_PRODUCT_ROWS
+    from realexec.model.chunk_cuts import FEWEST_CUT, KEY_BLOCK, SMALL_PRODUCT_ROWS
 
     (model,) = hosted_models(config)
     text = json.dumps(record, indent=1) + "\n"
@@ -193,6 +193,6 @@ def write_profile(target: Path, config: RunConfig, found: Measured, record: Mapp
     rows: list[Row] = [(*step, spread.repeats, spread.median / 1e6) for step, spread in found.steps.items()]
     if target.exists():
         shutil.rmtree(target)
-    # A worker runs each prompt chunk and then its decodes (realexec/step_engine.py), and lays out each chunk.
+    # A worker runs each prompt chunk and then its decodes (realexec/worker/step_engine.py), and lays out each chunk.
     blocks = PromptBlocks(KEY_BLOCK, FEWEST_CUT, SMALL_PRODUCT_ROWS)
     write_step_profile(target, stamp, True, rows, {CALIBRATION: text}, apart=True, blocks=blocks)

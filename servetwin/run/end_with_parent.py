@@ -5,7 +5,7 @@ import threading
 import time
 from typing import Final
 
-from realexec import prctl
+from realexec.system import prctl
 
 _LOOK_S: Final = 0.5
 

@@ -12,7 +12,7 @@ from typing import Any
 from hwmodels.catalogue import load_llm
 from hwmodels.hf_quantised import refuse_quantised_checkpoint
 from realexec.launchers.local import import_early
-from realexec.report import Generation, RunReport
+from realexec.world.report import Generation, RunReport
 from servetwin.assemble import build
 from servetwin.assemble.clients import requests_of
 from servetwin.assemble.fleet import fleet_of, launcher_of, start_timeout_s
@@ -42,7 +42,7 @@ def real_run(
     if config.launcher == "local" and _has_torch():
         import_early(config.device)  # the fork server and this process import torch at the same time
     require_torch()
-    from realexec.driver import CARRIES_OUT, execute
+    from realexec.driver.driver import CARRIES_OUT, execute
     from realexec.memory.device import device_of
 
     if config.launcher == "local":  # nodes of a Ray cluster may have other devices
@@ -158,7 +158,7 @@ def moved_section(report: RunReport, rates: Mapping[str, float]) -> dict[str, An
 
 
 def _token_check(config: RunConfig, model: dict[str, Any], report: RunReport) -> dict[str, Any]:
-    from realexec.verify import check_tokens, reference_of, together
+    from realexec.driver.verify import check_tokens, reference_of, together
 
     chosen = _first_tokens(report)
     keys = {"": model, **models_of(config)}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import nativecore
-from realexec.report import RunReport
+from realexec.world.report import RunReport
 from servetwin.assemble.data_plane import has_data_plane
 from servetwin.results.elastic_summary import elastic_summary
 from servetwin.results.hosted_summary import add_models

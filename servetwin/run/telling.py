@@ -14,7 +14,7 @@ from realexec.telemetry.log import JsonLog
 from servetwin.config.config import RunConfig
 from serving.controller import Controller
 from serving.engine.progress import GONE
-from serving.services.stock import Stock
+from serving.services.stock.service import Stock
 from serving.vocabulary.driver import JournalSink
 from serving.vocabulary.recorder import Recorder
 

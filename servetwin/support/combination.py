@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hwmodels.all_reduce_catalogue import Imitated
 from hwmodels.catalogue import load_gpu, load_llm
-from hwmodels.engine_overhead import EngineOverhead, EngineStepModel
-from hwmodels.gpu import Gpu
+from hwmodels.gpus.gpu import Gpu
 from hwmodels.importers.step_profile_file import is_step_profile, read_step_profile
-from hwmodels.kv_capacity import KvCapacity
-from hwmodels.llm_shape import LlmShape
-from hwmodels.profile_check import profile_problems
-from hwmodels.profile_file import LoadedProfile, load_profile
-from hwmodels.step_profile import LoadedSteps
+from hwmodels.models.kv_capacity import KvCapacity
+from hwmodels.models.llm_shape import LlmShape
+from hwmodels.profiles.profile_check import profile_problems
+from hwmodels.profiles.profile_file import LoadedProfile, load_profile
+from hwmodels.profiles.step_profile import LoadedSteps
+from hwmodels.step_times.all_reduce_catalogue import Imitated
+from hwmodels.step_times.engine_overhead import EngineOverhead, EngineStepModel
 from servetwin.assemble.hardware import kv_memory, overhead_of, precision_of
 from servetwin.config.config import EngineConfig
 from servetwin.config.overrides import echo

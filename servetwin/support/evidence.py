@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hwmodels.all_reduce_catalogue import Imitated, load_all_reduce
-from hwmodels.engine_overhead import EngineOverhead
 from hwmodels.errors import HardwareError
-from hwmodels.gpu import Gpu
-from hwmodels.linear_catalogue import linear_entry
-from hwmodels.llm_shape import LlmShape
+from hwmodels.gpus.gpu import Gpu
 from hwmodels.loading.loader import load_loader
-from hwmodels.profile import Profile
-from hwmodels.select import linear_key
-from hwmodels.step_profile import StepProfile
+from hwmodels.models.llm_shape import LlmShape
+from hwmodels.profiles.profile import Profile
+from hwmodels.profiles.step_profile import StepProfile
+from hwmodels.step_times.all_reduce_catalogue import Imitated, load_all_reduce
+from hwmodels.step_times.engine_overhead import EngineOverhead
+from hwmodels.step_times.linear_catalogue import linear_entry
+from hwmodels.step_times.select import linear_key
 from servetwin.config.compose.starting import start_terms_of
 from servetwin.config.config import EngineConfig
 from servetwin.support.rungs import Rung

@@ -4,11 +4,11 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from hwmodels.all_reduce_catalogue import Imitated
 from hwmodels.catalogue import load_gpu, load_llm
-from hwmodels.gpu import Gpu
-from hwmodels.linear_catalogue import LinearKey, linear_keys, linear_step_model
-from hwmodels.llm_shape import LlmShape
+from hwmodels.gpus.gpu import Gpu
+from hwmodels.models.llm_shape import LlmShape
+from hwmodels.step_times.all_reduce_catalogue import Imitated
+from hwmodels.step_times.linear_catalogue import LinearKey, linear_keys, linear_step_model
 from servetwin.assemble.hardware import overhead_of
 from servetwin.config.config import EngineConfig
 from servetwin.support.evidence import (

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from hwmodels.all_reduce_catalogue import Imitated
 from hwmodels.errors import HardwareError
-from hwmodels.gpu import Gpu
+from hwmodels.gpus.gpu import Gpu
 from hwmodels.importers.published import AICONFIGURATOR, ALL_REDUCE, published_for
-from hwmodels.llm_shape import LlmShape
-from hwmodels.profile import Profile
-from hwmodels.select import StepModelKind, step_model
-from hwmodels.step_profile import StepProfile
-from hwmodels.step_time import StepModel, pieces_s
+from hwmodels.models.llm_shape import LlmShape
+from hwmodels.profiles.profile import Profile
+from hwmodels.profiles.step_profile import StepProfile
+from hwmodels.step_times.all_reduce_catalogue import Imitated
+from hwmodels.step_times.select import StepModelKind, step_model
+from hwmodels.step_times.step_time import StepModel, pieces_s
 
 
 @dataclass(frozen=True, slots=True)

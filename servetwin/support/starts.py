@@ -1,8 +1,8 @@
 """The time to start an instance besides its parameters, for ``servetwin support``."""
 
 from hwmodels.errors import HardwareError
-from hwmodels.llm_shape import LlmShape
 from hwmodels.loading.starting import KINDS, Terms, after_weights, before_weights, seconds_of
+from hwmodels.models.llm_shape import LlmShape
 from servetwin.config.compose.starting import start_terms_of
 from servetwin.config.config import EngineConfig
 

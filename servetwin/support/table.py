@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from hwmodels.errors import HardwareError
-from hwmodels.gpu import Gpu
-from hwmodels.kv_capacity import CANDIDATE_TP, smallest_tp
-from hwmodels.llm_shape import LlmShape
+from hwmodels.gpus.gpu import Gpu
+from hwmodels.models.kv_capacity import CANDIDATE_TP, smallest_tp
+from hwmodels.models.llm_shape import LlmShape
 from servetwin.assemble.hardware import kv_memory
 from servetwin.config.config import EngineConfig
 from servetwin.support.rungs import chosen_rung, ladder, rungs_of

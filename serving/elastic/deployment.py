@@ -19,7 +19,7 @@ from serving.parameters.residency import Residency
 from serving.protocols.provision_answers import CheckedProvisioner
 from serving.protocols.provisioning import MissingInstances, Provisioned, missing_instances
 from serving.protocols.scaling import ScaleDecision
-from serving.services.migrating import Migrating
+from serving.services.colocated.migrating import Migrating
 from serving.services.service import Service
 from serving.vocabulary.actions import Action, Load
 from serving.vocabulary.events import Loaded, LoadStopped, LossNotice, LostLink, LostSsd

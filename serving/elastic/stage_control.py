@@ -23,8 +23,8 @@ from serving.protocols.stages import (
     StartReplicas,
     StopReplicas,
 )
-from serving.services.gpu_seats import GpuSeats
 from serving.services.staged import StagedService
+from serving.services.stages.gpu_seats import GpuSeats
 from serving.vocabulary.actions import Action, Wake
 from serving.vocabulary.events import (
     Loaded,

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from serving.elastic.stage_replicas import StageReplicas
 from serving.engine.engine import Engine
 from serving.protocols.stages import CutAnew, StartReplicas, StopReplicas
-from serving.services.cut_changes import CutChanges
-from serving.services.stage import Stage
+from serving.services.language.cut_changes import CutChanges
 from serving.services.staged import StagedService
+from serving.services.stages.stage import Stage
 from serving.vocabulary.actions import Action
 from serving.vocabulary.layers import Part
 

@@ -10,9 +10,9 @@ from serving.engine.progress import EngineState
 from serving.parameters.loads import Loads
 from serving.protocols.scaling import InstanceState, ScaleEvent
 from serving.protocols.stages import StartReplicas, StopReplicas
-from serving.services.gpu_seats import GpuSeats
-from serving.services.stage import Stage
 from serving.services.staged import StagedService
+from serving.services.stages.gpu_seats import GpuSeats
+from serving.services.stages.stage import Stage
 from serving.vocabulary.actions import Action, AllocateGpus, Endpoint, Load, ReleaseGpus, Shard, StopLoad
 from serving.vocabulary.events import Loaded, LoadStopped
 from serving.vocabulary.layers import Part

@@ -13,10 +13,10 @@ from serving.protocols.stages import (
     StageReplicaView,
     StageView,
 )
-from serving.services.gpu_seats import GpuSeats
-from serving.services.stage import Stage
-from serving.services.stage_counts import StageCounts
 from serving.services.staged import StagedService
+from serving.services.stages.gpu_seats import GpuSeats
+from serving.services.stages.stage import Stage
+from serving.services.stages.stage_counts import StageCounts
 from serving.vocabulary.layers import Part
 from serving.vocabulary.units import NS_PER_S
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from serving.engine.engine import Engine
 from serving.engine.progress import AT_WORK, GONE, EngineState
 from serving.record.stage_checks import broken_seats
-from serving.services.language_pipeline import LanguagePipeline
+from serving.services.language.service import LanguagePipeline
 
 
 def broken(engines: Mapping[int, Engine], service: LanguagePipeline) -> Iterator[tuple[int, str]]:

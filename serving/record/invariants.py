@@ -20,13 +20,13 @@ from serving.record.load_checks import broken as broken_loads
 from serving.record.stage_checks import broken as broken_stages
 from serving.record.stage_checks import broken_hosts
 from serving.record.stock_checks import broken as broken_stock
-from serving.services.colocated import Colocated
-from serving.services.decode_migrating import DecodeMigrating
-from serving.services.disaggregated import Disaggregated
-from serving.services.language_pipeline import LanguagePipeline
-from serving.services.migrating import Migrating
-from serving.services.pipeline import Pipeline
-from serving.services.stock import Stock
+from serving.services.colocated.migrating import Migrating
+from serving.services.colocated.service import Colocated
+from serving.services.disaggregated.decode_migrating import DecodeMigrating
+from serving.services.disaggregated.service import Disaggregated
+from serving.services.language.service import LanguagePipeline
+from serving.services.pipeline.service import Pipeline
+from serving.services.stock.service import Stock
 from serving.vocabulary.request import demand_tokens
 
 

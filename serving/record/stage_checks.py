@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from serving.elastic.stage_control import StageControl
 from serving.engine.engine import Engine
 from serving.engine.progress import AT_WORK, EngineState
-from serving.services.gpu_seats import GpuSeats
-from serving.services.language_pipeline import LanguagePipeline
-from serving.services.pipeline import Pipeline
+from serving.services.language.service import LanguagePipeline
+from serving.services.pipeline.service import Pipeline
+from serving.services.stages.gpu_seats import GpuSeats
 
 
 def broken(engines: Mapping[int, Engine], service: Pipeline) -> Iterator[tuple[int, str]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from serving.services.stock import Stock
+from serving.services.stock.service import Stock
 from serving.vocabulary.request import Request, demand_tokens
 
 

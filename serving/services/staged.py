@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from serving.services.cut_changes import CutChanges
-from serving.services.path_live import LiveStages
-from serving.services.stage import Stage
+from serving.services.language.cut_changes import CutChanges
+from serving.services.language.path_live import LiveStages
+from serving.services.stages.stage import Stage
 from serving.vocabulary.actions import Action
 from serving.vocabulary.layers import Part
 from serving.vocabulary.replica import Replica, Role

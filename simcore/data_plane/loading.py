@@ -7,7 +7,7 @@ from typing import Final
 
 from hwmodels.loading.chain import Chain
 from hwmodels.loading.plan import ChunkSend, LoadStep
-from hwmodels.loading.units import ParameterChunk, Shape, Unit, cut_into_chunks, layers_first, model_units
+from hwmodels.models.load_units import ParameterChunk, Shape, Unit, cut_into_chunks, layers_first, model_units
 from serving.vocabulary.actions import Endpoint, Load
 from serving.vocabulary.events import Loaded, LoadStopped
 from serving.vocabulary.layers import Part

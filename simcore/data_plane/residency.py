@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from hwmodels.loading.units import Shape, Unit
+from hwmodels.models.load_units import Shape, Unit
 from serving.vocabulary.actions import Endpoint
 from serving.vocabulary.layers import Part
 

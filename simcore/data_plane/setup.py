@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from hwmodels.loading.starting import Starting
 from hwmodels.loading.startup import StartUp
-from hwmodels.loading.units import Shape
+from hwmodels.models.load_units import Shape
 from hwmodels.topology.topology import Topology
 from serving.vocabulary.actions import Span
 

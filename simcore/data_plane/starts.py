@@ -13,7 +13,7 @@ from hwmodels.loading.starting import (
     before_weights,
     seconds_of,
 )
-from hwmodels.loading.units import Shape, model_units
+from hwmodels.models.load_units import Shape, model_units
 from serving.vocabulary.actions import Load
 from serving.vocabulary.layers import Part
 from simcore.data_plane.replica_placement import ReplicaPlacement

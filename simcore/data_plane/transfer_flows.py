@@ -8,10 +8,10 @@ from fractions import Fraction
 from hwmodels.errors import HardwareError
 from hwmodels.fabric.fabric import Fabric
 from hwmodels.fabric.flow import ACTIVATIONS, KV, FlowSpec
-from hwmodels.llm_shape import LlmShape
 from hwmodels.loading.plan import Hop
 from hwmodels.loading.state import Share, reshard
-from hwmodels.loading.units import Shape
+from hwmodels.models.llm_shape import LlmShape
+from hwmodels.models.load_units import Shape
 from hwmodels.topology.link import gpu
 from hwmodels.topology.topology import Topology
 from serving.vocabulary.actions import Send

@@ -1,4 +1,4 @@
-"""The event loop's interface to step times of a staged model (hwmodels.stage_rows.StageRows)."""
+"""The event loop's interface to step times of a staged model (hwmodels.step_times.stage_rows.StageRows)."""
 
 from collections.abc import Sequence
 from typing import Protocol

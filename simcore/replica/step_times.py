@@ -10,7 +10,7 @@ Pieces = tuple[tuple[int, int, int], ...]
 
 
 class StepTimes(Protocol):
-    """Step times in fixed point (hwmodels.rows.StepRows)."""
+    """Step times in fixed point (hwmodels.step_times.rows.StepRows)."""
 
     def decode(self, n: int) -> Pieces:
         """(context limit, intercept, slope) pieces of a decode step of ``n`` sequences."""
@@ -47,7 +47,7 @@ class ResidentTimes(Protocol):
 
 
 class ExpertTimes(Protocol):
-    """The common part of a step of a data-parallel group's ranks (hwmodels.expert_rows.ExpertRows)."""
+    """The common part of a step of a data-parallel group's ranks (hwmodels.step_times.expert_rows.ExpertRows)."""
 
     def group_cost(self, tokens: Sequence[int]) -> int:
         """Fixed-point time of the experts and their communication, if the ranks have ``tokens`` tokens.

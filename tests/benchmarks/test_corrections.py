@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.corrections import CORRECTIONS, METRICS, lines, worth
-from hwmodels.profile import Curve, Lattice, Profile, Stamp
+from hwmodels.profiles.profile import Curve, Lattice, Profile, Stamp
 from tests.worlds.toy_profile import toy_profile
 
 WORDS = [

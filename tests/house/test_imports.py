@@ -44,7 +44,7 @@ CLOCKS_AND_PROCESSES = names(
     "asyncio", "datetime", "multiprocessing", "socket", "subprocess", "threading", "time"
 )
 CATALOGUE_MODULES = names(
-    "hwmodels.catalogue", "hwmodels.linear_catalogue", "hwmodels.fit", "hwmodels.importers.tables",
+    "hwmodels.catalogue", "hwmodels.step_times.linear_catalogue", "hwmodels.step_times.fit", "hwmodels.importers.tables",
     "hwmodels.importers.llmservingsim_meta",
     "hwmodels.topology.cluster_file", "hwmodels.yaml_text",
 )  # fmt: skip
@@ -298,7 +298,7 @@ HEAVY = {"pandas", "pyarrow", "matplotlib", "hydra", "omegaconf", "torch", "tran
 
 
 def test_the_simulator_itself_loads_nothing_heavy() -> None:
-    loaded = loaded_after("import simcore.simulation, policies, hwmodels.rows, serving.controller")
+    loaded = loaded_after("import simcore.simulation, policies, hwmodels.step_times.rows, serving.controller")
     loaded |= loaded_after("import policies.batching, policies.dispatch, policies.admission")
     assert {"simcore", "policies", "hwmodels", "serving", "simpy"} <= loaded
     assert loaded & HEAVY == set()

@@ -113,7 +113,7 @@ class Tree:
         (lib / "modules_0.so").write_text((self.root / "hwmodels" / "rows.py").read_text())
         if self.wrong:
             raise KeyboardInterrupt(self.wrong)
-        return {"hwmodels.rows": "modules_0.so"}
+        return {"hwmodels.step_times.rows": "modules_0.so"}
 
     def build(self) -> bool:
         return build.build(into=self.lib, root=self.root)
@@ -121,7 +121,9 @@ class Tree:
     def native(self) -> str:
         """What is compiled, and nothing lies beside it."""
         assert [path.name for path in self.lib.parent.iterdir()] == ["lib"]
-        assert json.loads((self.lib / BUILT_NAME).read_text())["modules"] == {"hwmodels.rows": "modules_0.so"}
+        assert json.loads((self.lib / BUILT_NAME).read_text())["modules"] == {
+            "hwmodels.step_times.rows": "modules_0.so"
+        }
         return (self.lib / "modules_0.so").read_text()
 
 
@@ -146,7 +148,7 @@ def test_another_compiler_other_settings_and_a_lost_file_count_as_a_change(tree:
     assert (tree.build(), tree.build()) == (True, False)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"modules": ["hwmodels.rows"]}', "\0"])
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"modules": ["hwmodels.step_times.rows"]}', "\0"])
 def test_a_damaged_record_counts_as_a_change(tree: Tree, text: str) -> None:
     tree.build()
     (tree.lib / BUILT_NAME).write_text(text)

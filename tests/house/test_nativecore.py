@@ -148,8 +148,8 @@ def test_an_edit_is_never_hidden_by_native_code(tmp_path: Path) -> None:
 
 INTERRUPTED = """
 import signal
-from hwmodels.op_table_step import OpTableStepModel
-from hwmodels.rows import StepRows
+from hwmodels.step_times.op_table_step import OpTableStepModel
+from hwmodels.step_times.rows import StepRows
 from tests.worlds.toy_profile import toy_profile
 rows = StepRows(OpTableStepModel(toy_profile()))
 signal.signal(signal.SIGALRM, signal.default_int_handler)

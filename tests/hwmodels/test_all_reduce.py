@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from hwmodels.all_reduce import Stretch
-from hwmodels.all_reduce_catalogue import Imitated, load_all_reduce
-from hwmodels.all_reduce_fit import fit_stretches, stretches_s
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.importers import ImportRequest, import_profile
-from hwmodels.select import step_model
+from hwmodels.step_times.all_reduce import Stretch
+from hwmodels.step_times.all_reduce_catalogue import Imitated, load_all_reduce
+from hwmodels.step_times.all_reduce_fit import fit_stretches, stretches_s
+from hwmodels.step_times.select import step_model
 from scripts.fit_all_reduce import printed
 from servetwin.assemble.hardware import hardware_of
 from servetwin.config.compose.compose import load_config

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from hwmodels.all_reduce import StepAllReduce
-from hwmodels.all_reduce_catalogue import load_all_reduce
 from hwmodels.catalogue import gpu_names, llm_names, load_gpu, load_llm, read_yaml
+from hwmodels.catalogue.stacks import stack_names
 from hwmodels.errors import HardwareError
-from hwmodels.kv_capacity import kv_capacity, smallest_tp
-from hwmodels.stack_catalogue import stack_names
+from hwmodels.models.kv_capacity import kv_capacity, smallest_tp
+from hwmodels.step_times.all_reduce import StepAllReduce
+from hwmodels.step_times.all_reduce_catalogue import load_all_reduce
 from servetwin.config.compose.clusters import CLUSTER_FAMILIES, made_names, requested_cluster
 from servetwin.config.compose.compose import load_config
 from servetwin.config.compose.key_list import key_list

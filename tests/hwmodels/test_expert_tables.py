@@ -9,15 +9,15 @@ import pytest
 
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.errors import HardwareError
-from hwmodels.expert_error import POWER_LAW_SKEW
-from hwmodels.expert_times import experts_of
-from hwmodels.held_out import held_out_errors
 from hwmodels.importers import ImportRequest, import_profile
 from hwmodels.importers.tables import read_table
-from hwmodels.parallelism import Parallelism
-from hwmodels.profile import Profile
-from hwmodels.profile_file import load_profile, save_profile
-from hwmodels.select import step_model
+from hwmodels.models.parallelism import Parallelism
+from hwmodels.profiles.profile import Profile
+from hwmodels.profiles.profile_file import load_profile, save_profile
+from hwmodels.step_times.expert_error import POWER_LAW_SKEW
+from hwmodels.step_times.expert_times import experts_of
+from hwmodels.step_times.held_out import held_out_errors
+from hwmodels.step_times.select import step_model
 
 PROFILES = Path(os.environ.get("SERVETWIN_PROFILES", ""))
 OWN = PROFILES / "llmservingsim" / "RTXPRO6000" / "Qwen" / "Qwen3-30B-A3B-Instruct-2507"

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 
 from hwmodels.catalogue import load_gpu, load_llm
-from hwmodels.engine_overhead import EngineOverhead
 from hwmodels.errors import HardwareError
-from hwmodels.expert_error import group_ends_s
-from hwmodels.expert_lines import fit_expert_lines
-from hwmodels.expert_rows import ExpertRows, GroupTimes
-from hwmodels.expert_times import ExpertTimes, at_points, experts_of
 from hwmodels.importers.expert_lattice import balanced_lattice, from_memory
-from hwmodels.parallelism import Parallelism
-from hwmodels.profile import Curve, Exchange, ExpertTable, Lattice, OpTables, Profile, Stamp
-from hwmodels.routing import Routing
-from hwmodels.rows import FIXED_PER_S
-from hwmodels.select import shared_experts, step_model
+from hwmodels.models.parallelism import Parallelism
+from hwmodels.profiles.profile import Curve, Exchange, ExpertTable, Lattice, OpTables, Profile, Stamp
+from hwmodels.step_times.engine_overhead import EngineOverhead
+from hwmodels.step_times.expert_error import group_ends_s
+from hwmodels.step_times.expert_lines import fit_expert_lines
+from hwmodels.step_times.expert_rows import ExpertRows, GroupTimes
+from hwmodels.step_times.expert_times import ExpertTimes, at_points, experts_of
+from hwmodels.step_times.routing import Routing
+from hwmodels.step_times.rows import FIXED_PER_S
+from hwmodels.step_times.select import shared_experts, step_model
 
 QWEN = load_llm("qwen3_30b_a3b")
 ROUTING = Routing(128, 8)

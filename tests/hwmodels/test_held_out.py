@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from hwmodels.errors import HardwareError
-from hwmodels.held_out import PhaseError, held_out_errors, thinned
 from hwmodels.importers import ImportRequest, import_profile
-from hwmodels.linear_fit import linear_model
-from hwmodels.op_table_step import OpTableStepModel
-from hwmodels.profile import Lattice, Profile
-from hwmodels.step_time import Piece, StepLimits
+from hwmodels.profiles.profile import Lattice, Profile
+from hwmodels.step_times.held_out import PhaseError, held_out_errors, thinned
+from hwmodels.step_times.linear_fit import linear_model
+from hwmodels.step_times.op_table_step import OpTableStepModel
+from hwmodels.step_times.step_time import Piece, StepLimits
 from tests.worlds.toy_profile import CACHED, CONTEXT, NEW, decode_s, lattice, prefill_s, toy_profile
 
 PROFILES = Path(os.environ.get("SERVETWIN_PROFILES", ""))

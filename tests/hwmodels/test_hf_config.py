@@ -9,7 +9,7 @@ import pytest
 
 from hwmodels.catalogue import llm_names, load_llm
 from hwmodels.errors import HardwareError
-from hwmodels.hf_config import ARCHITECTURES, llm_shape_from_config, looks_like_config
+from hwmodels.models.hf_config import ARCHITECTURES, llm_shape_from_config, looks_like_config
 
 # The keys that matter here, as the publishers have them.
 LLAMA3_8B = {

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwmodels.all_reduce_catalogue import load_all_reduce
 from hwmodels.catalogue import gpu_names, llm_names, load_gpu, load_llm, read_yaml
 from hwmodels.errors import HardwareError
-from hwmodels.kv_capacity import kv_capacity
+from hwmodels.models.kv_capacity import kv_capacity
+from hwmodels.step_times.all_reduce_catalogue import load_all_reduce
 
 A100 = load_gpu("a100_80g")
 LLAMA3_8B = load_llm("llama3_8b")

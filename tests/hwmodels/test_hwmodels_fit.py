@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hwmodels.errors import HardwareError
-from hwmodels.fit import (
+from hwmodels.step_times.fit import (
     COLUMNS,
     Iteration,
     Line,
@@ -23,7 +23,7 @@ from hwmodels.fit import (
     read_iterations,
     relative_errors,
 )
-from hwmodels.linear_catalogue import LinearKey, fitted_coefficients, linear_entry, linear_keys
+from hwmodels.step_times.linear_catalogue import LinearKey, fitted_coefficients, linear_entry, linear_keys
 from scripts import fit_step_times
 
 PROFILES = Path(os.environ.get("SERVETWIN_PROFILES", ""))

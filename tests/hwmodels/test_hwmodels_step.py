@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwmodels.all_reduce_catalogue import load_all_reduce
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.errors import HardwareError
-from hwmodels.linear_catalogue import LinearKey, linear_keys, linear_step_model
-from hwmodels.linear_step import (
+from hwmodels.profiles.profile import Stamp
+from hwmodels.step_times.all_reduce_catalogue import load_all_reduce
+from hwmodels.step_times.linear_catalogue import LinearKey, linear_keys, linear_step_model
+from hwmodels.step_times.linear_step import (
     ChunkLine,
     DecodeLine,
     DenseLines,
@@ -19,12 +20,11 @@ from hwmodels.linear_step import (
     MixedAttention,
     TiledStepModel,
 )
-from hwmodels.op_table_step import OpTableStepModel
-from hwmodels.profile import Stamp
-from hwmodels.roofline_step import Efficiencies, RooflineStepModel, roofline_step_model
-from hwmodels.rows import FRACTION_BITS, StepRows
-from hwmodels.select import includes_overhead, linear_key, step_model
-from hwmodels.step_time import Piece, StepLimits, StepModel
+from hwmodels.step_times.op_table_step import OpTableStepModel
+from hwmodels.step_times.roofline_step import Efficiencies, RooflineStepModel, roofline_step_model
+from hwmodels.step_times.rows import FRACTION_BITS, StepRows
+from hwmodels.step_times.select import includes_overhead, linear_key, step_model
+from hwmodels.step_times.step_time import Piece, StepLimits, StepModel
 from tests.worlds.linear_profile import tiny_profile
 
 A100 = load_gpu("a100_80g")

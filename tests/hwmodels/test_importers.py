@@ -15,9 +15,9 @@ from hwmodels.importers.aiconfigurator_reduce import read_all_reduce
 from hwmodels.importers.aiconfigurator_tables import Folder, read_products
 from hwmodels.importers.lattices import lattices_of
 from hwmodels.importers.request import device_notes
-from hwmodels.op_table import seconds_by_count
-from hwmodels.profile import Lattice, Profile
-from hwmodels.profile_file import load_profile, save_profile
+from hwmodels.profiles.profile import Lattice, Profile
+from hwmodels.profiles.profile_file import load_profile, save_profile
+from hwmodels.step_times.op_table import seconds_by_count
 from tests.worlds.profile_tables import (
     A100,
     DENSE_US,

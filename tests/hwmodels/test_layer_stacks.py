@@ -2,9 +2,9 @@
 
 import pytest
 
+from hwmodels.catalogue.stacks import cut_stack, load_stack, stack_names
 from hwmodels.errors import HardwareError
-from hwmodels.layer_stack import LayerStack
-from hwmodels.stack_catalogue import cut_stack, load_stack, stack_names
+from hwmodels.models.layer_stack import LayerStack
 
 GIB = 1 << 30
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from hwmodels.catalogue import LINEAR_COMPOSED_FILE, load_gpu, load_llm, read_yaml
-from hwmodels.linear_catalogue import LinearKey, linear_keys, linear_step_model
-from hwmodels.linear_fit import linear_model
-from hwmodels.select import linear_key, step_model
-from hwmodels.step_time import StepModel, pieces_s
+from hwmodels.step_times.linear_catalogue import LinearKey, linear_keys, linear_step_model
+from hwmodels.step_times.linear_fit import linear_model
+from hwmodels.step_times.select import linear_key, step_model
+from hwmodels.step_times.step_time import StepModel, pieces_s
 from scripts.fit_linear_catalogue import MOST_P95_PERCENT, SOURCES, entry_text, profile_of
 
 PROFILES = Path(os.environ.get("SERVETWIN_PROFILES", ""))

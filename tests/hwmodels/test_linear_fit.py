@@ -10,17 +10,17 @@ import pytest
 
 from hwmodels.catalogue import LINEAR_COMPOSED_FILE, load_gpu, load_llm, read_yaml
 from hwmodels.errors import HardwareError
-from hwmodels.held_out import held_out_errors
 from hwmodels.importers import ImportRequest, import_profile
-from hwmodels.linear_catalogue import LinearKey, linear_entry, linear_keys, linear_step_model
-from hwmodels.linear_fit import fit_linear, linear_model
-from hwmodels.linear_step import (
+from hwmodels.profiles.profile import Curve, Lattice, Profile
+from hwmodels.profiles.profile_file import save_profile
+from hwmodels.step_times.held_out import held_out_errors
+from hwmodels.step_times.linear_catalogue import LinearKey, linear_entry, linear_keys, linear_step_model
+from hwmodels.step_times.linear_fit import fit_linear, linear_model
+from hwmodels.step_times.linear_step import (
     DecodeLine,
     TiledStepModel,
 )
-from hwmodels.profile import Curve, Lattice, Profile
-from hwmodels.profile_file import save_profile
-from hwmodels.step_time import StepLimits
+from hwmodels.step_times.step_time import StepLimits
 from scripts import fit_step_times
 from tests.worlds.linear_profile import (
     CHUNK,

@@ -11,11 +11,11 @@ import pytest
 
 from hwmodels.catalogue import load_llm
 from hwmodels.errors import HardwareError
-from hwmodels.llm_shape import LlmShape
 from hwmodels.loading.chain import Chain
 from hwmodels.loading.loader import Loader, load_loader, loader_names
 from hwmodels.loading.plan import Hop
-from hwmodels.loading.units import model_units
+from hwmodels.models.llm_shape import LlmShape
+from hwmodels.models.load_units import model_units
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.link import Location
 from hwmodels.topology.topology import build

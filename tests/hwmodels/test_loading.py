@@ -11,7 +11,7 @@ from hwmodels.loading.chain import Chain
 from hwmodels.loading.group_chain import Group, group_chain
 from hwmodels.loading.plan import SOURCE, ChunkProgress, Hop, LoadStep
 from hwmodels.loading.ranks import Ranks, tensor_parallel
-from hwmodels.loading.units import Unit, cut_into_chunks, model_units, shard, split
+from hwmodels.models.load_units import Unit, cut_into_chunks, model_units, shard, split
 from tests.worlds.load_play import Play, played
 
 GBPS = 1e9 / 8

@@ -11,7 +11,7 @@ from hwmodels.catalogue import load_llm
 from hwmodels.fabric.flow import PARAMETERS
 from hwmodels.loading.loader import load_loader
 from hwmodels.loading.startup import StartUp
-from hwmodels.loading.units import cut_into_chunks, model_units
+from hwmodels.models.load_units import cut_into_chunks, model_units
 from serving.vocabulary.actions import Action, Endpoint, Load, Shard, StopLoad
 from serving.vocabulary.events import Event, Loaded, LoadStopped
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup

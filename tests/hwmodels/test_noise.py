@@ -11,9 +11,9 @@ from hwmodels.errors import HardwareError
 from hwmodels.importers import ImportRequest, import_profile
 from hwmodels.importers.aiconfigurator_reduce import read_messages
 from hwmodels.importers.aiconfigurator_tables import Folder
-from hwmodels.noise import FALL, bad_points, steadied
-from hwmodels.profile import Curve, Lattice, Profile
-from hwmodels.select import step_model
+from hwmodels.profiles.profile import Curve, Lattice, Profile
+from hwmodels.step_times.noise import FALL, bad_points, steadied
+from hwmodels.step_times.select import step_model
 from tests.worlds.linear_profile import tiny_profile
 from tests.worlds.profile_tables import Row, write_aiconfigurator, write_llmservingsim
 

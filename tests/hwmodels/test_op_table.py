@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwmodels.errors import HardwareError
-from hwmodels.fit import non_negative
-from hwmodels.op_table import (
+from hwmodels.profiles.profile import Curve, Floats, Lattice
+from hwmodels.step_times.fit import non_negative
+from hwmodels.step_times.op_table import (
     decode_form,
     dense_by_tokens,
     fitted,
@@ -20,7 +21,6 @@ from hwmodels.op_table import (
     seconds_by_count,
     segments,
 )
-from hwmodels.profile import Curve, Floats, Lattice
 from tests.worlds.toy_profile import (
     CACHED,
     CONTEXT,

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwmodels.errors import HardwareError
-from hwmodels.op_table_step import NOT_JUDGED, PIECE_TOLERANCE, OpTableStepModel
-from hwmodels.profile import Lattice
-from hwmodels.step_time import Interplay, StepLimits
+from hwmodels.profiles.profile import Lattice
+from hwmodels.step_times.op_table_step import NOT_JUDGED, PIECE_TOLERANCE, OpTableStepModel
+from hwmodels.step_times.step_time import Interplay, StepLimits
 from tests.worlds.toy_profile import (
     CONTEXT,
     NEW,

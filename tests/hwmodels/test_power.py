@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwmodels.catalogue import gpu_names, gpu_power
-from hwmodels.power import DECODE_SHARES, GpuPower, decode_share, energy_j
+from hwmodels.gpus.power import DECODE_SHARES, GpuPower, decode_share, energy_j
 
 H100 = GpuPower(limit_w=700, idle_w=124)
 SECONDS = st.floats(0, 1e6)

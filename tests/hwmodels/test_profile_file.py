@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from hwmodels.errors import HardwareError
-from hwmodels.profile import Profile
-from hwmodels.profile_check import profile_problems, require_profile, same_shape
-from hwmodels.profile_file import LoadedProfile, load_profile, profile_digest, save_profile
+from hwmodels.profiles.profile import Profile
+from hwmodels.profiles.profile_check import profile_problems, require_profile, same_shape
+from hwmodels.profiles.profile_file import LoadedProfile, load_profile, profile_digest, save_profile
 from tests.worlds.profile_tables import small_profile
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hwmodels.all_reduce_catalogue import load_all_reduce
 from hwmodels.catalogue import load_gpu, load_llm
-from hwmodels.held_out import held_out_errors
 from hwmodels.importers import ImportRequest, import_profile
-from hwmodels.profile import Profile
-from hwmodels.roofline_fit import Iterations, fit_efficiencies, fit_roofline, roofline_model
-from hwmodels.roofline_step import ERROR_BAND, Efficiencies, RooflineStepModel, roofline_step_model
+from hwmodels.profiles.profile import Profile
+from hwmodels.step_times.all_reduce_catalogue import load_all_reduce
+from hwmodels.step_times.held_out import held_out_errors
+from hwmodels.step_times.roofline_fit import Iterations, fit_efficiencies, fit_roofline, roofline_model
+from hwmodels.step_times.roofline_step import ERROR_BAND, Efficiencies, RooflineStepModel, roofline_step_model
 from tests.worlds.linear_profile import tiny_profile
 
 PROFILES = Path(os.environ.get("SERVETWIN_PROFILES", ""))

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwmodels.catalogue import load_llm
-from hwmodels.engine_overhead import EngineOverhead, EngineStepModel
 from hwmodels.errors import HardwareError
 from hwmodels.importers import ImportRequest, import_profile
-from hwmodels.op_table_step import OpTableStepModel
-from hwmodels.profile import Lattice
-from hwmodels.rows import FIXED_PER_S, StepRows
-from hwmodels.step_time import Interplay, Piece, StepLimits
+from hwmodels.profiles.profile import Lattice
+from hwmodels.step_times.engine_overhead import EngineOverhead, EngineStepModel
+from hwmodels.step_times.op_table_step import OpTableStepModel
+from hwmodels.step_times.rows import FIXED_PER_S, StepRows
+from hwmodels.step_times.step_time import Interplay, Piece, StepLimits
 from tests.worlds.toy_profile import SEQUENCES, lattice, piece_s, toy_profile, wave
 
 MODEL = OpTableStepModel(toy_profile())

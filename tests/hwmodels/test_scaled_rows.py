@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwmodels.engine_overhead import EngineOverhead, EngineStepModel
 from hwmodels.errors import HardwareError
-from hwmodels.op_table_step import OpTableStepModel
-from hwmodels.rows import StepRows
-from hwmodels.scaled_rows import PhaseFactors, ScaledRows
+from hwmodels.step_times.engine_overhead import EngineOverhead, EngineStepModel
+from hwmodels.step_times.op_table_step import OpTableStepModel
+from hwmodels.step_times.rows import StepRows
+from hwmodels.step_times.scaled_rows import PhaseFactors, ScaledRows
 from tests.worlds.toy_profile import toy_profile
 
 OVERHEAD = EngineOverhead(step_s=3e-4, per_sequence_s=2e-6, graph_batches=(1, 2, 4, 8))

@@ -6,7 +6,7 @@ import pytest
 
 from hwmodels.catalogue import load_llm
 from hwmodels.errors import HardwareError
-from hwmodels.stage_cuts import balanced_cut, bytes_cut, even_cut, given_cut, stage_bytes, time_cut
+from hwmodels.models.stage_cuts import balanced_cut, bytes_cut, even_cut, given_cut, stage_bytes, time_cut
 
 
 def counts(cut: tuple[range, ...]) -> list[int]:

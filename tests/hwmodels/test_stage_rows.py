@@ -3,10 +3,10 @@
 import pytest
 
 from hwmodels.catalogue import load_gpu, load_llm
-from hwmodels.rows import FIXED_PER_S, StepRows
-from hwmodels.select import step_model
-from hwmodels.stage_cuts import even_cut
-from hwmodels.stage_rows import Hop, StageRows, activation_bytes, head_share
+from hwmodels.models.stage_cuts import even_cut
+from hwmodels.step_times.rows import FIXED_PER_S, StepRows
+from hwmodels.step_times.select import step_model
+from hwmodels.step_times.stage_rows import Hop, StageRows, activation_bytes, head_share
 
 GPU, SHAPE = load_gpu("a100_80g"), load_llm("llama3_8b")
 WHOLE = StepRows(step_model("auto", GPU, SHAPE, 1))

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from hwmodels.catalogue import load_gpu, load_llm
-from hwmodels.engine_overhead import EngineOverhead
 from hwmodels.errors import HardwareError
-from hwmodels.held_out import held_out_errors
 from hwmodels.importers import ImportRequest, import_profile
-from hwmodels.linear_catalogue import linear_entry, linear_keys, linear_step_model
-from hwmodels.op_table_step import OpTableStepModel
-from hwmodels.profile import Profile
-from hwmodels.select import step_model
-from hwmodels.step_error import (
+from hwmodels.profiles.profile import Profile
+from hwmodels.step_times.engine_overhead import EngineOverhead
+from hwmodels.step_times.held_out import held_out_errors
+from hwmodels.step_times.linear_catalogue import linear_entry, linear_keys, linear_step_model
+from hwmodels.step_times.op_table_step import OpTableStepModel
+from hwmodels.step_times.select import step_model
+from hwmodels.step_times.step_error import (
     ADDED_PARTS,
     NO_ERROR,
     PHASES,

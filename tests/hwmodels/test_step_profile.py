@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hwmodels.engine_overhead import EngineOverhead
 from hwmodels.errors import HardwareError
 from hwmodels.importers.step_profile_file import read_step_profile
 from hwmodels.importers.step_profile_write import splitwise_steps, write_step_profile
-from hwmodels.op_table_step import OpTableStepModel
-from hwmodels.overhead_fit import fit_overhead
-from hwmodels.rows import FIXED_PER_S, StepRows
-from hwmodels.step_profile import StepProfile
-from hwmodels.whole_step import fitted_whole_steps
-from hwmodels.whole_step_error import held_out_whole_steps, whole_step_model
+from hwmodels.profiles.step_profile import StepProfile
+from hwmodels.step_times.engine_overhead import EngineOverhead
+from hwmodels.step_times.op_table_step import OpTableStepModel
+from hwmodels.step_times.overhead_fit import fit_overhead
+from hwmodels.step_times.rows import FIXED_PER_S, StepRows
+from hwmodels.step_times.whole_step import fitted_whole_steps
+from hwmodels.step_times.whole_step_error import held_out_whole_steps, whole_step_model
 from tests.worlds.step_profiles import STAMP, folder, grid, law_s
 from tests.worlds.toy_profile import toy_profile
 

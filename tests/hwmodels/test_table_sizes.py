@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from hwmodels.errors import HardwareError
-from hwmodels.hf_config import llm_shape_from_config
 from hwmodels.importers import tables
 from hwmodels.importers.tables import read_table
-from hwmodels.profile_file import load_profile
+from hwmodels.models.hf_config import llm_shape_from_config
+from hwmodels.profiles.profile_file import load_profile
 
 
 @pytest.fixture

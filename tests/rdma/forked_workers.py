@@ -16,7 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 from realexec.launchers import local
-from realexec.worker_process import main
+from realexec.worker.worker_process import main
 
 LOOK_S = 0.02
 

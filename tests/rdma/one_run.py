@@ -15,8 +15,8 @@ from tests.rdma.forked_workers import ForkedWorkers
 
 # By far the most of the time; workers are forked from the process that has them.
 IMPORTS = (
-    "numpy", "torch", "transformers.models.llama.modeling_llama", "realexec.stage_work", "realexec.verify",
-    "realexec.driver", "pandas", "servetwin.config.compose.hydra_merge", "servetwin.run.real_run",
+    "numpy", "torch", "transformers.models.llama.modeling_llama", "realexec.worker.stage_work", "realexec.driver.verify",
+    "realexec.driver.driver", "pandas", "servetwin.config.compose.hydra_merge", "servetwin.run.real_run",
 )  # fmt: skip
 WORKERS = 3
 # Of the product's limits the one that an emulated processor needs longer for.
@@ -44,7 +44,7 @@ def main(transport: str = "verbs", out: Path = OUT) -> int:
         importlib.import_module(name)
         say(f"{name} is imported")
     workers = ForkedWorkers(WORKERS)  # before there is a second thread
-    driver: Any = importlib.import_module("realexec.driver")
+    driver: Any = importlib.import_module("realexec.driver.driver")
     driver.execute = partial(driver.execute, start_timeout_s=START_S)
     words = [*WORDS, f"transport={transport}", f"out={out}"]
     say(f"realexec run {' '.join(words)}")

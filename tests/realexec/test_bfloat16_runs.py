@@ -10,10 +10,10 @@ pytest.importorskip("transformers")
 
 import torch
 
-from realexec.model_runner import ModelRunner
-from realexec.report import Generation
-from realexec.undisturbed import UndisturbedWorker
-from realexec.verify import TokenCheck, check_tokens
+from realexec.driver.verify import TokenCheck, check_tokens
+from realexec.model.model_runner import ModelRunner
+from realexec.model.undisturbed import UndisturbedWorker
+from realexec.world.report import Generation
 from servetwin.cli import main as cli
 from servetwin.cli import realexec as realexec_cli
 from tests.worlds.real_runs import TINY
@@ -98,7 +98,7 @@ def test_one_as_likely_is_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None
     tokens = undisturbed()
     logits = logits_after(tokens[:-1])
     other = int(logits.argsort(descending=True)[1])
-    monkeypatch.setattr("realexec.undisturbed.CLOSE_PER_ROOT_LAYER", 10.0)
+    monkeypatch.setattr("realexec.model.undisturbed.CLOSE_PER_ROOT_LAYER", 10.0)
     check = checked([*tokens[:-1], other])
     assert (check.tokens_different, check.tokens_close, check.first_difference) == (0, 1, None)
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from hwmodels.importers.step_profile_file import read_step_profile
-from hwmodels.whole_step_error import held_out_whole_steps
+from hwmodels.step_times.whole_step_error import held_out_whole_steps
 from realexec.calibration.done_log import DoneLog
 from realexec.calibration.grid import Plan, plan_of
 from realexec.calibration.quiet import Spread, noise_of, spread_of
 from realexec.calibration.sends import told_of
-from realexec.transports.registry import TRANSPORTS
+from realexec.transport_registry import TRANSPORTS
 from servetwin.cli import main as cli
 from servetwin.cli import realexec as realexec_cli
 from servetwin.run import calibrated

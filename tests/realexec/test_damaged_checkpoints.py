@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from realexec.models import model_spec
-from realexec.weight_sources import INDEX_FILE, ONE_FILE, SafetensorsSource
+from realexec.model.models import model_spec
+from realexec.model.weight_sources import INDEX_FILE, ONE_FILE, SafetensorsSource
 from serving.vocabulary.errors import UserError
 
 DEEP = "[" * 100_000 + "]" * 100_000

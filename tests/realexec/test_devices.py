@@ -18,16 +18,16 @@ pytest.importorskip("transformers")
 
 import torch
 
-from realexec import driver
+from realexec.driver import driver
 from realexec.memory.arena import Arena
 from realexec.memory.device import Gpu, MemoryApart, SameMemory, device_for, device_of
-from realexec.messages import Open
-from realexec.parameters import HOST, HostedModels, copies_on_host
-from realexec.slot_memory import SlotMemory
-from realexec.tensor_memory import ArenaMemory, HostMemory
+from realexec.memory.tensor_memory import ArenaMemory, HostMemory
+from realexec.model.weights import Weights
+from realexec.transport_registry import opened
 from realexec.transports.base import BadSegment, PeerLost, Segment
-from realexec.transports.registry import opened
-from realexec.weights import Weights
+from realexec.wire.messages import Open
+from realexec.worker.parameters import HOST, HostedModels, copies_on_host
+from realexec.worker.slot_memory import SlotMemory
 from servetwin.cli import main as cli
 from servetwin.cli import realexec as realexec_cli
 from serving.vocabulary.errors import UserError

@@ -16,8 +16,8 @@ import torch
 
 from realexec.memory.arena import Arena
 from realexec.memory.device import device_of
-from realexec.models import build_model
-from realexec.tensor_memory import ArenaMemory
+from realexec.memory.tensor_memory import ArenaMemory
+from realexec.model.models import build_model
 from tests.worlds.moved_state import (
     SEED,
     SIX_LAYERS,

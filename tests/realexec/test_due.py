@@ -2,9 +2,9 @@
 
 import pytest
 
-from realexec.tracking import Tracker
 from realexec.world.arrivals import Arrivals
 from realexec.world.due import Due
+from realexec.world.tracking import Tracker
 from serving.vocabulary.events import Arrived, Event, Woke
 from serving.vocabulary.request import Request
 from tests.worlds.told_workers import NobodyRecords

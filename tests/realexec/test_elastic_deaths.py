@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from realexec.driver import Fleet
+from realexec.driver.driver import Fleet
 from serving.vocabulary.events import Loaded, LoadStopped, Lost, Sent
 from tests.worlds.real_scripts import Chain, Move, run
 

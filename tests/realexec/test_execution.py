@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from realexec.messages import Forget, StepsDone
+from realexec.wire.messages import Forget, StepsDone
 from realexec.world.execution import Execution
 from serving.vocabulary.actions import Assign, Fail, Run
 from serving.vocabulary.events import Ran

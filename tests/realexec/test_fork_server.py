@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from realexec.driver.processes import WorkerPool
 from realexec.launchers import fork_server, local
-from realexec.messages import Died, Ready
-from realexec.processes import WorkerPool
+from realexec.wire.messages import Died, Ready
 from serving.vocabulary.errors import UserError
 from tests.worlds.processes import patience_s, started, wait_until
 from tests.worlds.real_workers import forks_of, own_workers, workers_of
@@ -81,7 +81,7 @@ def test_a_worker_is_where_the_driver_is_now(tmp_path: Path, monkeypatch: pytest
     monkeypatch.syspath_prepend(str(tmp_path / "modules"))
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "a_policy_of_mine.py").write_text(
-        "import os, pathlib\nfrom realexec.messages import Died\n"
+        "import os, pathlib\nfrom realexec.wire.messages import Died\n"
         "def say(control, _): control.send(Died(os.environ['SERVETWIN_TEST'] + ' ' + os.getcwd()))\n"
     )
     with WorkerPool(1, {}, 5, 4, entry="a_policy_of_mine:say") as pool:
@@ -150,7 +150,7 @@ import time
 from realexec.launchers import fork_server, local
 local._may_be_forked = lambda _: True
 fork_server._IMPORTED = ("time",)
-from realexec.processes import WorkerPool
+from realexec.driver.processes import WorkerPool
 with WorkerPool(2, {{}}, 5, 4, entry="{WORLD}:echo") as pool:
     pool.wait_ready(1000)
 print("begun", flush=True)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import pytest
 
 from realexec.memory.arena import Arena
+from realexec.transport_registry import lack_between, opened
 from realexec.transports import groups
 from realexec.transports.base import PeerLost
 from realexec.transports.groups import CHUNK_BYTES, GroupTransport, _batches, missing
-from realexec.transports.registry import lack_between, opened
 from serving.vocabulary.errors import UserError
 
 torch = pytest.importorskip("torch")

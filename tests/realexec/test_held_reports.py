@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from realexec.memory.arena import Arena
-from realexec.messages import Died, Fetched, Locate, Located, Meet, Open, Pull, Pulled
-from realexec.peers import Peers
 from realexec.transports.base import PeerLost, Segment
-from realexec.worker import Worker
+from realexec.wire.messages import Died, Fetched, Locate, Located, Meet, Open, Pull, Pulled
+from realexec.worker.peers import Peers
+from realexec.worker.worker import Worker
 from realexec.world import held_reports
 from realexec.world.held_reports import HeldReports
 from tests.worlds.real_runs import TINY
@@ -115,7 +115,7 @@ def test_peers_are_known_before_a_pull_however_busy_the_worker_is(monkeypatch: p
     pytest.importorskip("transformers")
     driver = _Says()
     memory = _Memory(driver)
-    monkeypatch.setattr("realexec.slot_memory.SlotMemory", lambda *_: memory)
+    monkeypatch.setattr("realexec.worker.slot_memory.SlotMemory", lambda *_: memory)
     with pytest.raises(EOFError):
         Worker(Wired(driver), TINY, 5, 4).serve()
     assert memory.at_pull == 2

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from realexec.driver.remote_clock import RemoteClock
 from realexec.launchers import ray_nodes
 from realexec.launchers.ray_actor import Look, Where
 from realexec.launchers.ray_cluster import imported, refuse_unreached
 from realexec.launchers.ray_nodes import Nodes
 from realexec.launchers.ray_process import NO_ANSWER, RayProcess, first_line
-from realexec.messages import Alive, RoundsDone, StepsDone
-from realexec.remote_clock import RemoteClock
 from realexec.wire.listener import LOOPBACK
+from realexec.wire.messages import Alive, RoundsDone, StepsDone
 from serving.vocabulary.errors import UserError
 from tests.worlds.processes import wait_until
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from realexec.messages import Fetch, Forget, Hold, Locate, Located, Open, RunSteps, StepsDone
-from realexec.worker import Worker
+from realexec.wire.messages import Fetch, Forget, Hold, Locate, Located, Open, RunSteps, StepsDone
+from realexec.worker.worker import Worker
 from tests.worlds.real_runs import TINY
 from tests.worlds.wired import Wired
 
@@ -89,7 +89,7 @@ class World:
 def done_by(monkeypatch: pytest.MonkeyPatch, *says: Any) -> list[str]:
     """What a worker does of this, told in the middle of a step."""
     world = World(*says)
-    monkeypatch.setattr("realexec.slot_memory.SlotMemory", lambda *_: world)
+    monkeypatch.setattr("realexec.worker.slot_memory.SlotMemory", lambda *_: world)
     with pytest.raises(EOFError):
         Worker(Wired(world), TINY, 5, 4).serve()
     return world.done
@@ -126,6 +126,6 @@ def test_what_goes_wrong_meanwhile_ends_the_worker(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(World, "locate", fails)
     world = World(kv(7))
     world.ended.set()
-    monkeypatch.setattr("realexec.slot_memory.SlotMemory", lambda *_: world)
+    monkeypatch.setattr("realexec.worker.slot_memory.SlotMemory", lambda *_: world)
     with pytest.raises(KeyError, match="nobody holds it"):
         Worker(Wired(world), TINY, 5, 4).serve()

@@ -5,8 +5,10 @@ from typing import Any, NamedTuple, get_args
 
 import pytest
 
-from realexec import messages
-from realexec.messages import (
+from realexec.wire import messages
+from realexec.wire.codec import Codec
+from realexec.wire.frames import ProtocolError, encoded, head_of, lengths
+from realexec.wire.messages import (
     CODEC,
     PACKED,
     Died,
@@ -22,8 +24,6 @@ from realexec.messages import (
     StopRounds,
     StopSteps,
 )
-from realexec.wire.codec import Codec
-from realexec.wire.frames import ProtocolError, encoded, head_of, lengths
 
 STEPS = StepsDone(3, 2**61, (2**61 + 1, 2**61 + 5), {7: (1, 2**31 - 1), 0: (5,), 9: ()}, (7,), True, (0, 2))
 EXAMPLES: list[Any] = [

@@ -11,13 +11,13 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from realexec import driver
-from realexec.driver import Fleet
-from realexec.messages import Open, Pull, StopFetch
-from realexec.mover import Mover
-from realexec.processes import WorkerPool
+from realexec.driver import driver
+from realexec.driver.driver import Fleet
+from realexec.driver.processes import WorkerPool
 from realexec.transports.base import Segment
-from realexec.worker import Worker
+from realexec.wire.messages import Open, Pull, StopFetch
+from realexec.worker.mover import Mover
+from realexec.worker.worker import Worker
 from serving.vocabulary.events import Lost, Sent
 from tests.worlds.processes import patience_s
 from tests.worlds.real_runs import TINY
@@ -87,7 +87,7 @@ class _Says:
 def test_what_the_listening_thread_cannot_do_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     mover = SimpleNamespace(handle=fails)
     memory = SimpleNamespace(address={}, engine=None, mover=mover, close=lambda: None)
-    monkeypatch.setattr("realexec.slot_memory.SlotMemory", lambda *_: memory)
+    monkeypatch.setattr("realexec.worker.slot_memory.SlotMemory", lambda *_: memory)
     with pytest.raises(ValueError, match="as the test says"):
         Worker(Wired(_Says()), TINY, 5, 4).serve()
 

@@ -7,9 +7,9 @@ pytest.importorskip("transformers")
 
 import torch
 
-from realexec.kv import KvFull
-from realexec.models import build_model
-from realexec.verify import reference_tokens
+from realexec.driver.verify import reference_tokens
+from realexec.model.kv import KvFull
+from realexec.model.models import build_model
 from tests.worlds.moved_state import (
     BATCH_SIZE,
     SEED,

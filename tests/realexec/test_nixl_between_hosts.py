@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from realexec.transports.registry import lack_of
+from realexec.transport_registry import lack_of
 from servetwin.cli import main as cli
 from tests.worlds.net_hosts import Host, cannot, two_hosts
 from tests.worlds.processes import ROOT, patience_s, started

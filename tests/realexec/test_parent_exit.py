@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from realexec.parent_exit import end_with_parent
+from realexec.system.parent_exit import end_with_parent
 from tests.worlds.processes import patience_s, started
 
 FOR_EVER_S = 100_000

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from realexec.probe import memory as probed_memory
-from realexec.probe.devices import gpus, nics, nvlinks, ran, rdma
 from realexec.probe.machine import lines_of, probe
 from realexec.probe.memory import disk, memory
 from realexec.probe.missing import missing
 from realexec.probe.packages import packages
 from realexec.probe.path_choice import path_choices
+from realexec.system.devices import gpus, nics, nvlinks, ran, rdma
 from servetwin.cli import realexec as realexec_cli
 
 SMI = """0, NVIDIA H200, 143771, 580.65.06, 00000000:18:00.0

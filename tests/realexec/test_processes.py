@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from realexec.driver.processes import WorkerPool, WorkerProcess
 from realexec.launchers import fork_server, local
-from realexec.messages import Alive, Died, Forget, Hold, Ready, StepsDone, StopSteps
-from realexec.processes import WorkerPool, WorkerProcess
 from realexec.wire.frames import ChannelClosed
 from realexec.wire.handshake import new_secret
 from realexec.wire.listener import LOOPBACK, dial
+from realexec.wire.messages import Alive, Died, Forget, Hold, Ready, StepsDone, StopSteps
 from serving.vocabulary.errors import UserError
 from tests.worlds.processes import patience_s, started, wait_until
 from tests.worlds.real_workers import own_workers, workers_of
@@ -35,7 +35,7 @@ def forked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> b
     if request.param and sys.platform != "linux":
         pytest.skip("only Linux ends forked workers with the process that forks them")
     monkeypatch.setattr(local, "_may_be_forked", lambda _: request.param)
-    monkeypatch.setattr(fork_server, "_IMPORTED", ("realexec.worker",))
+    monkeypatch.setattr(fork_server, "_IMPORTED", ("realexec.worker.worker",))
     return bool(request.param)
 
 
@@ -213,7 +213,7 @@ import sys, time
 from realexec.launchers import fork_server, local
 local._may_be_forked = lambda _: sys.argv[2] == "forked"
 fork_server._IMPORTED = ()
-from realexec.processes import WorkerPool
+from realexec.driver.processes import WorkerPool
 with WorkerPool(2, {{}}, 5, 4, entry="{WORLD}:" + sys.argv[1]) as pool:
     if sys.argv[1] == "echo":
         pool.wait_ready(1000)

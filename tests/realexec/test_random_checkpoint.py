@@ -10,8 +10,8 @@ pytest.importorskip("transformers")
 
 import torch
 
-from realexec.model_runner import ModelRunner
-from realexec.models import model_spec
+from realexec.model.model_runner import ModelRunner
+from realexec.model.models import model_spec
 from servetwin.cli.realexec import run
 
 pytestmark = pytest.mark.real

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from realexec import driver
-from realexec.report import RunReport
+from realexec.driver import driver
+from realexec.world.report import RunReport
 from servetwin.cli import main as cli
 from servetwin.cli import realexec as realexec_cli
 from serving.vocabulary.errors import UserError

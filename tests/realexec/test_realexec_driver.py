@@ -13,13 +13,13 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from realexec.driver import execute
-from realexec.messages import Hold
-from realexec.processes import WorkerPool
-from realexec.prompts import prompt_ids
-from realexec.report import RunReport
-from realexec.verify import check_tokens
+from realexec.driver.driver import execute
+from realexec.driver.processes import WorkerPool
+from realexec.driver.verify import check_tokens
+from realexec.wire.messages import Hold
 from realexec.world.models import Models
+from realexec.world.prompts import prompt_ids
+from realexec.world.report import RunReport
 from serving.vocabulary.actions import (
     Action,
     Assign,
@@ -328,8 +328,8 @@ class NoWorkers(WorkerPool):
 
 @pytest.mark.parametrize("how", [{"inputs": ((1, 64),)}, {"micro_batch": 0}], ids=str)
 def test_what_workers_cannot_do_ends_the_run_by_name(how: dict, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("realexec.driver.WorkerPool", NoWorkers)
-    monkeypatch.setattr("realexec.driver.open_slots", lambda *_: (Models((), (3,)), (None,)))
+    monkeypatch.setattr("realexec.driver.driver.WorkerPool", NoWorkers)
+    monkeypatch.setattr("realexec.driver.driver.open_slots", lambda *_: (Models((), (3,)), (None,)))
     wish = Run(0, 0, ((0, 0, 4),), True, 1, True, "prefill", **how)
     with pytest.raises(
         RuntimeError,

@@ -8,11 +8,11 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from realexec.model_runner import DecodeRow, ModelRunner, padded_rows
-from realexec.models import build_model
-from realexec.report import Generation
-from realexec.step_engine import StepEngine
-from realexec.verify import check_tokens, reference_tokens
+from realexec.driver.verify import check_tokens, reference_tokens
+from realexec.model.model_runner import DecodeRow, ModelRunner, padded_rows
+from realexec.model.models import build_model
+from realexec.worker.step_engine import StepEngine
+from realexec.world.report import Generation
 from serving.vocabulary.errors import UserError
 from tests.worlds.real_runs import TINY
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from realexec.messages import Passed, RoundsDone, RunRounds
-from realexec.stage_costs import StageCosts
 from realexec.wire.handshake import new_secret
 from realexec.wire.listener import Listener
+from realexec.wire.messages import Passed, RoundsDone, RunRounds
+from realexec.wire.stage_costs import StageCosts
 
 PATH = ((4, 0, 1), (6, 1, 3))
 PROMPT = ((7, 0, 3),)
@@ -41,7 +41,7 @@ class Told:
 
     def __init__(self, slot: int) -> None:
         pytest.importorskip("torch")
-        from realexec.stage_work import StageWork
+        from realexec.worker.stage_work import StageWork
 
         self.engine, self.said, self.passed = Engine(), [], []
         self.lost: str = ""
@@ -135,8 +135,8 @@ def test_a_stage_alone_goes_round_by_itself() -> None:
 
 
 def test_workers_reach_each_other_with_the_secret_of_the_run_and_hear_when_they_wait() -> None:
-    from realexec.compute_inbox import ComputeInbox
-    from realexec.stage_peers import StagePeers
+    from realexec.worker.compute_inbox import ComputeInbox
+    from realexec.worker.stage_peers import StagePeers
     from tests.worlds.wired import Wired
 
     class Silent:

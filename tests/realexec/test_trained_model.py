@@ -14,11 +14,11 @@ pytest.importorskip("transformers")
 import numpy as np
 import torch
 
-from realexec import fetch_model as fetching
-from realexec.fetch_model import convert, fetch_model
-from realexec.gguf import GgufFile
-from realexec.models import build_model
-from realexec.verify import reference_tokens
+from realexec.driver.verify import reference_tokens
+from realexec.model import fetch_model as fetching
+from realexec.model.fetch_model import convert, fetch_model
+from realexec.model.gguf import GgufFile
+from realexec.model.models import build_model
 from servetwin.cli.realexec import run
 from serving.vocabulary.errors import UserError
 from tests.worlds.gguf_files import F16, F32, Q4_1, Q8_0, q4_1_blocks, q8_0_blocks, write_gguf

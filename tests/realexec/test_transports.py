@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from realexec.memory.arena import Arena
+from realexec.transport_registry import missing
 from realexec.transports import tcp
 from realexec.transports.base import BadSegment, Link, PeerLost, Segment
-from realexec.transports.registry import missing
 from realexec.transports.shaped import Paths, Shape
 from realexec.transports.tcp import TcpTransport
 from realexec.wire.channel import Channel

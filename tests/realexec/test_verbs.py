@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from realexec.import_check import _tried, fault_of_import
 from realexec.memory.arena import Arena
+from realexec.system.import_check import _tried, fault_of_import
+from realexec.transport_registry import missing, opened
 from realexec.transports.base import BadSegment, PeerLost, Segment
-from realexec.transports.registry import missing, opened
 from realexec.verbs import helper, package
 from realexec.verbs.transport import VerbsTransport
 from tests.worlds.arena_peers import serving

@@ -7,9 +7,9 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from realexec.messages import Open
-from realexec.model_runner import ModelRunner
-from realexec.slot_memory import SlotMemory
+from realexec.model.model_runner import ModelRunner
+from realexec.wire.messages import Open
+from realexec.worker.slot_memory import SlotMemory
 from tests.worlds.real_runs import TINY
 
 pytestmark = pytest.mark.real

@@ -11,13 +11,13 @@ pytest.importorskip("transformers")
 
 import torch
 
-from realexec.checkpoint import write_checkpoint
-from realexec.layer_layout import ALIGN_BYTES
-from realexec.model_runner import ModelRunner
-from realexec.models import build_model, model_spec
-from realexec.tensor_memory import ArenaMemory
-from realexec.verify import reference_tokens
-from realexec.weights import Weights
+from realexec.driver.verify import reference_tokens
+from realexec.memory.tensor_memory import ArenaMemory
+from realexec.model.checkpoint import write_checkpoint
+from realexec.model.layer_layout import ALIGN_BYTES
+from realexec.model.model_runner import ModelRunner
+from realexec.model.models import build_model, model_spec
+from realexec.model.weights import Weights
 from servetwin.config.config import ModelConfig
 from servetwin.run.real_run import worker_model
 from serving.vocabulary.errors import UserError

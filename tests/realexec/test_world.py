@@ -1,6 +1,6 @@
 """The driver's world over workers that only write down what they are told: events in, messages out."""
 
-from realexec.messages import (
+from realexec.wire.messages import (
     DropKV,
     Fetch,
     Fetched,

@@ -123,8 +123,8 @@ def _work_folder() -> Iterator[Path]:
 def _write_toy_profile(path: Path) -> None:
     import numpy as np
 
-    from hwmodels.profile import Lattice, Stamp
-    from hwmodels.profile_file import save_profile
+    from hwmodels.profiles.profile import Lattice, Stamp
+    from hwmodels.profiles.profile_file import save_profile
     from tests.worlds.toy_profile import toy_profile
 
     stamp = Stamp("a100_80g", "llama3_8b", 1, "vllm", "0.19.0", "bf16", "made up", "CC0", ())

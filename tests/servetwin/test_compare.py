@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hwmodels.profile import Stamp
-from hwmodels.profile_file import save_profile
+from hwmodels.profiles.profile import Stamp
+from hwmodels.profiles.profile_file import save_profile
 from servetwin.cli import main as cli
 from servetwin.compare.comparison import NO_SERIES
 from servetwin.compare.formats import read_measured

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hwmodels.step_time import pieces_s
+from hwmodels.step_times.step_time import pieces_s
 from servetwin.assemble.hardware import hardware_of
 from servetwin.config.compose.compose import load_config
 

@@ -8,9 +8,9 @@ import pytest
 from hwmodels.errors import HardwareError
 from hwmodels.importers.step_profile_file import read_step_profile
 from hwmodels.importers.step_profile_write import Row, write_step_profile
-from hwmodels.step_profile import PromptBlocks
-from hwmodels.whole_step import fitted_whole_steps
-from realexec.chunk_cuts import FEWEST_CUT, KEY_BLOCK, SMALL_PRODUCT_ROWS
+from hwmodels.profiles.step_profile import PromptBlocks
+from hwmodels.step_times.whole_step import fitted_whole_steps
+from realexec.model.chunk_cuts import FEWEST_CUT, KEY_BLOCK, SMALL_PRODUCT_ROWS
 from servetwin.cli import main as cli
 from tests.worlds.step_profiles import CACHED, CONTEXTS, PROMPTS, SEQUENCES, STAMP
 
@@ -61,7 +61,7 @@ def test_workers_cut_where_the_model_says() -> None:
     torch_free = PromptBlocks(KEY_BLOCK, FEWEST_CUT, SMALL_PRODUCT_ROWS)
     assert torch_free == BLOCKS
     pytest.importorskip("torch")
-    from realexec.decoder_layer import attended_positions
+    from realexec.model.decoder_layer import attended_positions
 
     for end, known in ((1, 9), (256, 408), (700, 900), (1024, 1025), (1025, 5000), (2048, 2049)):
         assert attended_positions(end, known) == BLOCKS.attended(end, known)

@@ -8,7 +8,7 @@ from servetwin.assemble import build
 from servetwin.config.compose.compose import load_config
 from servetwin.run.simulate import execute, prepare
 from serving.controller import Controller
-from serving.services.migrating import Migrating
+from serving.services.colocated.migrating import Migrating
 
 WORDS = [
     "model=llama_7b", "engine=vllm_0_1_7", "engine.max_num_batched_tokens=12800",

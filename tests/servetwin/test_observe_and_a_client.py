@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from realexec.http import driver
-from realexec.tracking import Tracker
+from realexec.world.tracking import Tracker
 from servetwin.cli import realexec as realexec_cli
 from tests.worlds.stated_server import MODEL, StatedClock, StatedServer
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hwmodels.errors import HardwareError
-from hwmodels.profile_file import load_profile, save_profile
+from hwmodels.profiles.profile_file import load_profile, save_profile
 from servetwin.cli.profile import profile
 from serving.vocabulary.errors import UserError
 from tests.worlds.profile_tables import small_profile, write_aiconfigurator, write_llmservingsim, write_mlp

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hwmodels.profile import Lattice, Profile, Stamp
-from hwmodels.profile_file import save_profile
+from hwmodels.profiles.profile import Lattice, Profile, Stamp
+from hwmodels.profiles.profile_file import save_profile
 from servetwin.cli import main as cli
 from tests.worlds.toy_profile import toy_profile
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hwmodels.engine_overhead import EngineOverhead, EngineStepModel
-from hwmodels.step_error import NO_ERROR, all_off_by
+from hwmodels.step_times.engine_overhead import EngineOverhead, EngineStepModel
+from hwmodels.step_times.step_error import NO_ERROR, all_off_by
 from servetwin.assemble.hardware import Hardware
 from servetwin.assemble.step_band import at_end, band_of
 from servetwin.cli import main as cli

@@ -217,7 +217,7 @@ BY_NAME = {
     "traces/synthetic/registry.py": {"import_module"},
     "servetwin/config/policy/policy_class.py": {"import_module"},
     "serving/vocabulary/fact.py": {"exec"},
-    "realexec/worker_process.py": {"import_module"},  # what the driver says over a pipe it made
+    "realexec/worker/worker_process.py": {"import_module"},  # what the driver says over a pipe it made
     "realexec/launchers/fork_server_process.py": {"import_module"},  # modules that the driver's code lists
     "realexec/verbs/package.py": {"import_module"},  # pyverbs, by names that stand there
     "hwmodels/yaml_text.py": {"yaml.load"},  # a safe loader

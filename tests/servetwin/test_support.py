@@ -7,9 +7,9 @@ import pytest
 
 from hwmodels.catalogue import gpu_names, llm_names, load_gpu, load_llm
 from hwmodels.errors import HardwareError
-from hwmodels.kv_capacity import kv_capacity
-from hwmodels.select import step_model
-from hwmodels.step_time import Piece, StepLimits
+from hwmodels.models.kv_capacity import kv_capacity
+from hwmodels.step_times.select import step_model
+from hwmodels.step_times.step_time import Piece, StepLimits
 from servetwin.cli.support import support
 from servetwin.config.compose.compose import load_config, option_groups
 from servetwin.support.rungs import Rung, chosen_rung, decode_s, ladder, prefill_s, rungs_of

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from hwmodels.all_reduce_catalogue import Imitated
 from hwmodels.catalogue import gpu_names, load_gpu, load_llm
-from hwmodels.engine_overhead import EngineOverhead
-from hwmodels.linear_catalogue import linear_entry, linear_keys
+from hwmodels.step_times.all_reduce_catalogue import Imitated
+from hwmodels.step_times.engine_overhead import EngineOverhead
+from hwmodels.step_times.linear_catalogue import linear_entry, linear_keys
 from servetwin.cli.support import support
 from servetwin.config.compose.compose import load_config
 from servetwin.support.evidence import (

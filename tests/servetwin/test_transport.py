@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from realexec import transport_registry as registry
 from realexec.memory.arena import Arena
-from realexec.transports import registry
 from servetwin.assemble.fleet import transport_of
 from servetwin.config.compose.compose import load_config
 from servetwin.config.compose.resolved import resolved_yaml

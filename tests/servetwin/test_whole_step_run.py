@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from hwmodels.errors import HardwareError
-from hwmodels.profile_file import save_profile
+from hwmodels.profiles.profile_file import save_profile
 from servetwin.cli import main as cli
 from servetwin.cli.profile import profile
 from servetwin.config.compose.resolved import load_resolved

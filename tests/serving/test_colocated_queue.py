@@ -7,7 +7,7 @@ import pytest
 
 from serving.engine.engine import Engine
 from serving.engine.progress import EngineState
-from serving.services.colocated import Queue
+from serving.services.colocated.service import Queue
 from serving.vocabulary.actions import Action, Assign, Fail, Interrupt, Run
 from tests.worlds.drawn_elastic import Drawn, draw_requests, on_links, simulate
 from tests.worlds.elastic_world import MS, Setting, StepWorld, Told, Whims

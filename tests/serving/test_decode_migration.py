@@ -9,7 +9,7 @@ from policies.migration import LeastLoadedPairs
 from policies.migration_defragment import Defragment
 from serving.composition import MigrationParts
 from serving.kv.migration_rules import MigrationRules
-from serving.services.decode_migrating import DecodeMigrating
+from serving.services.disaggregated.decode_migrating import DecodeMigrating
 from serving.vocabulary.actions import Action, Detach, JoinBatch, Migrate, Send, StopSend
 from serving.vocabulary.events import Opened
 from tests.worlds.elastic_world import KV_BYTES_PER_TOKEN, MS, Told

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from serving.record.invariants import InvariantError, check
-from serving.services.disaggregated import Disaggregated
+from serving.services.disaggregated.service import Disaggregated
 from serving.vocabulary.actions import Action, JoinBatch, Run, Send
 from serving.vocabulary.replica import Role
 from tests.worlds.drawn_elastic import Drawn, draw_requests, on_links, simulate

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from serving.record.invariants import InvariantError, check
-from serving.services.disaggregated import Disaggregated
+from serving.services.disaggregated.service import Disaggregated
 from serving.vocabulary.actions import Assign, Reject, Run
 from serving.vocabulary.replica import Role
 from tests.worlds.drawing import on_drawn_seeds

@@ -11,7 +11,7 @@ from serving.controller import Controller
 from serving.engine.instance_load import InstanceLoad
 from serving.protocols.load_report import LoadReport
 from serving.record.invariants import InvariantError, check
-from serving.services.colocated import Colocated
+from serving.services.colocated.service import Colocated
 from serving.vocabulary.events import Arrived, Ran
 from serving.vocabulary.request import Request
 from simcore.simulation import Simulation

@@ -10,7 +10,7 @@ from serving.composition import MigrationParts
 from serving.kv.migration_rules import MigrationRules
 from serving.protocols.migration import InstancesView, Pair
 from serving.protocols.scaling import ScaleDecision, ScalingView
-from serving.services.migrating import Migrating
+from serving.services.colocated.migrating import Migrating
 from serving.vocabulary.actions import Action, Detach, JoinBatch, Load, Migrate, ReleaseGpus, Send, StopSend
 from serving.vocabulary.events import LoadStopped, Opened
 from tests.worlds.elastic_world import KV_BYTES_PER_TOKEN, MS, Setting, Told

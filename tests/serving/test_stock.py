@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from policies.llumnix.dispatch import Freeness
 from policies.llumnix.migration import Llumnix
 from serving.record.invariants import check
-from serving.services.stock_requests import StockEngine, StockRequest
+from serving.services.stock.requests import StockEngine, StockRequest
 from serving.vocabulary.actions import Assign, Fail, Migrate, Preempt, Reject, Wake
 from serving.vocabulary.events import Arrived, Dropped, Lost, Observed, Opened, Streamed, Woke
 from tests.worlds.stock_rig import PERIOD_NS, StockRig, replica, request

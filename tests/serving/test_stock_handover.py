@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.record.invariants import check
-from serving.services.stock_handover import HandOverParts
+from serving.services.stock.handover import HandOverParts
 from serving.vocabulary.actions import Assign, Reject, Send
 from serving.vocabulary.events import Arrived, Dropped, Lost, Observed, Sent, Streamed
 from tests.worlds.stock_rig import StockRig, request

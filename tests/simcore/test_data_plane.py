@@ -9,7 +9,7 @@ from hwmodels.catalogue import load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.fabric.flow import KV, FlowSpec
 from hwmodels.loading.startup import StartUp
-from hwmodels.loading.units import Unit, cut_into_chunks, layers_first, model_units
+from hwmodels.models.load_units import Unit, cut_into_chunks, layers_first, model_units
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.link import dram, gpu
 from hwmodels.topology.topology import build

@@ -9,7 +9,7 @@ from serving.elastic.stage_control import StageControl
 from serving.protocols.stages import PipelineView, StageDecision, StageScaler
 from serving.record.replay import replay
 from serving.record.stage_checks import broken_hosts
-from serving.services.pipeline import Pipeline
+from serving.services.pipeline.service import Pipeline
 from tests.worlds.drawn_stages import check_order, drawn
 from tests.worlds.stage_world import MS, controller_of, run
 

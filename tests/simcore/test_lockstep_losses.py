@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from serving.composition import ServiceOptions
 from serving.engine.pool import EngineOptions
-from serving.services.colocated import Queue
+from serving.services.colocated.service import Queue
 from simcore.faults.plan import Fault, FaultPlan
 from simcore.lockstep.group import GroupState
 from simcore.lockstep.groups import GroupPlan

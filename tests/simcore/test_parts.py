@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwmodels.loading.units import model_units
+from hwmodels.models.load_units import model_units
 from serving.vocabulary.actions import (
     Action,
     AllocateGpus,

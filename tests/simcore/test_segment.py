@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-import hwmodels.rows
+import hwmodels.step_times.rows
 import serving.vocabulary.units
 from simcore.replica.segment import steps_to_reach
 
@@ -34,4 +34,4 @@ def test_a_boundary_is_reached_by_its_own_step(first: int, slope: int, steps: in
 
 
 def test_fraction_bits_are_the_same_everywhere() -> None:
-    assert hwmodels.rows.FRACTION_BITS == serving.vocabulary.units.FRACTION_BITS
+    assert hwmodels.step_times.rows.FRACTION_BITS == serving.vocabulary.units.FRACTION_BITS

@@ -4,8 +4,8 @@ import pytest
 
 from serving.elastic.stage_control import StageControl
 from serving.protocols.stages import KeepCopy, StartReplicas
-from serving.services.pipeline import Pipeline
-from serving.services.stage import NOBODY, Waiting
+from serving.services.pipeline.service import Pipeline
+from serving.services.stages.stage import NOBODY, Waiting
 from serving.vocabulary.errors import PolicyError, UserError
 from simcore.faults.plan import Fault, FaultPlan
 from simcore.simulation import NOBODY_LEFT

@@ -1,7 +1,7 @@
 """A replica of a language model's stage that already runs the layers it has while it loads the others."""
 
 TITLE = "Loading replica of a language model's stage"
-WHERE = "serving/services/path_live.py"
+WHERE = "serving/services/language/path_live.py"
 STATES = ("none", "no layers", "some layers", "some layers, with a batch")
 EVENTS = (
     "load starts", "a layer has loaded", "the last layer has loaded", "load stopped", "replica lost",

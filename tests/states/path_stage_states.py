@@ -1,7 +1,7 @@
 """A stage of a language model: to which cuts it belongs while a new cut comes, is made or is given up."""
 
 TITLE = "Stage of a language model"
-WHERE = "serving/services/path_stages.py"
+WHERE = "serving/services/language/path_stages.py"
 STATES = (
     "in no cut",
     "in the new cut",

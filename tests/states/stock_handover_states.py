@@ -1,7 +1,7 @@
 """A request at stock engines that prefill or decode; at first there are two of each."""
 
 TITLE = "Request at a stock engine that prefills or decodes"
-WHERE = "serving/services/stock_handover.py"
+WHERE = "serving/services/stock/handover.py"
 STATES = ("prefills", "KV in transfer", "decodes", "over")
 EVENTS = (
     "tokens received", "last token received", "KV received", "KV transfer failed", "connection closed",

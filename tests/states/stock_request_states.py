@@ -1,7 +1,7 @@
 """A request at a stock engine; a second engine exists, and requests of a lost engine continue there."""
 
 TITLE = "Request at a stock engine"
-WHERE = "serving/services/stock.py"
+WHERE = "serving/services/stock/service.py"
 STATES = ("sent", "running", "moved", "over")
 EVENTS = (
     "tokens received", "last token received", "refused", "connection closed",

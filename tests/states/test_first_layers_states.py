@@ -12,7 +12,7 @@ from serving.engine.fleet import Fleet
 from serving.kv.transfer_ids import TransferIds
 from serving.live.host import LiveSetup
 from serving.protocols.live import LiveTarget
-from serving.services.colocated import Colocated
+from serving.services.colocated.service import Colocated
 from serving.vocabulary.actions import Action, Fail, Run, Send, StopSend
 from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.layers import LayerRange

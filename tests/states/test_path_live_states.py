@@ -7,7 +7,7 @@ import pytest
 
 from serving.elastic.stage_control import StageControl
 from serving.protocols.stages import StartReplicas
-from serving.services.language_pipeline import LanguagePipeline
+from serving.services.language.service import LanguagePipeline
 from serving.vocabulary.actions import Action, Fail, Run
 from serving.vocabulary.events import Arrived, Loaded, LoadStopped, Lost, Ran
 from serving.vocabulary.request import Request

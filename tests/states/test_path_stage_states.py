@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from policies.dispatch import LeastOutstanding
-from serving.services.path_stages import PathStages
-from serving.services.stage import Stage
+from serving.services.language.path_stages import PathStages
+from serving.services.stages.stage import Stage
 from serving.vocabulary.layers import Part
 from tests.states.path_stage_states import CELLS
 

@@ -7,7 +7,7 @@ import pytest
 
 from serving.elastic.stage_control import StageControl
 from serving.protocols.stages import CutAnew
-from serving.services.language_pipeline import LanguagePipeline
+from serving.services.language.service import LanguagePipeline
 from serving.vocabulary.actions import Action
 from serving.vocabulary.events import Loaded, LoadStopped, Lost
 from serving.vocabulary.layers import Part

@@ -7,7 +7,7 @@ import pytest
 from serving.controller import Controller
 from serving.elastic.stage_control import StageControl
 from serving.protocols.stages import StartReplicas, StopReplicas
-from serving.services.pipeline import Pipeline
+from serving.services.pipeline.service import Pipeline
 from serving.vocabulary.actions import Action, StopLoad
 from serving.vocabulary.events import Arrived, Loaded, LoadStopped, Lost, Ran
 from serving.vocabulary.request import Request

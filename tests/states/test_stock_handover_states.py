@@ -3,7 +3,7 @@
 import pytest
 
 from serving.record.invariants import check
-from serving.services.stock_handover import HandOverParts
+from serving.services.stock.handover import HandOverParts
 from serving.vocabulary.events import Dropped, Event, Lost, Sent, Streamed
 from tests.states.stock_handover_states import CELLS
 from tests.worlds.stock_rig import StockRig

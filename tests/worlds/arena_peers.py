@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from realexec.memory.arena import Arena
+from realexec.transport_registry import TRANSPORTS, opened
 from realexec.transports.base import Transport
-from realexec.transports.registry import TRANSPORTS, opened
 from realexec.wire.listener import LOOPBACK
 from tests.worlds.processes import started
 
@@ -62,7 +62,7 @@ def serve_device(kind: str, device: str, size_bytes: int, first: int) -> None:
     """As `serve`, for those who copy between devices' memories: the arena has the known bytes up to
     ``first``, the device those behind it, which the arena has not."""
     from realexec.memory.device import device_of
-    from realexec.tensor_memory import ArenaMemory
+    from realexec.memory.tensor_memory import ArenaMemory
 
     with Arena.create(size_bytes) as arena:
         fill(arena)

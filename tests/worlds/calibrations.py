@@ -18,8 +18,8 @@ from realexec.calibration.calibrate import (
 from realexec.calibration.done_log import DoneLog
 from realexec.calibration.grid import Plan, Step, plan_of
 from realexec.calibration.sends import told_of
-from realexec.messages import Forget, FromWorker, Hold, RunSteps, StepsDone, TakeOut, ToWorker
-from realexec.transports.registry import TRANSPORTS
+from realexec.transport_registry import TRANSPORTS
+from realexec.wire.messages import Forget, FromWorker, Hold, RunSteps, StepsDone, TakeOut, ToWorker
 from servetwin.config.compose.compose import load_config
 from servetwin.run.calibrated import fleet_of, kv_tokens_of, record_of, write_profile
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hwmodels.catalogue import load_llm
 from hwmodels.loading.startup import StartUp, load_start_up
-from hwmodels.loading.units import model_units
+from hwmodels.models.load_units import model_units
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.spec import at_efficiency
 from hwmodels.topology.topology import Topology, build

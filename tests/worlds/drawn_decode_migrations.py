@@ -11,7 +11,7 @@ from policies.migration_defragment import Defragment
 from serving.composition import MigrationParts
 from serving.kv.migration_log import MigrationRecord
 from serving.kv.migration_rules import MigrationRules
-from serving.services.decode_migrating import DecodeMigrating
+from serving.services.disaggregated.decode_migrating import DecodeMigrating
 from serving.vocabulary.request import Request
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 from simcore.faults.plan import Fault, FaultPlan

@@ -9,7 +9,7 @@ from hwmodels.loading.startup import StartUp
 from serving.composition import MigrationParts
 from serving.kv.migration_log import MigrationRecord
 from serving.kv.migration_rules import MigrationRules
-from serving.services.migrating import Migrating
+from serving.services.colocated.migrating import Migrating
 from serving.vocabulary.request import Request
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 from simcore.faults.plan import Fault, FaultPlan

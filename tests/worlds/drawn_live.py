@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from hwmodels.llm_shape import LlmShape
 from hwmodels.loading.startup import load_start_up
+from hwmodels.models.llm_shape import LlmShape
 from policies.live.live_scaling import LiveScaling
 from policies.live.zigzag import BestEffort, Ilp, IlpFree
 from serving.protocols.live import LivePolicy, LiveScheduler

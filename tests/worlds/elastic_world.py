@@ -29,7 +29,7 @@ from serving.protocols.planning import Port
 from serving.protocols.provisioning import Provisioner
 from serving.protocols.scaling import Act, ScaleDecision, Scaler, ScalingView
 from serving.record.invariants import check
-from serving.services.colocated import Queue
+from serving.services.colocated.service import Queue
 from serving.vocabulary.actions import (
     Action,
     AllocateGpus,

@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from hwmodels.layer_stack import LayerStack
-from hwmodels.llm_shape import LlmShape
+from hwmodels.models.layer_stack import LayerStack
+from hwmodels.models.llm_shape import LlmShape
 from hwmodels.topology.cluster_file import load_cluster
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
@@ -15,10 +15,10 @@ from serving.controller import Controller
 from serving.elastic.stage_setup import StageHosts, StageScaling
 from serving.protocols.stages import StageScaler
 from serving.record.journal import complete_journal
-from serving.services.gpu_seats import GpuSeats
-from serving.services.language_pipeline import LanguagePipeline
-from serving.services.language_setup import LanguageSetup
-from serving.services.stage_work import StageWork
+from serving.services.language.service import LanguagePipeline
+from serving.services.language.setup import LanguageSetup
+from serving.services.language.stage_work import StageWork
+from serving.services.stages.gpu_seats import GpuSeats
 from serving.vocabulary.actions import Span
 from serving.vocabulary.layers import LayerRange, Part
 from serving.vocabulary.replica import Replica

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from hwmodels.linear_step import ChunkLine, DecodeLine, DenseLines, MixedAttention, TiledStepModel
-from hwmodels.profile import Curve, Lattice, OpTables, Profile, Stamp
-from hwmodels.step_time import StepLimits
+from hwmodels.profiles.profile import Curve, Lattice, OpTables, Profile, Stamp
+from hwmodels.step_times.linear_step import ChunkLine, DecodeLine, DenseLines, MixedAttention, TiledStepModel
+from hwmodels.step_times.step_time import StepLimits
 
 STAMP = Stamp("rtx4090", "llama3_1_8b", 1, "toy", "1", "bf16", "made up", "none", ())
 CHUNK = ChunkLine(per_token_s=8e-7, per_square_token_s=2e-9, tile_tokens=256)

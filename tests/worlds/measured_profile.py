@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hwmodels.profile import Curve, Lattice, OpTables, Profile, Stamp
-from hwmodels.profile_file import save_profile
+from hwmodels.profiles.profile import Curve, Lattice, OpTables, Profile, Stamp
+from hwmodels.profiles.profile_file import save_profile
 
 
 def section(text: str, name: str) -> str:

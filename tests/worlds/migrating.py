@@ -18,8 +18,8 @@ from serving.kv.migration_rules import MigrationRules
 from serving.protocols.batch import Batcher
 from serving.protocols.load_report import ReportsAt
 from serving.protocols.migration import InstancesView, Migrator, Pair, SourceView
-from serving.services.migrating import Migrating
-from serving.services.victim_moves import VictimParts
+from serving.services.colocated.migrating import Migrating
+from serving.services.colocated.victim_moves import VictimParts
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica
 from simcore.faults.plan import FaultPlan

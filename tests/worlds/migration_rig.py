@@ -12,7 +12,7 @@ from serving.kv.migration import Migrations
 from serving.kv.migration_rules import Migration, MigrationRules, Mode
 from serving.protocols.migration import Pair
 from serving.record.invariants import check
-from serving.services.migrating import Migrating
+from serving.services.colocated.migrating import Migrating
 from serving.vocabulary.actions import Action, Run, Send
 from serving.vocabulary.events import Arrived, Event, Lost, Opened, Ran, Sent, Woke
 from serving.vocabulary.layers import LayerRange

@@ -9,9 +9,9 @@ import torch
 
 from realexec.memory.arena import Arena
 from realexec.memory.device import MemoryApart
-from realexec.model_runner import ModelRunner
-from realexec.step_engine import StepEngine
-from realexec.tensor_memory import ArenaMemory
+from realexec.memory.tensor_memory import ArenaMemory
+from realexec.model.model_runner import ModelRunner
+from realexec.worker.step_engine import StepEngine
 from serving.vocabulary.layers import LayerRange
 
 SIX_LAYERS = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from hwmodels.profile import Curve, Lattice, OpTables, Profile, Stamp
+from hwmodels.profiles.profile import Curve, Lattice, OpTables, Profile, Stamp
 
 Row = dict[str, object]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from realexec import driver
+from realexec.driver import driver
 from realexec.world.actions import World
 from servetwin.cli import main as cli
 from servetwin.cli import realexec as realexec_cli

@@ -4,8 +4,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from realexec.driver import Fleet, execute
-from realexec.report import RunReport
+from realexec.driver.driver import Fleet, execute
+from realexec.world.report import RunReport
 from serving.vocabulary.actions import Action, AllocateGpus, Assign, Fail, Load, Reject, Run, Send, Wake
 from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Opened, Ran, Sent, Woke
 from serving.vocabulary.request import Request

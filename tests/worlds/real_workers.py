@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from realexec.messages import Alive, Died, Forget, Hold, Ready, StepsDone, StopSteps
-from realexec.worker_process import Control
+from realexec.wire.messages import Alive, Died, Forget, Hold, Ready, StepsDone, StopSteps
+from realexec.worker.worker_process import Control
 
 _NAME = re.compile(r"realexec-w(\d+)\n")
 _FORKS = "realexec-forks\n"
@@ -100,13 +100,13 @@ def says_no_message(control: Control, start: Mapping[str, Any]) -> None:
 
 def cannot_tell_of_transfers(control: Control, start: Mapping[str, Any]) -> None:
     """A worker whose data threads fail where nobody asks what became of their work."""
-    import realexec.mover
-    from realexec.worker import serve
+    import realexec.worker.mover
+    from realexec.worker.worker import serve
 
     def broken(*_: object) -> None:
         raise ValueError("as the test says")
 
-    vars(realexec.mover)["Fetched"] = broken
+    vars(realexec.worker.mover)["Fetched"] = broken
     serve(control, start)
 
 

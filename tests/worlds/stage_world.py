@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hwmodels.layer_stack import LayerStack
+from hwmodels.models.layer_stack import LayerStack
 from hwmodels.topology.cluster_file import load_cluster
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
@@ -17,11 +17,11 @@ from serving.elastic.stage_setup import StageHosts, StageScaling
 from serving.protocols.provisioning import Provisioner
 from serving.protocols.stages import StageScaler
 from serving.record.journal import complete_journal
-from serving.services.gpu_seats import GpuSeats
-from serving.services.pipeline import Pipeline
-from serving.services.pipeline_setup import PipelineSetup
-from serving.services.stage import StageQueues
-from serving.services.stage_log import FIELDS
+from serving.services.pipeline.service import Pipeline
+from serving.services.pipeline.setup import PipelineSetup
+from serving.services.pipeline.stage_log import FIELDS
+from serving.services.stages.gpu_seats import GpuSeats
+from serving.services.stages.stage import StageQueues
 from serving.vocabulary.layers import LayerRange, Part
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request

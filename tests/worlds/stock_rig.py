@@ -9,8 +9,8 @@ from serving.composition import ServiceOptions, compose
 from serving.controller import Controller
 from serving.engine.fleet import Dispatcher
 from serving.protocols.migration import InstancesView, Migrator, Pair, SourceView
-from serving.services.stock import Stock, StockParts
-from serving.services.stock_handover import HandOverParts
+from serving.services.stock.handover import HandOverParts
+from serving.services.stock.service import Stock, StockParts
 from serving.vocabulary.events import Arrived, Event
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica, Role

@@ -8,7 +8,7 @@ from policies.dispatch import LeastOutstanding
 from realexec.http.driver import HttpReport, execute, probe_all, probe_hand_overs
 from realexec.http.handover import Roles
 from realexec.http.lines import Times
-from realexec.prompts import prompt_ids
+from realexec.world.prompts import prompt_ids
 from serving.composition import ServiceOptions, compose
 from serving.controller import Controller
 from serving.engine.fleet import Dispatcher
@@ -16,8 +16,8 @@ from serving.protocols.migration import Migrator
 from serving.record.invariants import check
 from serving.record.journal import complete_journal, line
 from serving.record.replay import replay
-from serving.services.stock import StockParts
-from serving.services.stock_handover import HandOverParts
+from serving.services.stock.handover import HandOverParts
+from serving.services.stock.service import StockParts
 from serving.vocabulary.actions import Action, Migrate
 from serving.vocabulary.events import Event, Streamed
 from serving.vocabulary.layers import LayerRange

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from realexec.messages import FromWorker, ToWorker
-from realexec.tracking import Tracker
+from realexec.wire.messages import FromWorker, ToWorker
 from realexec.world.actions import World
 from realexec.world.models import Models
 from realexec.world.slots import Slots
+from realexec.world.tracking import Tracker
 from serving.vocabulary.actions import Action
 from serving.vocabulary.events import Event
 from serving.vocabulary.layers import Part

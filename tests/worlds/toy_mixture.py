@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hwmodels.profile import Curve, Exchange, ExpertTable, Lattice
-from hwmodels.profile_file import save_profile
+from hwmodels.profiles.profile import Curve, Exchange, ExpertTable, Lattice
+from hwmodels.profiles.profile_file import save_profile
 from tests.worlds.toy_profile import STAMP, toy_profile
 
 TOKENS, EXPERTS = (1, 2, 4, 8, 16, 64, 1024), (8, 16, 32, 64, 128)

@@ -1,13 +1,13 @@
-"""A made-up profile whose times are known everywhere: forms of hwmodels.op_table, round coefficients."""
+"""A made-up profile whose times are known everywhere: forms of hwmodels.step_times.op_table, round coefficients."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from hwmodels.op_table import decode_form, mixed_form, prefill_form
-from hwmodels.profile import Curve, Floats, Lattice, OpTables, Profile, Stamp
-from hwmodels.step_time import Piece
+from hwmodels.profiles.profile import Curve, Floats, Lattice, OpTables, Profile, Stamp
+from hwmodels.step_times.op_table import decode_form, mixed_form, prefill_form
+from hwmodels.step_times.step_time import Piece
 
 STAMP = Stamp("toy_gpu", "toy_llm", 1, "vllm", "1.2.3", "bf16", "made up", "CC0", (), ("one note",))
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256)

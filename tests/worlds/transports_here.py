@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from realexec.transports.registry import DIRECT, OPTIONAL, TRANSPORTS, missing
+from realexec.transport_registry import DIRECT, OPTIONAL, TRANSPORTS, missing
 
 
 def transports(kinds: Iterable[str] = TRANSPORTS, prefix: str = "") -> list[Any]:

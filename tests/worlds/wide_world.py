@@ -11,8 +11,8 @@ from policies.live.live_scaling import LiveScaling
 from policies.live.zigzag import BestEffort, Ilp, IlpFree, StopTheWorld
 from serving.engine.progress import EngineState
 from serving.protocols.live import LivePolicy, LiveScheduler
-from serving.services.colocated import Colocated
-from serving.services.disaggregated import Disaggregated
+from serving.services.colocated.service import Colocated
+from serving.services.disaggregated.service import Disaggregated
 from serving.vocabulary.actions import Action, AllocateGpus, Load, Preempt, ReleaseGpus, Run, Send
 from serving.vocabulary.events import Event, Loaded, Lost, Ran
 from serving.vocabulary.request import Request

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from hwmodels.catalogue import load_gpu
-from hwmodels.stack_catalogue import is_stack
+from hwmodels.catalogue.stacks import is_stack
 from servetwin.config.compose.references import MISSING
 from servetwin.config.options import option_file
 from servetwin.config.overrides import Override, echo

@@ -1,7 +1,7 @@
 """Which models, clusters and systems fit models in stages."""
 
 from hwmodels.catalogue import load_llm
-from hwmodels.stack_catalogue import is_stack, stack_names
+from hwmodels.catalogue.stacks import is_stack, stack_names
 from servetwin.config.compose.language_checks import check_language
 from servetwin.config.config import RunConfig
 from servetwin.config.models_config import shapes_of

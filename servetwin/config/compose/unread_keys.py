@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
-from hwmodels.stack_catalogue import is_stack
+from hwmodels.catalogue.stacks import is_stack
 from servetwin.config.config import EngineConfig, RunConfig
 from servetwin.config.http_config import HTTP
 from servetwin.config.overrides import Override, canonical, echo

@@ -1,0 +1,1 @@
+"""GPUs: datasheet numbers and power."""

@@ -1,0 +1,1 @@
+"""Shapes of models: layers, bytes, KV; read from config.json or the catalogue."""

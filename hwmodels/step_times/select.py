@@ -1,0 +1,178 @@
+"""Selects the best rung of the step-time ladder that exists for a (GPU, model, tensor-parallel size)."""
+
+from dataclasses import replace
+from typing import Literal, get_args
+
+from hwmodels.catalogue import llm_names, load_llm
+from hwmodels.errors import HardwareError
+from hwmodels.gpus.gpu import Gpu
+from hwmodels.models.llm_shape import LlmShape
+from hwmodels.models.parallelism import Parallelism
+from hwmodels.profiles.profile import Curve, Profile
+from hwmodels.profiles.step_profile import StepProfile
+from hwmodels.step_times.all_reduce_catalogue import Imitated, load_all_reduce
+from hwmodels.step_times.expert_error import other_skew, routing_errors
+from hwmodels.step_times.expert_times import SharedExperts, experts_of, lined
+from hwmodels.step_times.linear_catalogue import LinearKey, linear_experts, linear_keys, linear_step_model
+from hwmodels.step_times.linear_fit import linear_model, tiled_model
+from hwmodels.step_times.linear_step import LinearStepModel, TiledStepModel
+from hwmodels.step_times.mixture_step import MixtureStepModel
+from hwmodels.step_times.op_table_step import OpTableStepModel
+from hwmodels.step_times.roofline_fit import roofline_model
+from hwmodels.step_times.roofline_step import efficiencies_of, roofline_step_model
+from hwmodels.step_times.step_time import StepModel
+from hwmodels.step_times.whole_step import WholeStepModel
+from hwmodels.step_times.whole_step_error import whole_step_model
+
+StepModelKind = Literal["auto", "whole_step", "op_table", "linear", "calibrated_roofline", "roofline"]
+
+
+def step_model(
+    kind: str,
+    gpu: Gpu,
+    llm: LlmShape,
+    tp: int,
+    profile: Profile | StepProfile | None = None,
+    imitated: Imitated | None = None,
+    parallelism: Parallelism | None = None,
+    expert_skew: float = 0.0,
+) -> StepModel:
+    """The step model of one replica of ``llm`` on ``tp`` of ``gpu``: its operations, no engine overhead.
+
+    With a profile of whole steps, 'whole_step' (or 'auto') uses it. With one of operations, 'op_table' (or
+    'auto') uses its tables, and 'linear' and 'calibrated_roofline' are fitted to them. Without a profile
+    'linear' uses the catalogue's coefficients. 'auto' takes them if they exist for this GPU, tp and a model
+    of exactly this shape, else 'roofline', the datasheet's. ``imitated``: the engine whose all-reduce times
+    are used. For a mixture of experts whose engines step together (``parallelism.dp`` above 1) the model is
+    an engine's own part: ``shared_experts`` has the common part.
+    """
+    if kind not in get_args(StepModelKind):
+        raise HardwareError(f"unknown step model {kind!r}; write one of {', '.join(get_args(StepModelKind))}")
+    parallelism = parallelism or Parallelism(tp)
+    parallelism.check(llm)
+    if kind == "whole_step" or isinstance(profile, StepProfile):
+        return _of_whole_steps(kind, profile, parallelism)
+    llm.require_known_attention()
+    if llm.experts is not None:
+        return _of_mixture(kind, gpu, llm, parallelism, profile, expert_skew)
+    if kind in ("op_table", "calibrated_roofline") or (kind in ("auto", "linear") and profile is not None):
+        return _on_profile(kind, _required(kind, profile, gpu, llm, tp), gpu, llm, tp)
+    key = linear_key(gpu, llm, tp)
+    if kind == "linear" or (kind == "auto" and key in linear_keys()):
+        return linear_step_model(key)
+    return roofline_step_model(gpu, llm, tp, load_all_reduce(gpu.name, imitated), efficiencies_of(gpu))
+
+
+def shared_experts(
+    gpu: Gpu,
+    llm: LlmShape,
+    parallelism: Parallelism,
+    profile: Profile | None,
+    kind: str = "auto",
+) -> SharedExperts:
+    """The known times of the experts: tables or lines of a profile, else lines of the catalogue."""
+    if profile is not None:
+        return lined(profile) if kind == "linear" else experts_of(profile)
+    return linear_experts(linear_key(gpu, llm, parallelism.tp))
+
+
+def _of_mixture(
+    kind: str, gpu: Gpu, llm: LlmShape, parallelism: Parallelism, profile: Profile | None, expert_skew: float
+) -> StepModel:
+    """Only from measured operations: a roofline cannot tell which experts a step reads."""
+    key = linear_key(gpu, llm, parallelism.tp)
+    if kind not in ("auto", "op_table", "linear") or (
+        profile is None and (kind == "op_table" or key not in linear_keys())
+    ):
+        raise HardwareError(
+            f"no expert times for {llm.name} on {gpu.name} tp={parallelism.tp}: a mixture of experts needs "
+            "measured operations; write engine.profile=FILE, made with servetwin profile import, "
+            "and engine.step_time=auto"
+        )
+    experts = shared_experts(gpu, llm, parallelism, profile, kind)
+    times = experts.times(llm, parallelism, expert_skew)
+    model = MixtureStepModel(_rest(kind, gpu, llm, key, profile), times, parallelism.dp == 1)
+    if parallelism.dp > 1:
+        return model
+    other = experts.times(llm, parallelism, other_skew(expert_skew))
+    largest = model.limits.max_prefill_tokens, model.limits.max_decode_sequences
+    routed = routing_errors(times, other, lambda tokens: model.dense_s(tokens, 1, 0), largest)
+    model.errors = model.errors.beside(routed)
+    return model
+
+
+def _rest(kind: str, gpu: Gpu, llm: LlmShape, key: LinearKey, profile: Profile | None) -> StepModel:
+    """All of a step except the experts."""
+    if profile is None:
+        return linear_step_model(key)
+    measured = _required(kind, profile, gpu, llm, key.tp)
+    if kind == "linear":
+        return tiled_model(measured)
+    return OpTableStepModel(measured, profile.stamp.error_band)
+
+
+def includes_overhead(model: StepModel) -> bool:
+    """Whether the model's times contain the engine's overhead, so that none may be added."""
+    whole = LinearStepModel | TiledStepModel | WholeStepModel
+    return isinstance(model, whole) and model.includes_overhead
+
+
+def _of_whole_steps(kind: str, profile: Profile | StepProfile | None, parallelism: Parallelism) -> StepModel:
+    if parallelism.dp > 1:
+        raise HardwareError(
+            "a profile of whole steps describes a single engine, and data-parallel engines need separate "
+            "expert times: name a profile of operations"
+        )
+    if not isinstance(profile, StepProfile):
+        raise HardwareError("the step model 'whole_step' needs a profile of whole steps: name its folder")
+    if kind not in ("auto", "whole_step"):
+        raise HardwareError(
+            f"the step model {kind!r} cannot use a profile of whole steps: write 'auto' or 'whole_step', or "
+            "name a profile of operations"
+        )
+    return whole_step_model(profile)
+
+
+def linear_key(gpu: Gpu, llm: LlmShape, tp: int) -> LinearKey:
+    """The catalogue key of these coefficients; or that of a model with the same shape if only it has them."""
+    named = LinearKey(gpu.name, llm.name, tp)
+    known = linear_keys()
+    if named in known:
+        return named
+    same = (key for key in known if (key.gpu, key.tp) == (gpu.name, tp) and _same_shape(llm, key.llm))
+    return next(same, named)
+
+
+def _same_shape(llm: LlmShape, name: str) -> bool:
+    return name in llm_names() and llm.computes_like(load_llm(name))
+
+
+def _on_profile(kind: str, profile: Profile, gpu: Gpu, llm: LlmShape, tp: int) -> StepModel:
+    if kind == "linear":
+        return linear_model(profile)
+    if kind == "calibrated_roofline":
+        return roofline_model(profile, gpu, llm, tp)
+    return OpTableStepModel(profile, profile.stamp.error_band)
+
+
+def _required(kind: str, profile: Profile | None, gpu: Gpu, llm: LlmShape, tp: int) -> Profile:
+    """The profile, with the catalogue's all-reduce if that of its ranks was not measured.
+
+    Whether the profile is of this GPU and model is checked by hwmodels.profiles.profile_check.
+    """
+    if profile is None:
+        raise HardwareError(f"the step model {kind!r} needs a profile: name one, or write 'auto'")
+    if tp == 1 or profile.tables.all_reduce is not None:
+        return profile
+    stamp = profile.stamp
+    link = load_all_reduce(gpu.name, Imitated(stamp.engine, stamp.engine_version))
+    times, step = link.of(tp), link.of_step(llm, tp)
+    last = profile.tables.dense.counts[-1]
+    # Both sides of the start of a stretch are points, so that a jump stays a jump.
+    starts = {one.from_size - before for one in step.stretches for before in (0, 1)}
+    counts = sorted({*profile.tables.dense.counts, *(count for count in starts if 0 < count <= last)})
+    curve = Curve(tuple(counts), tuple(step.seconds(tokens) for tokens in counts))
+    note = f"all-reduce between the {tp} ranks is the catalogue's: {times.source}"
+    kept = (old for old in stamp.notes if not old.startswith("all-reduce"))
+    notes = (*kept, note, *([times.label] if times.label else []))
+    return Profile(replace(stamp, notes=notes), replace(profile.tables, all_reduce=curve))

@@ -1,0 +1,1 @@
+"""The model runner: layers, KV and parameters of a model on one worker."""

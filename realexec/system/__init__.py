@@ -1,0 +1,1 @@
+"""What the operating system does for workers: signals, the parent's end, devices, packages."""

@@ -1,0 +1,1 @@
+"""A worker process: receives messages, computes steps, moves bytes."""

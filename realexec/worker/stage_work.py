@@ -1,0 +1,239 @@
+"""Runs rounds on a worker that has one stage of a model: reads its input rows, computes, passes the turn on.
+
+The driver tells every worker on the path of a batch once that rounds begin. A worker whose pass has ended
+tells the next one where its output rows lie; the last one tells the first which tokens it sampled. The driver
+gets a report when it must decide: a request has ended, the allowed rounds are done, or it sent `StopRounds`.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import torch
+
+from realexec.memory.tensor_memory import Region
+from realexec.transports.base import Segment
+from realexec.wire.messages import Alive, FromWorker, Passed, RoundsDone, RunRounds
+from realexec.wire.stage_costs import StageCosts
+from realexec.worker.slot_memory import SlotMemory
+from realexec.worker.stage_peers import StagePeers
+
+# Where rows lie, and the tensor to compute with.
+Rows = tuple[Region, torch.Tensor]
+GONE: Final = "its requests are no longer on this worker"
+# Workers whose rounds are not reported send `Alive` this often, well within the driver's report timeout.
+ALIVE_NS: Final = 1_000_000_000
+_COSTS: Final = len(StageCosts._fields)
+
+
+@dataclass(slots=True)
+class _Rounds:
+    """Rounds of one batch. ``stage``: this worker's stage number on the path. Not yet reported by the last
+    stage: ``ends_ns``, ``tokens``, ``costs`` (of all stages, one after the other)."""
+
+    what: RunRounds
+    stage: int
+    ends_ns: list[int] = field(default_factory=list)
+    tokens: dict[int, list[int]] = field(default_factory=dict)
+    costs: list[int] = field(default_factory=list)
+    told: bool = False
+
+    @property
+    def is_last(self) -> bool:
+        """Whether this worker has the last stage, which samples."""
+        return self.stage == len(self.what.path) - 1
+
+    def add(self, ended_ns: int, sampled: Mapping[int, int], costs: Sequence[int]) -> None:
+        """Add a round that has ended on this worker."""
+        self.ends_ns.append(ended_ns)
+        for request, token in sampled.items():
+            self.tokens.setdefault(request, []).append(token)
+        self.costs = [*map(sum, zip(self.costs, costs, strict=True))] if self.costs else list(costs)
+
+    def report(self, finished: tuple[int, ...]) -> RoundsDone:
+        """Make the report of these rounds for the driver."""
+        self.told = True
+        tokens = {request: tuple(row) for request, row in self.tokens.items()}
+        costs = [StageCosts(*self.costs[at : at + _COSTS]) for at in range(0, len(self.costs), _COSTS)]
+        return RoundsDone(self.what.number, tuple(self.ends_ns), tokens, finished, tuple(costs))
+
+
+class StageWork:
+    """Runs passes in the order in which they can begin. Only the compute thread calls it; reads that have
+    ended in another thread return to it by ``later``, between two passes."""
+
+    def __init__(
+        self,
+        memory: SlotMemory,
+        stage_peers: StagePeers,
+        send: Callable[[FromWorker], None],
+        later: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._memory, self._stage_peers, self._send, self._later = memory, stage_peers, send, later
+        self._slot = memory.peers.slot
+        # By batch: the newest rounds, and messages of the stage before about rounds not known here yet.
+        self._rounds: dict[int, _Rounds] = {}
+        self._early: dict[int, Passed] = {}
+        self._cut = False  # whether to report the next round that ends on this worker
+        self._said_ns = time.monotonic_ns()
+        # By batch: the output rows of its last pass, for the next stage, and the rows for its input.
+        self._left: dict[int, Rows] = {}
+        self._near: dict[int, Rows] = {}
+
+    def begin(self, what: RunRounds) -> None:
+        """Begin rounds of a batch. After the first stage, a message of the stage before starts a pass."""
+        stage = [slot for slot, _, _ in what.path].index(self._slot)
+        rounds = self._rounds[what.batch] = _Rounds(what, stage)
+        early = self._early.pop(what.batch, None)
+        if stage == 0:
+            self._pass(rounds, what.decode, ())
+        elif early is not None and early.number == what.number:
+            self.passed(early)
+
+    def stop(self) -> None:
+        """Report the next round that ends on this worker."""
+        self._cut = any(one.is_last and not one.told for one in self._rounds.values())
+
+    def passed(self, what: Passed) -> None:
+        """Take this stage's turn. The driver's message about these rounds may still be on its way."""
+        rounds = self._rounds.get(what.batch)
+        if rounds is None or rounds.what.number < what.number:
+            self._early[what.batch] = what
+        elif rounds.what.number == what.number and not rounds.told:
+            decode = tuple(zip(what.decode[::2], what.decode[1::2], strict=True))
+            if rounds.stage == 0:
+                self._pass(rounds, decode, ())
+            else:
+                self._bring(rounds, decode, what)
+
+    def _bring(self, rounds: _Rounds, decode: tuple[tuple[int, int], ...], what: Passed) -> None:
+        """Read the input rows and compute: at once if they are few, else after a data thread has read."""
+        source, batch = rounds.what.path[rounds.stage - 1][0], what.batch
+        mover, (offset, size_bytes) = self._memory.mover, what.place
+        rows = sum(tokens for _, _, tokens in rounds.what.chunks) + len(decode)
+        if mover.is_at_hand(source, size_bytes):
+            region, tensor = self._kept(self._near, batch, rows)
+            told = mover.bring_now(source, [Segment(offset, region.offset, size_bytes)])
+            self._came(rounds, decode, what, region, tensor, *told)
+        else:
+            region, tensor = self._memory.rows(rows)
+            came = partial(self._came_later, rounds, decode, what, region, tensor)
+            segments = [Segment(offset, region.offset, size_bytes)]
+            mover.bring(source, segments, lambda *told: self._later(lambda: came(*told)))
+
+    def _came_later(self, rounds: _Rounds, decode: Any, what: Passed, region: Region, *came: Any) -> None:
+        self._came(rounds, decode, what, region, *came)
+        self._memory.give(region)
+
+    def _kept(self, kept: dict[int, Rows], batch: int, rows: int) -> Rows:
+        """Return room for rows of a batch, the same as before if the number of rows is the same."""
+        before = kept.get(batch)
+        if before is None or before[1].shape[0] != rows:
+            if before is not None:
+                self._memory.give(kept.pop(batch)[0])
+            kept[batch] = self._memory.rows(rows)
+        return kept[batch]
+
+    def _came(
+        self,
+        rounds: _Rounds,
+        decode: tuple[tuple[int, int], ...],
+        what: Passed,
+        region: Region,
+        tensor: torch.Tensor,
+        cause: str,
+        lost_peer: int | None,
+        read_cpu_ns: int,
+    ) -> None:
+        if cause or not self._holds(rounds.what.chunks, decode):
+            self._give_up(rounds, cause or GONE, lost_peer)
+            return
+        began_ns = time.thread_time_ns()
+        self._memory.from_peer(region)
+        self._take(rounds, decode, tensor)
+        taken_ns = time.thread_time_ns() - began_ns
+        self._pass(rounds, decode, what.costs, what.place[1], taken_ns, read_cpu_ns)
+
+    def _holds(self, chunks: Sequence[Any], decode: Sequence[tuple[int, int]]) -> bool:
+        """Whether all its requests are here: they may have failed because another stage was lost."""
+        engine = self._memory.engine
+        return all(engine.holds(one[0]) for one in (*chunks, *decode))
+
+    def _take(self, rounds: _Rounds, decode: Sequence[tuple[int, int]], tensor: torch.Tensor) -> None:
+        """Give each request its rows of the stage before."""
+        engine, at, first = self._memory.engine, 0, rounds.what.path[rounds.stage][1]
+        counts = [(request, tokens) for request, _, tokens in rounds.what.chunks]
+        for request, tokens in [*counts, *[(request, 1) for request, _ in decode]]:
+            held = engine.held(request)
+            held.hidden, held.depth = tensor[at : at + tokens].clone(), first
+            at += tokens
+
+    def _pass(
+        self,
+        rounds: _Rounds,
+        decode: tuple[tuple[int, int], ...],
+        before: tuple[int, ...],
+        read_bytes: int = 0,
+        taken_ns: int = 0,
+        read_cpu_ns: int = 0,
+    ) -> None:
+        """Compute the pass, and send the turn to the next stage. ``before``: costs of earlier stages."""
+        chunks, batch = rounds.what.chunks, rounds.what.batch
+        if not self._holds(chunks, decode):
+            self._give_up(rounds, GONE)
+            return
+        engine, (_, *layers) = self._memory.engine, rounds.what.path[rounds.stage]
+        if not rounds.is_last:  # the last stage has sampled these tokens itself
+            engine.told(dict(decode))
+        started_ns, began_ns = time.monotonic_ns(), time.thread_time_ns()
+        requests = [request for request, _ in decode]
+        sampled, finished = engine.run_layers(chunks, (layers[0], layers[1]), requests, hand_over=False)
+        self._memory.wait()
+        place = () if rounds.is_last else self._leave(batch, [*[one[0] for one in chunks], *requests])
+        ended_ns, cpu_ns = time.monotonic_ns(), time.thread_time_ns() - began_ns + taken_ns
+        costs = (*before, ended_ns - started_ns, read_bytes, cpu_ns, read_cpu_ns)
+        if rounds.is_last:
+            rounds.add(ended_ns, sampled, costs)
+            self._ended(rounds, decode, sampled, finished)
+        else:
+            flat = tuple([number for pair in decode for number in pair])
+            self._tell(rounds, rounds.stage + 1, Passed(rounds.what.number, batch, place, flat, costs))
+        if ended_ns - self._said_ns > ALIVE_NS:
+            self._said_ns = ended_ns
+            self._send(Alive())
+
+    def _ended(
+        self,
+        rounds: _Rounds,
+        decode: Sequence[tuple[int, int]],
+        sampled: Mapping[int, int],
+        finished: tuple[int, ...],
+    ) -> None:
+        """End a round on the last stage: report it to the driver, or begin the next one."""
+        if finished or self._cut or len(rounds.ends_ns) == rounds.what.rounds:
+            self._cut = False
+            self._send(rounds.report(finished))
+            return
+        newest = tuple([number for request, _ in decode for number in (request, sampled[request])])
+        self._tell(rounds, 0, Passed(rounds.what.number, rounds.what.batch, (), newest, ()))
+
+    def _tell(self, rounds: _Rounds, stage: int, what: Passed) -> None:
+        slot = rounds.what.path[stage][0]
+        if slot == self._slot:
+            self._later(lambda: self.passed(what))
+        elif cause := self._stage_peers.tell(slot, what):
+            self._give_up(rounds, cause, slot)
+
+    def _give_up(self, rounds: _Rounds, cause: str, lost_peer: int | None = None) -> None:
+        rounds.told = True
+        self._send(RoundsDone(rounds.what.number, (), {}, (), (), cause, lost_peer))
+
+    def _leave(self, batch: int, requests: list[int]) -> tuple[int, ...]:
+        """Leave output rows for the next stage, which has already read those of the batch's last round."""
+        hidden = torch.cat([self._memory.engine.hidden_of(self._memory.engine.held(one)) for one in requests])
+        region, tensor = self._kept(self._left, batch, hidden.shape[0])
+        tensor.copy_(hidden)
+        self._memory.for_peer(region)
+        return region.offset, tensor.numel() * tensor.dtype.itemsize

@@ -1,0 +1,265 @@
+"""A colocated model whose running requests migrate between its instances."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from serving.engine import boundary
+from serving.engine.engine import Engine
+from serving.engine.memory_watch import MemoryWatch
+from serving.kv.migration import Migrations
+from serving.kv.migration_rules import MigrationRules
+from serving.kv.moves import Moves
+from serving.kv.pieces import Pieces
+from serving.kv.transfer_ids import TransferIds
+from serving.live.scaling import LiveScaling
+from serving.protocols.load_report import LoadReport
+from serving.protocols.migration import AMPLE, Migrator, Pair, ample_blocks, chosen_request, paired
+from serving.services.colocated.instances_view import Instances
+from serving.services.colocated.service import Colocated
+from serving.services.colocated.victim_moves import VictimMoves, VictimParts
+from serving.services.decoding_view import Decoding
+from serving.services.rounds import Rounds
+from serving.vocabulary.actions import Action
+from serving.vocabulary.events import Ran, Sent
+from serving.vocabulary.present import Present
+from serving.vocabulary.replica import Replica, Role
+from serving.vocabulary.request import Request
+
+
+class Migrating:
+    """Wraps the colocated service ``inner``: pairs its instances and migrates its running requests."""
+
+    __slots__ = (
+        "_engines", "_memory_watch", "_migrator", "_requests", "_victims", "_view", "inner",
+        "migrations", "rounds",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        inner: Colocated,
+        engines: Mapping[int, Engine],
+        requests: Mapping[int, Request],
+        migrator: Migrator,
+        rules: MigrationRules,
+        transfer_ids: TransferIds,
+        present: Present,
+        period_ns: int,
+        victims: VictimParts | None = None,
+    ) -> None:
+        """``period_ns``: between two rounds. ``victims``: set to migrate requests instead of preempting."""
+        assert not inner.live.enabled, "instances that work while they load do not migrate requests"
+        self.inner, self._engines, self._requests, self._migrator = inner, engines, requests, migrator
+        moves = Moves(engines, Pieces(engines, rules.kv_bytes_per_token), transfer_ids)
+        self.migrations = Migrations(engines, moves, rules, present, self)
+        self._view = Instances(
+            inner.fleet, engines, requests, self.migrations, present, period_ns, rules.into_loading
+        )
+        self._memory_watch: MemoryWatch | None = None
+        if inner.fleet.reports is not None and hasattr(migrator, AMPLE.method):
+            self._memory_watch = self._view.memory_watch = inner.fleet.reports.watch(self._ample_blocks)
+        self.rounds: Rounds | None = None  # set if rounds without effect are skipped
+        self._victims: VictimMoves | None = None
+        if victims is not None:
+            blocks, clock = victims.reserve_blocks[inner.model], (present, period_ns)
+            self._victims = VictimMoves(victims.migrator, blocks, self._pairs_of, self.migrations, *clock)
+
+    def look(self, actions: list[Action]) -> None:
+        """A period has ended: the pairs of instances that the policy chooses begin to migrate."""
+        for pair in paired(self._migrator, self._view):
+            if self._victims is not None:
+                self._victims.forget(pair.source)
+            self.migrations.begin(pair, actions)
+
+    def quiet_until_ns(self) -> int:
+        """Until then no instances are paired, if nothing happens; 0: unknown."""
+        return self._view.quiet_until_ns()
+
+    def _rouse(self, actions: list[Action]) -> None:
+        """Ask for the next round if an event may bring it forward."""
+        watch = self._memory_watch
+        if watch is not None and watch.news and self.rounds is not None:
+            watch.news = False
+            self.rounds.rouse(self._view.quiet_until_ns(), actions)
+
+    def _ample_blocks(self, report: LoadReport) -> int:
+        return ample_blocks(self._migrator, report)
+
+    def _pairs_of(self, migrator: Migrator, full: int) -> Sequence[Pair]:
+        """The pairs that a policy chooses for an instance whose memory is nearly full."""
+        self._view.nearly_full = (full,)
+        found = paired(migrator, self._view)
+        self._view.nearly_full = ()
+        return found
+
+    def choose(self, source: int, destination: int) -> tuple[int, str] | None:
+        """See ``MigrationHost``."""
+        view = Decoding(self._engines[source], destination, self._requests, self.inner.fleet.report)
+        own = None if self._victims is None else self._victims.take_migrator(source)
+        return chosen_request(self._migrator if own is None else own, view)
+
+    def keep(self, request: int, destination: int) -> bool:
+        """See ``MigrationHost``: no room is reserved except blocks."""
+        return True
+
+    def drop(self, request: int, destination: int) -> None:
+        """See ``MigrationHost``."""
+
+    def handed_over(self, request: int, source: int, destination: int) -> None:
+        """See ``MigrationHost``."""
+        self.inner.fleet.departed(source, self._requests[request])
+        self.inner.fleet.assigned(destination, self._requests[request])
+
+    # Migrations.
+
+    def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
+        """Handle an instance's report; a halted instance continues after its migration was handled."""
+        inner, migrations = self.inner, self.migrations
+        if engine.id not in migrations.of_replica:
+            inner.ran(engine, event, actions)
+            if self._victims is not None:
+                self._victims.look(engine, actions)
+            if self._memory_watch is not None and self._memory_watch.news:
+                self._rouse(actions)
+            return
+        halted, reports = engine.halts and not event.running, inner.fleet.reports
+        one = migrations.of_replica[engine.id]
+        before, ends = (one.phase, one.stages), (one.source, one.destination)
+        self._settle(ends)
+        inner.ran(engine, event, actions)
+        migrations.ran(engine, event, actions)
+        if halted:
+            boundary.go_on(engine, actions)
+            if reports is not None:
+                reports.look(engine.id, bool(event.finished), event.steps)
+        migrations.chose(engine, actions)
+        if (one.phase, one.stages) != before:  # otherwise nothing has changed at the other end
+            self._look_at(ends)
+        self._rouse(actions)
+
+    def _with(self, replica: int) -> Iterable[int]:
+        """The instance and, if it is migrating, the other end of its migration."""
+        one = self.migrations.of_replica.get(replica)
+        return (replica,) if one is None else (one.source, one.destination)
+
+    def _look_at(self, replicas: Iterable[int]) -> None:
+        """Report requests that have come to these instances, have left, or may begin now."""
+        reports = self.inner.fleet.reports
+        if reports is not None:
+            for replica in replicas:
+                reports.moved(replica)
+
+    def _settle(self, replicas: Iterable[int]) -> None:
+        """Settle the load reports of instances before their engines change."""
+        reports = self.inner.fleet.reports
+        if reports is not None:
+            for replica in replicas:
+                reports.settle(replica)
+
+    def sent(self, event: Sent, actions: list[Action]) -> int | None:
+        """KV of a migration, or KV of first layers, has arrived."""
+        if event.transfer in self.migrations.moves:
+            ends = self.migrations.moves.ends(event.transfer)
+            self._settle(ends)
+            source = self.migrations.sent(event, actions)
+            self._look_at(ends)
+            self._rouse(actions)
+            return source
+        return self.inner.sent(event, actions)
+
+    def leave(self, replica: int, actions: list[Action]) -> None:
+        """Retire an instance: migrations to it stop, migrations from it continue."""
+        ends = self._with(replica)
+        self._settle(ends)
+        self.migrations.left(replica, actions)
+        self.inner.leave(replica, actions)
+        self._look_at(ends)
+        self._rouse(actions)
+
+    def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
+        """Handle the loss of an instance."""
+        ends = self._with(engine.id)
+        self._settle(ends)
+        self.migrations.lost(engine.id, actions)
+        failed = self.inner.lose(engine, cause, actions)
+        self._look_at(ends)
+        self._rouse(actions)
+        return failed
+
+    def outstanding(self, replica: int) -> int:
+        """Number of its requests, including those migrating to it; at least one during a migration."""
+        found = self.inner.outstanding(replica) + len(self.migrations.moves.requests_to(replica))
+        return found or int(replica in self.migrations.of_replica)
+
+    def held(self, replica: int) -> list[int]:
+        """Requests that the instance reserves memory for."""
+        return [*self.inner.held(replica), *self.migrations.moves.requests_to(replica)]
+
+    def kv_senders(self) -> Collection[int]:
+        """The instances that send KV now."""
+        return self.migrations.moves.senders()
+
+    # Delegated to the inner service.
+
+    @property
+    def model(self) -> str:
+        """The model of these requests."""
+        return self.inner.model
+
+    @property
+    def longest_request_tokens(self) -> int:
+        """The longest request that existing or future instances hold."""
+        return self.inner.longest_request_tokens
+
+    @property
+    def backlog_tokens(self) -> int:
+        """Prompt tokens not computed yet."""
+        return self.inner.backlog_tokens
+
+    @property
+    def kv_tokens(self) -> int:
+        """The most tokens that the requests at instances may have."""
+        return self.inner.kv_tokens
+
+    @property
+    def migrating_tokens(self) -> int:
+        """KV tokens of first layers in transfer; migrating KV is counted at its request's instance."""
+        return self.inner.migrating_tokens
+
+    @property
+    def queued(self) -> int:
+        """Requests that are at no instance yet."""
+        return self.inner.queued
+
+    @property
+    def live(self) -> LiveScaling:
+        """The inner service's live scaling: no instance works while it loads."""
+        return self.inner.live
+
+    def feed(self, actions: list[Action]) -> None:
+        """See ``Colocated``."""
+        self.inner.feed(actions)
+        self._rouse(actions)
+
+    def refusal(self, now_ns: int, request: Request) -> str | None:
+        """See ``Colocated``."""
+        return self.inner.refusal(now_ns, request)
+
+    def arrived(self, request: Request, actions: list[Action]) -> None:
+        """See ``Colocated``."""
+        self.inner.arrived(request, actions)
+        if self._memory_watch is not None and self._memory_watch.news:
+            self._rouse(actions)
+
+    def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
+        """See ``Colocated``; copies to the instance that began while it loaded continue."""
+        self.inner.join(replica, role, actions)
+        self.migrations.joined(replica.id, actions)
+        self._rouse(actions)
+
+    def load_stopped(self, replica: int, actions: list[Action]) -> None:
+        """Stop migrations to an instance whose load has stopped."""
+        self.migrations.left(replica, actions)
+
+    def started(self, engine: Engine, actions: list[Action]) -> None:
+        """See ``Colocated``."""
+        self.inner.started(engine, actions)
+        self._rouse(actions)

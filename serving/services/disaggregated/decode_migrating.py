@@ -1,0 +1,230 @@
+"""Separate prefill and decode, with migration of decoding requests: wraps the disaggregated service.
+
+While a request moves, room is reserved twice: at the source, and from before its first stage at the
+destination. When a commit or an abort frees room, a hand-over that waits for room may begin.
+"""
+
+from collections.abc import Collection, Mapping
+
+from serving.engine import boundary
+from serving.engine.engine import Engine
+from serving.engine.progress import EngineState
+from serving.kv.migration import Migrations
+from serving.kv.migration_rules import MigrationPhase, MigrationRules
+from serving.kv.moves import Moves
+from serving.kv.pieces import Pieces
+from serving.kv.transfer_ids import TransferIds
+from serving.live.scaling import LiveScaling
+from serving.protocols.migration import NEVER_NS, Migrator, chosen_request, paired
+from serving.services.decoding_view import Decoding
+from serving.services.disaggregated.decode_view import DecodeInstances
+from serving.services.disaggregated.service import Disaggregated
+from serving.services.rounds import Rounds
+from serving.vocabulary.actions import Action
+from serving.vocabulary.events import Ran, Sent
+from serving.vocabulary.present import Present
+from serving.vocabulary.replica import Replica, Role
+from serving.vocabulary.request import Request
+
+_IDLE = EngineState.IDLE
+
+
+class DecodeMigrating:
+    """Wraps the disaggregated service ``inner``: pairs its decode instances, migrates decoding requests."""
+
+    __slots__ = (
+        "_engines", "_for_head", "_kept", "_migrator", "_requests", "_view", "inner", "migrations", "rounds",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        inner: Disaggregated,
+        engines: Mapping[int, Engine],
+        requests: Mapping[int, Request],
+        migrator: Migrator,
+        rules: MigrationRules,
+        transfer_ids: TransferIds,
+        present: Present,
+        period_ns: int,
+    ) -> None:
+        """``period_ns``: time between two rounds of pairing."""
+        assert not inner.live.enabled, "decode instances that help live ones do not migrate requests"
+        self.inner, self._engines, self._requests, self._migrator = inner, engines, requests, migrator
+        moves = Moves(engines, Pieces(engines, rules.kv_bytes_per_token), transfer_ids)
+        self.migrations = Migrations(engines, moves, rules, present, self)
+        self._view = DecodeInstances(inner, engines, self.migrations, present, period_ns)
+        self._kept: dict[int, int] = {}  # by migrating request, the room reserved at its destination
+        self._for_head = getattr(migrator, "for_head", False) is True
+        self.rounds: Rounds | None = None  # set if idle rounds are skipped, to request a round
+
+    def look(self, actions: list[Action]) -> None:
+        """Begin a round: pair decode instances and start their migrations."""
+        for pair in paired(self._migrator, self._view):
+            self.migrations.begin(pair, actions)
+
+    def quiet_until_ns(self) -> int:
+        """Until then no instances are paired: nothing decodes, or the policy acts only for hand-overs."""
+        hand_overs = self.inner.hand_overs
+        if self._for_head and not (hand_overs.waiting or self._view.leaving):
+            return NEVER_NS
+        return 0 if any(hand_overs.reserved_requests.values()) else NEVER_NS
+
+    def _rouse(self, actions: list[Action]) -> None:
+        """After a change: request a round if instances may be paired now."""
+        if self.rounds is not None:
+            self.rounds.rouse(self.quiet_until_ns(), actions)
+
+    # Called by migrations.
+
+    def choose(self, source: int, destination: int) -> tuple[int, str] | None:
+        """See ``MigrationHost``."""
+        view = Decoding(self._engines[source], destination, self._requests, self._view.report)
+        return chosen_request(self._migrator, view)
+
+    def keep(self, request: int, destination: int) -> bool:
+        """See ``MigrationHost``: reserves room as for a hand-over."""
+        hand_overs, engine = self.inner.hand_overs, self._engines[destination]
+        need = hand_overs.need_of(request)
+        if destination not in self.inner.decode or not hand_overs.has_capacity(engine, need, 1):
+            return False
+        self._kept[request] = need
+        hand_overs.change(destination, need, 1)
+        return True
+
+    def drop(self, request: int, destination: int) -> None:
+        """See ``MigrationHost``."""
+        self.inner.hand_overs.change(destination, -self._kept.pop(request), -1)
+
+    def handed_over(self, request: int, source: int, destination: int) -> None:
+        """See ``MigrationHost``."""
+        self.inner.hand_overs.change(source, -self._kept.pop(request), -1)
+
+    # Events that concern migrations.
+
+    def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
+        """Handle an instance's report; a halted instance continues after its migration step."""
+        inner, migrations = self.inner, self.migrations
+        if engine.id not in migrations.of_replica:
+            inner.ran(engine, event, actions)
+            self._rouse(actions)
+            return
+        halted = engine.halts and not event.running
+        inner.ran(engine, event, actions)
+        if halted:
+            boundary.enter(engine, actions)
+        migrations.ran(engine, event, actions)
+        if halted:
+            boundary.go_on(engine, actions)
+        migrations.chose(engine, actions)
+        self._match(actions)
+
+    def _match(self, actions: list[Action]) -> None:
+        """Room may have been freed: begin hand-overs that wait for room."""
+        if self.inner.hand_overs.waiting:
+            self.inner.hand_overs.match(actions)
+        self._rouse(actions)
+
+    def sent(self, event: Sent, actions: list[Action]) -> int | None:
+        """KV of a migration or of a hand-over has arrived."""
+        if event.transfer not in self.migrations.moves:
+            source = self.inner.sent(event, actions)
+            self._rouse(actions)
+            return source
+        source = self.migrations.sent(event, actions)
+        self._match(actions)
+        return source
+
+    def leave(self, replica: int, actions: list[Action]) -> None:
+        """Retire an instance: migrations to it are cancelled, migrations from it continue."""
+        self.migrations.left(replica, actions)
+        self.inner.leave(replica, actions)
+        self._match(actions)
+
+    def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
+        """Handle the loss of an instance."""
+        self.migrations.lost(engine.id, actions)
+        failed = self.inner.lose(engine, cause, actions)
+        self._rouse(actions)
+        return failed
+
+    def outstanding(self, replica: int) -> int:
+        """Number of its requests, including arriving ones; at least one while it is in a migration."""
+        found = self.inner.outstanding(replica) + len(self.migrations.moves.requests_to(replica))
+        return found or int(replica in self.migrations.of_replica)
+
+    def held(self, replica: int) -> list[int]:
+        """Requests for which memory is reserved there."""
+        return [*self.inner.held(replica), *self.migrations.moves.requests_to(replica)]
+
+    def kept(self, replica: int) -> list[int]:
+        """Requests of other instances for which room is reserved there."""
+        one = self.migrations.of_replica.get(replica)
+        return [one.request] if one is not None and one.kept and one.destination == replica else []
+
+    def paused(self, replica: int) -> list[int]:
+        """Requests in no batch there, because the last of their KV is in transfer."""
+        one = self.migrations.of_replica.get(replica)
+        stopped = one is not None and one.phase is MigrationPhase.LAST_STAGE and one.source == replica
+        return [one.request] if one is not None and stopped else []
+
+    def kv_senders(self) -> Collection[int]:
+        """The instances that send KV now."""
+        return {*self.inner.kv_senders(), *self.migrations.moves.senders()}
+
+    # Everything else is delegated to the inner service.
+
+    @property
+    def model(self) -> str:
+        """The model of these requests."""
+        return self.inner.model
+
+    @property
+    def longest_request_tokens(self) -> int:
+        """The inner service's longest request."""
+        return self.inner.longest_request_tokens
+
+    @property
+    def backlog_tokens(self) -> int:
+        """Prompt tokens not computed yet."""
+        return self.inner.backlog_tokens
+
+    @property
+    def kv_tokens(self) -> int:
+        """KV tokens of the inner service: a migrating request counts once."""
+        return self.inner.kv_tokens
+
+    @property
+    def migrating_tokens(self) -> int:
+        """KV tokens in hand-overs."""
+        return self.inner.migrating_tokens
+
+    @property
+    def queued(self) -> int:
+        """Requests that are at no instance yet."""
+        return self.inner.queued
+
+    @property
+    def live(self) -> LiveScaling:
+        """No instance works while it loads."""
+        return self.inner.live
+
+    def feed(self, actions: list[Action]) -> None:
+        """See ``Disaggregated``."""
+        self.inner.feed(actions)
+
+    def refusal(self, now_ns: int, request: Request) -> str | None:
+        """See ``Disaggregated``."""
+        return self.inner.refusal(now_ns, request)
+
+    def arrived(self, request: Request, actions: list[Action]) -> None:
+        """See ``Disaggregated``."""
+        self.inner.arrived(request, actions)
+
+    def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
+        """See ``Disaggregated``."""
+        self.inner.join(replica, role, actions)
+        self._rouse(actions)
+
+    def started(self, engine: Engine, actions: list[Action]) -> None:
+        """See ``Disaggregated``."""
+        self.inner.started(engine, actions)

@@ -1,0 +1,1 @@
+"""Language models in stages, whose replicas hold the KV of their layers."""

@@ -1,0 +1,1 @@
+"""Models in stages that answer in one pass."""

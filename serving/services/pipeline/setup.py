@@ -1,0 +1,24 @@
+"""Settings of a model in stages that answers in one pass."""
+
+from dataclasses import dataclass
+
+from serving.services.stages.stage import StageQueues
+from serving.vocabulary.layers import Part
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSetup:
+    """``parts``: the stages in order. ``activation_bytes``: of one request, between two stages.
+
+    ``batch``: requests of a pass at most. ``queues``: one per stage, or one per replica; then the dispatcher
+    chooses the replica when a request reaches the stage. ``cpu_cores``: of a replica; 0: the world's default.
+    ``elastic``: a stage may be without replicas. ``live``: replicas work while they load.
+    """
+
+    parts: tuple[Part, ...]
+    activation_bytes: int
+    batch: int = 1
+    queues: StageQueues = "stage"
+    cpu_cores: int = 0
+    elastic: bool = False
+    live: bool = False

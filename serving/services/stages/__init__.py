@@ -1,0 +1,1 @@
+"""What models in stages share: a stage, its counts, GPUs that its replicas share."""

@@ -1,0 +1,138 @@
+"""One stage of a pipeline: a part of a model, the requests waiting for it, and its replicas."""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from serving.engine.fleet import Dispatcher, Fleet, dispatched
+from serving.services.stages.stage_counts import StageCounts
+from serving.vocabulary.layers import Part
+from serving.vocabulary.request import Request
+
+StageQueues = Literal["stage", "replica"]
+NOBODY = -1
+
+
+class Waiting(NamedTuple):
+    """A request that waits for a stage. ``source``: the replica that has its activations, or ``NOBODY``."""
+
+    request: Request
+    source: int
+    since_ns: int
+
+
+class StagePass(NamedTuple):
+    """The pass that a replica runs now."""
+
+    batch: tuple[Waiting, ...]
+    began_ns: int
+
+
+class Stage:
+    """Queues and replicas of one stage. ``queue``: requests of no replica; ``own``: those of each replica.
+
+    ``own`` is used with queues per replica. ``idle``: replicas that can begin a pass at once; ``passes``: by
+    replica that runs one or waits for its input.
+    """
+
+    __slots__ = (
+        "_dispatcher", "_per_replica", "counts", "fleet", "idle", "index", "own", "part", "passes", "queue",
+    )  # fmt: skip
+
+    def __init__(
+        self, index: int, part: Part, fleet: Fleet, dispatcher: Dispatcher, queues: StageQueues
+    ) -> None:
+        self.index = index
+        self.part = part
+        self.fleet = fleet
+        self._dispatcher = dispatcher
+        self._per_replica = queues == "replica"
+        self.queue: deque[Waiting] = deque()
+        self.own: dict[int, deque[Waiting]] = {}
+        self.idle: set[int] = set()
+        self.passes: dict[int, StagePass] = {}
+        self.counts = StageCounts()
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait for the stage."""
+        return len(self.queue) + sum([len(own) for own in self.own.values()])
+
+    def waiting(self) -> list[Waiting]:
+        """All waiting requests."""
+        return [*self.queue, *(one for own in self.own.values() for one in own)]
+
+    def add(self, one: Waiting, first: bool = False) -> None:
+        """Queue a request; ``first``: before all others, in the common queue."""
+        if self._per_replica and self.fleet.replicas:
+            replica, _ = dispatched(self._dispatcher, one.request, self.fleet)
+            self.fleet.assigned(replica, one.request)
+            self.own.setdefault(replica, deque()).append(one)
+        elif first:
+            self.queue.appendleft(one)
+        else:
+            self.queue.append(one)
+
+    def can_begin(self) -> list[int]:
+        """Idle replicas with waiting requests."""
+        if self._per_replica:
+            return [replica for replica in self.idle if self.own.get(replica)]
+        return list(self.idle) if self.queue else []
+
+    def take(self, replica: int, most: int, now_ns: int) -> StagePass:
+        """Let an idle replica begin a pass of at most this many requests."""
+        queue = self.own[replica] if self._per_replica else self.queue
+        batch = tuple([queue.popleft() for _ in range(min(most, len(queue)))])
+        if not self._per_replica:
+            for one in batch:
+                self.fleet.assigned(replica, one.request)
+        self.idle.remove(replica)
+        found = self.passes[replica] = StagePass(batch, now_ns)
+        return found
+
+    def begin(self, replica: int, one: StagePass) -> None:
+        """Let a replica run layers of a batch that another replica began."""
+        for waiting in one.batch:
+            self.fleet.assigned(replica, waiting.request)
+        self.idle.discard(replica)
+        self.passes[replica] = one
+
+    def ended(self, replica: int) -> StagePass:
+        """End the replica's pass."""
+        found = self.passes.pop(replica)
+        for one in found.batch:
+            self.fleet.departed(replica, one.request)
+        if replica in self.fleet:
+            self.idle.add(replica)
+        return found
+
+    def opened(self) -> list[Waiting]:
+        """Take back requests that waited while the stage had no replica; the caller adds them again."""
+        if not (self._per_replica and self.queue and self.fleet.replicas):
+            return []
+        found = list(self.queue)
+        self.queue.clear()
+        return found
+
+    def close(self, replica: int) -> list[Waiting]:
+        """Stop giving a replica requests; returns those that waited for it alone, to be added again."""
+        self.idle.discard(replica)
+        found = list(self.own.pop(replica, ()))
+        for one in found:
+            self.fleet.departed(replica, one.request)
+        return found
+
+    def without(self, source: int) -> list[Waiting]:
+        """Remove and return requests whose activations were on a lost replica."""
+        gone = [one for one in self.waiting() if one.source == source]
+        for replica, own in self.own.items():
+            for one in own:
+                if one.source == source:
+                    self.fleet.departed(replica, one.request)
+            self.own[replica] = _others(own, source)
+        self.queue = _others(self.queue, source)
+        return gone
+
+
+def _others(queue: Iterable[Waiting], source: int) -> deque[Waiting]:
+    return deque([one for one in queue if one.source != source])

@@ -1,0 +1,1 @@
+"""Stock engines, such as vLLM behind HTTP, which queue and batch by themselves."""
