@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 import servetwin as st
+from servetwin.cli import main as cli
 
 folder = Path(tempfile.mkdtemp()) / "run"
 st.simulate(
@@ -35,8 +36,6 @@ print(first)
 # What happened to one request, from the journal alone:
 
 # %%
-from servetwin.cli import main as cli
-
 cli.run(["story", str(folder), "request=7"])
 
 # %% [markdown]

@@ -10,15 +10,13 @@ for the slash of a group (``trace__rate_per_s=20``, ``system__dispatch="round_ro
 given as its class. What a command refuses in a sentence is a ``UserError`` here.
 """
 
-from importlib.metadata import version
+from typing import Any
 
 from servetwin.api.plans import Plan, plan
 from servetwin.api.runs import Run, read, simulate
 from servetwin.api.sweeps import Sweep, sweep
 from serving.vocabulary.errors import PolicyError, UserError
 
-# Of the installed package, as servetwin --version says.
-__version__ = version("servetwin")
 __all__ = [
     "Plan",
     "PolicyError",
@@ -31,3 +29,12 @@ __all__ = [
     "simulate",
     "sweep",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """``__version__`` of the installed package, as ``servetwin --version`` says; read when asked for."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import version
+
+    return version("servetwin")

@@ -19,9 +19,9 @@ from experiments.common.outcomes import Outcome
 from experiments.common.set_up import Case
 
 _COLUMNS: Final = ("arrival_s", "ttft_ms", "tpot_ms")
-_PACKAGES: Final = ("serving", "policies", "hwmodels", "simcore", "traces", "experiments")
+_PACKAGES: Final = ("serving", "policies", "hwmodels", "simcore", "traces", "servetwin", "experiments")
 # Of these rooms, what a run is made with; figures and pages may change without it.
-_FIGURES: Final = ("experiments/reproduce", "experiments/llumnix")
+_FIGURES: Final = ("experiments/common", "experiments/blitzscale", "experiments/llumnix")
 _RUNS: Final = ("outcomes.py", "rates.py", "run_store.py", "runs.py", "timelines.py", "once.py")
 
 

@@ -1,4 +1,4 @@
-"""What a figure runs: a workload on a cluster, and one system in it, in the words of ``servetwin simulate``."""
+"""What a figure runs: a workload on a cluster and one system in it, in words of ``servetwin simulate``."""
 
 from dataclasses import dataclass
 from typing import Literal

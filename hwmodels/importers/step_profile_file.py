@@ -157,7 +157,7 @@ def _stamp(meta: Meta, table: Table) -> Stamp:
 
 
 def _steadied(steps: Steps, path: Path) -> tuple[Steps, tuple[str, ...]]:
-    """Remove points at which more work takes much less time (``hwmodels.step_times.noise``); returns a note on them."""
+    """Remove points at which more work takes much less time (``noise``); returns a note on them."""
     each = steps.context_tokens // np.maximum(steps.decode_sequences, 1)
     lines = (
         ("decode", steps.decode_sequences, steps.context_tokens),

@@ -15,7 +15,7 @@ class LlmShape:
     ``norm_bias`` one to every norm (LayerNorm instead of RMSNorm). ``gated_mlp`` False: two matrices with the
     activation between them, as in OPT, instead of three. ``qk_norm``: queries and keys are normalised per
     head. ``position_rows`` is the height of a table of learned positions, 0 with rotary embedding.
-    ``experts``: a mixture of experts replaces the MLP (``hwmodels.models.experts``). ``latent``: attention over a
+    ``experts``: a mixture of experts replaces the MLP. ``latent``: attention over a
     latent; ``kv_heads`` then counts heads whose keys and values are computed from it, and ``head_dim`` is
     that of a query.
     """

@@ -19,7 +19,7 @@ class GroupTimes:
 
 
 class ExpertRows:
-    """Fixed-point costs over the tokens of all engines of a data-parallel group (``hwmodels.step_times.rows``).
+    """Fixed-point costs over the tokens of all engines of a data-parallel group (``step_times.rows``).
 
     A step of the group takes the longest of its engines' own parts (``StepRows``) plus ``group_cost`` for the
     tokens of each. In every layer the engines synchronise before and after the experts.

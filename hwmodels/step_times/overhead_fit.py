@@ -144,9 +144,7 @@ def _sum_s(model: StepModel, prefill: int, chunks: int, new: int, cached: int, n
     seconds = model.dense_s(prefill, chunks, n)
     attention: Callable[[int, int], float] = model.prefill_attention_s
     if chunks:
-        launch_s = max(
-            0.0, 2.0 * attention(1, 0) - attention(2, 0)
-        )  # paid once, as in hwmodels.step_times.rows
+        launch_s = max(0.0, 2.0 * attention(1, 0) - attention(2, 0))  # paid once, as in rows.py
         seconds += chunks * attention(new, cached) - (chunks - 1) * launch_s
     if not n:
         return seconds

@@ -1,6 +1,6 @@
 """The roofline rungs: every operation runs at a share of peak compute or of peak memory bandwidth.
 
-With declared shares it is the datasheet rung; hwmodels.step_times.roofline_fit finds the shares from measured tables.
+With declared shares it is the datasheet rung; ``roofline_fit`` finds the shares from measured tables.
 """
 
 from dataclasses import dataclass, replace

@@ -78,7 +78,7 @@ def execute(
 
     ``requests`` yields (request, true output tokens) by ascending ``arrival_ns``, or is a closed loop of
     clients; the driver reads it as time passes.
-    ``model`` holds the model's configuration keys (`realexec.model.models.build_model`), ``batch_size`` the rows of
+    ``model`` holds the model's configuration keys (`models.build_model`), ``batch_size`` the rows of
     every decode batch: the most requests that may decode at once on a replica. ``on_progress`` gets (ended,
     arrived) counts after every event. ``launcher`` starts the workers; None: as processes of this machine.
     With workers on several hosts, links run at full speed: ``fleet.rates`` is ignored. A worker silent for

@@ -1,7 +1,7 @@
 """Check that a run's tokens are those of one undisturbed worker.
 
 In float32 the reference is `generate` of transformers, and every token must be equal. In other dtypes it is a
-worker of the same kind (`realexec.model.undisturbed`), and a token with an almost equally high logit is accepted.
+worker of the same kind (`undisturbed`), and a token with an almost equally high logit is accepted.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

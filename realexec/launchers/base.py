@@ -48,7 +48,7 @@ class Launcher(Protocol):
         driver by TCP; None: they use a Unix socket. Raises UserError if there is no room."""
 
     def start(self, worker: int, start: Mapping[str, Any]) -> Process:
-        """Start a worker in its place. ``start``: argument of `realexec.worker.worker_process.main`, as JSON."""
+        """Start a worker in its place. ``start``: argument of `worker_process.main`, as JSON."""
 
     @property
     def one_host(self) -> bool:

@@ -1,4 +1,4 @@
-"""A worker process: one thread computes, one reads messages meanwhile, others move bytes (`realexec.worker.mover`).
+"""A worker process: one thread computes, one reads messages meanwhile, others move bytes (`mover`).
 
 Only the compute thread runs steps and changes which requests decode. Messages that arrive during a step are
 handled at the next step boundary, in order. Messages about KV (its location, room for more) need no step

@@ -37,8 +37,8 @@ from serving.vocabulary.actions import (
 from serving.vocabulary.events import Event, Lost, LostHost
 from serving.vocabulary.layers import Part
 
-# Of `Run`, all but passes without KV and micro-batches. Before a run, servetwin/config/compose refuses models and
-# `model.pp` that would need them, in a sentence.
+# Of `Run`, all but passes without KV and micro-batches. Before a run, servetwin/config/compose refuses models
+# and `model.pp` that would need them, in a sentence.
 CARRIES_OUT: Final[frozenset[type]] = frozenset(get_args(Action))
 COMMITTED: Final = "committed"
 ABORTED: Final = "aborted"

@@ -1,7 +1,7 @@
 """Rounds of batches over workers that each have one stage of a language model.
 
 A batch passes the workers of its path one after the other. The driver tells each of them once that rounds
-begin; from then on each worker sends the turn to the next (`realexec/worker/stage_work.py`). As in a simulation, the
+begin; from then on each worker sends the turn to the next (`worker/stage_work.py`). As in a simulation, the
 last worker reports its rounds when a decision is due: a request has ended, a prompt is computed, the allowed
 rounds are done, or the driver interrupts.
 """

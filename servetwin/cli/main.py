@@ -2,14 +2,11 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
+from typing import Final
 
-from servetwin.cli.flags import asked_for_json
-from servetwin.cli.process import Command, as_process, dispatch, tell, telling
-from serving.vocabulary.errors import PlaceError, UserError
+from servetwin.cli.process import Command, as_process, dispatch, loaded_when_run
 
-USAGE = """servetwin: a laboratory for elastic LLM serving
+USAGE: Final = """servetwin: a laboratory for elastic LLM serving
 
   servetwin simulate KEY=VALUE ... out=DIR    run a trace on a simulated cluster (simulate --help: every key)
   servetwin plan trace=T model=M gpu=G slo.ttft_p99_ms=500    fewest GPUs, or cheapest layout (plan --help)
@@ -41,6 +38,25 @@ Real workers on this machine: realexec run ...
 """
 
 
+# First word -> where its function is, loaded when the command runs. The papers' figures are experiments'.
+COMMANDS: Final = {
+    "simulate": "servetwin.cli.simulate:simulate",
+    "plan": "servetwin.cli.plan:plan",
+    "sweep": "servetwin.cli.sweep:sweep",
+    "replay": "servetwin.cli.replay:replay",
+    "story": "servetwin.cli.story:story",
+    "timeline": "servetwin.cli.timeline:timeline",
+    "export": "servetwin.cli.export:export",
+    "compare": "servetwin.cli.compare:compare",
+    "support": "servetwin.cli.support:support",
+    "profile": "servetwin.cli.profile:profile",
+    "traces": "servetwin.cli.traces:traces",
+    "reproduce": "experiments.reproduce:reproduce",
+    "new-policy": "servetwin.cli.new_policy:new_policy",
+    "doctor": "servetwin.cli.doctor:doctor",
+}
+
+
 def main() -> None:
     """Entry point of the console script."""
     sys.exit(as_process(run))
@@ -56,137 +72,7 @@ def run(words: Sequence[str]) -> int:
 
 def commands() -> dict[str, Command]:
     """Map the first word of every command to its implementation."""
-    found: dict[str, Command] = {
-        "simulate": _simulate,
-        "plan": _plan,
-        "sweep": _sweep,
-        "replay": _replay,
-        "story": _story,
-        "timeline": _timeline,
-        "export": _export,
-        "compare": _compare,
-        "support": _support,
-        "profile": _profile,
-        "traces": _traces,
-        "reproduce": _reproduce,
-        "new-policy": _new_policy,
-        "doctor": _doctor,
-        "completion": _completion,
-    }
-    return found
-
-
-def _simulate(words: Sequence[str]) -> int:
-    from servetwin.config.compose.compose import load_config
-    from servetwin.report.table import print_summary
-    from servetwin.results.result_folder import ResultFolder
-    from servetwin.run.first_mistake import both, mistake_in
-    from servetwin.run.progress import progress_bar
-    from servetwin.run.simulate import simulate
-
-    words, as_json = asked_for_json(words)
-    try:
-        config = load_config(words, "simulate", alone=True)
-        with ResultFolder(config.out, config.overwrite) as folder:
-            with progress_bar("simulating") as on_progress:
-                summary = simulate(config, folder.path, on_progress)
-            target = folder.commit()
-    except PlaceError as error:
-        raise both(error, mistake_in(words, alone=True)) from error
-    kept = f"; the results are in {target}"
-    if not as_json:
-        with telling(kept):
-            print_summary(summary)
-    tell(summary, [f"results in {target} (open report.html)"], as_json, kept)
-    return 0
-
-
-def _plan(words: Sequence[str]) -> int:
-    from servetwin.cli.plan import plan
-
-    return plan(words)
-
-
-def _sweep(words: Sequence[str]) -> int:
-    from servetwin.cli.sweep import sweep
-
-    return sweep(words)
-
-
-def _replay(words: Sequence[str]) -> int:
-    from servetwin.run.replay_run import replay_run
-
-    words, as_json = asked_for_json(words)
-    if not words:
-        raise UserError("replay takes one folder: write servetwin replay DIR with the out= of a run")
-    report = replay_run(Path(words[0]), words[1:])
-    lines = [f"{report.actions} actions of {report.events} events compared, {report.different} differ"]
-    if report.first_difference is not None:
-        lines.append(f"first difference: {report.first_difference}")
-    if report.cut is not None:
-        lines.append(report.cut)
-    tell(asdict(report), lines, as_json)
-    return 1 if report.different or report.cut is not None else 0
-
-
-def _story(words: Sequence[str]) -> int:
-    from servetwin.cli.story import story
-
-    return story(words)
-
-
-def _compare(words: Sequence[str]) -> int:
-    from servetwin.cli.compare import compare
-
-    return compare(words)
-
-
-def _support(words: Sequence[str]) -> int:
-    from servetwin.cli.support import support
-
-    return support(words)
-
-
-def _profile(words: Sequence[str]) -> int:
-    from servetwin.cli.profile import profile
-
-    return profile(words)
-
-
-def _traces(words: Sequence[str]) -> int:
-    from servetwin.cli.traces import traces
-
-    return traces(words)
-
-
-def _reproduce(words: Sequence[str]) -> int:
-    from experiments.reproduce import reproduce
-
-    return reproduce(words)
-
-
-def _new_policy(words: Sequence[str]) -> int:
-    from servetwin.cli.new_policy import new_policy
-
-    return new_policy(words)
-
-
-def _timeline(words: Sequence[str]) -> int:
-    from servetwin.cli.timeline import timeline
-
-    return timeline(words)
-
-
-def _export(words: Sequence[str]) -> int:
-    from servetwin.cli.export import export
-
-    return export(words)
-
-
-def _doctor(words: Sequence[str]) -> int:
-    from servetwin.cli.doctor import doctor
-
-    return doctor(words)
+    return {word: loaded_when_run(place) for word, place in COMMANDS.items()} | {"completion": _completion}
 
 
 def _completion(words: Sequence[str]) -> int:

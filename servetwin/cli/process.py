@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn, TextIO
@@ -50,6 +51,20 @@ def as_process(command: Command) -> int:
     if isinstance(out, io.TextIOWrapper) and (out.errors == "strict" or out.encoding.lower() != "utf-8"):
         out.reconfigure(errors="backslashreplace")
     return command(sys.argv[1:])
+
+
+def loaded_when_run(place: str) -> Command:
+    """Return a command that imports its function, ``module:function``, when it is called.
+
+    A command that is not run costs no import.
+    """
+
+    def command(words: Sequence[str]) -> int:
+        module, _, function = place.partition(":")
+        status: int = getattr(import_module(module), function)(words)
+        return status
+
+    return command
 
 
 def dispatch(words: Sequence[str], commands: Mapping[str, Command], usage: str, name: str) -> int:

@@ -9,11 +9,11 @@ from hwmodels.yaml_text import yaml_data
 from serving.vocabulary.errors import UserError
 
 SWEEPS = "sweep"  # a folder of complete commands beside the groups
-CONF_DIR: Path = Path(__file__).resolve().parents[1] / "conf"
+CONF_DIR: Path = Path(__file__).resolve().parents[2] / "experiments" / "conf"
 
 
 def option_groups() -> dict[str, list[str]]:
-    """Map group (such as ``system/dispatch``) to option names: the files in ``conf/``, and every trace."""
+    """Map group (``system/dispatch``) to option names: files in ``experiments/conf/``, and every trace."""
     from servetwin.config.trace_options import trace_names
 
     groups: dict[str, list[str]] = {}

@@ -5,10 +5,11 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-_PACKAGES: Final = ("serving", "policies", "hwmodels", "simcore", "traces", "experiments")
+_PACKAGES: Final = ("serving", "policies", "hwmodels", "simcore", "traces", "servetwin", "experiments")
 _CONTENT: Final = (".py", ".yaml", ".json")
 # Packages that only display or request runs: changes in them do not change a run's results.
-_SHOWING: Final = ("commands", "compare", "llumnix", "plan", "quart", "report", "reproduce", "story", "sweep")
+_SHOWING: Final = ("cli", "compare", "planning", "report", "story", "support", "sweeps")
+_OPTIONS: Final = "conf"  # all that runs read of experiments
 
 
 @cache
@@ -24,4 +25,5 @@ def code_digest() -> str:
 
 
 def _only_shows(place: Path) -> bool:
-    return place.parts[0] == "experiments" and place.parts[1] in _SHOWING
+    package, room = place.parts[:2]
+    return (package == "servetwin" and room in _SHOWING) or (package == "experiments" and room != _OPTIONS)

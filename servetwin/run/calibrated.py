@@ -193,6 +193,6 @@ def write_profile(target: Path, config: RunConfig, found: Measured, record: Mapp
     rows: list[Row] = [(*step, spread.repeats, spread.median / 1e6) for step, spread in found.steps.items()]
     if target.exists():
         shutil.rmtree(target)
-    # A worker runs each prompt chunk and then its decodes (realexec/worker/step_engine.py), and lays out each chunk.
+    # A worker runs each prompt chunk and then its decodes (step_engine.py), and lays out each chunk.
     blocks = PromptBlocks(KEY_BLOCK, FEWEST_CUT, SMALL_PRODUCT_ROWS)
     write_step_profile(target, stamp, True, rows, {CALIBRATION: text}, apart=True, blocks=blocks)

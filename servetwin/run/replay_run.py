@@ -6,7 +6,7 @@ from pathlib import Path
 from hwmodels.reading import lines_of
 from servetwin.assemble import build
 from servetwin.assemble.hardware import hardware_of
-from servetwin.config.compose.resolved import load_resolved, resolved_yaml
+from servetwin.config.compose.resolved import load_resolved
 from servetwin.config.overrides import echo, parse_words
 from servetwin.config.policy.groups import group_of
 from servetwin.config.policy.policy_class import find_modules_here, is_class_name
@@ -36,7 +36,8 @@ def replay_run(folder: Path, words: Sequence[str] = ()) -> ReplayReport:
     estimates = build.estimates_of(config, hardware)
     try:
         header = read_header(_first(next(lines_of(path, "ascii"), ""), path), str(path))
-        expected = header_fields("", config.seed, resolved_yaml(config), estimates)
+        text = (folder / "config.yaml").read_bytes().decode()  # as written, also by an earlier version
+        expected = header_fields("", config.seed, text, estimates)
         for key in ("seed", "config_sha256", "estimates_sha256"):
             if header.get(key) != expected[key]:
                 raise UserError(

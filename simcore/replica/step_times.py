@@ -47,7 +47,7 @@ class ResidentTimes(Protocol):
 
 
 class ExpertTimes(Protocol):
-    """The common part of a step of a data-parallel group's ranks (hwmodels.step_times.expert_rows.ExpertRows)."""
+    """The common part of a step of a data-parallel group's ranks (hwmodels' ExpertRows)."""
 
     def group_cost(self, tokens: Sequence[int]) -> int:
         """Fixed-point time of the experts and their communication, if the ranks have ``tokens`` tokens.

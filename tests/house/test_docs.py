@@ -43,6 +43,7 @@ def test_the_tree_has_every_room_and_no_other() -> None:
         path.parent.relative_to(ROOT).as_posix()
         for name in products
         for path in ROOT.glob(f"{name}/**/__init__.py")
+        if len(path.relative_to(ROOT).parts) <= 3  # folders inside a room stand in its line
     }
     assert told == there
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("serving", "policies", "simcore", "realexec", "experiments")
+PACKAGES = ("serving", "policies", "simcore", "realexec", "servetwin", "experiments")
 OWN = "serving/engine/"
 ENGINE = ast.parse((ROOT / OWN / "engine.py").read_text(encoding="utf-8"))
 # Who has an engine in hand imports it, for the type at least, or what leads to one.

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("serving", "policies", "hwmodels", "simcore", "realexec", "traces", "experiments")
+PACKAGES = ("serving", "policies", "hwmodels", "simcore", "realexec", "traces", "servetwin", "experiments")
 SILENT_PACKAGES = ("serving", "policies", "hwmodels", "simcore")
 MAX_FILE_LINES = 320
 # One state machine each: every write to its fields is in one file, which a shorter limit would cut in two.

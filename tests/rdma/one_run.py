@@ -15,8 +15,9 @@ from tests.rdma.forked_workers import ForkedWorkers
 
 # By far the most of the time; workers are forked from the process that has them.
 IMPORTS = (
-    "numpy", "torch", "transformers.models.llama.modeling_llama", "realexec.worker.stage_work", "realexec.driver.verify",
-    "realexec.driver.driver", "pandas", "servetwin.config.compose.hydra_merge", "servetwin.run.real_run",
+    "numpy", "torch", "transformers.models.llama.modeling_llama", "realexec.worker.stage_work",
+    "realexec.driver.verify", "realexec.driver.driver",
+    "pandas", "servetwin.config.compose.hydra_merge", "servetwin.run.real_run",
 )  # fmt: skip
 WORKERS = 3
 # Of the product's limits the one that an emulated processor needs longer for.

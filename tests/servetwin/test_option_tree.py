@@ -89,7 +89,7 @@ def test_changed_code_is_merged_anew(cache: Path, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(fingerprint, "_ROOT", tmp_path)
     (tmp_path / "policies").mkdir()
     code, cluster = tmp_path / "traces" / "gamma.py", tmp_path / "hwmodels" / "mine.yaml"
-    for file in (code, cluster, tmp_path / "experiments" / "config.py"):
+    for file in (code, cluster, tmp_path / "servetwin" / "config.py"):
         file.parent.mkdir()
         file.write_text("a: 1")
     found = {digest_of(fingerprint.fingerprint(options.CONF_DIR))}

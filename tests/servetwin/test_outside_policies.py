@@ -88,7 +88,7 @@ def test_a_console_script_finds_the_module_only_when_it_is_named(mine: Path) -> 
     """The command itself, in its own process, in the user's folder."""
     (mine / "my_policies.py").write_text("print('imported')\n" + DISPATCH)
     code = "import sys; sys.path = [p for p in sys.path if p]; from servetwin.cli.main import main; main()"
-    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
 
     def run(*words: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(

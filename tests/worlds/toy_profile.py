@@ -1,4 +1,4 @@
-"""A made-up profile whose times are known everywhere: forms of hwmodels.step_times.op_table, round coefficients."""
+"""A made-up profile whose times are known everywhere: forms of its op_table, round coefficients."""
 
 from collections.abc import Sequence
 from dataclasses import replace

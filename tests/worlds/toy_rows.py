@@ -1,4 +1,4 @@
-"""Integer step costs for tests: the interface of ``hwmodels.step_times.rows.StepRows``, with no model behind it."""
+"""Integer step costs for tests: the interface of ``rows.StepRows``, with no model behind it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

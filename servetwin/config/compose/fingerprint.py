@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-_PACKAGES: Final = ("experiments", "hwmodels", "policies", "traces")  # schema, parameters, traces, clusters
-_ROOT: Final = Path(__file__).resolve().parents[2]
+_PACKAGES: Final = ("servetwin", "hwmodels", "policies", "traces")  # schema, parameters, traces, clusters
+_ROOT: Final = Path(__file__).resolve().parents[3]
 _APART: Final = ("__pycache__", "conf")  # derived from the rest; read separately
 # Files with the versions of the packages that merge.
 _VERSION_FILES: Final = (("hydra", "__init__.py"), ("omegaconf", "version.py"))

@@ -37,6 +37,8 @@ _OF_WORKERS: Final[dict[str, Any]] = {
     "log": None,
 }
 _SELDOM_POLICIES: Final = ("migration", "stages")
+# Where a saved run's policies were, and are now.
+_MOVED: Final = ("experiments.build.", "servetwin.assemble.")
 _HEADER = "# The resolved configuration of a ServeTwin run: nothing is left to defaults.\n"
 
 
@@ -143,6 +145,9 @@ def read_resolved(path: Path | str) -> RunConfig:
             at_once = {} if data["trace"].get("clients") is None else {"client_start_s": 0.0}
             data["trace"] = NO_RESAMPLING | OPEN_LOOP | at_once | data["trace"]
         if isinstance(data.get("system"), dict):
+            for policy in data["system"].values():
+                if isinstance(policy, dict) and isinstance(name := policy.get("policy"), str):
+                    policy["policy"] = name.replace(*_MOVED) if name.startswith(_MOVED[0]) else name
             for group in _SELDOM_POLICIES:
                 data["system"].setdefault(group, dataclasses.asdict(STAY))
         if isinstance(data.get("model"), dict):

@@ -14,7 +14,7 @@ from servetwin.config.policy.policy_class import attribute, place_of, policy_cla
 from serving.vocabulary.errors import UserError
 
 # Packages whose options may name a function that makes the policy: those of this project.
-_OURS: Final = ("policies", "experiments")
+_OURS: Final = ("policies", "servetwin")
 
 
 def make_policy(key: str, policy: PolicyConfig, **provided: object) -> Any:

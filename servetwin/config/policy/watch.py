@@ -25,7 +25,7 @@ SLOW_CALL_MS: Final = 100.0
 # Methods of policies. A policy in native code has no frame and is not seen: only this package has those.
 _METHODS: Final = frozenset(method for group in POLICY_GROUPS.values() for method in group.methods)
 # Packages with own methods of these names; in the last one, the loop of a run over servers waits.
-_ASKING: Final = frozenset(("serving", "simcore", "realexec", "experiments", "selectors"))
+_ASKING: Final = frozenset(("serving", "simcore", "realexec", "servetwin", "selectors"))
 
 
 @dataclass(frozen=True, slots=True)
