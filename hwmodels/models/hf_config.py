@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from hwmodels.errors import HardwareError
-from hwmodels.hf_quantised import CONFIG_FILE, refuse_few_bytes, refuse_quantised
 from hwmodels.models.hf_families import Fields, Notes, llama, mistral, opt, qwen2, qwen3
 from hwmodels.models.hf_moe import deepseek, mixtral, qwen3_moe
+from hwmodels.models.hf_quantised import CONFIG_FILE, refuse_few_bytes, refuse_quantised
 from hwmodels.models.hf_section import Section, echo
 from hwmodels.models.llm_shape import LlmShape
 from hwmodels.reading import read_limited

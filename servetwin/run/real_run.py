@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hwmodels.catalogue import load_llm
-from hwmodels.hf_quantised import refuse_quantised_checkpoint
+from hwmodels.models.hf_quantised import refuse_quantised_checkpoint
 from realexec.launchers.local import import_early
 from realexec.world.report import Generation, RunReport
 from servetwin.assemble import build

@@ -16,6 +16,7 @@ STAND_IN = (
     'echo "$4" >> compiled; if grep -q bad "$4"; then echo "no C code" >&2; exit 3; fi; cat "$4" > "$6"\n'
 )
 FILES = ("a.c", "b.c", "c.c")
+ROWS = "hwmodels/step_times/rows.py"
 
 
 class CFiles:
@@ -104,13 +105,13 @@ class Tree:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.lib, self.wrong = root, root / "native" / "lib", ""
         self.identity = "gcc 12"
-        (root / "hwmodels").mkdir()
-        (root / "hwmodels" / "rows.py").write_text("a = 1\n")
+        (root / ROWS).parent.mkdir(parents=True)
+        (root / ROWS).write_text("a = 1\n")
         monkeypatch.setattr(build, "make_library", self.make_library)
         monkeypatch.setattr(build, "tools", lambda: Tools(("cc",), ("ld",), self.identity))
 
     def make_library(self, modules: list[str], *, lib: Path, **_: Any) -> dict[str, str]:
-        (lib / "modules_0.so").write_text((self.root / "hwmodels" / "rows.py").read_text())
+        (lib / "modules_0.so").write_text((self.root / ROWS).read_text())
         if self.wrong:
             raise KeyboardInterrupt(self.wrong)
         return {"hwmodels.step_times.rows": "modules_0.so"}
@@ -134,7 +135,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
 
 def test_nothing_is_compiled_when_nothing_has_changed(tree: Tree) -> None:
     assert (tree.build(), tree.build()) == (True, False)
-    (tree.root / "hwmodels" / "rows.py").write_text("a = 2\n")
+    (tree.root / ROWS).write_text("a = 2\n")
     assert (tree.build(), tree.native(), tree.build()) == (True, "a = 2\n", False)
 
 
@@ -162,7 +163,7 @@ def test_an_interrupted_build_leaves_what_was_there(tree: Tree) -> None:
     assert list(tree.lib.parent.iterdir()) == []
     tree.wrong = ""
     tree.build()
-    (tree.root / "hwmodels" / "rows.py").write_text("a = 2\n")
+    (tree.root / ROWS).write_text("a = 2\n")
     tree.wrong = "Ctrl-C"
     with pytest.raises(KeyboardInterrupt):
         tree.build()

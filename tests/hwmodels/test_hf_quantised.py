@@ -8,8 +8,8 @@ import pytest
 
 from hwmodels.catalogue import load_llm
 from hwmodels.errors import HardwareError
-from hwmodels.hf_quantised import refuse_quantised_checkpoint
 from hwmodels.models.hf_config import llm_shape_from_config
+from hwmodels.models.hf_quantised import refuse_quantised_checkpoint
 
 LLAMA3_8B: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,

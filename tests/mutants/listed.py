@@ -777,19 +777,19 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     # Measured files and plans
     _mutant(
-        "a time of 0 is a time", "experiments",
+        "a time of 0 is a time", "servetwin",
         'sieve.leave_out(name, values == 0, "0")', "pass",
         "compare counts a TTFT that a client did not see as 0 ms",
         "unknown_times",
     ),
     _mutant(
-        "gaps of chunks are gaps of tokens", "experiments",
+        "gaps of chunks are gaps of tokens", "servetwin",
         "if len(gaps) < tokens - 1:", "if len(gaps) < 1:",
         "compare takes the gaps between chunks of several tokens for ITL",
         "unknown_times",
     ),
     _mutant(
-        "whoever rejects is fast", "experiments",
+        "whoever rejects is fast", "servetwin",
         "if rejected > 0 and any(limit.at_most for limit in self.limits):",
         "if rejected < 0 and any(limit.at_most for limit in self.limits):",
         "a plan meets a limit on a latency by rejecting requests",
