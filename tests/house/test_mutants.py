@@ -73,9 +73,9 @@ def test_the_line_of_each_mutant_is_in_its_package_once(mutant: Mutant) -> None:
     place_of(mutant, running.ROOT)
 
 
-def test_mutants_are_enough_of_four_packages_and_each_has_tests_that_exist() -> None:
+def test_mutants_are_enough_of_five_packages_and_each_has_tests_that_exist() -> None:
     assert len(MUTANTS) >= 40 and len({one.name for one in MUTANTS}) == len(MUTANTS)
-    assert {one.package for one in MUTANTS} == {"serving", "simcore", "policies", "realexec"}
+    assert {one.package for one in MUTANTS} == {"serving", "simcore", "policies", "realexec", "servetwin"}
     for one in MUTANTS:
         assert one.old != one.new and one.tests, one.name
         assert all((running.ROOT / file).is_file() for file in one.tests), one.name
