@@ -95,7 +95,7 @@ class PrefixAware:
     Dynamo's KV router (docs.nvidia.com/dynamo, Router Design: overlap weight x new prefill blocks + active
     blocks), in tokens and without its term for other prompts in progress; its weight is 1 by default. Weight
     0 considers load alone. Cached tokens are estimated from the requests sent
-    (``serving.engine.sent_prefixes``).
+    (``serving.engine.fleet``).
     """
 
     def __init__(self, overlap_weight: float = 1.0) -> None:

@@ -6,7 +6,7 @@ last: before they begin another pass it is then known which instances are idle a
 """
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from simpy import Environment, Event
 
@@ -32,15 +32,14 @@ from serving.vocabulary.actions import (
     SwitchRole,
     Wake,
 )
-from serving.vocabulary.closed_loop import Requests
+from serving.vocabulary.closed_loop import ClosedLoop, Requests
 from serving.vocabulary.driver import Control, JournalSink
-from serving.vocabulary.events import Arrived, Closing, Loaded, Opened, Sent, Woke
+from serving.vocabulary.events import Arrived, Closing, Loaded, Opened, Ran, Sent, Woke
 from serving.vocabulary.events import Event as Fact
 from serving.vocabulary.recorder import Recorder
+from serving.vocabulary.request import Request
 from serving.vocabulary.step_counts import step_counts_of
-from simcore.arrivals import Arrival, Arrivals
 from simcore.cold import COMPLETION_RANK, ColdReplicas
-from simcore.completions import completes
 from simcore.data_plane.data_plane import DataPlane
 from simcore.faults.fault_timers import FaultTimers
 from simcore.faults.losses import Losses
@@ -58,6 +57,78 @@ from simcore.sim_report import SimReport, losses_by_request_ns
 from simcore.stage_passes import StagePasses, StagePlan
 from simcore.stall_detection import stall_detector_of, stall_error
 from simcore.timers import Timer, run_all
+
+# The timer callback that completes a replica's due run.
+
+
+def completes(
+    machine: Machine, timer: Timer, handle: Callable[[int, Ran], None], complete: Callable[[], Ran]
+) -> Callable[[Event], None]:
+    """The callback of ``timer``: if the run of ``machine`` is due, ``handle`` receives its report.
+
+    ``complete``: the machine's, or a replacement for it. Half of all events pass here, so the timer's code is
+    inlined and needs no call.
+    """
+    push, pending = timer.push, timer.pending
+
+    def due(event: Event) -> None:
+        now_ns = pending.pop()
+        if machine.run is None:
+            return  # the run of this entry was cut short
+        due_ns = machine.due_ns
+        if due_ns <= now_ns:
+            report = complete()
+            if not report.running:
+                handle(now_ns, report)
+                if machine.run is None:
+                    machine.idle()
+                return
+            due_ns = machine.due_ns
+            if not pending or pending[-1] > due_ns:
+                pending.append(due_ns)
+                push((due_ns, timer.rank, 0, event))
+            handle(now_ns, report)
+        elif not pending or pending[-1] > due_ns:
+            pending.append(due_ns)
+            push((due_ns, timer.rank, 0, event))
+
+    return due
+
+
+# Requests in order of arrival: at given times, or from clients that wait for their answers.
+
+Arrival = tuple[Request, int]
+
+
+class Arrivals:
+    """``closed``: whether the next arrival depends on ended requests. ``lives``: requests in flight."""
+
+    __slots__ = ("_clients", "_lives", "_times", "closed")
+
+    def __init__(self, requests: Requests, lives: Collection[int]) -> None:
+        self._clients = requests if isinstance(requests, ClosedLoop) else None
+        none: Iterator[Arrival] = iter(())
+        self._times = none if isinstance(requests, ClosedLoop) else iter(requests)
+        self._lives, self.closed = lives, self._clients is not None
+
+    def take(self, now_ns: int) -> Arrival | None:
+        """Take the next arrival; None if there is none or no client is free. The previous one has arrived."""
+        if self._clients is None:
+            return next(self._times, None)
+        self._clients.in_flight(now_ns, len(self._lives))
+        return self._clients.take()
+
+    def look(self, now_ns: int, coming: Arrival | None) -> bool:
+        """Check after requests ended; returns whether another arrival can be taken.
+
+        ``coming``: the arrival that is pending or being reported; None if there is none. It is to be taken
+        again if another client sends earlier.
+        """
+        if self._clients is None or coming is None:
+            return coming is None
+        self._clients.in_flight(now_ns, len(self._lives) + (coming[0].id not in self._lives))
+        return self._clients.is_sooner(coming)
+
 
 OPENING_RANK = 0
 ARRIVAL_RANK = 1

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from realexec.probe.packages import cuda
+from realexec.probe.machine import cuda
 from realexec.transport_registry import lack_of
 from tests.worlds.vllm_servers import PYTHON
 

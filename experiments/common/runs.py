@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.common.freeing import freeing_s
 from experiments.common.outcomes import Outcome, Outcomes
 from experiments.common.rates import NOWHERE, rate_of
 from experiments.common.run_store import RunStore
@@ -32,6 +31,25 @@ from servetwin.run.prepared import Prepared, Simulated
 from servetwin.run.simulate import execute, prepare
 from serving.vocabulary.errors import UserError
 from traces.columns import numbers
+
+# How long instances that are to go keep their GPUs.
+
+
+def freeing_s(summary: Mapping[str, Any]) -> list[float]:
+    """From every decision that an instance goes until its GPUs are free; one that stays, or is lost, does not
+    count.
+    """
+    began, found = dict[int, float](), list[float]()
+    for event in summary.get("scale_events") or ():
+        replica = event["replica"]
+        if event["act"] == "drain":
+            began[replica] = event["t_s"]
+        elif event["act"] in ("cancel_drain", "released", "lost") and replica in began:
+            since_s = began.pop(replica)
+            if event["act"] == "released":
+                found.append(event["t_s"] - since_s)
+    return found
+
 
 Progress = Callable[[int, int], None]
 

@@ -8,15 +8,96 @@ and the end of its latency is not an event unless another flow starts on one of 
 """
 
 import math
-from collections.abc import Sequence
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from hwmodels.fabric.booking import Bookings
 from hwmodels.fabric.check import faults
-from hwmodels.fabric.flow import Finished, FlowSpec, check_capacity
+from hwmodels.fabric.flow import KINDS, Finished, FlowSpec, check_capacity
 from hwmodels.fabric.max_min import fill
 from hwmodels.fabric.moving import INF, Agenda, Moving
 from hwmodels.fabric.region import SAME_LEVEL, Pending, full_level, region_of
-from hwmodels.fabric.usage import Usage
+
+# What links carried: bytes by kind, the highest rate, and if requested the rate over time.
+
+
+class Usage:
+    """Counters by link. A flow is counted when it ends, so that a change of its rate costs nothing here.
+
+    carried_bytes: by kind, then by link, of flows that ended. peak_bytes_per_s: by link. series: of watched
+    links, (time, total rate from then on) at every change, in order.
+    """
+
+    __slots__ = ("carried_bytes", "peak_bytes_per_s", "series")
+
+    def __init__(self, links: int) -> None:
+        self.carried_bytes: dict[str, list[float]] = {kind: [0.0] * links for kind in KINDS}
+        self.peak_bytes_per_s: list[float] = [0.0] * links
+        self.series: dict[int, array[float]] = {}
+
+    def count(self, kind: str, links: tuple[int, ...], size_bytes: float) -> None:
+        """Count an ended flow that moved ``size_bytes`` over each of its links."""
+        carried = self.carried_bytes[kind]
+        for link in links:
+            carried[link] += size_bytes
+
+    def watch(self, link: int, at_s: float, rate_bytes_per_s: float) -> None:
+        """Record the link's rate from now on."""
+        self.series.setdefault(link, array("d", (at_s, rate_bytes_per_s)))
+
+    def note(self, link: int, at_s: float, rate_bytes_per_s: float) -> None:
+        """Set the total rate of a watched link from now on; of several at one time the last counts."""
+        points = self.series[link]
+        if points[-2] == at_s:
+            del points[-2:]
+        if not points or points[-1] != rate_bytes_per_s:
+            points.extend((at_s, rate_bytes_per_s))
+
+    def note_span(
+        self, links: tuple[int, ...], since_s: float, until_s: float, rate_bytes_per_s: float
+    ) -> None:
+        """Note a rate during a span on those of the links that are watched: a flow had them alone."""
+        for link in links:
+            if link in self.series:
+                self.note(link, since_s, rate_bytes_per_s)
+                self.note(link, until_s, 0.0)
+
+
+# Links that a flow has booked during its latency, because no other flow uses them.
+
+
+@dataclass(slots=True)
+class Bookings:
+    """``by_link``: the flow that booked it. A booked flow has rate and end, but no share of a link yet."""
+
+    by_link: dict[int, Moving] = field(default_factory=dict)
+
+    def book(
+        self,
+        flow: Moving,
+        on_links: Sequence[Mapping[int, Moving]],
+        capacities: Sequence[float],
+    ) -> None:
+        """Book a new flow's links if no flow uses or has booked them: then its end is known."""
+        by_link, links, rate = self.by_link, flow.links, flow.spec.cap_bytes_per_s
+        if not by_link.keys().isdisjoint(links):
+            return
+        for link in links:
+            if on_links[link]:
+                return
+            if capacities[link] < rate:
+                rate = capacities[link]
+        if rate:
+            by_link.update(dict.fromkeys(links, flow))
+            flow.booked, flow.rate, flow.since_s = True, rate, flow.due_s
+            flow.due_s += flow.size_bytes / rate
+
+    def give_back(self, flow: Moving) -> None:
+        """Remove the flow's bookings."""
+        flow.booked = False
+        for link in flow.links:
+            del self.by_link[link]
+
 
 _FULL = 1 - SAME_LEVEL
 

@@ -2,18 +2,223 @@
 
 import hashlib
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import numpy as np
 
 from hwmodels.errors import HardwareError
-from hwmodels.profiles.profile import Curve, Exchange, ExpertTable, Lattice, OpTables, Profile, Stamp
-from hwmodels.profiles.profile_parse import OF_MIXTURES, FieldPath, parse_stamp, parse_tables
+from hwmodels.profiles.profile import Curve, Exchange, ExpertTable, Floats, Lattice, OpTables, Profile, Stamp
 from hwmodels.reading import read_limited
+
+# Reads a profile's stamp and tables from parsed JSON; checks every rule and names the key in errors.
+
+# Least value of each axis, in the order of OpTables' docstring.
+_AXES: Final[Mapping[str, tuple[int, ...]]] = {
+    "decode": (1, 1),
+    "prefill": (1, 0),
+    "mixed": (1, 0, 1, 1),
+    "skew": (0, 1),
+    "experts": (1, 1),
+}
+# Tables that a profile of a dense model lacks; older files without them can still be read.
+OF_MIXTURES: Final = ("experts", "exchange")
+Member = TypeVar("Member")
+_LARGEST_COUNT: Final = 2**53  # JSON readers in any language keep these exact
+_LONGEST_ECHO: Final = 60  # characters of a wrong value
+
+
+@dataclass(frozen=True, slots=True)
+class FieldPath:
+    """The place of a value in a file, for error messages."""
+
+    file: str
+    key: str = ""
+
+    def inside(self, key: str | int) -> "FieldPath":
+        """The place of a member of this value."""
+        step = f"[{key}]" if isinstance(key, int) else f".{key}" if self.key else key
+        return FieldPath(self.file, self.key + step)
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Raise the error about this place."""
+        raise HardwareError(f"{self.file}: {f'{self.key} ' if self.key else ''}{reason}")
+
+    def keys(self, value: Any, wanted: Sequence[str], optional: Sequence[str] = ()) -> Mapping[str, Any]:
+        """``value`` as an object with exactly these keys, and possibly ``optional`` ones."""
+        if not isinstance(value, dict):
+            self.refuse(f"must be an object with the keys {', '.join(wanted)}")
+        if missing := [key for key in wanted if key not in value]:
+            self.refuse(f"lacks the key {missing[0]!r}; it needs {', '.join(wanted)}")
+        if unknown := [key for key in value if key not in (*wanted, *optional)]:
+            self.refuse(f"has an unknown key {unknown[0]!r}; write only {', '.join(wanted)}")
+        return value
+
+    def items(self, value: Any) -> list[Any]:
+        """``value`` as a list."""
+        if not isinstance(value, list):
+            self.refuse("must be a list")
+        return value
+
+    def text(self, value: Any) -> str:
+        """``value`` as a non-empty text."""
+        if not isinstance(value, str) or not value.strip():
+            self.refuse(f"is {_shown(value)}; write a text that is not empty")
+        return value
+
+    def count(self, value: Any, least: int) -> int:
+        """``value`` as a whole number of at least ``least``."""
+        if type(value) is not int or not least <= value <= _LARGEST_COUNT:
+            self.refuse(f"is {_shown(value)}; write a whole number of at least {least}")
+        return value
+
+    def increasing(self, value: Any, least: int) -> tuple[int, ...]:
+        """``value`` as at least one count, each above the one before."""
+        counts = [self.inside(at).count(item, least) for at, item in enumerate(self.items(value))]
+        if not counts or any(later <= earlier for earlier, later in pairwise(counts)):
+            self.refuse("must be at least one number, each above the one before")
+        return tuple(counts)
+
+
+def parse_stamp(value: Any, place: FieldPath) -> Stamp:
+    """The stamp; HardwareError names the wrong key."""
+    found = dict(place.keys(value, [field.name for field in fields(Stamp)]))
+    files = [
+        place.inside("files").inside(at).items(pair)
+        for at, pair in enumerate(place.inside("files").items(found.pop("files")))
+    ]
+    for at, pair in enumerate(files):
+        if len(pair) != 2 or not all(isinstance(part, str) for part in pair):
+            place.inside("files").inside(at).refuse("must be a file name and its sha256, two texts")
+    notes = place.inside("notes")
+    texts = tuple(notes.inside(at).text(note) for at, note in enumerate(notes.items(found.pop("notes"))))
+    tp = place.inside("tp").count(found.pop("tp"), 1)
+    words = {key: place.inside(key).text(word) for key, word in found.items()}
+    return Stamp(tp=tp, files=tuple((name, sha256) for name, sha256 in files), notes=texts, **words)
+
+
+def parse_tables(value: Any, place: FieldPath) -> OpTables:
+    """The tables; HardwareError names the wrong key."""
+    wanted = [field.name for field in fields(OpTables) if field.name not in OF_MIXTURES]
+    found = place.keys(value, wanted, OF_MIXTURES)
+    all_reduce, skew = found["all_reduce"], found["skew"]
+    lattices = {key: _lattices(found[key], place.inside(key), key) for key in ("decode", "prefill", "mixed")}
+    return OpTables(
+        dense=_curve(found["dense"], place.inside("dense")),
+        head=_curve(found["head"], place.inside("head")),
+        all_reduce=None if all_reduce is None else _curve(all_reduce, place.inside("all_reduce")),
+        skew=None if skew is None else _lattice(skew, place.inside("skew"), "skew"),
+        decode=lattices["decode"],
+        prefill=lattices["prefill"],
+        mixed=lattices["mixed"],
+        experts=_members(found, "experts", _expert_table, place),
+        exchange=_members(found, "exchange", _exchange, place),
+    )
+
+
+def _members(
+    found: Mapping[str, Any], key: str, read: Callable[[Any, FieldPath], Member], place: FieldPath
+) -> tuple[Member, ...]:
+    """Each item of a list that may be missing."""
+    at = place.inside(key)
+    return tuple(read(item, at.inside(i)) for i, item in enumerate(at.items(found.get(key, []))))
+
+
+def _expert_table(value: Any, place: FieldPath) -> ExpertTable:
+    found = place.keys(value, [field.name for field in fields(ExpertTable)])
+    parts = {key: place.inside(key).count(found[key], 1) for key in ("expert_tp", "expert_ep")}
+    return ExpertTable(lattice=_lattice(found["lattice"], place.inside("lattice"), "experts"), **parts)
+
+
+def _exchange(value: Any, place: FieldPath) -> Exchange:
+    found = place.keys(value, [field.name for field in fields(Exchange)])
+    return Exchange(
+        place.inside("ranks").count(found["ranks"], 2),
+        _curve(found["curve"], place.inside("curve")),
+        place.inside("source").text(found["source"]),
+    )
+
+
+def _curve(value: Any, place: FieldPath) -> Curve:
+    found = place.keys(value, ("counts", "seconds"))
+    counts = place.inside("counts").increasing(found["counts"], 1)
+    at = place.inside("seconds")
+    seconds = [_number(second) for second in at.items(found["seconds"])]
+    if len(seconds) != len(counts):
+        at.refuse(f"has {len(seconds)} numbers for {len(counts)} counts; write one for each")
+    for number, second in enumerate(seconds):
+        if not 0.0 < second < math.inf:
+            at.inside(number).refuse(
+                f"is {_shown(found['seconds'][number])}; write a positive finite number of seconds"
+            )
+    return Curve(counts, tuple(seconds))
+
+
+def _lattices(value: Any, place: FieldPath, kind: str) -> tuple[Lattice, ...]:
+    found = tuple(_lattice(item, place.inside(at), kind) for at, item in enumerate(place.items(value)))
+    if not found and kind != "mixed":
+        place.refuse("is empty; write at least one lattice")
+    return found
+
+
+def _lattice(value: Any, place: FieldPath, kind: str) -> Lattice:
+    found = place.keys(value, ("axes", "values"))
+    least = _AXES[kind]
+    at = place.inside("axes")
+    axes_in = at.items(found["axes"])
+    if len(axes_in) != len(least):
+        at.refuse(f"has {len(axes_in)} axes; a lattice of {kind} has {len(least)}")
+    axes = tuple(at.inside(i).increasing(axis, low) for i, (axis, low) in enumerate(zip(axes_in, least)))
+    shape = tuple(len(axis) for axis in axes)
+    flat = _flattened(found["values"], shape, place.inside("values"))
+    values = np.array([math.nan if number is None else _number(number) for number in flat], dtype=np.float64)
+    nulls = np.array([number is None for number in flat])
+    good = (values >= 0.0) & (values <= 1.0) if kind == "skew" else (values > 0.0) & (values < math.inf)
+    wanted = "a share from 0 to 1" if kind == "skew" else "a positive finite number of seconds"
+    for position in np.flatnonzero(~(good | nulls))[:1]:
+        where = place.inside("values")
+        for index in np.unravel_index(position, shape):
+            where = where.inside(int(index))
+        where.refuse(f"is {_shown(flat[position])}; write {wanted}, or null for not measured")
+    if nulls.all():
+        place.inside("values").refuse("holds only null; leave the lattice out")
+    measured: Floats = values.reshape(shape)
+    return Lattice(axes, measured)
+
+
+def _flattened(value: Any, shape: tuple[int, ...], place: FieldPath) -> list[Any]:
+    """Nested lists of this shape, row by row."""
+    rows = [value]
+    for depth, length in enumerate(shape):
+        if any(not isinstance(row, list) or len(row) != length for row in rows):
+            place.refuse(
+                f"must be nested lists of shape {'x'.join(map(str, shape))}, the lengths of the axes "
+                f"(level {depth + 1} differs)"
+            )
+        rows = [item for row in rows for item in row]
+    return rows
+
+
+def _shown(value: Any) -> str:
+    """The value for a sentence, shortened."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST_ECHO else f"{text[:_LONGEST_ECHO]}..."
+
+
+def _number(value: Any) -> float:
+    """The number, or infinity (which no rule allows) if it is none."""
+    if type(value) not in (int, float):
+        return math.inf
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
 
 FORMAT: Final = "servetwin-profile"
 SCHEMA: Final = 1

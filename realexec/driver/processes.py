@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from realexec.driver.remote_clock import RemoteClock
 from realexec.launchers.base import Launcher, Process
 from realexec.launchers.local import LocalLauncher
 from realexec.system import signals
@@ -15,10 +14,42 @@ from realexec.wire.frames import ChannelClosed, ProtocolError
 from realexec.wire.handshake import new_secret
 from realexec.wire.inbox import Inbox
 from realexec.wire.listener import Listener
-from realexec.wire.messages import CODEC, Died, FromWorker, Ready, ToWorker
+from realexec.wire.messages import CODEC, Died, FromWorker, Ready, RoundsDone, StepsDone, ToWorker
 from realexec.wire.outbox import Outbox
 from realexec.worker.worker_process import BEAT
 from serving.vocabulary.errors import UserError
+
+# Translate times of another host's clock: each host's ``time.monotonic`` starts when the host boots.
+
+
+class RemoteClock:
+    """Learns the clock difference from heartbeats, which carry their send time: the fastest one is used.
+
+    Translated times are late by that heartbeat's delay, no more than any message takes. From the first step
+    on the difference stays fixed, so that steps stay in order; later clock drift is not corrected.
+    """
+
+    def __init__(self) -> None:
+        self._ahead_ns: int | None = None  # this host's clock minus the other's
+        self._settled = False
+
+    def beat(self, sent_ns: int, now_ns: int) -> int:
+        """Translate the send time of a heartbeat that arrived at ``now_ns``."""
+        ahead_ns = now_ns - sent_ns
+        if self._ahead_ns is None or (not self._settled and ahead_ns < self._ahead_ns):
+            self._ahead_ns = ahead_ns
+        return sent_ns + self._ahead_ns
+
+    def here(self, message: Any) -> Any:
+        """Return the message with its times translated to this host's clock."""
+        if not isinstance(message, StepsDone | RoundsDone) or not message.ends_ns:
+            return message
+        self._settled, ahead_ns = True, self._ahead_ns or 0
+        message = message._replace(ends_ns=tuple([end_ns + ahead_ns for end_ns in message.ends_ns]))
+        if isinstance(message, RoundsDone):
+            return message
+        return message._replace(started_ns=message.started_ns + ahead_ns)
+
 
 Said = Inbox[tuple[int, FromWorker]]
 # How long to wait for the exit code of a process whose connection has already closed.

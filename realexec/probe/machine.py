@@ -1,16 +1,112 @@
 """All facts about this machine: as one mapping in JSON types, and as lines of text for people."""
 
+import importlib.metadata
+import importlib.util
 import os
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from realexec import transport_registry as registry
 from realexec.probe.memory import disk, memory
 from realexec.probe.missing import missing
-from realexec.probe.packages import cuda, packages
-from realexec.probe.path_choice import path_choices
 from realexec.system.devices import SYS, Ran, gpus, nics, nvlinks, ran, rdma
+from realexec.transport_registry import DIRECT, ONE_HOST, best_first
+
+# Which libraries are installed, and which GPUs torch sees.
+
+# Where Debian's pyverbs is; no package index has one that works with Debian's libraries.
+DEBIAN: Final = Path("/usr/lib/python3/dist-packages")
+NAMES: Final = ("torch", "transformers", "safetensors", "nixl", "ray")
+
+
+def packages(debian: Path = DEBIAN) -> dict[str, Any]:
+    """Return versions, None for a missing package. ``pyverbs``: its location."""
+    return {
+        "python": ".".join(map(str, sys.version_info[:3])),
+        **{name: version(name) for name in NAMES},
+        "pyverbs": _pyverbs(debian),
+    }
+
+
+def cuda() -> dict[str, Any]:
+    """Return what torch sees: ``devices`` (names), ``build`` (the CUDA version it was built for; None: for
+    CPUs), ``fault`` (why torch cannot report GPUs), ``nccl`` (its version)."""
+    found: dict[str, Any] = {"devices": [], "build": None, "nccl": None, "fault": None}
+    if version("torch") is None:
+        return found
+    try:
+        import torch
+
+        found["build"] = torch.version.cuda
+        found["devices"] = [torch.cuda.get_device_name(one) for one in range(torch.cuda.device_count())]
+        if found["devices"]:
+            found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+    except (
+        ImportError,
+        OSError,
+        RuntimeError,
+        AttributeError,
+    ) as error:  # incompatible libraries
+        found["fault"] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    return found
+
+
+def version(package: str) -> str | None:
+    """Return the version of a distribution; None if it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _pyverbs(debian: Path) -> str | None:
+    if importlib.util.find_spec("pyverbs") is not None:
+        return "here"
+    return str(debian / "pyverbs") if (debian / "pyverbs").is_dir() else None
+
+
+# Which transport or copy is used for each path of bytes, given what the machine has.
+
+_HOW: Final = {
+    "shared_memory": "the reader copies out of the peer's arena",
+    "tcp": "a connection of its own; a thread of the peer sends",
+    "peer_copy": "from the peer's device memory into the own one",
+    "nccl": "a thread of the peer sends from its GPU to the own one",
+    "gloo": "a thread of the peer sends from the memory that it computes in",
+}
+_GPU: Final = "; between arena and GPU by copies of pinned pages"
+
+
+def path_choices(transports: Mapping[str, str | None], on_gpu: bool) -> dict[str, str]:
+    """Return a sentence for each path. ``transports``: why the machine cannot use each, or None."""
+    have = [name for name, lack in transports.items() if lack is None]
+    near = _told(best_first(have, on_gpu))
+    far = _told([name for name in have if name not in ONE_HOST])
+    copied = _GPU if on_gpu else ""
+    return {
+        "parameters from a disk": f"files mapped, through the page cache{copied}",
+        "parameters from the host's memory": f"a second copy in the worker's arena{copied}",
+        "parameters from a peer of this host": near if _direct(have, on_gpu) else f"{near}{copied}",
+        "parameters from a peer of another host": f"{far}{copied}",
+        "KV": "as parameters from a peer",
+        "hidden states": "as parameters from a peer",
+    }
+
+
+def _direct(have: Sequence[str], on_gpu: bool) -> bool:
+    return bool(have) and best_first(have, on_gpu)[0] in DIRECT
+
+
+def _told(names: Sequence[str]) -> str:
+    """Name the first transport, and those that a run may name instead."""
+    if not names:
+        return "no transport works here"
+    first, *others = names
+    text = f"{first} ({_HOW[first]})" if first in _HOW else first
+    return f"{text}; or transport={' or '.join(others)}" if others else text
+
 
 _GIGA: Final = 1e9
 

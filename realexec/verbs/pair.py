@@ -45,7 +45,7 @@ class Ended(Exception):
 
 
 class Pair:
-    """``device``: context, protection domain and registered memory (`realexec.verbs.device`)."""
+    """``device``: context, protection domain and registered memory (`realexec.verbs.helper`)."""
 
     def __init__(self, device: Any) -> None:
         v = verbs()

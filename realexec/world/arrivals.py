@@ -1,9 +1,17 @@
 """The requests of a run, in the order in which they arrive."""
 
-from realexec.world.prompts import prompt_ids
+import numpy as np
+
 from serving.vocabulary.closed_loop import ClosedLoop, Requests
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.request import Request
+
+# Prompts of random token ids: traces contain a prompt's length, not its text.
+
+
+def prompt_ids(seed: int, request: int, tokens: int, vocab_size: int) -> tuple[int, ...]:
+    """The ``tokens`` prompt token ids of a request; they depend on the arguments only."""
+    return tuple(np.random.default_rng([seed, request]).integers(vocab_size, size=tokens).tolist())
 
 
 class Arrivals:

@@ -8,21 +8,89 @@ import queue
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from realexec.wire.messages import Alive, Died, Fetched, FromWorker, Located, Pulled, RoundsDone, StepsDone
 from realexec.world.actions import World
 from realexec.world.arrivals import Arrivals
-from realexec.world.costs import Costs
 from realexec.world.due import Due
-from realexec.world.held_reports import LOOK_S, HeldReports
-from realexec.world.report import Moved, RunReport
-from realexec.world.slots import Pool
+from realexec.world.report import CpuTime, Moved, RunReport
+from realexec.world.slots import Pool, Slots
 from realexec.world.tracking import Tracker
 from serving.vocabulary.actions import Action
 from serving.vocabulary.events import Closing, Event, Opened, Woke
 from serving.vocabulary.step_counts import step_counts_of
 from serving.vocabulary.units import NS_PER_S
+
+# Workers' reports of lost peers, held back until the driver knows whether those peers died.
+# A worker that reads from a killed peer may notice before the driver does. The driver accepts its report
+# once the peer's own exit has been reported, which ends everything in progress with it. It also accepts it
+# once the peer has sent a heartbeat since then: in that case only the connection to the peer broke.
+
+# A worker sends a heartbeat every half second; its exit is reported at once.
+LOOK_S: Final = 0.02
+# By then a stopped worker is lost. Any other is a worker that runs but keeps its interpreter lock.
+PATIENCE_NS: Final = 10 * NS_PER_S
+_READERS: Final = (Pulled, Fetched, RoundsDone)
+
+
+class HeldReports:
+    """The reports held back. Only the driver's thread calls it."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self._open: list[tuple[int, int, FromWorker]] = []  # (time in ns, reporting slot, message)
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    def puts_off(self, slot: int, message: FromWorker) -> bool:
+        """Whether this message must be held back; it is stored if so."""
+        if not isinstance(message, _READERS) or message.lost_peer is None:
+            return False
+        self._open.append((time.monotonic_ns(), slot, message))
+        return True
+
+    def settled(self) -> tuple[int, FromWorker] | None:
+        """Return one message that can be accepted now, as (slot that sent it, message), or None."""
+        for one in self._open:
+            since_ns, slot, message = one
+            assert isinstance(message, _READERS) and message.lost_peer is not None
+            known = message.lost_peer in self._slots.dead
+            known = known or self._slots.runs_since(message.lost_peer, since_ns)
+            if known or time.monotonic_ns() - since_ns > PATIENCE_NS:
+                self._open.remove(one)
+                return slot, message
+        return None
+
+
+# The costs of a run beside the requested steps: CPU time of the driver and of its workers.
+
+
+class Costs:
+    """Counts CPU time from the moment all workers are ready. Only the driver's thread calls it."""
+
+    def __init__(self, workers: Sequence[Any]) -> None:
+        self._workers = workers
+        self._driver_ns = time.process_time_ns()
+        self._began_ns = [worker.cpu_ns() for worker in workers]
+        self._steps_ns = self._reads_ns = 0
+
+    def stepped(self, cpu_ns: int) -> None:
+        """Add CPU time that a worker's compute thread used for steps."""
+        self._steps_ns += cpu_ns
+
+    def read(self, cpu_ns: int) -> None:
+        """Add CPU time that a worker's data thread used for a read."""
+        self._reads_ns += cpu_ns
+
+    def so_far(self) -> CpuTime:
+        """Sum up to now. A worker that has exited counts as zero, because its CPU time is not known."""
+        used = [worker.cpu_ns() - began for worker, began in zip(self._workers, self._began_ns, strict=True)]
+        workers_ns = sum(one for one in used if one > 0)
+        driver_ns = time.process_time_ns() - self._driver_ns
+        return CpuTime(driver_ns, workers_ns, self._steps_ns, self._reads_ns)
+
 
 # After this many wakes of the controller in a row, with nothing in progress, the run counts as stalled.
 IDLE_LOOKS: Final = 1000

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice, repeat
+from math import ceil
 from random import Random
 from typing import cast
 
 import policies
 from hwmodels.step_times.rows import FIXED_PER_S
+from hwmodels.topology.cluster_file import load_cluster
 from policies.migration_victims import StopsAtReserve
 from servetwin.assemble.data_plane import starts_of
 from servetwin.assemble.elastic import elastic_of, hand_over_rules, with_roles
@@ -24,25 +26,76 @@ from servetwin.assemble.pipeline_plans import stage_rows
 from servetwin.assemble.shared_prefixes import shares_prefixes
 from servetwin.assemble.stage_cut import decodes_in_stages, stage_count
 from servetwin.assemble.stages import pipelines_of, stage_replicas
-from servetwin.assemble.stock import stock_of
 from servetwin.assemble.streams import seed_of
-from servetwin.assemble.swapping import with_swap_space
 from servetwin.config.config import RunConfig
-from servetwin.config.http_config import HTTP
+from servetwin.config.http_config import ELSEWHERE, HTTP, TOGETHER
 from servetwin.config.pipeline_parallel import virtual_engines
 from servetwin.config.policy.make import make_policy, policy_maker
-from serving.composition import ServiceOptions, compose
+from servetwin.config.swapping import RECOMPUTE
+from serving.composition import MigrationParts, ServiceOptions, compose
 from serving.controller import Controller
 from serving.engine.pool import EngineOptions
 from serving.engine.progress import Order
 from serving.protocols.batch import Batcher
 from serving.services.colocated.service import Queue
+from serving.services.stock.handover import HandOverParts
+from serving.services.stock.service import StockParts
+from serving.vocabulary.errors import UserError
 from serving.vocabulary.estimates import Estimates, ModelEstimates
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
+from serving.vocabulary.units import NS_PER_S
 from traces.sharing import shared_prefixes
 from traces.workload import Workload
+
+# Host memory for the KV of preempted requests: number of blocks, and a block's time over PCIe.
+
+_GIB = 1 << 30
+
+
+def with_swap_space(config: RunConfig, model: HostedModel, replica: Replica) -> Replica:
+    """Add swap space: each GPU copies its part of a block over its own PCIe link, at the reached rate.
+
+    The time to launch the copies, separate for each layer's keys and values, is not included.
+    """
+    if config.engine.preemption == RECOMPUTE:
+        return replica
+    assert config.cluster.topology is not None, "refused before"
+    spec = load_cluster(config.cluster.topology)
+    block_bytes = replica.block_tokens * model.shape.kv_bytes_per_token / model.tp
+    blocks = int(config.engine.swap_space_gib * _GIB // block_bytes)
+    if not blocks:
+        raise UserError(
+            f"engine.swap_space_gib={config.engine.swap_space_gib:g} holds no KV block of {block_bytes:g} "
+            "bytes per GPU: write a larger one, or engine.preemption=recompute"
+        )
+    reached_bytes_per_s = spec.pcie.bytes_per_s * spec.classes["pcie"].efficiency
+    block_ns = ceil(block_bytes / reached_bytes_per_s * NS_PER_S)
+    return replace(replica, swap_blocks=blocks, swap_block_ns=block_ns)
+
+
+# Builds the control plane's decisions for requests at stock engines from the configuration.
+
+NS_PER_MS = 1_000_000
+
+
+def stock_of(config: RunConfig, migration: MigrationParts | None) -> StockParts | None:
+    """Return the parts for stock engines; None if the engines are this package's."""
+    if config.world != HTTP:
+        return None
+    migrator = None if migration is None else migration.migrator
+    period_ns = round(config.migration.period_ms * NS_PER_MS)
+    return StockParts(config.http.lost == ELSEWHERE, migrator, period_ns, _hand_over(config))
+
+
+def _hand_over(config: RunConfig) -> HandOverParts | None:
+    """Return the hand-over parts; None if every engine does both prefill and decode."""
+    if not config.system.instances.split:
+        return None
+    (model,) = hosted_models(config)
+    return HandOverParts(model.shape.kv_bytes_per_token, config.http.hand_over == TOGETHER)
+
 
 # Decode speed is estimated with contexts of this length, as many as fit in memory or the engine may run.
 ESTIMATE_CONTEXT_TOKENS = 1024

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final, NamedTuple
 
 from hwmodels.topology.spec import ClusterSpec, Rate
 from hwmodels.topology.topology import Topology, build
 from policies.scaling.load_monitor import LoadMonitor, instance_to_take
-from servetwin.assemble.artefact import shipped_rates
 from servetwin.assemble.data_plane import spec_of
 from servetwin.assemble.hosted import HostedModel, hosted_models
 from servetwin.assemble.sizes import Bounds, bounds_of
@@ -18,9 +18,42 @@ from serving.parameters.cluster_map import ClusterMap
 from serving.protocols.live import LivePolicy
 from serving.protocols.planning import Port
 from serving.protocols.scaling import ScaleDecision, ScalingView
+from serving.vocabulary.errors import UserError
 from serving.vocabulary.estimates import Estimates, ModelEstimates
 from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.units import NS_PER_S
+
+# The speed constants that BlitzScale's authors ship, for ``estimates=artefact``.
+# Source: reference table of the OSDI 2025 artefact, per instance: prompt tokens/s, KV tokens/s over RDMA,
+# KV tokens of its memory. Where the table gives a range, its middle (Llama3-8B: 12000 to 15000 prompt
+# tokens/s).
+
+
+class ShippedRates(NamedTuple):
+    """The shipped constants of one instance."""
+
+    prefill_tokens_per_s: float
+    kv_tokens_per_s: float
+    kv_tokens: int
+
+
+SHIPPED: Final = {
+    "llama2_7b": ShippedRates(13_000, 24_000, 128_000),
+    "llama3_8b": ShippedRates(13_500, 96_000, 480_000),
+    "mistral_24b": ShippedRates(12_000, 160_000, 512_000),
+    "qwen2_5_72b": ShippedRates(5_300, 160_000, 256_000),
+}
+
+
+def shipped_rates(shape: str) -> ShippedRates:
+    """Return the constants of a model; UserError if the artefact has none."""
+    if shape not in SHIPPED:
+        raise UserError(
+            f"estimates=artefact has no constants of {shape}, only of {', '.join(SHIPPED)}: write "
+            "estimates=model"
+        )
+    return SHIPPED[shape]
+
 
 NS_PER_MS = 1_000_000
 BYTES_PER_ACTIVATION = 2  # 16 bits, as the artefact of BlitzScale (OSDI 2025) sends them

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from servetwin.cli.calibrate import calibrate
 from servetwin.cli.fidelity import fidelity
 from servetwin.cli.flags import asked_for_json
-from servetwin.cli.observe import observing_words, with_servers
 from servetwin.cli.process import Command, as_process, dispatch, tell, telling
 from servetwin.cli.random_checkpoint import random_checkpoint
 from servetwin.config.http_config import HTTP
@@ -16,6 +15,52 @@ from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:
     from servetwin.config.config import RunConfig
+
+
+from servetwin.config.http_config import servers_of_text
+
+# Words of runs over servers: their number of GPUs, and ``realexec observe URL...``.
+
+_WORLD: Final = f"world={HTTP}"
+_SERVERS: Final = "http.servers="
+# Requests go to the servers in turn, whatever load they report: an open loop.
+OPEN_LOOP: Final = ("system=vllm", "system/dispatch=round_robin", "system/admission=none")
+
+
+def with_servers(words: Sequence[str]) -> list[str]:
+    """Add ``workers=`` with the servers' number of GPUs if the words do not set it."""
+    servers = [word.removeprefix(_SERVERS) for word in words if word.startswith(_SERVERS)]
+    said = any(word.startswith(("workers=", "cluster=", "cluster.gpus=", "config=")) for word in words)
+    if _WORLD not in words or said or not servers:
+        return list(words)
+    each = 1
+    for word in words:
+        key, _, text = word.partition("=")
+        if key in ("model.tp", "model.pp") and text.isdecimal():
+            each *= max(1, int(text))
+    return [*words, f"workers={len(servers_of_text(servers[0])) * each}"]
+
+
+def observing_words(words: Sequence[str]) -> list[str]:
+    """Translate ``URL... KEY=VALUE...`` to words of a run over these servers. Raises UserError."""
+    urls = [word for word in words if "://" in word.partition("=")[0]]
+    keys = [word for word in words if word not in urls]
+    if not urls:
+        raise UserError("observe needs a server: write realexec observe http://HOST:PORT KEY=VALUE out=DIR")
+    for word in keys:
+        if word.partition("=")[0] in (
+            "world",
+            "http.servers",
+            "system",
+            "system/dispatch",
+            "system/migration",
+        ):
+            raise UserError(
+                f"{word} does not fit observe, which sends requests to its servers in turn: leave it out, or "
+                "write realexec run world=http"
+            )
+    return [_WORLD, f"{_SERVERS}[{','.join(urls)}]", *OPEN_LOOP, *keys]
+
 
 USAGE = """realexec: the policies of a simulation on real worker processes
 

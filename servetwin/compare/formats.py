@@ -1,20 +1,128 @@
 """Detects the format of a measured file and reads it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 from hwmodels.reading import read_limited
-from servetwin.compare import records, reports, tables
+from servetwin.compare import reports, tables
 from servetwin.compare.collected import collected
-from servetwin.compare.measured import Measured, Timing
+from servetwin.compare.measured import MS_PER_S, NS_PER_MS, NS_PER_S, UNKNOWN, Measured, Timing
 from servetwin.compare.own_result import REQUESTS, own_result
-from servetwin.compare.records import Line
+from servetwin.compare.tables import OWN_COLUMNS, own_timing
 from servetwin.compare.values import Place
 from serving.record.json_text import json_data
 from serving.vocabulary.errors import UserError
+
+# Reads JSON lines of timings, one request a line: ServeTwin's own keys, LLMServingSim's bench, AIPerf.
+
+Line = tuple[Place, Any]
+OWN_KEYS: Final = (*OWN_COLUMNS, "itl_ms")
+# bench/core/recorder.py, write_requests: vLLM's timestamps in seconds; arrival_time is on another clock.
+BENCH_KEYS: Final = (
+    "request_id", "input_toks", "output_toks", "arrival_time", "queued_ts", "scheduled_ts",
+    "first_token_ts", "last_token_ts",
+)  # fmt: skip
+# docs/tutorials/working-with-profile-exports.md of ai-dynamo/aiperf.
+AIPERF_KEYS: Final = ("metadata", "metrics", "error", "trace_data")
+_PHASE: Final = "profiling"
+
+
+def own_lines(lines: Iterable[Line]) -> list[Timing]:
+    """Read the CSV's columns as keys; ``itl_ms`` is the list of gaps between tokens."""
+    rows = []
+    for place, value in lines:
+        row = dict(place.mapping(value, "the line"))
+        place.only(row, OWN_KEYS, "key")
+        gaps = tuple(place.numbers(row.pop("itl_ms", None), "itl_ms"))
+        rows.append(own_timing(place, row, gaps))
+    return rows
+
+
+def llmservingsim_bench(lines: Iterable[Line]) -> list[Timing]:
+    """Read ``requests.jsonl`` of a vLLM run that LLMServingSim's bench recorded."""
+    rows = []
+    for place, value in lines:
+        row = place.mapping(value, "the line")
+        place.only(row, BENCH_KEYS, "key")
+        at = {key: _stamp(place, row, key) for key in BENCH_KEYS[4:]}
+        rows.append(_of_bench(place, row, at))
+    return rows
+
+
+def _stamp(place: Place, row: Mapping[str, Any], key: str) -> float:
+    """Return vLLM's timestamp; it is 0 until the moment comes (vllm/v1/metrics/stats.py)."""
+    at = place.time(row.get(key), key)
+    return at if at > 0 else UNKNOWN
+
+
+def _of_bench(place: Place, row: Mapping[str, Any], at: Mapping[str, float]) -> Timing:
+    """Read a request; one that has no last token has failed."""
+
+    def since_queued(key: str) -> float:
+        return (at[key] - at["queued_ts"]) * MS_PER_S
+
+    return Timing(
+        _number_in(place, row.get("request_id")),
+        place.number(row.get("arrival_time"), "arrival_time"),
+        place.whole(row.get("input_toks"), "input_toks"),
+        place.whole(row.get("output_toks"), "output_toks"),
+        since_queued("first_token_ts"),
+        e2e_ms=since_queued("last_token_ts"),
+        queue_ms=since_queued("scheduled_ts"),
+        failed=at["last_token_ts"] != at["last_token_ts"],
+    )
+
+
+def aiperf(lines: Iterable[Line]) -> list[Timing]:
+    """Read AIPerf's ``profile_export.jsonl`` without warm-up requests. Requests have no workload numbers."""
+    rows = []
+    for place, value in lines:
+        row = place.mapping(value, "the line")
+        place.only(row, AIPERF_KEYS, "key")
+        metadata = place.mapping(row.get("metadata"), "metadata")
+        if metadata.get("benchmark_phase", _PHASE) == _PHASE:
+            rows.append(_of_aiperf(place, metadata, row))
+    return rows
+
+
+def _of_aiperf(place: Place, metadata: Any, row: Any) -> Timing:
+    metrics = place.mapping(row.get("metrics") or {}, "metrics")
+    failed = row.get("error") is not None or bool(metadata.get("was_cancelled"))
+
+    def metric(name: str, unit: str) -> Any:
+        entry = metrics.get(name)
+        if entry is None:
+            return None
+        entry = place.mapping(entry, name)
+        if entry.get("unit") != unit:
+            place.refuse(f"{name} is in '{entry.get('unit')}'", f"export it in {unit}")
+        return entry.get("value")
+
+    start_ns, end_ns = (
+        place.number(metadata.get(key), key) for key in ("request_start_ns", "request_end_ns")
+    )
+    return Timing(
+        None,
+        start_ns / NS_PER_S,
+        place.whole(metric("input_sequence_length", "tokens"), "input_sequence_length"),
+        place.whole(metric("output_sequence_length", "tokens"), "output_sequence_length"),
+        place.time(metric("time_to_first_token", "ms"), "time_to_first_token"),
+        place.time(metric("inter_token_latency", "ms"), "inter_token_latency"),
+        place.time(metric("request_latency", "ms"), "request_latency"),
+        gaps_ms=tuple(place.numbers(metric("inter_chunk_latency", "ms"), "inter_chunk_latency")),
+        failed=failed,
+        span_ms=(end_ns - start_ns) / NS_PER_MS,
+    )
+
+
+def _number_in(place: Place, value: Any) -> int | None:
+    """Return a request id as a number if it is one, written as number or text; None otherwise."""
+    plain = isinstance(value, int) or (isinstance(value, str) and value.isdecimal() and value.isascii())
+    return place.whole(value, "request_id") if plain else None
+
 
 OWN_RESULT: Final = "servetwin"
 MOST_BYTES: Final = 512 << 20  # a run of some 100,000 requests with the time of every token
@@ -23,9 +131,9 @@ CSV: Final[dict[str, Callable[[str, str], list[Timing]]]] = {
     "llmservingsim_csv": tables.llmservingsim_csv,
 }
 LINES: Final[dict[str, Callable[[Iterator[Line]], list[Timing]]]] = {
-    "jsonl": records.own_lines,
-    "llmservingsim": records.llmservingsim_bench,
-    "aiperf": records.aiperf,
+    "jsonl": own_lines,
+    "llmservingsim": llmservingsim_bench,
+    "aiperf": aiperf,
 }
 REPORTS: Final[dict[str, Callable[[Place, Any], tuple[list[Timing], list[str]]]]] = {
     "vllm_bench": reports.vllm_bench,

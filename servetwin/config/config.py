@@ -59,7 +59,7 @@ class EngineConfig:
     measured for another set-up. ``asynchronous``: the next step is chosen while the current one runs.
     ``max_model_len``: the longest context of a request in tokens (None: the model's).
     ``data_parallel_size``, ``enable_expert_parallel``, ``expert_skew``: of mixtures of experts
-    (``hwmodels.models.parallelism``, ``hwmodels.step_times.routing``).
+    (``hwmodels.models.parallelism``, ``hwmodels.step_times.expert_times``).
     ``loader`` and ``start_up``: entries of loaders.yaml, for replicas that do not start warm. ``reserve``:
     the output length that decode instances reserve memory for (``RESERVES``: the client's cap, the true
     length, which only an oracle knows, or the trace's mean). ``preemption``, ``swap_space_gib``: see

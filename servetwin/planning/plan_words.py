@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from servetwin.config.compose.checked_words import check_words
+from servetwin.config.compose.option_tree import option_tree
 from servetwin.config.compose.unread_in_many import refuse_unread_in_plan
 from servetwin.config.config import RunConfig
 from servetwin.config.options import option_groups
@@ -33,9 +34,26 @@ from servetwin.planning.prices import (
     prices_in,
     prices_of,
 )
-from servetwin.planning.roles import splits_roles
 from servetwin.sweeps.axes import Axis, axes_of, refuse_twice
 from serving.vocabulary.errors import UserError
+
+# Whether a system prefills and decodes on separate instances, known before a run.
+
+SPLIT_KEY = "system.instances.split"
+_SYSTEM = "system"
+
+
+def splits_roles(words: Sequence[str]) -> bool:
+    """Return the choice in the words of a run; False for an unknown system, which its run refuses."""
+    given = {key: text for key, _, text in (word.partition("=") for word in words)}
+    if SPLIT_KEY in given:
+        return bool(parse_value(Override(SPLIT_KEY, given[SPLIT_KEY]), Wanted(bool)))
+    name = given.get(_SYSTEM)
+    if name is not None and name not in option_groups()[_SYSTEM]:
+        return False
+    choices = [] if name is None else [Override(_SYSTEM, name)]
+    return bool(option_tree("simulate", choices)[_SYSTEM]["instances"]["split"])
+
 
 GPUS, RATE, CHEAPEST = "gpus", "rate", "cheapest"
 OWN: Final = {

@@ -56,8 +56,6 @@ from servetwin.results.step_times import step_time_section
 from servetwin.results.trace_section import clients_section, trace_section
 from servetwin.run.ends import RUNS, range_section
 from servetwin.run.prepared import Parts, Prepared, Progress, Simulated
-from servetwin.run.undisturbed import undisturbed
-from servetwin.run.use_series import use_series, watched
 from servetwin.run.write_results import SERIES_NAME, STAGES_NAME, write_parquet, write_results
 from serving.vocabulary.driver import Control, JournalSink
 from serving.vocabulary.masked import Masked
@@ -70,6 +68,100 @@ if TYPE_CHECKING:
     from serving.controller import Controller
     from simcore.data_plane.data_plane import DataPlane
     from simcore.sim_report import SimReport
+
+import gc
+from collections.abc import Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from servetwin.assemble.gpu_load import work_gpu_s
+from servetwin.results.instance_use import instance_use
+from servetwin.results.series_sink import SeriesSink
+from servetwin.results.use_over_time import Steps, link_shares, steps_of, use_over_time, work_of
+from serving.controller import Controller
+from serving.elastic.elastic import Elastic
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from servetwin.run.prepared import Prepared
+    from simcore.data_plane.data_plane import DataPlane
+
+
+# The use of GPUs, links and host memory over time, for a run with series.
+
+
+def watched(
+    sink: SeriesSink | None, controller: Controller, data_plane: DataPlane | None
+) -> SeriesSink | None:
+    """Return the sink. If there is one, also make links and host memory record their changes."""
+    if sink is None:
+        return None
+    if isinstance(controller.elastic, Elastic):
+        controller.elastic.deployment.checked_copies.usage.watch()
+    if data_plane is not None:
+        for link in range(len(data_plane.topology.links)):
+            data_plane.fabric.watch(link)
+    return sink
+
+
+def use_series(
+    prepared: Prepared,
+    controller: Controller,
+    data_plane: DataPlane | None,
+    sink: SeriesSink | None,
+    columns: Mapping[str, np.ndarray],
+    summary: Mapping[str, Any],
+) -> dict[str, Any] | None:
+    """Return the columns of use_series.parquet; None without series, and for models in stages."""
+    config, span_s = prepared.config, float(summary["duration_s"])
+    if sink is None or config.system.in_stages:
+        return None
+    gpus, instances, host = _held(prepared, controller, summary)
+    prompts, outputs = work_gpu_s(hosted_models(config), prepared.estimates, prepared.workload, columns)
+    work = work_of(columns, prompts, outputs)
+    links = None
+    if data_plane is not None:
+        links = link_shares(data_plane.fabric, data_plane.topology.links, sink.period_s, span_s)
+    return use_over_time(sink, span_s, gpus, instances, work, host, links)
+
+
+def _held(
+    prepared: Prepared, controller: Controller, summary: Mapping[str, Any]
+) -> tuple[Steps, Steps, Steps]:
+    """Return GPUs, instances, and bytes of copies in host memory, over time."""
+    elastic, span_s = controller.elastic, float(summary["duration_s"])
+    if not isinstance(elastic, Elastic):
+        gpus = summary["gpu_seconds"] / span_s if span_s else 0.0
+        return [(0.0, gpus)], [(0.0, float(summary["instances"]["max"]))], []
+    gpus_of = {model: len(prototype.gpus) for model, prototype in elastic.prototypes.items()}
+    steps = instance_use(prepared.replicas, gpus_of, elastic.deployment.log.events, span_s).steps
+    changes = elastic.deployment.checked_copies.usage.changes or []
+    return (
+        [(at_s, float(gpus)) for at_s, gpus, _ in steps],
+        [(at_s, float(sum(roles.values()))) for at_s, _, roles in steps],
+        steps_of(changes),
+    )
+
+
+# A section of a program without garbage collection.
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Disable garbage collection: the event loop makes no reference cycles, and scanning costs 5 % of it.
+
+    Collect the young generations first: they hold what the previous run left. The old generation is not
+    scanned.
+    """
+    gc.collect(1)
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = None) -> dict[str, Any]:

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from hwmodels.catalogue import load_gpu, load_llm
+from hwmodels.errors import HardwareError
 from hwmodels.gpus.gpu import Gpu
 from hwmodels.importers.step_profile_file import is_step_profile, read_step_profile
+from hwmodels.loading.starting import KINDS, Terms, after_weights, before_weights, seconds_of
 from hwmodels.models.kv_capacity import KvCapacity
 from hwmodels.models.llm_shape import LlmShape
 from hwmodels.profiles.profile_check import profile_problems
@@ -17,14 +19,49 @@ from hwmodels.profiles.step_profile import LoadedSteps
 from hwmodels.step_times.all_reduce_catalogue import Imitated
 from hwmodels.step_times.engine_overhead import EngineOverhead, EngineStepModel
 from servetwin.assemble.hardware import kv_memory, overhead_of, precision_of
+from servetwin.config.compose.starting import start_terms_of
 from servetwin.config.config import EngineConfig
 from servetwin.config.overrides import echo
 from servetwin.support.evidence import engine_evidence, held_out, step_evidence
 from servetwin.support.evidence_table import evidence_lines
 from servetwin.support.rungs import Rung, chosen_rung, decode_s, prefill_s, rungs_of
-from servetwin.support.starts import start_lines
 from servetwin.support.table import smallest_for
 from serving.vocabulary.errors import UserError
+
+# The time to start an instance besides its parameters, for ``servetwin support``.
+
+
+def start_lines(engine: EngineConfig, llm: LlmShape, tp: int) -> list[str]:
+    """Return a line per kind of start, with its terms, and one with the sources of those that are not 0.
+
+    No term depends on the GPU.
+    """
+    try:
+        terms = start_terms_of(engine)
+    except HardwareError as error:
+        return [f"unless a run says, that of {engine.start_up} in loaders.yaml; {error}"]
+    seconds = terms.of(llm.layers, tp, engine.max_num_seqs)
+    cold = seconds_of((*before_weights("cold", seconds, False), *after_weights("cold", seconds, False)))
+    lines = []
+    for kind in KINDS:
+        parts = (*before_weights(kind, seconds, True), *after_weights(kind, seconds, True))
+        first = f"; the first on a host {cold:.3g} s" if kind == "cold" and cold > seconds_of(parts) else ""
+        lines.append(f"{kind}: {seconds_of(parts):.3g} s and its parameters{_told(parts)}{first}")
+    said: dict[str, list[str]] = {}
+    for name, source in terms.sources.items():
+        if getattr(terms, name):
+            said.setdefault(source, []).append(name)
+    return [
+        *lines,
+        f"unless a run says which, that of {engine.start_up} in loaders.yaml",
+        *(f"{', '.join(names)}: {source}" for source, names in said.items()),
+    ]
+
+
+def _told(parts: Terms) -> str:
+    told = " + ".join(f"{name.replace('_', ' ')} {seconds:.3g}" for name, seconds in parts if seconds)
+    return f": {told}" if told else ""
+
 
 SAMPLE_CONTEXT_TOKENS: Final = 1024
 SAMPLE_DECODES: Final = (1, 32)

@@ -8,22 +8,29 @@ model without instances as soon as a request arrives; docs/STATES.md has the tab
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
+from typing import NamedTuple
 
 from serving.elastic.deployment import Deployment
+from serving.elastic.instances import Instances
 from serving.elastic.replica_control import Handler
-from serving.elastic.scale_view import LiveRole
 from serving.elastic.setup import ElasticParts
 from serving.elastic.shortage import Shortage
-from serving.elastic.standing_answers import StandingAnswers
-from serving.elastic.ticks import Ticks
 from serving.engine.engine import Engine
 from serving.engine.load_reports import LoadReports
 from serving.protocols.provisioning import MissingInstances
 from serving.protocols.scale_answers import CheckedScaler, checked_arbiter
-from serving.protocols.scaling import OBSTACLES, Obstacle, ScaleDecision, ScalingView
+from serving.protocols.scaling import (
+    OBSTACLES,
+    InstanceState,
+    InstanceView,
+    NoChangeBounds,
+    Obstacle,
+    ScaleDecision,
+    ScalingView,
+)
 from serving.services.rounds import Rounds
 from serving.services.service import Service
-from serving.vocabulary.actions import Action
+from serving.vocabulary.actions import Action, Wake
 from serving.vocabulary.events import (
     Loaded,
     LoadStopped,
@@ -35,6 +42,177 @@ from serving.vocabulary.events import (
     Woke,
 )
 from serving.vocabulary.replica import Replica, Role
+
+# The load monitor's view of one model, read from live data at each access and never copied.
+
+
+class LiveRole:
+    """serving.protocols.scaling.RoleView of one role of one model."""
+
+    __slots__ = (
+        "_instances", "_last_ran_ns", "_model", "_reports", "_service", "maximum", "minimum", "role",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        model: str,
+        role: Role,
+        bounds: tuple[int, int],
+        instances: Instances,
+        service: Service,
+        last_ran_ns: dict[int, int],
+        reports: LoadReports | None = None,
+    ) -> None:
+        """``bounds``: the fewest and the most instances. ``last_ran_ns``: when each replica last reported.
+
+        ``reports``: the load reports of the model's instances, if a policy reads them.
+        """
+        self.role = role
+        self.minimum, self.maximum = bounds
+        self._model = model
+        self._instances = instances
+        self._service = service
+        self._last_ran_ns = last_ran_ns
+        self._reports = reports
+
+    @property
+    def supply(self) -> int:
+        """Number of instances that serve or load."""
+        return self._instances.supply(self._model, self.role)
+
+    def in_state(self, state: InstanceState) -> list[InstanceView]:
+        """The instances in this state, by id."""
+        found = []
+        for instance in self._instances.of(self._model, self.role):
+            if instance.state == state:
+                number = instance.replica.id
+                outstanding = self._service.outstanding(number)
+                idle_since_ns = None if outstanding else self._last_ran_ns.get(number, 0)
+                report = None if self._reports is None else self._reports.of(number)
+                found.append(InstanceView(number, state, outstanding, idle_since_ns, report))
+        return found
+
+
+class LastAnswer(NamedTuple):
+    """The inputs of the scaler's last answer for a model: while they are unchanged it is not asked again.
+
+    ``loads``: see ``loads_of``. ``changes``: how often the model's instances had changed. ``until_ns``: when
+    the answer expires. ``shortage``: the model lacked instances, so free GPUs also change the answer.
+    """
+
+    loads: tuple[int, int, int]
+    changes: int
+    until_ns: int
+    short: bool
+
+
+def loads_of(model: ScalingView | Service) -> tuple[int, int, int]:
+    """Backlog, KV and migrating tokens."""
+    return model.backlog_tokens, model.kv_tokens, model.migrating_tokens
+
+
+# Scaler answers that still hold: while loads are within bounds, or until a time.
+
+
+class StandingAnswers:
+    """``no_change_bounds``: by model, load bounds within which the scaler decides nothing."""
+
+    __slots__ = ("_last", "_scaler", "no_change_bounds")
+
+    def __init__(self, scaler: CheckedScaler) -> None:
+        self._scaler = scaler
+        self.no_change_bounds: dict[str, NoChangeBounds] = {}
+        self._last: dict[str, LastAnswer] = {}
+
+    def names_bounds(self, view: ScalingView) -> bool:
+        """Whether the scaler names such bounds.
+
+        The bounds are kept: the model is not looked at until one of its loads exceeds its bound.
+        """
+        ask = self._scaler.no_change_bounds
+        bounds = None if ask is None else ask(view)
+        if bounds is None:
+            self.no_change_bounds.pop(view.model, None)
+            return False
+        self.no_change_bounds[view.model] = bounds
+        return True
+
+    def forget(self, model: str) -> None:
+        """Drop the model's answer: the scaler decided a change."""
+        self._last.pop(model, None)
+
+    def keep(self, view: ScalingView, changes: int, short: bool) -> None:
+        """Keep an answer with no decision or only shortages. ``changes``: of the model's instances so far."""
+        if self._scaler.no_change_until_ns is not None:
+            until_ns = self._scaler.no_change_until_ns(view)
+            self._last[view.model] = LastAnswer(loads_of(view), changes, until_ns, short)
+
+    def holds(
+        self, now_ns: int, model: str, changes: int, service: Service, gpus_obtainable: Callable[[], bool]
+    ) -> bool:
+        """Whether the scaler would repeat its last answer, and the answer would have no effect."""
+        last = self._last.get(model)
+        return (
+            last is not None
+            and now_ns < last.until_ns
+            and last.changes == changes
+            and last.loads == loads_of(service)
+            and not (last.short and gpus_obtainable())
+        )
+
+    def until_ns(self) -> list[int] | None:
+        """Until when the last answers hold; None if the scaler does not say."""
+        if self._scaler.no_change_until_ns is None:
+            return None
+        return [last.until_ns for last in self._last.values()]
+
+
+# When the load monitor looks, and when instances are paired: one ``Wake`` at a time serves both.
+# Without rounds (``serving.services.rounds.Rounds``) the clock runs while the monitor has models to look
+# at. With rounds the clock runs from the opening of the world on, once per round. The monitor then looks at
+# the first round that is not before its time.
+
+
+class Ticks:
+    """``armed``: a look of the load monitor is due. ``period_ns``: of the load monitor."""
+
+    __slots__ = ("_look_ns", "_period_ns", "_rounds", "armed")
+
+    def __init__(self, period_ns: int, rounds: Rounds | None) -> None:
+        self._period_ns, self._rounds = period_ns, rounds
+        self._look_ns = 0
+        self.armed = False
+
+    @property
+    def has_rounds(self) -> bool:
+        """Whether the clock runs from the opening of the world on."""
+        return self._rounds is not None
+
+    def opened(self, now_ns: int, actions: list[Action]) -> None:
+        """Schedule the first round, a period from now."""
+        if self._rounds is not None:
+            actions.append(self._rounds.wake(now_ns))
+
+    def arm(self, now_ns: int, actions: list[Action]) -> None:
+        """Schedule the monitor's next look at the end of its period."""
+        self.armed = True
+        self._look_ns = (now_ns // self._period_ns + 1) * self._period_ns
+        if self._rounds is None:
+            actions.append(Wake(self._look_ns, "load monitor"))
+
+    def woke(self, now_ns: int, actions: list[Action]) -> bool:
+        """Handle a tick: run a round, if configured. Returns whether the monitor looks, which disarms it."""
+        if self._rounds is not None:
+            self._rounds.look(actions)
+            actions.append(self._rounds.wake(now_ns))
+            if not self.armed or now_ns < self._look_ns:
+                return False
+        self.armed = False
+        return True
+
+    def settled_ns(self, looks: int) -> int:
+        """When ``looks`` more looks will have been taken; 0: every tick is a look."""
+        return 0 if self._rounds is None else self._look_ns + looks * self._period_ns
 
 
 class Elastic:

@@ -1,12 +1,13 @@
 """Starts and stops replicas of stages: from the decision to the load, from the last pass to the free GPU."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
-from serving.elastic.stage_hosts import HostResources
 from serving.elastic.stage_peers import StagePeers
 from serving.elastic.stage_setup import StageScaling
 from serving.engine.engine import Engine
 from serving.engine.progress import EngineState
+from serving.parameters.kept_copies import KeptCopies
 from serving.parameters.loads import Loads
 from serving.protocols.scaling import InstanceState, ScaleEvent
 from serving.protocols.stages import StartReplicas, StopReplicas
@@ -17,6 +18,36 @@ from serving.vocabulary.actions import Action, AllocateGpus, Endpoint, Load, Rel
 from serving.vocabulary.events import Loaded, LoadStopped
 from serving.vocabulary.layers import Part
 from serving.vocabulary.replica import Replica, Role
+
+# Memory and CPU cores of the hosts: copies of stages, and the cores that replicas use.
+
+
+class HostResources:
+    """``copies``: of stages, in the hosts' memory. ``lost``: lost hosts; ``lost_ssds``: lost SSDs."""
+
+    __slots__ = ("_setup", "copies", "lost", "lost_ssds", "taken_cores")
+
+    def __init__(self, setup: StageScaling) -> None:
+        self._setup = setup
+        self.copies = KeptCopies(setup.hosts.count, setup.hosts.memory_bytes, setup.sizes_bytes)
+        self.taken_cores = Counter[int]()
+        self.lost = set[int]()
+        self.lost_ssds = set[int]()
+
+    def free_cores(self, host: int) -> int:
+        """Number of cores that no replica uses."""
+        return self._setup.hosts.cpu_cores - self.taken_cores[host]
+
+    @property
+    def most_bytes(self) -> int:
+        """How much of a host's memory copies may use."""
+        return int(self._setup.copies_share * self._setup.hosts.memory_bytes)
+
+    def lose(self, host: int) -> None:
+        """Remove a lost host's memory, SSD and GPUs."""
+        self.lost.add(host)
+        self.copies.lose(host)
+
 
 Place = Callable[[Replica, Role, bool], None]
 

@@ -4,22 +4,94 @@
 ``LiveHost`` contains what differs between models with and without handover.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from serving.engine.engine import Engine
+from serving.engine.layer_pass import LayerPass
 from serving.engine.progress import Progress
 from serving.kv.moves import Moves
 from serving.kv.pieces import Piece
-from serving.live.activations import Activations
+from serving.kv.transfer_ids import TransferIds
 from serving.live.host import LiveCounts, LiveHost, LiveSetup
-from serving.live.layer_runs import LayerRuns
 from serving.live.pairs import LiveBatch, LivePair, LivePass
 from serving.live.plans import LivePlans
 from serving.protocols.live import LiveChoice, LiveTarget
-from serving.vocabulary.actions import Action, Assign
+from serving.vocabulary.actions import Action, Assign, Send, StopSend
 from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.request import Request
+
+# Passes over some layers of live batches, from the order to an engine until its report.
+
+
+class LayerRuns:
+    """Which replica runs layers of which batch. ``layers``: of the model."""
+
+    __slots__ = ("_counts", "_engines", "_layers", "_running")
+
+    def __init__(self, engines: Mapping[int, Engine], layers: int, counts: LiveCounts) -> None:
+        self._engines = engines
+        self._layers = layers
+        self._counts = counts
+        self._running: dict[int, LiveBatch] = {}
+
+    def begin(self, one: LivePass, pair: LivePair, actions: list[Action]) -> None:
+        """Order a pass for this pair from an engine."""
+        batch = one.batch
+        if one.replica == batch.target and not pair.fully_loaded:
+            self._counts.passes += 1
+            self._counts.layer_counts.add(pair.loaded)
+            self._counts.requests += 0 if one.first else len(batch.requests)
+        self._running[one.replica] = batch
+        chunks = tuple([(request.id, 0, request.prompt_tokens) for request in batch.requests])
+        why = f"live: {pair.loaded} of {self._layers} layers are on {batch.target}"
+        self._engines[one.replica].run_layers(LayerPass(chunks, (one.first, one.last), why), actions)
+
+    def ended(self, engine: Engine) -> LiveBatch:
+        """Handle an engine's report of its pass; returns the batch."""
+        engine.layers_ran()
+        return self._running.pop(engine.id)
+
+    def lost(self, replica: int) -> LiveBatch | None:
+        """Handle a lost replica; returns the batch whose layers it ran."""
+        return self._running.pop(replica, None)
+
+    def at(self, replica: int) -> LiveBatch | None:
+        """The batch whose layers a replica is running."""
+        return self._running.get(replica)
+
+
+# Transfers of activations of live batches: those of the last layer that ran, or embedded prompts.
+
+
+class Activations:
+    """Transfers of one model's batches. ``bytes_per_token``: between two layers."""
+
+    __slots__ = ("_bytes_per_token", "_model", "_moving", "_transfer_ids")
+
+    def __init__(self, model: str, bytes_per_token: int, transfer_ids: TransferIds) -> None:
+        self._model = model
+        self._bytes_per_token = bytes_per_token
+        self._transfer_ids = transfer_ids
+        self._moving: dict[int, LiveBatch] = {}
+
+    def send(self, source: int, target: int, batch: LiveBatch, why: str, actions: list[Action]) -> None:
+        """Send a batch's activations from one instance to the other."""
+        transfer = self._transfer_ids.begin(self._model)
+        self._moving[transfer] = batch
+        ids = tuple([request.id for request in batch.requests])
+        size_bytes = batch.tokens * self._bytes_per_token
+        actions.append(Send(transfer, "activations", ids, source, target, size_bytes, why))
+
+    def activations_arrived(self, transfer: int) -> LiveBatch | None:
+        """The batch of this transfer; None if it belongs to no batch, or the batch no longer needs it."""
+        return self._moving.pop(transfer, None)
+
+    def stop(self, batches: Container[LiveBatch], reason: str, actions: list[Action]) -> None:
+        """Stop the transfers of these batches."""
+        for stopped in [one for one, batch in self._moving.items() if batch in batches]:
+            del self._moving[stopped]
+            actions.append(StopSend(stopped, reason))
 
 
 class LiveScaling:

@@ -7,12 +7,11 @@ converts; the drivers write.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from json.encoder import encode_basestring_ascii as quoted
-from typing import Any
+from typing import Any, Final
 
-from serving.record import stock_lines
 from serving.record.json_text import as_tuples
 from serving.vocabulary.actions import (
     Action,
@@ -40,6 +39,7 @@ from serving.vocabulary.actions import (
 from serving.vocabulary.events import (
     Arrived,
     Closing,
+    Dropped,
     Event,
     Loaded,
     LoadStopped,
@@ -48,12 +48,66 @@ from serving.vocabulary.events import (
     LostHost,
     LostLink,
     LostSsd,
+    Observed,
     Opened,
     Ran,
     Sent,
+    Streamed,
     Woke,
 )
 from serving.vocabulary.request import Request
+
+# Events of replicas whose engines schedule by themselves, as journal text and back.
+
+
+def _streamed(event: Streamed) -> str:
+    tokens = ",".join([f"[{request},{count}]" for request, count in event.tokens])
+    return f'["streamed",{event.replica},[{tokens}],[{",".join(map(str, event.finished))}]]'
+
+
+def _dropped(event: Dropped) -> str:
+    refused = "true" if event.refused else "false"
+    return f'["dropped",{event.replica},{event.request},{refused},{quoted(event.cause)}]'
+
+
+def _observed(event: Observed) -> str:
+    load = f"{event.as_of_ns},{event.running},{event.waiting}"
+    memory = f"{event.used_blocks},{event.total_blocks},{event.block_tokens},{event.preemptions}"
+    return f'["observed",{event.replica},{load},{memory}]'
+
+
+TEXT: Final[Mapping[type, Callable[[Any], str]]] = {
+    Streamed: _streamed,
+    Dropped: _dropped,
+    Observed: _observed,
+}
+
+
+def _parse_streamed(replica: int, tokens: Sequence[Sequence[int]], finished: Sequence[int]) -> Event:
+    pairs = tuple([(request, count) for request, count in tokens])
+    if replica < 0 or min([count for _, count in pairs], default=0) < 0:
+        raise ValueError(f"replica {replica} sent a negative number")
+    return Streamed(replica, pairs, tuple(finished))
+
+
+def _parse_dropped(replica: int, request: int, refused: bool, cause: str) -> Event:
+    if replica < 0:
+        raise ValueError(f"replica {replica} dropped a request")
+    return Dropped(replica, request, refused, cause)
+
+
+def _parse_observed(*numbers: int) -> Event:
+    if min(numbers) < 0:
+        raise ValueError("a replica reported a negative number")
+    return Observed(*numbers)
+
+
+PARSE: Final[Mapping[str, Callable[..., Event]]] = {
+    "streamed": _parse_streamed,
+    "dropped": _parse_dropped,
+    "observed": _parse_observed,
+}
+
 
 FORMAT = 6
 
@@ -175,7 +229,7 @@ _EVENT_TEXT: dict[type, Callable[[Any], str]] = {
     ),
     Sent: lambda e: f'["sent",{e.transfer},{e.moved_bytes},{quoted(e.cause)}]',
     Woke: lambda e: '["woke"]',
-    **stock_lines.TEXT,
+    **TEXT,
 }
 _ACTION_TEXT: dict[type, Callable[[Any], str]] = {
     Run: _run,
@@ -260,8 +314,8 @@ def parse_event(fields: Sequence[Any]) -> Event:
         if min((number for number in rest if type(number) is int), default=0) < 0:
             raise ValueError(f"{name} with a negative number")
         return _DATA_EVENTS[name](*rest)  # type: ignore[no-any-return]
-    if name in stock_lines.PARSE:
-        return stock_lines.PARSE[name](*rest)
+    if name in PARSE:
+        return PARSE[name](*rest)
     raise ValueError(f"no event is called {name!r}")
 
 

@@ -22,12 +22,45 @@ from simpy import Environment
 from serving.vocabulary.actions import Interrupt, Run
 from serving.vocabulary.events import Ran
 from serving.vocabulary.units import FRACTION_BITS
-from simcore.lockstep.own_steps import own_steps
-from simcore.lockstep.pace import Line, slowest, steps_cost
 from simcore.replica.machine import Machine
 from simcore.replica.segment import steps_to_reach
 from simcore.replica.step_times import ExpertTimes
 from simcore.timers import Timer
+
+# Which rank of a group is slowest, and for how many steps: all ranks take as long as that one.
+
+Line = tuple[int, int]
+"""(first, slope): step i of a rank would take ``first + i * slope`` by itself, in fixed point."""
+
+
+def steps_cost(first: int, slope: int, steps: int) -> int:
+    """Total cost of ``steps`` steps on a line."""
+    return steps * first + slope * (steps * (steps - 1) >> 1)
+
+
+def slowest(lines: Sequence[Line], steps: int) -> tuple[int, int, int]:
+    """(first, slope, steps) of the slowest line, up to the first step in which another one is slower."""
+    first, slope = max(lines)
+    for other, steeper in lines:
+        if steeper > slope:  # it starts lower, or level
+            behind = (first - other) // (steeper - slope) + 1
+            if behind < steps:
+                steps = behind
+    return first, slope, steps
+
+
+# The cost of the next steps of one rank if it ran alone.
+
+
+def own_steps(machine: Machine) -> tuple[int, int, int, int]:
+    """(first, slope, steps), and the tokens of each."""
+    run, tokens = machine.run, machine.decoding
+    assert run is not None
+    if not machine._head:
+        return machine._first, machine._slope, machine._steps, tokens
+    chunks = [chunk[2] for chunk in run.chunks]
+    return machine._head, 0, 1, sum(chunks) + (tokens if run.decode else 0)
+
 
 STEPS_PER_SYNC: Final = 32
 """Ranks ask each other only so often whether all are done (vLLM 0.19: _has_global_unfinished_reqs)."""

@@ -5,19 +5,161 @@ advance k steps by adding k to the counter and n * k to their total context. Tim
 so consecutive runs carry their fractions of a nanosecond along.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from serving.vocabulary.actions import Run, Span
+from serving.vocabulary.actions import Chunk, Run, Span
 from serving.vocabulary.events import Ran
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.units import FRACTION_BITS
-from simcore.replica.joins import Joins
-from simcore.replica.layer_pass_cost import layer_pass_cost_fixed
 from simcore.replica.lifetime import Lifetime, after_prompts
-from simcore.replica.part_steps import PartSteps
 from simcore.replica.resident_requests import ResidentRequests
 from simcore.replica.segment import steps_to_reach
-from simcore.replica.step_times import StepTimes, later_piece
+from simcore.replica.stage_times import StageTimes
+from simcore.replica.step_times import Pieces, StepTimes, later_piece
+
+# Requests that join decode steps in progress: steps of a run that are booked before its report.
+
+_AT_END = -1
+
+
+class Joins:
+    """State since a run's last report.
+
+    before: the number of steps before each join; booked: steps, all before the present start of the run;
+    waiting: requests that join at its end; late: (gap in fixed point, requests) of the last booked step,
+    which may be in progress.
+    """
+
+    __slots__ = ("_gaps", "before", "booked", "late", "waiting")
+
+    def __init__(self, gaps: Callable[[int, int, int, int], None]) -> None:
+        self._gaps = gaps
+        self.before: list[int] = []
+        self.booked = 0
+        self.late: list[tuple[int, int]] = []
+        self.waiting: list[int] = []
+
+    def settle(self) -> None:
+        """The last booked step has ended: its tokens exist."""
+        for gap, requests in self.late:
+            self._gaps(gap, 0, 1, requests)
+        self.late.clear()
+
+    def book(self, waits: list[tuple[int, int]], first: int, slope: int, steps: int, residents: int) -> None:
+        """Book steps of cost ``first + i * slope``; ``waits``: gaps that end with the first one."""
+        self.settle()
+        self.late += waits
+        if steps > 1:
+            self.settle()
+            if steps > 2:
+                self._gaps(first + slope, slope, steps - 2, residents)
+            self.late.append((first + slope * (steps - 1), residents))
+        self.booked += steps
+
+    def now(self) -> None:
+        """Let requests join after the booked steps."""
+        self.before.append(self.booked)
+
+    def at_end(self, requests: tuple[int, ...]) -> None:
+        """Let requests join when the run ends, or continues with others."""
+        self.before.append(_AT_END)
+        self.waiting += requests
+
+    def finish_run(self, steps: int) -> tuple[int, tuple[int, ...]]:
+        """End the run after ``steps`` more steps: (steps since the last report, those before each join)."""
+        self.settle()
+        steps += self.booked
+        before = tuple([steps if one == _AT_END else one for one in self.before])
+        self.before.clear()
+        self.waiting.clear()
+        self.booked = 0
+        return steps, before
+
+
+# Step times of a replica with some of a model's layers: its layers' part of every step.
+
+
+def layers_fixed(whole: int, first: int, last: int, model_layers: int) -> int:
+    """The part of layers [first, last) in the fixed-point cost of a pass over all layers.
+
+    Every layer takes the same part. If the cost does not divide evenly, a layer costs the growth of the
+    rounded sum over the layers up to it, so the parts of a split add up to the whole exactly. The rest of a
+    step (embedding, head, launch) is spread evenly over the layers.
+    """
+    return whole * last // model_layers - whole * first // model_layers
+
+
+class PartSteps:
+    """``StepTimes`` of layers [first, last) of a model, computed from those of the whole model."""
+
+    __slots__ = ("_decode", "_first", "_last", "_model_layers", "_rows")
+
+    def __init__(self, rows: StepTimes, layers: Span, model_layers: int) -> None:
+        self._rows = rows
+        self._first, self._last = layers
+        self._model_layers = model_layers
+        self._decode: dict[int, Pieces] = {}
+
+    def decode(self, n: int) -> Pieces:
+        """Linear pieces of the whole, each scaled to the part."""
+        found = self._decode.get(n)
+        if found is None:
+            whole = self._rows.decode(n)
+            found = tuple([(limit, self._part(cost), self._part(slope)) for limit, cost, slope in whole])
+            self._decode[n] = found
+        return found
+
+    def mixed(self, n: int, context: int, chunks: Sequence[Chunk], spread: int = 0) -> int:
+        """A step with prompt chunks."""
+        return self._part(self._rows.mixed(n, context, chunks, spread))
+
+    @property
+    def skewed(self) -> bool:
+        """As in the whole model."""
+        return self._rows.skewed
+
+    @property
+    def output_token(self) -> int:
+        """The layers' part."""
+        return self._part(self._rows.output_token)
+
+    def shift(self, n: int, spread: int) -> int:
+        """As in the whole model: these are tokens."""
+        return self._rows.shift(n, spread)
+
+    def _part(self, whole: int) -> int:
+        return layers_fixed(whole, self._first, self._last, self._model_layers)
+
+
+# A pass over some of a model's layers: its cost, and the conditions on its run.
+
+
+def layer_pass_cost_fixed(rows: StepTimes, run: Run, own: Span, model_layers: int) -> int:
+    """Fixed-point cost of the one step of a ``run`` with layers, on a replica that holds layers ``own``.
+
+    ``rows`` are those of a replica with all ``model_layers``.
+    """
+    assert run.layers is not None
+    first, last = run.layers
+    assert 0 <= first < last <= model_layers, (
+        f"replica {run.replica} is to run layers {first} to {last} of a model that has {model_layers}"
+    )
+    assert own[0] <= first and last <= own[1], (
+        f"replica {run.replica} is to run layers {first} to {last}, and holds layers {own[0]} to {own[1]}"
+    )
+    assert run.chunks and not run.decode and run.max_steps == 1, (
+        f"replica {run.replica} is to run layers {first} to {last}: "
+        "write one step, with prompts and without decodes"
+    )
+    if isinstance(rows, StageTimes):
+        return rows.gpu_fixed(run.chunks, run.layers)
+    whole = rows.mixed(0, 0, run.chunks)
+    cost = layers_fixed(whole, first, last, model_layers)
+    assert cost > 0, (
+        f"a pass of {whole} units of fixed point is too short to be cut into {model_layers} layers"
+    )
+    return cost
 
 
 class Machine(ResidentRequests):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.common.freeing import freeing_s
+from experiments.common.runs import freeing_s
 from experiments.llumnix import defragment, into_loading, notice, vacate, victims
 from servetwin.cli import main as cli
 

@@ -12,10 +12,10 @@ from experiments.common.outcomes import Outcome, Outcomes
 from experiments.common.run_store import RunStore
 from experiments.common.runs import lacking, run_once
 from experiments.llumnix import fig05, fig10, fig11, fig13, fig14, fig15
+from experiments.llumnix.fig16 import Central, TwoLevel
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.points import COLUMNS, FILE, VARIABLE, Points, read_points
 from experiments.llumnix.registry import FIGURES, recipes
-from experiments.llumnix.scheduler_bench import Central, TwoLevel
 from experiments.llumnix.set_ups import BY_TITLE, PAPER_REQUESTS, WORKLOADS, system
 from experiments.llumnix.sweeps import sweeps_of
 from servetwin.cli.main import run

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("serving", "policies", "hwmodels", "simcore", "realexec", "traces", "servetwin", "experiments")
 SILENT_PACKAGES = ("serving", "policies", "hwmodels", "simcore")
-MAX_FILE_LINES = 320
+MAX_FILE_LINES = 500
 # One state machine each: every write to its fields is in one file, which a shorter limit would cut in two.
 LONGER_FILES = {"serving/engine/engine.py": 525}
 MAX_FUNCTION_LINES = 70

@@ -15,8 +15,7 @@ from hwmodels.step_times.engine_overhead import EngineOverhead
 from hwmodels.step_times.expert_error import group_ends_s
 from hwmodels.step_times.expert_lines import fit_expert_lines
 from hwmodels.step_times.expert_rows import ExpertRows, GroupTimes
-from hwmodels.step_times.expert_times import ExpertTimes, at_points, experts_of
-from hwmodels.step_times.routing import Routing
+from hwmodels.step_times.expert_times import ExpertTimes, Routing, at_points, experts_of
 from hwmodels.step_times.rows import FIXED_PER_S
 from hwmodels.step_times.select import shared_experts, step_model
 

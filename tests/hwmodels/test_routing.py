@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from hwmodels.step_times.routing import Routing
+from hwmodels.step_times.expert_times import Routing
 
 QWEN = Routing(128, 8)
 

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.quart.dispersion import dispersed, divergence, uniform_within
 from policies.quart.free_room import FreeRoom
 from policies.quart.keys import KeysManager
-from policies.quart.placement import Placement, plentiful
+from policies.quart.placement import Placement, dispersed, divergence, plentiful, uniform_within
 from policies.quart.settings import PlacementSettings
 from serving.protocols.stage_answers import CheckedStageScaler
 from serving.protocols.stages import (

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.scaling.bands import Band
-from policies.scaling.load_monitor import LoadMonitor, instance_to_take, load_monitor
+from policies.scaling.load_monitor import Band, LoadMonitor, instance_to_take, load_monitor
 from policies.scaling.rules import (
     Bounds,
     Need,

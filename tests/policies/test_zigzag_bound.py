@@ -6,9 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.blitzscale.pair_bound import (
+from experiments.blitzscale.zigzag import (
     BEST_WORK,
     BOUND,
+    POINTS,
+    SET_UP,
+    Setting,
+    cases,
     closed,
     kept_s,
     scheduled,
@@ -16,7 +20,6 @@ from experiments.blitzscale.pair_bound import (
     simulated,
     zigzag_s,
 )
-from experiments.blitzscale.zigzag import POINTS, SET_UP, Setting, cases
 from policies.live.zigzag_replay import ilp_free, replay
 from serving.protocols.live import LiveView
 

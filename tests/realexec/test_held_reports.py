@@ -10,8 +10,8 @@ from realexec.transports.base import PeerLost, Segment
 from realexec.wire.messages import Died, Fetched, Locate, Located, Meet, Open, Pull, Pulled
 from realexec.worker.peers import Peers
 from realexec.worker.worker import Worker
-from realexec.world import held_reports
-from realexec.world.held_reports import HeldReports
+from realexec.world import execution as held_reports
+from realexec.world.execution import HeldReports
 from tests.worlds.real_runs import TINY
 from tests.worlds.told_workers import ToldWorld
 from tests.worlds.transports_here import transports

@@ -10,7 +10,7 @@ from policies.llumnix.dispatch import Freeness
 from realexec.http.driver import probe_all
 from realexec.http.lines import Times
 from realexec.http.world import HttpWorld
-from realexec.world.prompts import prompt_ids
+from realexec.world.arrivals import prompt_ids
 from realexec.world.tracking import Tracker
 from serving.vocabulary.actions import Assign
 from serving.vocabulary.errors import UserError

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from realexec.driver.remote_clock import RemoteClock
-from realexec.launchers import ray_nodes
+from realexec.driver.processes import RemoteClock
+from realexec.launchers import ray_cluster as ray_nodes
 from realexec.launchers.ray_actor import Look, Where
-from realexec.launchers.ray_cluster import imported, refuse_unreached
-from realexec.launchers.ray_nodes import Nodes
+from realexec.launchers.ray_cluster import Nodes, imported, refuse_unreached
 from realexec.launchers.ray_process import NO_ANSWER, RayProcess, first_line
 from realexec.wire.listener import LOOPBACK
 from realexec.wire.messages import Alive, RoundsDone, StepsDone

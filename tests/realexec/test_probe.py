@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from realexec.probe import memory as probed_memory
-from realexec.probe.machine import lines_of, probe
+from realexec.probe.machine import lines_of, packages, path_choices, probe
 from realexec.probe.memory import disk, memory
 from realexec.probe.missing import missing
-from realexec.probe.packages import packages
-from realexec.probe.path_choice import path_choices
 from realexec.system.devices import gpus, nics, nvlinks, ran, rdma
 from servetwin.cli import realexec as realexec_cli
 

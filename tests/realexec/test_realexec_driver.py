@@ -17,8 +17,8 @@ from realexec.driver.driver import execute
 from realexec.driver.processes import WorkerPool
 from realexec.driver.verify import check_tokens
 from realexec.wire.messages import Hold
+from realexec.world.arrivals import prompt_ids
 from realexec.world.models import Models
-from realexec.world.prompts import prompt_ids
 from realexec.world.report import RunReport
 from serving.vocabulary.actions import (
     Action,

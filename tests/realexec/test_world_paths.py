@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from realexec.wire.messages import Forget, Hold, RoundsDone, RunRounds, StopRounds
-from realexec.world.held_reports import HeldReports
+from realexec.world.execution import HeldReports
 from serving.vocabulary.actions import Assign, Fail, Interrupt, Run
 from serving.vocabulary.events import Lost, LostHost, Ran
 from serving.vocabulary.layers import Part

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from hwmodels.profiles.profile import Stamp
 from hwmodels.profiles.profile_file import save_profile
 from servetwin.cli import main as cli
-from servetwin.compare.comparison import NO_SERIES
+from servetwin.compare.comparison import NO_SERIES, REGIMES, regimes_of
 from servetwin.compare.formats import read_measured
 from servetwin.compare.measured import Measured
 from servetwin.compare.own_result import SIMULATED_TOO, columns_of
-from servetwin.compare.regimes import REGIMES, regimes_of
 from servetwin.results.series_sink import NO_ENGINE
 from servetwin.results.series_table import ENGINE, TIME, WAITING_GAUGE
 from tests.worlds.damage import damaged, edit, line_edit

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from servetwin.cli import main as cli
-from servetwin.cli.compare_work import work_lines
+from servetwin.cli.compare_repeats import work_lines
 from servetwin.compare.step_times import Row, send_rows
 from tests.worlds.calibrations import law_us, profile
 

@@ -8,8 +8,7 @@ import pytest
 
 from servetwin.cli import realexec as realexec_cli
 from servetwin.cli.fidelity_page import as_page, claim
-from servetwin.cli.fidelity_runs import CASES, LOADS, SCALING, Asked, holds, words_of
-from servetwin.cli.fidelity_scaling import BOUNDS
+from servetwin.cli.fidelity_runs import BOUNDS, CASES, LOADS, SCALING, Asked, holds, words_of
 from servetwin.config.compose.compose import load_config
 from servetwin.config.compose.resolved import resolved_yaml
 from servetwin.report.number_text import NOTHING

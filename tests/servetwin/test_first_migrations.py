@@ -1,6 +1,6 @@
 """How soon new instances take over a running request."""
 
-from servetwin.results.first_migrations import spans
+from servetwin.results.migration_summary import spans
 from serving.protocols.scaling import ScaleEvent
 
 

@@ -10,9 +10,8 @@ import pytest
 
 from servetwin.config import options
 from servetwin.config.compose import fingerprint, hydra_merge, option_tree
-from servetwin.config.compose.compose import load_config
+from servetwin.config.compose.compose import followed, load_config, missing_keys
 from servetwin.config.compose.content_cache import FOLDER_VARIABLE, digest_of
-from servetwin.config.compose.references import followed, missing_keys
 from servetwin.config.options import option_file, option_groups
 from servetwin.config.overrides import Override
 from servetwin.config.policy.groups import POLICY_GROUPS

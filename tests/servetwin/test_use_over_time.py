@@ -9,7 +9,7 @@ import pytest
 
 from servetwin.cli import main as cli
 from servetwin.config.compose.compose import load_config
-from servetwin.report.use import use_section
+from servetwin.report.report import use_section
 from servetwin.results.use_over_time import area, edges_of, spread
 from servetwin.run.prepared import Simulated
 from servetwin.run.simulate import execute, prepare

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from serving.vocabulary.units import NS_PER_S
 from simcore.pipeline.flow_shop import FOREVER, FlowShop
-from simcore.pipeline.lane import Lane
-from simcore.pipeline.parabola import rounds_not_negative
+from simcore.pipeline.lane import Lane, rounds_not_negative
 from tests.worlds.naive_pipeline import ToyStages
 from tests.worlds.strategies import NS
 from tests.worlds.toy_rows import ToyRows

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from serving.record.replay import replay
 from serving.vocabulary.units import FRACTION_BITS
 from simcore.faults.plan import Fault, FaultPlan
-from simcore.pipeline.circuit import Circuit
+from simcore.pipeline.circuits import Circuit
 from tests.worlds.language_world import LanguageCase, LanguageRun, controller_of, run
 from tests.worlds.naive_pipeline import ToyStages
 from tests.worlds.toy_rows import ToyRows

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.engine.pool import EngineOptions
-from simcore.lockstep.group import GroupState, LockstepGroup
+from simcore.lockstep.group import GroupState, LockstepGroup, slowest
 from simcore.lockstep.groups import GroupPlan
-from simcore.lockstep.pace import slowest
 from simcore.simulation import Simulation
 from tests.worlds.naive_engine import Case
 from tests.worlds.naive_group import Group, ToyExperts, run_naive_group

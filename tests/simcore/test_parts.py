@@ -27,7 +27,7 @@ from serving.vocabulary.request import Request
 from serving.vocabulary.units import FRACTION_BITS
 from simcore.data_plane.data_plane import DataPlane
 from simcore.data_plane.residency import Residency
-from simcore.replica.part_steps import PartSteps
+from simcore.replica.machine import PartSteps
 from simcore.simulation import Simulation
 from tests.worlds.data_planes import GBPS, MODEL_BYTES, SHAPE, UNITS, load, plane, told
 from tests.worlds.toy_rows import ToyRows

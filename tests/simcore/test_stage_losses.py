@@ -9,7 +9,7 @@ from serving.services.stages.stage import NOBODY, Waiting
 from serving.vocabulary.errors import PolicyError, UserError
 from simcore.faults.plan import Fault, FaultPlan
 from simcore.simulation import NOBODY_LEFT
-from simcore.stage_stalls import STAGE_PATIENCE_NS, StageStalls
+from simcore.stall_detection import STAGE_PATIENCE_NS, StageStalls
 from tests.worlds.data_planes import ideal
 from tests.worlds.stage_scripts import AnythingGoes, Scripted
 from tests.worlds.stage_world import MS, StageCase, StageRun, controller_of, replicas_of, run

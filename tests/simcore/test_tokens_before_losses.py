@@ -18,7 +18,7 @@ from serving.vocabulary.request import Request
 from serving.vocabulary.units import FRACTION_BITS
 from simcore.faults.plan import Fault, FaultPlan
 from simcore.lockstep.groups import GroupPlan
-from simcore.pipeline.circuit import Circuit
+from simcore.pipeline.circuits import Circuit
 from simcore.pipeline.pipelines import PipelinePlan
 from simcore.replica.lifetime import Lifetime
 from simcore.replica.losing import lose

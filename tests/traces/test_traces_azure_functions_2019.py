@@ -16,12 +16,13 @@ from traces import reading
 from traces.errors import TraceError
 from traces.importers import azure_functions_2019
 from traces.importers.azure_functions_2019 import (
+    COLUMNS,
+    MAX_PER_MINUTE,
     MINUTE_NS,
     NEVER,
     SPREAD,
     read_azure_functions_2019,
 )
-from traces.importers.azure_functions_2019_rows import COLUMNS, MAX_PER_MINUTE
 from traces.importers.requests import NO_LENGTHS
 from traces.workload import Workload
 

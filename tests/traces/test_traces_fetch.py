@@ -20,9 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traces.errors import TraceError
-from traces.fetching import download as fetch_download
+from traces.fetching import fetch as fetch_download
+from traces.fetching import fetch as fetch_part
 from traces.fetching import http as fetch_http
-from traces.fetching import part as fetch_part
 from traces.fetching.fetch import fetch, terms
 from traces.fetching.http import Answer
 from traces.fetching.sources import SOURCES, Source

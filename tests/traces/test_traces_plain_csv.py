@@ -16,7 +16,7 @@ from tests.worlds.damage import damaged, edit, line_edit
 from traces import reading
 from traces.columns import Names, PrefixBlocks
 from traces.errors import TraceError
-from traces.importers import plain_csv_writer
+from traces.importers import plain_csv as plain_csv_writer
 from traces.importers.plain_csv import read_plain_csv, write_plain_csv
 from traces.workload import COLUMNS, MAX_TOKENS, Workload
 

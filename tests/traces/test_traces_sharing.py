@@ -15,7 +15,7 @@ from traces.errors import TraceError
 from traces.importers.llmservingsim_prefix import read_llmservingsim_prefix
 from traces.importers.mooncake import read_mooncake, write_mooncake
 from traces.importers.parquet import read_parquet, write_parquet
-from traces.importers.plain_csv_writer import write_plain_csv
+from traces.importers.plain_csv import write_plain_csv
 from traces.repeating import repeated
 from traces.scaling import scale_rate, scale_tokens
 from traces.sharing import named_rows, shared_prefixes, shared_tokens

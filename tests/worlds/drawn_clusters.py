@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from hwmodels.topology.classes import DEFAULT_CLASSES
+from hwmodels.topology.cluster_file import DEFAULT_CLASSES
 from hwmodels.topology.link import REMOTE, Location, dram, gpu
 from hwmodels.topology.spec import ClusterSpec, Leaves, Rate
 from hwmodels.topology.topology import Topology

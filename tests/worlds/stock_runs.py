@@ -8,7 +8,7 @@ from policies.dispatch import LeastOutstanding
 from realexec.http.driver import HttpReport, execute, probe_all, probe_hand_overs
 from realexec.http.handover import Roles
 from realexec.http.lines import Times
-from realexec.world.prompts import prompt_ids
+from realexec.world.arrivals import prompt_ids
 from serving.composition import ServiceOptions, compose
 from serving.controller import Controller
 from serving.engine.fleet import Dispatcher

@@ -4,7 +4,9 @@ Source of the format: github.com/Azure/AzurePublicDataset, AzureFunctionsDataset
 and trigger, one column per minute of the day. Shahrad et al., USENIX ATC 2020.
 """
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -13,13 +15,211 @@ from numpy.typing import NDArray
 
 from traces.checks import whole_number
 from traces.columns import Names
+from traces.csv.line import Place, absent, shown
 from traces.errors import TraceError
 from traces.importers.azure_functions import short_names
-from traces.importers.azure_functions_2019_rows import MINUTES, Day, read_day
 from traces.importers.requests import NO_LENGTHS
-from traces.reading import Origin
+from traces.reading import Origin, line_blocks
 from traces.streams import stream
 from traces.workload import MAX_ROWS, NS_PER_S, Workload
+
+# The rows of an Azure Functions 2019 file, judged and kept as their counts above zero.
+
+MINUTES: Final = 1440
+MAX_PER_MINUTE: Final = MAX_ROWS
+"""Most invocations in one cell: more could never be handed on, and is a damaged cell."""
+IDS: Final = ("HashOwner", "HashApp", "HashFunction")
+COLUMNS: Final = (*IDS, "Trigger", *(str(minute) for minute in range(1, MINUTES + 1)))
+_HEADER_SHOWN: Final = "HashOwner,HashApp,HashFunction,Trigger,1,2,...,1440"
+# The publisher's ids are HMAC-SHA256 in hex; shorter ones are as good.
+_ID: Final = rb"[0-9a-fA-F]{1,128}"
+_TRIGGER: Final = rb"[A-Za-z][A-Za-z0-9_ -]{0,63}"
+_HEAD: Final = re.compile(rb"%s,(%s),(%s),(%s)," % (_ID, _ID, _ID, _TRIGGER))
+
+_Key = tuple[bytes, bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """One file. functions: (app, function) in order of first appearance. A row is one under one trigger.
+
+    row_function: int32, each row's function. row_total: int64, each row's invocations. Cells are the counts
+    above zero: cell_row int32, cell_minute int16 (0 to 1439), cell_count int32; 10 bytes each.
+    """
+
+    functions: list[tuple[str, str]]
+    row_function: NDArray[np.int32]
+    row_total: NDArray[np.int64]
+    cell_row: NDArray[np.int32]
+    cell_minute: NDArray[np.int16]
+    cell_count: NDArray[np.int32]
+
+    def function_total(self) -> NDArray[np.int64]:
+        """Invocations of each function, all triggers together."""
+        total = np.zeros(len(self.functions), dtype=np.int64)
+        np.add.at(total, self.row_function, self.row_total)
+        return total
+
+
+@dataclass(slots=True)
+class _Rows:
+    """What is known of the rows read so far."""
+
+    line_of: dict[_Key, int] = field(default_factory=dict)
+    function_of: dict[tuple[bytes, bytes], int] = field(default_factory=dict)
+    row_function: list[int] = field(default_factory=list)
+
+    def add(self, key: _Key, place: Place) -> TraceError | None:
+        """Note one row, or say that the same function and trigger came before."""
+        before = self.line_of.setdefault(key, place.line)
+        if before != place.line:
+            problem = f"function and trigger are those of line {before}"
+            return place.error(problem, "keep one of the two", IDS[-1])
+        self.row_function.append(self.function_of.setdefault(key[:2], len(self.function_of)))
+        return None
+
+
+def read_day(file: Path) -> Day:
+    """All rows of the file. Raises TraceError naming file, line, column and remedy at the first wrong one."""
+    rows = _Rows()
+    totals: list[NDArray[np.int64]] = []
+    cells: list[tuple[NDArray[np.int32], NDArray[np.int16], NDArray[np.int32]]] = []
+    for first, lines in _blocks(file):
+        above = len(rows.row_function)
+        counts = _matrix(lines, first, rows)
+        row, minute = np.nonzero(counts)
+        totals.append(counts.sum(axis=1))
+        cells.append(
+            (
+                (row + above).astype(np.int32),
+                minute.astype(np.int16),
+                counts[row, minute].astype(np.int32),
+            )
+        )
+    if not totals:
+        raise TraceError(f"{file} has a header and no functions: add one line per function")
+    row_total = np.concatenate(totals)
+    if not row_total.any():
+        raise TraceError(f"{file}: no function is ever invoked: name a file with counts above 0")
+    cell_row, cell_minute, cell_count = (np.concatenate(column) for column in zip(*cells, strict=True))
+    return Day(
+        functions=[(app.decode(), function.decode()) for app, function in rows.function_of],
+        row_function=np.array(rows.row_function, dtype=np.int32),
+        row_total=row_total,
+        cell_row=cell_row,
+        cell_minute=cell_minute,
+        cell_count=cell_count,
+    )
+
+
+def _blocks(file: Path) -> Iterator[tuple[Place, list[bytes]]]:
+    """(place of the first line, lines without their ends), the header and empty last lines left out."""
+    number, blank = 1, 0
+    for block in line_blocks(file):
+        lines = [line.removesuffix(b"\r") for line in block.removesuffix(b"\n").split(b"\n")]
+        if number == 1:
+            _check_header(lines.pop(0), Place(file, 1))
+            number = 2
+        filled = next((i for i in range(len(lines), 0, -1) if lines[i - 1]), 0)
+        if filled and blank:
+            raise Place(file, blank).error("the line is empty", "delete it")
+        if filled:
+            yield Place(file, number), lines[:filled]
+        if filled < len(lines) and not blank:
+            blank = number + filled
+        number += len(lines)
+    if number == 1:
+        raise TraceError(f"{file} is empty: write the header {_HEADER_SHOWN} and one line per function")
+
+
+def _check_header(text: bytes, place: Place) -> None:
+    found = text.decode("utf-8", "backslashreplace").split(",")
+    for at, column in enumerate(COLUMNS):
+        if at >= len(found):
+            raise place.error("the column is missing", f"write the header {_HEADER_SHOWN}", column)
+        if found[at] != column:
+            raise place.error(
+                f"found {shown(found[at])} instead", f"write the header {_HEADER_SHOWN}", column
+            )
+    if len(found) > len(COLUMNS):
+        problem = f"column {shown(found[len(COLUMNS)])} is unknown"
+        raise place.error(problem, f"write the header {_HEADER_SHOWN}")
+
+
+def _matrix(lines: list[bytes], first: Place, rows: _Rows) -> NDArray[np.int64]:
+    """The counts of consecutive lines, one row each; TraceError at the first line that is wrong."""
+    texts: list[bytes] = []
+    wrong: TraceError | None = None
+    for at, line in enumerate(lines):
+        place = Place(first.path, first.line + at)
+        head = _HEAD.match(line)
+        if head is None or not _is_counts(line[head.end() :]):
+            wrong = _explained(line, place)
+        else:
+            wrong = rows.add((head[1], head[2], head[3]), place)
+        if wrong is not None or head is None:
+            break
+        texts.append(line[head.end() :])
+    counts = np.zeros(0, dtype=np.int64)
+    if texts:  # what does not fit into 64 bits comes out as the largest number that does
+        counts = np.fromstring(b",".join(texts), dtype=np.int64, sep=",")
+    table = counts.reshape(len(texts), MINUTES)
+    large = np.flatnonzero((table > MAX_PER_MINUTE).any(axis=1))
+    if len(large):
+        at = int(large[0])
+        wrong = _explained(lines[at], Place(first.path, first.line + at))
+    if wrong is not None:
+        raise wrong
+    return table
+
+
+def _is_counts(text: bytes) -> bool:
+    """Whether it is 1440 runs of digits with one comma between any two."""
+    return (
+        text.count(b",") == MINUTES - 1
+        and not text.translate(None, b"0123456789,")
+        and b",," not in text
+        and not text.startswith(b",")
+        and not text.endswith(b",")
+    )
+
+
+def _explained(line: bytes, place: Place) -> TraceError:
+    """What is wrong with a line that is not in the one form there is."""
+    if not line.strip():
+        return place.error("the line is empty", "delete it")
+    fields = line.decode("utf-8", "backslashreplace").split(",")
+    if len(fields) != len(COLUMNS):
+        size = "too few" if len(fields) < len(COLUMNS) else "too many"
+        return place.error(f"{len(fields)} fields are {size}", f"write {len(COLUMNS)}: {_HEADER_SHOWN}")
+    for column, text in zip(IDS, fields, strict=False):
+        if not re.fullmatch(_ID.decode(), text):
+            return place.error(f"{shown(text)} is not a hash", "write 1 to 128 hexadecimal digits", column)
+    if not re.fullmatch(_TRIGGER.decode(), fields[len(IDS)]):
+        problem = f"{shown(fields[len(IDS)])} is not a trigger"
+        return place.error(problem, "write a word such as http", COLUMNS[len(IDS)])
+    for column, text in zip(COLUMNS[len(IDS) + 1 :], fields[len(IDS) + 1 :], strict=True):
+        problem = _problem(text)
+        if problem:
+            return place.error(problem, "write a whole number such as 0", column)
+    raise AssertionError(f"{place} is in the usual form")
+
+
+def _problem(text: str) -> str:
+    """What is wrong with a count, or nothing."""
+    if absent(text.strip()):
+        return f"the value is missing ({shown(text)})"
+    if re.fullmatch(r"[0-9]+", text):
+        digits = text.lstrip("0") or "0"
+        if len(digits) > len(str(MAX_PER_MINUTE)) or int(digits) > MAX_PER_MINUTE:
+            return f"{shown(text)} invocations in a minute are more than {MAX_PER_MINUTE}"
+        return ""
+    if re.fullmatch(r"-[0-9.]+", text):
+        return f"{shown(text)} is negative"
+    if re.fullmatch(r"[0-9]*\.[0-9]*", text):
+        return f"{shown(text)} has a fraction"
+    return f"{shown(text)} is not a whole number"
+
 
 SPREAD: Final = "invocations spread at random within their minute"
 NEVER: Final = "{} functions never invoked left out"

@@ -7,11 +7,8 @@ from hwmodels.topology.cluster_file import load_cluster
 from servetwin.config.compose.cache_pairs import check_cache_pair
 from servetwin.config.compose.clusters import check_rates
 from servetwin.config.compose.durations import check_durations
-from servetwin.config.compose.http_checks import check_servers
-from servetwin.config.compose.migration_checks import check_migrations
 from servetwin.config.compose.stage_checks import check_stages
 from servetwin.config.compose.start_checks import check_instance_starts
-from servetwin.config.compose.swap_checks import check_swapping
 from servetwin.config.config import (
     ANY_DRIVER,
     DTYPES,
@@ -23,17 +20,166 @@ from servetwin.config.config import (
 )
 from servetwin.config.data_parallel import check_data_parallel
 from servetwin.config.faults_config import check_faults
-from servetwin.config.http_config import WORKERS, check_world
+from servetwin.config.http_config import HTTP, WORKERS, check_world, servers_of
 from servetwin.config.instances_config import RESERVES, check_instances
+from servetwin.config.migration_config import LIVE, check_migration
 from servetwin.config.models_config import check_models
 from servetwin.config.pipeline_config import check_pipeline
 from servetwin.config.pipeline_parallel import check_pipeline_parallel
 from servetwin.config.ranges import RANGES
+from servetwin.config.swapping import PREEMPTIONS, RECOMPUTE, SWAP_SPACE_GIB
 from servetwin.config.trace_config import check_trace
 from servetwin.config.uncertainty_config import ON, UNCERTAINTIES
 from servetwin.config.vllm_defaults import USAGE_CONTEXTS
 from servetwin.config.workers_config import TRANSPORTS, check_workers
 from serving.vocabulary.errors import PlaceError, UserError
+
+# Refusals of settings that contradict ``system/migration``.
+
+
+def check_migrations(config: RunConfig) -> None:
+    """Refuse settings that contradict ``system/migration``."""
+    system, name = config.system, config.system.migration.name
+    check_migration(config.migration)
+    if name == "none":
+        if config.migration != LIVE:
+            raise UserError(
+                "migration.* does nothing with system/migration=none: leave these keys out, or write "
+                "system/migration=least_loaded"
+            )
+        return
+    if system.instances.split and config.migration.victims == "neighbour":
+        raise UserError(
+            f"migration.victims=neighbour does not fit system={system.name}, whose decode instances keep "
+            "room for what they write: write migration.victims=recompute or system=vllm"
+        )
+    _check_into_loading(config)
+    if name == "defragment" and not system.instances.split:
+        raise UserError(
+            f"system/migration=defragment makes room on decode instances, and those of system={system.name} "
+            "do both: write system.instances.split=true, system=distserve_half or system/migration=llumnix"
+        )
+    if system.live.name != "none":
+        raise UserError(
+            f"system/migration={name} does not fit system/live={system.live.name}, whose new instances take "
+            "batches over while they load: write system/live=none or system/migration=none"
+        )
+    if config.engine.data_parallel_size > 1:
+        raise UserError(
+            f"system/migration={name} does not fit engine.data_parallel_size="
+            f"{config.engine.data_parallel_size}, whose ranks step together: write "
+            "engine.data_parallel_size=1 or system/migration=none"
+        )
+    if config.cluster.topology is None:
+        raise UserError(
+            f"system/migration={name} moves KV over links, and cluster={config.cluster.name} has none: write "
+            "a cluster that has, such as cluster=llumnix or cluster=dgx_h100"
+        )
+
+
+def _check_into_loading(config: RunConfig) -> None:
+    """Refuse into_loading without new instances that do both roles, and in real runs."""
+    if not config.migration.into_loading:
+        return
+    system = config.system
+    if system.instances.split or not system.elastic:
+        raise UserError(
+            "migration.into_loading=true is of instances that come and do both, and those of "
+            f"system={system.name} do not: write system=llumnix_base_autoscaled or "
+            "migration.into_loading=false"
+        )
+    if config.kind == "realexec":
+        raise UserError(
+            "migration.into_loading=true is simulated only, for a worker that loads takes no KV: write "
+            "migration.into_loading=false"
+        )
+
+
+# Refusals of settings that servers behind HTTP cannot serve, one sentence each.
+
+
+def check_servers(config: RunConfig) -> None:
+    """Refuse what no server supports. Limits of a particular server are known after probing it."""
+    if config.world != HTTP:
+        return
+    system = config.system
+    servers = len(servers_of(config.http))
+    keeps = system.elastic and system.instances.keep_parameters_ms > 0
+    full = system.instances.size == "full"
+    split, moves = system.instances.split, system.migration.name != "none"
+    gpus, each = config.cluster.gpus, config.model.tp * config.model.pp
+    if gpus != servers * each:
+        raise UserError(
+            f"http.servers has {servers} servers of {each} GPUs, and the cluster has {gpus}: write "
+            f"workers={servers * each} or a cluster of so many"
+        )
+    for what, holds in (
+        (f"system/scaler={system.scaler.name}", system.elastic and system.scaler.name != "load_monitor"),
+        (f"system/provision={system.provision.name}", system.elastic and system.provision.name != "host"),
+        ("system.instances.split=true with a scaler", system.elastic and split),
+        ("system.instances.keep_parameters_ms", keeps),
+        (f"system/stages={system.stages.name}", system.in_stages),
+        (f"system.instances.size={system.instances.size}", not system.elastic and not full),
+        (f"system/migration={system.migration.name} where instances prefill or decode", moves and split),
+        (f"system/migration={system.migration.name} with a scaler", moves and system.elastic),
+        (f"system/live={system.live.name}", system.live.name != "none"),
+        (f"cluster.start={config.cluster.start}", config.cluster.start != "warm"),
+        (f"models={config.models.name}", config.models.name != "one"),
+    ):
+        if holds:
+            raise UserError(
+                f"{what} asks for actions that servers behind HTTP do not carry out, which have one "
+                "model each, stay, or sleep and wake where one does both (system=allcache "
+                "system.instances.split=false): write world=workers, or a system without, such as system=vllm"
+            )
+    if moves and config.migration.mode != "recompute":
+        raise UserError(
+            f"migration.mode={config.migration.mode} copies KV, which servers behind HTTP do not: write "
+            "migration.mode=recompute, which aborts a request here and resumes it elsewhere"
+        )
+    if config.series.period_s is not None:
+        raise UserError(
+            "series.period_s reads engines of ours, and servers behind HTTP have their own: leave it out"
+        )
+
+
+# Refusals of swapping (KV of preempted requests in host memory) that a run does not support.
+
+_AGAIN = "write engine.preemption=recompute"
+
+
+def check_swapping(config: RunConfig) -> None:
+    """Refuse ``engine.preemption=swap`` if no engine supports it."""
+    engine, system = config.engine, config.system
+    if engine.preemption not in PREEMPTIONS:
+        raise UserError(
+            f"engine.preemption={engine.preemption} is unknown: write one of {', '.join(PREEMPTIONS)}"
+        )
+    if engine.preemption == RECOMPUTE:
+        if engine.swap_space_gib != SWAP_SPACE_GIB:
+            raise UserError(
+                f"engine.swap_space_gib={engine.swap_space_gib:g} does nothing with "
+                "engine.preemption=recompute: leave it out, or write engine.preemption=swap"
+            )
+        return
+    for fits, what in (
+        (config.kind != "realexec", "real workers, which have no host memory for KV"),
+        (system.batcher.name == "prefill_first", f"system/batcher={system.batcher.name}: vLLM v1 has none"),
+        (not engine.prefix_caching, "engine.prefix_caching=true, whose blocks stay on the GPU"),
+        (not engine.asynchronous, "engine.asynchronous=true: vLLM v1 has none"),
+        (config.model.pp == 1, f"model.pp={config.model.pp}, whose stages swap nothing"),
+        (engine.data_parallel_size == 1, "engine.data_parallel_size above 1, whose ranks step together"),
+        (not system.instances.split, f"system={system.name}, whose decode instances keep room for all"),
+        (system.live.name == "none", f"system/live={system.live.name}, whose instances share passes"),
+        (not system.in_stages, f"system={system.name}, whose instances have a stage each"),
+    ):
+        if not fits:
+            raise UserError(f"engine.preemption=swap does not fit {what}: {_AGAIN}")
+    if config.cluster.topology is None:
+        raise UserError(
+            f"engine.preemption=swap moves KV over PCIe, and cluster={config.cluster.name} has no links: "
+            "write a cluster that has, such as cluster=llumnix, or engine.preemption=recompute"
+        )
 
 
 def check(config: RunConfig) -> None:

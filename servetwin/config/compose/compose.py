@@ -5,11 +5,14 @@ grammar would reinterpret paths and its errors do not say what to write instead.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import yaml
 
+from hwmodels.catalogue import load_gpu
+from hwmodels.catalogue.stacks import is_stack
 from servetwin.config.compose import run_again
 from servetwin.config.compose.checks import check
 from servetwin.config.compose.clusters import (
@@ -19,23 +22,15 @@ from servetwin.config.compose.clusters import (
     near_cluster,
     requested_cluster,
 )
-from servetwin.config.compose.engine_defaults import (
-    clip_default_seqs,
-    fill_batch_defaults,
-    fill_dispatch_default,
-    fill_engine_default,
-    fill_pipeline_defaults,
-)
 from servetwin.config.compose.measured_links import fill_measured_links
 from servetwin.config.compose.option_tree import Tree, option_tree
 from servetwin.config.compose.overhead_file import KEY as OVERHEAD_KEY
 from servetwin.config.compose.overhead_file import overhead_file
-from servetwin.config.compose.references import MISSING, followed, is_reference, missing_keys
 from servetwin.config.compose.resolved import built
 from servetwin.config.compose.unread_keys import refuse_unread
 from servetwin.config.config import Kind, RunConfig
 from servetwin.config.model_path import is_model_path
-from servetwin.config.options import misfit, option_groups
+from servetwin.config.options import misfit, option_file, option_groups
 from servetwin.config.overrides import (
     LITERAL_KEYS,
     Override,
@@ -58,7 +53,133 @@ from servetwin.config.trace_options import (
     trace_parameters,
     wanted_parameter,
 )
+from servetwin.config.vllm_defaults import USAGE_CONTEXTS, batch_defaults
 from serving.vocabulary.errors import UserError
+
+# Values of a configuration that are missing (``???``) or another key's (``${engine.max_num_seqs}``).
+
+MISSING: Final = "???"
+_REFERENCE: Final = re.compile(r"\$\{([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\}")
+_DEEPEST: Final = 8  # a longer chain of references is circular
+
+
+class _OtherFormError(Exception):
+    """A reference that is not only the name of another key, or has no target."""
+
+
+def is_reference(value: Any) -> bool:
+    """Return whether a value is a reference to another key."""
+    return isinstance(value, str) and "${" in value
+
+
+def missing_keys(value: Any, key: str = "") -> Iterator[str]:
+    """Yield the dotted keys without a value, and items of lists in OmegaConf's form: ``ways[0]``."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from missing_keys(inner, f"{key}.{name}" if key else name)
+    elif isinstance(value, list):
+        for at, inner in enumerate(value):
+            yield from missing_keys(inner, f"{key}[{at}]")
+    elif value == MISSING:
+        yield key
+
+
+def followed(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the same data with every reference resolved.
+
+    The option files of this package name keys only. Other forms (resolvers, text around a name) are resolved
+    by OmegaConf; a UserError says what is wrong.
+    """
+    try:
+        return {name: _value(inner, tree, 0) for name, inner in tree.items()}
+    except _OtherFormError:
+        from servetwin.config.compose import hydra_merge
+
+        return hydra_merge.followed(tree)
+
+
+def _value(value: Any, tree: Mapping[str, Any], depth: int) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _value(inner, tree, depth) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_value(inner, tree, depth) for inner in value]
+    if not is_reference(value):
+        return value
+    reference = _REFERENCE.fullmatch(value)
+    if reference is None or depth == _DEEPEST:
+        raise _OtherFormError
+    return _value(_found(tree, reference[1]), tree, depth + 1)
+
+
+def _found(tree: Mapping[str, Any], key: str) -> Any:
+    found: Any = tree
+    for part in key.split("."):
+        if not isinstance(found, Mapping) or part not in found:
+            raise _OtherFormError
+        found = found[part]
+    return found
+
+
+# Default values that depend on the engine: limits by vLLM's rule, the system's batcher and, for a data-
+# parallel group, its dispatcher.
+
+
+def fill_batch_defaults(tree: dict[str, Any], usage: Override | None = None) -> bool:
+    """Set the limits that a preset leaves to vLLM's rule; ``usage``: the word for the usage context.
+
+    Returns whether ``max_num_seqs`` was among them.
+    """
+    engine = tree["engine"]
+    unset = [name for name in ("max_num_seqs", "max_num_batched_tokens") if engine[name] == MISSING]
+    if usage is not None and not unset:
+        raise UserError(
+            f"{usage} does nothing with engine={engine['name']}, whose limits are its own: leave it out"
+        )
+    context = engine["usage_context"] if usage is None else usage.text
+    if unset and context in USAGE_CONTEXTS:
+        known = batch_defaults(load_gpu(tree["cluster"]["gpu"]), context)
+        for name in unset:
+            engine[name] = known[name]
+    elif unset:
+        raise UserError(f"{usage} is unknown: write one of {', '.join(USAGE_CONTEXTS)}")
+    return "max_num_seqs" in unset
+
+
+def clip_default_seqs(engine: dict[str, Any]) -> None:
+    """Limit a default ``max_num_seqs`` to the tokens of a step, as vLLM does.
+
+    The end of ``_set_default_max_num_seqs_and_batched_tokens_args`` in vllm/engine/arg_utils.py (0.19.0).
+    """
+    engine["max_num_seqs"] = min(engine["max_num_seqs"], engine["max_num_batched_tokens"])
+
+
+def fill_dispatch_default(tree: dict[str, Any]) -> None:
+    """Dispatch requests to engines of a data-parallel group as vLLM's own front end does."""
+    dispatch = tree["system"]["dispatch"]
+    if tree["engine"]["data_parallel_size"] > 1 and dispatch["name"] == "least_outstanding":
+        dispatch.clear()
+        dispatch |= option_file("system/dispatch", "waiting_running")
+
+
+def fill_pipeline_defaults(tree: dict[str, Any], written: Collection[str]) -> None:
+    """Turn off, for models in stages, what their engines do not have, unless the user wrote it."""
+    stages = tree["system"]["stages"]["name"] != "none" and not is_stack(tree["model"]["name"])
+    if tree["model"]["pp"] > 1 or stages:
+        for name in ("asynchronous", "prefix_caching"):
+            if f"engine.{name}" not in written:
+                tree["engine"][name] = False
+
+
+def fill_engine_default(tree: dict[str, Any], groups: dict[str, list[str]]) -> None:
+    """Replace ``system/batcher=engine_default`` by the option that ``engine.batcher`` names."""
+    options = [name for name in groups["system/batcher"] if name != "engine_default"]
+    named, batcher = tree["engine"]["batcher"], tree["system"]["batcher"]
+    if named not in options:
+        raise UserError(f"engine.batcher={echo(str(named))} is unknown: write one of {', '.join(options)}")
+    if batcher["name"] == "engine_default":
+        option = option_file("system/batcher", named)
+        batcher |= option | {"params": batcher["params"] | option["params"]}
+
 
 # Set by the chosen option file: another value under the option's name would label results wrongly.
 _FIXED_LEAVES: Final = frozenset({"name", "policy", "source"})
