@@ -70,10 +70,10 @@ BASES = {
 # To all who hold one they are an engine, a ledger and a fleet; to ask which it is would cost the others.
 DERIVED = {
     "pipelined.py: PipelinedEngine(Engine)",
-    "micro_batch_ledger.py: MicroBatchLedger(KvLedger)",
-    "stock_views.py: StockFleet(Fleet)",
+    "pipelined.py: MicroBatchLedger(KvLedger)",
+    "views.py: StockFleet(Fleet)",
     "virtual_engines.py: VirtualEngines(Engine)",
-    "virtual_ledger.py: VirtualLedger(KvLedger)",
+    "virtual_engines.py: VirtualLedger(KvLedger)",
 }
 
 

@@ -208,7 +208,7 @@ ROOMS = {
         "controller", "composition", "record",
     ),
     "simcore": (
-        "arrivals", "replica", "data_plane", "timers", "paces", "completions", "stage_stalls",
+        "replica", "data_plane", "timers", "paces",
         "stall_detection", "capabilities", "faults", "cold", "lockstep", "pipeline", "stage_passes",
         "sim_report", "chunk_starts", "simulation",
     ),
