@@ -10,13 +10,12 @@ for the slash of a group (``trace__rate_per_s=20``, ``system__dispatch="round_ro
 given as its class. What a command refuses in a sentence is a ``UserError`` here.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from servetwin.api.plans import Plan, plan
-from servetwin.api.runs import Run, read, simulate
-from servetwin.api.sweeps import Sweep, sweep
-from serving.vocabulary.errors import PolicyError, UserError
+if TYPE_CHECKING:
+    from servetwin.api import Plan, PolicyError, Run, Sweep, UserError, plan, read, simulate, sweep
 
+__version__: str
 __all__ = [
     "Plan",
     "PolicyError",
@@ -32,9 +31,20 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """``__version__`` of the installed package, as ``servetwin --version`` says; read when asked for."""
-    if name != "__version__":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib.metadata import version
+    """Load what is offered when it is asked for: the commands import this package too, and need none of it.
 
-    return version("servetwin")
+    ``__version__``: of the installed package, as ``servetwin --version`` says.
+    """
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("servetwin")
+    from servetwin import api
+
+    return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,1 +1,8 @@
-"""What scripts and notebooks import as ``servetwin``: runs, sweeps and plans as Python objects."""
+"""What ``import servetwin`` offers: runs, sweeps and plans as Python objects."""
+
+from servetwin.api.plans import Plan, plan
+from servetwin.api.runs import Run, read, simulate
+from servetwin.api.sweeps import Sweep, sweep
+from serving.vocabulary.errors import PolicyError, UserError
+
+__all__ = ["Plan", "PolicyError", "Run", "Sweep", "UserError", "plan", "read", "simulate", "sweep"]
