@@ -68,7 +68,7 @@ def rig_in(state: str) -> Rig:
     elif state == "boundary":
         rig.group.state = GroupState.BOUNDARY
     elif state == "lost":
-        rig.group.lose()
+        rig.group.lose(0)
     assert rig.group.state is GroupState[state.upper()]
     return rig
 
@@ -105,7 +105,7 @@ def play(rig: Rig, event: str) -> str:
             assert rig.due_ns == 250 + STEP_NS
             return "reports, steps begin"
     else:
-        group.lose()
+        group.lose(250)
     if rig.due_ns == due_ns:
         return ""
     return {250: "due now", 300: "due at the next boundary"}[rig.due_ns or 0]

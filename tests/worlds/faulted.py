@@ -215,7 +215,7 @@ def _within_bounds(played: Played) -> None:
 
 
 def _arrivals(prepared: Prepared) -> list[tuple[Request, int]]:
-    return list(build.arrivals_of(prepared.config, prepared.workload))
+    return list(build.arrivals_of(prepared.config, prepared.workload, prepared.limits))
 
 
 def _replays(played: Played, prepared: Prepared) -> None:
