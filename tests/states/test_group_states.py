@@ -106,6 +106,8 @@ def play(rig: Rig, event: str) -> str:
             return "reports, steps begin"
     else:
         group.lose(250)
+        assert rig.due_ns is None
+        return ""
     if rig.due_ns == due_ns:
         return ""
     return {250: "due now", 300: "due at the next boundary"}[rig.due_ns or 0]
