@@ -14,7 +14,8 @@ from simcore.faults.plan import Loss
 class RecoveryWatch:
     """Wraps a controller to count its serving instances after a loss (a ``Control``).
 
-    ``recovered_ns``: time of a loss -> when as many served again; None: they never did.
+    ``recovered_ns``: time of a loss -> when as many served again, the loss's own time if as many still did;
+    None: they never did.
     """
 
     def __init__(self, controller: Controller) -> None:
@@ -25,18 +26,27 @@ class RecoveryWatch:
 
     def handle(self, now_ns: int, event: Event) -> Sequence[Action]:
         """Forward the event; return the controller's actions."""
+        # The first event after a loss finds what all losses of that moment left. When it comes depends on
+        # how many events the world reports, so as many as before count from the loss on.
+        self._recover(now_ns, at_the_loss=True)
         if type(event) in (Lost, LossNotice):
             at_ns = event.at_ns if isinstance(event, LossNotice) else now_ns
             if at_ns not in self.recovered_ns:
                 self._before[at_ns], self.recovered_ns[at_ns] = self._serving(), None
         actions = self._controller.handle(now_ns, event)
-        if self._before:
-            serving = self._serving()
-            for at_ns in [at_ns for at_ns, before in self._before.items() if serving >= before]:
-                if now_ns > at_ns:
-                    del self._before[at_ns]
-                    self.recovered_ns[at_ns] = now_ns
+        self._recover(now_ns)
         return actions
+
+    def _recover(self, now_ns: int, at_the_loss: bool = False) -> None:
+        """Note losses before now after which as many serve as before them."""
+        past = [at_ns for at_ns in self._before if at_ns < now_ns]
+        if not past:
+            return
+        serving = self._serving()
+        for at_ns in past:
+            if serving >= self._before[at_ns]:
+                del self._before[at_ns]
+                self.recovered_ns[at_ns] = at_ns if at_the_loss else now_ns
 
     def _serving(self) -> int:
         if not isinstance(self.elastic, Elastic):
