@@ -1,4 +1,12 @@
-"""What ``import servetwin`` offers: runs, sweeps and plans as Python objects."""
+"""What ``import servetwin`` offers: runs, sweeps and plans as Python objects.
+
+ImportError if a module of the script's folder has the name of one of ServeTwin's packages.
+"""
+
+from servetwin.namesakes import namesake
+
+if (_sentence := namesake()) is not None:
+    raise ImportError(_sentence)
 
 from servetwin.api.plans import Plan, plan
 from servetwin.api.runs import Run, read, simulate

@@ -225,8 +225,8 @@ ROOMS = {
         "migration_victims", "multicast", "provisioning", "scaling", "live", "quart",
     ),
     "servetwin": (
-        "config", "assemble", "results", "story", "report", "run", "sweeps", "compare", "export", "planning",
-        "support", "cli", "api", "__main__",
+        "namesakes", "config", "assemble", "results", "story", "report", "run", "sweeps", "compare",
+        "export", "planning", "support", "cli", "api", "__main__",
     ),
     "experiments": ("common", "blitzscale", "llumnix", "quart", "reproduce"),
 }  # fmt: skip
