@@ -18,7 +18,7 @@ def put(folder: Path, name: str) -> Path:
     return path
 
 
-# This checkout at the end of the path, as an installed package is, and without the finder of an editable install.
+# This checkout at the end of the path, as an installed package is, without the finder of an editable install.
 START = f"""import sys
 sys.path.append({str(ROOT)!r})
 sys.meta_path[:] = [finder for finder in sys.meta_path if "Editable" not in getattr(finder, "__name__", "")]
