@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
 from realexec.model.models import model_spec
 from realexec.model.weight_sources import INDEX_FILE, ONE_FILE, SafetensorsSource
 from serving.vocabulary.errors import UserError
 
+pytestmark = pytest.mark.real
 DEEP = "[" * 100_000 + "]" * 100_000
 
 

@@ -25,8 +25,8 @@ SERVETWIN = ["", "simulate", "replay", "story", "support", "profile", "profile i
 RUN = ["simulate", "trace=azure_conv_like", "trace.requests=5", "journal=true"]
 
 
-def command(words: list[str], module: str = "cli") -> str:
-    return f"from experiments.{module} import run\nassert run({words!r}) == 0"
+def command(words: list[str], module: str = "main") -> str:
+    return f"from servetwin.cli.{module} import run\nassert run({words!r}) == 0"
 
 
 def test_a_run_whose_options_are_kept_loads_only_what_it_uses(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_help_loads_nothing_of_a_run(words: str) -> None:
 
 @pytest.mark.parametrize("words", ["", "run"])
 def test_help_of_realexec_loads_nothing_of_a_run(words: str) -> None:
-    helped = command([*words.split(), "--help"], "realexec_cli")
+    helped = command([*words.split(), "--help"], "realexec")
     loaded_after(helped)
     assert loaded_after(helped) & FOR_RUNS == set()
 

@@ -14,9 +14,9 @@ from tests.worlds.processes import started, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 LONG = ("trace=azure_conv_like", "trace.requests=100000", "engine.exact=true", "cluster=a100_x2")
-MAIN = "import sys; from experiments import cli; sys.exit(cli.run(sys.argv[1:]))"
+MAIN = "import sys; from servetwin.cli import main as cli; sys.exit(cli.run(sys.argv[1:]))"
 IN_A_THREAD = (
-    "import sys, threading; from experiments import cli; "
+    "import sys, threading; from servetwin.cli import main as cli; "
     "one = threading.Thread(target=cli.run, args=(sys.argv[1:],)); one.start(); one.join()"
 )
 SWEEP = ("sweep", *LONG, "seed=range(0,8)", "processes=2", "folders=true")
