@@ -49,7 +49,8 @@ def prompt_load(workload: Workload) -> PromptLoad:
     tokens = np.concatenate(([0], np.cumsum(workload.prompt_tokens)))
     last = np.searchsorted(workload.arrival_ns, workload.arrival_ns + round(PEAK_S * NS_PER_S))
     peak = int((tokens[last] - tokens[: len(workload)]).max())
-    return PromptLoad(int(tokens[-1]) / workload.duration_s, peak / PEAK_S)
+    # A shorter trace is its own busiest window; else its peak would lie below its mean.
+    return PromptLoad(int(tokens[-1]) / workload.duration_s, peak / min(PEAK_S, workload.duration_s))
 
 
 def rate_factor(

@@ -19,7 +19,7 @@ def repeated(workload: Workload, times: int, contents: str) -> Workload:
 
     contents: what its prompts say. ``own``: each repetition shares prefixes within itself alone, as often as
     the trace does; ``same``: every prompt again as it was, so that all but the first repetition repeat.
-    With ``own``, conversations are other ones in each. Raises TraceError.
+    With ``own``, conversations are other ones in each. Raises TraceError, also for a trace of one instant.
     """
     count = whole_number("trace.repeat", times, 1, MAX_ROWS)
     if contents not in CONTENTS:
@@ -30,6 +30,11 @@ def repeated(workload: Workload, times: int, contents: str) -> Workload:
     if count * rows > MAX_ROWS:
         raise TraceError(f"trace.repeat={count} makes more than {MAX_ROWS} requests: write a smaller one")
     period_ns = _period_ns(workload)
+    if period_ns == 0:
+        raise TraceError(
+            f"trace.repeat={count} has no time between repetitions, for all requests of {workload.name} "
+            "arrive at one time: leave it out"
+        )
     if period_ns * count > LONGEST_NS:
         raise TraceError(
             f"trace.repeat={count} makes {workload.name} last beyond 31 years: write a smaller one"

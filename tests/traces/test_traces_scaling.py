@@ -5,11 +5,13 @@ import os
 import numpy as np
 import pytest
 
+from traces.capacity import prompt_load
 from traces.columns import Names, PrefixBlocks
 from traces.counts import arrival_counts, count_statistics, expected_under_thinning
 from traces.description import describe
 from traces.errors import TraceError
 from traces.load import load
+from traces.repeating import repeated
 from traces.scaling import compress_time, scale_rate
 from traces.synthetic.azure_like import azure_conv_like
 from traces.workload import INT64_MAX, Workload
@@ -165,3 +167,15 @@ def test_a_replicated_trace_can_be_replicated_again() -> None:
     twice = scale_rate(scale_rate(trace, 3, seed=1), 2, seed=1)
     assert twice.session is not None
     assert set(twice.session.counts().values()) == {1} and len(twice.session.counts()) == 5 * 3 * 2
+
+
+def test_a_trace_of_one_instant_cannot_be_repeated() -> None:
+    trace = Workload(np.array([5, 5]), np.array([100, 100]), np.array([3, 3]), "one", "test")
+    with pytest.raises(TraceError, match=r"trace\.repeat=3 .* leave it out"):
+        repeated(trace, 3, "own")
+
+
+def test_the_busiest_seconds_of_a_short_trace_are_no_less_than_its_mean() -> None:
+    trace = Workload(np.array([0, 1_500_000_000]), np.array([100, 100]), np.array([1, 1]), "short", "test")
+    load = prompt_load(trace)
+    assert load.peak_tokens_per_s == load.mean_tokens_per_s == pytest.approx(200 / 1.5)

@@ -9,6 +9,8 @@ import pytest
 
 from traces.errors import TraceError
 from traces.formats import FORMATS, format_named, format_of
+from traces.importers.azure_functions_2021 import read_azure_functions_2021
+from traces.importers.burstgpt import read_burstgpt
 from traces.importers.mooncake import read_mooncake, write_mooncake
 from traces.synthetic.registry import SYNTHETIC
 from traces.times import UNITS
@@ -237,3 +239,25 @@ def test_parquet_refuses_decimals_of_no_unit_and_times_beyond_64_bits(tmp_path: 
 def test_a_closed_loop_says_nothing_of_units(tmp_path: Path) -> None:
     closed = read(tmp_path, mooncake("0", "5", "10")).in_closed_loop(2)
     assert not any(label.startswith("times ") for label in closed.labels)
+
+
+@pytest.mark.parametrize(("unit", "durations_s"), [(None, [30.0, 20.0, 0.5]), ("ms", [0.03, 0.0005, 0.02])])
+def test_durations_keep_the_published_unit_unless_one_is_stated(
+    unit: str | None, durations_s: list[float], tmp_path: Path
+) -> None:
+    """Ends in ms since 1970 say nothing of the durations beside them."""
+    rows = ["app,func,end_timestamp,duration", "a1,f1,1700000000000,30.0", "a1,f2,1700000010000,0.5",
+            "a1,f2,1700000011000,20"]  # fmt: skip
+    (tmp_path / "af.csv").write_text("\n".join(rows) + "\n")
+    found = read_azure_functions_2021(tmp_path / "af.csv", time_unit=unit)
+    assert found.source_duration_ns is not None
+    assert (found.source_duration_ns / 1e9).tolist() == durations_s
+
+
+def test_elapsed_times_of_burstgpt_keep_theirs(tmp_path: Path) -> None:
+    header = "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type"
+    rows = [f"{1_700_000_000_000 + at},s,2.5,GPT-4,10,5,15,API log" for at in (0, 1000)]
+    (tmp_path / "b.csv").write_text("\n".join([header, *rows]) + "\n")
+    found = read_burstgpt(tmp_path / "b.csv")
+    assert found.source_duration_ns is not None and set(found.source_duration_ns.tolist()) == {2_500_000_000}
+    assert found.arrival_ns.tolist() == [0, 1_000_000_000]

@@ -29,7 +29,7 @@ def read_azure_functions_2021(
     """The invocations of one file in order of arrival (end less duration), counted from the first.
 
     A function is a model, named by the first 8 digits of its app and its own, or more where two functions
-    would be one. time_unit: of both times, see ``traces.times``; None: s, and with dates durations are in s.
+    would be one. time_unit: of both times, see ``traces.times``; None: durations are in s, as published.
     ``limit`` takes the first arrivals; the whole file is still judged. The trace has no
     lengths, so that every request gets one token on each side, which a label says. Raises TraceError naming
     file, line, column and remedy for whatever is not an invocation.
@@ -38,7 +38,11 @@ def read_azure_functions_2021(
     file = Path(path)
     first = first_cells(file).get(_END) if time_unit is None else None
     (table, by_arrival), times = read_in_unit(
-        Clock("s"), time_unit, first, lambda unit: _read(file, unit), from_first=True
+        Clock("s"),
+        time_unit,
+        first,
+        lambda unit: _read(file, unit, unit if time_unit else "s"),
+        from_first=True,
     )
     duration_ns = table.columns["duration"]
     rows, labels = first_rows(table.rows, limit)
@@ -59,9 +63,9 @@ def read_azure_functions_2021(
     return workload_of(table.origin, Sieve.of(rows), columns, name=name, labels=labels)
 
 
-def _read(file: Path, unit: str) -> tuple[tuple[Table, Ints], Ints]:
+def _read(file: Path, unit: str, duration_unit: str) -> tuple[tuple[Table, Ints], Ints]:
     """The table with the order in which its rows arrive, and their times in that order."""
-    table = read_table(file, (*_NAMES, Field(_END, moment(unit)), Field("duration", span(unit))))
+    table = read_table(file, (*_NAMES, Field(_END, moment(unit)), Field("duration", span(duration_unit))))
     start_ns = table.columns[_END] - table.columns["duration"]
     by_arrival = np.argsort(start_ns, kind="stable")
     return (table, by_arrival), start_ns[by_arrival]

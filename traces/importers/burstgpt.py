@@ -5,6 +5,7 @@ of the first day, Model, Request tokens, Response tokens, Total tokens, Log Type
 (blank where the log is of the API) and Elapsed time in seconds.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -66,7 +67,14 @@ def read_burstgpt(
     check_limit(limit)
     if log_type is not None and log_type not in LOG_TYPES:
         raise TraceError(f"trace.log_type={log_type} is unknown: write {' or '.join(LOG_TYPES)}")
-    table, times = read_times(Path(path), Clock("s"), time_unit, _TIME, _read, from_first=True)
+    table, times = read_times(
+        Path(path),
+        Clock("s"),
+        time_unit,
+        _TIME,
+        partial(_read, stated=time_unit is not None),
+        from_first=True,
+    )
     columns = table.columns
     _check_log_types(table)
     if model is not None and model not in columns[_MODEL].words:
@@ -88,8 +96,9 @@ def read_burstgpt(
     return workload_of(table.origin, sieve, _schema(table, times), name=name, labels=labels)
 
 
-def _read(path: Path, unit: str) -> Table:
-    elapsed = Field(_ELAPSED, span(unit, blank=-1), required=False)
+def _read(path: Path, unit: str, stated: bool) -> Table:
+    """``stated``: the user named the unit, of both times; else the elapsed times are in s, as published."""
+    elapsed = Field(_ELAPSED, span(unit if stated else "s", blank=-1), required=False)
     return read_table(path, (Field(_TIME, moment(unit)), *_FIELDS, elapsed))
 
 
