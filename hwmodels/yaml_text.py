@@ -3,7 +3,7 @@
 A few lines of YAML can stand for any amount of data (aliases), or nest deeper than a parser's stack.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, Final
 
@@ -11,6 +11,8 @@ MOST_YAML_BYTES: Final = 1 << 18  # files that this program writes or ships have
 _DEEPEST: Final = 100
 _MOST_VALUES: Final = 100_000
 _EXPLAINED: Final = 1 << 16  # characters
+_MERGE: Final = "<<"  # takes over other mappings, any number of them
+_KEY_SHOWN: Final = 60  # characters
 
 
 @cache
@@ -34,7 +36,7 @@ def users_yaml(content: bytes, aliases: bool = True) -> Any:
     """``yaml_data`` of a user's file, ``MOST_YAML_BYTES`` at most, in UTF-8.
 
     Raises yaml.YAMLError, or ValueError: not UTF-8, a value that its tag does not fit, nested too deeply,
-    aliases (``*name``) that stand for too much, or any of them if not ``aliases``.
+    aliases (``*name``) that stand for too much, or any of them if not ``aliases``; a key written twice.
     """
     import yaml
 
@@ -58,7 +60,7 @@ def _refuse_large(events: Iterable[Any], aliases: bool) -> None:
     import yaml
 
     counts, names, known = [0], list[str | None](), dict[str, int]()
-    for event in events:
+    for event in _with_keys_once(events):
         if isinstance(event, yaml.CollectionStartEvent):
             counts.append(1)
             names.append(event.anchor)
@@ -81,3 +83,28 @@ def _refuse_large(events: Iterable[Any], aliases: bool) -> None:
                 known[event.anchor] = 1
         if counts[-1] > _MOST_VALUES:
             raise ValueError(f"it stands for more than {_MOST_VALUES} values")
+
+
+def _with_keys_once(events: Iterable[Any]) -> Iterator[Any]:
+    """The same events. ValueError for a second key of the same name, of which PyYAML keeps the last."""
+    import yaml
+
+    # Of each open collection the keys so far (None: a list), and whether a key comes next.
+    known, is_key = list[set[str] | None]([None]), [False]
+    for event in events:
+        if isinstance(event, yaml.CollectionEndEvent):
+            known.pop()
+            is_key.pop()
+        elif isinstance(event, yaml.NodeEvent):
+            keys = known[-1]
+            if keys is not None and is_key[-1] and isinstance(event, yaml.ScalarEvent):
+                if event.value in keys and event.value != _MERGE:
+                    line = event.start_mark.line + 1
+                    raise ValueError(f"{event.value[:_KEY_SHOWN]} is written twice, again in line {line}")
+                keys.add(event.value)
+            is_key[-1] = not is_key[-1]
+            if isinstance(event, yaml.CollectionStartEvent):
+                is_mapping = isinstance(event, yaml.MappingStartEvent)
+                known.append(set() if is_mapping else None)
+                is_key.append(True)
+        yield event

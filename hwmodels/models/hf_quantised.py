@@ -2,8 +2,8 @@
 
 Tools write this in different places: transformers ``quantization_config``, older llm-compressor
 ``compression_config``, MLX ``quantization``, NVIDIA's ModelOpt the file hf_quant_config.json, AutoGPTQ
-quantize_config.json, AutoAWQ quant_config.json, Ascend's msmodelslim quant_model_description.json, llama.cpp
-GGUF files.
+quantize_config.json, AutoAWQ quant_config.json, Ascend's msmodelslim quant_model_description.json, Quanto
+quanto_qmap.json, others qconfig.json, llama.cpp GGUF files.
 """
 
 import json
@@ -23,19 +23,25 @@ BEFORE: Final = (
 )
 _SIDE_FILES: Final = (
     "hf_quant_config.json", "quantize_config.json", "quant_config.json", "quantization_config.json",
-    "quant_model_description.json",
+    "quant_model_description.json", "quanto_qmap.json", "qconfig.json",
 )  # fmt: skip
 _INDEXES: Final = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _MOST_BYTES: Final = 64 << 20
 _STATES: Final = re.compile(r"(?:^|_)(?:quant|quanti[sz]ation|quanti[sz]ed|quanti[sz]e|compression)(?:_|$)")
 _METHOD: Final = re.compile(r"(?:^|_)(?:quant_)?(?:method|algo|type)$")
-_BITS: Final = frozenset({"bits", "nbits", "w_bit", "wbits", "weight_bits"})
+_BITS: Final = frozenset({"bit", "bits", "nbits", "num_bits", "w_bit", "w_bits", "wbits", "weight_bits"})
 _LOADED: Final = frozenset({"load_in_4bit", "load_in_8bit"})
 _FULL_BITS: Final = 16
 _FEW_BITS: Final = re.compile(r"(?:float|fp|int|nf|^[iuf])_?[1-8](?:\D|$)|e[2-5]m[0-3]|^w[1-8]a")
 _NONE: Final = frozenset(
-    {"", "none", "null", "no", "false", "float", "float16", "bfloat16", "float32", "fp16", "bf16", "fp32"}
-)
+    {
+        "", "none", "null", "no", "false", "float", "float16", "bfloat16", "float32", "fp16", "bf16", "fp32",
+        "unquantized", "unquantised",
+    }
+)  # fmt: skip
+_FORMAT: Final = "format"  # llm-compressor's
+_DENSE: Final = "dense"
+_SERIES: Final = re.compile(r"(.+)-[0-9]{1,9}-of-([0-9]{1,9})\.safetensors")
 # Their parameters are not those of the language model.
 _OTHER_PARTS: Final = re.compile(r"vision|visual|image|audio|speech")
 # Of the bytes that the shape has: stored in 16 bits it has all, in 8 at most 0.7 (large tables kept whole).
@@ -53,7 +59,7 @@ def refuse_quantised(file: Path, data: Mapping[str, Any]) -> None:
         raise HardwareError(f'{file} has "{key}": {echo(value)}, and {BEFORE}')
     for name in _SIDE_FILES:
         beside = file.parent / name
-        if beside.is_file() and not _says_none(_read(beside)):
+        if beside.exists() and not _says_none(_read(beside)):
             raise HardwareError(f"{beside} says how the weights of {file.name} are quantised, and {BEFORE}")
     if file.name == CONFIG_FILE and (only := _only_gguf(file.parent)):
         raise HardwareError(f"the weights beside {file} are in {only}, and {BEFORE}")
@@ -85,13 +91,16 @@ def refuse_quantised_checkpoint(folder: Path) -> None:
 
 def _stated(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the dotted keys, at any depth, that state fewer than 16 bits, and their values."""
-    parts = [("", data)]  # a stack: files may be nested deeper than Python calls
+    parts = list[tuple[str, Any]]([("", data)])  # a stack: files may be nested deeper than Python calls
     while parts:
         prefix, part = parts.pop()
+        if isinstance(part, list):
+            parts += [(prefix, one) for one in part if isinstance(one, dict | list)]
+            continue
         for key, value in part.items():
             if _states(key.lower(), value):
                 yield prefix + key, value
-            elif isinstance(value, dict) and not (
+            elif isinstance(value, dict | list) and not (
                 _STATES.search(key.lower()) or _OTHER_PARTS.search(key.lower())
             ):
                 parts.append((f"{prefix}{key}.", value))
@@ -101,9 +110,9 @@ def _states(key: str, value: Any) -> bool:
     if _STATES.search(key):
         return not _says_none(value)
     if key in _BITS:
-        return type(value) in (int, float) and 0 < value < _FULL_BITS
+        return 0 < _bits(value) < _FULL_BITS
     if key in _LOADED:
-        return value is True
+        return value is True or _bits(value) > 0 or (isinstance(value, str) and value.lower() == "true")
     return key.endswith("dtype") and isinstance(value, str) and bool(_FEW_BITS.search(value.lower()))
 
 
@@ -118,7 +127,20 @@ def _says_none(value: Any) -> bool:
     ]
     if said:
         return all(_names_none(inner) for inner in said)
-    return not any(inner not in (None, {}, [], "", False) for inner in value.values())
+    bits = [found for key, inner in value.items() if key.lower() in _BITS and (found := _bits(inner)) > 0]
+    if bits:
+        return min(bits) >= _FULL_BITS
+    return not any(
+        inner not in (None, {}, [], "", False) and (key.lower(), inner) != (_FORMAT, _DENSE)
+        for key, inner in value.items()
+    )
+
+
+def _bits(value: Any) -> float:
+    """A number, or one written as text; 0 for anything else."""
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value):
+        return int(value)
+    return value if type(value) in (int, float) else 0
 
 
 def _names_none(value: Any) -> bool:
@@ -148,7 +170,7 @@ def _only_gguf(folder: Path) -> str:
 
 
 def _stored_bytes(folder: Path) -> int | None:
-    """Bytes of the weights in a folder, by its index or its one file; None: neither is there."""
+    """Bytes of the weights in a folder, by its index, one file or series; None: none of them is there."""
     for name in _INDEXES:
         try:
             index = json.loads(read_limited(folder / name, _MOST_BYTES).decode("utf-8"))
@@ -158,5 +180,22 @@ def _stored_bytes(folder: Path) -> int | None:
     try:
         size = (folder / "model.safetensors").stat().st_size
     except OSError:
-        return None
+        return _series_bytes(folder)
     return size if size >= _LEAST_FILE_BYTES else None
+
+
+def _series_bytes(folder: Path) -> int | None:
+    """Bytes of the files NAME-00001-of-00002.safetensors and so on; None unless a whole series is there."""
+    series = dict[tuple[str, str], list[int]]()
+    for file in folder.glob("*.safetensors"):
+        if (found := _SERIES.fullmatch(file.name)) and (size := _size(file)) >= _LEAST_FILE_BYTES:
+            series.setdefault((found[1], found[2]), []).append(size)
+    whole = [sum(sizes) for (_, count), sizes in series.items() if len(sizes) == int(count)]
+    return max(whole, default=None)
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0

@@ -95,7 +95,7 @@ class _CompletionReader:
         if data == DONE:
             return Chunk(ended=True)
         found = _parsed(data, "a completion")
-        if "error" in found:
+        if found.get("error") is not None:
             return Chunk(fault=_message(found["error"]))
         tokens: tuple[int, ...] = ()
         choices = found.get("choices") or []
@@ -219,7 +219,7 @@ class _GenerateReader:
         if data == DONE:
             return Chunk(ended=True)
         found = _parsed(data, "/generate")
-        if "error" in found:
+        if found.get("error") is not None:
             return Chunk(fault=_message(found["error"]))
         meta = found.get("meta_info") or {}
         ids, total = found.get("output_ids") or [], int(meta.get("completion_tokens", 0))

@@ -105,7 +105,10 @@ def guidellm(place: Place, run: Any) -> tuple[list[Timing], list[str]]:
     place.only(requests, _STATUSES, "status")
     rows = []
     for status in _STATUSES[:3]:
-        for value in requests.get(status) or ():
+        values = requests.get(status) or []
+        if not isinstance(values, list):
+            place.refuse(f"requests.{status} is no list", "give the benchmarks.json that guidellm wrote")
+        for value in values:
             row = place.mapping(value, "a request")
             place.only(row, GUIDELLM_KEYS, "key")
             rows.append(_of_guidellm(place, row, status != "successful"))

@@ -8,7 +8,9 @@ from servetwin.compare.measured import UNKNOWN
 from servetwin.config.overrides import closest, echo
 from serving.vocabulary.errors import UserError
 
-NO_NUMBER: Final = -math.inf  # NaN or infinity written as a time
+NO_NUMBER: Final = -math.inf  # NaN, infinity or more than MOST_TIME written as a time
+MOST_TIME: Final = 1e15  # in the file's unit: 11 days in ns
+MOST: Final = 1e20  # any other number: a moment in ns since 1970 has 19 digits
 LARGEST: Final = 10**12  # for whole numbers: more than any count of requests or tokens
 
 
@@ -32,24 +34,27 @@ class Place:
             number = float(value)
         except (OverflowError, TypeError, ValueError):
             number = UNKNOWN
-        if not math.isfinite(number) or isinstance(value, bool):
+        if not abs(number) <= MOST or isinstance(value, bool):
             self.refuse(
-                f"{key} is {_shown(value)}, not a number", f"write {key} as a finite number or leave it empty"
+                f"{key} is {_shown(value)}, not a number below {MOST:g}",
+                f"write {key} as a finite number or leave it empty",
             )
         return number
 
     def time(self, value: Any, key: str) -> float:
-        """Return a time as it is written: NaN if there is none, infinite if it is NaN or infinite there.
+        """Return a time as it is written: NaN if there is none, infinite if it is no number or too large.
 
         What cannot be true, such as a time below 0, is left out later and counted (``unknown_times``).
         """
-        if isinstance(value, bool) or not isinstance(value, str | float):
+        if isinstance(value, bool) or not isinstance(value, str | float | int):
             return self.number(value, key)
         try:
             number = float(value)
+        except OverflowError:
+            return NO_NUMBER
         except ValueError:
             return self.number(value, key)
-        return number if math.isfinite(number) else NO_NUMBER
+        return number if abs(number) <= MOST_TIME else NO_NUMBER
 
     def whole(self, value: Any, key: str) -> int | None:
         """Return a whole number of at least 0; None if there is none."""

@@ -1,7 +1,7 @@
 """The price of a GPU-hour, from the user: there are no defaults, as prices change and differ by contract."""
 
-import math
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,8 @@ _ENTRY: Final = ("per_gpu_hour", "source", "date", CURRENCY)
 LARGEST: Final = 1e12  # per GPU-hour, in whatever currency
 _WRITE: Final = "write a line such as 'h100: {per_gpu_hour: 2.5, source: my contract, date: 2026-11-01}'"
 _COMMAND: Final = "the command line"
-_NAME: Final = r"[A-Za-z]{2,4}|[^\w\s.,+-]"  # EUR, or a symbol
+_NAME: Final = r"[A-Za-z]{2,4}|[^\w\s.,+-]"  # EUR, or a sign if _is_currency
+_SIGN: Final = "Sc"  # the Unicode category of currency signs
 _AMOUNT: Final = re.compile(
     rf"({_NAME})?\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*({_NAME})?"
 )
@@ -54,19 +55,28 @@ def price_of_word(key: str, text: str) -> tuple[str, Price]:
 
 def _price_of_text(key: str, text: str) -> Price:
     found = _AMOUNT.fullmatch(text.strip())
+    if found is not None and not all(_is_currency(name) for name in (found[1], found[3]) if name):
+        found = None  # a percent sign, a bracket
     if found is not None and found[1] and found[3]:
         raise UserError(f"{key}={text} names two currencies: write one of them")
     value = float(parse_value(Override(key, found[2] if found else text), Wanted(float)))
-    if not 0 < value < math.inf:
-        raise UserError(f"{key}={text} is no price: write a number above 0, such as {key}=2.5")
+    if not 0 < value < LARGEST:
+        raise UserError(
+            f"{key}={text} is no price: write a number above 0 and below {LARGEST:g}, such as {key}=2.5"
+        )
     return Price(value, _COMMAND, "", (found[1] or found[3] or "") if found else "")
 
 
 def currency_of_word(text: str) -> str:
     """Parse ``currency=EUR``."""
-    if re.fullmatch(_NAME, text) is None:
+    if not _is_currency(text):
         raise UserError(f"{CURRENCY}={text} is no currency: write its sign or short name, such as EUR")
     return text
+
+
+def _is_currency(text: str) -> bool:
+    named = re.fullmatch(_NAME, text) is not None
+    return named and (len(text) > 1 or unicodedata.category(text) == _SIGN)
 
 
 def prices_in(path: Path) -> dict[str, Price]:

@@ -52,6 +52,16 @@ def folder_with(tmp_path: Path, config: dict[str, Any], **beside: Any) -> Path:
         ({"text_config": INNER, "llm_config": {"quant_method": "fp8"}}, "llm_config.quant_method"),
         ({"language_config": {"quantization_config": FP8}}, "language_config.quantization_config"),
         ({"a": {"b": {"c": {"quantization": "nvfp4"}}}}, "a.b.c.quantization"),
+        ({"bits": "4"}, "bits"),
+        ({"gptq": {"bits": "4"}}, "gptq.bits"),
+        ({"w_bits": 4}, "w_bits"),
+        ({"bit": 8}, "bit"),
+        ({"num_bits": 4}, "num_bits"),
+        ({"load_in_4bit": 1}, "load_in_4bit"),
+        ({"load_in_4bit": "true"}, "load_in_4bit"),
+        ({"quantization": {"bits": "4"}}, "quantization"),
+        ({"compression_config": {"format": "pack-quantized"}}, "compression_config"),
+        ({"layers_config": [[], [{"quantization": {"bits": 4}}]]}, "layers_config.quantization"),
     ],
 )
 def test_config_that_states_quantisation_is_refused(
@@ -75,7 +85,14 @@ def test_config_that_states_quantisation_is_refused(
         {"compression_config": []},
         {"quant_method": "bf16"},
         {"bits": 16},
+        {"bits": "16"},
         {"load_in_4bit": False},
+        {"load_in_4bit": 0},
+        {"quantization": {"bits": 16, "group_size": 64}},
+        {"quant_method": "unquantized"},
+        {"quantization_config": {"quant_method": "unquantized"}},
+        {"compression_config": {"format": "dense"}},
+        {"layers_config": [{"quantization": {"bits": 16}}]},
         {"pre_quantization_dtype": "bfloat16"},
         {"num_quantizers": 8, "weight_dtype": "float16"},
         {"vision_config": {"quantization_config": FP8}},
@@ -96,6 +113,9 @@ def test_config_that_states_none_is_read(tmp_path: Path, changes: dict[str, Any]
         ("quant_config__json", {"zero_point": True, "w_bit": 4}, False),
         ("quant_model_description__json", {"model_quant_type": "W8A8", "lm_head.weight": "FLOAT"}, False),
         ("quant_model_description__json", {"model_quant_type": "FLOAT", "lm_head.weight": "FLOAT"}, True),
+        ("quanto_qmap__json", {"lm_head": {"weights": "qint4", "activations": "none"}}, False),
+        ("quanto_qmap__json", {}, True),
+        ("qconfig__json", {"weight_dtype": "int4"}, False),
         ("model-Q4_K_M__gguf", "", False),
         ("model-BF16__gguf", "", True),
         ("model__safetensors__index__json", {"metadata": {"total_size": 8_030_261_248}}, False),
@@ -119,6 +139,30 @@ def test_file_beside_config_decides(tmp_path: Path, name: str, content: Any, rea
 def test_gguf_beside_safetensors_says_nothing(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, LLAMA3_8B, **{"model-Q4_0__gguf": "", "part__safetensors": ""})
     assert llm_shape_from_config(folder).weight_bytes == WEIGHT_BYTES
+
+
+@pytest.mark.parametrize(
+    ("sizes", "reads"),
+    [([2_000, 3_000], False), ([2_000], True), ([2_000, 130], True), ([WEIGHT_BYTES, 2_000], True)],
+)
+def test_series_of_files_without_index_is_weighed(tmp_path: Path, sizes: list[int], reads: bool) -> None:
+    """Whole, it counts; one file missing, or only its Git LFS pointer there, it says nothing."""
+    folder = folder_with(tmp_path, LLAMA3_8B)
+    for at, size in enumerate(sizes, 1):
+        with (folder / f"model-{at:05}-of-00002.safetensors").open("wb") as file:
+            file.truncate(size)
+    if reads:
+        assert llm_shape_from_config(folder).weight_bytes == WEIGHT_BYTES
+        return
+    with pytest.raises(HardwareError, match="quantised or incomplete"):
+        llm_shape_from_config(folder)
+
+
+def test_folder_in_place_of_a_file_about_quantisation_is_refused(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, LLAMA3_8B)
+    (folder / "quant_config.json").mkdir()
+    with pytest.raises(HardwareError, match=r"quant_config\.json"):
+        llm_shape_from_config(folder)
 
 
 def test_deeply_nested_config_is_searched(tmp_path: Path) -> None:

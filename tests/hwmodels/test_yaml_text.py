@@ -89,3 +89,28 @@ def test_a_users_aliases_count_as_what_they_stand_for() -> None:
         users_yaml(text, aliases=False)
     with pytest.raises(yaml.YAMLError, match="line 2"):
         users_yaml(b"a: 1\nb: [")
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "a"),
+        ("a: 1\n'a': 3\n", "a"),
+        ("- x\n- {b: {c: [1, 2], d: {}, c: 2}}\n", "c"),
+    ],
+)
+def test_a_key_written_twice_is_refused(text: str, key: str) -> None:
+    with pytest.raises(ValueError, match=f"^{key} is written twice, again in line"):
+        users_yaml(text.encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: b\nb: a\nc: [a, a, {a: 1}, {a: 1}]\n",
+        "x: &x {a: 1}\ny: &y {b: 2}\nz: {<<: *x, a: 2, <<: *y}\n",
+        "x: &x a\n*x : x\nb: *x\nc: b\n",
+    ],
+)
+def test_values_and_merged_keys_may_repeat(text: str) -> None:
+    assert users_yaml(text.encode()) == yaml.safe_load(text)

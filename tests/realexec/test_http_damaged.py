@@ -10,7 +10,7 @@ import pytest
 from realexec.http import client
 from realexec.http.client import BrokenStream, address_of, ask
 from realexec.http.connectors import computed
-from realexec.http.dialects import DIALECTS, Load, Wish
+from realexec.http.dialects import DIALECTS, Chunk, Load, Wish
 from realexec.http.metrics_text import samples_of
 from realexec.http.probe import probe
 from realexec.http.stream import tokens_of
@@ -139,6 +139,18 @@ def test_fields_of_another_kind_break_an_sglang_stream(data: str) -> None:
 
     with pytest.raises(BrokenStream, match="cannot be read"):
         asked({"/generate": f"{OK}\r\ndata: {data}\n\n".encode()}, stream)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("vllm", b'{"error":null,"choices":[{"token_ids":[7]}]}'),
+        ("sglang", b'{"error":null,"output_ids":[7],"meta_info":{"completion_tokens":1}}'),
+    ],
+)
+def test_an_error_that_is_null_is_none(name: str, data: bytes) -> None:
+    assert DIALECTS[name].reader().read(data) == Chunk((7,))
+    assert DIALECTS[name].reader().read(data.replace(b"null", b'"full"')).fault == "full"
 
 
 @pytest.mark.parametrize(

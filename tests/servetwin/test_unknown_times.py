@@ -11,6 +11,7 @@ import pytest
 from servetwin.cli import main as cli
 from servetwin.compare.formats import read_measured
 from servetwin.compare.measured import Measured
+from serving.vocabulary.errors import UserError
 from tests.worlds.measured_files import (
     Row,
     as_aiperf,
@@ -40,9 +41,9 @@ def rows() -> list[Row]:
     return found
 
 
-def bench(path: Path, latencies: bool = True, **lists: Any) -> Measured:
+def bench(path: Path, with_latencies: bool = True, **lists: Any) -> Measured:
     found = bench_run(rows())
-    if latencies:
+    if with_latencies:
         found["latencies"] = [row["e2e_ms"] / 1e3 for row in rows()]
     path.write_text(json.dumps(found | lists))
     return read_measured(path)
@@ -77,14 +78,14 @@ def test_a_ttft_of_0_is_unknown_and_the_stated_latency_stays(tmp_path: Path) -> 
 
 def test_e2e_is_computed_only_where_ttft_and_gaps_reach_to_the_end(tmp_path: Path) -> None:
     ttfts, itls = halved([0.3] * COUNT, 0.0), halved(bench_run(rows())["itls"], [])
-    found = bench(tmp_path / "a.json", latencies=False, ttfts=ttfts, itls=itls)
+    found = bench(tmp_path / "a.json", with_latencies=False, ttfts=ttfts, itls=itls)
     assert values(found, "e2e_ms") == halved(of_rows("e2e_ms"), None)
     assert any("E2E of 10 of 20 requests is unknown" in one for one in found.remarks)
-    whole = bench(tmp_path / "b.json", latencies=False)
+    whole = bench(tmp_path / "b.json", with_latencies=False)
     assert values(whole, "e2e_ms") == of_rows("e2e_ms") and not whole.remarks
     zero = bench(tmp_path / "c.json", latencies=[0.0] * COUNT)
     assert values(zero, "e2e_ms") == of_rows("e2e_ms"), "a latency of 0 is none"
-    no_gaps = bench(tmp_path / "d.json", latencies=False, itls=[[]] * COUNT)
+    no_gaps = bench(tmp_path / "d.json", with_latencies=False, itls=[[]] * COUNT)
     assert values(no_gaps, "e2e_ms") == [None] * COUNT, "TTFT alone is no E2E"
 
 
@@ -163,6 +164,32 @@ def test_the_same_files_are_whole_without_the_fault(
         assert sorted(values(found, name)) == sorted(of_rows(name))  # type: ignore[type-var]
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("wrong", [1e300, 10**300, 10**400, 1e16], ids=["float", "whole", "no_float", "near"])
+def test_a_time_too_large_for_any_run_is_unknown(wrong: float, tmp_path: Path) -> None:
+    for key in ("ttfts", "latencies"):
+        whole = [0.3] * COUNT if key == "ttfts" else [row["e2e_ms"] / 1e3 for row in rows()]
+        name = "ttft_ms" if key == "ttfts" else "e2e_ms"
+        found = bench(tmp_path / "a.json", **{key: [wrong, *whole[1:]]}, itls=[[]] * COUNT)
+        assert values(found, name) == [None, *of_rows(name)[1:]]
+        assert any("of 1 of 20" in one for one in found.remarks)
+
+
+def test_a_moment_too_large_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"start_times is '1e\+300'"):
+        bench(tmp_path / "a.json", start_times=[1e300, *range(1, COUNT)])
+
+
+@pytest.mark.parametrize("status", ["successful", "errored"])
+def test_requests_of_guidellm_that_are_no_list_are_refused(status: str, tmp_path: Path) -> None:
+    path = as_guidellm(tmp_path / "a", rows())
+    whole = json.loads(path.read_text())
+    whole["benchmarks"][0]["requests"][status] = 5
+    path.write_text(json.dumps(whole))
+    with pytest.raises(UserError, match=f"requests.{status} is no list"):
+        read_measured(path)
+
+
 def of_csv(tmp_path: Path, **changed: Any) -> Measured:
     """Row 4 of a CSV with all columns is another one."""
     every = rows()
@@ -175,6 +202,7 @@ def of_csv(tmp_path: Path, **changed: Any) -> Measured:
     [
         ({"e2e_ms": 0}, "e2e_ms", "1: 0"),
         ({"e2e_ms": "nan"}, "e2e_ms", "no number"),
+        ({"e2e_ms": "1e300"}, "e2e_ms", "no number"),
         ({"e2e_ms": ""}, "e2e_ms", "not in the file"),
         ({"tpot_ms": 90}, "tpot_ms", "not (E2E - TTFT)"),
         ({"ttft_ms": 300 + 30 * 104}, "ttft_ms", "came at once"),
