@@ -99,8 +99,8 @@ def _with_keys_once(events: Iterable[Any]) -> Iterator[Any]:
             keys = known[-1]
             if keys is not None and is_key[-1] and isinstance(event, yaml.ScalarEvent):
                 if event.value in keys and event.value != _MERGE:
-                    line = event.start_mark.line + 1
-                    raise ValueError(f"{event.value[:_KEY_SHOWN]} is written twice, again in line {line}")
+                    again = f", again in line {event.start_mark.line + 1}" if event.start_mark else ""
+                    raise ValueError(f"{event.value[:_KEY_SHOWN]} is written twice{again}")
                 keys.add(event.value)
             is_key[-1] = not is_key[-1]
             if isinstance(event, yaml.CollectionStartEvent):
