@@ -5,7 +5,8 @@ from typing import Any
 from servetwin.config.compose.clusters import made_names, topology_names
 from servetwin.config.compose.compose import defaults
 from servetwin.config.config import Kind
-from servetwin.config.models_config import USED
+from servetwin.config.key import declared_keys
+from servetwin.config.models_config import ModelsConfig
 from servetwin.config.options import option_file, option_groups
 from servetwin.config.policy.installed import installed_names
 from servetwin.config.trace_options import default_parameters, trace_names
@@ -64,8 +65,13 @@ def _policy_parameters() -> list[str]:
 def _model_parameters() -> list[str]:
     """Return the keys that options with many models set, without those that they do not use."""
     lines = []
-    for name, used in USED.items():
-        given = {key: value for key, value in option_file("models", name).items() if key in used}
+    for name in option_groups()["models"]:
+        file = option_file("models", name)
+        given = {
+            path: file.get(path, key.default)
+            for path, key in declared_keys(ModelsConfig).items()
+            if name in key.key.options
+        }
         lines += [f"  models={name}: {_written(given)}"] if given else []
     return lines
 
