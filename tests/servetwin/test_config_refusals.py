@@ -70,7 +70,10 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     ([*MIGRATING, "migration.mode=teleport"], ["migration.mode=teleport", "live, stop_and_copy, recompute"]),
     ([*MIGRATING, "migration.last_stage=any"], ["migration.last_stage=any", "paper, shipped"]),
     ([*MIGRATING, "migration.victims=host"], ["migration.victims=host", "recompute, neighbour"]),
-    ([*MIGRATING, "migration.reserve=0.1"], ["migration.reserve=0.1", "migration.victims=neighbour", "write that too"]),
+    (
+        [*MIGRATING, "migration.reserve=0.1"],
+        ["migration.reserve=0.1", "victims=neighbour", "write that too"],
+    ),
     (
         [*MIGRATING, "migration.victims=neighbour", "migration.mode=recompute"],
         ["migration.victims=neighbour sends KV", "migration.mode=live"],
