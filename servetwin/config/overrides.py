@@ -12,7 +12,6 @@ from dataclasses import dataclass, is_dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from servetwin.config.config import RunConfig
 from servetwin.config.meant import meant_keys, several_advice, unit_advice
 from serving.vocabulary.errors import UserError
 
@@ -288,6 +287,8 @@ def unknown_key(key: str, known: Iterable[str], kind: str) -> UserError:
 
 def _meant(key: str, names: Sequence[str]) -> list[str]:
     """Return what an unknown key may mean: another tool's word, a key without its unit, a typing error."""
+    from servetwin.config.config import RunConfig  # --help of other commands starts without it
+
     if meant := meant_keys(key, names, RunConfig):
         return meant
     owner, _, last = key.rpartition(".")
