@@ -254,7 +254,8 @@ class EngineConfig:
     overhead: OverheadConfig = key(
         "the time that the engine adds to the operations of a step; `engine.overhead=FILE` "
         "takes all keys from a file, as `servetwin profile fit` prints it, and single keys "
-        "beside it override it"
+        "beside it override it",
+        read_by=(MODELS_THAT_DECODE,),
     )
     exact: bool = key("one event per step instead of coalesced runs; same result, slower", default=False)
     preemption: str = key(

@@ -11,12 +11,9 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from serving.vocabulary.errors import UserError
-
-if TYPE_CHECKING:
-    from servetwin.config.config import RunConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +45,12 @@ POSITIVE: Final = Range(low=0, open_low=True)
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """What reads a key: ``reads`` tells whether a run has it.
+    """What reads a key: ``reads`` tells whether a run has it, of a RunConfig (whose module imports this one).
 
     ``of`` follows "it is read only by"; ``instead`` is what to write so that the key is read.
     """
 
-    reads: Callable[["RunConfig"], bool]
+    reads: Callable[[Any], bool]
     of: str
     instead: str
 
