@@ -28,10 +28,10 @@ from servetwin.assemble.stage_cut import decodes_in_stages, stage_count
 from servetwin.assemble.stages import pipelines_of, stage_replicas
 from servetwin.assemble.streams import seed_of
 from servetwin.config.config import RunConfig
+from servetwin.config.engine_config import RECOMPUTE
 from servetwin.config.http_config import ELSEWHERE, HTTP, TOGETHER
 from servetwin.config.pipeline_parallel import virtual_engines
 from servetwin.config.policy.make import make_policy, policy_maker
-from servetwin.config.swapping import RECOMPUTE
 from serving.composition import MigrationParts, ServiceOptions, compose
 from serving.controller import Controller
 from serving.engine.pool import EngineOptions

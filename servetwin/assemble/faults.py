@@ -12,9 +12,9 @@ from servetwin.assemble.data_plane import spec_of
 from servetwin.assemble.groups import groups_of
 from servetwin.assemble.hosted import hosted_models
 from servetwin.assemble.streams import seed_of
+from servetwin.config.compose.durations import MAX_TIME_S
 from servetwin.config.config import RunConfig
 from servetwin.config.faults_config import NO_FAULTS, ONE_OF
-from servetwin.config.ranges import MAX_TIME_S
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.units import NS_PER_S

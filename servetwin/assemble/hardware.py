@@ -29,7 +29,8 @@ from hwmodels.step_times.stack_step import StackStep
 from hwmodels.step_times.step_time import StepModel
 from servetwin.assemble.hosted import hosted_models
 from servetwin.assemble.stage_cut import cut_of
-from servetwin.config.config import EngineConfig, RunConfig
+from servetwin.config.config import RunConfig
+from servetwin.config.engine_config import EngineConfig
 from servetwin.config.vllm_defaults import batch_defaults
 from serving.vocabulary.errors import UserError
 

@@ -10,12 +10,15 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
 
 from hwmodels.errors import HardwareError
 from servetwin.cli.flags import TRACEBACK_VARIABLE, printing, without_flags
 from serving.vocabulary.errors import PolicyError, UserError
 from traces.errors import TraceError
+
+if TYPE_CHECKING:
+    from servetwin.config.config import Kind
 
 _ASKING: Final = ("-h", "--help")
 # These print their own help text.
@@ -138,15 +141,26 @@ def _chosen(words: Sequence[str], commands: Mapping[str, Command], usage: str, n
         raise UserError(f"there is no command {words[0]!r}: write {name} {' | '.join(commands)}")
     if any(word in _ASKING for word in words[1:]) and words[0] not in _SELF_EXPLAINING:
         with telling():
-            print(usage, end="")
-            if words[0] in ("simulate", "run"):
-                from servetwin.cli.help_text import help_text
-
-                print("\n" + help_text("simulate" if words[0] == "simulate" else "realexec"), end="")
+            _print_help(words[0], [word for word in words[1:] if word not in _ASKING], usage)
         return 0
     rest, quiet = without_flags(words[1:])
     with printing(quiet):
         return commands[words[0]](rest)
+
+
+def _print_help(command: str, keys: Sequence[str], usage: str) -> None:
+    """Print the usage and, of a run, the list of keys; what is declared of ``keys`` if some are named."""
+    kind: Kind = "simulate" if command == "simulate" else "realexec"
+    if keys and command in ("simulate", "run"):
+        from servetwin.config.compose.key_text import key_help
+
+        print("\n".join(key_help(key, kind) for key in keys), end="")
+        return
+    print(usage, end="")
+    if command in ("simulate", "run"):
+        from servetwin.cli.help_text import help_text
+
+        print("\n" + help_text(kind), end="")
 
 
 def _refused(name: str, sentence: str, status: int) -> int:

@@ -8,7 +8,7 @@ from typing import Final
 from hwmodels.catalogue import gpu_names, llm_names, load_gpu, load_llm
 from servetwin.cli.flags import asked_for_json
 from servetwin.cli.process import tell
-from servetwin.config.config import EngineConfig
+from servetwin.config.engine_config import EngineConfig
 from servetwin.config.overrides import closest, echo
 from servetwin.support.combination import combination_of
 from servetwin.support.evidence_table import evidence_tables

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from servetwin.config.key import check_declared
 from servetwin.config.overrides import Wanted, closest, echo, leaves, parse_value, parse_words
-from servetwin.config.ranges import RANGES
 from servetwin.config.trace_config import DEFAULTS, TraceConfig, check_trace
 from servetwin.config.trace_options import (
     default_parameters,
@@ -44,7 +44,6 @@ def trace_words(verb: str, words: Sequence[str], own: Mapping[str, Wanted], chan
         if key not in keys:
             raise _unknown(verb, key, name, keys)
         given[key] = parse_value(word, keys[key]) if key not in LITERAL else word.text
-        _check_range(key, given[key])
     return TraceWords(
         _trace(name, path, given), given.get("seed", 0), {k: given[k] for k in own if k in given}
     )
@@ -78,14 +77,9 @@ def _trace(name: str, path: str | None, given: Mapping[str, Any]) -> TraceConfig
     if path is not None:
         settings["path"] = path
     trace = TraceConfig(name=name, synthetic=name in SYNTHETIC, params=params, **settings)
+    check_declared(trace)
     check_trace(trace)
     return trace
-
-
-def _check_range(key: str, value: Any) -> None:
-    allowed = RANGES.get(f"trace.{key}")
-    if allowed is not None and value is not None and value not in allowed:
-        raise UserError(f"{key}={value} is out of range: write a number {allowed}")
 
 
 def _unknown(verb: str, key: str, name: str, keys: Mapping[str, Wanted]) -> UserError:

@@ -1,116 +1,63 @@
-"""The configuration of one run, typed and frozen. ``checks`` refuses settings that contradict each other."""
+"""The configuration of one run, typed and frozen. ``checks`` refuses settings that contradict each other.
+
+Each key is declared at its field (``servetwin.config.key``).
+"""
 
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from servetwin.config.faults_config import FaultsConfig
-from servetwin.config.http_config import NO_METRICS, NO_SERVERS, WORKERS, HttpConfig, MetricsConfig
+from servetwin.config import readers
+from servetwin.config.engine_config import EngineConfig
+from servetwin.config.faults_config import NO_FAULTS, FaultsConfig
+from servetwin.config.http_config import (
+    LOGS,
+    NO_METRICS,
+    NO_SERVERS,
+    WORKERS,
+    WORLDS,
+    HttpConfig,
+    MetricsConfig,
+)
 from servetwin.config.instances_config import InstancesConfig
-from servetwin.config.migration_config import MigrationConfig
-from servetwin.config.models_config import ModelsConfig
-from servetwin.config.pipeline_config import PipelineConfig
-from servetwin.config.series_config import SeriesConfig
-from servetwin.config.swapping import RECOMPUTE, SWAP_SPACE_GIB
+from servetwin.config.key import COUNT, NOT_NEGATIVE, POSITIVE, Range, key
+from servetwin.config.migration_config import LIVE, MigrationConfig
+from servetwin.config.models_config import ONE, ModelsConfig
+from servetwin.config.pipeline_config import PLAIN, PipelineConfig
+from servetwin.config.readers import REAL_WORKERS, STAGED_REPLICAS
 from servetwin.config.trace_config import TraceConfig
-from servetwin.config.workers_config import CPU, NO_RAY, RayConfig
+from servetwin.config.workers_config import CPU, LAUNCHERS, NO_RAY, TRANSPORTS, RayConfig
 
 Kind = Literal["simulate", "realexec"]
 
 ESTIMATES: Final = ("model", "artefact")
 STARTS: Final = ("warm", "host", "ssd", "remote")
 FLOAT32: Final = "float32"
-# The cap that was the default until outputs ran at their own length (docs/decisions/0024).
-EXPECTED_NEW_TOKENS: Final = 2048
 GIVEN, MEASURED = "given", "measured"
 LINKS: Final = (GIVEN, MEASURED)  # sources of the rates of cluster=local
-# How real workers read each other's memory.
 DTYPES: Final = (FLOAT32, "bfloat16")  # number formats of real workers
-STEP_TIMES: Final = ("auto", "whole_step", "op_table", "linear", "calibrated_roofline", "roofline")
+ON: Final = "on"
+OFF: Final = "off"
+UNCERTAINTIES: Final = (ON, OFF)
+MAX_GPUS: Final = 8192
+# No request waits a day for a token: larger numbers are in another unit.
+OBJECTIVE_MS: Final = Range(low=0, high=86_400_000.0, open_low=True)
+# One row per engine and period is kept in memory; steps of an engine take milliseconds.
+MIN_SERIES_PERIOD_S: Final = 0.01
 
 
-@dataclass(frozen=True, slots=True)
-class OverheadConfig:
-    """The time that the engine adds to the operations of a step, and its source.
-
-    ``step_s`` every step, ``per_layer_s`` for each layer (gaps between its kernels), ``per_sequence_s`` for
-    each sequence, ``per_output_token_s`` for each token that decoding sequences have generated so far; with
-    ``cuda_graphs`` small batches are padded to the captured sizes. ``error_s``: possible error of a step's
-    overhead, if it was fitted (``servetwin.config.compose.overhead_file``).
-    """
-
-    step_s: float
-    per_layer_s: float
-    per_sequence_s: float
-    cuda_graphs: bool
-    source: str
-    error_s: float | None = None
-    per_output_token_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class EngineConfig:
-    """One serving engine: the software and version imitated, its scheduler and its memory.
-
-    ``usage_context``: selects vLLM's defaults of the two limits before it (``vllm_defaults``).
-    ``kv_tokens`` and ``reserve_activation_bytes`` None: derived from GPU memory, of which ``reserved_blocks``
-    are not usable. ``max_new_tokens`` caps requests whose trace gives no cap (None: at what context and
-    KV memory leave); one without any cap is counted with ``expected_new_tokens``. ``profile`` is a file of
-    operation tables (None: the catalogue's coefficients); ``profile_force`` uses it though it was changed or
-    measured for another set-up. ``asynchronous``: the next step is chosen while the current one runs.
-    ``max_model_len``: the longest context of a request in tokens (None: the model's).
-    ``data_parallel_size``, ``enable_expert_parallel``, ``expert_skew``: of mixtures of experts
-    (``hwmodels.models.parallelism``, ``hwmodels.step_times.expert_times``).
-    ``loader`` and ``start_up``: entries of loaders.yaml, for replicas that do not start warm. ``reserve``:
-    the output length that decode instances reserve memory for (``RESERVES``: the client's cap, the true
-    length, which only an oracle knows, or the trace's mean). ``preemption``, ``swap_space_gib``: see
-    ``servetwin.config.swapping``.
-    """
-
-    name: str
-    software: str
-    version: str
-    batcher: str
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    usage_context: str
-    reserve_full_prompt: bool
-    asynchronous: bool
-    prefix_caching: bool
-    decode_spare_block: bool
-    block_tokens: int
-    watermark: float
-    reserved_blocks: int
-    kv_tokens: int | None
-    gpu_memory_utilization: float
-    reserve_activation_bytes: int | None
-    max_new_tokens: int | None
-    max_model_len: int | None
-    reserve: str
-    step_time: str
-    profile: str | None
-    profile_force: bool
-    data_parallel_size: int
-    enable_expert_parallel: bool
-    expert_skew: float
-    loader: str
-    start_up: str
-    overhead: OverheadConfig
-    exact: bool
-    preemption: str = RECOMPUTE
-    swap_space_gib: float = SWAP_SPACE_GIB
-    expected_new_tokens: int = EXPECTED_NEW_TOKENS
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyConfig:
     """A policy class as ``module:Class``, and its constructor arguments."""
 
-    name: str
-    policy: str
+    name: str = key("the chosen option")
+    policy: str = key("its class, as `module:Class`")
     params: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+STAY: Final = PolicyConfig(name="none", policy="", params={})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SystemConfig:
     """A serving system: one policy for every decision, and how many instances it has.
 
@@ -119,17 +66,17 @@ class SystemConfig:
     ``stages`` none: an instance has a whole model.
     """
 
-    name: str
-    dispatch: PolicyConfig
-    batcher: PolicyConfig
-    admission: PolicyConfig
-    scaler: PolicyConfig
-    provision: PolicyConfig
-    cache: PolicyConfig
-    live: PolicyConfig
-    migration: PolicyConfig
-    stages: PolicyConfig
-    instances: InstancesConfig
+    name: str = key("the chosen option")
+    dispatch: PolicyConfig = key("which instance gets a request")
+    batcher: PolicyConfig = key("which requests are in a step")
+    admission: PolicyConfig = key("which requests are admitted")
+    scaler: PolicyConfig = key("when instances start and stop")
+    provision: PolicyConfig = key("which GPUs new instances get, and from where they load")
+    cache: PolicyConfig = key("which parameters host memory keeps")
+    live: PolicyConfig = key("which layers loading instances run")
+    migration: PolicyConfig = key("which running requests move", omit=STAY)
+    stages: PolicyConfig = key("when replicas of stages start and stop", omit=STAY)
+    instances: InstancesConfig = key("number and roles of instances")
 
     @property
     def elastic(self) -> bool:
@@ -147,7 +94,7 @@ class SystemConfig:
         return self.stages.name != "none"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """A model of the hardware catalogue, ``tp`` GPUs per replica, or for each of its ``pp`` pipeline stages.
 
@@ -156,15 +103,42 @@ class ModelConfig:
     ``dtype``: the number format of real workers.
     """
 
-    name: str
-    tp: int
-    pp: int = 1
-    pp_cut: str = "layers"
-    checkpoint: str | None = None
-    dtype: str = FLOAT32
+    name: str = key("the chosen option, or the path of a config.json")
+    tp: int = key(
+        "GPUs per replica; must divide the heads of the model and the GPUs of the cluster",
+        within=COUNT,
+        vllm=("tensor_parallel_size",),
+    )
+    pp: int = key(
+        "pipeline stages of a replica, each on `model.tp` GPUs ([PIPELINE](PIPELINE.md)); "
+        "every engine preset, in static systems",
+        default=1,
+        within=COUNT,
+        vllm=("pipeline_parallel_size",),
+    )
+    pp_cut: str = key(
+        "which layers each stage has: `layers` (vLLM's own cut), `bytes`, `time`, or the "
+        "layers of each stage, such as `9+9+9+5`",
+        default="layers",
+        read_by=(STAGED_REPLICAS,),
+    )
+    checkpoint: str | None = key(
+        "the folder from which workers read parameters ([REALEXEC](REALEXEC.md#models)); its "
+        "configuration must be that of the model. Null: random parameters",
+        default=None,
+        omit=None,
+        read_by=(REAL_WORKERS,),
+    )
+    dtype: str = key(
+        "the number format that workers compute in",
+        default=FLOAT32,
+        choices=DTYPES,
+        omit=FLOAT32,
+        read_by=(REAL_WORKERS,),
+    )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
     """``gpus`` GPUs of one type. ``topology``: the cluster file with the links between them, if any.
 
@@ -174,44 +148,94 @@ class ClusterConfig:
     ``*_gbps``: a link's rate in Gbit/s in place of the cluster file's, so that a sweep can vary it.
     """
 
-    name: str
-    gpu: str
-    gpus: int
-    topology: str | None
-    start: str
-    links: str = GIVEN
-    pcie_gbps: float | None = None
-    nvlink_gbps: float | None = None
-    nic_gbps: float | None = None
-    ssd_gbps: float | None = None
-    remote_gbps: float | None = None
+    name: str = key("the chosen option")
+    gpu: str = key(
+        "the catalogue's GPU. For `cluster=local` (a simulation: `local_4x1` too) it can be "
+        "set: the GPU that this machine's workers have, with `device=cuda`; a model must fit "
+        "into its memory ([GPU](GPU.md))"
+    )
+    gpus: int = key(
+        "GPUs; the cluster has `cluster.gpus / (model.tp x model.pp)` replicas. Settable for "
+        "`cluster=local` in a simulation only",
+        within=Range(low=1, high=MAX_GPUS),
+    )
+    topology: str | None = key("the cluster file with the links; null: no links", default=None)
+    start: str = key(
+        "where the parameters of every replica are at the start: `warm` (loaded), or `host`, "
+        "`ssd` or `remote`, from which the replica loads them first while requests wait. "
+        "Clusters with links only",
+        default=STARTS[0],
+        choices=STARTS,
+    )
+    links: str = key(
+        "`measured`: `nic`, `ssd` and `pcie` of `cluster=local` (a simulation: `local_4x1`) "
+        "have the rates of the [calibration](CALIBRATE.md#measured-links) in "
+        "`engine.profile`, except those set explicitly",
+        default=GIVEN,
+        choices=LINKS,
+    )
+    pcie_gbps: float | None = key(
+        "Gbit/s of PCIe in place of the cluster file's rate, before its efficiency: for "
+        "sweeps over bandwidth. Clusters with links only",
+        default=None,
+        within=POSITIVE,
+        read_by=(readers.LINKS,),
+    )
+    nvlink_gbps: float | None = key(
+        "the same of NVLink", default=None, within=POSITIVE, read_by=(readers.LINKS,)
+    )
+    nic_gbps: float | None = key("the same of NICs", default=None, within=POSITIVE, read_by=(readers.LINKS,))
+    ssd_gbps: float | None = key("the same of SSDs", default=None, within=POSITIVE, read_by=(readers.LINKS,))
+    remote_gbps: float | None = key(
+        "the same of the remote store", default=None, within=POSITIVE, read_by=(readers.LINKS,)
+    )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SloConfig:
     """Latency objectives of one request in milliseconds, and their source."""
 
-    name: str
-    ttft_ms: float
-    tpot_ms: float
-    source: str
+    name: str = key("the chosen option, or `custom`")
+    ttft_ms: float = key("longest time to the first token that meets the objective", within=OBJECTIVE_MS)
+    tpot_ms: float = key("longest mean time per further token that meets the objective", within=OBJECTIVE_MS)
+    source: str = key("where the objectives come from")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesConfig:
+    """Whether a run records its load over time, and how often."""
+
+    period_s: float | None = key(
+        "seconds between rows of `series.parquet` ([METRICS](METRICS.md#load-over-time-seriesparquet)); "
+        "null: no series",
+        default=None,
+        within=Range(low=MIN_SERIES_PERIOD_S),
+    )
+
+
+NO_SERIES: Final = SeriesConfig()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DriverConfig:
     """``carries_out``: which actions the simulated driver executes (``servetwin.assemble.capabilities``).
 
     None: all that it can; ``realexec``: those of real workers; else names of actions.
     """
 
-    carries_out: str | None
+    carries_out: str | None = key(
+        "the actions that the driver executes: null (all), `realexec` (those of real "
+        "workers), `http` (those of stock engines), or a list such as "
+        "`[assign,run,reject,interrupt,preempt]`; a system that may request others is refused "
+        "([FAULTS](FAULTS.md#a-driver-that-carries-out-less))",
+        default=None,
+    )
 
 
-ANY_DRIVER: Final = DriverConfig(None)
-STAY: Final = PolicyConfig("none", "", {})
+ANY_DRIVER: Final = DriverConfig()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
     """Everything one run depends on. ``workers`` is None in a simulation.
 
@@ -225,31 +249,93 @@ class RunConfig:
     run at both ends of its step times' error (``servetwin.run.ends``), ``off`` does not.
     """
 
-    kind: str
-    engine: EngineConfig
-    system: SystemConfig
-    model: ModelConfig
-    models: ModelsConfig
-    cluster: ClusterConfig
-    trace: TraceConfig
-    slo: SloConfig
-    series: SeriesConfig
-    faults: FaultsConfig
-    driver: DriverConfig
-    migration: MigrationConfig
-    pipeline: PipelineConfig
-    estimates: str
-    uncertainty: str
-    seed: int
-    journal: bool
-    out: str
-    overwrite: bool
-    workers: int | None
-    transport: str | None = None
-    launcher: str = "local"
-    ray: RayConfig = NO_RAY
-    device: str = CPU
-    world: str = WORKERS
-    http: HttpConfig = NO_SERVERS
-    metrics: MetricsConfig = NO_METRICS
-    log: str | None = None
+    kind: str = key("`simulate` or `realexec`")
+    engine: EngineConfig = key("the serving engine")
+    system: SystemConfig = key("the serving system")
+    model: ModelConfig = key("the model")
+    models: ModelsConfig = key("how many models", omit=ONE)
+    cluster: ClusterConfig = key("the GPUs and their links")
+    trace: TraceConfig = key("the workload")
+    slo: SloConfig = key("latency objectives")
+    series: SeriesConfig = key("load over time", omit=NO_SERIES)
+    faults: FaultsConfig = key("losses", omit=NO_FAULTS)
+    driver: DriverConfig = key("what the driver executes", omit=ANY_DRIVER, read_by=(readers.SIMULATION,))
+    migration: MigrationConfig = key("how running requests migrate", omit=LIVE, read_by=(readers.MIGRATION,))
+    pipeline: PipelineConfig = key(
+        "how a model in stages is cut and served", omit=PLAIN, read_by=(readers.STAGES,)
+    )
+    estimates: str = key(
+        "the speeds that policies assume: `model` (this run's step times and links) or "
+        "`artefact` (the constants that BlitzScale's authors ship, for the load monitor; four "
+        "models have them)",
+        default=ESTIMATES[0],
+        choices=ESTIMATES,
+        read_by=(readers.SCALER,),
+    )
+    uncertainty: str = key(
+        "`on`: two more runs, at the ends of the step times' error, give every number a range "
+        "([HOW_FAR_OFF](HOW_FAR_OFF.md)); `off`: no range",
+        default=ON,
+        choices=UNCERTAINTIES,
+        omit=OFF,
+    )
+    seed: int = key("every random stream is derived from it and a name", default=0, within=NOT_NEGATIVE)
+    journal: bool = key(
+        "write the journal, so that the run can be replayed; its format is 6, and `servetwin "
+        "replay` refuses others",
+        default=False,
+    )
+    out: str = key("folder for the results")
+    overwrite: bool = key(
+        "replace an earlier result in `out`; never a folder that holds anything else", default=False
+    )
+    workers: int | None = key(
+        "worker processes", default=None, within=Range(low=1, high=MAX_GPUS), kind="realexec", omit=None
+    )
+    transport: str | None = key(
+        "the transport by which workers read each other's memory; null: the first of them "
+        "that this machine supports ([REALEXEC](REALEXEC.md#bytes))",
+        default=None,
+        choices=TRANSPORTS,
+        read_by=(readers.REAL_WORKERS,),
+        kind="realexec",
+        omit=None,
+    )
+    launcher: str = key(
+        "where workers are started: `local` (processes of this machine) or `ray` "
+        "([MANY_HOSTS](MANY_HOSTS.md))",
+        default=LAUNCHERS[0],
+        choices=LAUNCHERS,
+        read_by=(readers.REAL_WORKERS,),
+        kind="realexec",
+        omit=LAUNCHERS[0],
+    )
+    ray: RayConfig = key(
+        "a Ray cluster", read_by=(readers.REAL_WORKERS, readers.RAY), kind="realexec", omit=NO_RAY
+    )
+    device: str = key(
+        "the device that workers compute on: `cpu`, `cuda`, `cuda:N`, or `apart`, a CPU that "
+        "copies like a GPU ([GPU](GPU.md))",
+        default=CPU,
+        read_by=(readers.REAL_WORKERS,),
+        kind="realexec",
+        omit=CPU,
+    )
+    world: str = key(
+        "`workers` of this machine, or `http`, servers that are already running ([HTTP](HTTP.md))",
+        default=WORKERS,
+        choices=WORLDS,
+        kind="realexec",
+        omit=WORKERS,
+    )
+    http: HttpConfig = key(
+        "servers that are already running", read_by=(readers.HTTP_SERVERS,), kind="realexec", omit=NO_SERVERS
+    )
+    metrics: MetricsConfig = key("metrics of a running run", kind="realexec", omit=NO_METRICS)
+    log: str | None = key(
+        "`json` writes a line for every arrival, decision, loss and end to stderr",
+        default=None,
+        choices=LOGS,
+        kind="realexec",
+        omit=None,
+    )

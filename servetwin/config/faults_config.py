@@ -1,30 +1,18 @@
 """The faults of a run, and which of their settings contradict each other."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 
-from servetwin.config.ranges import Range
+from servetwin.config.key import NOT_NEGATIVE, Range, key
 from serving.vocabulary.errors import UserError
 
 MOST_PER_HOUR: Final = 1e6  # more than one a second for each part of the largest cluster
-_NUMBER: Final = Range(low=0)
-_RATE: Final = Range(low=0, high=MOST_PER_HOUR)
-_RANGES: Final[dict[str, Range]] = {
-    "at_s": _NUMBER,
-    "replica": _NUMBER,
-    "host": _NUMBER,
-    "ssd": _NUMBER,
-    "replica_per_hour": _RATE,
-    "host_per_hour": _RATE,
-    "link_per_hour": _RATE,
-    "ssd_per_hour": _RATE,
-    "notice_s": _NUMBER,
-}
+PER_HOUR: Final = Range(low=0, high=MOST_PER_HOUR)
+ONE_OF: Final = {"one_replica": "replica", "one_host": "host", "one_link": "link", "one_ssd": "ssd"}
 RATES: Final = ("replica_per_hour", "host_per_hour", "link_per_hour", "ssd_per_hour")
-_OPTIONAL: Final = (*RATES, "notice_s")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FaultsConfig:
     """``none``: no faults; everything else is null.
 
@@ -34,59 +22,66 @@ class FaultsConfig:
     loss of a replica or a host the system receives a notice.
     """
 
-    name: str
-    at_s: float | None
-    replica: int | None
-    host: int | None
-    link: str | None
-    ssd: int | None
-    events: str | None
-    replica_per_hour: float | None
-    host_per_hour: float | None
-    link_per_hour: float | None
-    ssd_per_hour: float | None
-    notice_s: float | None = None
+    name: str = key("the chosen option")
+    at_s: float | None = key(
+        "seconds until the loss", default=None, within=NOT_NEGATIVE, options=(*ONE_OF,), required=True
+    )
+    replica: int | None = key(
+        "number of the lost replica",
+        default=None,
+        within=NOT_NEGATIVE,
+        options=("one_replica",),
+        required=True,
+    )
+    host: int | None = key(
+        "number of the lost host", default=None, within=NOT_NEGATIVE, options=("one_host",), required=True
+    )
+    link: str | None = key(
+        "name of the lost cable: `host0/nic1`, `leaf0-spine1`",
+        default=None,
+        options=("one_link",),
+        required=True,
+    )
+    ssd: int | None = key(
+        "number of the host whose SSD is lost",
+        default=None,
+        within=NOT_NEGATIVE,
+        options=("one_ssd",),
+        required=True,
+    )
+    events: str | None = key(
+        "`AT_S:WHAT:WHICH` joined by +, such as `10:replica:3+20:link:host0/nic1`",
+        default=None,
+        options=("listed",),
+        required=True,
+    )
+    replica_per_hour: float | None = key(
+        "losses of replicas per hour in the whole cluster; one of the four rates is above 0",
+        default=None,
+        within=PER_HOUR,
+        options=("drawn",),
+    )
+    host_per_hour: float | None = key("the same of hosts", default=None, within=PER_HOUR, options=("drawn",))
+    link_per_hour: float | None = key("the same of cables", default=None, within=PER_HOUR, options=("drawn",))
+    ssd_per_hour: float | None = key("the same of SSDs", default=None, within=PER_HOUR, options=("drawn",))
+    notice_s: float | None = key(
+        "the system is notified this many seconds before a replica or a host is lost; null: never",
+        default=None,
+        within=NOT_NEGATIVE,
+        options=("one_replica", "one_host", "listed", "drawn"),
+    )
 
 
-NO_FAULTS: Final = FaultsConfig("none", *[None] * 10)
-ONE_OF: Final = {"one_replica": "replica", "one_host": "host", "one_link": "link", "one_ssd": "ssd"}
-_USED: Final[dict[str, tuple[str, ...]]] = {
-    "none": (),
-    **{name: ("at_s", what) for name, what in ONE_OF.items()},
-    "one_replica": ("at_s", "replica", "notice_s"),
-    "one_host": ("at_s", "host", "notice_s"),
-    "listed": ("events", "notice_s"),
-    "drawn": (*RATES, "notice_s"),
-}
+NO_FAULTS: Final = FaultsConfig(name="none")
 
 
 def check_faults(faults: FaultsConfig, kind: str) -> None:
-    """Refuse settings that are out of range or contradict each other, with a UserError."""
-    used = _USED.get(faults.name)
-    if used is None:
-        raise UserError(f"faults={faults.name} is unknown: write one of {', '.join(_USED)}")
+    """Refuse settings that contradict each other, with a UserError."""
     if kind == "realexec" and faults != NO_FAULTS:
         raise UserError(
             f"faults={faults.name} is for simulations: leave it out, for real workers fail by themselves"
         )
-    for field in fields(faults)[1:]:
-        _check_value(faults, field.name, used)
     if faults.name == "drawn" and not any(getattr(faults, key) for key in RATES):
         raise UserError(
             f"faults=drawn draws nothing: write a number above 0 as faults.{RATES[0]} or another rate"
         )
-
-
-def _check_value(faults: FaultsConfig, key: str, used: tuple[str, ...]) -> None:
-    value = getattr(faults, key)
-    if value is None:
-        if key in used and key not in _OPTIONAL:
-            raise UserError(f"faults.{key}=null does not fit faults={faults.name}: write faults.{key}=VALUE")
-        return
-    if key not in used:
-        fits = " or ".join(f"faults={name}" for name, keys in _USED.items() if key in keys)
-        raise UserError(
-            f"faults.{key}={value} does not fit faults={faults.name}: leave it out or write {fits}"
-        )
-    if key in _RANGES and value not in _RANGES[key]:
-        raise UserError(f"faults.{key}={value} is out of range: write a number {_RANGES[key]}")

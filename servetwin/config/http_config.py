@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from servetwin.config.ranges import Range
+from servetwin.config.key import NOT_NEGATIVE, POSITIVE, Range, key
 from serving.vocabulary.errors import UserError
 
 WORKERS: Final = "workers"
@@ -16,12 +16,9 @@ AFTER: Final = "after"
 TOGETHER: Final = "together"
 HAND_OVERS: Final = (AFTER, TOGETHER)
 LOGS: Final = ("json",)
-_POSITIVE: Final = Range(low=0, open_low=True)
-_RANGES: Final = {"report_ms": Range(low=0), "check_tokens": Range(low=0)}
-_TIMES: Final = ("scrape_ms", "timeout_s", "silence_s")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HttpConfig:
     """``servers``: their addresses, ``[http://HOST:PORT,...]``. ``model``: its name there; None: the first
     that the servers name. ``lost``: a lost server's requests continue ``elsewhere``, or ``fail``.
@@ -32,28 +29,59 @@ class HttpConfig:
     ``together``; None: as the servers' software requires.
     """
 
-    servers: str | None
-    model: str | None
-    lost: str
-    report_ms: float
-    scrape_ms: float
-    timeout_s: float
-    silence_s: float
-    check_tokens: int
-    hand_over: str | None = None
+    servers: str | None = key(
+        "required with `world=http`: `[http://HOST:PORT,...]`; replica n is server n", default=None
+    )
+    model: str | None = key("the servers' name of the model; null: the first that they list", default=None)
+    lost: str = key(
+        "requests of a lost server continue `elsewhere` with the tokens they have, or `fail`",
+        default=LOST[0],
+        choices=LOST,
+    )
+    report_ms: float = key(
+        "period between two reports of tokens to the controller; first and last tokens are reported at once",
+        default=50.0,
+        within=NOT_NEGATIVE,
+    )
+    scrape_ms: float = key("period between two scrapes of a server's metrics", default=250.0, within=POSITIVE)
+    timeout_s: float = key(
+        "timeout of a scrape; a server that neither answers it nor reports itself healthy is lost",
+        default=10.0,
+        within=POSITIVE,
+    )
+    silence_s: float = key(
+        "a server whose streams bring no token for this long is lost", default=300.0, within=POSITIVE
+    )
+    check_tokens: int = key(
+        "after the run, this many tokens are requested again, alone and undisturbed, and "
+        "compared; tokens of requests that moved to another server come first",
+        default=2000,
+        within=NOT_NEGATIVE,
+    )
+    hand_over: str | None = key(
+        "for prefill and decode servers: the decode server is asked `after` the prefill "
+        "server (vLLM), or both `together` (SGLang); null: by the kind of server",
+        default=None,
+        choices=HAND_OVERS,
+    )
 
 
-NO_SERVERS: Final = HttpConfig(None, None, ELSEWHERE, 50.0, 250.0, 10.0, 300.0, 2000)
+NO_SERVERS: Final = HttpConfig()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsConfig:
     """``port``: of 127.0.0.1, where the run serves its metrics; 0: any free port; None: no metrics."""
 
-    port: int | None
+    port: int | None = key(
+        "a port of 127.0.0.1 that serves the run's metrics to Prometheus while it lasts; 0: "
+        "any free port, which is printed ([HTTP](HTTP.md#metrics-and-logs)); null: none",
+        default=None,
+        within=Range(low=0, high=65535),
+    )
 
 
-NO_METRICS: Final = MetricsConfig(None)
+NO_METRICS: Final = MetricsConfig()
 
 
 def servers_of(one: HttpConfig) -> list[str]:
@@ -68,24 +96,7 @@ def servers_of_text(text: str) -> list[str]:
     return [word.strip().strip("'\"") for word in words if word.strip()]
 
 
-def check_world(world: str, one: HttpConfig, metrics: MetricsConfig, log: str | None) -> None:
-    """Refuse unknown words, numbers out of range, and settings that contradict each other."""
-    if world not in WORLDS:
-        raise UserError(f"world={world} is unknown: write one of {', '.join(WORLDS)}")
-    if one.lost not in LOST:
-        raise UserError(f"http.lost={one.lost} is unknown: write one of {', '.join(LOST)}")
-    if one.hand_over is not None and one.hand_over not in HAND_OVERS:
-        raise UserError(f"http.hand_over={one.hand_over} is unknown: write one of {', '.join(HAND_OVERS)}")
-    if log is not None and log not in LOGS:
-        raise UserError(f"log={log} is unknown: write log={LOGS[0]} or leave it out")
-    if metrics.port is not None and not 0 <= metrics.port < 1 << 16:
-        raise UserError(f"metrics.port={metrics.port} is out of range: write a number from 0 to 65535")
-    for key, wanted in {**_RANGES, **dict.fromkeys(_TIMES, _POSITIVE)}.items():
-        if (value := getattr(one, key)) not in wanted:
-            raise UserError(f"http.{key}={value} is out of range: write a number {wanted}")
+def check_world(world: str, one: HttpConfig) -> None:
+    """Refuse servers without their world."""
     if world == HTTP and not servers_of(one):
         raise UserError("http.servers is missing: write http.servers=[http://HOST:PORT,...]")
-    if world == WORKERS and one.servers is not None:
-        raise UserError(
-            f"http.servers={one.servers} does nothing with world=workers: write world=http, or leave it out"
-        )

@@ -1,8 +1,16 @@
 """Number and roles of a system's instances, at the start and at most; which settings contradict."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 
+from servetwin.config.key import COUNT, NOT_NEGATIVE, Range, key
+from servetwin.config.readers import (
+    COMPILING_INSTANCES,
+    MODELS_THAT_DECODE,
+    SCALER,
+    SCALER_OF_BOTH,
+    SCALER_OF_ROLES,
+)
 from serving.vocabulary.errors import UserError
 
 QUEUES: Final = ("common", "per_instance")
@@ -10,16 +18,9 @@ QUEUES: Final = ("common", "per_instance")
 SCHEDULING_POLICIES: Final = ("fcfs", "priority", "before_last")
 SIZES: Final = ("full", "half", "minimum")
 LEAST_PERIOD_MS: Final = 0.001  # a shorter period would round to nothing
-RESERVES: Final = ("max_new_tokens", "oracle", "mean")
-# Keys that only systems of the other kind use, with the value that means unset.
-_SPLIT_ONLY: Final = (
-    ("prefill_min", 1), ("prefill_max", None), ("decode_min", 1), ("decode_max", None),
-)  # fmt: skip
-_WORDS: Final = ("queue", "start", "compile_cache", "scheduling_policy")
-_BOTH_ONLY: Final = (("both_min", 1), ("both_max", None), ("both", None))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InstancesConfig:
     """``split``: prefill and decode run on separate instances.
 
@@ -34,31 +35,114 @@ class InstancesConfig:
     ``engine.start_up`` declares. ``scheduling_policy``: the order in which requests wait and are preempted.
     """
 
-    split: bool
-    size: str
-    prefill: int | None
-    decode: int | None
-    prefill_min: int
-    prefill_max: int | None
-    decode_min: int
-    decode_max: int | None
-    both_min: int
-    both_max: int | None
-    monitor_period_ms: float
-    keep_parameters_ms: float
-    queue: str | None = None
-    start: str | None = None
-    compile_cache: str = "host"
-    scheduling_policy: str = "fcfs"
-    both: int | None = None
+    split: bool = key(
+        "prefill and decode on separate instances; requires a cluster with links and "
+        "`engine.asynchronous=false`",
+        default=False,
+    )
+    size: str = key(
+        "instances of each model at the start; in a static system for the whole run. `full`: "
+        "all that the GPUs hold; `half`: the average need of the workload, computed from its "
+        "mean rate and lengths; `minimum`: the fewest allowed",
+        default="full",
+        choices=SIZES,
+        read_by=(MODELS_THAT_DECODE,),
+    )
+    prefill: int | None = key(
+        "split systems: prefill instances with `full`; null: five to three of `decode`. Set both or neither",
+        default=None,
+        within=COUNT,
+    )
+    decode: int | None = key(
+        "split systems: decode instances with `full`; null: three to five of `prefill`. Set both or neither",
+        default=None,
+        within=COUNT,
+    )
+    prefill_min: int = key(
+        "fewest prefill instances that a scaler keeps, per model; 0 lets a model go to no instance",
+        default=1,
+        within=NOT_NEGATIVE,
+        read_by=(SCALER_OF_ROLES,),
+    )
+    prefill_max: int | None = key(
+        "most prefill instances; null: what the GPUs hold beside the fewest decode instances",
+        default=None,
+        within=NOT_NEGATIVE,
+        read_by=(SCALER_OF_ROLES,),
+    )
+    decode_min: int = key(
+        "the same of decode instances", default=1, within=NOT_NEGATIVE, read_by=(SCALER_OF_ROLES,)
+    )
+    decode_max: int | None = key(
+        "most decode instances; null: what the GPUs hold beside the fewest prefill instances",
+        default=None,
+        within=NOT_NEGATIVE,
+        read_by=(SCALER_OF_ROLES,),
+    )
+    both_min: int = key(
+        "the same of instances that prefill and decode",
+        default=1,
+        within=NOT_NEGATIVE,
+        read_by=(SCALER_OF_BOTH,),
+    )
+    both_max: int | None = key(
+        "most instances that prefill and decode; null: what the GPUs hold",
+        default=None,
+        within=NOT_NEGATIVE,
+        read_by=(SCALER_OF_BOTH,),
+    )
+    monitor_period_ms: float = key(
+        "period of the load monitor", default=100.0, within=Range(low=LEAST_PERIOD_MS), read_by=(SCALER,)
+    )
+    keep_parameters_ms: float = key(
+        "how long parameters stay on freed GPUs, so that the instance can be revived",
+        default=0.0,
+        within=NOT_NEGATIVE,
+        read_by=(SCALER,),
+    )
+    queue: str | None = key(
+        "where requests wait if instances do both: `common` (one queue, from which instances "
+        "take one pass at a time), `per_instance` (`system/dispatch` chooses at arrival); "
+        "null: `common` with a scaler, else `per_instance` "
+        "([SYSTEMS.md](SYSTEMS.md#how-an-instance-comes-and-goes))",
+        default=None,
+        choices=QUEUES,
+        read_by=(MODELS_THAT_DECODE,),
+    )
+    start: str | None = key(
+        "what a new instance finds: `cold` (nothing), `warm` (its process and caches, no "
+        "parameters), `hot` (a sleeping process, its parameters in its host's memory), "
+        "`pooled` (all but parameters); null: as `engine.start_up` declares "
+        "([STARTUP.md](STARTUP.md))",
+        default=None,
+    )
+    compile_cache: str = key(
+        "with `cold` and `hot`: where later starts find an earlier compilation: on the same "
+        "`host`, on all hosts (`shared`), `present` from the beginning, or nowhere (`none`)",
+        default="host",
+        read_by=(COMPILING_INSTANCES,),
+    )
+    scheduling_policy: str = key(
+        "the order in which requests wait and are preempted: `fcfs`, by `priority`, or high "
+        "priority `before_last` as in Llumnix's artefact "
+        "([MIGRATION.md](MIGRATION.md#priorities)); not with live scaling",
+        default="fcfs",
+        choices=SCHEDULING_POLICIES,
+        read_by=(MODELS_THAT_DECODE,),
+    )
+    both: int | None = key(
+        "with a scaler and `size=full`: number of instances that do both at the start; null: "
+        "what the GPUs hold",
+        default=None,
+        within=COUNT,
+        read_by=(SCALER_OF_BOTH,),
+    )
 
 
 def check_instances(one: InstancesConfig, scaler: str, live: str) -> None:
     """Refuse settings that contradict each other, with a UserError."""
     _check_queue(one, live)
     _check_policy(one, live)
-    if one.size not in SIZES:
-        raise UserError(f"system.instances.size={one.size} is unknown: write one of {', '.join(SIZES)}")
     _check_roles(one)
     if (one.prefill is None) != (one.decode is None):
         missing = "decode" if one.decode is None else "prefill"
@@ -66,15 +150,6 @@ def check_instances(one: InstancesConfig, scaler: str, live: str) -> None:
             f"system.instances.{missing} is missing: write how many instances of each role the full "
             "system has"
         )
-    for field in fields(one):
-        value = getattr(one, field.name)
-        if field.name in ("split", "size", "monitor_period_ms", *_WORDS) or value is None:
-            continue
-        least = 1 if field.name in ("prefill", "decode", "both") else 0
-        if value < least:
-            raise UserError(
-                f"system.instances.{field.name}={value:g} is out of range: write a number of at least {least}"
-            )
     for role in ("prefill", "decode", "both"):
         low, high = getattr(one, f"{role}_min"), getattr(one, f"{role}_max")
         if high is not None and high < max(low, 1):
@@ -85,12 +160,6 @@ def check_instances(one: InstancesConfig, scaler: str, live: str) -> None:
         raise UserError(
             f"system.instances.both={one.both} is how many a scaler starts with: write "
             "system.instances.size=full and another option of system/scaler than none, or leave it out"
-        )
-    if one.monitor_period_ms < LEAST_PERIOD_MS:
-        raise UserError(
-            f"system.instances.monitor_period_ms={one.monitor_period_ms:g} would look all the time: write "
-            f"milliseconds, at "
-            f"least {LEAST_PERIOD_MS:g}"
         )
     if scaler == "none" and one.size == "minimum":
         raise UserError(
@@ -103,10 +172,6 @@ def _check_queue(one: InstancesConfig, live: str) -> None:
     """Check where requests wait, and whether instances take requests from there."""
     if one.queue is None:
         return
-    if one.queue not in QUEUES:
-        raise UserError(
-            f"system.instances.queue={one.queue} is unknown: write one of {', '.join(QUEUES)}, or null"
-        )
     if one.split:
         raise UserError(
             f"system.instances.queue={one.queue} says nothing with system.instances.split=true, whose "
@@ -120,11 +185,6 @@ def _check_queue(one: InstancesConfig, live: str) -> None:
 
 
 def _check_policy(one: InstancesConfig, live: str) -> None:
-    if one.scheduling_policy not in SCHEDULING_POLICIES:
-        raise UserError(
-            f"system.instances.scheduling_policy={one.scheduling_policy} is unknown: write one of "
-            f"{', '.join(SCHEDULING_POLICIES)}"
-        )
     if one.scheduling_policy == "before_last" and (one.split or one.queue == "common"):
         raise UserError(
             "system.instances.scheduling_policy=before_last is the order of queues that instances have of "
@@ -146,10 +206,3 @@ def _check_roles(one: InstancesConfig) -> None:
             "system.instances.prefill and .decode are for systems that split the roles, such as "
             "system=distserve_full: leave them out"
         )
-    for key, silent in _BOTH_ONLY if one.split else _SPLIT_ONLY:
-        if (value := getattr(one, key)) != silent:
-            roles = "prefill_ and decode_" if one.split else "both_"
-            raise UserError(
-                f"system.instances.{key}={value} says nothing with system.instances.split="
-                f"{str(one.split).lower()}: leave it out, and write the keys that begin with {roles}"
-            )

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from servetwin.config.key import COUNT, NOT_NEGATIVE, Range, key
+from servetwin.config.readers import MIGRATING_VICTIMS
 from serving.vocabulary.errors import UserError
 
 MODES: Final = ("live", "stop_and_copy", "recompute")
@@ -19,7 +21,7 @@ CONTROL_MS_PER_GPU: Final = (29.0 - 10.0) / 3
 SLOWDOWN: Final = 0.01
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationConfig:
     """``mode``: KV is copied while the request decodes (``live``), while it stops (``stop_and_copy``), or is
     recomputed (``recompute``). ``last_stage``: the rule, of ``LAST_STAGES``. ``max_stages``: one more aborts.
@@ -30,26 +32,62 @@ class MigrationConfig:
     steps of both ends take longer while KV is copied.
     """
 
-    mode: str
-    last_stage: str
-    max_stages: int
-    period_ms: float
-    control_ms: float | None
-    victims: str = "recompute"
-    reserve: float = 0.01
-    into_loading: bool = False
-    slowdown: float = SLOWDOWN
+    mode: str = key(
+        "`live`; for comparison `stop_and_copy` (one stage, during which the request stops) "
+        "and `recompute` (the request moves without KV, ahead of the destination's waiting "
+        "requests, and the destination computes the prompt and the generated tokens again)",
+        default=MODES[0],
+        choices=MODES,
+    )
+    last_stage: str = key(
+        "the request stops once at most this many blocks are left to copy: `shipped` 16, "
+        "`paper` 1. The first stage is never the last, except for a request without a full "
+        "block, which has nothing to copy beforehand",
+        default="shipped",
+        choices=tuple(LAST_STAGES),
+    )
+    max_stages: int = key("most stages; a migration that needs one more is aborted", default=3, within=COUNT)
+    period_ms: float = key(
+        "milliseconds between two calls of the policy", default=50.0, within=Range(low=0.001)
+    )
+    control_ms: float | None = key(
+        "milliseconds of the last stage beside its bytes; null: 10 with one GPU per instance, "
+        "29 with four, linear in between and beyond (Llumnix's Fig. 10, down time less the "
+        "copy)",
+        default=None,
+        within=NOT_NEGATIVE,
+    )
+    victims: str = key(
+        "`neighbour`: the request that would be preempted [migrates instead](BEYOND_LLUMNIX.md#victims)",
+        default=VICTIMS[0],
+        choices=VICTIMS,
+    )
+    reserve: float = key(
+        "the share of free KV memory below which the next victim migrates",
+        default=0.01,
+        within=Range(low=0, high=1, open_low=True, open_high=True),
+        read_by=(MIGRATING_VICTIMS,),
+    )
+    into_loading: bool = key(
+        "also migrate to an instance that [is still loading](BEYOND_LLUMNIX.md#instances-that-still-load)",
+        default=False,
+        omit=False,
+    )
+    slowdown: float = key(
+        "in simulation, steps of source and destination take this share longer while KV is "
+        "copied: at most 1 % at the source by Llumnix's Fig. 10 (right), 'the destination "
+        "alike'",
+        default=SLOWDOWN,
+        within=Range(low=0, high=1),
+        omit=SLOWDOWN,
+    )
 
 
-LIVE: Final = MigrationConfig("live", "shipped", 3, 50.0, None)
+LIVE: Final = MigrationConfig()
 
 
 def check_migration(one: MigrationConfig) -> None:
-    """Refuse unknown words."""
-    words = ("mode", one.mode, MODES), ("victims", one.victims, VICTIMS)
-    for key, value, known in (*words, ("last_stage", one.last_stage, tuple(LAST_STAGES))):
-        if value not in known:
-            raise UserError(f"migration.{key}={value} is unknown: write one of {', '.join(known)}")
+    """Refuse settings that contradict each other."""
     if one.victims == "neighbour" and one.mode == "recompute":
         raise UserError(
             "migration.victims=neighbour sends KV, which migration.mode=recompute does not: write "
@@ -59,11 +97,6 @@ def check_migration(one: MigrationConfig) -> None:
         raise UserError(
             f"migration.into_loading=true copies KV while the request decodes, and migration.mode={one.mode} "
             "does not: write migration.mode=live or migration.into_loading=false"
-        )
-    if one.victims == "recompute" and one.reserve != LIVE.reserve:
-        raise UserError(
-            f"migration.reserve={one.reserve:g} does nothing with migration.victims=recompute: leave it out, "
-            "or write migration.victims=neighbour"
         )
 
 

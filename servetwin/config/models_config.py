@@ -1,9 +1,9 @@
 """How many models a run hosts, how their requests arrive, and which settings contradict each other."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from servetwin.config.ranges import Range
+from servetwin.config.key import COUNT, POSITIVE, Range, key
 from servetwin.config.trace_config import TraceConfig
 from serving.vocabulary.errors import UserError
 
@@ -11,24 +11,11 @@ if TYPE_CHECKING:
     from traces.many import Bursts
 
 MOST_MODELS: Final = 1000
-_POSITIVE: Final = Range(low=0, open_low=True)
-_RANGES: Final[dict[str, Range]] = {
-    "count": Range(low=2, high=MOST_MODELS),
-    "zipf": Range(low=0, high=10),
-    "rate_per_s": _POSITIVE,
-    "gap_cv": Range(low=1e-3, high=1e3),
-    "burst_factor": Range(low=1, high=1e6),
-    "burst_ramp_s": _POSITIVE,
-    "burst_hold_s": _POSITIVE,
-    "burst_decay_s": _POSITIVE,
-    "quiet_s": _POSITIVE,
-    "requests": Range(low=1),
-    "duration_s": _POSITIVE,
-}
+_ZIPF: Final = ("zipf",)
 _RATES: Final = ("rate_scale", "utilization", "prefill_share", "peak_share")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelsConfig:
     """The models of a run. ``one``: that of ``model=``; everything else is null.
 
@@ -41,19 +28,79 @@ class ModelsConfig:
     ``of_trace``: models, arrivals and lengths of the trace; ``count`` and ``shapes`` as before.
     """
 
-    name: str
-    count: int | None
-    shapes: str | None
-    zipf: float | None
-    rate_per_s: float | None
-    gap_cv: float | None
-    burst_factor: float | None
-    burst_ramp_s: float | None
-    burst_hold_s: float | None
-    burst_decay_s: float | None
-    quiet_s: float | None
-    requests: int | None
-    duration_s: float | None
+    name: str = key("the chosen option")
+    count: int | None = key(
+        "hosted models",
+        default=None,
+        within=Range(low=2, high=MOST_MODELS),
+        options=("of_trace", "zipf"),
+        required=True,
+    )
+    shapes: str | None = key(
+        "the models that they are copies of, in turns: names of the catalogue joined by `+`, "
+        "and `NAME:TP` if a replica does not have `model.tp` GPUs, such as "
+        "`llama3_8b+mistral_24b:2`; null: the chosen `model=`",
+        default=None,
+        options=("of_trace", "zipf"),
+    )
+    zipf: float | None = key(
+        "popularity is 1 / rank^`zipf`; 0: all alike",
+        default=None,
+        within=Range(low=0, high=10),
+        options=_ZIPF,
+        required=True,
+    )
+    rate_per_s: float | None = key(
+        "requests per second of all models together; null: the trace's mean rate. Not with "
+        "`trace.rate_scale`, `trace.utilization` or the two shares",
+        default=None,
+        within=POSITIVE,
+        options=_ZIPF,
+    )
+    gap_cv: float | None = key(
+        "coefficient of variation of a model's gaps while its rate is steady; 1 is Poisson",
+        default=None,
+        within=Range(low=1e-3, high=1e3),
+        options=_ZIPF,
+        required=True,
+    )
+    burst_factor: float | None = key(
+        "rate during a burst as a multiple of the base rate; 1: no bursts",
+        default=None,
+        within=Range(low=1, high=1e6),
+        options=_ZIPF,
+        required=True,
+    )
+    burst_ramp_s: float | None = key(
+        "seconds in which a burst rises", default=None, within=POSITIVE, options=_ZIPF, required=True
+    )
+    burst_hold_s: float | None = key(
+        "seconds that a burst lasts at its height",
+        default=None,
+        within=POSITIVE,
+        options=_ZIPF,
+        required=True,
+    )
+    burst_decay_s: float | None = key(
+        "seconds in which a burst falls", default=None, within=POSITIVE, options=_ZIPF, required=True
+    )
+    quiet_s: float | None = key(
+        "mean seconds between two bursts of a model (exponential)",
+        default=None,
+        within=POSITIVE,
+        options=_ZIPF,
+        required=True,
+    )
+    requests: int | None = key(
+        "keep only this many first requests; null: as many as the trace has, and with "
+        "`models.duration_s` no limit",
+        default=None,
+        within=COUNT,
+        options=_ZIPF,
+    )
+    duration_s: float | None = key(
+        "keep only requests that arrive before this time", default=None, within=POSITIVE, options=_ZIPF
+    )
 
     @property
     def bursts(self) -> "Bursts":
@@ -64,9 +111,7 @@ class ModelsConfig:
         return Bursts(*(value for value in (self.gap_cv, *rise, self.quiet_s) if value is not None))
 
 
-ONE: Final = ModelsConfig("one", *[None] * 12)
-_OPTIONAL: Final = ("shapes", "rate_per_s", "requests", "duration_s")
-USED: Final = {"one": (), "of_trace": ("count", "shapes"), "zipf": (*_RANGES, "shapes")}
+ONE: Final = ModelsConfig(name="one")
 
 
 def shapes_of(shapes: str | None, model: str, tp: int) -> tuple[tuple[str, int], ...]:
@@ -89,37 +134,14 @@ def _shape(word: str, shapes: str, tp: int) -> tuple[str, int]:
 
 
 def check_models(models: ModelsConfig, trace: TraceConfig, kind: str) -> None:
-    """Refuse settings that are out of range or contradict each other, with a UserError."""
-    used = USED.get(models.name)
-    if used is None:
-        raise UserError(f"models={models.name} is unknown: write one of {', '.join(USED)}")
+    """Refuse settings that contradict each other, with a UserError."""
     if kind == "realexec" and any(tp != 1 for _, tp in shapes_of(models.shapes, "", 1)):
         raise UserError(
             f"models.shapes={models.shapes} has replicas of several GPUs, and a real worker is one: write "
             "names without a number behind them"
         )
-    for field in fields(models)[1:]:
-        _check_value(models, field.name, used)
-    if models.name == "one":
-        return
-    shapes_of(models.shapes, "", 1)
     rates = [f"trace.{key}" for key in _RATES if getattr(trace, key) is not None]
     if models.rate_per_s is not None and rates:
         raise UserError(
             f"models.rate_per_s and {' and '.join(rates)} both set the arrival rate: write only one of them"
         )
-
-
-def _check_value(models: ModelsConfig, key: str, used: tuple[str, ...]) -> None:
-    value = getattr(models, key)
-    if value is None:
-        if key in used and key not in _OPTIONAL:
-            raise UserError(f"models.{key}=null does not fit models={models.name}: write models.{key}=NUMBER")
-        return
-    if key not in used:
-        instead = "models=zipf" if key != "count" and key != "shapes" else "models=zipf or models=of_trace"
-        raise UserError(
-            f"models.{key}={value} does not fit models={models.name}: leave it out or write {instead}"
-        )
-    if key in _RANGES and value not in _RANGES[key]:
-        raise UserError(f"models.{key}={value} is out of range: write a number {_RANGES[key]}")

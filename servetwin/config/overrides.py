@@ -12,7 +12,7 @@ from dataclasses import dataclass, is_dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from servetwin.config.meant import MEANT, MEANT_ANYWHERE, several_advice, unit_advice
+from servetwin.config.meant import meant_keys, several_advice, unit_advice
 from serving.vocabulary.errors import UserError
 
 # Paths may have any character that a file system takes, so their values are not parsed.
@@ -287,13 +287,11 @@ def unknown_key(key: str, known: Iterable[str], kind: str) -> UserError:
 
 def _meant(key: str, names: Sequence[str]) -> list[str]:
     """Return what an unknown key may mean: another tool's word, a key without its unit, a typing error."""
+    from servetwin.config.config import RunConfig  # --help of other commands starts without it
+
+    if meant := meant_keys(key, names, RunConfig):
+        return meant
     owner, _, last = key.rpartition(".")
-    if owner in ("", "trace") and last in MEANT:
-        beside = (name for name in names if name.startswith(f"trace.{last}_"))
-        if found := list(dict.fromkeys((*beside, *({MEANT[last]} & set(names))))):
-            return found
-    if (anywhere := MEANT_ANYWHERE.get(last)) is not None and anywhere in names:
-        return [anywhere]
     longer = [name for name in names if owner and last and name.startswith(f"{owner}.{last}_")]
     near = closest(key, names)
     return longer or ([] if near is None else [near])

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from servetwin.config.key import COUNT, Range, key
+from servetwin.config.readers import ONE_PASS_MODELS, PASSES_OF_BATCHES, RECUT_BY_CV, SCALING_STAGES
 from serving.vocabulary.errors import UserError
 
 CUTS: Final = ("published", "layers", "bytes", "time")
@@ -12,7 +14,7 @@ RECUTS: Final = ("none", "time", "cv")
 MOST_STAGES: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineConfig:
     """``cut`` into ``stages`` (None: as many as published): evenly by one of ``CUTS``.
 
@@ -28,24 +30,91 @@ class PipelineConfig:
     ``time`` of stages, or by the ``cv`` of arrivals into the fewer or the more of ``recut_stages``.
     """
 
-    cut: str
-    stages: int | None
-    replicas: str
-    queue: str
-    batch: int
-    batch_cost: float
-    times: str
-    times_cv: float
-    cpu_cores: int
-    cpu_share: float
-    period_s: float
-    window_s: float
-    min_replicas: int
-    max_replicas: int | None
-    live: bool
-    moves: bool
-    recut: str
-    recut_stages: str
+    cut: str = key(
+        "`published`, or evenly by `layers`, `bytes` or `time` into `pipeline.stages`",
+        default=CUTS[0],
+        choices=CUTS,
+    )
+    stages: int | None = key("number of stages; null: as many as published", default=None, within=COUNT)
+    replicas: str = key(
+        "replicas of each stage at the start: one number, or one per stage with + between", default="1"
+    )
+    queue: str = key(
+        "`stage`: all replicas of a stage share a queue, from which an idle replica takes; "
+        "`replica`: the dispatcher assigns a request to a replica when it arrives at the "
+        "stage",
+        default=QUEUES[0],
+        choices=QUEUES,
+        read_by=(ONE_PASS_MODELS,),
+    )
+    batch: int = key("maximum requests per pass", default=1, within=COUNT, read_by=(ONE_PASS_MODELS,))
+    batch_cost: float = key(
+        "a pass takes the time of its longest request plus this share of every other one (1: "
+        "batching gains nothing)",
+        default=1.0,
+        within=Range(low=0, high=1),
+        read_by=(ONE_PASS_MODELS, PASSES_OF_BATCHES),
+    )
+    times: str = key(
+        "distribution of pass times around the stage's time; each stage has its own random stream",
+        default=TIMES[0],
+        choices=TIMES,
+        read_by=(ONE_PASS_MODELS,),
+    )
+    times_cv: float = key(
+        "coefficient of variation of pass times; 0: not drawn",
+        default=0.2,
+        within=Range(low=0, high=10),
+        read_by=(ONE_PASS_MODELS,),
+    )
+    cpu_cores: int = key("CPU cores of a replica", default=2, within=COUNT, read_by=(ONE_PASS_MODELS,))
+    cpu_share: float = key(
+        "share of a pass that 2 cores spend before the GPU starts. 0.66: 4 cores cut the time "
+        "by 33 %, as QUART measures (Fig. 3b)",
+        default=0.66,
+        within=Range(low=0, high=1, open_high=True),
+        read_by=(ONE_PASS_MODELS,),
+    )
+    period_s: float = key(
+        "seconds between two calls of a policy that scales stages",
+        default=1.0,
+        within=Range(low=0.001),
+        read_by=(SCALING_STAGES,),
+    )
+    window_s: float = key(
+        "seconds of arrivals that such a policy sees",
+        default=10.0,
+        within=Range(low=0.001),
+        read_by=(SCALING_STAGES,),
+    )
+    min_replicas: int = key(
+        "replicas that each stage keeps at least", default=1, within=COUNT, read_by=(SCALING_STAGES,)
+    )
+    max_replicas: int | None = key(
+        "most replicas of a model; null: one for each GPU",
+        default=None,
+        within=COUNT,
+        read_by=(SCALING_STAGES,),
+    )
+    live: bool = key(
+        "a loading replica runs its loaded layers, a serving one the others; with KV it needs "
+        "`pipeline.moves` ([LANGUAGE_STAGES](LANGUAGE_STAGES.md))",
+        default=False,
+    )
+    moves: bool = key(
+        "KV of language models moves from a replica about to stop while requests decode, so "
+        "that it stops sooner, and to those that have loaded",
+        default=False,
+    )
+    recut: str = key(
+        "a language model's layers are divided anew among its stages during the run: by the "
+        "measured `time` of stages, or by the `cv` of arrivals; needs `pipeline.moves`",
+        default=RECUTS[0],
+        choices=RECUTS,
+    )
+    recut_stages: str = key(
+        "stages for steady arrivals + stages for bursts", default="2+8", read_by=(RECUT_BY_CV,)
+    )
 
     def few_and_many(self) -> tuple[int, int]:
         """Return the two stage counts of ``recut_stages``. Raises UserError."""
@@ -70,40 +139,11 @@ class PipelineConfig:
         return tuple(int(word) for word in words) * (stages if len(words) == 1 else 1)
 
 
-# The paper measures 33 % less time with 4 cores than with 2 (Fig. 3b): 1 - 0.66 / 2.
-PLAIN: Final = PipelineConfig(
-    "published",
-    None,
-    "1",
-    "stage",
-    1,
-    1.0,
-    "lognormal",
-    0.2,
-    2,
-    0.66,
-    1.0,
-    10.0,
-    1,
-    None,
-    False,
-    False,
-    "none",
-    "2+8",
-)
+PLAIN: Final = PipelineConfig()
 
 
 def check_pipeline(one: PipelineConfig) -> None:
-    """Refuse unknown words, and numbers that contradict them."""
-    choices = (
-        ("cut", one.cut, CUTS),
-        ("queue", one.queue, QUEUES),
-        ("times", one.times, TIMES),
-        ("recut", one.recut, RECUTS),
-    )
-    for key, value, known in choices:
-        if value not in known:
-            raise UserError(f"pipeline.{key}={value} is unknown: write one of {', '.join(known)}")
+    """Refuse numbers that contradict words."""
     if one.times == "exponential" and one.times_cv != 1.0:
         raise UserError(
             f"pipeline.times=exponential has a coefficient of variation of 1 and not of {one.times_cv:g}: "

@@ -1,12 +1,27 @@
 """The trace of a run and its transformations, and which of these settings contradict each other."""
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, Final
 
+from servetwin.config.key import COUNT, NOT_NEGATIVE, POSITIVE, Range, key
+from servetwin.config.readers import (
+    CLOSED_LOOP,
+    MODELS_THAT_DECODE,
+    PREFIX_CACHING,
+    REPEATED_PREFIXES,
+    RESAMPLING,
+)
 from serving.vocabulary.errors import UserError
 from traces.load import synthetic_parameters
 
+# Above ten times the cluster's estimated capacity the queue only grows; a larger number is a typing error.
+MAX_UTILIZATION: Final = 10.0
+UTILIZATION: Final = Range(low=0, high=MAX_UTILIZATION, open_low=True)
+# Clients that begin later than an hour after the first are no closed loop from the start.
+MAX_CLIENT_START_S: Final = 3600.0
+# Each client is held in memory and sends at the start; more than the requests of a day are a typing error.
+MAX_CLIENTS: Final = 1_000_000
 WINDOW_RULES: Final = ("busiest", "onset")
 RESAMPLES: Final = ("block",)
 REPEATED_CONTENTS: Final = ("own", "same")
@@ -14,7 +29,7 @@ REPEATED_CONTENTS: Final = ("own", "same")
 _RATES: Final = (("rate_scale",), ("utilization",), ("prefill_share", "peak_share"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceConfig:
     """A workload: recorded (read from ``path`` or the data folder) or synthetic, and its transformations.
 
@@ -32,57 +47,132 @@ class TraceConfig:
     of the drawn trace, or of the reader of a recorded one (trace.NAME on the command line).
     """
 
-    name: str
-    synthetic: bool
-    path: str | None
-    format: str | None
-    window: str | None
-    window_start_s: float | None
-    window_s: float | None
-    lengths: str | None
-    tokens_scale: float
-    identities: bool
-    repeat: int
-    repeat_contents: str
-    rate_scale: float | None
-    utilization: float | None
-    prefill_share: float | None
-    peak_share: float | None
-    time_compression: float
-    limit: int | None
-    resample: str | None
-    block_requests: int | None
-    clients: int | None
-    client_think_s: float
-    client_start_s: float
-    high_priority_share: float | None
+    name: str = key("the chosen option")
+    synthetic: bool = key("whether the trace is drawn")
+    path: str | None = key(
+        "a file to read; null: search for the named trace. `trace=file` needs it", default=None
+    )
+    format: str | None = key(
+        "how to read it ([formats](TRACES.md#formats-that-are-read)); null: the published "
+        "format of the named trace; for `trace=file`, detected from its first bytes",
+        default=None,
+    )
+    window: str | None = key(
+        "`busiest` or `onset`: a rule that finds the start of the window; requires `trace.window_s`",
+        default=None,
+        choices=WINDOW_RULES,
+    )
+    window_start_s: float | None = key(
+        "or the start itself, seconds after the first request; null: 0", default=None, within=NOT_NEGATIVE
+    )
+    window_s: float | None = key(
+        "seconds to take; null: all",
+        default=None,
+        within=POSITIVE,
+        also=("duration", "duration_s", "seconds"),
+    )
+    lengths: str | None = key(
+        "[lengths](TRACES.md#drawn-traces) to draw instead of the trace's own; for a drawn "
+        "trace with a parameter of that name, that parameter",
+        default=None,
+        read_by=(MODELS_THAT_DECODE,),
+    )
+    tokens_scale: float = key(
+        "factor on prompt and output lengths, rounded, at least 1 token",
+        default=1.0,
+        within=POSITIVE,
+        read_by=(MODELS_THAT_DECODE,),
+    )
+    identities: bool = key(
+        "shared prompt content counts if the trace has it and `engine.prefix_caching` is on "
+        "([PREFIX_CACHING](PREFIX_CACHING.md))",
+        default=True,
+        read_by=(PREFIX_CACHING,),
+    )
+    repeat: int = key("play the trace this many times, one after the other", default=1, within=COUNT)
+    repeat_contents: str = key(
+        "prompts have their `own` contents in each repetition, or the `same`",
+        default=REPEATED_CONTENTS[0],
+        choices=REPEATED_CONTENTS,
+        read_by=(REPEATED_PREFIXES,),
+    )
+    rate_scale: float | None = key(
+        "factor on the arrival rate: copies above 1, thinning below; times stay",
+        default=None,
+        within=POSITIVE,
+    )
+    utilization: float | None = key(
+        "or the arrival rate as a share of [the estimated "
+        "capacity](METRICS.md#capacity_req_per_s-and-traceutilization)",
+        default=None,
+        within=UTILIZATION,
+    )
+    prefill_share: float | None = key(
+        "or the mean share of the prompt tokens that the cluster can prefill "
+        "([rule](TRACES.md#the-rule-of-cluster-capacity))",
+        default=None,
+        within=UTILIZATION,
+    )
+    peak_share: float | None = key(
+        "the same share in the busiest 5 s; with both, the lower factor counts",
+        default=None,
+        within=UTILIZATION,
+    )
+    time_compression: float = key(
+        "all times are divided by it; bursts get shorter too", default=1.0, within=POSITIVE
+    )
+    limit: int | None = key(
+        "run only this many first requests of the result so far. Real runs: 30, unless "
+        "`trace.requests`, `trace.duration_s` or `trace.window_s` is written",
+        default=None,
+        within=COUNT,
+        also=("num_prompts",),
+    )
+    resample: str | None = key(
+        "`block`: a recorded trace's requests are drawn again in blocks, by `seed` "
+        "([TRACES](TRACES.md#drawing-requests-again))",
+        default=None,
+        choices=RESAMPLES,
+        omit=None,
+    )
+    block_requests: int | None = key(
+        "requests in a block; null: the cube root of the number of requests",
+        default=None,
+        within=COUNT,
+        read_by=(RESAMPLING,),
+        omit_with="resample",
+    )
+    clients: int | None = key(
+        "a closed loop: this many clients take turns at the requests, and each sends its next "
+        "request when its last has ended; arrival times are not the trace's "
+        "([TRACES](TRACES.md#closed-loop))",
+        default=None,
+        within=Range(low=1, high=MAX_CLIENTS),
+        omit=None,
+    )
+    client_think_s: float = key(
+        "seconds between a client's answer and its next request",
+        default=0.0,
+        within=NOT_NEGATIVE,
+        read_by=(CLOSED_LOOP,),
+        omit_with="clients",
+    )
+    client_start_s: float = key(
+        "seconds within which clients begin: the first at 0, the others at times drawn "
+        "uniformly by the seed; 0: all at once",
+        default=1.0,
+        within=Range(low=0, high=MAX_CLIENT_START_S),
+        read_by=(CLOSED_LOOP,),
+        omit_with="clients",
+    )
+    high_priority_share: float | None = key(
+        "share of the requests, drawn by the seed, with priority 1; not for a trace that has priorities",
+        default=None,
+    )
     params: dict[str, Any]
 
 
-NO_RESAMPLING: Final[dict[str, Any]] = {"resample": None, "block_requests": None}
-CLIENT_START_S: Final = 1.0
-OPEN_LOOP: Final[dict[str, Any]] = {"clients": None, "client_think_s": 0.0, "client_start_s": CLIENT_START_S}
-DEFAULTS: Final[dict[str, Any]] = {
-    "path": None,
-    "format": None,
-    "window": None,
-    "window_start_s": None,
-    "window_s": None,
-    "lengths": None,
-    "tokens_scale": 1.0,
-    "identities": True,
-    "repeat": 1,
-    "repeat_contents": "own",
-    "rate_scale": None,
-    "utilization": None,
-    "prefill_share": None,
-    "peak_share": None,
-    "time_compression": 1.0,
-    "limit": None,
-    **NO_RESAMPLING,
-    **OPEN_LOOP,
-    "high_priority_share": None,
-}
+DEFAULTS: Final = {field.name: field.default for field in fields(TraceConfig) if field.default is not MISSING}
 
 
 def check_trace(trace: TraceConfig) -> None:
@@ -96,11 +186,6 @@ def check_trace(trace: TraceConfig) -> None:
                 )
     if trace.name == "file" and trace.path is None:
         raise UserError("trace=file has no file: write trace.path=FILE")
-    if trace.repeat_contents not in REPEATED_CONTENTS:
-        raise UserError(
-            f"trace.repeat_contents={trace.repeat_contents} is unknown: write one of"
-            f" {', '.join(REPEATED_CONTENTS)}"
-        )
     _check_window(trace)
     _check_rate(trace)
     _check_resampling(trace)
@@ -108,15 +193,7 @@ def check_trace(trace: TraceConfig) -> None:
 
 
 def _check_resampling(trace: TraceConfig) -> None:
-    if trace.resample is None:
-        if trace.block_requests is not None:
-            raise UserError(
-                "trace.block_requests has nothing to be drawn in blocks: write trace.resample=block too"
-            )
-        return
-    if trace.resample not in RESAMPLES:
-        raise UserError(f"trace.resample={trace.resample} is unknown: write trace.resample=block")
-    if trace.synthetic:
+    if trace.resample is not None and trace.synthetic:
         raise UserError(
             f"trace.resample={trace.resample} does not fit trace={trace.name}, which every seed draws anew "
             "by itself: leave it out or choose a recorded trace such as trace=azure_conv"
@@ -125,14 +202,6 @@ def _check_resampling(trace: TraceConfig) -> None:
 
 def _check_clients(trace: TraceConfig) -> None:
     if trace.clients is None:
-        if trace.client_think_s:
-            raise UserError(
-                "trace.client_think_s is of clients in a closed loop: write trace.clients=NUMBER too"
-            )
-        if trace.client_start_s != CLIENT_START_S:
-            raise UserError(
-                "trace.client_start_s is of clients in a closed loop: write trace.clients=NUMBER too"
-            )
         return
     times = [f"trace.{key}" for keys in _RATES for key in keys if getattr(trace, key) is not None]
     times += ["trace.time_compression"] * (trace.time_compression != 1)
@@ -147,11 +216,6 @@ def _check_clients(trace: TraceConfig) -> None:
 
 
 def _check_window(trace: TraceConfig) -> None:
-    if trace.window is not None and trace.window not in WINDOW_RULES:
-        raise UserError(
-            f"trace.window={trace.window} is unknown: write one of {', '.join(WINDOW_RULES)}, or "
-            "trace.window_start_s=SECONDS"
-        )
     if trace.window is not None and trace.window_start_s is not None:
         raise UserError(
             "trace.window and trace.window_start_s both say where the window starts: write only one of them"

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from servetwin.config.key import key
 from serving.vocabulary.errors import UserError
 
 LAUNCHERS: Final = ("local", "ray")
@@ -15,11 +16,13 @@ SHARED_MEMORY: Final = "shared_memory"
 TRANSPORTS: Final = (SHARED_MEMORY, "tcp", "nixl", "verbs", "peer_copy", "nccl", "gloo")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RayConfig:
     """``address`` of a running Ray cluster: ``auto``, or HOST:PORT."""
 
-    address: str | None = None
+    address: str | None = key(
+        "`auto` (also the meaning of null) or HOST:PORT of a running cluster", default=None
+    )
 
 
 NO_RAY: Final = RayConfig()
@@ -32,12 +35,8 @@ def transports_asked(transport: str | None, device: str) -> tuple[str, ...]:
     return best_first(TRANSPORTS, device.startswith(CUDA)) if transport is None else (transport,)
 
 
-def check_workers(launcher: str, ray: RayConfig, device: str, transport: str | None) -> None:
-    """Raise UserError for unknown words, and for settings that contradict each other."""
-    if launcher not in LAUNCHERS:
-        raise UserError(f"launcher={launcher} is unknown: write one of {', '.join(LAUNCHERS)}")
-    if ray.address is not None and launcher != "ray":
-        raise UserError(f"ray.address={ray.address} is for launcher=ray: write that too, or leave it out")
+def check_workers(launcher: str, device: str, transport: str | None) -> None:
+    """Raise UserError for settings that contradict each other."""
     if launcher == "ray" and transport == SHARED_MEMORY:
         raise UserError(
             "transport=shared_memory reads memory of one host, and launcher=ray has workers on several: "

@@ -9,10 +9,9 @@ from typing import Any, Final
 from servetwin.config.compose.checked_words import check_words
 from servetwin.config.compose.option_tree import option_tree
 from servetwin.config.compose.unread_in_many import refuse_unread_in_plan
-from servetwin.config.config import RunConfig
+from servetwin.config.config import MAX_GPUS, RunConfig
 from servetwin.config.options import option_groups
 from servetwin.config.overrides import Override, Wanted, leaves, parse_value, unknown_key
-from servetwin.config.ranges import MAX_GPUS
 from servetwin.planning.layout import DoesNotFit, Layout, hardware_of_cluster, layout_of
 from servetwin.planning.objective import (
     AT_LEAST,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from hwmodels.errors import HardwareError
 from servetwin.assemble.step_band import at_end
-from servetwin.config.series_config import NO_SERIES
+from servetwin.config.config import NO_SERIES
 from servetwin.planning.layout import hardware_of_cluster
 from servetwin.sweeps.outcome import Outcome, numbers_in
 from serving.vocabulary.errors import PolicyError, UserError

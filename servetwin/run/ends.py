@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hwmodels.errors import HardwareError
 from servetwin.assemble.step_band import ENDS, StepBand, at_end, band_of, told_once
-from servetwin.config.series_config import NO_SERIES
+from servetwin.config.config import NO_SERIES
 from servetwin.results.ranges import NOT_AN_INTERVAL, ranges_of
 from servetwin.run.prepared import Prepared
 from serving.vocabulary.errors import UserError

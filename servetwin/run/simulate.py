@@ -29,9 +29,8 @@ from servetwin.assemble.stages import capacity_per_s, one_pass, stage_plan, used
 from servetwin.assemble.workload import run_capacity_req_per_s, run_workload
 from servetwin.assemble.world_rows import world_rows
 from servetwin.config.compose.resolved import resolved_yaml
-from servetwin.config.config import RunConfig
+from servetwin.config.config import ON, RunConfig
 from servetwin.config.policy.watch import PolicyWatch
-from servetwin.config.uncertainty_config import ON
 from servetwin.config.version import code_version
 from servetwin.results.data_plane_summary import data_plane_summary
 from servetwin.results.elastic_summary import elastic_summary

@@ -20,7 +20,7 @@ from hwmodels.step_times.all_reduce_catalogue import Imitated
 from hwmodels.step_times.engine_overhead import EngineOverhead, EngineStepModel
 from servetwin.assemble.hardware import kv_memory, overhead_of, precision_of
 from servetwin.config.compose.starting import start_terms_of
-from servetwin.config.config import EngineConfig
+from servetwin.config.engine_config import EngineConfig
 from servetwin.config.overrides import echo
 from servetwin.support.evidence import engine_evidence, held_out, step_evidence
 from servetwin.support.evidence_table import evidence_lines

@@ -20,7 +20,7 @@ from hwmodels.step_times.engine_overhead import EngineOverhead
 from hwmodels.step_times.linear_catalogue import linear_entry
 from hwmodels.step_times.select import linear_key
 from servetwin.config.compose.starting import start_terms_of
-from servetwin.config.config import EngineConfig
+from servetwin.config.engine_config import EngineConfig
 from servetwin.support.rungs import Rung
 
 MEASURED: Final = "measured"

@@ -10,7 +10,7 @@ from hwmodels.models.llm_shape import LlmShape
 from hwmodels.step_times.all_reduce_catalogue import Imitated
 from hwmodels.step_times.linear_catalogue import LinearKey, linear_keys, linear_step_model
 from servetwin.assemble.hardware import overhead_of
-from servetwin.config.config import EngineConfig
+from servetwin.config.engine_config import EngineConfig
 from servetwin.support.evidence import (
     NOTHING,
     PHASES,

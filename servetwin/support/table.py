@@ -9,7 +9,7 @@ from hwmodels.gpus.gpu import Gpu
 from hwmodels.models.kv_capacity import CANDIDATE_TP, smallest_tp
 from hwmodels.models.llm_shape import LlmShape
 from servetwin.assemble.hardware import kv_memory
-from servetwin.config.config import EngineConfig
+from servetwin.config.engine_config import EngineConfig
 from servetwin.support.rungs import chosen_rung, ladder, rungs_of
 
 _WIDTH: Final = 100

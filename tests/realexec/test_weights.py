@@ -242,10 +242,10 @@ def test_other_dtypes_and_devices_are_refused_in_words(keys: dict, words: str) -
 
 
 def test_a_run_tells_workers_of_its_checkpoint(tmp_path: Path) -> None:
-    tiny = worker_model(ModelConfig("tiny_llama", 1))
+    tiny = worker_model(ModelConfig(name="tiny_llama", tp=1))
     write_checkpoint(tiny, SEED, tmp_path)
-    told = worker_model(ModelConfig("tiny_llama", 1, checkpoint=str(tmp_path), dtype="bfloat16"))
+    told = worker_model(ModelConfig(name="tiny_llama", tp=1, checkpoint=str(tmp_path), dtype="bfloat16"))
     spec = model_spec(told)
     assert (spec.checkpoint, spec.dtype, spec.layers) == (tmp_path, torch.bfloat16, 4)
     with pytest.raises(UserError, match=r"model\.num_hidden_layers is 30, but .* says 4"):
-        model_spec(worker_model(ModelConfig("smollm2_135m", 1, checkpoint=str(tmp_path))))
+        model_spec(worker_model(ModelConfig(name="smollm2_135m", tp=1, checkpoint=str(tmp_path))))

@@ -4,6 +4,7 @@ import dataclasses
 import shutil
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import yaml
@@ -354,17 +355,30 @@ def test_a_system_file_is_named_as_its_option_and_chooses_every_policy(name: str
     assert system.elastic == (system.provision.name != "none") == (system.cache.name != "none")
 
 
+def admission_of(policy: str, params: dict[str, Any]) -> PolicyConfig:
+    return PolicyConfig(name="x", policy=policy, params=params)
+
+
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        (PolicyConfig("x", "policies.nowhere:X", {}), ["cannot be found", "module:Class"]),
-        (PolicyConfig("x", "policies.dispatch:Nobody", {}), ["cannot be found"]),
-        (PolicyConfig("x", "", {}), ["names no class", "module:Class"]),
-        (PolicyConfig("x", "os:system", {}), ["outside this package", "write system/admission=module:Class"]),
-        (PolicyConfig("x", "policies.admission:TokenBucket", {"speed": 1}), ["'speed'", "rate_per_s, burst"]),
-        (PolicyConfig("x", "policies.admission:TokenBucket", {"rate_per_s": 1.0}), ["burst"]),
+        (admission_of("policies.nowhere:X", {}), ["cannot be found", "module:Class"]),
+        (admission_of("policies.dispatch:Nobody", {}), ["cannot be found"]),
+        (admission_of("", {}), ["names no class", "module:Class"]),
         (
-            PolicyConfig("x", "policies.admission:TokenBucket", {"rate_per_s": -1.0, "burst": 1}),
+            admission_of("os:system", {}),
+            ["outside this package", "write system/admission=module:Class"],
+        ),
+        (
+            admission_of("policies.admission:TokenBucket", {"speed": 1}),
+            ["'speed'", "rate_per_s, burst"],
+        ),
+        (
+            admission_of("policies.admission:TokenBucket", {"rate_per_s": 1.0}),
+            ["burst"],
+        ),
+        (
+            admission_of("policies.admission:TokenBucket", {"rate_per_s": -1.0, "burst": 1}),
             ["rate_per_s"],
         ),
     ],
@@ -398,7 +412,7 @@ def test_what_real_workers_compute_with_is_kept_and_is_no_simulations(tmp_path: 
     assert load_resolved(tmp_path / "config.yaml") == config
     assert "dtype" not in resolved_yaml(load_config(["out=OUT"], "realexec"))
     for word in words[2:]:
-        with pytest.raises(UserError, match=r"model\.checkpoint and model\.dtype are for realexec run"):
-            simulated(word)
+        with pytest.raises(UserError, match=r"read only by real workers; leave it out"):
+            load_config(["out=OUT", word], "simulate", alone=True)
     with pytest.raises(UserError, match=r"model\.dtype=float16 is unknown: write one of float32, bfloat16"):
         load_config(["out=OUT", "model.dtype=float16"], "realexec")

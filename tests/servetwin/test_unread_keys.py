@@ -1,5 +1,7 @@
 """Keys that nothing in a run reads are refused where a user wrote them, and nowhere else."""
 
+import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -8,9 +10,9 @@ from servetwin.cli.calibrate import calibrate
 from servetwin.cli.random_checkpoint import random_checkpoint
 from servetwin.config.compose.compose import load_config
 from servetwin.config.compose.resolved import resolved_yaml
-from servetwin.config.compose.unread_keys import READERS, Reader, why_unread
+from servetwin.config.compose.unread_keys import readers, why_unread
 from servetwin.config.config import Kind, RunConfig
-from servetwin.config.overrides import leaves
+from servetwin.config.key import declared_keys
 from servetwin.planning.plan_words import plan_words
 from servetwin.sweeps.sweep_words import sweep_words
 from serving.vocabulary.errors import UserError
@@ -30,6 +32,8 @@ RUNS = {
         "cluster=dgx_h100",
     ),
     "real workers": ("realexec", ""),
+    "simulations": ("", "realexec"),
+    "launcher=ray": ("realexec launcher=ray", "realexec"),
     "servers behind HTTP": ("realexec world=http http.servers=[http://h:1,http://h:2]", "realexec"),
     "the batcher chunked_prefill": ("engine=vllm_v1", "engine=vllm_v0"),
     "the batcher prefill_first": ("engine=vllm_v0", "engine=vllm_v1"),
@@ -66,7 +70,9 @@ RUNS = {
     "clients in a closed loop": ("trace.clients=2", ""),
     "runs whose arrivals are the trace's": ("trace=azure_conv_like", f"trace=azure_conv_like {MODELS}"),
 }  # fmt: skip
-RATED = "trace.rate_per_s"  # of drawn traces, so no leaf of the configuration
+READ_BY = readers()
+ROOT = Path(__file__).parents[2]
+PRODUCT = ("servetwin", "serving", "policies", "simcore", "realexec", "hwmodels", "traces", "experiments")
 
 
 def config_of(words: str) -> RunConfig:
@@ -75,24 +81,38 @@ def config_of(words: str) -> RunConfig:
     return load_config([*words.removeprefix("realexec").split(), "out=x"], kind)
 
 
-def keys_of(reader: Reader) -> list[str]:
-    """Every key of a configuration that the reader has."""
-    return [key for key in (*leaves(RunConfig), RATED) if reader.has(key)]
+def test_every_reader_has_a_run() -> None:
+    assert sorted(RUNS) == sorted({reader.of for read_by in READ_BY.values() for reader in read_by})
 
 
-def test_every_reader_has_keys_and_a_run() -> None:
-    assert all(keys_of(reader) for reader in READERS)
-    assert sorted(RUNS) == sorted({reader.of for reader in READERS})
+def names_used_outside_their_declaration() -> set[str]:
+    """Every attribute and quoted word in the product, but for what the configuration classes declare."""
+    names: set[str] = set()
+    for package in PRODUCT:
+        for file in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Attribute):
+                    names.add(node.attr)
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    names |= set(re.findall(r"\w+", node.value)) if len(node.value) < 80 else set()
+    return names
+
+
+def test_every_key_is_used_outside_its_declaration() -> None:
+    used = names_used_outside_their_declaration()
+    used |= {f"{link}_gbps" for link in ("pcie", "nvlink", "nic", "ssd", "remote")}  # named by their link
+    assert [path for path in declared_keys(RunConfig) if path.rpartition(".")[2] not in used] == []
 
 
 @pytest.mark.parametrize("of", RUNS)
 def test_key_is_unread_where_its_reader_is_not(of: str) -> None:
     reading, other = (config_of(words) for words in RUNS[of])
-    for reader in (one for one in READERS if one.of == of):
-        assert reader.reads(reading) and not reader.reads(other)
-        for key in keys_of(reader):
-            why = why_unread(key, other)
-            assert "is read only by" in why and "leave it out, or " in why, key
+    for key, read_by in READ_BY.items():
+        for reader in read_by:
+            if reader.of == of:
+                assert reader.reads(reading) and not reader.reads(other)
+                why = why_unread(key, other)
+                assert "is read only by" in why and "leave it out, or " in why, key
 
 
 @pytest.mark.parametrize(

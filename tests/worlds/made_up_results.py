@@ -17,7 +17,7 @@ def simulated(*words: str) -> RunConfig:
     return load_config(["out=OUT", *words], "simulate")
 
 
-SLO = SloConfig("test", ttft_ms=100, tpot_ms=20, source="made up")
+SLO = SloConfig(name="test", ttft_ms=100, tpot_ms=20, source="made up")
 MS = 1_000_000
 
 

@@ -8,7 +8,6 @@ from servetwin.config.compose.compose import check_choice
 from servetwin.config.config import RunConfig
 from servetwin.config.options import option_groups
 from servetwin.config.overrides import leaves, parse_value, parse_words, unknown_key
-from servetwin.config.renamed import refuse_renamed
 
 # Prefixes of keys whose parameters depend on each run's policy or trace.
 _OF_RUNS: Final = ("system.", "trace.")
@@ -23,7 +22,6 @@ def check_words(plain: Sequence[str], swept: Iterable[str], own: Iterable[str], 
     words = parse_words(plain)
     for key in (*(word.key for word in words), *swept):
         if key not in known and key not in groups and key != run_again.KEY and not key.startswith(_OF_RUNS):
-            refuse_renamed(key)
             raise unknown_key(key, [*known, *groups, *own], kind)
     for word in words:
         if word.key in groups:

@@ -10,9 +10,8 @@ from typing import Final
 from hwmodels.catalogue import gpu_names
 from hwmodels.topology.cluster_file import cluster_names, load_cluster
 from hwmodels.topology.spec import ClusterSpec, with_rate
-from servetwin.config.config import GIVEN, LINKS, ClusterConfig
+from servetwin.config.config import GIVEN, LINKS, MAX_GPUS, ClusterConfig
 from servetwin.config.overrides import Override
-from servetwin.config.ranges import MAX_GPUS
 from serving.vocabulary.errors import UserError
 
 # Family -> catalogue name: each GPU by its own name, and a100 for the 80 GB one.

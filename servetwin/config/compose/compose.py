@@ -29,6 +29,7 @@ from servetwin.config.compose.overhead_file import overhead_file
 from servetwin.config.compose.resolved import built
 from servetwin.config.compose.unread_keys import refuse_unread
 from servetwin.config.config import Kind, RunConfig
+from servetwin.config.key import declared_keys
 from servetwin.config.model_path import is_model_path
 from servetwin.config.options import misfit, option_file, option_groups
 from servetwin.config.overrides import (
@@ -45,7 +46,6 @@ from servetwin.config.overrides import (
 )
 from servetwin.config.policy.outside import names_outside, other_choices, outside_wanted
 from servetwin.config.policy.parameters import declared
-from servetwin.config.renamed import refuse_renamed
 from servetwin.config.trace_options import (
     INSTEAD_FOR_RECORDED,
     drop_default_limit,
@@ -185,9 +185,6 @@ def fill_engine_default(tree: dict[str, Any], groups: dict[str, list[str]]) -> N
 _FIXED_LEAVES: Final = frozenset({"name", "policy", "source"})
 _USAGE: Final = "engine.usage_context"
 _OWN_ENGINE: Final = Override("engine", "own_workers")
-_REAL_KEYS: Final = frozenset(
-    {"workers", "transport", "launcher", "ray", "device", "world", "http", "metrics", "log"}
-)
 _FIXED_KEYS: Final = frozenset({"kind", "cluster.topology", "trace.synthetic"})
 
 
@@ -313,7 +310,6 @@ def _set(tree: Tree, word: Override, kind: Kind, groups: dict[str, list[str]]) -
     if key == CLUSTER_GPU:
         check_gpu(word, tree["cluster"]["name"])
     if key not in paths:
-        refuse_renamed(word.key)
         _refuse_parameter(tree, word, key, paths)
         raise unknown_key(word.key, [*paths, *groups], kind)
     owner, leaf = _place(tree, paths[key])
@@ -343,11 +339,11 @@ def _refuse_parameter(tree: Tree, word: Override, key: str, keys: Iterable[str])
 
 def _paths(tree: Tree, kind: Kind) -> dict[str, str]:
     """Map every key that may be set, as the user writes it, to its place in the tree."""
-    paths = {key: key for key in leaves(RunConfig) if not _is_fixed(key)}
-    if kind == "simulate":
-        real = [key for key in paths if key.partition(".")[0] in _REAL_KEYS]
-        for key in real:
-            del paths[key]
+    paths = {
+        path: path
+        for path, key in declared_keys(RunConfig).items()
+        if key.kind in (None, kind) and not _is_fixed(path)
+    }
     for group, policy in tree["system"].items():
         if isinstance(policy, dict):
             params = policy.get("params") or ()
@@ -404,8 +400,9 @@ def _refuse_fixed(word: Override, key: str, groups: dict[str, list[str]]) -> Non
 def _resolve(tree: Tree, literals: dict[str, str]) -> dict[str, Any]:
     """Return plain data with all references resolved; UserError for a missing required value."""
     for path in sorted(set(missing_keys(tree)) - LITERAL_KEYS):
-        key, (owner, _, leaf) = canonical(path), path.rpartition(".")
-        if path.replace(".", "/") in option_groups():
+        key, group = canonical(path), path.rpartition(".")[0]
+        owner, _, leaf = group.rpartition(".")
+        if owner and group.replace(".", "/") in option_groups():
             raise UserError(
                 f"{owner}={tree[owner]['name']} chooses no option of {owner}/{leaf}: write "
                 f"'- {leaf}: OPTION' among the defaults of its file"

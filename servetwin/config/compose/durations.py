@@ -6,9 +6,10 @@ from typing import Any, Final
 
 from servetwin.config.config import RunConfig
 from servetwin.config.overrides import canonical
-from servetwin.config.ranges import MAX_TIME_S
 from serving.vocabulary.errors import UserError
 
+# 31 years, as for arrivals of a trace: the simulated clock counts nanoseconds in 63 bits, 292 years.
+MAX_TIME_S: Final = 1e9
 _PER_S: Final = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 
 

@@ -15,7 +15,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
+from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from servetwin.config import options
@@ -68,8 +68,14 @@ def _plain(tree: Any, resolve: bool) -> dict[str, Any]:
 
 def _mutable(config_class: type) -> type:
     """Return the dataclass unfrozen: OmegaConf makes a frozen one read-only, which prevents a merge."""
-    specs = []
-    for name, hint in typing.get_type_hints(config_class).items():
-        nested = dataclasses.is_dataclass(hint)
-        specs.append((name, _mutable(typing.cast(type, hint)) if nested else hint))
+    hints = typing.get_type_hints(config_class)
+    specs: list[tuple[str, Any, Any]] = []
+    for field in dataclasses.fields(config_class):
+        hint = hints[field.name]
+        if dataclasses.is_dataclass(hint):
+            nested = _mutable(typing.cast(type, hint))
+            specs.append((field.name, nested, dataclasses.field(default_factory=nested)))
+        else:
+            default = MISSING if field.default is dataclasses.MISSING else field.default
+            specs.append((field.name, hint, dataclasses.field(default=default)))
     return dataclasses.make_dataclass(config_class.__name__, specs)

@@ -4,8 +4,10 @@ from typing import Any
 
 from servetwin.config.compose.clusters import made_names, topology_names
 from servetwin.config.compose.compose import defaults
+from servetwin.config.compose.key_text import shown
 from servetwin.config.config import Kind
-from servetwin.config.models_config import USED
+from servetwin.config.key import declared_keys
+from servetwin.config.models_config import ModelsConfig
 from servetwin.config.options import option_file, option_groups
 from servetwin.config.policy.installed import installed_names
 from servetwin.config.trace_options import default_parameters, trace_names
@@ -25,7 +27,7 @@ def key_list(kind: Kind) -> str:
     lines += ["", "Values, with their defaults:"]
     for key, (default, wanted) in defaults(kind).items():
         if (not key.startswith("system.") or key.startswith("system.instances.")) and key != "out":
-            lines.append(f"  {key + '=' + _shown(default):<48} {wanted}")
+            lines.append(f"  {key + '=' + shown(default):<48} {wanted}")
     lines += ["", "config=DIR begins with the configuration of an earlier run, its out= folder, instead"]
     lines += ["", "A policy's own parameters follow its group: system.admission.rate_per_s=2"]
     lines += _policy_parameters()
@@ -47,7 +49,7 @@ def _trace_parameters() -> list[str]:
     for name in trace_names():
         given = default_parameters(name).items()
         if given and name != FILE:
-            takers.setdefault(" ".join(f"{key}={_shown(value)}" for key, value in given), []).append(name)
+            takers.setdefault(" ".join(f"{key}={shown(value)}" for key, value in given), []).append(name)
     return [f"  {', '.join(names)}: {parameters}" for parameters, names in takers.items()]
 
 
@@ -64,8 +66,13 @@ def _policy_parameters() -> list[str]:
 def _model_parameters() -> list[str]:
     """Return the keys that options with many models set, without those that they do not use."""
     lines = []
-    for name, used in USED.items():
-        given = {key: value for key, value in option_file("models", name).items() if key in used}
+    for name in option_groups()["models"]:
+        file = option_file("models", name)
+        given = {
+            path: file.get(path, key.default)
+            for path, key in declared_keys(ModelsConfig).items()
+            if name in key.key.options
+        }
         lines += [f"  models={name}: {_written(given)}"] if given else []
     return lines
 
@@ -73,15 +80,4 @@ def _model_parameters() -> list[str]:
 def _written(values: dict[str, Any]) -> str:
     """Return ``key=value`` of all that may be set, without references (as of batchers' parameters)."""
     own = {key: value for key, value in values.items() if "${" not in str(value)}
-    return " ".join(f"{key}={_shown(value)}" for key, value in own.items())
-
-
-def _shown(default: object) -> str:
-    """Return the default as the user would write it."""
-    if default is None:
-        return "null"
-    if default == "???":  # a required key without a default
-        return "VALUE"
-    if isinstance(default, list):
-        return f"[{','.join(map(_shown, default))}]"
-    return str(default).lower() if isinstance(default, bool) else str(default)
+    return " ".join(f"{key}={shown(value)}" for key, value in own.items())

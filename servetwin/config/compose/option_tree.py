@@ -25,7 +25,7 @@ from servetwin.config.trace_options import trace_names, trace_option
 Tree = dict[str, Any]
 _DEFAULT_TRACES: Final = ("azure_conv", "azure_conv_like")  # the defaults of simulate.yaml and realexec.yaml
 _STAND_IN: Final = "a100_x1"
-_FORM: Final = "2"  # of the cached data: change it when the same content must be merged into other data
+_FORM: Final = "3"  # of the cached data: change it when the same content must be merged into other data
 
 
 def option_tree(kind: Kind, choices: Sequence[Override]) -> Tree:

@@ -1,19 +1,24 @@
 """``engine.overhead=FILE``: reads an engine's overhead per step, as ``servetwin profile fit`` writes it."""
 
 import typing
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from servetwin.config.config import OverheadConfig
+from servetwin.config.engine_config import OverheadConfig
+from servetwin.config.key import declared_keys
 from servetwin.config.overrides import checked_value, echo, wanted_by
-from servetwin.config.ranges import RANGES
 from servetwin.config.read_file import yaml_in
 from serving.vocabulary.errors import UserError
 
 KEY: Final = "engine.overhead"
-_DEFAULTS: Final = {"error_s": None, "per_output_token_s": 0.0}  # of optional keys
+_DEFAULTS: Final = {
+    name: declared.default
+    for name, declared in declared_keys(OverheadConfig).items()
+    if declared.default is not MISSING
+}
 
 
 def overhead_file(text: str) -> dict[str, Any]:
@@ -29,7 +34,7 @@ def overhead_file(text: str) -> dict[str, Any]:
     found: dict[str, Any] = dict(_DEFAULTS)
     for name, value in data.items():
         found[name] = checked_value(value, wanted_by(hints[name]), name, str(path))
-        known = RANGES.get(f"{KEY}.{name}")
+        known = declared_keys(OverheadConfig)[name].key.within
         if known is not None and found[name] is not None and found[name] not in known:
             raise UserError(f"{name} in {path} is {value}: write a number {known}")
     return found | {"source": f"{found['source']} ({path.name})"}

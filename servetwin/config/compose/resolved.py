@@ -1,6 +1,7 @@
 """Converts a resolved configuration to ``config.yaml`` and back, every key present and of its type."""
 
 import dataclasses
+import functools
 import typing
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,34 +10,13 @@ from typing import Any, Final
 import yaml
 
 from servetwin.config.compose.checks import check
-from servetwin.config.config import ANY_DRIVER, EXPECTED_NEW_TOKENS, FLOAT32, STAY, RunConfig
-from servetwin.config.faults_config import NO_FAULTS
-from servetwin.config.http_config import NO_METRICS, NO_SERVERS, WORKERS
-from servetwin.config.migration_config import LIVE
-from servetwin.config.models_config import ONE
+from servetwin.config.config import RunConfig
+from servetwin.config.key import WRITTEN, key_of
 from servetwin.config.overrides import checked_value, echo, is_too_long, wanted_by
-from servetwin.config.pipeline_config import PLAIN
 from servetwin.config.policy.saved import check_policies
 from servetwin.config.read_file import yaml_in
-from servetwin.config.renamed import refuse_renamed_in
-from servetwin.config.series_config import NO_SERIES
-from servetwin.config.swapping import RECOMPUTE, SWAP_SPACE_GIB
-from servetwin.config.trace_config import NO_RESAMPLING, OPEN_LOOP
-from servetwin.config.uncertainty_config import OFF
-from servetwin.config.vllm_defaults import USAGE_CONTEXTS
-from servetwin.config.workers_config import CPU, NO_RAY
 from serving.vocabulary.errors import UserError
 
-_OF_WORKERS: Final[dict[str, Any]] = {
-    "launcher": "local",
-    "ray": dataclasses.asdict(NO_RAY),
-    "device": CPU,
-    "world": WORKERS,
-    "http": dataclasses.asdict(NO_SERVERS),
-    "metrics": dataclasses.asdict(NO_METRICS),
-    "log": None,
-}
-_SELDOM_POLICIES: Final = ("migration", "stages")
 # Where a saved run's policies were, and are now.
 _MOVED: Final = ("experiments.build.", "servetwin.assemble.")
 _HEADER = "# The resolved configuration of a ServeTwin run: nothing is left to defaults.\n"
@@ -44,61 +24,28 @@ _HEADER = "# The resolved configuration of a ServeTwin run: nothing is left to d
 
 def resolved_yaml(config: RunConfig) -> str:
     """Return ``config.yaml``: every value of the run; ``load_resolved`` reads it to an equal RunConfig."""
-    data = dataclasses.asdict(config)
-    if config.workers is None:
-        del data["workers"]
-    if config.transport is None:
-        del data["transport"]
-    for key, plain in _OF_WORKERS.items():
-        if data[key] == plain:
-            del data[key]
-    if config.models == ONE:
-        del data["models"]
-    if config.series == NO_SERIES:
-        del data["series"]
-    if config.faults == NO_FAULTS:
-        del data["faults"]
-    if config.driver == ANY_DRIVER:
-        del data["driver"]
-    if config.migration == LIVE:
-        del data["migration"]
-    else:
-        for key in ("into_loading", "slowdown"):
-            if getattr(config.migration, key) == getattr(LIVE, key):
-                del data["migration"][key]
-    if config.pipeline == PLAIN:
-        del data["pipeline"]
-    for group in _SELDOM_POLICIES:
-        if getattr(config.system, group) == STAY:
-            del data["system"][group]
-    if config.trace.resample is None:
-        for key in NO_RESAMPLING:
-            del data["trace"][key]
-    if config.trace.clients is None:
-        for key in OPEN_LOOP:
-            del data["trace"][key]
-    elif not config.trace.client_start_s:
-        del data["trace"]["client_start_s"]
-    if config.model.checkpoint is None:
-        del data["model"]["checkpoint"]
-    if config.model.dtype == FLOAT32:
-        del data["model"]["dtype"]
-    if config.uncertainty == OFF:
-        del data["uncertainty"]
-    if config.engine.usage_context == USAGE_CONTEXTS[0]:
-        del data["engine"]["usage_context"]
-    if config.engine.preemption == RECOMPUTE:
-        del data["engine"]["preemption"], data["engine"]["swap_space_gib"]
-    if config.engine.overhead.error_s is None:
-        del data["engine"]["overhead"]["error_s"]
-    if config.engine.max_model_len is None:
-        del data["engine"]["max_model_len"]
-    if config.engine.expected_new_tokens == EXPECTED_NEW_TOKENS:
-        del data["engine"]["expected_new_tokens"]
+    data = _written(config)
     # YAML reads some unprintable characters back as others, unless all non-ASCII characters are escaped.
     paths = (config.out, config.trace.path, config.engine.profile, config.model.checkpoint)
     as_it_is = "".join(path or "" for path in paths).isprintable()
     return _HEADER + str(yaml.safe_dump(data, sort_keys=False, allow_unicode=as_it_is, width=1000))
+
+
+def _written(config: Any) -> dict[str, Any]:
+    """Return the values by key, without those that are left out at their value."""
+    data: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.name == "params":
+            data["params"] = dict(value)
+            continue
+        declared = key_of(field)
+        if declared.omit == value and declared.omit is not WRITTEN:
+            continue
+        if declared.omit_with and declared.omit_with not in data:
+            continue
+        data[field.name] = _written(value) if dataclasses.is_dataclass(value) else value
+    return data
 
 
 def load_resolved(path: Path | str, named: Mapping[str, str] | None = None) -> RunConfig:
@@ -124,46 +71,11 @@ def read_resolved(path: Path | str) -> RunConfig:
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{path} is not YAML ({reason}): give the config.yaml of a result folder") from error
-    if isinstance(data, dict):
-        data.setdefault("workers", None)
-        data.setdefault("transport", None)
-        data = _OF_WORKERS | data
-        data.setdefault("models", dataclasses.asdict(ONE))
-        data.setdefault("series", dataclasses.asdict(NO_SERIES))
-        data.setdefault("faults", dataclasses.asdict(NO_FAULTS))
-        if isinstance(data["faults"], dict):
-            data["faults"].setdefault("notice_s", None)
-        data.setdefault("driver", dataclasses.asdict(ANY_DRIVER))
-        data.setdefault("migration", dataclasses.asdict(LIVE))
-        if isinstance(data["migration"], dict):
-            later = {key: getattr(LIVE, key) for key in ("victims", "reserve", "into_loading", "slowdown")}
-            data["migration"] = later | data["migration"]
-        data.setdefault("pipeline", dataclasses.asdict(PLAIN))
-        data.setdefault("uncertainty", OFF)
-        if isinstance(data.get("trace"), dict):
-            # All clients of earlier versions began at once.
-            at_once = {} if data["trace"].get("clients") is None else {"client_start_s": 0.0}
-            data["trace"] = NO_RESAMPLING | OPEN_LOOP | at_once | data["trace"]
-        if isinstance(data.get("system"), dict):
-            for policy in data["system"].values():
-                if isinstance(policy, dict) and isinstance(name := policy.get("policy"), str):
-                    policy["policy"] = name.replace(*_MOVED) if name.startswith(_MOVED[0]) else name
-            for group in _SELDOM_POLICIES:
-                data["system"].setdefault(group, dataclasses.asdict(STAY))
-        if isinstance(data.get("model"), dict):
-            data["model"].setdefault("checkpoint", None)
-            data["model"].setdefault("dtype", FLOAT32)
-        if isinstance(data.get("engine"), dict):
-            data["engine"].setdefault("usage_context", USAGE_CONTEXTS[0])
-            data["engine"].setdefault("max_model_len", None)
-            data["engine"].setdefault("preemption", RECOMPUTE)
-            data["engine"].setdefault("swap_space_gib", SWAP_SPACE_GIB)
-            data["engine"].setdefault("expected_new_tokens", EXPECTED_NEW_TOKENS)
-            if isinstance(data["engine"].get("overhead"), dict):
-                data["engine"]["overhead"].setdefault("error_s", None)
+    if isinstance(data, dict) and isinstance(data.get("system"), dict):
+        for policy in data["system"].values():
+            if isinstance(policy, dict) and isinstance(name := policy.get("policy"), str):
+                policy["policy"] = name.replace(*_MOVED) if name.startswith(_MOVED[0]) else name
     try:
-        if isinstance(data, dict):
-            refuse_renamed_in(data, str(path))
         config: RunConfig = built(RunConfig, data, "", str(path))
     except UserError as error:
         raise UserError(f"{error}; or use the file with the version of ServeTwin that wrote it") from None
@@ -179,9 +91,13 @@ def built(config_class: type, data: Any, prefix: str, source: str) -> Any:
     for key in data:
         if key not in hints:
             raise UserError(f"unknown key {prefix}{key} in {source}: write only {', '.join(hints)}")
+    absent = _absent_values(config_class)
     values = {}
     for name, hint in hints.items():
         if name not in data:
+            if name in absent:
+                values[name] = absent[name]
+                continue
             raise UserError(f"{prefix}{name} is missing in {source}: write {prefix}{name} with its value")
         if dataclasses.is_dataclass(hint):
             values[name] = built(typing.cast(type, hint), data[name], f"{prefix}{name}.", source)
@@ -190,6 +106,20 @@ def built(config_class: type, data: Any, prefix: str, source: str) -> Any:
         else:
             values[name] = checked_value(data[name], wanted_by(hint), f"{prefix}{name}", source)
     return config_class(**values)
+
+
+@functools.cache
+def _absent_values(config_class: type) -> dict[str, Any]:
+    """Return the values of the keys that config.yaml may leave out."""
+    absent = {}
+    for field in dataclasses.fields(config_class):
+        if field.name != "params":
+            declared = key_of(field)
+            if declared.omit is not WRITTEN:
+                absent[field.name] = declared.omit
+            elif declared.omit_with:
+                absent[field.name] = field.default
+    return absent
 
 
 def _parameters(data: Any, key: str, source: str) -> dict[str, Any]:

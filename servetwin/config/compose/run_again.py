@@ -8,16 +8,18 @@ whole group, unless the run already had it.
 """
 
 import dataclasses
+import typing
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from hwmodels.catalogue import load_gpu
+from servetwin.config import readers
 from servetwin.config.compose.measured_links import KINDS
 from servetwin.config.compose.resolved import read_resolved
-from servetwin.config.config import FLOAT32, MEASURED, Kind, PolicyConfig, RunConfig
+from servetwin.config.config import MEASURED, Kind, PolicyConfig, RunConfig
 from servetwin.config.folder_kind import another_kind
-from servetwin.config.http_config import NO_METRICS, NO_SERVERS, WORKERS
+from servetwin.config.key import key_of
 from servetwin.config.options import option_file, option_groups
 from servetwin.config.overrides import Override, echo
 from servetwin.config.policy.groups import POLICY_GROUPS, group_of
@@ -25,11 +27,11 @@ from servetwin.config.policy.saved import check_policies
 from servetwin.config.trace_config import TraceConfig
 from servetwin.config.trace_options import trace_names, trace_parameters
 from servetwin.config.vllm_defaults import USAGE_CONTEXTS, batch_defaults
-from servetwin.config.workers_config import CPU, NO_RAY
 from serving.vocabulary.errors import UserError
 from traces.synthetic.registry import SYNTHETIC
 
 KEY: Final = "config"
+_GROUPS_WITH_REAL_KEYS: Final = ("model",)
 _UNSET: Final = "???"
 _COMMANDS: Final = {"simulate": "servetwin simulate", "realexec": "realexec run"}
 _PATHS: Final = (("trace", "path"), ("engine", "profile"))
@@ -73,21 +75,20 @@ def run_again(
 
 def twin_of(real: RunConfig) -> RunConfig:
     """Return the simulation of a real run: one GPU per worker, and no tokens to compute."""
-    model = dataclasses.replace(real.model, checkpoint=None, dtype=FLOAT32)
-    return dataclasses.replace(
-        real,
-        kind="simulate",
-        workers=None,
-        model=model,
-        transport=None,
-        launcher="local",
-        ray=NO_RAY,
-        device=CPU,
-        world=WORKERS,
-        http=NO_SERVERS,
-        metrics=NO_METRICS,
-        log=None,
-    )
+    return typing.cast(RunConfig, _without_real_keys(dataclasses.replace(real, kind="simulate")))
+
+
+def _without_real_keys(config: Any) -> Any:
+    """Return a configuration whose keys of real runs have the values that config.yaml leaves out."""
+    plain = {}
+    for field in dataclasses.fields(config):
+        if field.name in _GROUPS_WITH_REAL_KEYS:
+            plain[field.name] = _without_real_keys(getattr(config, field.name))
+        elif field.name != "params":
+            declared = key_of(field)
+            if declared.kind == "realexec" or readers.REAL_WORKERS in declared.read_by:
+                plain[field.name] = declared.omit
+    return dataclasses.replace(config, **plain)
 
 
 def _file(word: Override) -> Path:

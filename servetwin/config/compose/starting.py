@@ -2,7 +2,8 @@
 
 from hwmodels.loading.start_terms import StartTerms, load_start_terms
 from hwmodels.loading.starting import Starting
-from servetwin.config.config import EngineConfig, RunConfig
+from servetwin.config.config import RunConfig
+from servetwin.config.engine_config import EngineConfig
 
 
 def start_terms_of(engine: EngineConfig) -> StartTerms:

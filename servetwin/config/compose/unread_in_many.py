@@ -5,47 +5,41 @@ from typing import Final
 
 from hwmodels.errors import HardwareError
 from servetwin.config.compose.compose import load_config
-from servetwin.config.compose.unread_keys import READERS, Reader, refuse_if_none_reads
+from servetwin.config.compose.unread_keys import readers, refuse_if_none_reads
 from servetwin.config.config import RunConfig
+from servetwin.config.key import Reader
 from servetwin.config.overrides import canonical
 from serving.vocabulary.errors import UserError
 from traces.errors import TraceError
 
 _MOST_COMPOSED: Final = 512  # in about 2 s; whether more runs read a key is not looked at
 
-# Both ends of the error of step times are run by every plan.
-_OF_ENDS: Final = "engine.overhead.error_s"
-_PLAN_READERS: Final = (
-    *(reader for reader in READERS if not reader.has(_OF_ENDS)),
-    Reader(
-        ("series.", "journal"),
-        lambda _: False,
-        "runs that keep a folder",
-        "write servetwin simulate with the answer's cluster",
+_FOLDER_KEYS: Final = ("series.period_s", "journal")
+_NEVER: Final = "runs that keep a folder"
+_IN_SWEEP: Final = Reader(lambda _: False, _NEVER, "write folders=true too")
+_IN_PLAN: Final = Reader(lambda _: False, _NEVER, "write servetwin simulate with the answer's cluster")
+_SLO: Final[dict[str, tuple[Reader, ...]]] = {
+    "slo.tpot_ms": (
+        Reader(
+            lambda _: False,
+            "slo.attainment and slo.goodput_req_per_s",
+            "add slo.attainment=0.99 or write slo.tpot_p99_ms=NUMBER",
+        ),
     ),
-)
-_SLO_READERS: Final = (
-    Reader(
-        ("slo.tpot_ms",), lambda _: False, "slo.attainment and slo.goodput_req_per_s",
-        "add slo.attainment=0.99 or write slo.tpot_p99_ms=NUMBER",
+    "slo.ttft_ms": (
+        Reader(
+            lambda config: config.system.live.name != "none" or config.system.scales_stages,
+            "slo.attainment, slo.goodput_req_per_s, system/live and stages that scale",
+            "add slo.attainment=0.99 or write slo.ttft_p99_ms=NUMBER",
+        ),
     ),
-    Reader(
-        ("slo.ttft_ms",),
-        lambda config: config.system.live.name != "none" or config.system.scales_stages,
-        "slo.attainment, slo.goodput_req_per_s, system/live and stages that scale",
-        "add slo.attainment=0.99 or write slo.ttft_p99_ms=NUMBER",
-    ),
-)  # fmt: skip
-_SWEEP_READERS: Final = (
-    *READERS,
-    Reader(("series.",), lambda _: False, "runs that keep a folder", "write folders=true too"),
-)
+}
 
 
 def refuse_unread_in_sweep(keys: Iterable[str], runs: Iterable[Sequence[str]], folders: bool) -> None:
     """Raise UserError for a key that no point reads. ``folders``: every point keeps its result folder."""
-    readers = READERS if folders else _SWEEP_READERS
-    refuse_if_none_reads(map(canonical, keys), _composed(runs), "this sweep", readers)
+    without_folder = {} if folders else {"series.period_s": (_IN_SWEEP,)}
+    refuse_if_none_reads(map(canonical, keys), _composed(runs), "this sweep", readers() | without_folder)
 
 
 def refuse_unread_in_plan(keys: Iterable[str], runs: Iterable[Sequence[str]], judges_slo: bool) -> None:
@@ -53,8 +47,9 @@ def refuse_unread_in_plan(keys: Iterable[str], runs: Iterable[Sequence[str]], ju
 
     ``judges_slo``: the objective counts requests that keep slo.ttft_ms and slo.tpot_ms.
     """
-    readers = _PLAN_READERS if judges_slo else (*_PLAN_READERS, *_SLO_READERS)
-    refuse_if_none_reads(map(canonical, keys), _composed(runs), "this plan", readers)
+    of_plan = readers() | dict.fromkeys(_FOLDER_KEYS, (_IN_PLAN,)) | ({} if judges_slo else _SLO)
+    del of_plan["engine.overhead.error_s"]  # every plan runs both ends of the error of step times
+    refuse_if_none_reads(map(canonical, keys), _composed(runs), "this plan", of_plan)
 
 
 def _composed(runs: Iterable[Sequence[str]]) -> Iterator[RunConfig | None]:

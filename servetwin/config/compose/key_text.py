@@ -1,0 +1,128 @@
+"""What is declared of the keys of a run, as help for one key and as the tables of docs/CONFIGURATION."""
+
+from collections.abc import Iterator
+from dataclasses import MISSING
+from typing import Any, Final
+
+from servetwin.config.compose.compose import defaults
+from servetwin.config.config import Kind, RunConfig
+from servetwin.config.key import DeclaredKey, Reader, declared_keys
+from servetwin.config.options import option_file, option_groups
+from servetwin.config.overrides import Wanted, leaves, unknown_key
+from servetwin.config.readers import MODELS_THAT_DECODE, REAL_WORKERS
+
+_UNSET: Final = "???"
+_OTHER_ENGINE: Final = "vllm_v0"  # beside vllm_v1, the default, in the tables
+
+
+def shown(value: object) -> str:
+    """Return a value as the user would write it; VALUE for one that must be given."""
+    if value is None:
+        return "null"
+    if value == _UNSET:
+        return "VALUE"
+    if isinstance(value, list):
+        return f"[{','.join(map(shown, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def key_help(word: str, kind: Kind) -> str:
+    """Return what is declared of a key, or of all keys that begin with a group's name.
+
+    UserError for a word that is neither.
+    """
+    known, values = declared_keys(RunConfig), defaults(kind)
+    paths = [path for path in known if path == word or path.startswith(word.rstrip(".") + ".")]
+    if not (paths := [path for path in paths if path in values]):
+        raise unknown_key(word, [*values, *option_groups()], kind)
+    return "\n\n".join(_help_of(known[path], *values[path]) for path in paths) + "\n"
+
+
+def _help_of(declared: DeclaredKey, default: Any, wanted: Wanted) -> str:
+    key = declared.key
+    lines = [f"{declared.path}={shown(default)}", declared.text]
+    if not key.choices:
+        within = "" if key.within is None else f" {key.within}"
+        lines.append(f"{wanted}{within}")
+    else:
+        lines.append(f"one of {', '.join(key.choices)}{' or null' if wanted.optional else ''}")
+    if key.options:
+        group = declared.path.rpartition(".")[0]
+        lines.append(f"with {' or '.join(f'{group}={option}' for option in key.options)}")
+    lines += [f"read only by {reader.of}" for reader in declared.read_by]
+    if names := (*key.vllm, *key.also):
+        lines.append(f"also known as {', '.join(names)}")
+    return "\n  ".join(lines)
+
+
+def key_table(group: str) -> str:
+    """Return the Markdown table of a group's keys; of the keys without a group for ""."""
+    rows = ["| key | default | values | meaning |", "|---|---|---|---|"]
+    for path, declared in declared_keys(RunConfig).items():
+        if _group(path) == group and not path.endswith((".name", ".source", ".policy")):
+            rows += _row(declared)
+    return "\n".join(rows)
+
+
+def _group(path: str) -> str:
+    """Return the table that a key stands in: the tables of small groups are one with that of the run."""
+    top, _, rest = path.partition(".")
+    if top == "system":
+        return "system.instances" if rest.startswith("instances.") else "system"
+    return "" if not rest or top in ("series", "driver", "ray", "http", "metrics") else top
+
+
+def _row(declared: DeclaredKey) -> Iterator[str]:
+    wanted = leaves(RunConfig)[declared.path]
+    if (default := _default_cell(declared)) is None:
+        return
+    key = declared.key
+    values = ", ".join(f"`{choice}`" for choice in key.choices) or _number(key.within, wanted)
+    meaning = key.meaning
+    if declared.kind == "realexec" or REAL_WORKERS in declared.read_by:
+        meaning = f"real runs only: {meaning}"
+    for reader in key.read_by:
+        meaning += _read_by(reader)
+    yield f"| `{declared.path}` | {default} | {values} | {meaning} |"
+
+
+def _read_by(reader: Reader) -> str:
+    return "" if reader in (MODELS_THAT_DECODE, REAL_WORKERS) else f". Read only by {reader.of}"
+
+
+def _number(within: object, wanted: Wanted) -> str:
+    words = {int: "integer", float: "number", bool: "true, false"}.get(wanted.type, "text")
+    text = f"{words} {within}" if within is not None else words
+    return f"{text}, null" if wanted.optional else text
+
+
+def _default_cell(declared: DeclaredKey) -> str | None:
+    """Return the defaults by option and kind of run; None for a key that nobody can set."""
+    path, key = declared.path, declared.key
+    group, _, name = path.rpartition(".")
+    if key.options:
+        values = {option: option_file(group, option).get(name, declared.default) for option in key.options}
+        return ", ".join(f"`{option}` {shown(value)}" for option, value in values.items())
+    simulated, real = defaults("simulate").get(path), defaults("realexec").get(path)
+    if (first := simulated or real) is None:
+        return None
+    cell = "required" if path == "out" else _code(first[0])
+    if declared.default is MISSING and path.startswith("engine.max_num_"):
+        cell = "by GPU"
+    if path.startswith("engine.") and (other := _engine_value(path)) is not None and _code(other) != cell:
+        cell += f"; `{_OTHER_ENGINE}` {_code(other)}"
+    if simulated is not None and real is not None and real[0] != simulated[0]:
+        cell += f"; real runs {_code(real[0])}"
+    return cell
+
+
+def _engine_value(path: str) -> Any:
+    value: Any = option_file("engine", _OTHER_ENGINE)
+    for part in path.split(".")[1:]:
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _code(value: object) -> str:
+    text = shown(value)
+    return f"`{text}`" if isinstance(value, str) else text

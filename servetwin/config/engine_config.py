@@ -1,0 +1,291 @@
+"""The configuration of one serving engine: the software imitated, its scheduler, memory and overhead."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from servetwin.config import readers
+from servetwin.config.key import COUNT, NOT_NEGATIVE, POSITIVE, Range, key
+from servetwin.config.readers import (
+    CHUNKED_PREFILL,
+    DECODE_INSTANCES,
+    LOADING_INSTANCES,
+    MODELS_THAT_DECODE,
+    PREFILL_FIRST,
+    PROFILE,
+    SWAP,
+)
+from servetwin.config.vllm_defaults import USAGE_CONTEXTS
+
+RESERVES: Final = ("max_new_tokens", "oracle", "mean")
+STEP_TIMES: Final = ("auto", "whole_step", "op_table", "linear", "calibrated_roofline", "roofline")
+# What happens to the KV of preempted requests: dropped and recomputed, or kept in host memory.
+PREEMPTIONS: Final = ("recompute", "swap")
+RECOMPUTE: Final = PREEMPTIONS[0]
+# GiB of host memory per GPU: --swap-space of vLLM 0.1.7, whose host blocks have the GPU blocks' size.
+SWAP_SPACE_GIB: Final = 4.0
+# The cap that was the default until outputs ran at their own length (docs/decisions/0024).
+EXPECTED_NEW_TOKENS: Final = 2048
+# At 3, four of five choices are the first expert's, if each token may choose it once.
+MAX_EXPERT_SKEW: Final = 3.0
+# A step takes milliseconds: larger numbers are in another unit.
+OVERHEAD_S: Final = Range(low=0, high=10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverheadConfig:
+    """The time that the engine adds to the operations of a step, and its source.
+
+    ``step_s`` every step, ``per_layer_s`` for each layer (gaps between its kernels), ``per_sequence_s`` for
+    each sequence, ``per_output_token_s`` for each token that decoding sequences have generated so far; with
+    ``cuda_graphs`` small batches are padded to the captured sizes. ``error_s``: possible error of a step's
+    overhead, if it was fitted (``servetwin.config.compose.overhead_file``).
+    """
+
+    step_s: float = key("seconds added to every step", within=OVERHEAD_S)
+    per_layer_s: float = key("seconds per layer of the model, added to every step", within=OVERHEAD_S)
+    per_sequence_s: float = key("seconds per sequence of a step", within=OVERHEAD_S)
+    cuda_graphs: bool = key("small steps are computed at the next captured size, idle rows included")
+    source: str = key("where the overhead's numbers come from")
+    error_s: float | None = key(
+        "error in seconds of a fitted step overhead; the run's range uses it instead of a factor of 2",
+        default=None,
+        within=OVERHEAD_S,
+        omit=None,
+        read_by=(readers.STEP_TIME_RANGE,),
+    )
+    per_output_token_s: float = key(
+        "seconds for each token that decoding sequences have generated so far, in every step "
+        "(vLLM before 0.2 rebuilt all their text each time)",
+        default=0.0,
+        within=OVERHEAD_S,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """One serving engine: the software and version imitated, its scheduler and its memory.
+
+    ``usage_context``: selects vLLM's defaults of the two limits before it (``vllm_defaults``).
+    ``kv_tokens`` and ``reserve_activation_bytes`` None: derived from GPU memory, of which ``reserved_blocks``
+    are not usable. ``max_new_tokens`` caps requests whose trace gives no cap (None: at what context and
+    KV memory leave); one without any cap is counted with ``expected_new_tokens``. ``profile`` is a file of
+    operation tables (None: the catalogue's coefficients); ``profile_force`` uses it though it was changed or
+    measured for another set-up. ``asynchronous``: the next step is chosen while the current one runs.
+    ``max_model_len``: the longest context of a request in tokens (None: the model's).
+    ``data_parallel_size``, ``enable_expert_parallel``, ``expert_skew``: of mixtures of experts
+    (``hwmodels.models.parallelism``, ``hwmodels.step_times.expert_times``).
+    ``loader`` and ``start_up``: entries of loaders.yaml, for replicas that do not start warm. ``reserve``:
+    the output length that decode instances reserve memory for (``RESERVES``: the client's cap, the true
+    length, which only an oracle knows, or the trace's mean). ``preemption``, ``swap_space_gib``: see
+    ``servetwin.config.swapping``.
+    """
+
+    name: str = key("the chosen option")
+    software: str = key("the imitated software; a profile must be of the same", read_by=(MODELS_THAT_DECODE,))
+    version: str = key("its version; a profile must be of the same", read_by=(MODELS_THAT_DECODE,))
+    batcher: str = key("the batcher that `engine_default` selects", read_by=(MODELS_THAT_DECODE,))
+    max_num_seqs: int = key(
+        "maximum of requests admitted at once on a replica; on real workers also the rows of "
+        "every decode batch",
+        within=COUNT,
+        read_by=(MODELS_THAT_DECODE,),
+    )
+    max_num_batched_tokens: int = key(
+        "tokens of a step (chunked) or of a batch of prompts (prefill first)",
+        within=COUNT,
+        read_by=(MODELS_THAT_DECODE,),
+    )
+    usage_context: str = key(
+        "besides the GPU, this determines the two limits of `vllm_v1`: `openai_api_server` "
+        "(`vllm serve`) or `llm_class` (a script that has all its requests at once); not with "
+        "presets that set their own limits",
+        default=USAGE_CONTEXTS[0],
+        choices=USAGE_CONTEXTS,
+        omit=USAGE_CONTEXTS[0],
+        read_by=(MODELS_THAT_DECODE,),
+    )
+    reserve_full_prompt: bool = key(
+        "true: a request is admitted when all its known tokens fit into free memory; false: "
+        "when its first chunk fits. Chunked only; prefill first takes whole prompts anyway",
+        default=True,
+        read_by=(
+            MODELS_THAT_DECODE,
+            CHUNKED_PREFILL,
+        ),
+    )
+    asynchronous: bool = key(
+        "the engine chooses a step while the previous one runs, so what happens in a step "
+        "counts one step later (vLLM's `--async-scheduling`; [decision "
+        "0009](decisions/0009-asynchronous-scheduling-is-a-late-view.md)); simulations only",
+        vllm=("async_scheduling",),
+        read_by=(MODELS_THAT_DECODE,),
+    )
+    prefix_caching: bool = key(
+        "a request computes only tokens that no block still holds from earlier prompts and "
+        "answers, or from itself before a preemption ([PREFIX_CACHING](PREFIX_CACHING.md)); "
+        "simulations only",
+        vllm=("enable_prefix_caching",),
+        read_by=(MODELS_THAT_DECODE,),
+    )
+    decode_spare_block: bool = key(
+        "true: a request keeps decoding only while a block is free at its turn, whether it "
+        "needs one or not; otherwise the newest request is preempted (prefill first; vLLM v0: "
+        "`can_append_slots`). false: it decodes while it has the blocks it needs",
+        default=False,
+        read_by=(
+            MODELS_THAT_DECODE,
+            PREFILL_FIRST,
+        ),
+    )
+    block_tokens: int = key(
+        "tokens of a KV block", default=16, within=COUNT, vllm=("block_size",), read_by=(MODELS_THAT_DECODE,)
+    )
+    watermark: float = key(
+        "share of the blocks kept free at admission (prefill first). It also shortens the "
+        "longest request that is admitted",
+        default=0.0,
+        within=Range(low=0, high=1, open_high=True),
+        read_by=(MODELS_THAT_DECODE,),
+    )
+    reserved_blocks: int = key(
+        "blocks that are counted but not usable; vLLM's null block",
+        default=0,
+        within=NOT_NEGATIVE,
+        read_by=(MODELS_THAT_DECODE,),
+    )
+    kv_tokens: int | None = key(
+        "KV memory of a replica in tokens, reserved blocks included, as vLLM logs it; null: "
+        "the GPU memory that the weights leave",
+        default=None,
+        within=COUNT,
+        read_by=(MODELS_THAT_DECODE,),
+    )
+    gpu_memory_utilization: float = key(
+        "share of each GPU that the engine may use", default=0.9, within=Range(low=0, high=1, open_low=True)
+    )
+    reserve_activation_bytes: int | None = key(
+        "bytes per GPU kept free of KV; null: the catalogue's number", default=None, within=NOT_NEGATIVE
+    )
+    max_new_tokens: int | None = key(
+        "cap of requests whose trace gives none; prompt + cap must fit a replica's KV memory, "
+        "else the request is rejected. null: what the context and the KV memory leave after "
+        "the prompt, so outputs have the trace's length ([decision "
+        "0024](decisions/0024-outputs-have-the-traces-length.md))",
+        default=None,
+        within=COUNT,
+        read_by=(MODELS_THAT_DECODE,),
+    )
+    max_model_len: int | None = key(
+        "longest context of a request, prompt and output, in tokens; null: the model's. A "
+        "longer request is rejected by itself ([METRICS](METRICS.md#which-requests-count)); a "
+        "value above the model's is allowed and labelled",
+        default=None,
+        within=Range(low=2),
+        omit=None,
+        read_by=(MODELS_THAT_DECODE,),
+    )
+    reserve: str = key(
+        "output tokens for which decode instances of a split system reserve memory before a "
+        "request comes: `max_new_tokens` (its cap; `engine.expected_new_tokens` if nobody "
+        "gave one), `mean` (of the trace, at most its cap) or `oracle` (its true length, "
+        "which then is its cap everywhere). For the last two, the trace has a label",
+        default="max_new_tokens",
+        choices=RESERVES,
+        read_by=(
+            MODELS_THAT_DECODE,
+            DECODE_INSTANCES,
+        ),
+    )
+    step_time: str = key(
+        "`whole_step` (a folder of measured steps), `op_table` (a profile), `linear` (fitted "
+        "to the profile, else the catalogue's coefficients), `calibrated_roofline` (fitted to "
+        "a profile), `roofline` (datasheet), or `auto`: the profile if there is one, else "
+        "catalogue coefficients, else the datasheet ([STEP_TIMES.md](STEP_TIMES.md))",
+        default="auto",
+        choices=STEP_TIMES,
+        read_by=(MODELS_THAT_DECODE,),
+    )
+    profile: str | None = key(
+        "a file of operation tables, from `servetwin profile import`, or a folder of measured "
+        "whole steps ([PROFILES](PROFILES.md))",
+        default=None,
+        read_by=(MODELS_THAT_DECODE,),
+    )
+    profile_force: bool = key(
+        "use the profile even if it is stale or was measured for another GPU, model or "
+        "engine; the summary says why it would have been refused",
+        default=False,
+        read_by=(
+            MODELS_THAT_DECODE,
+            PROFILE,
+        ),
+    )
+    data_parallel_size: int = key(
+        "engines that run their steps together and share the experts of a mixture; each has "
+        "its own requests and attention ([MOE](MOE.md))",
+        default=1,
+        within=COUNT,
+        read_by=(MODELS_THAT_DECODE,),
+    )
+    enable_expert_parallel: bool = key(
+        "for a mixture of experts: whole experts on each GPU instead of a part of every expert",
+        default=False,
+        read_by=(MODELS_THAT_DECODE,),
+    )
+    expert_skew: float = key(
+        "popularity of the experts: the r-th is chosen in proportion to r^-`expert_skew`; 0: all alike",
+        default=0.0,
+        within=Range(low=0, high=MAX_EXPERT_SKEW),
+        read_by=(MODELS_THAT_DECODE,),
+    )
+    loader: str = key(
+        "how parameters are read unless `cluster.start` is `warm`: `direct` (the path's "
+        "rate), `safetensors` or `sllm` (`hwmodels/catalogue/loaders.yaml`)",
+        default="safetensors",
+        read_by=(LOADING_INSTANCES,),
+    )
+    start_up: str = key(
+        "start-up time of a new instance beside its parameters: `none`, `blitzscale`, `vllm` "
+        "(rough) or `own_workers`, from the same file; its separate terms: "
+        "`system.instances.start`",
+        default="vllm",
+        read_by=(LOADING_INSTANCES,),
+    )
+    overhead: OverheadConfig = key(
+        "the time that the engine adds to the operations of a step; `engine.overhead=FILE` "
+        "takes all keys from a file, as `servetwin profile fit` prints it, and single keys "
+        "beside it override it",
+        read_by=(MODELS_THAT_DECODE,),
+    )
+    exact: bool = key("one event per step instead of coalesced runs; same result, slower", default=False)
+    preemption: str = key(
+        "`recompute`: the KV of a preempted request is dropped and computed again; `swap`: it "
+        "[goes to host memory](MIGRATION.md#preemption-by-swap) and comes back, as in vLLM "
+        "0.1 to 0.6",
+        default=RECOMPUTE,
+        choices=PREEMPTIONS,
+        omit=RECOMPUTE,
+        read_by=(MODELS_THAT_DECODE,),
+    )
+    swap_space_gib: float = key(
+        "GiB of host memory per GPU for swapping (vLLM 0.1.7's `--swap-space`); if it is "
+        "full, a preempted request is recomputed",
+        default=SWAP_SPACE_GIB,
+        within=POSITIVE,
+        read_by=(
+            MODELS_THAT_DECODE,
+            SWAP,
+        ),
+        omit_with="preemption",
+        vllm=("swap_space",),
+    )
+    expected_new_tokens: int = key(
+        "output tokens that a request without any cap is counted with: in the decode memory "
+        "of split systems, in the load of `least_kv`, and by scalers of colocated instances. "
+        "It cuts nothing; decode instances may preempt if requests write more, and the run is "
+        "then simulated step by step",
+        default=EXPECTED_NEW_TOKENS,
+        within=COUNT,
+        omit=EXPECTED_NEW_TOKENS,
+        read_by=(MODELS_THAT_DECODE,),
+    )
