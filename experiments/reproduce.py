@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,12 +16,13 @@ from serving.vocabulary.errors import UserError
 if TYPE_CHECKING:
     from experiments.common.figure import Figure
     from experiments.common.outcomes import Outcomes
-    from experiments.common.recipe import Recipe
+    from experiments.common.recipe import Paper, Recipe
     from experiments.common.run_store import RunStore
     from experiments.common.runs import Progress
     from experiments.common.set_up import Case
     from experiments.common.sweep import Sweep
 
+_PAPERS: Final = ("blitzscale", "llumnix", "quart")
 USAGE: Final = """servetwin reproduce: figures of a paper, ours beside the paper's
 
   servetwin reproduce PAPER list                    the figures there are; PAPER: blitzscale | llumnix | quart
@@ -50,15 +52,15 @@ _KEYS: Final = {
     "overwrite": Wanted(bool),
     "runs": Wanted(str),
 }
-_OF_LLUMNIX: Final = {"requests": Wanted(int)}
+_REQUESTS: Final = {"requests": Wanted(int)}
 _MOST: Final = {"seeds": 100, "processes": 256, "requests": 10_000}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The settings in the words, with defaults.
 
-    sweeps: "true", "missed" or "false". requests: of a run, if the paper's runs have so many.
+    sweeps: "true", "missed" or "false". requests: of a run, for papers whose runs all have as many.
     json: print one document in place of tables.
     """
 
@@ -73,21 +75,9 @@ class Settings:
     json: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Paper:
-    """A paper's figures, with so many requests a run, and the sweeps that belong to some cases."""
-
-    name: str
-    recipes: "Callable[[int], dict[str, Recipe]]"
-    sweeps: "Callable[[Sequence[Case]], tuple[Sweep, ...]]"
-    keys: Mapping[str, Wanted]
-
-
 def reproduce(words: Sequence[str]) -> int:
     """Run without the first word; exit status 2 without a paper."""
-    return by_verb(
-        "reproduce", words, {"blitzscale": _blitzscale, "llumnix": _llumnix, "quart": _quart}, USAGE
-    )
+    return by_verb("reproduce", words, {name: partial(_reproduce, name) for name in _PAPERS}, USAGE)
 
 
 def settings_of(words: Sequence[str], paper: str, keys: Mapping[str, Wanted] = _KEYS) -> Settings:
@@ -109,49 +99,27 @@ def settings_of(words: Sequence[str], paper: str, keys: Mapping[str, Wanted] = _
         raise UserError(f"servetwin reproduce {paper} lacks a figure: write one of its list, or all")
     if not given.get("out"):
         raise UserError("out is missing: write out=FOLDER, the folder the figures go to")
-    return Settings(tuple(figures), **given)
+    return Settings(figures=tuple(figures), **given)
 
 
-def _blitzscale(words: Sequence[str]) -> int:
-    from experiments.blitzscale.registry import BLITZSCALE, sweeps_of
-
-    return _of_paper(Paper("blitzscale", lambda _: BLITZSCALE, sweeps_of, _KEYS), words)
-
-
-def _llumnix(words: Sequence[str]) -> int:
-    from experiments.llumnix.points import read_points
-    from experiments.llumnix.registry import recipes
-    from experiments.llumnix.sweeps import sweeps_of
-
-    points = read_points()
-    return _of_paper(
-        Paper("llumnix", lambda count: recipes(count, points), sweeps_of, _KEYS | _OF_LLUMNIX), words
-    )
-
-
-def _quart(words: Sequence[str]) -> int:
-    from experiments.quart.registry import recipes
-    from experiments.quart.sweeps import sweeps_of
-
-    return _of_paper(Paper("quart", recipes, sweeps_of, _KEYS | _OF_LLUMNIX), words)
-
-
-def _of_paper(paper: Paper, words: Sequence[str]) -> int:
+def _reproduce(name: str, words: Sequence[str]) -> int:
+    """Make the figures of one paper, or list them."""
     from experiments.common.recipe import chosen
 
+    paper: Paper = import_module(f"experiments.{name}.registry").paper()
     words, as_json = asked_for_json(words)
-    command = " ".join(("servetwin", "reproduce", paper.name, *words))
+    command = " ".join(("servetwin", "reproduce", name, *words))
     if list(words) == ["list"]:
-        told = {name: recipe.told for name, recipe in paper.recipes(1).items()}
-        tell(told, (f"{name:10s} {text}" for name, text in told.items()), as_json)
+        about = {figure: recipe.about for figure, recipe in paper.recipes.items()}
+        tell(about, (f"{figure:10s} {text}" for figure, text in about.items()), as_json)
         return 0
-    settings = replace(settings_of(words, paper.name, paper.keys), json=as_json)
-    recipes = chosen(paper.name, paper.recipes(settings.requests), settings.figures)
-    _make(recipes, paper, settings, command)
+    keys = _KEYS | _REQUESTS if paper.requests else _KEYS
+    settings = replace(settings_of(words, name, keys), json=as_json)
+    _make(chosen(name, paper.recipes, settings.figures), paper, settings, command)
     return 0
 
 
-def _make(recipes: "Mapping[str, Recipe]", paper: Paper, settings: Settings, command: str) -> None:
+def _make(recipes: "Mapping[str, Recipe]", paper: "Paper", settings: Settings, command: str) -> None:
     from experiments.common.run_store import RunStore
     from experiments.common.shown import as_data, heading, print_figure, tally
     from servetwin.results.result_folder import ResultFolder
@@ -159,7 +127,7 @@ def _make(recipes: "Mapping[str, Recipe]", paper: Paper, settings: Settings, com
 
     store = RunStore(Path(settings.runs or f"{settings.out.rstrip('/')}.runs"))
     with ResultFolder(settings.out, settings.overwrite) as folder:
-        cases = [one for recipe in recipes.values() for one in recipe.cases()]
+        cases = [case for recipe in recipes.values() for case in recipe.cases(settings.requests)]
         with progress_bar("reproducing") as on_progress:
             run = partial(_run, cases, settings, store, on_progress)
             outcomes = _with_sweeps(run, recipes, partial(paper.sweeps, cases), settings.sweeps)
@@ -168,11 +136,11 @@ def _make(recipes: "Mapping[str, Recipe]", paper: Paper, settings: Settings, com
         target = folder.commit()
     if not settings.runs:
         store.clear()
-    kept = f"; the figures are in {target}"
+    place = f"; the figures are in {target}"
     if settings.json:
-        tell({"folder": str(target), **as_data(figures)}, (), True, kept)
+        tell({"folder": str(target), **as_data(figures)}, (), True, place)
         return
-    with telling(kept):
+    with telling(place):
         print(f"{heading(figures)}\n")
         for figure in figures:
             print_figure(figure)
@@ -188,7 +156,15 @@ def _run(
 ) -> "Outcomes":
     from experiments.common.runs import carry_out
 
-    return carry_out(cases, settings.seeds, settings.processes, on_progress, sweeps, store)
+    outcomes = carry_out(
+        cases,
+        seeds=settings.seeds,
+        processes=settings.processes,
+        on_progress=on_progress,
+        sweeps=sweeps,
+        store=store,
+    )
+    return replace(outcomes, requests=settings.requests)
 
 
 def _with_sweeps(
@@ -203,7 +179,7 @@ def _with_sweeps(
     first = run(())
     rows = [row for recipe in recipes.values() for row in recipe.make(first).rows]
     out = {subject for row in rows if row.verdict == "out" for _, subject in row.saved}
-    wanted = [one for one in sweeps() if one.subject in out]
+    wanted = [sweep for sweep in sweeps() if sweep.subject in out]
     return run(wanted) if wanted else first
 
 
@@ -232,11 +208,12 @@ def _write(recipe: "Recipe", outcomes: "Outcomes", folder: Path, command: str) -
     from servetwin.config.version import code_version
 
     figure = recipe.make(outcomes)
-    runs = [command_of(one, case) for case in dict.fromkeys(recipe.cases()) for one in outcomes.of(case)]
+    cases = tuple(dict.fromkeys(recipe.cases(outcomes.requests)))
+    runs = [command_of(run, case) for case in cases for run in outcomes.of(case)]
     text = as_json(figure, command, code_version()["commit"], runs)
     (folder / f"{figure.name}.json").write_text(text, encoding="utf-8")
     draw(figure, folder / f"{figure.name}.png")
-    for case in recipe.cases():
+    for case in cases:
         for name, text in ((f"clusters/{links_file(case)}", case.links), (rows_file(case), case.rows)):
             if text and outcomes.of(case):
                 (folder / name).parent.mkdir(exist_ok=True)

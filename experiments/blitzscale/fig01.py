@@ -8,13 +8,12 @@ import numpy as np
 from experiments.blitzscale.levels import inputs
 from experiments.blitzscale.more_set_ups import burst_7b
 from experiments.blitzscale.set_ups import case
-from experiments.common.compare import kept
+from experiments.common.compare import judged_row, values_of
 from experiments.common.figure import Figure, Line, Panel, Row
-from experiments.common.moved import moved_alone
 from experiments.common.outcomes import Metric, Outcome, Outcomes
 from experiments.common.paired import mean_of
 from experiments.common.set_up import Case
-from experiments.common.verdict import Claim, about, judged_over
+from experiments.common.verdict import Claim, about
 from hwmodels.catalogue import load_llm
 from servetwin.report.number_text import number
 
@@ -96,17 +95,13 @@ def _held(run: Outcome) -> "Floats":
     return held
 
 
-def _row(outcomes: Outcomes, one: Case, claim: Claim, metric: Metric) -> Row:
-    name, stand_in = metric.label, one.set_up.stand_in
-    if why_not := outcomes.why_not(one):
-        return claim.not_comparable(name, stand_in, why_not)
-    if not (values := metric.of(outcomes.of(one))):
-        return claim.not_comparable(name, stand_in, "a run has no timeline of KV that long")
-    found = mean_of(values)
-    counts = ", ".join(f"{len(run.arrival_s):,}" for run in outcomes.of(one))
-    why = f"{number(found.value)} {metric.unit} with {counts} requests by seed"
-    row = judged_over(name, claim, found, stand_in, why, unit=metric.unit)
-    return kept(row, one, values, *moved_alone(outcomes, claim, metric, one))
+def _row(outcomes: Outcomes, case: Case, claim: Claim, metric: Metric) -> Row:
+    def why(seeds: list[float]) -> str:
+        counts = ", ".join(f"{len(run.arrival_s):,}" for run in outcomes.of(case))
+        return f"{number(mean_of(seeds).value)} {metric.unit} with {counts} requests by seed"
+
+    read = values_of(metric, lacks="a run has no timeline of KV that long")
+    return judged_row(outcomes, metric.label, claim, (case,), read, why=why, unit=metric.unit)
 
 
 def _panels(runs: Sequence[Outcome]) -> tuple[Panel, ...]:

@@ -9,13 +9,12 @@ from typing import Any, Final
 from experiments.blitzscale.levels import inputs, levels, percent
 from experiments.blitzscale.more_set_ups import full_loads, required_gbps, stop_8b, stop_72b, stopped
 from experiments.blitzscale.set_ups import case, three
-from experiments.common.compare import kept, measured, order_row, pointed
+from experiments.common.compare import judged_row, measured, order_row, pointed, values_of
 from experiments.common.figure import Figure, Key, Kind, Line, Panel, Row
-from experiments.common.moved import moved_alone
 from experiments.common.outcomes import LOAD_TIME, NETWORK_MEAN, Metric, Outcome, Outcomes, violations
 from experiments.common.paired import mean_of
 from experiments.common.set_up import Case
-from experiments.common.verdict import Claim, about, at_least, at_most, judged, judged_over
+from experiments.common.verdict import Claim, about, at_least, at_most, judged
 from servetwin.report.number_text import number
 
 # BlitzScale (OSDI 2025), section 3: 72B is below 60 % from 220 Gbps a GPU on, at 40 % with 500 ms.
@@ -94,37 +93,29 @@ def _required() -> Row:
     return judged("72B: rate per GPU for 500 ms", about(576, "576 Gbps"), gbps, f"{gbps:,.0f} Gbps", "", why)
 
 
-def _share(outcomes: Outcomes, claim: Claim, one: Case) -> Row:
+def _share(outcomes: Outcomes, claim: Claim, case: Case) -> Row:
     """Of requests beyond 1250/200 ms."""
-    name, stand_in = f"72B: {_72B.label}, {one.label}", one.set_up.stand_in
-    values = _72B.of(outcomes.of(one))
-    if (why_not := outcomes.why_not(one)) or not values:
-        return claim.not_comparable(name, stand_in, why_not or "no run")
-    found = mean_of(values)
-    load_s = LOAD_TIME.of(outcomes.of(one))
+    load_s = LOAD_TIME.of(outcomes.of(case))
     why = f"loads took {number(mean_of(load_s).value if load_s else None)} s"
-    row = judged_over(name, claim, found, stand_in, why, percent)
-    return kept(row, one, values, *moved_alone(outcomes, claim, _72B, one))
+    name, read = f"72B: {_72B.label}, {case.label}", values_of(_72B, lacks="no run")
+    return judged_row(outcomes, name, claim, (case,), read, why=why, write=percent)
 
 
-def _in_use(outcomes: Outcomes, one: Case, half: Case) -> list[Row]:
+def _in_use(outcomes: Outcomes, full: Case, half: Case) -> list[Row]:
     """The paper contradicts itself, so each of its numbers has a row."""
     claims = (
         at_most(0.60, "more than 40 % free", _NUMBER),
         at_most(0.074, "at most 7.4 % in use", _NUMBER),
         at_most(0.144, "version 1: at most 14.4 %", _NUMBER),
     )
-    rows, values = [], NETWORK_MEAN.of(outcomes.of(one))
+    why, rows = measured(outcomes, NETWORK_MEAN, full), []
     for claim in claims:
-        name = f"{one.set_up.name}: mean use of NICs, {claim.text}"
-        if (why_not := outcomes.why_not(one)) or not values:
-            lacks = f"summary.json of a run has no {NETWORK_MEAN.where}"
-            rows.append(claim.not_comparable(name, one.set_up.stand_in, why_not or lacks))
-            continue
-        why = measured(outcomes, NETWORK_MEAN, one)
-        row = judged_over(name, claim, mean_of(values), one.set_up.stand_in, why, percent)
-        row = kept(row, one, values)
-        rows.append(pointed(row, (_USE, one.set_up.name)) if NETWORK_MEAN.of(outcomes.of(half)) else row)
+        name = f"{full.set_up.name}: mean use of NICs, {claim.text}"
+        row = judged_row(
+            outcomes, name, claim, (full,), values_of(NETWORK_MEAN), why=why, write=percent, moves=False
+        )
+        swept = row.verdict != "not comparable" and NETWORK_MEAN.of(outcomes.of(half))
+        rows.append(pointed(row, (_USE, full.set_up.name)) if swept else row)
     return rows
 
 

@@ -69,10 +69,9 @@ def _runs(outcomes: Outcomes, naive: Case, pruned: Case) -> list[Row]:
 
 def kv_share(set_up: SetUp) -> float:
     """Share of an instance's NICs that the KV of its own full prefill takes."""
-    words = dict(word.split("=", 1) for word in set_up.words)
-    tp, estimates = int(words.get("model.tp", "1")), estimates_of(set_up.words)
-    kv_bytes_per_s = estimates.prefill_tokens_per_s * load_llm(words["model"]).kv_bytes_per_token
-    return kv_bytes_per_s / (tp * nic_bytes_per_s(words["cluster"]))
+    tp, estimates = int(set_up.word("model.tp", "1")), estimates_of(set_up.words)
+    kv_bytes_per_s = estimates.prefill_tokens_per_s * load_llm(set_up.word("model")).kv_bytes_per_token
+    return kv_bytes_per_s / (tp * nic_bytes_per_s(set_up.word("cluster")))
 
 
 def _models() -> tuple[tuple[str, SetUp], ...]:

@@ -9,9 +9,16 @@ from typing import Final
 
 from experiments.blitzscale.levels import inputs, levels
 from experiments.blitzscale.set_ups import BLITZ, all_systems, serverless, workloads
-from experiments.common.compare import joined, kept, measured, order_row, over_time, ratio_row
+from experiments.common.compare import (
+    joined,
+    judged_row,
+    measured,
+    order_row,
+    over_time,
+    ratio_row,
+    ratios_of,
+)
 from experiments.common.figure import Figure, Line, Panel, Row
-from experiments.common.moved import moved_ratio
 from experiments.common.outcomes import (
     LOAD_TIME,
     MEAN_TBT,
@@ -23,9 +30,9 @@ from experiments.common.outcomes import (
     Outcome,
     Outcomes,
 )
-from experiments.common.paired import ratio_of
+from experiments.common.paired import geometric_mean_of
 from experiments.common.set_up import Case, SetUp
-from experiments.common.verdict import Claim, about, at_least, at_most, judged_over, shorter
+from experiments.common.verdict import Claim, about, at_least, at_most, shorter
 from servetwin.report.number_text import number
 
 Statement = tuple[str, Metric, Claim]
@@ -126,23 +133,16 @@ def _shapes(outcomes: Outcomes, set_up: SetUp, ours: Case, other: Case) -> list[
     return rows
 
 
-def _burst_row(outcomes: Outcomes, name: str, claim: Claim, metric: Metric, ours: Case, other: Case) -> Row:
+def _burst_row(outcomes: Outcomes, name: str, claim: Claim, metric: Metric, *systems: Case) -> Row:
     """No direction is asked for: the claim is a size."""
-    stand_in = ours.set_up.stand_in
-    if why_not := outcomes.why_not(ours, other):
-        return claim.not_comparable(name, stand_in, why_not)
-    values = [metric.of(outcomes.of(one)) for one in (ours, other)]
-    ratio = ratio_of(values[0], values[1]) if values[0] and values[1] else None
-    if ratio is None or not values[0] or not values[1]:
-        return claim.not_comparable(name, stand_in, f"{metric.label}: a system has no request there")
+    runs = outcomes.of(systems[0])
     why = joined(
-        measured(outcomes, metric, ours, other),
-        f"mean load of the whole run {number(_mean(LOAD_TIME.of(outcomes.of(ours))))} s, misses "
-        f"{number(_mean(MISS_RATE.of(outcomes.of(ours))))}",
+        measured(outcomes, metric, *systems),
+        f"mean load of the whole run {number(_mean(LOAD_TIME.of(runs)))} s, misses "
+        f"{number(_mean(MISS_RATE.of(runs)))}",
     )
-    row = judged_over(name, claim, ratio, stand_in, why)
-    seeds = [one / two for one, two in zip(values[0], values[1], strict=True)]
-    return kept(row, ours, seeds, *moved_ratio(outcomes, claim, metric, ours, other))
+    read = ratios_of(metric, f"{metric.label}: a system has no request there")
+    return judged_row(outcomes, name, claim, systems, read, why=why, estimate=geometric_mean_of)
 
 
 def _mean(values: list[float] | None) -> float | None:

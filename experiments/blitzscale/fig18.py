@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import Final
 
 from experiments.blitzscale.levels import inputs, levels, percent
 from experiments.blitzscale.set_ups import AZURE_CONV_24B, AZURE_CONV_24B_16, BLITZ, all_systems, workloads
-from experiments.common.compare import kept, measured, ratio_row
+from experiments.common.compare import judged_row, measured, ratio_row
 from experiments.common.figure import Figure, Line, Panel, Row
-from experiments.common.moved import moved
 from experiments.common.outcomes import (
     GPU_TIME,
     MEAN_TBT,
@@ -22,7 +20,7 @@ from experiments.common.outcomes import (
 )
 from experiments.common.paired import mean_of
 from experiments.common.set_up import Case, SetUp
-from experiments.common.verdict import Claim, about, at_most, below, judged_over, shorter, times
+from experiments.common.verdict import Claim, about, at_most, below, shorter, times
 
 Shares = Callable[[Sequence[Sequence[Outcome]]], list[float]]
 
@@ -96,26 +94,16 @@ def _objectives(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
     return rows
 
 
-def _share(
-    outcomes: Outcomes,
-    name: str,
-    claim: Claim | None,
-    read: Shares,
-    one: Case,
-    *bases: Case,
-) -> Row:
+def _share(outcomes: Outcomes, name: str, claim: Claim | None, read: Shares, one: Case, *bases: Case) -> Row:
     """claim: None where the paper gives no share. read: shares by seed from the runs of all these systems."""
-    stand_in, everyone = one.set_up.stand_in, (one, *bases)
-    if why_not := outcomes.why_not(*everyone):
-        return (claim or _UNSAID).not_comparable(name, stand_in, why_not)
-    shares, why = read([outcomes.of(case) for case in everyone]), measured(outcomes, P99_TTFT, one)
-    found = mean_of(shares)
-    if claim is None:
-        shown = found.shown(percent)
-        why = f"the paper gives no share for this workload and objective: {shown}; {why}"
-        return replace(_UNSAID.not_comparable(name, stand_in, why), ours=shown)
-    row = judged_over(name, claim, found, stand_in, why, percent)
-    return kept(row, one, shares, *moved(outcomes, claim, lambda runs: fmean(read(runs)), *everyone))
+    why, systems = measured(outcomes, P99_TTFT, one), (one, *bases)
+    if claim is not None:
+        return judged_row(outcomes, name, claim, systems, read, why=why, write=percent)
+    why_not, shown = outcomes.why_not(*systems), ""
+    if not why_not:
+        shown = mean_of(read([outcomes.of(case) for case in systems])).shown(percent)
+        why_not = f"the paper gives no share for this workload and objective: {shown}; {why}"
+    return replace(_UNSAID.not_comparable(name, one.set_up.stand_in, why_not), ours=shown)
 
 
 def _of_average(runs: Sequence[Sequence[Outcome]]) -> list[float]:
@@ -138,8 +126,7 @@ def missed(ours: Sequence[Outcome], base: Sequence[Outcome]) -> list[float]:
 
 def _panel(outcomes: Outcomes, set_up: SetUp) -> Panel | None:
     """GPUs provisioned over time, first seed."""
-    words = dict(word.split("=", 1) for word in set_up.words)
-    each, lines = int(words.get("model.tp", "1")), []
+    each, lines = int(set_up.word("model.tp", "1")), []
     for label in _DRAWN:
         runs = outcomes.of(all_systems(set_up)[label])
         if runs and "instances" in runs[0].timelines:

@@ -4,7 +4,7 @@ from experiments.blitzscale.set_ups import BLITZ, case, serverless, workloads
 from experiments.common.compare import order_row, value_row
 from experiments.common.figure import Figure, Line, Panel, Row
 from experiments.common.outcomes import CACHE_MAX, CACHE_MEAN, Metric, Outcomes
-from experiments.common.set_up import Case, SetUp, Words
+from experiments.common.set_up import Case, SetUp, Words, value_of
 from experiments.common.verdict import Claim, at_most, within
 from hwmodels.catalogue import load_llm
 from hwmodels.topology.cluster_file import load_cluster
@@ -72,12 +72,8 @@ def _copies(outcomes: Outcomes, one: Case, metric: Metric) -> float | None:
 
 
 def _copy_bytes(set_up: SetUp) -> int:
-    return load_llm(_word(set_up.words, "model")).weight_bytes
+    return load_llm(set_up.word("model")).weight_bytes
 
 
 def _hosts(words: Words) -> int:
-    return load_cluster(_word(words, "cluster")).hosts
-
-
-def _word(words: Words, key: str) -> str:
-    return dict(word.split("=", 1) for word in words)[key]
+    return load_cluster(value_of(words, "cluster")).hosts

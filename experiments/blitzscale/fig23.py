@@ -1,16 +1,15 @@
 """Figure 23: what deciding costs. CPU time of this machine: of planning alone, and of decisions in runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import process_time
 from typing import Final
 
 from experiments.blitzscale.set_ups import BLITZ, case, workloads
-from experiments.common.compare import kept, measured, pointed
+from experiments.common.compare import judged_row, measured, pointed
 from experiments.common.figure import Figure, Key, Row
-from experiments.common.outcomes import DECISION_P99, LOAD_TIME, Outcomes
-from experiments.common.paired import mean_of
+from experiments.common.outcomes import DECISION_P99, LOAD_TIME, Outcome, Outcomes
 from experiments.common.set_up import Case
-from experiments.common.verdict import Claim, at_most, judged, judged_over
+from experiments.common.verdict import Claim, at_most, judged
 from policies.multicast.planner import MulticastPlanner
 from serving.protocols.planning import Plan, Port, ScaleUp, Source, Target
 
@@ -69,17 +68,18 @@ def _planned(name: str, wanted: Callable[[], ScaleUp]) -> Row:
     return pointed(row, KEY)
 
 
-def _decided(outcomes: Outcomes, one: Case) -> Row:
-    name, stand_in = f"{one.set_up.name}: P99 of a decision over a load", one.set_up.stand_in
-    decisions, loads = DECISION_P99.of(outcomes.of(one)), LOAD_TIME.of(outcomes.of(one))
-    why_not = outcomes.why_not(one)
-    if why_not or not decisions or not loads:
-        lacks = f"summary.json of a run has no {DECISION_P99.where} or no {LOAD_TIME.where}"
-        return _PAPER.not_comparable(name, stand_in, why_not or lacks)
-    shares = [ms / 1e3 / load_s for ms, load_s in zip(decisions, loads, strict=True)]
-    why = measured(outcomes, DECISION_P99, one)
-    row = judged_over(name, _PAPER, mean_of(shares), stand_in, why, lambda share: f"{share:.3%}")
-    return kept(row, one, shares)
+def _decided(outcomes: Outcomes, case: Case) -> Row:
+    name, why = f"{case.set_up.name}: P99 of a decision over a load", measured(outcomes, DECISION_P99, case)
+    return judged_row(
+        outcomes, name, _PAPER, (case,), _shares, why=why, write=lambda share: f"{share:.3%}", moves=False
+    )
+
+
+def _shares(runs: Sequence[Sequence[Outcome]]) -> list[float] | str:
+    decisions, loads = DECISION_P99.of(runs[0]), LOAD_TIME.of(runs[0])
+    if not decisions or not loads:
+        return f"summary.json of a run has no {DECISION_P99.where} or no {LOAD_TIME.where}"
+    return [ms / 1e3 / load_s for ms, load_s in zip(decisions, loads, strict=True)]
 
 
 def _wanted(

@@ -7,19 +7,12 @@ from experiments.blitzscale import cluster_b
 from experiments.blitzscale.levels import SHOWN, inputs, levels
 from experiments.blitzscale.more_set_ups import live_cases, six_24b
 from experiments.blitzscale.set_ups import AZURE_CODE_8B, BLITZ, MULTICAST, three
-from experiments.common.compare import joined, kept, ratio_row
+from experiments.common.compare import joined, judged_row, ratio_row, values_of
 from experiments.common.figure import Figure, Line, Panel, Row
-from experiments.common.outcomes import (
-    MEAN_TTFT,
-    P99_TTFT,
-    Metric,
-    Outcome,
-    Outcomes,
-    summary_metric,
-)
+from experiments.common.outcomes import MEAN_TTFT, P99_TTFT, Metric, Outcome, Outcomes, summary_metric
 from experiments.common.paired import mean_of
 from experiments.common.set_up import Case, SetUp
-from experiments.common.verdict import Claim, about, at_least, at_most, judged_over, shorter
+from experiments.common.verdict import Claim, about, at_least, at_most, shorter
 from servetwin.report.number_text import number
 
 _NOT_LONGER: Final = at_most(1.0, "not longer", "own_analysis")
@@ -37,6 +30,11 @@ def _layer_counts(run: Outcome) -> float | None:
     return None if counts is None else float(len(counts))
 
 
+def _first_token_ms(run: Outcome) -> float:
+    return float((run.arrival_s + run.ttft_ms / 1e3).min() * 1e3)
+
+
+FIRST_TOKEN: Final = Metric("first token", "ms", "requests", _first_token_ms)
 PASSES: Final = summary_metric("passes of some layers", "", "live.passes")
 REQUESTS: Final = summary_metric("requests in them", "", "live.requests")
 USED: Final = summary_metric("plans used", "", "live.plans_used")
@@ -89,39 +87,35 @@ def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
 
 def _tokens(outcomes: Outcomes) -> list[Row]:
     """Figure 21: when the first token comes while six instances load; a decode instance is the partner."""
-    rows = []
-    for one, claim in zip(six_24b(), (_FROM_500, _AFTER), strict=True):
-        name = f"Figure 21: first token after the first request, {one.label}"
-        stand_in = one.set_up.stand_in
-        if why_not := outcomes.why_not(one):
-            rows.append(claim.not_comparable(name, stand_in, why_not))
-            continue
-        values = [float((run.arrival_s + run.ttft_ms / 1e3).min() * 1e3) for run in outcomes.of(one)]
-        told = "no prefill instance at the start: a decode instance runs the layers that are missing"
-        row = judged_over(name, claim, mean_of(values), stand_in, told, _ms)
-        rows.append(kept(row, one, values))
-    return rows
+    why = "no prefill instance at the start: a decode instance runs the layers that are missing"
+    return [
+        judged_row(
+            outcomes,
+            f"Figure 21: first token after the first request, {case.label}",
+            claim,
+            (case,),
+            values_of(FIRST_TOKEN),
+            why=why,
+            write=_ms,
+            moves=False,
+        )
+        for case, claim in zip(six_24b(), (_FROM_500, _AFTER), strict=True)
+    ]
 
 
 def _ms(value: float) -> str:
     return f"{value:,.0f} ms"
 
 
-def _counted(outcomes: Outcomes, one: Case) -> Row:
+def _counted(outcomes: Outcomes, case: Case) -> Row:
     """That instances ran with some of their layers, and with more and more of them."""
-    name, stand_in = f"{one.set_up.name}: layers of a pass, {one.label}", one.set_up.stand_in
-    if why_not := outcomes.why_not(one):
-        return _LAYERS.not_comparable(name, stand_in, why_not)
-    values = COUNTS.of(outcomes.of(one))
-    if values is None:
-        return _LAYERS.not_comparable(name, stand_in, f"summary.json of a run has no {COUNTS.where}")
-    told = [
-        f"{metric.label} {number(mean_of(part).value)}"
+    counters = [
+        f"{metric.label} {number(mean_of(values).value)}"
         for metric in (PASSES, REQUESTS, USED, REFUSED, LATE)
-        if (part := metric.of(outcomes.of(one)))
+        if (values := metric.of(outcomes.of(case)))
     ]
-    row = judged_over(name, _LAYERS, mean_of(values), stand_in, joined(*told) or "no counters")
-    return kept(row, one, values)
+    name, why = f"{case.set_up.name}: layers of a pass, {case.label}", joined(*counters) or "no counters"
+    return judged_row(outcomes, name, _LAYERS, (case,), values_of(COUNTS), why=why, moves=False)
 
 
 def _panel(outcomes: Outcomes, set_up: SetUp) -> Panel:

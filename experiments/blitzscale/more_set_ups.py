@@ -103,17 +103,17 @@ def stop_8b() -> SetUp:
 
 def stopped(set_up: SetUp, stop_s: float) -> Case:
     """Every load stops its instance for ``stop_s``."""
-    words = dict(word.split("=", 1) for word in set_up.words)
-    gbps = required_gbps(words["model"], int(words.get("model.tp", "1")), stop_s)
+    cluster = set_up.word("cluster")
+    gbps = required_gbps(set_up.word("model"), int(set_up.word("model.tp", "1")), stop_s)
     pcie_gbps = max(128.0, 4 * gbps)
-    peer = load_cluster(words["cluster"]).pcie_peer
+    peer = load_cluster(cluster).pcie_peer
     beside = (
         ""
         if peer is None
         else f"pcie_peer: {{gbps: {max(256.0, pcie_gbps):.6g}, source: 'no less than PCIe'}}\n"
     )
     links = (
-        f"base: {words['cluster']}\n"
+        f"base: {cluster}\n"
         f"ssd: {{gbps: {gbps:.6g}, per: gpu, source: 'a load lasts {stop_s:g} s'}}\n"
         f"pcie: {{gbps: {pcie_gbps:.6g}, source: 'four times the SSD at least'}}\n"
         f"{beside}"

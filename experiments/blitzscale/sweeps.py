@@ -37,7 +37,7 @@ from experiments.blitzscale.set_ups import (
     source_choice,
     three,
 )
-from experiments.common.set_up import Case, SetUp, Words
+from experiments.common.set_up import Case, SetUp, Words, last_words
 from experiments.common.sweep import Sweep
 
 WINDOW: Final = "window"
@@ -84,13 +84,10 @@ def all_sweeps() -> tuple[Sweep, ...]:
 
 def windows(set_up: SetUp, starts_s: range, *static: str) -> Sweep:
     """Every window of the trace, side by side from its start, each with the rate its own rule gives."""
-    length_s = next(word for word in set_up.trace if word.startswith("trace.window_s=")).partition("=")[2]
+    length_s = set_up.word("trace.window_s")
     points = []
     for start_s in starts_s:
-        trace = tuple(
-            f"trace.window_start_s={start_s}" if word.startswith("trace.window_start_s=") else word
-            for word in set_up.trace
-        )
+        trace = last_words((*set_up.trace, f"trace.window_start_s={start_s}"))
         own = replace(set_up, name=f"{set_up.name} from {start_s:,} s", trace=trace)
         systems = (*_compared(set_up), *static)
         points.append((f"{start_s} s", _cases(own, systems)))
@@ -124,7 +121,7 @@ def decode(set_up: SetUp) -> Sweep:
     """What could make the time between tokens depend on the system: decode must scale, and slowly."""
     systems = (BLITZ, MULTICAST, "serverlessllm", "allcache")
     least = replace(set_up, name=f"{set_up.name}, {_LEAST}", prefill=(1, 14), decode=(1, 14))
-    alone = replace(least, name=f"{least.name}, a host each", words=_with(least.words, set_up.alone))
+    alone = replace(least, name=f"{least.name}, a host each", words=last_words((*least.words, set_up.alone)))
     mean = replace(set_up, name=f"{set_up.name}, mean load alone", peak=None)
     corner = replace(least, name=f"{mean.name}, {_LEAST}", peak=None)
     shipped = ("estimates=artefact",)
@@ -196,7 +193,7 @@ def thresholds() -> Sweep:
     set_up, points = burst_7b(), []
     for label, words in _THRESHOLDS.items():
         ours = [colocated(set_up, name) for name in (BLITZ, MULTICAST)]
-        swept = [replace(one, words=_with(one.words, *words), once=True) for one in ours]
+        swept = [replace(one, words=last_words((*one.words, *words)), once=True) for one in ours]
         points.append((label, (*swept, colocated(set_up, "vllm_full"), colocated(set_up, "vllm_half"))))
     told = "seconds of backlog and share of KV memory at which instances go and come, seed 0"
     return Sweep("thresholds", set_up.name, told, tuple(points))
@@ -245,10 +242,5 @@ def _cases(set_up: SetUp, systems: tuple[str, ...], extra: Words = (), once: boo
         one = known[system]
         static = system.startswith("distserve")
         words = () if static and any(word.startswith("system.") for word in extra) else extra
-        found.append(replace(one, words=_with(one.words, *words), once=once))
+        found.append(replace(one, words=last_words((*one.words, *words)), once=once))
     return tuple(found)
-
-
-def _with(words: Words, *more: str) -> Words:
-    """Of a key that comes twice the last word."""
-    return tuple({word.partition("=")[0]: word for word in (*words, *more)}.values())

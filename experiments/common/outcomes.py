@@ -49,12 +49,13 @@ class Outcome:
 class Outcomes:
     """found: outcomes of a case, one per seed in their order. missing: why a case could not be run.
 
-    sweeps: those whose cases were run too.
+    sweeps: those whose cases were run too. requests: of a run, for papers whose runs all have as many.
     """
 
     found: Mapping[Case, tuple[Outcome, ...]]
     missing: Mapping[Case, str]
     sweeps: tuple[Sweep, ...] = ()
+    requests: int = 10_000
 
     def of(self, case: Case) -> tuple[Outcome, ...]:
         """The outcomes; none for a case that could not be run."""

@@ -46,9 +46,14 @@ def ratio_of(ours: Sequence[float], others: Sequence[float]) -> Estimated | None
     """The geometric mean of ours / others, seed by seed; None where a value is not above 0."""
     if not all(0 < value < math.inf for value in (*ours, *others)):
         return None
-    log = mean_of([math.log(one / other) for one, other in zip(ours, others, strict=True)])
-    ends = (None if end is None else math.exp(end) for end in (log.low, log.high))
-    return Estimated(math.exp(log.value), *ends)
+    return geometric_mean_of([our / other for our, other in zip(ours, others, strict=True)])
+
+
+def geometric_mean_of(ratios: Sequence[float]) -> Estimated:
+    """The geometric mean of one ratio per seed, all above 0."""
+    log = mean_of([math.log(ratio) for ratio in ratios])
+    low, high = (None if end is None else math.exp(end) for end in (log.low, log.high))
+    return Estimated(math.exp(log.value), low, high)
 
 
 def difference_of(ours: Sequence[float], others: Sequence[float]) -> Estimated:

@@ -63,6 +63,7 @@ _OPEN_GROUPS: Final = ("cluster", "model", "trace")
 def carry_out(
     cases: Iterable[Case],
     seeds: int,
+    *,
     processes: int = PROCESSES,
     on_progress: Progress | None = None,
     sweeps: Sequence[Sweep] = (),

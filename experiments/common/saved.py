@@ -59,7 +59,7 @@ def along(outcomes: Outcomes, sweep: Sweep) -> dict[str, Any]:
         }
         for value, cases in sweep.points
     }
-    return {"told": sweep.told, "points": points}
+    return {"told": sweep.about, "points": points}
 
 
 def pointing(keys: Sequence[Key]) -> str:

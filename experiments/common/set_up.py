@@ -6,6 +6,17 @@ from typing import Literal
 Words = tuple[str, ...]
 
 
+def last_words(words: Words) -> Words:
+    """Of a key that comes twice the last word, at the place of the first."""
+    return tuple({word.partition("=")[0]: word for word in words}.values())
+
+
+def value_of(words: Words, key: str, default: str | None = None) -> str:
+    """The last value of this key; KeyError where there is neither a word nor a default."""
+    values = dict(word.split("=", 1) for word in words)
+    return values[key] if default is None else values.get(key, default)
+
+
 @dataclass(frozen=True, slots=True)
 class SetUp:
     """A workload on a cluster, the same for every system.
@@ -39,6 +50,10 @@ class SetUp:
         """The workload's name without model and cluster."""
         return self.name.partition("/")[0]
 
+    def word(self, key: str, default: str | None = None) -> str:
+        """The value of this key; KeyError where the set-up has no such word and there is no default."""
+        return value_of((*self.words, *self.trace), key, default)
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -60,8 +75,4 @@ class Case:
 
     def all_words(self, *more: str) -> Words:
         """The set-up's, then these, then the case's; of a key that comes twice the last word."""
-        keys = {
-            word.partition("=")[0]: word
-            for word in (*self.set_up.words, *self.set_up.trace, *more, *self.words)
-        }
-        return tuple(keys.values())
+        return last_words((*self.set_up.words, *self.set_up.trace, *more, *self.words))

@@ -20,7 +20,8 @@ class Claim:
 
     slack: factor by which ours may lie outside. against: a value that ours must be on the same side of as the
     paper's (1 for a ratio: shorter stays shorter); None where there is no direction. strict: the ends of the
-    range are not in it. kind: who says it, and whether with a number.
+    range are not in it. kind: who says it, and whether with a number. paper: the number that ours
+    is divided by, if not an end of the range.
     """
 
     text: str
@@ -30,12 +31,15 @@ class Claim:
     against: float | None = None
     strict: bool = False
     kind: Kind = "own_analysis"
+    paper: float | None = None
 
     def __post_init__(self) -> None:
         assert self.low <= self.high and self.high > 0 and self.slack >= 1, f"{self.text}: no such claim"
 
     def ratio(self, ours: float) -> float:
         """Ours over the nearest end of the range, 1 within it; over the limit where only that is given."""
+        if self.paper is not None:
+            return ours / self.paper
         if self.low == -math.inf:
             return ours / self.high
         return ours / min(max(ours, self.low), self.high) if ours else 0.0
@@ -139,8 +143,10 @@ def judged_over(
 ) -> Row:
     """The row of one number measured under several seeds."""
     verdict, decided = claim.over_seeds(found)
-    told, shown = "; ".join(filter(None, (decided, why))), f"{found.shown(write)} {unit}".rstrip()
-    return Row(name, claim.text, shown, claim.ratio(found.value), verdict, stand_in, told, kind=claim.kind)
+    shown, reason = f"{found.shown(write)} {unit}".rstrip(), "; ".join(filter(None, (decided, why)))
+    if verdict != "in band":
+        reason = reason or f"measured {shown}"
+    return Row(name, claim.text, shown, claim.ratio(found.value), verdict, stand_in, reason, kind=claim.kind)
 
 
 def in_order(

@@ -5,16 +5,14 @@ from typing import Final
 
 import numpy as np
 
-from experiments.common.compare import kept
+from experiments.common.compare import judged_row
 from experiments.common.figure import Figure, Line, Measured, Panel, Row
-from experiments.common.moved import moved_alone
 from experiments.common.outcomes import Metric, Outcome, Outcomes
 from experiments.common.paired import mean_of
 from experiments.common.set_up import Case
-from experiments.common.verdict import Claim, about, judged_over
-from experiments.llumnix.judge import Judge
+from experiments.common.verdict import Claim, about
+from experiments.llumnix.judge import Judge, first_seed, values_if_enough
 from experiments.llumnix.set_ups import BY_TITLE, ENGINE, ROUND_ROBIN, system
-from servetwin.report.number_text import number
 
 PAPER_REQUESTS: Final = 2_000
 _RATE_PER_S: Final = 0.42
@@ -34,8 +32,7 @@ def fig3(judge: Judge) -> Figure:
     """Four numbers of the paper's text, and the decode latency by percentile with the loss in it."""
     (case,) = cases(judge.requests)
     runs = judge.outcomes.of(case)
-    few = f"the paper's run has {PAPER_REQUESTS:,} requests" if judge.requests < PAPER_REQUESTS else ""
-    rows = [_row(judge.outcomes, case, claim, metric, few) for claim, metric in _CLAIMS]
+    rows = [_row(judge.outcomes, case, claim, metric) for claim, metric in _CLAIMS]
     numbers = _numbers(runs)
     panel = Panel(
         "decode latency per token by percentile, and the preemption loss in it (mean over seeds)",
@@ -50,13 +47,9 @@ def fig3(judge: Judge) -> Figure:
     )
 
 
-def _row(outcomes: Outcomes, case: Case, claim: Claim, metric: Metric, few: str) -> Row:
-    why_not, values = outcomes.why_not(case) or few, metric.of(outcomes.of(case))
-    if why_not or not values:
-        ours = f"; ours {number(mean_of(values).value)}" if values else ""
-        return claim.not_comparable(metric.label, "", f"{why_not}{ours}")
-    row = judged_over(metric.label, claim, mean_of(values), "", f"seed 0 {number(values[0])}")
-    return kept(row, case, values, *moved_alone(outcomes, claim, metric, case))
+def _row(outcomes: Outcomes, case: Case, claim: Claim, metric: Metric) -> Row:
+    few = f"the paper's run has {PAPER_REQUESTS:,} requests" if outcomes.requests < PAPER_REQUESTS else ""
+    return judged_row(outcomes, metric.label, claim, (case,), values_if_enough(metric, few), why=first_seed)
 
 
 def _memory(one: Outcome) -> float:

@@ -4,9 +4,9 @@ from typing import Final
 
 from experiments.common.compare import pointed
 from experiments.common.figure import Figure, Key, Measured
+from experiments.common.panels import panels_of
 from experiments.common.rates import NOWHERE
 from experiments.common.verdict import about, judged
-from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Judge
 from experiments.llumnix.set_ups import ENGINE
 from hwmodels.step_times.rows import FIXED_PER_S

@@ -5,17 +5,14 @@ from typing import Final
 
 import numpy as np
 
-from experiments.common.compare import kept
+from experiments.common.compare import judged_row
 from experiments.common.figure import Figure, Line, Measured, Panel, Row
-from experiments.common.moved import moved_alone
 from experiments.common.outcomes import Metric, Outcome
-from experiments.common.paired import mean_of
 from experiments.common.set_up import Case
 from experiments.common.timelines import KV_SHARES
-from experiments.common.verdict import at_least, judged_over
-from experiments.llumnix.judge import Judge
+from experiments.common.verdict import at_least
+from experiments.llumnix.judge import Judge, values_if_enough
 from experiments.llumnix.set_ups import BY_TITLE, ENGINE, INFAAS, PAPER_REQUESTS, system
-from servetwin.report.number_text import number
 
 INSTANCES: Final = 4
 _RATE_PER_S: Final = 1.9
@@ -85,7 +82,6 @@ def fig5(judge: Judge) -> Figure:
         f"M-M at {_RATE_PER_S:g}/s on {INSTANCES} instances of LLaMA-7B, each request to the freest",
         "every second in which a request waits that has not run yet; preempted ones are not counted",
     )
-    values = _FITS.of(runs) or []
     numbers = tuple(
         Measured("", name, "infaas_pp", at_s, (value,))
         for one in runs[:1]
@@ -95,20 +91,16 @@ def fig5(judge: Judge) -> Figure:
         )
     )  # fmt: skip
     return Figure(
-        "fig5", "Figure 5: fragmentation", (_row(judge, case, values),), _panels(numbers), inputs,
+        "fig5", "Figure 5: fragmentation", (_row(judge, case),), _panels(numbers), inputs,
         numbers=numbers,
     )  # fmt: skip
 
 
-def _row(judge: Judge, case: Case, values: list[float]) -> Row:
+def _row(judge: Judge, case: Case) -> Row:
     claim = at_least(0.5, "most of the time (read as half of it)", "paper_direction")
     few = f"{judge.requests:,} requests, not {PAPER_REQUESTS:,}" if judge.requests < PAPER_REQUESTS else ""
-    why_not = judge.outcomes.why_not(case) or few
-    if why_not or not values:
-        ours = f"; ours {number(mean_of(values).value)}" if values else ""
-        return claim.not_comparable(_FITS.label, "", f"{why_not or 'in a run nobody waited'}{ours}")
-    row = judged_over(_FITS.label, claim, mean_of(values), "", "")
-    return kept(row, case, values, *moved_alone(judge.outcomes, claim, _FITS, case))
+    read = values_if_enough(_FITS, few, "in a run nobody waited")
+    return judged_row(judge.outcomes, _FITS.label, claim, (case,), read)
 
 
 def _panels(numbers: Sequence[Measured]) -> tuple[Panel, ...]:

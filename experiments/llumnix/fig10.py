@@ -1,17 +1,15 @@
 """Figure 10: how long a request stops when it migrates, against copying at a stop and computing again."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
-from experiments.common.compare import pointed
+from experiments.common.compare import judged_row, pointed, values_of
 from experiments.common.figure import Figure, Key, Measured, Row
 from experiments.common.outcomes import Outcomes, summary_metric
-from experiments.common.paired import mean_of
+from experiments.common.panels import panels_of
 from experiments.common.runs import rows_file
 from experiments.common.set_up import Case, SetUp
-from experiments.common.verdict import Claim, at_most, below, judged_over
-from experiments.llumnix.draw import panels_of
+from experiments.common.verdict import Claim, at_most, below
 from experiments.llumnix.judge import Judge
 from servetwin.report.number_text import number
 
@@ -136,15 +134,19 @@ def _saved(numbers: Sequence[Measured]) -> dict[str, object]:
     return {"told": "ms by model, metric, mode and tokens of context", "points": points}
 
 
-def _row(outcomes: Outcomes, one: Case, paper_ms: float) -> Row:
-    name = f"{one.set_up.name}: {one.label}"
+def _row(outcomes: Outcomes, case: Case, paper_ms: float) -> Row:
     low, high = min(paper_ms * (1 - _SHARE), paper_ms - _MS), max(paper_ms * (1 + _SHARE), paper_ms + _MS)
-    claim = Claim(f"{paper_ms:g} ms", low, high, slack=1.0, kind="paper_number")
-    values = DOWN.of(outcomes.of(one))
-    if not values:
-        return claim.not_comparable(name, "", outcomes.why_not(one) or "no migration was committed")
-    row = judged_over(name, claim, mean_of(values), "", f"{values[0] - paper_ms:+.1f} ms", unit="ms")
-    return pointed(replace(row, ratio=values[0] / paper_ms), KEY)
+    claim = Claim(f"{paper_ms:g} ms", low, high, slack=1.0, kind="paper_number", paper=paper_ms)
+    return judged_row(
+        outcomes,
+        f"{case.set_up.name}: {case.label}",
+        claim,
+        (case,),
+        values_of(DOWN, lacks="no migration was committed"),
+        why=lambda values: f"{values[0] - paper_ms:+.1f} ms",
+        unit="ms",
+        key=KEY,
+    )
 
 
 def _said(outcomes: Outcomes, model: str) -> list[Row]:

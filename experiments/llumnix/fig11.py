@@ -3,8 +3,7 @@
 from typing import Final
 
 from experiments.common.figure import Figure, Row
-from experiments.common.set_up import Case
-from experiments.llumnix.draw import panels_of
+from experiments.common.panels import panels_of
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.metrics import METRICS
 from experiments.llumnix.set_ups import INFAAS, LLUMNIX, ROUND_ROBIN, WORKLOADS, Workload, system
@@ -36,11 +35,6 @@ def curves(requests: int) -> list[Curve]:
 def systems(workload: Workload) -> tuple[str, ...]:
     """The best first, as the paper has them."""
     return (LLUMNIX, INFAAS, ROUND_ROBIN) if workload.recorded else (LLUMNIX, INFAAS)
-
-
-def cases(requests: int) -> tuple[Case, ...]:
-    """Of all curves."""
-    return tuple(one.case for one in curves(requests))
 
 
 def fig11(judge: Judge) -> Figure:

@@ -8,8 +8,7 @@ import numpy as np
 
 from experiments.common.figure import Figure, Row
 from experiments.common.outcomes import Metric, Outcome
-from experiments.common.set_up import Case
-from experiments.llumnix.draw import panels_of
+from experiments.common.panels import panels_of
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.set_ups import BY_TITLE, CLUSTER_12000, LLUMNIX, system
 
@@ -65,11 +64,6 @@ def curves(requests: int) -> list[Curve]:
             for name, case in ((LLUMNIX, whole), (BASE, base)):
                 found.append(Curve(panel, name, gap_cv, case, METRICS[panel]))
     return found
-
-
-def cases(requests: int) -> tuple[Case, ...]:
-    """Each once."""
-    return tuple(dict.fromkeys(one.case for one in curves(requests)))
 
 
 def fig13(judge: Judge) -> Figure:

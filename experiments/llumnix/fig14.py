@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Final
 
 from experiments.common.figure import Figure
+from experiments.common.panels import panels_of
 from experiments.common.set_up import Case, SetUp, Words
-from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.metrics import INSTANCES, METRICS
-from experiments.llumnix.set_ups import BY_TITLE, CLUSTER_12000, INFAAS, LLUMNIX, PAPER_REQUESTS, system
+from experiments.llumnix.set_ups import BY_TITLE, CLUSTER_12000, INFAAS, LLUMNIX, system
 
 NAME: Final = "figure14"
 SYSTEMS: Final = (LLUMNIX, INFAAS)
@@ -50,11 +50,6 @@ def curves(requests: int) -> list[Curve]:
         for panel, x, set_up in (*poisson, *gamma)
         for name in SYSTEMS
     ]
-
-
-def cases(requests: int = PAPER_REQUESTS) -> tuple[Case, ...]:
-    """Of all curves."""
-    return tuple(one.case for one in curves(requests))
 
 
 def fig14(judge: Judge) -> Figure:

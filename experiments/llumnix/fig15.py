@@ -3,8 +3,8 @@
 from typing import Final
 
 from experiments.common.figure import Figure
+from experiments.common.panels import panels_of
 from experiments.common.set_up import Case
-from experiments.llumnix.draw import panels_of
 from experiments.llumnix.fig14 import ALL, INPUTS, SCALED, SYSTEMS, autoscaled
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.set_ups import BY_TITLE, CLUSTER_12000
@@ -23,11 +23,6 @@ def curves(requests: int) -> list[Curve]:
 def _case(name: str, low: int, requests: int) -> Case:
     set_up = BY_TITLE["L-L"].at(RATE_PER_S, requests, _GAP_CV, CLUSTER_12000)
     return autoscaled(name, set_up, (f"system.scaler.low={low}",), f"{SCALED} from {low}")
-
-
-def cases(requests: int) -> tuple[Case, ...]:
-    """Of all curves."""
-    return tuple(one.case for one in curves(requests))
 
 
 def fig15(judge: Judge) -> Figure:

@@ -16,8 +16,8 @@ from typing import Final, Literal
 
 from experiments.common.compare import pointed
 from experiments.common.figure import Figure, Key, Measured, Row
+from experiments.common.panels import panels_of
 from experiments.common.verdict import Claim, at_most, judged
-from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Judge
 from policies.llumnix.dispatch import Freeness
 from policies.llumnix.migration import Llumnix

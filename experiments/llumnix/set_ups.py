@@ -6,7 +6,7 @@ Numbers are of sections 6.1 to 6.5 of the paper and of its artefact (AlibabaPAI/
 from dataclasses import dataclass
 from typing import Final
 
-from experiments.common.set_up import Case, SetUp, Words
+from experiments.common.set_up import Case, SetUp, Words, last_words
 from traces.synthetic.llumnix_like import FIGURE_11_RATES_PER_S
 
 PAPER_REQUESTS: Final = 10_000
@@ -97,5 +97,4 @@ def system(
     words: Words = (f"system={name}",)
     if name == LLUMNIX:
         words = ("system=llumnix_base", f"system.migration.migrate_out_threshold={workload.migrate_out}")
-    by_key = {word.partition("=")[0]: word for word in (*words, *extra)}
-    return Case(label or name, set_up, tuple(by_key.values()), columns=columns)
+    return Case(label or name, set_up, last_words((*words, *extra)), columns=columns)

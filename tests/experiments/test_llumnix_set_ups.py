@@ -7,6 +7,7 @@ import pytest
 
 from experiments.common.outcomes import Outcome
 from experiments.llumnix import fig11, fig13
+from experiments.llumnix.judge import cases_of
 from experiments.llumnix.metrics import INSTANCES
 from experiments.llumnix.set_ups import KV_BLOCKS
 from servetwin.cli.main import run
@@ -17,7 +18,10 @@ def test_kv_memory_is_what_a_pass_of_so_many_tokens_leaves() -> None:
     hidden, intermediate, block_bytes = 4096, 11008, 16 * 2 * 32 * 4096 * 2
     per_token_bytes = 2 * (3 * intermediate + 3 * hidden)
     assert KV_BLOCKS[12_800] == KV_BLOCKS[12_000] - -(-800 * per_token_bytes // block_bytes)
-    words = {fig: {word for case in fig.cases(100) for word in case.set_up.words} for fig in (fig11, fig13)}
+    words = {
+        fig: {word for case in cases_of(fig.curves)(100) for word in case.set_up.words}
+        for fig in (fig11, fig13)
+    }
     assert {"engine.kv_tokens=12528", "engine.max_num_batched_tokens=12800"} < words[fig11]
     assert {"engine.kv_tokens=12672", "engine.max_num_batched_tokens=12000"} < words[fig13]
 

@@ -364,11 +364,16 @@ def test_an_elastic_system_that_did_not_scale_is_not_compared(monkeypatch: pytes
 def test_processes_change_nothing_and_a_case_runs_once() -> None:
     unknown = Case("unknown", DRAWN, ("system=nobody",))
     told: list[tuple[int, int]] = []
-    alone = carry_out([FAST, SLOW, FAST, unknown], 2, 1, lambda done, total: told.append((done, total)))
+    alone = carry_out(
+        [FAST, SLOW, FAST, unknown],
+        2,
+        processes=1,
+        on_progress=lambda done, total: told.append((done, total)),
+    )
     assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert alone.missing == {unknown: "this version has no system=nobody"}
     assert alone.why_not(FAST, unknown) == alone.missing[unknown] and not alone.why_not(FAST, SLOW)
-    shared = carry_out([FAST, SLOW], 2, 2)
+    shared = carry_out([FAST, SLOW], 2)
     for case in (FAST, SLOW):
         for one, other in zip(alone.of(case), shared.of(case), strict=True):
             assert one.ttft_ms.tolist() == other.ttft_ms.tolist()
@@ -385,7 +390,7 @@ def test_processes_change_nothing_and_a_case_runs_once() -> None:
 
 def test_an_optional_case_tells_its_refusal() -> None:
     wrong = Case("wrong", DRAWN, ("system=vllm", "engine.max_num_seqs=0"), optional=True)
-    outcomes = carry_out([wrong], 1, 1)
+    outcomes = carry_out([wrong], 1, processes=1)
     assert outcomes.missing[wrong].startswith("refused: engine.max_num_seqs=0")
     row = ratio_row(outcomes, "a", times(2.0), MEAN_TTFT, wrong, wrong)
     assert (row.verdict, row.why) == ("not comparable", outcomes.missing[wrong])
@@ -394,7 +399,7 @@ def test_an_optional_case_tells_its_refusal() -> None:
 def test_a_point_of_a_sweep_is_run_once() -> None:
     point = Case("slow", DRAWN, (*SLOW.words, "engine.block_tokens=32"), once=True)
     sweep = Sweep("block", "drawn", "tokens of a block", (("32", (point,)),))
-    outcomes = carry_out([SLOW], 2, 1, None, (sweep,))
+    outcomes = carry_out([SLOW], 2, processes=1, sweeps=(sweep,))
     assert [len(outcomes.of(one)) for one in (SLOW, point)] == [2, 1]
     assert outcomes.sweeps == (sweep,)
 
@@ -416,7 +421,9 @@ def test_a_case_may_have_links_of_its_own() -> None:
 def test_a_refusal_comes_before_the_first_run() -> None:
     wrong = Case("wrong", DRAWN, ("system=vllm", "engine.max_num_seqs=0"))
     with pytest.raises(UserError, match=r"drawn, wrong: engine\.max_num_seqs=0"):
-        carry_out([FAST, wrong], 1, 1, lambda done, total: pytest.fail("a run was made"))
+        carry_out(
+            [FAST, wrong], 1, processes=1, on_progress=lambda done, total: pytest.fail("a run was made")
+        )
 
 
 # What is written and printed.

@@ -48,7 +48,7 @@ def made_up(case: Case, summary: Mapping[str, Any], ttft_ms: list[float]) -> Out
 
 def outcomes_of(levels: Mapping[str, Mapping[str, float]]) -> Outcomes:
     """Two seeds of every case there is; levels: label -> number of the summary, ``base`` for all others."""
-    cases = dict.fromkeys(one for recipe in BLITZSCALE.values() for one in recipe.cases())
+    cases = dict.fromkeys(one for recipe in BLITZSCALE.values() for one in recipe.cases(1))
     set_up_of = {one.set_up for one in cases}
     assert len({one.name for one in set_up_of}) == len(set_up_of), "a set-up's name is its own"
     found = {}
@@ -216,7 +216,7 @@ def test_a_stop_is_as_long_as_its_links_say() -> None:
 
 
 def test_shares_by_stop_are_read_from_requests() -> None:
-    cases = BLITZSCALE["fig3"].cases()
+    cases = BLITZSCALE["fig3"].cases(1)
     found = {}
     for case in cases:
         late = 9 if case.label in ("2 s stop", "4 s stop", "8 s stop") else 1
@@ -229,7 +229,7 @@ def test_shares_by_stop_are_read_from_requests() -> None:
 
 
 def test_fig1_reads_the_rise_and_what_is_held_after_it() -> None:
-    (case,) = BLITZSCALE["fig1"].cases()
+    (case,) = BLITZSCALE["fig1"].cases(1)
     arrival_s = np.concatenate((np.arange(0, 6, 0.5), 6.05 + 0.1 * np.arange(340)))  # 4, 20 in 2 s
     tokens = np.concatenate((np.zeros(20), np.full(10, 400e3), np.full(11, 1600e3)))
     held = {"kv_tokens": (np.arange(41.0), tokens)}
@@ -324,7 +324,7 @@ def test_a_key_that_is_not_kept_is_found_out() -> None:
 
 
 def test_sweeps_change_what_they_say_and_nothing_else() -> None:
-    known = [one for recipe in BLITZSCALE.values() for one in recipe.cases()]
+    known = [one for recipe in BLITZSCALE.values() for one in recipe.cases(1)]
     base = {(one.set_up.name, one.label): set(one.all_words()) for one in known}
     for sweep in all_sweeps():
         changed = set()
@@ -352,9 +352,9 @@ def test_sweeps_change_what_they_say_and_nothing_else() -> None:
 
 
 def test_only_sweeps_of_what_is_compared_are_run() -> None:
-    assert sweeps_of(BLITZSCALE["fig21"].cases()) == ()
-    assert sweeps_of(BLITZSCALE["fig23"].cases()) == ()  # one system: nothing is compared
-    kinds = {sweep.kind for sweep in sweeps_of(BLITZSCALE["fig18"].cases())}
+    assert sweeps_of(BLITZSCALE["fig21"].cases(1)) == ()
+    assert sweeps_of(BLITZSCALE["fig23"].cases(1)) == ()  # one system: nothing is compared
+    kinds = {sweep.kind for sweep in sweeps_of(BLITZSCALE["fig18"].cases(1))}
     assert {"window", "mean load", "scale-down time-out"} <= kinds
 
 
@@ -410,10 +410,10 @@ def test_cache_network_and_control_figures() -> None:
 
 def test_without_runs_every_figure_says_what_is_missing(tmp_path: Path) -> None:
     for name, recipe in BLITZSCALE.items():
-        outcomes = Outcomes({}, dict.fromkeys(recipe.cases(), "this version has no system=nobody"))
+        outcomes = Outcomes({}, dict.fromkeys(recipe.cases(1), "this version has no system=nobody"))
         figure = recipe.make(outcomes)
         missing = [row for row in figure.rows if row.why.startswith("this version has no")]
-        assert bool(missing) == bool(recipe.cases())
+        assert bool(missing) == bool(recipe.cases(1))
         assert all((row.verdict, row.ratio) == ("not comparable", None) for row in missing)
         if name in ("fig15", "fig20", "fig24"):  # exact, with panels, without
             draw(figure, tmp_path / f"{name}.png")

@@ -13,7 +13,7 @@ from experiments.common.run_store import RunStore
 from experiments.common.runs import lacking, run_once
 from experiments.llumnix import fig05, fig10, fig11, fig13, fig14, fig15
 from experiments.llumnix.fig16 import Central, TwoLevel
-from experiments.llumnix.judge import Curve, Judge
+from experiments.llumnix.judge import Curve, Judge, cases_of
 from experiments.llumnix.points import COLUMNS, FILE, VARIABLE, Points, read_points
 from experiments.llumnix.registry import FIGURES, recipes
 from experiments.llumnix.set_ups import BY_TITLE, PAPER_REQUESTS, WORKLOADS, system
@@ -86,7 +86,7 @@ def judge(requests: int, *, request_s: float = 15.0, prefill_s: float = 3.0) -> 
         (*key, "prefill_p99_s", "llumnix", 7.5): 4.0,
         (*key, "prefill_p99_s", "infaas_pp", 7.5): 32.0,
     }
-    return Judge(Outcomes(found, {}), Points("", points), requests), ours, base
+    return Judge(Outcomes(found, {}, requests=requests), Points("", points)), ours, base
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_fewer_requests_than_the_papers_claim_nothing() -> None:
 
 
 def test_every_case_is_one_of_this_version() -> None:
-    cases = [one for recipe in recipes(50, Points("")).values() for one in recipe.cases()]
-    sweeps = sweeps_of(fig11.cases(50))
+    cases = [one for recipe in recipes(Points("")).values() for one in recipe.cases(50)]
+    sweeps = sweeps_of(cases_of(fig11.curves)(50))
     words = {one.all_words() for one in (*cases, *(one for sweep in sweeps for one in sweep.cases()))}
     assert [lacks for one in words if (lacks := lacking(one))] == []
 
@@ -171,7 +171,7 @@ def test_a_request_of_figure_10_stops_for_less_than_a_step() -> None:
 
 
 def test_a_kept_run_has_its_columns(tmp_path: Path) -> None:
-    (case,) = recipes(30, Points(""))["fig3"].cases()
+    (case,) = recipes(Points(""))["fig3"].cases(30)
     made = run_once(case, 0)
     store = RunStore(tmp_path)
     store.keep(case, 0, made)
@@ -223,7 +223,7 @@ def test_words_of_llumnix_are_its_own(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_there_is_a_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["reproduce", "llumnix", "list"]) == 0
     assert capsys.readouterr().out.startswith("fig3 ")
-    assert len(FIGURES) == len({told for told, _, _ in FIGURES.values()})
+    assert len(FIGURES) == len({about for about, _, _ in FIGURES.values()})
 
 
 def test_priorities_are_read_apart() -> None:
@@ -290,7 +290,7 @@ def test_memory_that_is_free_in_all_holds_some_heads() -> None:
 
 
 def test_a_run_with_a_series_tells_used_memory() -> None:
-    (case,) = recipes(40, Points(""))["fig5"].cases()
+    (case,) = recipes(Points(""))["fig5"].cases(40)
     times_s, shares = run_once(case, 0).timelines["kv_shares"]
     assert times_s.tolist() == list(range(len(times_s))) and 0 < shares.max() < fig05.INSTANCES
 

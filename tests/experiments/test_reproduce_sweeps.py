@@ -30,7 +30,7 @@ def carried_out(which: str, *rows: Row) -> list[list[str]]:
         return Outcomes({}, {}, tuple(sweeps))
 
     make: Callable[[Outcomes], Figure] = lambda _: Figure("fig", "", rows)  # noqa: E731
-    found = _with_sweeps(turn, {"fig": Recipe("", lambda: (), make)}, lambda: SWEEPS, which)
+    found = _with_sweeps(turn, {"fig": Recipe("", lambda _: (), make)}, lambda: SWEEPS, which)
     assert [one.subject for one in found.sweeps] == turns[-1]
     return turns
 

@@ -137,7 +137,7 @@ def test_counts_keep_numbers_of_the_paper_apart_and_are_told_everywhere() -> Non
 def test_every_row_of_words_says_that_it_is_no_number() -> None:
     """Rows whose text has no digit are not counted as numbers of the paper."""
     for name, recipe in BLITZSCALE.items():
-        figure = recipe.make(Outcomes({}, dict.fromkeys(recipe.cases(), "not run")))
+        figure = recipe.make(Outcomes({}, dict.fromkeys(recipe.cases(1), "not run")))
         for row in figure.rows:
             if row.kind == "paper_number":
                 assert any(char.isdigit() for char in row.paper) or row.paper == "at most one copy", (
@@ -247,10 +247,10 @@ def test_a_reproduction_goes_on_where_it_was_broken_off(
     one, two = (Case(name, short, ("system=vllm", f"engine.max_num_seqs={seats}")) for name, seats in
                 (("one", 64), ("two", 8)))  # fmt: skip
     store = RunStore(tmp_path / "runs")
-    first = carry_out([one], 2, 1, store=store)
+    first = carry_out([one], 2, processes=1, store=store)
     made: list[str] = []
     monkeypatch.setattr(runs, "run_once", lambda case, seed: made.append(case.label) or run_once(case, seed))
-    again = carry_out([one, two], 2, 1, store=store)
+    again = carry_out([one, two], 2, processes=1, store=store)
     assert made == ["two", "two"]
     for kept, run in zip(again.of(one), first.of(one), strict=True):
         assert kept.words == run.words and kept.summary == run.summary and kept.told == run.told
