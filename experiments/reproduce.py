@@ -83,23 +83,23 @@ def reproduce(words: Sequence[str]) -> int:
 def settings_of(words: Sequence[str], paper: str, keys: Mapping[str, Wanted] = _KEYS) -> Settings:
     """Parse figures first, then keys. Raises UserError naming the word."""
     figures = [word for word in words if "=" not in word]
-    given: dict[str, Any] = {"seeds": 5, "processes": 2, "sweeps": "true", "overwrite": False}
+    settings: dict[str, Any] = {"seeds": 5, "processes": 2, "sweeps": "true", "overwrite": False}
     for word in parse_words([word for word in words if "=" in word]):
         if word.key not in keys:
             near = closest(word.key, keys) or ", ".join(keys)
             raise UserError(
                 f"unknown key '{echo(word.key)}' for servetwin reproduce {paper}: write {near}=VALUE"
             )
-        given[word.key] = parse_value(word, keys[word.key])
+        settings[word.key] = parse_value(word, keys[word.key])
     for key, most in _MOST.items():
-        value = given.get(key, 1)
+        value = settings.get(key, 1)
         if not isinstance(value, int) or not 1 <= value <= most:
             raise UserError(f"{key}={value} is out of range: write a number from 1 to {most}")
     if not figures:
         raise UserError(f"servetwin reproduce {paper} lacks a figure: write one of its list, or all")
-    if not given.get("out"):
+    if not settings.get("out"):
         raise UserError("out is missing: write out=FOLDER, the folder the figures go to")
-    return Settings(figures=tuple(figures), **given)
+    return Settings(figures=tuple(figures), **settings)
 
 
 def _reproduce(name: str, words: Sequence[str]) -> int:

@@ -7,7 +7,7 @@ import numpy as np
 
 from experiments.blitzscale.levels import inputs
 from experiments.blitzscale.more_set_ups import burst_7b
-from experiments.blitzscale.set_ups import case
+from experiments.blitzscale.set_ups import case_of
 from experiments.common.compare import judged_row, values_of
 from experiments.common.figure import Figure, Line, Panel, Row
 from experiments.common.outcomes import Metric, Outcome, Outcomes
@@ -33,27 +33,27 @@ _WARM_S: Final = 20.0  # the window starts empty: what requests hold before is n
 
 def cases() -> tuple[Case, ...]:
     """Static instances, so that nothing but the requests decides what is held."""
-    return (case(burst_7b(), "distserve_full"),)
+    return (case_of(burst_7b(), "distserve_full"),)
 
 
 def fig1(outcomes: Outcomes) -> Figure:
     """The steepest rise, and the least and most KV."""
-    (one,) = cases()
+    (static,) = cases()
     rows = (
-        _row(outcomes, one, _RISE, _metric("steepest rise of arrivals", "times", rise)),
-        _row(outcomes, one, _MOST, _metric("most KV held", "GB", lambda run: float(_held(run).max()))),
-        _row(outcomes, one, _LEAST, _metric("least KV held", "GB", lambda run: float(_held(run).min()))),
-        _row(outcomes, one, _SWING, _metric("most over least KV", "times", swing)),
+        _row(outcomes, static, _RISE, _metric("steepest rise of arrivals", "times", rise)),
+        _row(outcomes, static, _MOST, _metric("most KV held", "GB", lambda run: float(_held(run).max()))),
+        _row(outcomes, static, _LEAST, _metric("least KV held", "GB", lambda run: float(_held(run).min()))),
+        _row(outcomes, static, _SWING, _metric("most over least KV", "times", swing)),
     )
-    told = (
+    note = (
         "where the line of KV is flat, the memory of all instances is full: what is held, not what is wanted"
     )
     return Figure(
         "fig1",
         "Figure 1: demand over time",
         rows,
-        _panels(outcomes.of(one)),
-        (*inputs(outcomes, (one,)), told),
+        _panels(outcomes.of(static)),
+        (*inputs(outcomes, (static,)), note),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from experiments.blitzscale.levels import inputs, levels, percent
 from experiments.blitzscale.more_set_ups import full_loads, required_gbps, stop_8b, stop_72b, stopped
-from experiments.blitzscale.set_ups import case, three
+from experiments.blitzscale.set_ups import case_of, three
 from experiments.common.compare import judged_row, measured, order_row, pointed, values_of
 from experiments.common.figure import Figure, Key, Kind, Line, Panel, Row
 from experiments.common.outcomes import LOAD_TIME, NETWORK_MEAN, Metric, Outcome, Outcomes, violations
@@ -43,7 +43,7 @@ def cases() -> tuple[Case, ...]:
 
 def _at_half() -> tuple[Case, ...]:
     """The same systems under the mean load of all other figures, to tell how use of NICs rises with load."""
-    return tuple(case(one, "distserve_full") for one in three())
+    return tuple(case_of(set_up, "distserve_full") for set_up in three())
 
 
 def _stops_72b(least: int = 1) -> tuple[Case, ...]:
@@ -66,13 +66,13 @@ def fig3(outcomes: Outcomes) -> Figure:
         order_row(outcomes, "72B, at least 2: the longer the stop, the more beyond", _72B, _stops_72b(2)),
         order_row(outcomes, "8B: the longer the stop, the more beyond", _8B, _stops_8b()),
     ]
-    for one, half in zip(full_loads(), _at_half(), strict=True):
-        rows += _in_use(outcomes, one, half)
+    for full, half in zip(full_loads(), _at_half(), strict=True):
+        rows += _in_use(outcomes, full, half)
     panels = (
         _panel(outcomes, "72B", STOPS_72B_S, _stops_72b(), _72B),
         _panel(outcomes, "8B", STOPS_8B_S, _stops_8b(), _8B),
     )
-    told = (
+    sentences = (
         *inputs(outcomes, cases()),
         "a stop: loads from an SSD of that rate, PCIe four times as fast at least",
     )
@@ -81,7 +81,7 @@ def fig3(outcomes: Outcomes) -> Figure:
         "Figure 3: objectives by stop, and network use",
         tuple(rows),
         panels,
-        told,
+        sentences,
         levels(outcomes, cases()),
         _saved(outcomes),
     )
@@ -121,20 +121,20 @@ def _in_use(outcomes: Outcomes, full: Case, half: Case) -> list[Row]:
 
 def _saved(outcomes: Outcomes) -> dict[Key, Any]:
     """Mean use of the NICs under two mean loads, all seeds."""
-    found: dict[Key, Any] = {}
-    for one, half in zip(full_loads(), _at_half(), strict=True):
-        values = [NETWORK_MEAN.of(outcomes.of(case)) for case in (half, one)]
+    saved: dict[Key, Any] = {}
+    for full, half in zip(full_loads(), _at_half(), strict=True):
+        values = [NETWORK_MEAN.of(outcomes.of(case)) for case in (half, full)]
         if values[0] and values[1]:
             points = {"0.5 C": values[0], "1 C": values[1]}
-            told = "mean use of the NICs by mean load, one value for every seed"
-            found[_USE, one.set_up.name] = {"told": told, "points": points}
-    return found
+            sentence = "mean use of the NICs by mean load, one value for every seed"
+            saved[_USE, full.set_up.name] = {"told": sentence, "points": points}
+    return saved
 
 
 def _panel(
     outcomes: Outcomes, name: str, stops_s: tuple[float, ...], ours: tuple[Case, ...], metric: Metric
 ) -> Panel:
-    points = [(stop_s, metric.of(outcomes.of(one))) for stop_s, one in zip(stops_s, ours, strict=True)]
+    points = [(stop_s, metric.of(outcomes.of(case))) for stop_s, case in zip(stops_s, ours, strict=True)]
     known = [(stop_s, 100 * sum(values) / len(values)) for stop_s, values in points if values]
     line = Line(metric.label, [x for x, _ in known], [y for _, y in known], "o-")
     return Panel(name, "stop (s)", "% of requests", (line,))

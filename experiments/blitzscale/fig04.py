@@ -33,8 +33,8 @@ def fig4(outcomes: Outcomes) -> Figure:
     least = by_share[_JUDGED[-1]]
     rows = [
         *(
-            value_row(outcomes, f"host-cache miss rate, {one.label}", _PAPER, MISS_RATE, one)
-            for one in (by_share[share] for share in _JUDGED)
+            value_row(outcomes, f"host-cache miss rate, {case.label}", _PAPER, MISS_RATE, case)
+            for case in (by_share[share] for share in _JUDGED)
         ),
         order_row(outcomes, "misses by load", MISS_RATE, published, "own_analysis"),
         order_row(outcomes, "misses by memory", MISS_RATE, (larger, least), "own_analysis"),
@@ -43,7 +43,7 @@ def fig4(outcomes: Outcomes) -> Figure:
     points = _points(outcomes, by_share)
     if points:
         rows = [pointed(row, KEY) for row in rows]
-    rates = dict.fromkeys(one.told for case in cases() for one in outcomes.of(case))
+    rates = dict.fromkeys(run.inputs for case in cases() for run in outcomes.of(case))
     inputs = (
         "16 models by Zipf 0.9 on 32 hosts of one GPU; only single-GPU hosts make several instances of one "
         "model start on as many hosts; C: prompt tokens per second of 20 instances",
@@ -57,17 +57,17 @@ def fig4(outcomes: Outcomes) -> Figure:
 
 
 def _points(outcomes: Outcomes, by_share: dict[float, Case]) -> dict[str, Any]:
-    found = {}
-    for share, one in by_share.items():
-        if values := MISS_RATE.of(outcomes.of(one)):
+    points = {}
+    for share, case in by_share.items():
+        if values := MISS_RATE.of(outcomes.of(case)):
             mean = mean_of(values)
-            found[f"{share:g} C"] = {"mean": mean.value, "low": mean.low, "high": mean.high, "seeds": values}
-    return found
+            points[f"{share:g} C"] = {"mean": mean.value, "low": mean.low, "high": mean.high, "seeds": values}
+    return points
 
 
 def _panels(points: dict[str, Any]) -> tuple[Panel, ...]:
     if not points:
         return ()
     x = [float(label.removesuffix(" C")) for label in points]
-    line = Line("misses", x, [100 * one["mean"] for one in points.values()], "o-")
+    line = Line("misses", x, [100 * point["mean"] for point in points.values()], "o-")
     return (Panel("misses by load", "mean load over C", "% of look-ups", (line,)),)

@@ -75,8 +75,8 @@ def kv_share(set_up: SetUp) -> float:
 
 
 def _models() -> tuple[tuple[str, SetUp], ...]:
-    found = (AZURE_CONV_7B, AZURE_CODE_8B, AZURE_CONV_24B, burst_72b())
-    return tuple((one.words[0].removeprefix("model="), one) for one in found)
+    set_ups = (AZURE_CONV_7B, AZURE_CODE_8B, AZURE_CONV_24B, burst_72b())
+    return tuple((set_up.words[0].removeprefix("model="), set_up) for set_up in set_ups)
 
 
 def _at_a_third() -> Row:

@@ -67,7 +67,7 @@ _DRAWN: Final = (BLITZ, "serverlessllm", "allcache", "distserve_full")
 
 def cases() -> tuple[Case, ...]:
     """Every system in every workload; the static ones are Figure 18's."""
-    return tuple(one for set_up in workloads() for one in all_systems(set_up).values())
+    return tuple(case for set_up in workloads() for case in all_systems(set_up).values())
 
 
 def fig17(outcomes: Outcomes) -> Figure:
@@ -85,14 +85,16 @@ def fig17(outcomes: Outcomes) -> Figure:
 
 
 def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
-    systems, said = all_systems(set_up), _SAID[set_up.short()]
+    systems, statements = all_systems(set_up), _SAID[set_up.short()]
     tails = [
         (base, metric, _LOWEST) for metric in (P99_TTFT, P99_TBT) for base in ("serverlessllm", "allcache")
     ]
-    if not any(base == "allcache" and metric is MEAN_TTFT for base, metric, _ in said):
+    if not any(base == "allcache" and metric is MEAN_TTFT for base, metric, _ in statements):
         tails.insert(0, ("allcache", MEAN_TTFT, _LOWEST))
-    first = next(claim for base, metric, claim in said if base == "serverlessllm" and metric is MEAN_TTFT)
-    readings = [(one.label, MEAN_TTFT, first) for one in serverless(set_up)[1:]]
+    first = next(
+        claim for base, metric, claim in statements if base == "serverlessllm" and metric is MEAN_TTFT
+    )
+    readings = [(case.label, MEAN_TTFT, first) for case in serverless(set_up)[1:]]
     rows = [
         ratio_row(
             outcomes,
@@ -102,7 +104,7 @@ def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
             systems[BLITZ],
             systems[base],
         )
-        for base, metric, claim in (*said, *tails, *readings)
+        for base, metric, claim in (*statements, *tails, *readings)
     ]
     ordered = [systems[name] for name in (BLITZ, "allcache", "serverlessllm")]
     rows.append(order_row(outcomes, f"{set_up.name}: order of mean TTFT", MEAN_TTFT, ordered))
@@ -153,9 +155,9 @@ def _panel(outcomes: Outcomes, set_up: SetUp) -> Panel | None:
     """Mean TTFT by arrival, first seed."""
     lines = []
     for label in _DRAWN:
-        one = all_systems(set_up)[label]
-        if outcomes.of(one):
-            x, y = over_time(outcomes, one)
+        case = all_systems(set_up)[label]
+        if outcomes.of(case):
+            x, y = over_time(outcomes, case)
             lines.append(Line(label, x, y))
     if not lines:
         return None

@@ -28,7 +28,7 @@ Shares = Callable[[Sequence[Sequence[Outcome]]], list[float]]
 _SAID: Final[tuple[tuple[str, Metric, Claim], ...]] = (
     ("serverlessllm", MEAN_TTFT, shorter(48.1)),
     ("serverlessllm", MEAN_TBT, shorter(1.8)),
-    ("serverlessllm", GPU_TIME, shorter(19.46, what="less")),
+    ("serverlessllm", GPU_TIME, shorter(19.46, comparative="less")),
     ("distserve_full", GPU_TIME, times(0.5, "50 % of it")),
     ("distserve_half", GPU_TIME, about(1.0, "the same", "paper_direction")),
     ("distserve_half", MEAN_TTFT, shorter(95.8)),
@@ -48,22 +48,22 @@ _DRAWN: Final = (BLITZ, "serverlessllm", "distserve_full", "distserve_half")
 
 def cases() -> tuple[Case, ...]:
     """Every system: those of Figure 17, and their objectives in all its workloads."""
-    return tuple(one for set_up in workloads() for one in all_systems(set_up).values())
+    return tuple(case for set_up in workloads() for case in all_systems(set_up).values())
 
 
 def fig18(outcomes: Outcomes) -> Figure:
     """What is said of 24B on AzureConv; below it objectives and GPU time where no number is given."""
     rows: list[Row] = []
-    told = (AZURE_CONV_24B, AZURE_CONV_24B_16)
-    for set_up in told:
+    set_ups = (AZURE_CONV_24B, AZURE_CONV_24B_16)
+    for set_up in set_ups:
         rows += _statements(outcomes, set_up) + _objectives(outcomes, set_up)
     for set_up in workloads():
-        if set_up not in told:
+        if set_up not in set_ups:
             claim = below(1.0, "below it (said of AzureConv alone)", "own_analysis")
             rows.append(_over(outcomes, set_up, "distserve_full", GPU_TIME, claim))
             rows += _objectives(outcomes, set_up)
-    panels = [panel for set_up in told if (panel := _panel(outcomes, set_up)) is not None]
-    own = [one for set_up in told for one in all_systems(set_up).values()]
+    panels = [panel for set_up in set_ups if (panel := _panel(outcomes, set_up)) is not None]
+    own = [case for set_up in set_ups for case in all_systems(set_up).values()]
     return Figure(
         "fig18", "Figure 18: GPU time under AzureConv with 24B", tuple(rows), tuple(panels),
         inputs(outcomes, own), levels(outcomes, own),
@@ -83,27 +83,27 @@ def _objectives(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
     """The shares of 24B are given under 5x "the average"; whose average it is, is not."""
     systems, rows = all_systems(set_up), []
     for name, claim in _SHARES.items():
-        one = systems[name]
-        said = claim if set_up.short() == "AzureConv" else None
+        case = systems[name]
+        claim_of_set_up = claim if set_up.short() == "AzureConv" else None
         for base in ("distserve_full", BLITZ):
             label = f"{set_up.name}: requests beyond 5x the mean of {base}, {name}"
-            rows.append(_share(outcomes, label, said, _of_average, one, systems[base]))
+            rows.append(_share(outcomes, label, claim_of_set_up, _of_average, case, systems[base]))
         for ttft_ms, tbt_ms in _LIMITS_MS:
             label = f"{set_up.name}: requests beyond {ttft_ms:g}/{tbt_ms:g} ms, {name}"
-            rows.append(_share(outcomes, label, None, _beyond(ttft_ms, tbt_ms), one))
+            rows.append(_share(outcomes, label, None, _beyond(ttft_ms, tbt_ms), case))
     return rows
 
 
-def _share(outcomes: Outcomes, name: str, claim: Claim | None, read: Shares, one: Case, *bases: Case) -> Row:
+def _share(outcomes: Outcomes, name: str, claim: Claim | None, read: Shares, case: Case, *bases: Case) -> Row:
     """claim: None where the paper gives no share. read: shares by seed from the runs of all these systems."""
-    why, systems = measured(outcomes, P99_TTFT, one), (one, *bases)
+    why, systems = measured(outcomes, P99_TTFT, case), (case, *bases)
     if claim is not None:
         return judged_row(outcomes, name, claim, systems, read, why=why, write=percent)
     why_not, shown = outcomes.why_not(*systems), ""
     if not why_not:
         shown = mean_of(read([outcomes.of(case) for case in systems])).shown(percent)
         why_not = f"the paper gives no share for this workload and objective: {shown}; {why}"
-    return replace(_UNSAID.not_comparable(name, one.set_up.stand_in, why_not), ours=shown)
+    return replace(_UNSAID.not_comparable(name, case.set_up.stand_in, why_not), ours=shown)
 
 
 def _of_average(runs: Sequence[Sequence[Outcome]]) -> list[float]:
@@ -117,10 +117,10 @@ def _beyond(ttft_ms: float, tbt_ms: float) -> Shares:
 def missed(ours: Sequence[Outcome], base: Sequence[Outcome]) -> list[float]:
     """Seed by seed: share of requests beyond five times the mean TTFT or TBT of a base."""
     shares = []
-    for one, other in zip(ours, base, strict=False):
+    for run, other in zip(ours, base, strict=False):
         ttft_ms, tbt_ms = other.at("ttft_ms.mean"), other.at("itl_ms.mean")
         limits = (float("inf") if ms is None else _OBJECTIVE * ms for ms in (ttft_ms, tbt_ms))
-        shares.append(violations(one, *limits))
+        shares.append(violations(run, *limits))
     return shares
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from experiments.blitzscale.set_ups import BLITZ, case, workloads
+from experiments.blitzscale.set_ups import BLITZ, case_of, workloads
 from experiments.common.compare import joined, judged_row, measured, values_of
 from experiments.common.figure import Figure, Row
 from experiments.common.outcomes import NETWORK_BYTES, NETWORK_MEAN, Outcome, Outcomes
@@ -20,7 +20,7 @@ _IN_USE: Final = at_most(0.60, "more than 40 % free (elsewhere: at most 7.4 %, 1
 
 def cases() -> tuple[Case, ...]:
     """Every workload with loads over the network, and with loads from each host's own memory."""
-    return tuple(case(set_up, name) for set_up in workloads() for name in (BLITZ, "allcache"))
+    return tuple(case_of(set_up, name) for set_up in workloads() for name in (BLITZ, "allcache"))
 
 
 def fig22(outcomes: Outcomes) -> Figure:
@@ -30,7 +30,7 @@ def fig22(outcomes: Outcomes) -> Figure:
 
 
 def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
-    ours, local = case(set_up, BLITZ), case(set_up, "allcache")
+    ours, local = case_of(set_up, BLITZ), case_of(set_up, "allcache")
     name = f"{set_up.name}: extra mean use of the network"
     return [_extra(outcomes, name, ours, local), _use(outcomes, f"{set_up.name}: mean use, {BLITZ}", ours)]
 
@@ -62,7 +62,7 @@ def _differences(runs: Sequence[Sequence[Outcome]]) -> list[float] | str:
     ours, local = (NETWORK_MEAN.of(part) for part in runs)
     if not ours or not local:
         return f"summary.json of a run has no {NETWORK_MEAN.where}"
-    return [one - other for one, other in zip(ours, local, strict=True)]
+    return [our_share - other for our_share, other in zip(ours, local, strict=True)]
 
 
 def _points(share: float) -> str:

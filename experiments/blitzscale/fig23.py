@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from time import process_time
 from typing import Final
 
-from experiments.blitzscale.set_ups import BLITZ, case, workloads
+from experiments.blitzscale.set_ups import BLITZ, case_of, workloads
 from experiments.common.compare import judged_row, measured, pointed
 from experiments.common.figure import Figure, Key, Row
 from experiments.common.outcomes import DECISION_P99, LOAD_TIME, Outcome, Outcomes
@@ -24,13 +24,13 @@ KEY: Final[Key] = ("CPU ms", "Figure 23")
 
 def cases() -> tuple[Case, ...]:
     """The elastic system in every workload."""
-    return tuple(case(set_up, BLITZ) for set_up in workloads())
+    return tuple(case_of(set_up, BLITZ) for set_up in workloads())
 
 
 def fig23(outcomes: Outcomes) -> Figure:
     """Plans of two sizes, then decisions."""
     rows = [_planned("plan for six 24B instances of 2 GPUs", six), _planned("plan for 1,024 GPUs", many)]
-    rows += [_decided(outcomes, one) for one in cases()]
+    rows += [_decided(outcomes, case) for case in cases()]
     inputs = ("CPU times of the machine this ran on, the best of several plans",)
     plans = {row.name: row.ours for row in rows[:2]}
     return Figure(
@@ -88,5 +88,5 @@ def _wanted(
     """Instances of ``size`` GPUs side by side on hosts of 8, all hosts on one leaf."""
     ports = [Port(gpu, gpu // 8, 0, gpu, _NIC_BYTES_PER_S) for gpu in range(gpus)]
     seats = [tuple(ports[first : first + size]) for first in range(0, gpus, size)]
-    sources = tuple(Source(("replica", one), seats[one]) for one in holders)
-    return ScaleUp(sources, tuple(Target(one, seats[one]) for one in targets), len(targets), size)
+    sources = tuple(Source(("replica", holder), seats[holder]) for holder in holders)
+    return ScaleUp(sources, tuple(Target(target, seats[target]) for target in targets), len(targets), size)

@@ -50,27 +50,27 @@ _SHOWN: Final = {
 
 def cases() -> tuple[Case, ...]:
     """Every scheduler in every workload, and the systems beside them."""
-    return (*six_24b(), *(one for set_up in three() for one in live_cases(set_up)), *cluster_b.cases())
+    return (*six_24b(), *(case for set_up in three() for case in live_cases(set_up)), *cluster_b.cases())
 
 
 def live(outcomes: Outcomes) -> Figure:
     """Against multicast alone, against AllCache on the cluster without NVLink, among schedulers; counters."""
     rows = [row for set_up in three() for row in _rows(outcomes, set_up)] + _tokens(outcomes)
     panels = tuple(_panel(outcomes, set_up) for set_up in three())
-    told = "only the 50 % are a number of the paper; the other rows ask for what live scaling promises"
+    note = "only the 50 % are a number of the paper; the other rows ask for what live scaling promises"
     return Figure(
-        "live", "Live scaling, on and off", tuple(rows), panels, (told, *inputs(outcomes, cases())),
+        "live", "Live scaling, on and off", tuple(rows), panels, (note, *inputs(outcomes, cases())),
         levels(outcomes, cases(), _SHOWN), sweeps=cluster_b.saved(outcomes),
     )  # fmt: skip
 
 
 def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
-    found = {one.label: one for one in live_cases(set_up)}
-    ours, rows = found[BLITZ], []
+    systems = {case.label: case for case in live_cases(set_up)}
+    ours, rows = systems[BLITZ], []
 
-    def add(label: str, claim: Claim, metric: Metric, one: Case = ours) -> None:
-        name = f"{set_up.name}: {metric.label}, {one.label} over {label}"
-        rows.append(ratio_row(outcomes, name, claim, metric, one, found[label]))
+    def add(label: str, claim: Claim, metric: Metric, case: Case = ours) -> None:
+        name = f"{set_up.name}: {metric.label}, {case.label} over {label}"
+        rows.append(ratio_row(outcomes, name, claim, metric, case, systems[label]))
 
     for metric in (MEAN_TTFT, P99_TTFT):
         add(MULTICAST, _NOT_LONGER, metric)
@@ -80,8 +80,8 @@ def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
     add(f"{BLITZ}, best_effort", _ZIGZAG, P99_TTFT)
     if set_up == AZURE_CODE_8B:
         rows += cluster_b.rows(outcomes)
-    for one in (ours, found[f"{BLITZ}, ilp"], found[f"{BLITZ}, best_effort"]):
-        rows.append(_counted(outcomes, one))
+    for case in (ours, systems[f"{BLITZ}, ilp"], systems[f"{BLITZ}, best_effort"]):
+        rows.append(_counted(outcomes, case))
     return rows
 
 
@@ -120,10 +120,10 @@ def _counted(outcomes: Outcomes, case: Case) -> Row:
 
 def _panel(outcomes: Outcomes, set_up: SetUp) -> Panel:
     """Mean and P99 by system."""
-    found, lines = live_cases(set_up), []
+    systems, lines = live_cases(set_up), []
     for metric in (MEAN_TTFT, P99_TTFT):
-        points = [(x, metric.of(outcomes.of(one))) for x, one in enumerate(found)]
+        points = [(x, metric.of(outcomes.of(case))) for x, case in enumerate(systems)]
         known = [(float(x), sum(values) / len(values)) for x, values in points if values]
         lines.append(Line(metric.label, [x for x, _ in known], [y for _, y in known], "o"))
-    names = tuple(one.label.removeprefix(f"{BLITZ}, ") for one in found)
+    names = tuple(case.label.removeprefix(f"{BLITZ}, ") for case in systems)
     return Panel(set_up.name, "", "TTFT (ms)", tuple(lines), log_y=True, ticks=names)

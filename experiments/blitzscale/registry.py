@@ -56,8 +56,8 @@ BLITZSCALE: Final[dict[str, Recipe]] = {
 
 def sweeps_of(cases: Sequence[Case]) -> tuple[Sweep, ...]:
     """The sweeps of those set-ups that the cases compare: where at least two systems of one are run."""
-    subjects = [one.set_up.name for one in dict.fromkeys(cases)]
-    return tuple(one for one in all_sweeps() if subjects.count(one.subject) > 1)
+    subjects = [case.set_up.name for case in dict.fromkeys(cases)]
+    return tuple(sweep for sweep in all_sweeps() if subjects.count(sweep.subject) > 1)
 
 
 def paper() -> Paper:

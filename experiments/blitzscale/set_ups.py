@@ -23,7 +23,7 @@ _STATIC: Final = ("distserve_full", "distserve_half")
 RESERVE: Final = ("engine.reserve=oracle", "engine.max_new_tokens=2048")
 
 
-def case(set_up: SetUp, system: str, label: str | None = None, extra: Words = ()) -> Case:
+def case_of(set_up: SetUp, system: str, label: str | None = None, extra: Words = ()) -> Case:
     """A system with the instances the set-up gives it; ``distserve_half`` has half of each role."""
     prefill, decode = set_up.full
     if system == "distserve_half":
@@ -116,8 +116,8 @@ _FETCHED: Final = ("system.cache.ttl_s=30", "system.cache.since=fetch")
 
 def all_systems(set_up: SetUp) -> dict[str, Case]:
     """Label -> case of every system of Figures 17 and 18, ServerlessLLM in all readings."""
-    cases = (case(set_up, BLITZ), *serverless(set_up), *(case(set_up, name) for name in BASES))
-    return {one.label: one for one in cases}
+    cases = (case_of(set_up, BLITZ), *serverless(set_up), *(case_of(set_up, name) for name in BASES))
+    return {system_case.label: system_case for system_case in cases}
 
 
 def serverless(set_up: SetUp) -> tuple[Case, ...]:
@@ -129,11 +129,11 @@ def serverless(set_up: SetUp) -> tuple[Case, ...]:
     """
     name = "serverlessllm"
     return (
-        case(set_up, name, name, SHIPPED),
-        case(set_up, name, f"{name} 300 s", TEXT),
-        case(set_up, name, f"{name} 30 s since the SSD", _FETCHED),
-        case(set_up, name, f"{name} logical hosts", (*SHIPPED, set_up.alone)),
-        case(set_up, name, f"{name} scaler as shipped", (*SHIPPED, "system/scaler=load_monitor_plain")),
+        case_of(set_up, name, name, SHIPPED),
+        case_of(set_up, name, f"{name} 300 s", TEXT),
+        case_of(set_up, name, f"{name} 30 s since the SSD", _FETCHED),
+        case_of(set_up, name, f"{name} logical hosts", (*SHIPPED, set_up.alone)),
+        case_of(set_up, name, f"{name} scaler as shipped", (*SHIPPED, "system/scaler=load_monitor_plain")),
     )
 
 
@@ -144,9 +144,11 @@ def source_choice(set_up: SetUp, beside: bool = True) -> tuple[Case, Case]:
     on a host of its own, and all loads and all KV cross NICs.
     """
     over = () if beside else (set_up.alone,)
-    how = "" if beside else ", RDMA alone"
+    suffix = "" if beside else ", RDMA alone"
     naive = ("system/provision=naive", *over)
-    return case(set_up, MULTICAST, f"naive{how}", naive), case(set_up, MULTICAST, f"pruned{how}", over)
+    return case_of(set_up, MULTICAST, f"naive{suffix}", naive), case_of(
+        set_up, MULTICAST, f"pruned{suffix}", over
+    )
 
 
 # Figure 4: 16 models by Zipf 0.9 on 32 hosts of one GPU. Instances do prefill and decode, for with one of

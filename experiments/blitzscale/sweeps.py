@@ -33,7 +33,7 @@ from experiments.blitzscale.set_ups import (
     RESERVE,
     all_systems,
     burst_72b,
-    case,
+    case_of,
     source_choice,
     three,
 )
@@ -66,7 +66,10 @@ _PREFILL: Final = "0.5 C by prefill alone"
 def all_sweeps() -> tuple[Sweep, ...]:
     """Every sweep, in the order of its figure."""
     return (
-        *(windows(one, _CONV_STARTS_S, "distserve_half") for one in (AZURE_CONV_24B, AZURE_CONV_24B_16)),
+        *(
+            windows(set_up, _CONV_STARTS_S, "distserve_half")
+            for set_up in (AZURE_CONV_24B, AZURE_CONV_24B_16)
+        ),
         windows(AZURE_CODE_8B, _CODE_STARTS_S),
         loads(AZURE_CONV_24B),
         scale_down(AZURE_CONV_24B),
@@ -78,7 +81,7 @@ def all_sweeps() -> tuple[Sweep, ...]:
         thresholds(),
         average_provisioning(),
         beside_kv(AZURE_CONV_7B),
-        *(rate_rule(one) for one in v1_set_ups()),
+        *(rate_rule(set_up) for set_up in v1_set_ups()),
     )
 
 
@@ -91,8 +94,8 @@ def windows(set_up: SetUp, starts_s: range, *static: str) -> Sweep:
         own = replace(set_up, name=f"{set_up.name} from {start_s:,} s", trace=trace)
         systems = (*_compared(set_up), *static)
         points.append((f"{start_s} s", _cases(own, systems)))
-    told = f"windows of {length_s} s from 0 to {starts_s[-1]:,} s in steps of {starts_s.step} s, seed 0"
-    return Sweep(WINDOW, set_up.name, told, tuple(points))
+    about = f"windows of {length_s} s from 0 to {starts_s[-1]:,} s in steps of {starts_s.step} s, seed 0"
+    return Sweep(WINDOW, set_up.name, about, tuple(points))
 
 
 def loads(set_up: SetUp) -> Sweep:
@@ -102,7 +105,7 @@ def loads(set_up: SetUp) -> Sweep:
         (f"{share:g} C", _cases(replace(set_up, name=f"{set_up.name} at {share:g} C", share=share), systems))
         for share in _SHARES
     ]
-    points.insert(2, ("0.5 C", tuple(replace(one, once=False) for one in _cases(set_up, systems))))
+    points.insert(2, ("0.5 C", tuple(replace(system, once=False) for system in _cases(set_up, systems))))
     return Sweep("mean load", set_up.name, "share of the full split's capacity, seed 0", tuple(points))
 
 
@@ -154,13 +157,13 @@ def lives(set_up: SetUp) -> Sweep:
         own = set_up if life == "30" else replace(set_up, name=f"{set_up.name}, copies for {label}")
         other = _cases(own, ("serverlessllm",), (f"system.cache.ttl_s={life}",), once=False)
         points.append((label, (ours, *other)))
-    told = "after a host's last load, ServerlessLLM alone; all seeds"
-    return Sweep("life of a copy", set_up.name, told, tuple(points))
+    about = "after a host's last load, ServerlessLLM alone; all seeds"
+    return Sweep("life of a copy", set_up.name, about, tuple(points))
 
 
 def heights() -> tuple[Sweep, ...]:
     """Drawn bursts that rise higher: how dense they must be for a stop to show. None of a recorded trace."""
-    found = []
+    sweeps = []
     for set_up, stops_s in ((stop_72b(), STOPS_72B_S), (stop_72b(2), STOPS_72B_S), (stop_8b(), STOPS_8B_S)):
         if "trace=burstgpt_like" not in set_up.trace:
             return ()
@@ -168,11 +171,11 @@ def heights() -> tuple[Sweep, ...]:
         for factor in _HEIGHTS:
             name, trace = f"{set_up.name}, {factor}x", (*set_up.trace, f"trace.factor={factor}")
             own = replace(set_up, name=name, trace=trace, peak=None)
-            cases = tuple(replace(stopped(own, one), once=True) for one in stops_s)
+            cases = tuple(replace(stopped(own, stop_s), once=True) for stop_s in stops_s)
             points.append((f"{factor} times", cases))
-        told = "height of a burst over the base rate (5 is the set-up's), mean load alone, seed 0"
-        found.append(Sweep("height of a burst", set_up.name, told, tuple(points)))
-    return tuple(found)
+        about = "height of a burst over the base rate (5 is the set-up's), mean load alone, seed 0"
+        sweeps.append(Sweep("height of a burst", set_up.name, about, tuple(points)))
+    return tuple(sweeps)
 
 
 def kv_demand() -> Sweep:
@@ -182,10 +185,10 @@ def kv_demand() -> Sweep:
     for label, own in {**loads, _PREFILL: replace(set_up, capacity="prefill")}.items():
         named = replace(own, name=f"{set_up.name} at {label}")
         cases = [colocated(named, name) for name in (BLITZ, MULTICAST, "vllm_full", "vllm_half")]
-        cases.append(case(named, "distserve_full"))
-        points.append((label, tuple(replace(one, once=True) for one in cases)))
-    told = "share of the full split's capacity, 0.5 is the set-up's, seed 0"
-    return Sweep("mean load", set_up.name, told, tuple(points))
+        cases.append(case_of(named, "distserve_full"))
+        points.append((label, tuple(replace(system, once=True) for system in cases)))
+    about = "share of the full split's capacity, 0.5 is the set-up's, seed 0"
+    return Sweep("mean load", set_up.name, about, tuple(points))
 
 
 def thresholds() -> Sweep:
@@ -193,10 +196,10 @@ def thresholds() -> Sweep:
     set_up, points = burst_7b(), []
     for label, words in _THRESHOLDS.items():
         ours = [colocated(set_up, name) for name in (BLITZ, MULTICAST)]
-        swept = [replace(one, words=last_words((*one.words, *words)), once=True) for one in ours]
+        swept = [replace(system, words=last_words((*system.words, *words)), once=True) for system in ours]
         points.append((label, (*swept, colocated(set_up, "vllm_full"), colocated(set_up, "vllm_half"))))
-    told = "seconds of backlog and share of KV memory at which instances go and come, seed 0"
-    return Sweep("thresholds", set_up.name, told, tuple(points))
+    about = "seconds of backlog and share of KV memory at which instances go and come, seed 0"
+    return Sweep("thresholds", set_up.name, about, tuple(points))
 
 
 def average_provisioning() -> Sweep:
@@ -216,15 +219,15 @@ def beside_kv(set_up: SetUp) -> Sweep:
     for label, own in {**loads, _PREFILL: replace(set_up, capacity="prefill")}.items():
         named = replace(own, name=f"{set_up.name} at {label}")
         cases = (*source_choice(named), *source_choice(named, beside=False))
-        points.append((label, tuple(replace(one, once=True) for one in cases)))
-    told = "share of the full split's capacity, 0.5 is the set-up's, seed 0"
-    return Sweep("mean load", set_up.name, told, tuple(points))
+        points.append((label, tuple(replace(system, once=True) for system in cases)))
+    about = "share of the full split's capacity, 0.5 is the set-up's, seed 0"
+    return Sweep("mean load", set_up.name, about, tuple(points))
 
 
 def rate_rule(set_up: SetUp) -> Sweep:
     """Version 1's workloads at the mean load of the later text, in place of its peak rule."""
     own = replace(set_up, name=f"{set_up.name} at 0.5 C", share=0.5)
-    cases = tuple(replace(one, set_up=own, once=True) for one in v1_systems(set_up))
+    cases = tuple(replace(system, set_up=own, once=True) for system in v1_systems(set_up))
     return Sweep("rate rule", set_up.name, "mean load 0.5 C as well as the peak, seed 0", (("0.5 C", cases),))
 
 
@@ -237,10 +240,10 @@ def _compared(set_up: SetUp) -> tuple[str, ...]:
 def _cases(set_up: SetUp, systems: tuple[str, ...], extra: Words = (), once: bool = True) -> tuple[Case, ...]:
     """Systems by their labels; ``extra`` goes before what a reading says."""
     more = (*ablation(set_up), *live_cases(set_up))
-    found, known = [], all_systems(set_up) | {one.label: one for one in more}
+    cases, known = [], all_systems(set_up) | {other.label: other for other in more}
     for system in systems:
-        one = known[system]
+        known_case = known[system]
         static = system.startswith("distserve")
         words = () if static and any(word.startswith("system.") for word in extra) else extra
-        found.append(replace(one, words=last_words((*one.words, *words)), once=once))
-    return tuple(found)
+        cases.append(replace(known_case, words=last_words((*known_case.words, *words)), once=once))
+    return tuple(cases)

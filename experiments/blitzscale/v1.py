@@ -24,7 +24,7 @@ _BYTES_7B: Final = 14e9
 
 def cases() -> tuple[Case, ...]:
     """Every system of the three workloads."""
-    return tuple(one for set_up in v1_set_ups() for one in v1_systems(set_up))
+    return tuple(system for set_up in v1_set_ups() for system in v1_systems(set_up))
 
 
 def v1(outcomes: Outcomes) -> Figure:
@@ -33,22 +33,22 @@ def v1(outcomes: Outcomes) -> Figure:
     for place, set_up in enumerate(v1_set_ups()):
         rows += _over_serverless(outcomes, set_up, place)
     rows += _code(outcomes, v1_set_ups()[1])
-    found = load_times()
-    rows += [_scaled(system, name, ms) for (system, name), ms in found.items()]
-    told = (
+    loads_ms = load_times()
+    rows += [_scaled(system, name, ms) for (system, name), ms in loads_ms.items()]
+    sentences = (
         *inputs(outcomes, cases()),
         "rate: the busiest 5 s are nine tenths of what the most prefill instances can do; no mean term",
         "logical hosts: its text groups 4 GPUs to a host and says 16 hosts for 70B; 32 GPUs make 8",
     )
-    data: Any = {f"{system}, efficiency {name}": ms for (system, name), ms in found.items()}
+    data: Any = {f"{system}, efficiency {name}": ms for (system, name), ms in loads_ms.items()}
     return Figure(
-        "v1", "BlitzScale, version 1: headlines", tuple(rows), (), told, levels(outcomes, cases()),
+        "v1", "BlitzScale, version 1: headlines", tuple(rows), (), sentences, levels(outcomes, cases()),
         sweeps={KEY: {"told": "ms until all 16 instances have everything", "points": data}},
     )  # fmt: skip
 
 
 def _over_serverless(outcomes: Outcomes, set_up: SetUp, place: int) -> list[Row]:
-    ours, *others = v1_systems(set_up)[:3]
+    ours, *bases = v1_systems(set_up)[:3]
     wanted: tuple[tuple[Metric, Claim], ...] = (
         (MEAN_TTFT, shorter(_TTFT[place])),
         (MEAN_TBT, shorter(_TBT[place])),
@@ -56,7 +56,7 @@ def _over_serverless(outcomes: Outcomes, set_up: SetUp, place: int) -> list[Row]
     return [
         ratio_row(outcomes, f"{set_up.name}: {metric.label} over {other.label}", claim, metric, ours, other)
         for metric, claim in wanted
-        for other in others
+        for other in bases
     ]
 
 
@@ -64,8 +64,8 @@ def _code(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
     """GPU use and the static systems, which it shows for AzureCode."""
     ours, physical, logical, half, full = v1_systems(set_up)
     wanted: tuple[tuple[Metric, Claim, Case], ...] = (
-        (GPU_TIME, shorter(40, what="lower"), physical),
-        (GPU_TIME, shorter(40, what="lower"), logical),
+        (GPU_TIME, shorter(40, comparative="lower"), physical),
+        (GPU_TIME, shorter(40, comparative="lower"), logical),
         (MEAN_TTFT, shorter(35), half),
         (MEAN_TBT, shorter(41), half),
         (P99_TTFT, times(1.02, "2 % more"), full),
@@ -78,13 +78,13 @@ def _code(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
 
 def load_times() -> dict[tuple[str, str], float]:
     """(system, efficiency) -> ms until 16 GPUs have 7B, which one GPU or one host's memory has at first."""
-    spec, found = load_cluster("blitz_a"), {}
+    spec, loads_ms = load_cluster("blitz_a"), {}
     for system, plans in (("BlitzScale", chain_7b), ("S-LLM", ssd_7b)):
         for name, efficiency in _EFFICIENCIES.items():
             topology = build(spec if efficiency is None else at_efficiency(efficiency, spec))
             there = [at_s for plan in play(topology, plans(topology)) for at_s in plan.values()]
-            found[system, name] = max(there) * 1e3
-    return found
+            loads_ms[system, name] = max(there) * 1e3
+    return loads_ms
 
 
 def _scaled(system: str, name: str, ms: float) -> Row:

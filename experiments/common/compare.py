@@ -83,13 +83,13 @@ def ratios_of(metric: Metric, lacks: str = "") -> Read:
     """Reads the metric of one system over that of another. lacks: what is said where there is no ratio."""
 
     def read(runs: Sequence[Sequence[Outcome]]) -> Seeds:
-        ours, others = (metric.of(part) for part in runs)
-        if not ours or not others:
+        ours, theirs = (metric.of(part) for part in runs)
+        if not ours or not theirs:
             return lacks or _lacks(metric)
-        if ratio_of(ours, others) is None:
-            sizes = f"{number(mean_of(ours).value)} against {number(mean_of(others).value)}"
+        if ratio_of(ours, theirs) is None:
+            sizes = f"{number(mean_of(ours).value)} against {number(mean_of(theirs).value)}"
             return lacks or f"{metric.label}: {sizes}, of which there is no ratio"
-        return [our / other for our, other in zip(ours, others, strict=True)]
+        return [our / other for our, other in zip(ours, theirs, strict=True)]
 
     return read
 
@@ -119,14 +119,14 @@ def value_row(
     return judged_row(outcomes, name, claim, (ours,), values_of(metric, unit), why=why)
 
 
-def kept(row: Row, ours: Case, seeds: Sequence[float], told: str = "", keys: Sequence[Key] = ()) -> Row:
+def kept(row: Row, ours: Case, seeds: Sequence[float], movement: str = "", keys: Sequence[Key] = ()) -> Row:
     """Names the sweeps the number is kept in; a row that is missed also says how far it moves in them."""
     saved = ((SEED, ours.set_up.name), *keys)
     if row.verdict not in MISSED:
         return replace(row, saved=saved)
     least, most = number(min(seeds)), number(max(seeds))
     spread = f"by seed {least} to {most}" if len(seeds) > 1 else ""
-    return replace(row, why=joined(row.why, spread, told, pointing(saved)), saved=saved)
+    return replace(row, why=joined(row.why, spread, movement, pointing(saved)), saved=saved)
 
 
 def pointed(row: Row, *keys: Key) -> Row:
@@ -148,35 +148,36 @@ def order_row(
     unmeasured = Claim(" < ".join(wanted), 0.0, 1.0, kind=kind)
     if why_not := outcomes.why_not(*cases):
         return unmeasured.not_comparable(name, stand_in, why_not)
-    found = {}
-    for label, one in zip(wanted, cases, strict=True):
-        values = metric.of(outcomes.of(one))
+    values_by_label = {}
+    for label, case in zip(wanted, cases, strict=True):
+        values = metric.of(outcomes.of(case))
         if values is None:
             lacks = f"summary.json of {label} has no {metric.where}"
             return unmeasured.not_comparable(name, stand_in, lacks)
-        found[label] = values
-    row = in_order(name, wanted, found, metric.unit, stand_in, kind)
+        values_by_label[label] = values
+    row = in_order(name, wanted, values_by_label, metric.unit, stand_in, kind)
     loads = [
         f"{label} {number(mean_of(values).value)} s"
-        for label, one in zip(wanted, cases, strict=True)
-        if (values := LOAD_TIME.of(outcomes.of(one)))
+        for label, case in zip(wanted, cases, strict=True)
+        if (values := LOAD_TIME.of(outcomes.of(case)))
     ]
-    told, keys = moved_order(outcomes, metric, cases)
+    movement, keys = moved_order(outcomes, metric, cases)
     row = replace(row, why=joined(row.why, f"mean load time {', '.join(loads)}" if loads else ""))
-    seeds = dict.fromkeys((SEED, one.set_up.name) for one in cases)
-    return pointed(replace(row, why=joined(row.why, told)) if row.verdict in MISSED else row, *seeds, *keys)
+    seeds = dict.fromkeys((SEED, case.set_up.name) for case in cases)
+    return pointed(
+        replace(row, why=joined(row.why, movement)) if row.verdict in MISSED else row, *seeds, *keys
+    )
 
 
 def measured(outcomes: Outcomes, metric: Metric, *cases: Case) -> str:
     """The metric and what usually explains it, of each system in turn."""
     parts = []
-    for one in (metric, *(other for other in _EXPLAINING if other is not metric)):
-        values = [one.of(outcomes.of(case)) for case in cases]
+    for explaining in (metric, *(other for other in _EXPLAINING if other is not metric)):
+        values = [explaining.of(outcomes.of(case)) for case in cases]
         known = [mean_of(part).value for part in values if part is not None]
         if len(known) == len(cases):
-            parts.append(
-                f"{one.label} {' against '.join(f'{number(value)} {one.unit}'.rstrip() for value in known)}"
-            )
+            sizes = " against ".join(f"{number(value)} {explaining.unit}".rstrip() for value in known)
+            parts.append(f"{explaining.label} {sizes}")
     for case in cases:
         if metric is not MISS_RATE and (missed := MISS_RATE.of(outcomes.of(case))):
             parts.append(f"{case.label} missed {mean_of(missed).value:.0%} of its look-ups in host memory")

@@ -34,12 +34,12 @@ def as_html(figures: Sequence[Figure], command: str, commit: str | None, folder:
 
 
 def _section(figure: Figure, picture: Path) -> str:
-    told = "".join(f"<li>{escape(sentence)}</li>" for sentence in figure.inputs)
+    inputs = "".join(f"<li>{escape(sentence)}</li>" for sentence in figure.inputs)
     data = base64.b64encode(picture.read_bytes()).decode()
     rows = "".join(map(_row, figure.rows))
     titles = "".join(f"<th>{title}</th>" for title in _TITLES)
     return (
-        f"<h2>{escape(figure.title)}</h2><ul>{told}</ul><table><tr>{titles}</tr>{rows}</table>"
+        f"<h2>{escape(figure.title)}</h2><ul>{inputs}</ul><table><tr>{titles}</tr>{rows}</table>"
         f'<img alt="{escape(figure.title)}" src="data:image/png;base64,{data}">'
     )
 

@@ -28,16 +28,16 @@ class Outcome:
     arrival_s: Floats
     ttft_ms: Floats
     tpot_ms: Floats
-    told: str
+    inputs: str
     timelines: Mapping[str, tuple[Floats, Floats]] = field(default_factory=dict)
     columns: Mapping[str, Floats] = field(default_factory=dict)
 
     def at(self, path: str) -> float | None:
         """A number of the summary, such as ``ttft_ms.p99``; None where the run has none."""
-        found: Any = self.summary
+        value: Any = self.summary
         for key in path.split("."):
-            found = found.get(key) if isinstance(found, Mapping) else None
-        return None if found is None or isinstance(found, Mapping | str) else float(found)
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return None if value is None or isinstance(value, Mapping | str) else float(value)
 
     def mean_ttft_ms(self, from_s: float, until_s: float) -> float | None:
         """Of the requests that arrive then; None without any."""
@@ -47,23 +47,23 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """found: outcomes of a case, one per seed in their order. missing: why a case could not be run.
+    """runs: of a case, one per seed in their order. missing: why a case could not be run.
 
     sweeps: those whose cases were run too. requests: of a run, for papers whose runs all have as many.
     """
 
-    found: Mapping[Case, tuple[Outcome, ...]]
+    runs: Mapping[Case, tuple[Outcome, ...]]
     missing: Mapping[Case, str]
     sweeps: tuple[Sweep, ...] = ()
     requests: int = 10_000
 
     def of(self, case: Case) -> tuple[Outcome, ...]:
         """The outcomes; none for a case that could not be run."""
-        return self.found.get(case, ())
+        return self.runs.get(case, ())
 
     def why_not(self, *cases: Case) -> str:
         """Why these cannot be compared; empty when all have run."""
-        return "; ".join(dict.fromkeys(self.missing[one] for one in cases if one in self.missing))
+        return "; ".join(dict.fromkeys(self.missing[case] for case in cases if case in self.missing))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Metric:
 
     def of(self, outcomes: Sequence[Outcome]) -> list[float] | None:
         """One value per seed; None when a run lacks it, or there is no run."""
-        values = [self.read(one) for one in outcomes]
+        values = [self.read(outcome) for outcome in outcomes]
         known = [value for value in values if value is not None]
         return known if known and len(known) == len(values) else None
 

@@ -47,10 +47,10 @@ class RunStore:
 
     def keep(self, case: Case, seed: int, run: Outcome) -> None:
         """Write the run atomically."""
-        told = {
+        text = {
             "words": run.words,
             "summary": run.summary,
-            "told": run.told,
+            "told": run.inputs,
             "timelines": list(run.timelines),
             "columns": list(run.columns),
         }
@@ -62,7 +62,7 @@ class RunStore:
         path = self._path(case, seed)
         part = path.with_suffix(f".{os.getpid()}.part")
         with part.open("wb") as file:
-            np.savez(file, text=np.array(json.dumps(told, default=_number)), **arrays)
+            np.savez(file, text=np.array(json.dumps(text, default=_number)), **arrays)
         part.replace(path)
 
     def clear(self) -> None:
@@ -82,13 +82,13 @@ class RunStore:
 @cache
 def _code() -> str:
     """A digest of the sources a run is made with."""
-    top, found = Path(__file__).parents[2], hashlib.sha256()
+    top, digest = Path(__file__).parents[2], hashlib.sha256()
     for package in _PACKAGES:
         for path in sorted((top / package).rglob("*")):
             inside = str(path.parent.relative_to(top)) in _FIGURES and path.name not in _RUNS
             if path.suffix in (".py", ".yaml", ".json") and not inside:
-                found.update(str(path.relative_to(top)).encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()
+                digest.update(str(path.relative_to(top)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _number(value: Any) -> Any:

@@ -39,7 +39,7 @@ def freeing_s(summary: Mapping[str, Any]) -> list[float]:
     """From every decision that an instance goes until its GPUs are free; one that stays, or is lost, does not
     count.
     """
-    began, found = dict[int, float](), list[float]()
+    began, freed_s = dict[int, float](), list[float]()
     for event in summary.get("scale_events") or ():
         replica = event["replica"]
         if event["act"] == "drain":
@@ -47,8 +47,8 @@ def freeing_s(summary: Mapping[str, Any]) -> list[float]:
         elif event["act"] in ("cancel_drain", "released", "lost") and replica in began:
             since_s = began.pop(replica)
             if event["act"] == "released":
-                found.append(event["t_s"] - since_s)
-    return found
+                freed_s.append(event["t_s"] - since_s)
+    return freed_s
 
 
 Progress = Callable[[int, int], None]
@@ -74,24 +74,24 @@ def carry_out(
     What this version has no option for is told as missing, and so is the refusal of an optional case; any
     other refusal is a UserError, before the first run begins. store: where finished runs are kept and found.
     """
-    wanted = list(dict.fromkeys((*cases, *(one for sweep in sweeps for one in sweep.cases()))))
+    wanted = list(dict.fromkeys((*cases, *(case for sweep in sweeps for case in sweep.cases()))))
     # No trace is missed after the checks of a hundred cases, or after hours of runs.
-    for one_of_trace in {one.set_up.trace: one for one in wanted if not one.optional}.values():
+    for one_of_trace in {case.set_up.trace: case for case in wanted if not case.optional}.values():
         _refusal(one_of_trace, prepared=True)
     refusals = _in_order(_refusal, wanted, processes)
-    missing = {one: why for one, why in zip(wanted, refusals, strict=True) if why}
-    ready = [one for one in wanted if one not in missing]
-    counts = {one: 1 if one.once else seeds for one in ready}
-    jobs = [(one, seed) for one, count in counts.items() for seed in range(count)]
-    done = {job: kept for job in jobs if store and (kept := store.load(*job))}
+    missing = {case: why for case, why in zip(wanted, refusals, strict=True) if why}
+    ready = [case for case in wanted if case not in missing]
+    counts = {case: 1 if case.once else seeds for case in ready}
+    jobs = [(case, seed) for case, count in counts.items() for seed in range(count)]
+    done = {job: stored for job in jobs if store and (stored := store.load(*job))}
     for job, outcome in _each([job for job in jobs if job not in done], processes):
         done[job] = outcome
         if store:
             store.keep(*job, outcome)
         if on_progress is not None:
             on_progress(len(done), len(jobs))
-    found = {one: tuple(done[one, seed] for seed in range(count)) for one, count in counts.items()}
-    return Outcomes(found, missing, tuple(sweeps))
+    runs = {case: tuple(done[case, seed] for seed in range(count)) for case, count in counts.items()}
+    return Outcomes(runs, missing, tuple(sweeps))
 
 
 def lacking(words: Words) -> str:
@@ -124,7 +124,7 @@ def run_once(case: Case, seed: int) -> Outcome:
         columns["arrival_ns"] / 1e9,
         columns["ttft_ms"],
         columns["tpot_ms"],
-        f"{rate.told}; step times: {prepared.hardware.step.source.partition(';')[0]}",
+        f"{rate.rule}; step times: {prepared.hardware.step.source.partition(';')[0]}",
         timelines_of(columns, done.summary) | kv_shares_of(done.series),
         {name: _column(columns, name) for name in case.columns},
     )
@@ -132,8 +132,8 @@ def run_once(case: Case, seed: int) -> Outcome:
 
 def _column(columns: Mapping[str, Any], name: str) -> NDArray[np.float64]:
     """Of the finished requests; 0 where a run has none, such as losses where nobody was preempted."""
-    found = columns.get(name)
-    return np.zeros(len(columns["ttft_ms"])) if found is None else np.asarray(found, dtype=np.float64)
+    column = columns.get(name)
+    return np.zeros(len(columns["ttft_ms"])) if column is None else np.asarray(column, dtype=np.float64)
 
 
 def _executed(case: Case, words: Words) -> tuple[Prepared, Simulated]:
@@ -197,7 +197,7 @@ def _each(jobs: list[tuple[Case, int]], processes: int) -> Iterable[tuple[tuple[
 def _in_order(function: Callable[[Case], str], cases: list[Case], processes: int) -> list[str]:
     """The answer for each case."""
     if processes == 1 or len(cases) < _FEW:
-        return [function(one) for one in cases]
+        return [function(case) for case in cases]
     with _pool(processes) as pool:
         return list(pool.map(function, cases, chunksize=8))
 

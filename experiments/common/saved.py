@@ -15,34 +15,34 @@ SEED: Final = "seed"
 
 def as_saved(outcomes: Outcomes, figures: Sequence[Figure]) -> dict[str, dict[str, Any]]:
     """kind -> set-up or figure -> its numbers. Every row that is out finds its keys here."""
-    found: dict[str, dict[str, Any]] = {SEED: by_seed(outcomes)}
+    saved: dict[str, dict[str, Any]] = {SEED: by_seed(outcomes)}
     for sweep in outcomes.sweeps:
-        found.setdefault(sweep.kind, {})[sweep.subject] = along(outcomes, sweep)
+        saved.setdefault(sweep.kind, {})[sweep.subject] = along(outcomes, sweep)
     for figure in figures:
         for (kind, subject), data in figure.sweeps.items():
-            found.setdefault(kind, {})[subject] = data
+            saved.setdefault(kind, {})[subject] = data
     for figure in figures:
         for row in figure.rows:
-            lost = [key for key in row.saved if key[1] not in found.get(key[0], {})]
+            lost = [key for key in row.saved if key[1] not in saved.get(key[0], {})]
             assert not lost, f"{figure.name}, {row.name}: {FILE} has no {lost}"
-    return found
+    return saved
 
 
-def as_text(found: Mapping[str, Mapping[str, Any]]) -> str:
+def as_text(saved: Mapping[str, Mapping[str, Any]]) -> str:
     """The JSON, without infinities."""
-    return json.dumps(_finite(found), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    return json.dumps(_finite(saved), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def by_seed(outcomes: Outcomes) -> dict[str, Any]:
     """Set-up -> system -> number -> one value per seed, of all cases that ran under every seed."""
-    found: dict[str, Any] = {}
-    for case, runs in outcomes.found.items():
+    by_set_up: dict[str, Any] = {}
+    for case, runs in outcomes.runs.items():
         if case.once:
             continue
-        systems = found.setdefault(case.set_up.name, {})
+        systems = by_set_up.setdefault(case.set_up.name, {})
         assert case.label not in systems, f"{case.set_up.name}: two systems are called {case.label}"
         systems[case.label] = {name: _values(metric, runs) for name, metric in SAVED.items()}
-    return found
+    return by_set_up
 
 
 def along(outcomes: Outcomes, sweep: Sweep) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def _values(metric: Metric, runs: Sequence[Outcome]) -> list[float] | None:
 
 def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

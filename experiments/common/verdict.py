@@ -50,21 +50,21 @@ class Claim:
             return "out"
         return "in band" if self._holds(ours, ours) else "out"
 
-    def over_seeds(self, found: Estimated) -> tuple[Verdict, str]:
+    def over_seeds(self, estimate: Estimated) -> tuple[Verdict, str]:
         """(verdict, what decided it if that was the interval) of a number measured under several seeds.
 
         The size of a paper's number is judged by the mean, its direction by the interval. A limit, a
         direction or a reading of words holds when the whole interval does; with both sides it is not shown.
         """
-        if found.low is None or found.high is None:
+        if estimate.low is None or estimate.high is None:
             if self.kind == "paper_number":
-                return self.verdict(found.value), ""
+                return self.verdict(estimate.value), ""
             return "not shown", "one seed has no interval"
         if self.kind == "paper_number" and math.isfinite(self.low) and math.isfinite(self.high):
-            return self._size(found.value, found.low, found.high)
-        if self._holds(found.low, found.high):
+            return self._size(estimate.value, estimate.low, estimate.high)
+        if self._holds(estimate.low, estimate.high):
             return "in band", ""
-        if self._fails(found.low, found.high):
+        if self._fails(estimate.low, estimate.high):
             return "out", ""
         return "not shown", "the interval lies on both sides of what is said"
 
@@ -88,12 +88,12 @@ class Claim:
         return Row(name, self.text, "", None, "not comparable", stand_in, why, kind=self.kind)
 
 
-def shorter(least_percent: float, most_percent: float | None = None, what: str = "shorter") -> Claim:
+def shorter(least_percent: float, most_percent: float | None = None, comparative: str = "shorter") -> Claim:
     """A paper says so many per cent shorter than the other: a ratio of both, below 1."""
     most = least_percent if most_percent is None else most_percent
     shown = f"{least_percent:g}" if most == least_percent else f"{least_percent:g} to {most:g}"
     low, high = 1 - most / 100, 1 - least_percent / 100
-    return Claim(f"{shown} % {what}", low, high, against=1.0, kind="paper_number")
+    return Claim(f"{shown} % {comparative}", low, high, against=1.0, kind="paper_number")
 
 
 def times(factor: float, text: str | None = None) -> Claim:
@@ -135,24 +135,26 @@ def judged(name: str, claim: Claim, ours: float, shown: str, stand_in: str, why:
 def judged_over(
     name: str,
     claim: Claim,
-    found: Estimated,
+    estimate: Estimated,
     stand_in: str,
     why: str,
     write: Callable[[float], str] = number,
     unit: str = "",
 ) -> Row:
     """The row of one number measured under several seeds."""
-    verdict, decided = claim.over_seeds(found)
-    shown, reason = f"{found.shown(write)} {unit}".rstrip(), "; ".join(filter(None, (decided, why)))
+    verdict, decided = claim.over_seeds(estimate)
+    shown, reason = f"{estimate.shown(write)} {unit}".rstrip(), "; ".join(filter(None, (decided, why)))
     if verdict != "in band":
         reason = reason or f"measured {shown}"
-    return Row(name, claim.text, shown, claim.ratio(found.value), verdict, stand_in, reason, kind=claim.kind)
+    return Row(
+        name, claim.text, shown, claim.ratio(estimate.value), verdict, stand_in, reason, kind=claim.kind
+    )
 
 
 def in_order(
     name: str,
     wanted: Sequence[str],
-    found: Mapping[str, Sequence[float]],
+    values_by_label: Mapping[str, Sequence[float]],
     unit: str,
     stand_in: str,
     kind: Kind,
@@ -163,24 +165,29 @@ def in_order(
     value is 0). One pair the wrong way round puts the order out, one pair that is undecided leaves it not
     shown.
     """
-    means = {label: mean_of(values).value for label, values in found.items()}
+    means = {label: mean_of(values).value for label, values in values_by_label.items()}
     order = sorted(means, key=lambda label: means[label])
     sizes = ", ".join(f"{label} {number(means[label])} {unit}".rstrip() for label in order)
-    steps = {(one, two): _step(found[one], found[two]) for one, two in pairwise(wanted)}
+    steps = {
+        (smaller, two): _step(values_by_label[smaller], values_by_label[two])
+        for smaller, two in pairwise(wanted)
+    }
     verdict: Verdict = "in band"
     if "out" in steps.values():
         verdict = "out"
     elif "not shown" in steps.values():
         verdict = "not shown"
-    undecided = ", ".join(f"{one} < {two}" for (one, two), step in steps.items() if step == "not shown")
+    undecided = ", ".join(
+        f"{smaller} < {two}" for (smaller, two), step in steps.items() if step == "not shown"
+    )
     why = f"{sizes}; no interval shows {undecided}" if undecided else sizes
     return Row(name, " < ".join(wanted), " < ".join(order), None, verdict, stand_in, why, kind=kind)
 
 
-def _step(one: Sequence[float], two: Sequence[float]) -> Verdict:
+def _step(first: Sequence[float], two: Sequence[float]) -> Verdict:
     """Whether the first is the smaller one."""
-    ratio = ratio_of(two, one)
-    found, equal = (ratio, 1.0) if ratio else (difference_of(two, one), 0.0)
-    if found.low is None or found.high is None or found.low <= equal <= found.high:
+    ratio = ratio_of(two, first)
+    estimate, equal = (ratio, 1.0) if ratio else (difference_of(two, first), 0.0)
+    if estimate.low is None or estimate.high is None or estimate.low <= equal <= estimate.high:
         return "not shown"
-    return "in band" if found.low > equal else "out"
+    return "in band" if estimate.low > equal else "out"

@@ -36,7 +36,7 @@ def fig3(judge: Judge) -> Figure:
     numbers = _numbers(runs)
     panel = Panel(
         "decode latency per token by percentile, and the preemption loss in it (mean over seeds)",
-        "percentile", "ms", _lines(numbers), ticks=tuple(f"P{one}" for one in _PERCENTS),
+        "percentile", "ms", _lines(numbers), ticks=tuple(f"P{percent}" for percent in _PERCENTS),
     )  # fmt: skip
     inputs = (
         f"M-M at {_RATE_PER_S:g}/s on one instance of LLaMA-7B",
@@ -52,65 +52,65 @@ def _row(outcomes: Outcomes, case: Case, claim: Claim, metric: Metric) -> Row:
     return judged_row(outcomes, metric.label, claim, (case,), values_if_enough(metric, few), why=first_seed)
 
 
-def _memory(one: Outcome) -> float:
+def _memory(run: Outcome) -> float:
     """Tokens of requests between their first and last token over the instance's 13,616, on average."""
-    times_s, tokens = one.timelines["kv_tokens"]
-    return float(tokens[times_s <= float(one.arrival_s[-1])].mean()) / 13_616
+    times_s, tokens = run.timelines["kv_tokens"]
+    return float(tokens[times_s <= float(run.arrival_s[-1])].mean()) / 13_616
 
 
-def _preempted(one: Outcome) -> float:
-    return float((one.columns["preemptions"] > 0).mean())
+def _preempted(run: Outcome) -> float:
+    return float((run.columns["preemptions"] > 0).mean())
 
 
-def _spread(one: Outcome) -> float:
-    decode = _decode(one)
+def _spread(run: Outcome) -> float:
+    decode = _decode(run)
     return float(np.percentile(decode, 99) / np.percentile(decode, 50))
 
 
-def _decode(one: Outcome) -> np.ndarray:
-    found: np.ndarray = one.columns["tpot_ms"][~np.isnan(one.columns["tpot_ms"])]
-    return found
+def _decode(run: Outcome) -> np.ndarray:
+    tpot_ms: np.ndarray = run.columns["tpot_ms"][~np.isnan(run.columns["tpot_ms"])]
+    return tpot_ms
 
 
-def _at(one: Outcome, percent: float) -> int:
+def _at(run: Outcome, percent: float) -> int:
     """The request at a percentile of decode latency."""
-    tpot_ms = np.nan_to_num(one.columns["tpot_ms"], nan=-1.0)
+    tpot_ms = np.nan_to_num(run.columns["tpot_ms"], nan=-1.0)
     order = np.argsort(tpot_ms, kind="stable")[int((tpot_ms < 0).sum()) :]
     return int(order[min(len(order) - 1, int(len(order) * percent / 100))])
 
 
-def _share(one: Outcome, percent: float) -> float:
-    place = _at(one, percent)
-    per_token_ms = one.columns["preemption_loss_ms"][place] / max(
-        1.0, one.columns["output_tokens"][place] - 1
+def _share(run: Outcome, percent: float) -> float:
+    place = _at(run, percent)
+    per_token_ms = run.columns["preemption_loss_ms"][place] / max(
+        1.0, run.columns["output_tokens"][place] - 1
     )
-    return min(1.0, float(per_token_ms / one.columns["tpot_ms"][place]))
+    return min(1.0, float(per_token_ms / run.columns["tpot_ms"][place]))
 
 
-def _loss_s(one: Outcome, percent: float) -> float:
-    return float(one.columns["preemption_loss_ms"][_at(one, percent)]) / 1e3
+def _loss_s(run: Outcome, percent: float) -> float:
+    return float(run.columns["preemption_loss_ms"][_at(run, percent)]) / 1e3
 
 
 def _numbers(runs: Sequence[Outcome]) -> tuple[Measured, ...]:
-    found = []
+    points = []
     for percent in _PERCENTS if runs else ():
-        decode = tuple(float(np.percentile(_decode(one), percent)) for one in runs)
-        loss = tuple(_share(one, percent) * float(one.columns["tpot_ms"][_at(one, percent)]) for one in runs)
-        found.append(Measured("", "decode_ms", "one instance", float(percent), decode))
-        found.append(Measured("", "preemption_loss_per_token_ms", "one instance", float(percent), loss))
-    return tuple(found)
+        decode = tuple(float(np.percentile(_decode(run), percent)) for run in runs)
+        loss = tuple(_share(run, percent) * float(run.columns["tpot_ms"][_at(run, percent)]) for run in runs)
+        points.append(Measured("", "decode_ms", "one instance", float(percent), decode))
+        points.append(Measured("", "preemption_loss_per_token_ms", "one instance", float(percent), loss))
+    return tuple(points)
 
 
 def _lines(numbers: Sequence[Measured]) -> tuple[Line, ...]:
     lines = []
-    for metric in dict.fromkeys(one.metric for one in numbers):
-        y = [mean_of(one.values).value for one in numbers if one.metric == metric]
+    for metric in dict.fromkeys(point.metric for point in numbers):
+        y = [mean_of(point.values).value for point in numbers if point.metric == metric]
         lines.append(Line(metric, list(range(len(y))), y, ".-"))
     return tuple(lines)
 
 
 def _of_p99(read: Callable[[Outcome, float], float]) -> Callable[[Outcome], float]:
-    return lambda one: read(one, 99)
+    return lambda run: read(run, 99)
 
 
 # What the text of section 3 says of this figure.

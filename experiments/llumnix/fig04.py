@@ -27,12 +27,12 @@ _WORDS: Final = ("engine=vllm_0_1_7", *ENGINE, _STEP, "system=vllm", "trace=pois
 
 def fig4(_: Judge) -> Figure:
     """Decode steps of batches of equal sequences, up to what KV memory holds."""
-    numbers = tuple(one for panel, words in MODELS.items() for one in _steps(panel, words))
+    numbers = tuple(step for panel, words in MODELS.items() for step in _steps(panel, words))
     rows = []
     for panel in MODELS:
         by_length = {
-            system: [one.values[0] for one in numbers if (one.panel, one.system) == (panel, system)]
-            for system in dict.fromkeys(one.system for one in numbers)
+            system: [point.values[0] for point in numbers if (point.panel, point.system) == (panel, system)]
+            for system in dict.fromkeys(point.system for point in numbers)
         }
         length, steps = max(by_length.items(), key=lambda item: item[1][-1] / item[1][0])
         ratio = steps[-1] / steps[0]
@@ -58,18 +58,18 @@ def _steps(panel: str, words: tuple[str, ...]) -> list[Measured]:
     """Batches of 1, 2, 4, ... sequences and the largest that fits."""
     prepared = prepare(load_config((*words, *_WORDS, NOWHERE), "simulate"))
     held = prepared.estimates.models[0].kv_tokens
-    found = []
+    points = []
     for length in _LENGTHS:
         most = min(held // length, prepared.config.engine.max_num_seqs)
         sizes = [size for power in range(12) if (size := 1 << power) < most]
         for size in (*sizes, most):
             ms = prepared.hardware.rows.decode_cost(size, size * length) / FIXED_PER_S * 1e3
-            found.append(Measured(panel, "decode_step_ms", f"{length} tokens each", size * length, (ms,)))
-    return found
+            points.append(Measured(panel, "decode_step_ms", f"{length} tokens each", size * length, (ms,)))
+    return points
 
 
 def _as_points(numbers: tuple[Measured, ...]) -> dict[str, dict[str, dict[str, float]]]:
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for one in numbers:
-        found.setdefault(one.panel, {}).setdefault(one.system, {})[f"{one.x:g}"] = one.values[0]
-    return found
+    points: dict[str, dict[str, dict[str, float]]] = {}
+    for point in numbers:
+        points.setdefault(point.panel, {}).setdefault(point.system, {})[f"{point.x:g}"] = point.values[0]
+    return points

@@ -30,22 +30,22 @@ def cases(requests: int) -> tuple[Case, ...]:
     return (system(INFAAS, set_up, workload, columns=_COLUMNS),)
 
 
-def heads_tokens(one: Outcome, at_s: float) -> list[float]:
+def heads_tokens(run: Outcome, at_s: float) -> list[float]:
     """Prompts at the heads of the instances' queues then, the shortest first.
 
     Of requests that have not run yet: a preempted one that waits is not counted.
     """
-    found = []
+    heads = []
     for instance in range(INSTANCES):
         waits = (
-            (one.columns["replica"] == instance)
-            & (one.columns["arrival_ns"] <= at_s * 1e9)
-            & (one.columns["scheduled_ns"] > at_s * 1e9)
+            (run.columns["replica"] == instance)
+            & (run.columns["arrival_ns"] <= at_s * 1e9)
+            & (run.columns["scheduled_ns"] > at_s * 1e9)
         )
         if waits.any():
-            first = np.argmin(np.where(waits, one.columns["arrival_ns"], np.inf))
-            found.append(float(one.columns["prompt_tokens"][first]))
-    return sorted(found)
+            first = np.argmin(np.where(waits, run.columns["arrival_ns"], np.inf))
+            heads.append(float(run.columns["prompt_tokens"][first]))
+    return sorted(heads)
 
 
 def fitting(free_blocks: float, heads: Sequence[float]) -> int:
@@ -54,19 +54,19 @@ def fitting(free_blocks: float, heads: Sequence[float]) -> int:
     return int((needed <= free_blocks).sum())
 
 
-def instants(one: Outcome) -> list[tuple[float, float, list[float]]]:
+def instants(run: Outcome) -> list[tuple[float, float, list[float]]]:
     """(s, free blocks of all instances, heads) of every second at which somebody waits for memory."""
-    found = []
-    times_s, shares = one.timelines[KV_SHARES]
+    seconds = []
+    times_s, shares = run.timelines[KV_SHARES]
     for at_s, used in zip(times_s, shares, strict=True):
-        if heads := heads_tokens(one, float(at_s)):
-            found.append((float(at_s), (INSTANCES - float(used)) * _INSTANCE_BLOCKS, heads))
-    return found
+        if heads := heads_tokens(run, float(at_s)):
+            seconds.append((float(at_s), (INSTANCES - float(used)) * _INSTANCE_BLOCKS, heads))
+    return seconds
 
 
-def _share(one: Outcome) -> float | None:
+def _share(run: Outcome) -> float | None:
     """Of the seconds in which somebody waits: all memory that is free holds the heads, or three of them."""
-    held = [fitting(free, heads) >= min(_HEADS, len(heads)) for _, free, heads in instants(one)]
+    held = [fitting(free, heads) >= min(_HEADS, len(heads)) for _, free, heads in instants(run)]
     return sum(held) / len(held) if held else None
 
 
@@ -84,10 +84,10 @@ def fig5(judge: Judge) -> Figure:
     )
     numbers = tuple(
         Measured("", name, "infaas_pp", at_s, (value,))
-        for one in runs[:1]
-        for at_s, free, heads in instants(one)
+        for run in runs[:1]
+        for at_s, free, heads in instants(run)
         for name, value in (
-            ("free_blocks", free), ("blocks_of_heads", sum(-(-one // _BLOCK_TOKENS) for one in heads)),
+            ("free_blocks", free), ("blocks_of_heads", sum(-(-head // _BLOCK_TOKENS) for head in heads)),
         )
     )  # fmt: skip
     return Figure(
@@ -105,7 +105,7 @@ def _row(judge: Judge, case: Case) -> Row:
 
 def _panels(numbers: Sequence[Measured]) -> tuple[Panel, ...]:
     lines = []
-    for name in dict.fromkeys(one.metric for one in numbers):
-        here = [one for one in numbers if one.metric == name]
-        lines.append(Line(name, [one.x for one in here], [one.values[0] for one in here], "."))
+    for name in dict.fromkeys(point.metric for point in numbers):
+        here = [point for point in numbers if point.metric == name]
+        lines.append(Line(name, [point.x for point in here], [point.values[0] for point in here], "."))
     return (Panel("free in all, and what heads of queues want (seed 0)", "s", "blocks", tuple(lines)),)

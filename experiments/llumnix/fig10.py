@@ -70,7 +70,7 @@ def _rows(context: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def case(model: str, mode: str, context: int, slows: bool = True) -> Case:
+def migration_case(model: str, mode: str, context: int, slows: bool = True) -> Case:
     """One migration in this mode. ``slows``: a copy slows the steps of both ends."""
     words = (
         "system=vllm", "system/dispatch=round_robin", "system/migration=experiments.llumnix.once:Once",
@@ -90,12 +90,14 @@ def case(model: str, mode: str, context: int, slows: bool = True) -> Case:
 def cases(_: int) -> tuple[Case, ...]:
     """Three modes, six contexts, two models. Nothing in them is drawn, so each runs once."""
     printed = tuple(
-        case(model, mode, context)
+        migration_case(model, mode, context)
         for model in PRINTED_MS
         for mode in PRINTED_MS[model]
         for context in CONTEXTS
     )
-    return printed + tuple(case(model, "live", one, False) for model in PRINTED_MS for one in _STAYS)
+    return printed + tuple(
+        migration_case(model, "live", context, False) for model in PRINTED_MS for context in _STAYS
+    )
 
 
 def fig10(judge: Judge) -> Figure:
@@ -104,11 +106,11 @@ def fig10(judge: Judge) -> Figure:
     for model, printed in PRINTED_MS.items():
         for mode, cells in printed.items():
             for context, paper_ms in zip(CONTEXTS, cells, strict=True):
-                one = case(model, mode, context)
-                rows.append(_row(judge.outcomes, one, paper_ms))
-                if values := DOWN.of(judge.outcomes.of(one)):
+                migration = migration_case(model, mode, context)
+                rows.append(_row(judge.outcomes, migration, paper_ms))
+                if values := DOWN.of(judge.outcomes.of(migration)):
                     numbers.append(Measured(model, "down_ms", mode, context, tuple(values), paper_ms))
-                if mode == "live" and (values := STEP.of(judge.outcomes.of(one))):
+                if mode == "live" and (values := STEP.of(judge.outcomes.of(migration))):
                     numbers.append(Measured(model, "decode_step_ms", mode, context, tuple(values)))
         rows += _said(judge.outcomes, model)
     inputs = (
@@ -129,8 +131,10 @@ def fig10(judge: Judge) -> Figure:
 
 def _saved(numbers: Sequence[Measured]) -> dict[str, object]:
     points: dict[str, dict[str, float]] = {}
-    for one in numbers:
-        points.setdefault(f"{one.panel}, {one.metric}, {one.system}", {})[f"{one.x:g}"] = one.values[0]
+    for point in numbers:
+        points.setdefault(f"{point.panel}, {point.metric}, {point.system}", {})[f"{point.x:g}"] = (
+            point.values[0]
+        )
     return {"told": "ms by model, metric, mode and tokens of context", "points": points}
 
 
@@ -151,13 +155,13 @@ def _row(outcomes: Outcomes, case: Case, paper_ms: float) -> Row:
 
 def _said(outcomes: Outcomes, model: str) -> list[Row]:
     """Below one decode step; hardly longer with 32 times the context; two stages."""
-    live = {context: case(model, "live", context) for context in CONTEXTS}
+    live = {context: migration_case(model, "live", context) for context in CONTEXTS}
     down, steps, stages = (
-        {context: metric.of(outcomes.of(one)) for context, one in live.items()}
+        {context: metric.of(outcomes.of(live_case)) for context, live_case in live.items()}
         for metric in (DOWN, STEP, STAGES)
     )
     rows = []
-    pairs = [(down[one], steps[one]) for one in CONTEXTS]
+    pairs = [(down[context], steps[context]) for context in CONTEXTS]
     most = [down_ms[0] / step_ms[0] for down_ms, step_ms in pairs if down_ms and step_ms]
     claim = below(1.0, "shorter than one decode step", "paper_direction")
     rows.append(_told(f"{model}: longest down time over a decode step", claim, [max(most)] if most else []))
@@ -165,7 +169,7 @@ def _said(outcomes: Outcomes, model: str) -> list[Row]:
     growth = [last[0] / first[0]] if first and last else []
     claim = at_most(_GROWTH, f"about constant (read as at most {_GROWTH:g} times)", "paper_direction")
     rows.append(_told(f"{model}: down time at 8,192 over 256 tokens", claim, growth))
-    two = [float(sum(1 for one in CONTEXTS if stages[one] == [1.0]))]
+    two = [float(sum(1 for context in CONTEXTS if stages[context] == [1.0]))]
     claim = Claim("two stages at every length", 6, 6, slack=1.0, kind="paper_direction")
     rows.append(_told(f"{model}: contexts that take two stages", claim, two if most else []))
     claim = at_most(_SLOWED, f"at most 1 % (read as at most {_SLOWED:.0%})", "paper_direction")
@@ -175,13 +179,16 @@ def _said(outcomes: Outcomes, model: str) -> list[Row]:
 
 def _slowed(outcomes: Outcomes, model: str) -> list[float]:
     """Of the context for which it is the most."""
-    found = list[float]()
+    shares = list[float]()
     for context in _STAYS:
-        runs = outcomes.of(case(model, "live", context)), outcomes.of(case(model, "live", context, False))
+        runs = (
+            outcomes.of(migration_case(model, "live", context)),
+            outcomes.of(migration_case(model, "live", context, False)),
+        )
         slowed, plain, took = LAST.of(runs[0]), LAST.of(runs[1]), TOOK.of(runs[0])
         if slowed and plain and took:
-            found.append((slowed[0] - plain[0]) / took[0])
-    return [max(found)] if len(found) == len(_STAYS) else []
+            shares.append((slowed[0] - plain[0]) / took[0])
+    return [max(shares)] if len(shares) == len(_STAYS) else []
 
 
 def _told(name: str, claim: Claim, values: Sequence[float]) -> Row:

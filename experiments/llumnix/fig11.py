@@ -39,21 +39,21 @@ def systems(workload: Workload) -> tuple[str, ...]:
 
 def fig11(judge: Judge) -> Figure:
     """Rows against points, then orders; S-L and L-S stand alone."""
-    found = {(one.panel, one.x, one.system): one for one in curves(judge.requests)}
+    by_place = {(curve.panel, curve.x, curve.system): curve for curve in curves(judge.requests)}
     held, orders = list[Row](), list[Row]()
-    for workload in (one for one in WORKLOADS if one.printed):
+    for workload in [printed for printed in WORKLOADS if printed.printed]:
         for rate in workload.rates_per_s:
-            ours, base = (found[workload.title, rate, name] for name in (LLUMNIX, INFAAS))
-            for one in (ours, base):
-                held += judge.value(NAME, "request_mean_s", one, _within(REQUEST_SLACK))
-                held += judge.value(NAME, "decode_mean_s", one, _within(DECODE_SLACK))
+            ours, base = (by_place[workload.title, rate, name] for name in (LLUMNIX, INFAAS))
+            for curve in (ours, base):
+                held += judge.value(NAME, "request_mean_s", curve, _within(REQUEST_SLACK))
+                held += judge.value(NAME, "decode_mean_s", curve, _within(DECODE_SLACK))
             held += judge.ratio(NAME, "prefill_p99_s", base, ours, RATIO_SLACK)
-            placed = [found[workload.title, rate, name] for name in systems(workload)]
+            placed = [by_place[workload.title, rate, name] for name in systems(workload)]
             orders += [judge.order(metric, placed) for metric in _ORDERS]
-    numbers = judge.numbers(NAME, list(found.values()))
+    numbers = judge.numbers(NAME, list(by_place.values()))
     return Figure(
         "fig11", "Figure 11: serving, seven workloads", (*held, *orders), panels_of(numbers, "requests/s"),
-        (*_INPUTS, judge.points.told), numbers=numbers, columns=len(METRICS),
+        (*_INPUTS, judge.points.source), numbers=numbers, columns=len(METRICS),
     )  # fmt: skip
 
 

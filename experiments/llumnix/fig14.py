@@ -30,14 +30,14 @@ INPUTS: Final = (
 )
 
 
-def autoscaled(name: str, set_up: SetUp, extra: Words = (), told: str = SCALED) -> Case:
+def autoscaled(name: str, set_up: SetUp, extra: Words = (), suffix: str = SCALED) -> Case:
     """One of the two systems of the figure, with its band as shipped unless ``extra`` says another.
 
     told: behind the name of the set-up, which Figure 11 has without scaling.
     """
     chosen = "llumnix_base" if name == LLUMNIX else name
     words = (f"system={chosen}_autoscaled", *_EXTRA, *extra)
-    return system(name, replace(set_up, name=f"{set_up.name}, {told}"), BY_TITLE["L-L"], words)
+    return system(name, replace(set_up, name=f"{set_up.name}, {suffix}"), BY_TITLE["L-L"], words)
 
 
 def curves(requests: int) -> list[Curve]:
@@ -54,15 +54,15 @@ def curves(requests: int) -> list[Curve]:
 
 def fig14(judge: Judge) -> Figure:
     """Rows at the rates whose points may be here; bursts stand alone."""
-    found = {(one.panel, one.x, one.system): one for one in curves(judge.requests)}
+    by_place = {(curve.panel, curve.x, curve.system): curve for curve in curves(judge.requests)}
     rows = []
     for rate in RATES_PER_S:
-        both = [found["poisson", rate, name] for name in SYSTEMS]
-        for one in both:
-            rows += judge.value(NAME, "instances_mean", one, (1 / INSTANCES_SLACK, INSTANCES_SLACK))
+        both = [by_place["poisson", rate, name] for name in SYSTEMS]
+        for curve in both:
+            rows += judge.value(NAME, "instances_mean", curve, (1 / INSTANCES_SLACK, INSTANCES_SLACK))
         rows += [judge.order(metric, both) for metric in ("instances_mean", "prefill_p99_s")]
-    numbers = judge.numbers(NAME, list(found.values()))
+    numbers = judge.numbers(NAME, list(by_place.values()))
     return Figure(
         "fig14", "Figure 14: auto-scaling", tuple(rows), panels_of(numbers, "requests/s, or CV of the gaps"),
-        (*INPUTS, judge.points.told), numbers=numbers, columns=len(ALL),
+        (*INPUTS, judge.points.source), numbers=numbers, columns=len(ALL),
     )  # fmt: skip

@@ -30,6 +30,6 @@ def fig15(judge: Judge) -> Figure:
     numbers = judge.numbers(NAME, curves(judge.requests))
     return Figure(
         "fig15", "Figure 15: instances and latency by the band", (),
-        panels_of(numbers, "lower bound of the band, blocks per request"), (*INPUTS, judge.points.told),
+        panels_of(numbers, "lower bound of the band, blocks per request"), (*INPUTS, judge.points.source),
         numbers=numbers, columns=len(ALL),
     )  # fmt: skip

@@ -66,9 +66,9 @@ class Reported:
 
     def newly_reported(self) -> Sequence[int]:
         """Since this was last asked."""
-        found = list(self._changed)
+        changed = list(self._changed)
         self._changed.clear()
-        return found
+        return changed
 
     def short(self) -> Sequence[int]:
         """All: the bench keeps no book of who surely has memory."""
@@ -108,19 +108,19 @@ class TwoLevel:
         self._dispatch, self._migration = Freeness(), Llumnix(rounds=1)
         self._step = 0
         for replica in range(instances):
-            self.told(replica)
+            self.report_step(replica)
 
     def run(self, steps: int) -> None:
         """So many steps, of one instance after the other."""
         for _ in range(steps):
             self._step += 1
-            self.told(self._step % self._instances)
+            self.report_step(self._step % self._instances)
             if not self._step % _STEPS_PER_REQUEST:
                 self._dispatch.dispatch(Request(self._step, 0, 64, 64, _MODEL), self._view)  # type: ignore[arg-type]
             if not self._step % (_ROUND * self._instances):
                 self._migration.pair(self._to_pair)
 
-    def told(self, replica: int) -> None:
+    def report_step(self, replica: int) -> None:
         """One report, whose size does not depend on what runs."""
         blocks = self._running * (1 + (self._step + 7 * replica) % _LONGEST // _BLOCK_TOKENS)
         self._view.tell(replica, self._report(blocks))
@@ -139,7 +139,7 @@ class Central(TwoLevel):
         ]
         super().__init__(instances, running)
 
-    def told(self, replica: int) -> None:
+    def report_step(self, replica: int) -> None:
         """A new token of each."""
         tokens, used_blocks = self._tokens[replica], 0
         for request, length in tokens.items():
@@ -161,7 +161,7 @@ _STEP_S: Final = 0.045  # a decode step of LLaMA-7B on an A10 (Figure 10)
 def fig16(_: Judge) -> Figure:
     """CPU time per report: what one step of one instance costs the scheduler."""
     us = dict(_measured())
-    numbers = tuple(one for name in _DRAWN for one in _numbers(name, us))
+    numbers = tuple(point for name in _DRAWN for point in _numbers(name, us))
     rows = [
         _row("two levels: 1,024 instances over 16", us["two levels", 1024, 64], us["two levels", 16, 64]),
         _row("two levels: 256 running requests over 8", us["two levels", 256, 256], us["two levels", 256, 8]),
@@ -183,19 +183,19 @@ def fig16(_: Judge) -> Figure:
         "processes, networks and queues between scheduler and instances are not modelled",
     )
     return Figure(
-        "fig16", "Figure 16: cost of scheduling", tuple(pointed(one, KEY) for one in rows),
+        "fig16", "Figure 16: cost of scheduling", tuple(pointed(row, KEY) for row in rows),
         panels_of(numbers, "instances"), inputs, sweeps={KEY: data}, numbers=numbers,
     )  # fmt: skip
 
 
-def _told(name: str, running: int) -> float:
+def _messages(name: str, running: int) -> float:
     """What one step of an instance tells the scheduler: one report, or a token of each request."""
     return 1.0 if name == "two levels" else float(running)
 
 
 # Metric -> its value from (design, instances, running requests of each, CPU us per step of an instance).
 _DRAWN: Final[Mapping[str, Callable[[str, int, int, float], float]]] = {
-    "told_per_step_of_an_instance": lambda name, _instances, running, _us: _told(name, running),
+    "told_per_step_of_an_instance": lambda name, _instances, running, _us: _messages(name, running),
     "scheduler_us_per_step_of_an_instance": lambda _name, _instances, _running, us: us,
     "scheduler_busy_share": lambda _name, instances, _running, us: us * 1e-6 * instances / _STEP_S,
 }

@@ -82,14 +82,16 @@ class Judge:
     def ratio(self, figure: str, name: str, curve: Curve, other: Curve, slack: float) -> list[Row]:
         """One system's over the other's, within this factor of the ratio of their points."""
         metric = curve.metrics[name]
-        point, other_point = (self._point(figure, name, one) for one in (curve, other))
+        point, other_point = (self._point(figure, name, place) for place in (curve, other))
         if point is None or other_point is None:
             return []
         paper = point / other_point
         claim = Claim(f"{number(paper)} times", paper, paper, slack=slack, kind="paper_number")
 
         def why(seeds: list[float]) -> str:
-            sizes = [mean_of(metric.of(self.outcomes.of(one.case)) or [0.0]).value for one in (curve, other)]
+            sizes = [
+                mean_of(metric.of(self.outcomes.of(place.case)) or [0.0]).value for place in (curve, other)
+            ]
             return joined(f"{number(sizes[0])} against {number(sizes[1])} s", first_seed(seeds))
 
         return [

@@ -8,16 +8,16 @@ from experiments.common.outcomes import Metric, Outcome
 
 def _seconds(label: str, where: str) -> Metric:
     def read(outcome: Outcome) -> float | None:
-        found = outcome.at(where)
-        return None if found is None else found / 1e3
+        value_ms = outcome.at(where)
+        return None if value_ms is None else value_ms / 1e3
 
     return Metric(label, "s", where, read)
 
 
 def _loss(outcome: Outcome) -> float | None:
     """The mean over all requests; a run in which nobody was preempted has no such section."""
-    found = outcome.at("preemption_loss_ms.mean")
-    return (found or 0.0) / 1e3
+    mean_ms = outcome.at("preemption_loss_ms.mean")
+    return (mean_ms or 0.0) / 1e3
 
 
 METRICS: Final[Mapping[str, Metric]] = {

@@ -87,7 +87,7 @@ WORKLOADS: Final = (
     Workload("S-L", "llumnix_sl", migrate_out=10, printed=False),
     Workload("L-S", "llumnix_ls", printed=False),
 )
-BY_TITLE: Final = {one.title: one for one in WORKLOADS}
+BY_TITLE: Final = {workload.title: workload for workload in WORKLOADS}
 
 
 def system(

@@ -8,7 +8,10 @@ from experiments.common.sweep import Sweep, sweep_of_words, systems_by_set_up
 from experiments.llumnix.set_ups import INFAAS, LLUMNIX, WORKLOADS
 
 _OF_FIGURE_11: Final = {
-    f"{one.title} at {rate:g}/s" for one in WORKLOADS if one.printed for rate in one.rates_per_s
+    f"{workload.title} at {rate:g}/s"
+    for workload in WORKLOADS
+    if workload.printed
+    for rate in workload.rates_per_s
 }
 # vllm_0_1_7 has 2.9e-4 s of overhead per layer, 9.28 ms on a step of about 50.
 _PER_LAYER_S: Final = (1.4e-4, 4.4e-4)

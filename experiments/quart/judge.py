@@ -52,7 +52,9 @@ class Judge:
         if why_not or means is None:
             return claim.not_comparable(name, stand_in, why_not or "a run lacks the number")
         ratio = ratio_of(means[ours], means[over])
-        sizes = " against ".join(f"{one} {number(mean_of(means[one]).value)}" for one in (ours, over))
+        sizes = " against ".join(
+            f"{system_name} {number(mean_of(means[system_name]).value)}" for system_name in (ours, over)
+        )
         if ratio is None:
             return claim.not_comparable(name, stand_in, f"one of them is 0: {sizes}")
         row = judged_over(name, claim, ratio, stand_in, sizes)

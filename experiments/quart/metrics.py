@@ -31,20 +31,20 @@ def satisfied(exec_s: float, times: float) -> Metric:
         f"requests within {times:g} times the execution time",
         "",
         "requests",
-        lambda one: within(one, exec_s, times),
+        lambda run: within(run, exec_s, times),
     )
 
 
 def goodput(exec_s: float, times: float) -> Metric:
     """Those requests per second of the run."""
 
-    def read(one: Outcome) -> float | None:
-        duration_s, arrived = one.at("duration_s"), one.at("requests.arrived")
-        return None if not duration_s or not arrived else within(one, exec_s, times) * arrived / duration_s
+    def read(run: Outcome) -> float | None:
+        duration_s, arrived = run.at("duration_s"), run.at("requests.arrived")
+        return None if not duration_s or not arrived else within(run, exec_s, times) * arrived / duration_s
 
     return Metric(f"goodput within {times:g} times the execution time", "requests/s", "duration_s", read)
 
 
 QUEUE = Metric(
-    "mean queue of all stages", "requests", "stages", lambda one: float(sum(of_stages(one, "queue_mean")))
+    "mean queue of all stages", "requests", "stages", lambda run: float(sum(of_stages(run, "queue_mean")))
 )

@@ -32,22 +32,22 @@ def _is_swept(case: Case) -> bool:
 
 
 def _of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[Sweep]:
-    (model,) = [one for one in MODELS if set_up.name.startswith(one.title)]
+    model = next(model for model in MODELS if set_up.name.startswith(model.title))
     bursts = set_up.name.endswith(", MAF")
     loads = {f"{load:g} busy": _rate(model, load) for load in (MAF_LOADS if bursts else LOADS)}
-    told = f"replicas of every stage that the mean rate keeps busy; the set-up's is {_load(bursts):g}"
-    yield sweep_of_words("mean load", set_up, told, systems, loads)
+    about = f"replicas of every stage that the mean rate keeps busy; the set-up's is {_load(bursts):g}"
+    yield sweep_of_words("mean load", set_up, about, systems, loads)
     starts = {f"{count} replicas": (f"pipeline.replicas={count}",) for count in STARTS}
     yield sweep_of_words(
         "start", set_up, "replicas of every stage at the start; the set-up's is 1", systems, starts
     )
-    told = "the rate that InferLine plans for; the set-up's is the mean rate, which nobody else is told"
-    yield _of_one("plan", set_up, told, systems, "inferline", {"that of the first second": UNTOLD})
+    about = "the rate that InferLine plans for; the set-up's is the mean rate, which nobody else is told"
+    yield _of_one("plan", set_up, about, systems, "inferline", {"that of the first second": UNTOLD})
     if not bursts:
-        told = (
+        about = (
             "what the formula of QUART's corrector takes for arrivals; the set-up's has what queues with them"
         )
-        yield _of_one("queue", set_up, told, systems, QUART, {"arrivals alone": UNCOUNTED})
+        yield _of_one("queue", set_up, about, systems, QUART, {"arrivals alone": UNCOUNTED})
         longer = {f"{LONGER} times": (f"trace.requests={LONGER * int(set_up.word('trace.requests'))}",)}
         yield sweep_of_words("length", set_up, "requests of a run, over the set-up's", systems, longer)
 

@@ -89,7 +89,7 @@ def fig6(outcomes: Outcomes) -> Figure:
     rows.append(judge.order("order of mean latency", _same(LATENCY), places, MAF_ORDER, "ms"))
     rows.append(judge.order("order of P99 latency", _same(P99), places, MAF_ORDER, "ms"))
     metrics: dict[str, MetricOf] = {"mean_ms": _same(LATENCY), "p99_ms": _same(P99)}
-    metrics |= {f"within_{one:g}x": _kept(one) for one in OBJECTIVES}
+    metrics |= {f"within_{objective:g}x": _kept(objective) for objective in OBJECTIVES}
     numbers = judge.numbers(metrics, {("", at): place for at, place in enumerate(places)})
     inputs = (
         f"mean rate: {MAF_LOAD:g} replicas of every stage busy all the time; replicas begin at 1",
@@ -113,10 +113,10 @@ def fig7(outcomes: Outcomes) -> Figure:
         )
         for name, gain in _CV_SHORTER.items()
     ]
-    for told, factors, cvs in (("all CVs", _CV_GOODPUT, CVS), ("CV 8", _CV_8_GOODPUT, (8.0,))):
+    for scope, factors, cvs in (("all CVs", _CV_GOODPUT, CVS), ("CV 8", _CV_8_GOODPUT, (8.0,))):
         rows += [
             judge.ratio(
-                f"goodput, {told}, quart over {name}",
+                f"goodput, {scope}, quart over {name}",
                 times(factor), _good, cv_places(requests, cvs), ours=QUART, over=name,
             )
             for name, factor in factors.items()

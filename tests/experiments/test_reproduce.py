@@ -202,7 +202,7 @@ def test_the_rate_is_half_of_the_full_split_or_the_burst_at_nine_tenths() -> Non
         load.mean_tokens_per_s / (0.5 * min(10 * each, held)), load.peak_tokens_per_s / (0.9 * 14 * each),
     )  # fmt: skip
     assert max(shares) == pytest.approx(1.0, rel=0.1)  # copies draw their own lengths
-    assert "by mean" in rate.told and "by peak" in rate.told
+    assert "by mean" in rate.rule and "by peak" in rate.rule
 
 
 def test_a_recorded_window_has_one_factor_for_all_seeds() -> None:
@@ -221,10 +221,10 @@ def test_a_peak_may_bind() -> None:
 
 
 def test_static_systems_have_the_full_split_and_elastic_ones_their_limits() -> None:
-    static, elastic = set_ups.case(DRAWN, "distserve_full"), set_ups.case(DRAWN, BLITZ)
+    static, elastic = set_ups.case_of(DRAWN, "distserve_full"), set_ups.case_of(DRAWN, BLITZ)
     assert {"system.instances.prefill=10", "system.instances.decode=6"} <= set(static.words)
     assert {"system.instances.prefill_min=2", "system.instances.decode_max=14"} <= set(elastic.words)
-    half = set_ups.case(set_ups.AZURE_CONV_24B_16, "distserve_half")  # of 5P+3D
+    half = set_ups.case_of(set_ups.AZURE_CONV_24B_16, "distserve_half")  # of 5P+3D
     assert {"system.instances.prefill=2", "system.instances.decode=2"} <= set(half.words)
 
 
@@ -358,7 +358,7 @@ def test_an_elastic_system_that_did_not_scale_is_not_compared(monkeypatch: pytes
     without = Simulated({}, {}, 0.0, 0.0, 0)
     monkeypatch.setattr(runs, "execute", lambda prepared: without)
     with pytest.raises(AssertionError, match="static system"):
-        run_once(set_ups.case(DRAWN, BLITZ), 0)
+        run_once(set_ups.case_of(DRAWN, BLITZ), 0)
 
 
 def test_processes_change_nothing_and_a_case_runs_once() -> None:
@@ -405,7 +405,7 @@ def test_a_point_of_a_sweep_is_run_once() -> None:
 
 
 def test_a_case_may_have_links_of_its_own() -> None:
-    drawn = set_ups.case(DRAWN, "serverlessllm", "far", ("system.provision.tiers=[ssd]",))
+    drawn = set_ups.case_of(DRAWN, "serverlessllm", "far", ("system.provision.tiers=[ssd]",))
     found = []
     for gbps in (10, 40):
         links = f"base: blitz_b\nssd: {{gbps: {gbps}, per: gpu, source: test}}\n"

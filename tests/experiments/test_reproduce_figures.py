@@ -158,7 +158,7 @@ def test_live_scaling_must_be_seen_in_the_layers_of_passes(counts: list[int], ve
     outcomes = outcomes_of(
         {"base": BASE, BLITZ: {"ttft_ms.mean": 80.0}, f"{BLITZ}, stop": {"ttft_ms.mean": 120.0}}
     )
-    for runs in outcomes.found.values():
+    for runs in outcomes.runs.values():
         for one in runs:
             assert isinstance(one.summary, dict)
             one.summary["live"] = {"passes": 9, "requests": 4, "layer_counts_seen": counts, "plans_used": 0}
@@ -458,7 +458,7 @@ def test_an_interval_on_both_sides_of_equal_shows_no_direction(ours: list[float]
 
 def test_an_order_needs_the_number_of_every_system() -> None:
     outcomes = outcomes_of({"base": BASE, BLITZ: {"gpu_seconds": 1.0}})
-    cases = [set_ups.case(set_ups.AZURE_CODE_8B, name) for name in (BLITZ, "allcache")]
+    cases = [set_ups.case_of(set_ups.AZURE_CODE_8B, name) for name in (BLITZ, "allcache")]
     assert order_row(outcomes, "a", GPU_TIME, cases).verdict == "in band"
     assert order_row(outcomes, "a", GPU_TIME, cases[::-1]).verdict == "out"
     bare = Outcomes({cases[0]: (made_up(cases[0], {}, [1.0]),)}, {})

@@ -46,13 +46,13 @@ def test_points_are_found_by_all_their_names(figures) -> None:  # type: ignore[n
     points = read_points()
     assert points.at("figure11", "M-M", "request_mean_s", "llumnix", 7.5) == 14.05
     assert points.at("figure11", "M-M", "request_mean_s", "llumnix", 7.6) is None
-    assert points.told.startswith("2 points")
+    assert points.source.startswith("2 points")
 
 
 def test_without_a_folder_ours_stand_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     points = read_points()
-    assert not points.found and "ours stand alone" in points.told
+    assert not points.values and "ours stand alone" in points.source
 
 
 def test_what_is_wrong_with_points_is_named(figures, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
@@ -101,7 +101,7 @@ def test_a_size_has_the_bound_of_its_figure(request_s: float, verdict: str) -> N
 
 def test_one_seed_may_miss_too() -> None:
     held, ours, _ = judge(PAPER_REQUESTS, request_s=30.0)
-    once = {case: runs[:1] for case, runs in held.outcomes.found.items()}
+    once = {case: runs[:1] for case, runs in held.outcomes.runs.items()}
     (row,) = replace(held, outcomes=Outcomes(once, {})).value("figure11", "request_mean_s", ours, (0.8, 1.25))
     assert (row.verdict, row.ours) == ("out", "30.0 s") and "seed 0 30.0" in row.why
 
@@ -163,7 +163,9 @@ def test_a_sweep_changes_who_migrates_alone() -> None:
 
 def test_a_request_of_figure_10_stops_for_less_than_a_step() -> None:
     """Printed: 13 ms down, 68 ms of blocking copy; one decode step takes 46.8 ms."""
-    live, copied = (run_once(fig10.case("LLaMA-7B", mode, 256), 0) for mode in ("live", "stop_and_copy"))
+    live, copied = (
+        run_once(fig10.migration_case("LLaMA-7B", mode, 256), 0) for mode in ("live", "stop_and_copy")
+    )
     down_ms, step_ms = fig10.DOWN.read(live), fig10.STEP.read(live)
     assert down_ms is not None and step_ms is not None and down_ms < step_ms
     assert down_ms == pytest.approx(13.0, abs=7.0)

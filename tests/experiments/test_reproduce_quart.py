@@ -187,9 +187,9 @@ def test_a_row_that_is_out_says_how_far_it_moves_along_the_sweeps() -> None:
     assert {one.subject for one in sweeps} == {f"{model.title}, CV 4" for model in MODELS}
     wrong = {QUART: 3.0, "cocktail": 1.9, "inferline": 1.5, "infless": 1.2}
     right = {QUART: 1.0, "cocktail": 1.9, "infless": 3.0, "inferline": 4.0}
-    found = dict(outcomes_of(cases, wrong).found)
+    found = dict(outcomes_of(cases, wrong).runs)
     for sweep in sweeps:
-        found |= outcomes_of(list(sweep.cases()), right if sweep.kind == "length" else wrong).found
+        found |= outcomes_of(list(sweep.cases()), right if sweep.kind == "length" else wrong).runs
     outcomes = Outcomes(found, {}, sweeps, FEW)
     rows = {row.name: row for row in systems_figures.fig7(outcomes).rows}
     order = rows["order of mean latency, all CVs"]

@@ -192,7 +192,7 @@ def test_capacity_is_what_kv_memory_lets_decode_where_that_is_less() -> None:
         float(rate_of(one, 0).words[0].removeprefix("trace.rate_scale=")) for one in (of_7b, prefill)
     )
     assert less < 0.5 * more
-    told = rate_of(of_7b, 0).told
+    told = rate_of(of_7b, 0).rule
     assert "of decode" in told and "of prefill 10 x" in told
     few = replace(of_7b, name="7b half", full=(10, 3))
     half = float(rate_of(few, 0).words[0].removeprefix("trace.rate_scale="))
@@ -253,7 +253,7 @@ def test_a_reproduction_goes_on_where_it_was_broken_off(
     again = carry_out([one, two], 2, processes=1, store=store)
     assert made == ["two", "two"]
     for kept, run in zip(again.of(one), first.of(one), strict=True):
-        assert kept.words == run.words and kept.summary == run.summary and kept.told == run.told
+        assert kept.words == run.words and kept.summary == run.summary and kept.inputs == run.inputs
         assert kept.ttft_ms.tolist() == run.ttft_ms.tolist()
         assert kept.timelines["kv_tokens"][1].tolist() == run.timelines["kv_tokens"][1].tolist()
     assert store.load(two, 5) is None
