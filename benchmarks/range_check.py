@@ -72,7 +72,7 @@ def judged(case: Case, profile: Profile, folder: Path) -> Iterator[tuple[str, li
 
 
 def _prepared(case: Case, profile: Path, rung: str, words: tuple[str, ...]) -> Prepared:
-    own = [word for word in case.words(profile, Path("unused")) if not word.startswith("trace=")]
+    own = [word for word in case.words(profile, Path("unused"), Path("unused")) if not word.startswith("trace=")]
     return prepare(load_config([*own, *words, f"engine.step_time={rung}"], "simulate"))
 
 
