@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -102,11 +101,22 @@ def settings_of(words: Sequence[str], paper: str, keys: Mapping[str, Wanted] = _
     return Settings(figures=tuple(figures), **settings)
 
 
+def _paper(name: str) -> "Paper":
+    match name:
+        case "blitzscale":
+            from experiments.blitzscale.registry import paper
+        case "llumnix":
+            from experiments.llumnix.registry import paper
+        case _:
+            from experiments.quart.registry import paper
+    return paper()
+
+
 def _reproduce(name: str, words: Sequence[str]) -> int:
     """Make the figures of one paper, or list them."""
     from experiments.common.recipe import chosen
 
-    paper: Paper = import_module(f"experiments.{name}.registry").paper()
+    paper = _paper(name)
     words, as_json = asked_for_json(words)
     command = " ".join(("servetwin", "reproduce", name, *words))
     if list(words) == ["list"]:

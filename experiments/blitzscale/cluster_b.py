@@ -63,7 +63,7 @@ def rows(outcomes: Outcomes) -> list[Row]:
         live, stopped, cached = way.cases()
         for ours, claim in ((live, _SHORTER), (stopped, _NOT_SHORTER)):
             name = f"{ours.set_up.name}: {MEAN_TTFT.label}, {ours.label} over {cached.label}"
-            row = ratio_row(outcomes, name, claim, MEAN_TTFT, ours, cached)
+            row = ratio_row(outcomes, name, claim, MEAN_TTFT, ours=ours, other=cached)
             row = replace(row, why=joined(over_nics(outcomes, ours), row.why))
             rows_found.append(pointed(row, KEY) if saved(outcomes) else row)
     return rows_found

@@ -52,8 +52,8 @@ def fig1(outcomes: Outcomes) -> Figure:
         "fig1",
         "Figure 1: demand over time",
         rows,
-        _panels(outcomes.of(static)),
-        (*inputs(outcomes, (static,)), note),
+        panels=_panels(outcomes.of(static)),
+        inputs=(*inputs(outcomes, (static,)), note),
     )
 
 

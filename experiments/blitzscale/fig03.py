@@ -80,17 +80,17 @@ def fig3(outcomes: Outcomes) -> Figure:
         "fig3",
         "Figure 3: objectives by stop, and network use",
         tuple(rows),
-        panels,
-        sentences,
-        levels(outcomes, cases()),
-        _saved(outcomes),
+        panels=panels,
+        inputs=sentences,
+        levels=levels(outcomes, cases()),
+        sweeps=_saved(outcomes),
     )
 
 
 def _required() -> Row:
     gbps = required_gbps("qwen2_5_72b", 4, 0.5)
     why = "the catalogue's 72B has 145.4 GB, the paper counts 144"
-    return judged("72B: rate per GPU for 500 ms", about(576, "576 Gbps"), gbps, f"{gbps:,.0f} Gbps", "", why)
+    return judged("72B: rate per GPU for 500 ms", about(576, "576 Gbps"), gbps, f"{gbps:,.0f} Gbps", why=why)
 
 
 def _share(outcomes: Outcomes, claim: Claim, case: Case) -> Row:

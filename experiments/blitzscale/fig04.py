@@ -33,7 +33,7 @@ def fig4(outcomes: Outcomes) -> Figure:
     least = by_share[_JUDGED[-1]]
     rows = [
         *(
-            value_row(outcomes, f"host-cache miss rate, {case.label}", _PAPER, MISS_RATE, case)
+            value_row(outcomes, f"host-cache miss rate, {case.label}", _PAPER, MISS_RATE, ours=case)
             for case in (by_share[share] for share in _JUDGED)
         ),
         order_row(outcomes, "misses by load", MISS_RATE, published, "own_analysis"),
@@ -51,9 +51,13 @@ def fig4(outcomes: Outcomes) -> Figure:
     )
     saved = {KEY: {"told": "share of look-ups that miss, by mean load, all seeds", "points": points}}
     return Figure(
-        "fig4", "Figure 4: host-cache misses of ServerlessLLM", tuple(rows), _panels(points), inputs,
+        "fig4",
+        "Figure 4: host-cache misses of ServerlessLLM",
+        tuple(rows),
+        panels=_panels(points),
+        inputs=inputs,
         sweeps=saved if points else {},
-    )  # fmt: skip
+    )
 
 
 def _points(outcomes: Outcomes, by_share: dict[float, Case]) -> dict[str, Any]:

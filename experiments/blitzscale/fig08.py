@@ -54,7 +54,12 @@ def fig8(outcomes: Outcomes) -> Figure:
         name: slowdown(share) for name, share, _ in models
     }
     return Figure(
-        "fig8", title, tuple(rows), (_curve(models),), inputs, sweeps={KEY: data | {"points": points}}
+        "fig8",
+        title,
+        tuple(rows),
+        panels=(_curve(models),),
+        inputs=inputs,
+        sweeps={KEY: data | {"points": points}},
     )
 
 
@@ -62,7 +67,7 @@ def _runs(outcomes: Outcomes, naive: Case, pruned: Case) -> list[Row]:
     name = f"{naive.set_up.name}: {naive.label} over {pruned.label}"
     claims = ((LOAD_TIME, _SCALE_TIME), (LONGEST_LOAD, _SCALE_TIME), (P99_TBT, _TAIL_TBT))
     return [
-        ratio_row(outcomes, f"{name}, {metric.label}", times(1.5, text), metric, naive, pruned)
+        ratio_row(outcomes, f"{name}, {metric.label}", times(1.5, text), metric, ours=naive, other=pruned)
         for metric, text in claims
     ]
 
@@ -83,7 +88,7 @@ def _at_a_third() -> Row:
     ours = slowdown(1 / 3)
     why = f"the formula 1/(1-u) gives {shared(1 / 3):.3f}"
     name, claim = "load beside KV of a third of the link", about(1.5, _SCALE_TIME)
-    return pointed(judged(name, claim, ours, f"{ours:.3f}", "", why), KEY)
+    return pointed(judged(name, claim, ours, f"{ours:.3f}", why=why), KEY)
 
 
 def _of_model(name: str, share: float, set_up: SetUp) -> Row:
@@ -93,17 +98,24 @@ def _of_model(name: str, share: float, set_up: SetUp) -> Row:
     if share < 1 / 3:
         why += "; the paper's 1.5 is u = 1/3"
         return Row(
-            row, _SCALE_TIME, f"{ours:.3f}", None, "not comparable", set_up.stand_in, why, kind="paper_number"
+            name=row,
+            paper=_SCALE_TIME,
+            ours=f"{ours:.3f}",
+            ratio=None,
+            verdict="not comparable",
+            stand_in=set_up.stand_in,
+            why=why,
+            kind="paper_number",
         )
     claim = times(1.5, _SCALE_TIME)
-    return pointed(judged(row, claim, ours, f"{ours:.3f}", set_up.stand_in, why), KEY)
+    return pointed(judged(row, claim, ours, f"{ours:.3f}", stand_in=set_up.stand_in, why=why), KEY)
 
 
 def _pruned() -> Row:
     ours = slowdown(0.5, pruned=True)
     claim = at_most(1.001, "no interference (ways in and out are apart)", "paper_direction")
     why = "KV of half a link into the source's NIC while parameters leave it"
-    return pointed(judged("load from a decode instance", claim, ours, f"{ours:.3f}", "", why), KEY)
+    return pointed(judged("load from a decode instance", claim, ours, f"{ours:.3f}", why=why), KEY)
 
 
 def _curve(models: list[tuple[str, float, SetUp]]) -> Panel:

@@ -73,8 +73,8 @@ def fig15() -> Figure:
         *_forms(solved, zigzag),
     ]
     return Figure(
-        "fig15", "Figure 15: why ZigZag", tuple(rows), (_panel(effort, zigzag),),
-        (
+        "fig15", "Figure 15: why ZigZag", tuple(rows), panels=(_panel(effort, zigzag),),
+        inputs=(
             "L = 7, a layer loads in 6 layer times, 7 batches wait at time 0",
             f"simulated: layers of Llama3-8B over 100 Gbps, in {_LOAD:g} layer times each",
         ),
@@ -122,7 +122,16 @@ def _exact(
     ratio = sum(ours) / sum(paper)
     reason = why if same else f"{why}; {pointing((KEY,))}"
     verdict: Verdict = "in band" if same else "out"
-    return Row(name, _list(paper), _list(ours), ratio, verdict, "", reason, (KEY,), kind)
+    return Row(
+        name=name,
+        paper=_list(paper),
+        ours=_list(ours),
+        ratio=ratio,
+        verdict=verdict,
+        why=reason,
+        saved=(KEY,),
+        kind=kind,
+    )
 
 
 def _simulated(name: str, paper: Sequence[int], played: Played, why: str) -> Row:
@@ -134,7 +143,15 @@ def _simulated(name: str, paper: Sequence[int], played: Played, why: str) -> Row
     reason = reason if verdict == "in band" else f"{reason}; {pointing((KEY,))}"
     shown = " ".join(f"{finish:.1f}" for finish in ours)
     title = f"{name}: batches 1 to 7 finish, simulated"
-    return Row(title, _list(paper), shown, sum(ours) / sum(paper), verdict, "", reason, (KEY,))
+    return Row(
+        name=title,
+        paper=_list(paper),
+        ours=shown,
+        ratio=sum(ours) / sum(paper),
+        verdict=verdict,
+        why=reason,
+        saved=(KEY,),
+    )
 
 
 def _said(name: str, wanted: str, result: str, why: str) -> Row:
@@ -142,7 +159,13 @@ def _said(name: str, wanted: str, result: str, why: str) -> Row:
     same = wanted == result
     reason = why if same else f"{why}; {pointing((KEY,))}"
     return Row(
-        name, f"(our analysis) {wanted}", result, None, "in band" if same else "out", "", reason, (KEY,)
+        name=name,
+        paper=f"(our analysis) {wanted}",
+        ours=result,
+        ratio=None,
+        verdict="in band" if same else "out",
+        why=reason,
+        saved=(KEY,),
     )
 
 

@@ -78,9 +78,9 @@ def fig17(outcomes: Outcomes) -> Figure:
         "fig17",
         "Figure 17: three workloads",
         tuple(rows),
-        tuple(panels),
-        inputs(outcomes, cases()),
-        levels(outcomes, cases()),
+        panels=tuple(panels),
+        inputs=inputs(outcomes, cases()),
+        levels=levels(outcomes, cases()),
     )
 
 
@@ -101,8 +101,8 @@ def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
             f"{set_up.name}: {metric.label} over {base}",
             claim,
             metric,
-            systems[BLITZ],
-            systems[base],
+            ours=systems[BLITZ],
+            other=systems[base],
         )
         for base, metric, claim in (*statements, *tails, *readings)
     ]
@@ -120,7 +120,7 @@ def _shapes(outcomes: Outcomes, set_up: SetUp, ours: Case, other: Case) -> list[
     """Of ServerlessLLM: a burst is a spike when its copies are gone; when they are there it is AllCache."""
     name = f"{set_up.name}: mean TTFT of serverlessllm over allcache"
     if set_up.short() == "AzureConv":
-        return [ratio_row(outcomes, name, _CLOSE, MEAN_TTFT, ours, other)]
+        return [ratio_row(outcomes, name, _CLOSE, MEAN_TTFT, ours=ours, other=other)]
     rows = []
     for number_of, onset_s in enumerate(set_up.bursts_s):
         spiked = number_of == 0 or set_up.short() == "AzureCode"
@@ -131,11 +131,13 @@ def _shapes(outcomes: Outcomes, set_up: SetUp, ours: Case, other: Case) -> list[
             _mean_from(onset_s),
         )
         claim = _SPIKE if spiked else _CLOSE
-        rows.append(_burst_row(outcomes, f"{name}, burst {number_of + 1}", claim, burst, ours, other))
+        rows.append(_burst_row(outcomes, f"{name}, burst {number_of + 1}", claim, burst, (ours, other)))
     return rows
 
 
-def _burst_row(outcomes: Outcomes, name: str, claim: Claim, metric: Metric, *systems: Case) -> Row:
+def _burst_row(
+    outcomes: Outcomes, name: str, claim: Claim, metric: Metric, systems: tuple[Case, Case]
+) -> Row:
     """No direction is asked for: the claim is a size."""
     runs = outcomes.of(systems[0])
     why = joined(

@@ -65,8 +65,8 @@ def fig18(outcomes: Outcomes) -> Figure:
     panels = [panel for set_up in set_ups if (panel := _panel(outcomes, set_up)) is not None]
     own = [case for set_up in set_ups for case in all_systems(set_up).values()]
     return Figure(
-        "fig18", "Figure 18: GPU time under AzureConv with 24B", tuple(rows), tuple(panels),
-        inputs(outcomes, own), levels(outcomes, own),
+        "fig18", "Figure 18: GPU time under AzureConv with 24B", tuple(rows), panels=tuple(panels),
+        inputs=inputs(outcomes, own), levels=levels(outcomes, own),
     )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def _statements(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
 
 def _over(outcomes: Outcomes, set_up: SetUp, base: str, metric: Metric, claim: Claim) -> Row:
     systems, name = all_systems(set_up), f"{set_up.name}: {metric.label} over {base}"
-    return ratio_row(outcomes, name, claim, metric, systems[BLITZ], systems[base])
+    return ratio_row(outcomes, name, claim, metric, ours=systems[BLITZ], other=systems[base])
 
 
 def _objectives(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
@@ -87,23 +87,23 @@ def _objectives(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
         claim_of_set_up = claim if set_up.short() == "AzureConv" else None
         for base in ("distserve_full", BLITZ):
             label = f"{set_up.name}: requests beyond 5x the mean of {base}, {name}"
-            rows.append(_share(outcomes, label, claim_of_set_up, _of_average, case, systems[base]))
+            rows.append(_share(outcomes, label, claim_of_set_up, _of_average, (case, systems[base])))
         for ttft_ms, tbt_ms in _LIMITS_MS:
             label = f"{set_up.name}: requests beyond {ttft_ms:g}/{tbt_ms:g} ms, {name}"
-            rows.append(_share(outcomes, label, None, _beyond(ttft_ms, tbt_ms), case))
+            rows.append(_share(outcomes, label, None, _beyond(ttft_ms, tbt_ms), (case,)))
     return rows
 
 
-def _share(outcomes: Outcomes, name: str, claim: Claim | None, read: Shares, case: Case, *bases: Case) -> Row:
-    """claim: None where the paper gives no share. read: shares by seed from the runs of all these systems."""
-    why, systems = measured(outcomes, P99_TTFT, case), (case, *bases)
+def _share(outcomes: Outcomes, name: str, claim: Claim | None, read: Shares, cases: Sequence[Case]) -> Row:
+    """claim: None where the paper gives no share. read: shares by seed from the runs of all cases."""
+    why = measured(outcomes, P99_TTFT, cases[0])
     if claim is not None:
-        return judged_row(outcomes, name, claim, systems, read, why=why, write=percent)
-    why_not, shown = outcomes.why_not(*systems), ""
+        return judged_row(outcomes, name, claim, cases, read, why=why, write=percent)
+    why_not, shown = outcomes.why_not(*cases), ""
     if not why_not:
-        shown = mean_of(read([outcomes.of(case) for case in systems])).shown(percent)
+        shown = mean_of(read([outcomes.of(case) for case in cases])).shown(percent)
         why_not = f"the paper gives no share for this workload and objective: {shown}; {why}"
-    return replace(_UNSAID.not_comparable(name, case.set_up.stand_in, why_not), ours=shown)
+    return replace(_UNSAID.not_comparable(name, cases[0].set_up.stand_in, why_not), ours=shown)
 
 
 def _of_average(runs: Sequence[Sequence[Outcome]]) -> list[float]:

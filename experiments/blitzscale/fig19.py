@@ -28,7 +28,7 @@ def fig19(outcomes: Outcomes) -> Figure:
         for set_up in workloads()
     )
     title = "Figure 19: copies in host memory"
-    return Figure("fig19", title, tuple(rows), _panels(outcomes), inputs)
+    return Figure("fig19", title, tuple(rows), panels=_panels(outcomes), inputs=inputs)
 
 
 def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
@@ -38,10 +38,12 @@ def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
     least = at_most(1, "at most one copy", "paper_number")
     name = set_up.name
     return [
-        value_row(outcomes, f"{name}: most copies, {BLITZ}", least, CACHE_MAX, blitz, copy),
-        value_row(outcomes, f"{name}: mean copies, allcache", each, CACHE_MEAN, allcache, copy),
+        value_row(outcomes, f"{name}: most copies, {BLITZ}", least, CACHE_MAX, ours=blitz, unit=copy),
+        value_row(outcomes, f"{name}: mean copies, allcache", each, CACHE_MEAN, ours=allcache, unit=copy),
         *(
-            value_row(outcomes, f"{name}: mean copies, {case.label}", _among(case), CACHE_MEAN, case, copy)
+            value_row(
+                outcomes, f"{name}: mean copies, {case.label}", _among(case), CACHE_MEAN, ours=case, unit=copy
+            )
             for case in (shipped, text, logical)
         ),
         order_row(outcomes, f"{name}: mean bytes", CACHE_MEAN, (blitz, shipped, allcache)),

@@ -47,8 +47,8 @@ def fig20(outcomes: Outcomes) -> Figure:
     rows = [row for set_up in three() for row in _rows(outcomes, set_up)]
     panels = [_panel(outcomes, metric) for metric in (MEAN_TTFT, P99_TTFT)]
     return Figure(
-        "fig20", "Figure 20: ablation", tuple(rows), tuple(panels), inputs(outcomes, cases()),
-        levels(outcomes, cases()),
+        "fig20", "Figure 20: ablation", tuple(rows), panels=tuple(panels), inputs=inputs(outcomes, cases()),
+        levels=levels(outcomes, cases()),
     )  # fmt: skip
 
 
@@ -58,12 +58,16 @@ def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
     for metric in (MEAN_TTFT, P99_TTFT):
         for step, base, ours in _STEPS:
             name = f"{set_up.name}: {step} over {base}, {metric.label}"
-            rows.append(ratio_row(outcomes, name, _claim(set_up, ours), metric, systems[ours], systems[base]))
+            rows.append(
+                ratio_row(
+                    outcomes, name, _claim(set_up, ours), metric, ours=systems[ours], other=systems[base]
+                )
+            )
     for name, labels in _ORDERS.items():
         ordered = [systems[label] for label in labels]
         rows.append(order_row(outcomes, f"{set_up.name}: order of mean TTFT, {name}", MEAN_TTFT, ordered))
     name = f"{set_up.name}: all steps over {ALL_SSD}, {MEAN_TBT.label}"
-    rows.append(ratio_row(outcomes, name, _SHORTER, MEAN_TBT, systems[BLITZ], systems[ALL_SSD]))
+    rows.append(ratio_row(outcomes, name, _SHORTER, MEAN_TBT, ours=systems[BLITZ], other=systems[ALL_SSD]))
     return rows
 
 

@@ -96,7 +96,12 @@ def fig21() -> Figure:
         "points": points,
     }
     return Figure(
-        "fig21", "Figure 21: six 24B prefill instances", tuple(rows), (panel,), inputs, sweeps={KEY: data}
+        "fig21",
+        "Figure 21: six 24B prefill instances",
+        tuple(rows),
+        panels=(panel,),
+        inputs=inputs,
+        sweeps={KEY: data},
     )
 
 
@@ -108,14 +113,14 @@ def _row(load: LoadTimes) -> Row:
     paper_s = _PAPER_S[load.set_up]
     claim = about(paper_s, f"{'about ' if load.set_up == 'AllCache' else ''}{paper_s * 1e3:,.0f} ms")
     name = f"{load.set_up}, efficiency {load.efficiency}: all six up"
-    return pointed(judged(name, claim, load.last_s, f"{load.last_s * 1e3:,.0f} ms", "", why), KEY)
+    return pointed(judged(name, claim, load.last_s, f"{load.last_s * 1e3:,.0f} ms", why=why), KEY)
 
 
 def _against_all_cache(load: LoadTimes, cached: LoadTimes) -> Row:
     name = f"{load.set_up} over AllCache, efficiency {load.efficiency}"
     ours = load.last_s / cached.last_s
     why = f"{load.last_s:.3f} s over the network against {cached.last_s:.3f} s from host memory"
-    return pointed(judged(name, times(1.2 / 2.0), ours, f"{ours:.3f}", "", why), KEY)
+    return pointed(judged(name, times(1.2 / 2.0), ours, f"{ours:.3f}", why=why), KEY)
 
 
 def _staircase(load: LoadTimes) -> Line:

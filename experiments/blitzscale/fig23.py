@@ -64,7 +64,7 @@ def _planned(name: str, wanted: Callable[[], ScaleUp]) -> Row:
     why = (
         f"{len(plan.replicas)} instances in {len(plan.edges)} edges; {ms / 1e3 / _LOAD_S:.3%} of {_LOAD_S} s"
     )
-    row = judged(name, _PAPER, ms / 1e3 / _LOAD_S, f"{ms:.3f} ms", "", why)
+    row = judged(name, _PAPER, ms / 1e3 / _LOAD_S, f"{ms:.3f} ms", why=why)
     return pointed(row, KEY)
 
 

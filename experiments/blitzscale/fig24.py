@@ -38,11 +38,25 @@ def fig24(outcomes: Outcomes) -> Figure:
         (at_most(1.0, "not longer with live scaling", "own_analysis"), MEAN_TTFT, ours, stopped),
     )
     rows = tuple(
-        ratio_row(outcomes, f"{metric.label} over {base.label}: {claim.text}", claim, metric, system, base)
+        ratio_row(
+            outcomes,
+            f"{metric.label} over {base.label}: {claim.text}",
+            claim,
+            metric,
+            ours=system,
+            other=base,
+        )
         for claim, metric, system, base in wanted
     )
     sentences = (
         *inputs(outcomes, cases()),
         "one engine for all: vLLM's own scheduler is not what is compared",
     )
-    return Figure("fig24", "Figure 24: colocated, Llama2-7B", rows, (), sentences, levels(outcomes, cases()))
+    return Figure(
+        "fig24",
+        "Figure 24: colocated, Llama2-7B",
+        rows,
+        panels=(),
+        inputs=sentences,
+        levels=levels(outcomes, cases()),
+    )

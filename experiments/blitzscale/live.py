@@ -59,9 +59,14 @@ def live(outcomes: Outcomes) -> Figure:
     panels = tuple(_panel(outcomes, set_up) for set_up in three())
     note = "only the 50 % are a number of the paper; the other rows ask for what live scaling promises"
     return Figure(
-        "live", "Live scaling, on and off", tuple(rows), panels, (note, *inputs(outcomes, cases())),
-        levels(outcomes, cases(), _SHOWN), sweeps=cluster_b.saved(outcomes),
-    )  # fmt: skip
+        "live",
+        "Live scaling, on and off",
+        tuple(rows),
+        panels=panels,
+        inputs=(note, *inputs(outcomes, cases())),
+        levels=levels(outcomes, cases(), _SHOWN),
+        sweeps=cluster_b.saved(outcomes),
+    )
 
 
 def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
@@ -70,7 +75,7 @@ def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
 
     def add(label: str, claim: Claim, metric: Metric, case: Case = ours) -> None:
         name = f"{set_up.name}: {metric.label}, {case.label} over {label}"
-        rows.append(ratio_row(outcomes, name, claim, metric, case, systems[label]))
+        rows.append(ratio_row(outcomes, name, claim, metric, ours=case, other=systems[label]))
 
     for metric in (MEAN_TTFT, P99_TTFT):
         add(MULTICAST, _NOT_LONGER, metric)

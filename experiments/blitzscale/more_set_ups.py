@@ -68,10 +68,14 @@ def live_cases(set_up: SetUp) -> tuple[Case, ...]:
 
 # Figure 21's other half: six prefill instances start over the network, beside decode instances alone.
 SIX_24B: Final = SetUp(
-    "six 24B prefill instances", ("model=mistral_24b", "model.tp=2", "cluster=blitz_a", ENGINE),
-    ("trace=gamma", "trace.requests=300", "trace.rate_per_s=3000"), (10, 6), (0, 6), (2, 2),
+    "six 24B prefill instances",
+    ("model=mistral_24b", "model.tp=2", "cluster=blitz_a", ENGINE),
+    ("trace=gamma", "trace.requests=300", "trace.rate_per_s=3000"),
+    full=(10, 6),
+    prefill=(0, 6),
+    decode=(2, 2),
     stand_in="300 drawn requests at once",
-)  # fmt: skip
+)
 
 
 def six_24b() -> tuple[Case, Case]:
@@ -95,9 +99,9 @@ def stop_8b() -> SetUp:
         "BurstGPT/8B/16 GPUs",
         LLAMA_8B,
         trace,
-        (10, 6),
-        (2, 14),
-        (2, 14),
+        full=(10, 6),
+        prefill=(2, 14),
+        decode=(2, 14),
         bursts_s=bursts_s,
         stand_in=stand_in,
     )
@@ -147,9 +151,9 @@ def burst_7b() -> SetUp:
         "BurstGPT/7B/16 GPUs",
         LLAMA_7B,
         trace,
-        (10, 6),
-        (2, 14),
-        (2, 14),
+        full=(10, 6),
+        prefill=(2, 14),
+        decode=(2, 14),
         bursts_s=bursts_s,
         stand_in=stand_in,
     )
@@ -177,19 +181,39 @@ def v1_set_ups() -> tuple[SetUp, ...]:
     words_70b = ("model=llama2_70b", "model.tp=4", "cluster=blitz_a", ENGINE, LONG)
     return (
         SetUp(
-            "v1: BurstGPT/70B/32 GPUs", words_70b, trace, (4, 4), (1, 7), (1, 7),
-            ("system.scaler.scale_down_ms=1000",), share=None, alone="cluster=blitz_a_8x4", bursts_s=bursts_s,
+            "v1: BurstGPT/70B/32 GPUs",
+            words_70b,
+            trace,
+            full=(4, 4),
+            prefill=(1, 7),
+            decode=(1, 7),
+            scaling=("system.scaler.scale_down_ms=1000",),
+            share=None,
+            alone="cluster=blitz_a_8x4",
+            bursts_s=bursts_s,
             stand_in=f"{stand_in}; {ROOFLINE}",
         ),
         SetUp(
-            "v1: AzureCode/8B/16 GPUs", LLAMA_8B, CODE, (10, 6), (2, 14), (2, 14), share=None,
+            "v1: AzureCode/8B/16 GPUs",
+            LLAMA_8B,
+            CODE,
+            full=(10, 6),
+            prefill=(2, 14),
+            decode=(2, 14),
+            share=None,
             alone="cluster=blitz_b_16x1",
         ),
         SetUp(
-            "v1: AzureConv/7B/32 GPUs", ("model=llama2_7b", "cluster=blitz_a", ENGINE, LONG), CONV, (20, 12),
-            (2, 28), (2, 28), share=None, alone="cluster=blitz_a_32x1",
+            "v1: AzureConv/7B/32 GPUs",
+            ("model=llama2_7b", "cluster=blitz_a", ENGINE, LONG),
+            CONV,
+            full=(20, 12),
+            prefill=(2, 28),
+            decode=(2, 28),
+            share=None,
+            alone="cluster=blitz_a_32x1",
         ),
-    )  # fmt: skip
+    )
 
 
 def v1_systems(set_up: SetUp) -> tuple[Case, ...]:

@@ -120,7 +120,14 @@ def _world(layers: int, scheduler: str) -> _World:
 
 def _run(prepared: Prepared, pass_ns: int, arrivals_ns: list[int]) -> tuple[list[int], _Seen]:
     """(first tokens by request, what was seen) where every pass over all layers takes ``pass_ns``."""
-    lines = LinearCoefficients(1e-6, 0, 0, pass_ns / NS_PER_S, 0, 0)
+    lines = LinearCoefficients(
+        decode_s=1e-6,
+        decode_per_sequence_s=0,
+        decode_per_context_token_s=0,
+        prefill_s=pass_ns / NS_PER_S,
+        prefill_per_token_s=0,
+        prefill_per_square_token_s=0,
+    )
     step = LinearStepModel(lines, _LIMITS, _LIMITS, "as written", "none")
     ((model, hardware),) = prepared.hardware_of_model.items()
     own = {model: replace(hardware, rows=StepRows(step), step=step)}

@@ -57,19 +57,43 @@ QWEN_72B: Final = ("model=qwen2_5_72b", "model.tp=4", "cluster=blitz_a", ENGINE,
 ROOFLINE: Final = "step times of a roofline"
 
 AZURE_CONV_24B: Final = SetUp(
-    "AzureConv/24B/32 GPUs", (*MISTRAL_24B, "cluster=blitz_a"), CONV, (10, 6), (1, 14), (1, 14),
-    alone="cluster=blitz_a_16x2", stand_in=ROOFLINE,
-)  # fmt: skip
+    "AzureConv/24B/32 GPUs",
+    (*MISTRAL_24B, "cluster=blitz_a"),
+    CONV,
+    full=(10, 6),
+    prefill=(1, 14),
+    decode=(1, 14),
+    alone="cluster=blitz_a_16x2",
+    stand_in=ROOFLINE,
+)
 AZURE_CONV_24B_16: Final = SetUp(
-    "AzureConv/24B/16 GPUs", (*MISTRAL_24B, "cluster=blitz_a_2x8"), CONV, (5, 3), (1, 7), (1, 7),
-    alone="cluster=blitz_a_8x2", stand_in=ROOFLINE,
-)  # fmt: skip
+    "AzureConv/24B/16 GPUs",
+    (*MISTRAL_24B, "cluster=blitz_a_2x8"),
+    CONV,
+    full=(5, 3),
+    prefill=(1, 7),
+    decode=(1, 7),
+    alone="cluster=blitz_a_8x2",
+    stand_in=ROOFLINE,
+)
 AZURE_CODE_8B: Final = SetUp(
-    "AzureCode/8B/16 GPUs", LLAMA_8B, CODE, (10, 6), (2, 14), (2, 14), alone="cluster=blitz_b_16x1",
+    "AzureCode/8B/16 GPUs",
+    LLAMA_8B,
+    CODE,
+    full=(10, 6),
+    prefill=(2, 14),
+    decode=(2, 14),
+    alone="cluster=blitz_b_16x1",
     bursts_s=(5.0, 210.0),
-)  # fmt: skip
+)
 AZURE_CONV_7B: Final = SetUp(
-    "AzureConv/7B/16 GPUs", LLAMA_7B, CONV, (10, 6), (2, 14), (2, 14), alone="cluster=blitz_b_16x1"
+    "AzureConv/7B/16 GPUs",
+    LLAMA_7B,
+    CONV,
+    full=(10, 6),
+    prefill=(2, 14),
+    decode=(2, 14),
+    alone="cluster=blitz_b_16x1",
 )
 
 
@@ -81,9 +105,17 @@ def burst_72b(least: int = 1) -> SetUp:
     shown = f"{stand_in}; {ROOFLINE}"
     alone = "cluster=blitz_a_8x4"
     return SetUp(
-        name, QWEN_72B, trace, (4, 4), (least, 7), (least, 7), scaling, alone=alone, bursts_s=bursts_s,
+        name,
+        QWEN_72B,
+        trace,
+        full=(4, 4),
+        prefill=(least, 7),
+        decode=(least, 7),
+        scaling=scaling,
+        alone=alone,
+        bursts_s=bursts_s,
         stand_in=shown,
-    )  # fmt: skip
+    )
 
 
 def burstgpt() -> tuple[Words, tuple[float, ...], str]:
@@ -159,9 +191,9 @@ def many_models_at(share: float) -> SetUp:
         f"16 models/32 hosts at {share:g} C",
         ("model=llama3_8b", "cluster=blitz_a_32x1", ENGINE),
         ("trace=burstgpt_like",),
-        (20, 12),
-        (1, 16),
-        (1, 16),
+        full=(20, 12),
+        prefill=(1, 16),
+        decode=(1, 16),
         rate="models",
         share=share,
         stand_in="drawn bursts, one process per model; Llama3-8B for all",

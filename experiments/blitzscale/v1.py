@@ -42,9 +42,14 @@ def v1(outcomes: Outcomes) -> Figure:
     )
     data: Any = {f"{system}, efficiency {name}": ms for (system, name), ms in loads_ms.items()}
     return Figure(
-        "v1", "BlitzScale, version 1: headlines", tuple(rows), (), sentences, levels(outcomes, cases()),
+        "v1",
+        "BlitzScale, version 1: headlines",
+        tuple(rows),
+        panels=(),
+        inputs=sentences,
+        levels=levels(outcomes, cases()),
         sweeps={KEY: {"told": "ms until all 16 instances have everything", "points": data}},
-    )  # fmt: skip
+    )
 
 
 def _over_serverless(outcomes: Outcomes, set_up: SetUp, place: int) -> list[Row]:
@@ -54,7 +59,14 @@ def _over_serverless(outcomes: Outcomes, set_up: SetUp, place: int) -> list[Row]
         (MEAN_TBT, shorter(_TBT[place])),
     )
     return [
-        ratio_row(outcomes, f"{set_up.name}: {metric.label} over {other.label}", claim, metric, ours, other)
+        ratio_row(
+            outcomes,
+            f"{set_up.name}: {metric.label} over {other.label}",
+            claim,
+            metric,
+            ours=ours,
+            other=other,
+        )
         for metric, claim in wanted
         for other in bases
     ]
@@ -71,7 +83,9 @@ def _code(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
         (P99_TTFT, times(1.02, "2 % more"), full),
     )
     return [
-        ratio_row(outcomes, f"{set_up.name}: {metric.label} over {base.label}", claim, metric, ours, base)
+        ratio_row(
+            outcomes, f"{set_up.name}: {metric.label} over {base.label}", claim, metric, ours=ours, other=base
+        )
         for metric, claim, base in wanted
     ]
 
@@ -98,4 +112,4 @@ def _scaled(system: str, name: str, ms: float) -> Row:
             f"{paper_ms:,.0f} ms would be {gbps:.0f} Gbps: it does not follow from Table 1"
         )
     name = f"7B to 16 GPUs, {system}, efficiency {name}"
-    return pointed(judged(name, claim, ms, f"{ms:,.0f} ms", "", why), KEY)
+    return pointed(judged(name, claim, ms, f"{ms:,.0f} ms", why=why), KEY)

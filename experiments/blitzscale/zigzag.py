@@ -195,9 +195,14 @@ def zigzag(outcomes: Outcomes) -> Figure:
         "quotas of best effort stay to the end in schedules, and end in runs when everything is loaded",
     )
     return Figure(
-        "zigzag", "ZigZag against best effort", tuple(rows), panels, (*notes, *inputs(outcomes, cases())),
-        levels(outcomes, cases(), SHOWN), sweeps={CURVE: _saved_curves(curves), **_saved_sweep(outcomes)},
-    )  # fmt: skip
+        "zigzag",
+        "ZigZag against best effort",
+        tuple(rows),
+        panels=panels,
+        inputs=(*notes, *inputs(outcomes, cases())),
+        levels=levels(outcomes, cases(), SHOWN),
+        sweeps={CURVE: _saved_curves(curves), **_saved_sweep(outcomes)},
+    )
 
 
 def _pair_rows(curves: dict[str, Curve]) -> Iterator[Row]:
@@ -210,7 +215,7 @@ def _pair_rows(curves: dict[str, Curve]) -> Iterator[Row]:
         ratio, work = curves[name.partition(",")[0]].best()
         title = f"one pair, last batch, ZigZag over best effort at its best, {name}"
         why = f"with {work:.2f} times the load's length of queued work; {comparison}"
-        yield pointed(judged(title, claim, ratio, f"{ratio:.3f}", "", why), CURVE)
+        yield pointed(judged(title, claim, ratio, f"{ratio:.3f}", why=why), CURVE)
 
 
 def _sweep_rows(outcomes: Outcomes) -> list[Row]:
@@ -218,7 +223,7 @@ def _sweep_rows(outcomes: Outcomes) -> list[Row]:
     for point in POINTS:
         ours, effort, _ = point.cases()
         name = f"{SET_UP.name}: {P99_TTFT.label}, ZigZag over best effort, {point.name}"
-        rows.append(ratio_row(outcomes, name, _SHORTER, P99_TTFT, ours, effort))
+        rows.append(ratio_row(outcomes, name, _SHORTER, P99_TTFT, ours=ours, other=effort))
         if ratio := _ratio(outcomes, P99_TTFT, ours, effort):
             ratios[point.name] = ratio
     if ratios:
@@ -226,7 +231,7 @@ def _sweep_rows(outcomes: Outcomes) -> list[Row]:
         title = (
             f"{SET_UP.name}: {P99_TTFT.label}, ZigZag over best effort, the least of {len(ratios)} settings"
         )
-        row = judged_over(title, _BOUND, ratios[least], SET_UP.stand_in, f"with {least}")
+        row = judged_over(title, _BOUND, ratios[least], stand_in=SET_UP.stand_in, why=f"with {least}")
         rows.append(pointed(row, (SEED, SET_UP.name), SETTINGS))
     return rows
 

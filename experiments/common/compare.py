@@ -58,7 +58,7 @@ def judged_row(
     if isinstance(seeds, str):
         return claim.not_comparable(name, stand_in, seeds)
     reason = why if isinstance(why, str) else why(seeds)
-    row = judged_over(name, claim, estimate(seeds), stand_in, reason, write, unit)
+    row = judged_over(name, claim, estimate(seeds), stand_in=stand_in, why=reason, write=write, unit=unit)
     if key is not None:
         return pointed(row, key)
 
@@ -98,7 +98,7 @@ def _lacks(metric: Metric) -> str:
     return f"summary.json of a run has no {metric.where}"
 
 
-def ratio_row(outcomes: Outcomes, name: str, claim: Claim, metric: Metric, ours: Case, other: Case) -> Row:
+def ratio_row(outcomes: Outcomes, name: str, claim: Claim, metric: Metric, *, ours: Case, other: Case) -> Row:
     """``metric`` of one system over that of another under the same arrivals, against what the paper says."""
     return judged_row(
         outcomes,
@@ -112,7 +112,7 @@ def ratio_row(outcomes: Outcomes, name: str, claim: Claim, metric: Metric, ours:
 
 
 def value_row(
-    outcomes: Outcomes, name: str, claim: Claim, metric: Metric, ours: Case, unit: float = 1.0
+    outcomes: Outcomes, name: str, claim: Claim, metric: Metric, *, ours: Case, unit: float = 1.0
 ) -> Row:
     """``metric`` of one system in units of ``unit``, against what the paper says of it alone."""
     why = measured(outcomes, metric, ours)
@@ -136,11 +136,7 @@ def pointed(row: Row, *keys: Key) -> Row:
 
 
 def order_row(
-    outcomes: Outcomes,
-    name: str,
-    metric: Metric,
-    cases: Sequence[Case],
-    kind: Kind = "paper_direction",
+    outcomes: Outcomes, name: str, metric: Metric, cases: Sequence[Case], kind: Kind = "paper_direction"
 ) -> Row:
     """Whether the systems come in the order of ``cases``, the smallest ``metric`` first."""
     wanted, stand_in = tuple(case.label for case in cases), cases[0].set_up.stand_in
@@ -155,7 +151,7 @@ def order_row(
             lacks = f"summary.json of {label} has no {metric.where}"
             return unmeasured.not_comparable(name, stand_in, lacks)
         values_by_label[label] = values
-    row = in_order(name, wanted, values_by_label, metric.unit, stand_in, kind)
+    row = in_order(name, wanted, values_by_label, unit=metric.unit, stand_in=stand_in, kind=kind)
     loads = [
         f"{label} {number(mean_of(values).value)} s"
         for label, case in zip(wanted, cases, strict=True)

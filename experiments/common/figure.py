@@ -1,7 +1,7 @@
 """What a reproduced figure consists of: judged rows, plain levels beside them, and what is drawn."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, Literal
 
 Verdict = Literal["in band", "out", "not shown", "not comparable"]
@@ -12,7 +12,7 @@ Key = tuple[str, str]
 """(kind, set-up or figure) of a sweep in sweeps.json."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One statement of a paper beside what we measured.
 
@@ -26,7 +26,7 @@ class Row:
     ours: str
     ratio: float | None
     verdict: Verdict
-    stand_in: str
+    stand_in: str = ""
     why: str
     saved: tuple[Key, ...] = ()
     kind: Kind = "own_analysis"
@@ -53,6 +53,7 @@ class Panel:
     x_label: str
     y_label: str
     lines: tuple[Line, ...]
+    _: KW_ONLY
     log_y: bool = False
     ticks: tuple[str, ...] = ()
 
@@ -66,6 +67,7 @@ class Measured:
     system: str
     x: float
     values: tuple[float, ...]
+    _: KW_ONLY
     paper: float | None = None
 
 
@@ -80,6 +82,7 @@ class Figure:
     name: str
     title: str
     rows: tuple[Row, ...]
+    _: KW_ONLY
     panels: tuple[Panel, ...] = ()
     inputs: tuple[str, ...] = ()
     levels: tuple[Mapping[str, str], ...] = ()

@@ -42,7 +42,14 @@ class RunStore:
         except (OSError, ValueError, KeyError, zipfile.BadZipFile):
             return None
         return Outcome(
-            tuple(data["words"]), data["summary"], arrival_s, ttft_ms, tpot_ms, data["told"], lines, more
+            words=tuple(data["words"]),
+            summary=data["summary"],
+            arrival_s=arrival_s,
+            ttft_ms=ttft_ms,
+            tpot_ms=tpot_ms,
+            inputs=data["told"],
+            timelines=lines,
+            columns=more,
         )
 
     def keep(self, case: Case, seed: int, run: Outcome) -> None:

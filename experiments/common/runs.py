@@ -119,14 +119,14 @@ def run_once(case: Case, seed: int) -> Outcome:
         f"{case.label} ran as a static system: it was not compared"
     )
     return Outcome(
-        words,
-        _plain(done.summary),
-        columns["arrival_ns"] / 1e9,
-        columns["ttft_ms"],
-        columns["tpot_ms"],
-        f"{rate.rule}; step times: {prepared.hardware.step.source.partition(';')[0]}",
-        timelines_of(columns, done.summary) | kv_shares_of(done.series),
-        {name: _column(columns, name) for name in case.columns},
+        words=words,
+        summary=_plain(done.summary),
+        arrival_s=columns["arrival_ns"] / 1e9,
+        ttft_ms=columns["ttft_ms"],
+        tpot_ms=columns["tpot_ms"],
+        inputs=f"{rate.rule}; step times: {prepared.hardware.step.source.partition(';')[0]}",
+        timelines=timelines_of(columns, done.summary) | kv_shares_of(done.series),
+        columns={name: _column(columns, name) for name in case.columns},
     )
 
 

@@ -1,6 +1,6 @@
 """What a figure runs: a workload on a cluster and one system in it, in words of ``servetwin simulate``."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 Words = tuple[str, ...]
@@ -34,6 +34,7 @@ class SetUp:
     name: str
     words: Words
     trace: Words
+    _: KW_ONLY
     full: tuple[int, int] = (0, 0)
     prefill: tuple[int, int] = (0, 0)
     decode: tuple[int, int] = (0, 0)
@@ -67,6 +68,7 @@ class Case:
     label: str
     set_up: SetUp
     words: Words
+    _: KW_ONLY
     links: str = ""
     once: bool = False
     optional: bool = False

@@ -35,6 +35,7 @@ def sweep_of_words(
     about: str,
     systems: Sequence[Case],
     values: Mapping[str, Words],
+    *,
     words_of: Callable[[Case, Words], Words | None] = lambda _, words: words,
 ) -> Sweep:
     """The systems under the first seed with the words of each value.

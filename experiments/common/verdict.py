@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from typing import Final
 
@@ -27,6 +27,7 @@ class Claim:
     text: str
     low: float
     high: float
+    _: KW_ONLY
     slack: float = BAND
     against: float | None = None
     strict: bool = False
@@ -85,7 +86,16 @@ class Claim:
 
     def not_comparable(self, name: str, stand_in: str, why: str) -> Row:
         """A row without a number of ours."""
-        return Row(name, self.text, "", None, "not comparable", stand_in, why, kind=self.kind)
+        return Row(
+            name=name,
+            paper=self.text,
+            ours="",
+            ratio=None,
+            verdict="not comparable",
+            stand_in=stand_in,
+            why=why,
+            kind=self.kind,
+        )
 
 
 def shorter(least_percent: float, most_percent: float | None = None, comparative: str = "shorter") -> Claim:
@@ -126,18 +136,28 @@ def at_least(limit: float, text: str, kind: Kind = "own_analysis") -> Claim:
     return Claim(text, limit, math.inf, slack=1.0, kind=kind)
 
 
-def judged(name: str, claim: Claim, ours: float, shown: str, stand_in: str, why: str) -> Row:
+def judged(name: str, claim: Claim, ours: float, shown: str, *, why: str, stand_in: str = "") -> Row:
     """The row of one exact number. shown: ours as people read it."""
     ratio = claim.ratio(ours)
-    return Row(name, claim.text, shown, ratio, claim.verdict(ours), stand_in, why, kind=claim.kind)
+    return Row(
+        name=name,
+        paper=claim.text,
+        ours=shown,
+        ratio=ratio,
+        verdict=claim.verdict(ours),
+        stand_in=stand_in,
+        why=why,
+        kind=claim.kind,
+    )
 
 
 def judged_over(
     name: str,
     claim: Claim,
     estimate: Estimated,
-    stand_in: str,
+    *,
     why: str,
+    stand_in: str = "",
     write: Callable[[float], str] = number,
     unit: str = "",
 ) -> Row:
@@ -147,7 +167,14 @@ def judged_over(
     if verdict != "in band":
         reason = reason or f"measured {shown}"
     return Row(
-        name, claim.text, shown, claim.ratio(estimate.value), verdict, stand_in, reason, kind=claim.kind
+        name=name,
+        paper=claim.text,
+        ours=shown,
+        ratio=claim.ratio(estimate.value),
+        verdict=verdict,
+        stand_in=stand_in,
+        why=reason,
+        kind=claim.kind,
     )
 
 
@@ -155,9 +182,10 @@ def in_order(
     name: str,
     wanted: Sequence[str],
     values_by_label: Mapping[str, Sequence[float]],
+    *,
     unit: str,
-    stand_in: str,
     kind: Kind,
+    stand_in: str = "",
 ) -> Row:
     """Whether the quantities come in the order wanted, the smallest first. found: one value per seed.
 
@@ -181,7 +209,16 @@ def in_order(
         f"{smaller} < {two}" for (smaller, two), step in steps.items() if step == "not shown"
     )
     why = f"{sizes}; no interval shows {undecided}" if undecided else sizes
-    return Row(name, " < ".join(wanted), " < ".join(order), None, verdict, stand_in, why, kind=kind)
+    return Row(
+        name=name,
+        paper=" < ".join(wanted),
+        ours=" < ".join(order),
+        ratio=None,
+        verdict=verdict,
+        stand_in=stand_in,
+        why=why,
+        kind=kind,
+    )
 
 
 def _step(first: Sequence[float], two: Sequence[float]) -> Verdict:

@@ -115,7 +115,9 @@ def notice_curves(requests: int) -> list[Curve]:
         words = ("faults=one_host", "faults.host=1", f"faults.at_s={at_s}", f"faults.notice_s={notice_s}")
         noticed = replace(set_up, name=f"{set_up.name}, {notice_s} s of notice")
         for name in (LLUMNIX, INFAAS):
-            curves.append(Curve("", name, notice_s, system(name, noticed, BY_TITLE["L-L"], words), _LOST))
+            curves.append(
+                Curve("", name, notice_s, system(name, noticed, BY_TITLE["L-L"], extra=words), _LOST)
+            )
     return curves
 
 
@@ -192,7 +194,7 @@ def victims_curves(requests: int) -> list[Curve]:
     for rate in workload.rates_per_s:
         set_up = workload.at(rate, requests)
         for label, (name, words) in _VICTIMS.items():
-            case = system(name, set_up, workload, words, label=label)
+            case = system(name, set_up, workload, extra=words, label=label)
             curves.append(Curve("", label, rate, case, _VICTIMS_METRICS))
     return curves
 

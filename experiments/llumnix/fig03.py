@@ -43,7 +43,12 @@ def fig3(judge: Judge) -> Figure:
         "the loss in a request's decode latency is its preemption loss by its tokens after the first",
     )
     return Figure(
-        "fig3", "Figure 3: preemptions on one instance", tuple(rows), (panel,), inputs, numbers=numbers
+        "fig3",
+        "Figure 3: preemptions on one instance",
+        tuple(rows),
+        panels=(panel,),
+        inputs=inputs,
+        numbers=numbers,
     )
 
 

@@ -38,7 +38,7 @@ def fig4(_: Judge) -> Figure:
         ratio = steps[-1] / steps[0]
         why = f"{length}: {steps[0]:.1f} ms alone, {steps[-1]:.1f} ms in a full batch"
         claim = about(2.6, "up to 2.6 times")
-        row = judged(f"{panel}: slowest over fastest step, one length", claim, ratio, f"{ratio:.2f}", "", why)
+        row = judged(f"{panel}: slowest over fastest step, one length", claim, ratio, f"{ratio:.2f}", why=why)
         rows.append(pointed(row, KEY))
     data = {
         "told": "ms of a decode step, by panel, length of a sequence and total tokens",
@@ -49,9 +49,14 @@ def fig4(_: Judge) -> Figure:
         "the frontend take, which is no part of an engine's step",
     )
     return Figure(
-        "fig4", "Figure 4: interference in a batch", tuple(rows), panels_of(numbers, "tokens in the batch"),
-        inputs, sweeps={KEY: data}, numbers=numbers,
-    )  # fmt: skip
+        "fig4",
+        "Figure 4: interference in a batch",
+        tuple(rows),
+        panels=panels_of(numbers, "tokens in the batch"),
+        inputs=inputs,
+        sweeps={KEY: data},
+        numbers=numbers,
+    )
 
 
 def _steps(panel: str, words: tuple[str, ...]) -> list[Measured]:

@@ -91,7 +91,7 @@ def fig5(judge: Judge) -> Figure:
         )
     )  # fmt: skip
     return Figure(
-        "fig5", "Figure 5: fragmentation", (_row(judge, case),), _panels(numbers), inputs,
+        "fig5", "Figure 5: fragmentation", (_row(judge, case),), panels=_panels(numbers), inputs=inputs,
         numbers=numbers,
     )  # fmt: skip
 

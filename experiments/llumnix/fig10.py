@@ -109,7 +109,7 @@ def fig10(judge: Judge) -> Figure:
                 migration = migration_case(model, mode, context)
                 rows.append(_row(judge.outcomes, migration, paper_ms))
                 if values := DOWN.of(judge.outcomes.of(migration)):
-                    numbers.append(Measured(model, "down_ms", mode, context, tuple(values), paper_ms))
+                    numbers.append(Measured(model, "down_ms", mode, context, tuple(values), paper=paper_ms))
                 if mode == "live" and (values := STEP.of(judge.outcomes.of(migration))):
                     numbers.append(Measured(model, "decode_step_ms", mode, context, tuple(values)))
         rows += _said(judge.outcomes, model)
@@ -124,9 +124,14 @@ def fig10(judge: Judge) -> Figure:
         "is idle, since the printed times of recomputing have no room for a wait there",
     )
     return Figure(
-        "fig10", "Figure 10: down time of a migration", tuple(rows), panels_of(numbers, "tokens of context"),
-        inputs, sweeps={KEY: _saved(numbers)}, numbers=tuple(numbers),
-    )  # fmt: skip
+        "fig10",
+        "Figure 10: down time of a migration",
+        tuple(rows),
+        panels=panels_of(numbers, "tokens of context"),
+        inputs=inputs,
+        sweeps={KEY: _saved(numbers)},
+        numbers=tuple(numbers),
+    )
 
 
 def _saved(numbers: Sequence[Measured]) -> dict[str, object]:
@@ -196,13 +201,12 @@ def _told(name: str, claim: Claim, values: Sequence[float]) -> Row:
         return claim.not_comparable(name, "", "no migration was committed")
     verdict = claim.verdict(values[0])
     row = Row(
-        name,
-        claim.text,
-        number(values[0]),
-        None,
-        verdict,
-        "",
-        f"measured {number(values[0])}",
+        name=name,
+        paper=claim.text,
+        ours=number(values[0]),
+        ratio=None,
+        verdict=verdict,
+        why=f"measured {number(values[0])}",
         kind=claim.kind,
     )
     return pointed(row, KEY)

@@ -52,9 +52,14 @@ def fig11(judge: Judge) -> Figure:
             orders += [judge.order(metric, placed) for metric in _ORDERS]
     numbers = judge.numbers(NAME, list(by_place.values()))
     return Figure(
-        "fig11", "Figure 11: serving, seven workloads", (*held, *orders), panels_of(numbers, "requests/s"),
-        (*_INPUTS, judge.points.source), numbers=numbers, columns=len(METRICS),
-    )  # fmt: skip
+        "fig11",
+        "Figure 11: serving, seven workloads",
+        (*held, *orders),
+        panels=panels_of(numbers, "requests/s"),
+        inputs=(*_INPUTS, judge.points.source),
+        numbers=numbers,
+        columns=len(METRICS),
+    )
 
 
 def _within(slack: float) -> tuple[float, float]:

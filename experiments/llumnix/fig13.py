@@ -59,7 +59,7 @@ def curves(requests: int) -> list[Curve]:
         set_up = workload.at(_RATE_PER_S, requests, gap_cv, CLUSTER_12000, _SHARE)
         # llumnix of Figure 11 is llumnix_base; here it is the whole system.
         base = system(LLUMNIX, set_up, workload, columns=_COLUMNS, label=BASE)
-        whole = system(LLUMNIX, set_up, workload, ("system=llumnix", _ORDER), _COLUMNS)
+        whole = system(LLUMNIX, set_up, workload, extra=("system=llumnix", _ORDER), columns=_COLUMNS)
         for panel in _HIGH:
             for name, case in ((LLUMNIX, whole), (BASE, base)):
                 curves_found.append(Curve(panel, name, gap_cv, case, METRICS[panel]))
@@ -86,6 +86,6 @@ def fig13(judge: Judge) -> Figure:
         "decode execution: from the first token to the last, less what preemptions took",
     )
     return Figure(
-        "fig13", "Figure 13: priorities", tuple(rows), panels_of(numbers, "CV of gaps"),
-        (*inputs, judge.points.source), numbers=numbers, columns=4,
+        "fig13", "Figure 13: priorities", tuple(rows), panels=panels_of(numbers, "CV of gaps"),
+        inputs=(*inputs, judge.points.source), numbers=numbers, columns=4,
     )  # fmt: skip

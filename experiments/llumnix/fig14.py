@@ -37,7 +37,7 @@ def autoscaled(name: str, set_up: SetUp, extra: Words = (), suffix: str = SCALED
     """
     chosen = "llumnix_base" if name == LLUMNIX else name
     words = (f"system={chosen}_autoscaled", *_EXTRA, *extra)
-    return system(name, replace(set_up, name=f"{set_up.name}, {suffix}"), BY_TITLE["L-L"], words)
+    return system(name, replace(set_up, name=f"{set_up.name}, {suffix}"), BY_TITLE["L-L"], extra=words)
 
 
 def curves(requests: int) -> list[Curve]:
@@ -63,6 +63,11 @@ def fig14(judge: Judge) -> Figure:
         rows += [judge.order(metric, both) for metric in ("instances_mean", "prefill_p99_s")]
     numbers = judge.numbers(NAME, list(by_place.values()))
     return Figure(
-        "fig14", "Figure 14: auto-scaling", tuple(rows), panels_of(numbers, "requests/s, or CV of the gaps"),
-        (*INPUTS, judge.points.source), numbers=numbers, columns=len(ALL),
-    )  # fmt: skip
+        "fig14",
+        "Figure 14: auto-scaling",
+        tuple(rows),
+        panels=panels_of(numbers, "requests/s, or CV of the gaps"),
+        inputs=(*INPUTS, judge.points.source),
+        numbers=numbers,
+        columns=len(ALL),
+    )

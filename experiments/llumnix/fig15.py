@@ -29,7 +29,11 @@ def fig15(judge: Judge) -> Figure:
     """It stands alone: nothing of it is printed as a number."""
     numbers = judge.numbers(NAME, curves(judge.requests))
     return Figure(
-        "fig15", "Figure 15: instances and latency by the band", (),
-        panels_of(numbers, "lower bound of the band, blocks per request"), (*INPUTS, judge.points.source),
-        numbers=numbers, columns=len(ALL),
-    )  # fmt: skip
+        "fig15",
+        "Figure 15: instances and latency by the band",
+        (),
+        panels=panels_of(numbers, "lower bound of the band, blocks per request"),
+        inputs=(*INPUTS, judge.points.source),
+        numbers=numbers,
+        columns=len(ALL),
+    )

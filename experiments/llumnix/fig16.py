@@ -127,7 +127,17 @@ class TwoLevel:
 
     def _report(self, used_blocks: int) -> LoadReport:
         total = self._running * _LONGEST // _BLOCK_TOKENS
-        return LoadReport(total, total // 100, _BLOCK_TOKENS, total - used_blocks, self._running, 0, 0, 0, 0)
+        return LoadReport(
+            total_blocks=total,
+            watermark_blocks=total // 100,
+            block_tokens=_BLOCK_TOKENS,
+            free_blocks=total - used_blocks,
+            running=self._running,
+            waiting=0,
+            preempted=0,
+            first_waiting_tokens=0,
+            waiting_tokens=0,
+        )
 
 
 class Central(TwoLevel):
@@ -184,7 +194,7 @@ def fig16(_: Judge) -> Figure:
     )
     return Figure(
         "fig16", "Figure 16: cost of scheduling", tuple(pointed(row, KEY) for row in rows),
-        panels_of(numbers, "instances"), inputs, sweeps={KEY: data}, numbers=numbers,
+        panels=panels_of(numbers, "instances"), inputs=inputs, sweeps={KEY: data}, numbers=numbers,
     )  # fmt: skip
 
 
@@ -233,7 +243,7 @@ def _us(design: Callable[[int, int], "TwoLevel | Central"], instances: int, runn
 def _row(name: str, large_us: float, small_us: float) -> Row:
     claim: Claim = at_most(_FLAT, f"flat (read as at most {_FLAT:g} times)")
     ratio = large_us / small_us
-    return judged(name, claim, ratio, f"{ratio:.2f}", "", f"{large_us:.2f} against {small_us:.2f} us")
+    return judged(name, claim, ratio, f"{ratio:.2f}", why=f"{large_us:.2f} against {small_us:.2f} us")
 
 
 def _order(us: dict[tuple[str, int, int], float]) -> Row:
@@ -246,6 +256,5 @@ def _order(us: dict[tuple[str, int, int], float]) -> Row:
         claim,
         ratio,
         f"{ratio:.1f}",
-        "",
-        why,
+        why=why,
     )

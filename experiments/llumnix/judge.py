@@ -54,7 +54,9 @@ class Judge:
                 values = metric.of(self.outcomes.of(curve.case))
                 if values:
                     paper = self._point(figure, name, curve)
-                    measured.append(Measured(curve.panel, name, curve.system, curve.x, tuple(values), paper))
+                    measured.append(
+                        Measured(curve.panel, name, curve.system, curve.x, tuple(values), paper=paper)
+                    )
         return tuple(measured)
 
     def without_rows(
@@ -62,7 +64,7 @@ class Judge:
     ) -> Figure:
         """A figure of curves that nothing of the paper is beside."""
         numbers = self.numbers(name, curves)
-        return Figure(name, title, (), panels_of(numbers, x_label), inputs, numbers=numbers)
+        return Figure(name, title, (), panels=panels_of(numbers, x_label), inputs=inputs, numbers=numbers)
 
     def value(self, figure: str, name: str, curve: Curve, bounds: tuple[float, float]) -> list[Row]:
         """Ours between these multiples of the point; no row where there is no point."""
@@ -119,7 +121,9 @@ class Judge:
             if isinstance(values, str):
                 return unmeasured.not_comparable(name, set_up.stand_in, values)
             by_system[curve.system] = values
-        row = in_order(name, labels, by_system, metric.unit, set_up.stand_in, "paper_direction")
+        row = in_order(
+            name, labels, by_system, unit=metric.unit, stand_in=set_up.stand_in, kind="paper_direction"
+        )
         movement, keys = moved_order(self.outcomes, metric, [curve.case for curve in curves])
         saved = ((SEED, set_up.name), *keys)
         return replace(

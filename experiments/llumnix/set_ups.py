@@ -91,7 +91,7 @@ BY_TITLE: Final = {workload.title: workload for workload in WORKLOADS}
 
 
 def system(
-    name: str, set_up: SetUp, workload: Workload, extra: Words = (), columns: Words = (), label: str = ""
+    name: str, set_up: SetUp, workload: Workload, *, extra: Words = (), columns: Words = (), label: str = ""
 ) -> Case:
     """Llumnix without priorities, whose words ``extra`` may change, or a baseline without migration."""
     words: Words = (f"system={name}",)

@@ -44,10 +44,12 @@ def _of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[Sweep]:
         "paper": ("system.dispatch.rule=paper", "system.migration.rule=paper", "system.migration.rounds=1"),
         "no de-fragmentation": ("system.migration.defragment=false",),
     }
-    yield sweep_of_words("rule", set_up, "rules as the paper prints them", systems, rules, _rule_words)
+    yield sweep_of_words(
+        "rule", set_up, "rules as the paper prints them", systems, rules, words_of=_rule_words
+    )
     outs = {str(out): (f"system.migration.migrate_out_threshold={out}",) for out in _OUT}
     yield sweep_of_words(
-        "migrate-out threshold", set_up, "blocks per request", systems, outs, _migration_words
+        "migrate-out threshold", set_up, "blocks per request", systems, outs, words_of=_migration_words
     )
 
 

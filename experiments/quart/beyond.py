@@ -86,7 +86,7 @@ def parts(outcomes: Outcomes) -> Figure:
     )
     title = "QUART with each of its parts switched off"
     return Figure(
-        "parts", title, tuple(rows), panels_of(numbers, "model"), inputs,
+        "parts", title, tuple(rows), panels=panels_of(numbers, "model"), inputs=inputs,
         sweeps={PARTS_KEY: as_sweep("every part off, every model", numbers)}, numbers=numbers,
     )  # fmt: skip
 
@@ -153,8 +153,8 @@ def loads(outcomes: Outcomes) -> Figure:
             f"{metric.label}, {source} over disk, CV 4",
             claim,
             metric,
-            _loads_case(source, 4.0, requests),
-            _loads_case(_DISK, 4.0, requests),
+            ours=_loads_case(source, 4.0, requests),
+            other=_loads_case(_DISK, 4.0, requests),
             key=LOADS_KEY,
         )
         for metric in (LOAD_TIME, LATENCY)
@@ -168,10 +168,14 @@ def loads(outcomes: Outcomes) -> Figure:
         "send over PCIe and NIC, in chains that BlitzScale's planner makes",
     )
     return Figure(
-        "loads", "Beyond the paper: where a stage's replicas load from", tuple(rows),
-        panels_of(numbers, "CV"), inputs, sweeps={LOADS_KEY: as_sweep("every way at every CV", numbers)},
+        "loads",
+        "Beyond the paper: where a stage's replicas load from",
+        tuple(rows),
+        panels=panels_of(numbers, "CV"),
+        inputs=inputs,
+        sweeps={LOADS_KEY: as_sweep("every way at every CV", numbers)},
         numbers=numbers,
-    )  # fmt: skip
+    )
 
 
 # A language model that is cut anew while it runs, against cuts that stay.
@@ -214,8 +218,8 @@ def recut(outcomes: Outcomes) -> Figure:
             f"{metric.label}, cut anew over {other}, CV {cv:g}",
             claim,
             metric,
-            _recut_case(RECUT, cv, requests),
-            _recut_case(other, cv, requests),
+            ours=_recut_case(RECUT, cv, requests),
+            other=_recut_case(other, cv, requests),
             key=RECUT_KEY,
         )
         for metric, cv, other in ((MEAN_TTFT, _BURSTY, TWO), (GPU_TIME, _CALM, EIGHT))
@@ -227,7 +231,11 @@ def recut(outcomes: Outcomes) -> Figure:
         "of 2 on; the KV of requests that decode moves",
     )
     return Figure(
-        "recut", "Beyond the paper: a pipeline that is cut anew while it runs", rows,
-        panels_of(numbers, "CV"), inputs, sweeps={RECUT_KEY: as_sweep("every way at every CV", numbers)},
+        "recut",
+        "Beyond the paper: a pipeline that is cut anew while it runs",
+        rows,
+        panels=panels_of(numbers, "CV"),
+        inputs=inputs,
+        sweeps={RECUT_KEY: as_sweep("every way at every CV", numbers)},
         numbers=numbers,
-    )  # fmt: skip
+    )

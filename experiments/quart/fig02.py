@@ -70,7 +70,7 @@ def fig2(outcomes: Outcomes) -> Figure:
     inputs = (*_INPUTS, f"sweeps.json: loads {LOADS} by CVs of pass times {TIMES_CVS}")
     return Figure(
         "fig2", "Figure 2: burstiness along the stages", tuple(rows),
-        panels_of(drawn, "stage"), inputs, sweeps={KEY_2: as_sweep("by stage", numbers)},
+        panels=panels_of(drawn, "stage"), inputs=inputs, sweeps={KEY_2: as_sweep("by stage", numbers)},
         numbers=tuple(numbers),
     )  # fmt: skip
 
@@ -96,7 +96,7 @@ def fig3(outcomes: Outcomes) -> Figure:
             at_least(1.1, "do not conform (read as by a tenth)", "paper_direction"),
             busy,
             lambda run: _ratio_of_ends(of_stages(run, "busy_replicas")),
-            KEY_3,
+            key=KEY_3,
         ),
         _cores_row(outcomes, two, four),
     ]
@@ -118,7 +118,7 @@ def fig3(outcomes: Outcomes) -> Figure:
     )
     return Figure(
         "fig3", "Figure 3: use of GPUs, and cores", tuple(rows),
-        panels_of(numbers, "stage, or cores"), inputs,
+        panels=panels_of(numbers, "stage, or cores"), inputs=inputs,
         sweeps={KEY_3: as_sweep("by stage, by cores", numbers)}, numbers=tuple(numbers),
     )  # fmt: skip
 
@@ -137,6 +137,7 @@ def _row(
     claim: Claim,
     case: Case,
     read: Callable[[Outcome], float],
+    *,
     key: Key = KEY_2,
 ) -> Row:
     def why(_: list[float]) -> str:

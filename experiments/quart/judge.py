@@ -57,7 +57,7 @@ class Judge:
         )
         if ratio is None:
             return claim.not_comparable(name, stand_in, f"one of them is 0: {sizes}")
-        row = judged_over(name, claim, ratio, stand_in, sizes)
+        row = judged_over(name, claim, ratio, stand_in=stand_in, why=sizes)
         mean = _mean_at_point(metric, places, (ours, over))
         return self._moved(row, places, _ratio_moved(self.outcomes, claim, places, mean, (ours, over)))
 
@@ -71,7 +71,7 @@ class Judge:
         if means is None:
             why = self._why_not(places, smallest_first) or "a run lacks the number"
             return claim.not_comparable(name, stand_in, why)
-        row = in_order(name, smallest_first, means, unit, stand_in, "paper_direction")
+        row = in_order(name, smallest_first, means, unit=unit, stand_in=stand_in, kind="paper_direction")
         mean = _mean_at_point(metric, places, smallest_first)
         return self._moved(row, places, _order_moved(self.outcomes, places, mean, smallest_first))
 
@@ -100,7 +100,7 @@ class Judge:
 
 
 def over_row(
-    outcomes: Outcomes, name: str, claim: Claim, metric: Metric, ours: Case, other: Case, *, key: Key
+    outcomes: Outcomes, name: str, claim: Claim, metric: Metric, *, ours: Case, other: Case, key: Key
 ) -> Row:
     """The metric of one case over that of another; both sizes are told."""
 
@@ -116,7 +116,6 @@ def over_row(
         ratios_of(metric, "a run lacks the number"),
         why=sizes,
         estimate=geometric_mean_of,
-        stand_in="",
         key=key,
     )
 

@@ -42,22 +42,31 @@ def _of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[Sweep]:
         "start", set_up, "replicas of every stage at the start; the set-up's is 1", systems, starts
     )
     about = "the rate that InferLine plans for; the set-up's is the mean rate, which nobody else is told"
-    yield _of_one("plan", set_up, about, systems, "inferline", {"that of the first second": UNTOLD})
+    yield _of_one(
+        "plan", set_up, about, systems=systems, label="inferline", values={"that of the first second": UNTOLD}
+    )
     if not bursts:
         about = (
             "what the formula of QUART's corrector takes for arrivals; the set-up's has what queues with them"
         )
-        yield _of_one("queue", set_up, about, systems, QUART, {"arrivals alone": UNCOUNTED})
+        yield _of_one(
+            "queue", set_up, about, systems=systems, label=QUART, values={"arrivals alone": UNCOUNTED}
+        )
         longer = {f"{LONGER} times": (f"trace.requests={LONGER * int(set_up.word('trace.requests'))}",)}
         yield sweep_of_words("length", set_up, "requests of a run, over the set-up's", systems, longer)
 
 
 def _of_one(
-    kind: str, set_up: SetUp, about: str, systems: Sequence[Case], label: str, values: Mapping[str, Words]
+    kind: str, set_up: SetUp, about: str, *, systems: Sequence[Case], label: str, values: Mapping[str, Words]
 ) -> Sweep:
     """One system is changed; the others have the runs of the set-up."""
     return sweep_of_words(
-        kind, set_up, about, systems, values, lambda case, words: words if case.label == label else None
+        kind,
+        set_up,
+        about,
+        systems,
+        values,
+        words_of=lambda case, words: words if case.label == label else None,
     )
 
 

@@ -95,7 +95,15 @@ def fig6(outcomes: Outcomes) -> Figure:
         f"mean rate: {MAF_LOAD:g} replicas of every stage busy all the time; replicas begin at 1",
         f"models, in order: {', '.join(model.title for model in MODELS)}",
     )
-    return _figure("fig6", "Figure 6: Azure Functions, five models", rows, numbers, "model", inputs, KEY_6)
+    return _figure(
+        "fig6",
+        "Figure 6: Azure Functions, five models",
+        rows=rows,
+        numbers=numbers,
+        x="model",
+        inputs=inputs,
+        key=KEY_6,
+    )
 
 
 def fig7(outcomes: Outcomes) -> Figure:
@@ -124,7 +132,15 @@ def fig7(outcomes: Outcomes) -> Figure:
     rows.append(judge.order("order of mean latency, all CVs", _same(LATENCY), places, CV_ORDER, "ms"))
     metrics: dict[str, MetricOf] = {"mean_ms": _same(LATENCY), "goodput_per_s": _good}
     numbers = judge.numbers(metrics, _by_cv(requests))
-    return _figure("fig7", "Figure 7: five CVs, five models", rows, numbers, "CV", _cv_inputs(), KEY_7)
+    return _figure(
+        "fig7",
+        "Figure 7: five CVs, five models",
+        rows=rows,
+        numbers=numbers,
+        x="CV",
+        inputs=_cv_inputs(),
+        key=KEY_7,
+    )
 
 
 def fig8(outcomes: Outcomes) -> Figure:
@@ -143,12 +159,21 @@ def fig8(outcomes: Outcomes) -> Figure:
         "p50_ms": _same(P50), "p90_ms": _same(P90), "p99_ms": _same(P99), "queue": _same(QUEUE),
     }  # fmt: skip
     numbers = judge.numbers(metrics, _by_cv(outcomes.requests))
-    return _figure("fig8", "Figure 8: quantiles and queues", rows, numbers, "CV", _cv_inputs(), KEY_8)
+    return _figure(
+        "fig8",
+        "Figure 8: quantiles and queues",
+        rows=rows,
+        numbers=numbers,
+        x="CV",
+        inputs=_cv_inputs(),
+        key=KEY_8,
+    )
 
 
 def _figure(
     name: str,
     title: str,
+    *,
     rows: Sequence[Row],
     numbers: tuple[Measured, ...],
     x: str,
@@ -157,7 +182,13 @@ def _figure(
 ) -> Figure:
     sweep = as_sweep(f"every number of {title}", numbers)
     return Figure(
-        name, title, tuple(rows), panels_of(numbers, x), inputs, sweeps={key: sweep}, numbers=numbers
+        name,
+        title,
+        tuple(rows),
+        panels=panels_of(numbers, x),
+        inputs=inputs,
+        sweeps={key: sweep},
+        numbers=numbers,
     )
 
 

@@ -29,8 +29,15 @@ def test_kv_memory_is_what_a_pass_of_so_many_tokens_leaves() -> None:
 def test_mean_instances_are_by_step_reports_as_the_artefact_averages_them() -> None:
     """Ten seconds with four instances and ten with one: 50 reports, 40 of them beside three others."""
     running = np.array([4.0] * 10 + [1.0] * 10)
+    nothing = np.zeros(0)
     one = Outcome(
-        (), {"instances": {"mean": 2.5}}, *[np.zeros(0)] * 3, "", {"instances": (np.arange(20.0), running)}
+        words=(),
+        summary={"instances": {"mean": 2.5}},
+        arrival_s=nothing,
+        ttft_ms=nothing,
+        tpot_ms=nothing,
+        inputs="",
+        timelines={"instances": (np.arange(20.0), running)},
     )
     assert INSTANCES["instances_mean"].of([one]) == [pytest.approx((40 * 4 + 10 * 1) / 50)]
     assert INSTANCES["instances_time_mean"].of([one]) == [2.5]

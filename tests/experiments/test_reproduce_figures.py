@@ -30,9 +30,14 @@ from experiments.common.verdict import shorter
 from hwmodels.topology.cluster_file import parse_cluster
 
 DRAWN = SetUp(
-    "drawn", ("model=llama3_8b", "cluster=blitz_b", "engine=blitz_native"),
-    ("trace=burstgpt_like", "trace.duration_s=60"), (10, 6), (2, 14), (2, 14), stand_in="drawn",
-)  # fmt: skip
+    "drawn",
+    ("model=llama3_8b", "cluster=blitz_b", "engine=blitz_native"),
+    ("trace=burstgpt_like", "trace.duration_s=60"),
+    full=(10, 6),
+    prefill=(2, 14),
+    decode=(2, 14),
+    stand_in="drawn",
+)
 FAST = Case("fast", DRAWN, ("system=vllm",))
 SLOW = Case("slow", DRAWN, ("system=vllm", "engine.max_num_seqs=2"))
 
@@ -43,7 +48,14 @@ SLOW = Case("slow", DRAWN, ("system=vllm", "engine.max_num_seqs=2"))
 def made_up(case: Case, summary: Mapping[str, Any], ttft_ms: list[float]) -> Outcome:
     times_s = np.arange(len(ttft_ms), dtype=np.float64)
     told = f"{case.set_up.name}: rate factor"
-    return Outcome(case.words, summary, times_s, np.array(ttft_ms), np.full(len(ttft_ms), np.nan), told)
+    return Outcome(
+        words=case.words,
+        summary=summary,
+        arrival_s=times_s,
+        ttft_ms=np.array(ttft_ms),
+        tpot_ms=np.full(len(ttft_ms), np.nan),
+        inputs=told,
+    )
 
 
 def outcomes_of(levels: Mapping[str, Mapping[str, float]]) -> Outcomes:
@@ -126,7 +138,14 @@ def test_figures_17_and_18_compare_with_each_system() -> None:
 
 def test_a_burst_is_compared_by_the_requests_that_arrive_in_it() -> None:
     arrival_s = np.array([0.0, 5.0, 44.9, 45.0, 210.0])
-    one = Outcome((), {}, arrival_s, np.array([1.0, 10.0, 30.0, 99.0, 7.0]), np.zeros(5), "")
+    one = Outcome(
+        words=(),
+        summary={},
+        arrival_s=arrival_s,
+        ttft_ms=np.array([1.0, 10.0, 30.0, 99.0, 7.0]),
+        tpot_ms=np.zeros(5),
+        inputs="",
+    )
     assert one.mean_ttft_ms(5.0, 45.0) == 20.0 and one.mean_ttft_ms(300.0, 340.0) is None
 
 
@@ -234,7 +253,15 @@ def test_fig1_reads_the_rise_and_what_is_held_after_it() -> None:
     tokens = np.concatenate((np.zeros(20), np.full(10, 400e3), np.full(11, 1600e3)))
     held = {"kv_tokens": (np.arange(41.0), tokens)}
     empty = np.zeros(len(arrival_s))
-    one = Outcome((), {}, arrival_s, empty, empty, f"{case.set_up.name}: rate factor", held)
+    one = Outcome(
+        words=(),
+        summary={},
+        arrival_s=arrival_s,
+        ttft_ms=empty,
+        tpot_ms=empty,
+        inputs=f"{case.set_up.name}: rate factor",
+        timelines=held,
+    )
     rows = {row.name: row for row in BLITZSCALE["fig1"].make(Outcomes({case: (one,)}, {})).rows}
     assert rows["steepest rise of arrivals"].ours == "5.00 times"
     assert rows["most over least KV"].ours == "4.00 times"
@@ -303,7 +330,7 @@ def swept(ours_ms: float) -> tuple[Sweep, Outcomes]:
 
 def test_a_row_that_is_out_says_how_far_its_sweeps_move_it() -> None:
     sweep, outcomes = swept(60.0)
-    row = ratio_row(outcomes, "a", shorter(60), MEAN_TTFT, FAST, SLOW)
+    row = ratio_row(outcomes, "a", shorter(60), MEAN_TTFT, ours=FAST, other=SLOW)
     assert row.verdict == "out"
     assert "by seedling 0.300 (b) to 0.600 (a), 2 of 2 in band" in row.why
     assert row.saved == (("seed", "drawn"), ("seedling", "drawn"))
@@ -316,11 +343,13 @@ def test_a_row_that_is_out_says_how_far_its_sweeps_move_it() -> None:
 
 def test_a_key_that_is_not_kept_is_found_out() -> None:
     _, outcomes = swept(60.0)
-    row = Row("a", "b", "c", 1.0, "out", "", "why", (("seed", "elsewhere"),))
+    row = Row(
+        name="a", paper="b", ours="c", ratio=1.0, verdict="out", why="why", saved=(("seed", "elsewhere"),)
+    )
     with pytest.raises(AssertionError, match="elsewhere"):
         as_saved(outcomes, [Figure("fig", "Figure", (row,))])
     with pytest.raises(AssertionError, match="no saved sweep"):
-        Figure("fig", "Figure", (Row("a", "b", "c", 1.0, "out", "", "why"),))
+        Figure("fig", "Figure", (Row(name="a", paper="b", ours="c", ratio=1.0, verdict="out", why="why"),))
 
 
 def test_sweeps_change_what_they_say_and_nothing_else() -> None:
@@ -441,7 +470,14 @@ def test_figures_of_runs_are_drawn_and_written(
 
 
 def test_time_without_arrivals_is_not_drawn_over() -> None:
-    late = Outcome((), {}, np.array([1.0, 11.0]), np.array([4.0, 6.0]), np.zeros(2), "")
+    late = Outcome(
+        words=(),
+        summary={},
+        arrival_s=np.array([1.0, 11.0]),
+        ttft_ms=np.array([4.0, 6.0]),
+        tpot_ms=np.zeros(2),
+        inputs="",
+    )
     x, y = over_time(Outcomes({FAST: (late,)}, {}), FAST)
     assert x == [2.5, 7.5, 12.5] and (y[0], y[2]) == (4.0, 6.0) and math.isnan(y[1])
 
@@ -452,7 +488,7 @@ def test_an_interval_on_both_sides_of_equal_shows_no_direction(ours: list[float]
         case: tuple(made_up(case, {"ttft_ms": {"mean": ms}}, [1.0]) for ms in levels)
         for case, levels in ((FAST, ours), (SLOW, [100.0, 100.0]))
     }
-    row = ratio_row(Outcomes(found, {}), "a", shorter(30), MEAN_TTFT, FAST, SLOW)
+    row = ratio_row(Outcomes(found, {}), "a", shorter(30), MEAN_TTFT, ours=FAST, other=SLOW)
     assert row.verdict == verdict and ("no direction is shown" in row.why) == (verdict == "not shown")
 
 

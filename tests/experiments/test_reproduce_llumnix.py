@@ -72,7 +72,9 @@ def test_what_is_wrong_with_points_is_named(figures, monkeypatch: pytest.MonkeyP
 
 def outcome(request_s: float, prefill_s: float) -> Outcome:
     summary = {"e2e_ms": {"mean": request_s * 1e3}, "ttft_ms": {"p99": prefill_s * 1e3}}
-    return Outcome((), summary, np.zeros(1), np.zeros(1), np.zeros(1), "")
+    return Outcome(
+        words=(), summary=summary, arrival_s=np.zeros(1), ttft_ms=np.zeros(1), tpot_ms=np.zeros(1), inputs=""
+    )
 
 
 def judge(requests: int, *, request_s: float = 15.0, prefill_s: float = 3.0) -> tuple[Judge, Curve, Curve]:
@@ -240,7 +242,15 @@ def test_priorities_are_read_apart() -> None:
         {"priority": 1, "e2e_ms": {"mean": 2500.0, "p99": None}},
         {"priority": 0, "e2e_ms": {"mean": 7000.0, "p99": None}},
     ]
-    one = Outcome((), {"priorities": classes}, np.zeros(3), np.zeros(3), np.zeros(3), "", columns=columns)
+    one = Outcome(
+        words=(),
+        summary={"priorities": classes},
+        arrival_s=np.zeros(3),
+        ttft_ms=np.zeros(3),
+        tpot_ms=np.zeros(3),
+        inputs="",
+        columns=columns,
+    )
     high, normal = fig13.METRICS["high"], fig13.METRICS["normal"]
     assert high["request_mean_s"].read(one) == 2.5 and normal["request_mean_s"].read(one) == 7.0
     assert high["request_p99_s"].read(one) is None
@@ -287,7 +297,15 @@ def test_memory_that_is_free_in_all_holds_some_heads() -> None:
         "scheduled_ns": np.array([9e9, 9e9, 9e9, 2e9]),
         "prompt_tokens": np.array([10.0, 500.0, 30.0, 40.0]),
     }
-    one = Outcome((), {}, np.zeros(4), np.zeros(4), np.zeros(4), "", columns=columns)
+    one = Outcome(
+        words=(),
+        summary={},
+        arrival_s=np.zeros(4),
+        ttft_ms=np.zeros(4),
+        tpot_ms=np.zeros(4),
+        inputs="",
+        columns=columns,
+    )
     assert fig05.heads_tokens(one, 3.0) == [30.0, 500.0] and fig05.heads_tokens(one, 0.5) == []
 
 

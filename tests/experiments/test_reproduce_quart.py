@@ -30,7 +30,14 @@ def outcome(latency_ms: float, queue: float, requests: int = FEW) -> Outcome:
         "duration_s": 30.0,
         "stages": [{"queue_mean": queue / 2}] * 2,
     }
-    return Outcome((), summary, np.zeros(requests), times, np.full(requests, np.nan), "")
+    return Outcome(
+        words=(),
+        summary=summary,
+        arrival_s=np.zeros(requests),
+        ttft_ms=times,
+        tpot_ms=np.full(requests, np.nan),
+        inputs="",
+    )
 
 
 def outcomes_of(cases: list[Case], slower: dict[str, float]) -> Outcomes:
@@ -110,10 +117,7 @@ def test_figure_3_is_made_of_runs(tmp_path: Path) -> None:
     rows = {row["name"]: row for row in figure["rows"]}
     cores = rows["Figure 3b: median latency with 4 cores over 2"]
     assert float(cores["ours"]) == pytest.approx(0.67, abs=0.03)
-    assert {row["paper"] for row in figure["rows"]} == {
-        "do not conform (read as by a tenth)",
-        "33 % shorter",
-    }
+    assert {row["paper"] for row in figure["rows"]} == {"do not conform (read as by a tenth)", "33 % shorter"}
     assert len(figure["runs"]) == 1 + len(fig02.CORES)
 
 
@@ -148,11 +152,7 @@ def test_ways_of_loads_are_held_against_disk() -> None:
 
 
 def test_a_cut_that_changes_is_held_against_those_that_stay() -> None:
-    sizes = {
-        beyond.TWO: (900.0, 20.0),
-        beyond.EIGHT: (300.0, 50.0),
-        beyond.RECUT: (320.0, 30.0),
-    }
+    sizes = {beyond.TWO: (900.0, 20.0), beyond.EIGHT: (300.0, 50.0), beyond.RECUT: (320.0, 30.0)}
     cases = beyond.recut_cases(FEW)
     found = {}
     for one in cases:

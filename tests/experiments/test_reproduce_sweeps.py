@@ -18,7 +18,9 @@ SWEEPS = [Sweep("rule", subject, "", ()) for subject in ("low", "middle", "high"
 
 
 def row(subject: str, verdict: Verdict) -> Row:
-    return Row(subject, "1", "2", 2.0, verdict, "", "why", (("seed", subject),))
+    return Row(
+        name=subject, paper="1", ours="2", ratio=2.0, verdict=verdict, why="why", saved=(("seed", subject),)
+    )
 
 
 def carried_out(which: str, *rows: Row) -> list[list[str]]:
