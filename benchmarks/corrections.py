@@ -55,7 +55,9 @@ def _of_experts(profile: Profile) -> Profile | None:
 
 def _without_exchange(profile: Profile) -> Profile | None:
     tables = profile.tables
-    exchanges = tuple(replace(one, curve=_next_to_nothing(one.curve)) for one in tables.exchange)
+    exchanges = tuple(
+        replace(exchange, curve=_next_to_nothing(exchange.curve)) for exchange in tables.exchange
+    )
     return replace(profile, tables=replace(tables, exchange=exchanges)) if tables.exchange else None
 
 
@@ -81,14 +83,14 @@ CORRECTIONS: Final = (
 def worth(profile: Profile, words: list[str], folder: Path) -> Iterator[tuple[str, list[float] | None]]:
     """(correction, how far METRICS are off without it) of one run; None where the profile has none of it."""
     whole = _summary(profile, words, folder)
-    for one in CORRECTIONS:
-        changed = one.without(profile)
+    for correction in CORRECTIONS:
+        changed = correction.without(profile)
         if changed is None:
-            yield one.name, None
+            yield correction.name, None
             continue
-        summary = _summary(changed, [*words, *one.words], folder)
+        summary = _summary(changed, [*words, *correction.words], folder)
         pairs = [(value_of(summary, metric), value_of(whole, metric)) for metric in METRICS]
-        yield one.name, [(ours or 0.0) / theirs - 1.0 if theirs else 0.0 for ours, theirs in pairs]
+        yield correction.name, [(ours or 0.0) / theirs - 1.0 if theirs else 0.0 for ours, theirs in pairs]
 
 
 def _summary(profile: Profile, words: list[str], folder: Path) -> dict[str, Any]:

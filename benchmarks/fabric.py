@@ -95,7 +95,7 @@ def main(names: list[str]) -> None:
         case = make()
         runs = measured(partial(measure, case), REPEATS)
         print(
-            f"{name:12s} {runs.told('flow')}   {2 / runs.best_cpu_s:9,.0f} flow events per CPU-s   "
+            f"{name:12s} {runs.text('flow')}   {2 / runs.best_cpu_s:9,.0f} flow events per CPU-s   "
             f"budget {budget or '-'}",
             flush=True,
         )

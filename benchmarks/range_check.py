@@ -72,7 +72,9 @@ def judged(case: Case, profile: Profile, folder: Path) -> Iterator[tuple[str, li
 
 
 def _prepared(case: Case, profile: Path, rung: str, words: tuple[str, ...]) -> Prepared:
-    own = [word for word in case.words(profile, Path("unused"), Path("unused")) if not word.startswith("trace=")]
+    own = [
+        word for word in case.words(profile, Path("unused"), Path("unused")) if not word.startswith("trace=")
+    ]
     return prepare(load_config([*own, *words, f"engine.step_time={rung}"], "simulate"))
 
 
@@ -85,15 +87,15 @@ def main(words: list[str]) -> int:
     os.environ["SERVETWIN_TRACES"] = os.pathsep.join(
         [str(Path(root) / "llmservingsim"), os.environ.get("SERVETWIN_TRACES", "")]
     )
-    held = asked = 0
-    for case in [one for one in CASES if one.data_parallel == 1]:
+    held = checked = 0
+    for case in [each for each in CASES if each.data_parallel == 1]:
         print(f"\n{case.name:60}{''.join(f'{metric:>14}' for metric in METRICS)}", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             for name, errors, inside in judged(case, profile_of(case, Path(root)), Path(folder)):
                 cells = (f"{error:+.1%}{'' if held else ' OUT'}" for error, held in zip(errors, inside))
                 print(f"{name:60}{''.join(f'{cell:>14}' for cell in cells)}", flush=True)
-                held, asked = held + sum(inside), asked + len(inside)
-    print(f"\n{held} of {asked} numbers of the op tables lie in the range of the lower rung")
+                held, checked = held + sum(inside), checked + len(inside)
+    print(f"\n{held} of {checked} numbers of the op tables lie in the range of the lower rung")
     return 0
 
 

@@ -41,7 +41,7 @@ class Runs:
         """The same of medians."""
         return median(self.cpu_s) / median(self.raw_s)
 
-    def told(self, unit: str, digits: int = 1) -> str:
+    def text(self, unit: str, digits: int = 1) -> str:
         """``best (median) raw per unit``, and the two times that make it."""
         return (
             f"{self.best:9,.{digits}f} raw per {unit} (median {self.median:,.{digits}f})   "
@@ -56,7 +56,7 @@ class Solves:
     cpu_s: tuple[float, ...]
     raw_s: tuple[float, ...]
 
-    def told(self) -> str:
+    def text(self) -> str:
         """Least, p50 and p99 in ms and, over the least timeout, in raw."""
         raw_s = min(self.raw_s)
         shown = (("least", min(self.cpu_s)), *((f"p{at}", percentile(self.cpu_s, at)) for at in (50, 99)))
@@ -76,14 +76,14 @@ def solves(
 
     The unit is taken between rounds: it takes longer than most decisions.
     """
-    found = list[float]()
+    seconds = list[float]()
 
     def one_round() -> float:
-        found.extend(once() for _ in range(each))
-        return found[-1]
+        seconds.extend(once() for _ in range(each))
+        return seconds[-1]
 
     raw_s = measured(one_round, rounds, raw).raw_s
-    return Solves(tuple(found), raw_s)
+    return Solves(tuple(seconds), raw_s)
 
 
 def measured(once: Callable[[], float], repeats: int, raw: Callable[[], float] | None = None) -> Runs:

@@ -73,14 +73,14 @@ def counts(workload: Workload, window_s: int) -> np.ndarray:
 
 def windows_cv(workload: Workload) -> float:
     """Coefficient of variation of the arrivals per 10 s."""
-    found = counts(workload, 10)
-    return float(found.std() / found.mean())
+    arrivals = counts(workload, 10)
+    return float(arrivals.std() / arrivals.mean())
 
 
 def windows_lag_1(workload: Workload) -> float:
     """Correlation of the arrivals in one 10 s with those in the next."""
-    found = counts(workload, 10)
-    return float(np.corrcoef(found[:-1], found[1:])[0, 1])
+    arrivals = counts(workload, 10)
+    return float(np.corrcoef(arrivals[:-1], arrivals[1:])[0, 1])
 
 
 def seldom_share(workload: Workload, per_s: float, functions: int) -> float:
@@ -171,9 +171,9 @@ def burst_targets() -> list[Target]:
     onsets_s = (5, 65, 125, 185, 245)
 
     def rise(workload: Workload) -> float:
-        found = counts(workload, 1)
-        high = sum(found[onset + 2 : onset + 22].sum() for onset in onsets_s) / 20
-        low = sum(found[onset + 42 : onset + 60].sum() for onset in onsets_s[:4]) / 18
+        arrivals = counts(workload, 1)
+        high = sum(arrivals[onset + 2 : onset + 22].sum() for onset in onsets_s) / 20
+        low = sum(arrivals[onset + 42 : onset + 60].sum() for onset in onsets_s[:4]) / 18
         return float(high / 5 / (low / 4))
 
     # Each onset adds 4 times the base of 2 per second for 20 s and half of that during 22 s of ramps.
@@ -223,9 +223,9 @@ def measured(wanted: list[Target]) -> list[Row]:
     return [_row(target, values[place]) for place, target in enumerate(wanted)]
 
 
-def _row(target: Target, found: list[float]) -> Row:
-    worst = max(found, key=lambda value: abs(value - target.published))
-    return Row(target, float(np.mean(found)), worst)
+def _row(target: Target, values: list[float]) -> Row:
+    worst = max(values, key=lambda value: abs(value - target.published))
+    return Row(target, float(np.mean(values)), worst)
 
 
 def main(words: list[str]) -> int:

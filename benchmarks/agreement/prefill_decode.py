@@ -61,9 +61,9 @@ def _prefill(rows: StepRows, jobs: tuple[Job, ...], most_tokens: int) -> list[fl
                 break
             batch.append(position)
             position += 1
-        now_s += step_s(rows, (), [(one, 0, jobs[one].prompt_tokens) for one in batch])
-        for one in batch:
-            done[one] = now_s
+        now_s += step_s(rows, (), [(request, 0, jobs[request].prompt_tokens) for request in batch])
+        for request in batch:
+            done[request] = now_s
     return done
 
 
@@ -72,8 +72,8 @@ def _decode(
 ) -> list[float]:
     """When each request has its last token: a step is one token for every request admitted when it begins."""
     finish = list(first_s)
-    order = sorted(range(len(jobs)), key=lambda one: (first_s[one], one))
-    to_come = deque(one for one in order if jobs[one].output_tokens > 1)
+    order = sorted(range(len(jobs)), key=lambda request: (first_s[request], request))
+    to_come = deque(request for request in order if jobs[request].output_tokens > 1)
     batch: dict[int, int] = {}  # request -> context of its next step
     coming: list[int] = []  # they have seats from the next step on
     ended: list[int] = []
@@ -85,16 +85,16 @@ def _decode(
         ended = []
         while to_come and first_s[to_come[0]] <= now_s and taken + len(coming) < seats:
             coming.append(to_come.popleft())
-        for one in coming:
-            batch[one] = jobs[one].prompt_tokens + 1
+        for request in coming:
+            batch[request] = jobs[request].prompt_tokens + 1
         coming = []
         while to_come and first_s[to_come[0]] <= now_s and len(batch) + len(coming) < seats:
             coming.append(to_come.popleft())  # into seats that were left just now
         now_s += step_s(rows, list(batch.values()))
-        for one in list(batch):
-            batch[one] += 1
-            if batch[one] == jobs[one].prompt_tokens + jobs[one].output_tokens:
-                finish[one] = now_s
-                ended.append(one)
-                del batch[one]
+        for request in list(batch):
+            batch[request] += 1
+            if batch[request] == jobs[request].prompt_tokens + jobs[request].output_tokens:
+                finish[request] = now_s
+                ended.append(request)
+                del batch[request]
     return finish

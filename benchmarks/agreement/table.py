@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 METRICS = ("TTFT", "TPOT", "E2E")
 HEAD = (
-    f"| compared with | requests | preempted | {' | '.join(f'{one} worst | mean' for one in METRICS)} |",
+    f"| compared with | requests | preempted | {' | '.join(f'{name} worst | mean' for name in METRICS)} |",
     "|---|---|---|" + "---|---|" * len(METRICS),
 )
 

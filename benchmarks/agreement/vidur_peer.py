@@ -40,7 +40,7 @@ def installed() -> bool:
 def vidur(run: OurRun, scheduler: str) -> Times:
     """One replica; ``scheduler``: ``sarathi`` (chunked prefill) or ``vllm`` (prompts first)."""
     entities, events = import_module("vidur.entities"), import_module("vidur.events")
-    one = _GlobalScheduler(_replica_scheduler(run, scheduler))
+    scheduler_of_run = _GlobalScheduler(_replica_scheduler(run, scheduler))
     made = _restarting(entities.Request)
     requests = [made(job.arrival_ns / NS_PER_S, job.prompt_tokens, job.output_tokens) for job in run.jobs]
     queue: list[tuple[tuple[float, int, int], Any]] = []
@@ -53,7 +53,7 @@ def vidur(run: OurRun, scheduler: str) -> Times:
     metrics = _NoMetrics()
     while queue:
         _, event = heapq.heappop(queue)
-        for following in event.handle_event(one, metrics):
+        for following in event.handle_event(scheduler_of_run, metrics):
             put(following)
     assert all(request.completed for request in requests)
     first = np.array([request.prefill_completed_at for request in requests])

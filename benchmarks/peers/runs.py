@@ -14,7 +14,7 @@ from serving.vocabulary.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Report:
     """What a run says of itself. loop_cpu_s: CPU of the events alone. Means over all requests, in seconds."""
 
     loop_cpu_s: float
@@ -27,7 +27,7 @@ class Told:
 class Run:
     """``process_cpu_s``: user and system time of the whole process, as the operating system counted it."""
 
-    told: Told
+    report: Report
     process_cpu_s: float
 
 
@@ -49,7 +49,7 @@ class Tool(Protocol):
     def command(self, out: Path) -> Command:
         """The process that simulates once and writes below ``out``."""
 
-    def told(self, out: Path) -> Told:
+    def report(self, out: Path) -> Report:
         """Read what it wrote."""
 
 
@@ -66,9 +66,9 @@ def run(tool: Tool, out: Path) -> Run:
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it said nothing"]
-        raise UserError(f"{tool.name} ended with exit status {process.returncode}: {said[-1]}")
-    return Run(tool.told(out), usage.ru_utime + usage.ru_stime)
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it said nothing"]
+        raise UserError(f"{tool.name} ended with exit status {process.returncode}: {lines[-1]}")
+    return Run(tool.report(out), usage.ru_utime + usage.ru_stime)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +79,18 @@ class Summary:
     version: str
     loop_cpu_s: float
     process_cpu_s: float
-    told: Told
+    report: Report
 
     @property
     def requests_per_cpu_s(self) -> float:
         """Of the loop."""
-        return self.told.requests / self.loop_cpu_s
+        return self.report.requests / self.loop_cpu_s
 
 
 def summary(tool: Tool, runs: Sequence[Run]) -> Summary:
     """Of the runs of one tool."""
-    loop, process = min(one.told.loop_cpu_s for one in runs), min(one.process_cpu_s for one in runs)
-    return Summary(tool.name, tool.version, loop, process, runs[0].told)
+    loop, process = min(each.report.loop_cpu_s for each in runs), min(each.process_cpu_s for each in runs)
+    return Summary(tool.name, tool.version, loop, process, runs[0].report)
 
 
 def mean_s(values: Sequence[float]) -> float:

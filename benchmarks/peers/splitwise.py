@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from benchmarks.peers.runs import Command, Told, mean_s
+from benchmarks.peers.runs import Command, Report, mean_s
 from benchmarks.peers.work import REPLICAS, Work
 from serving.vocabulary.errors import UserError
 
@@ -82,7 +82,7 @@ class SplitwiseSim:
         ]  # fmt: skip
         return Command(words, self.checkout, os.environ | {"HYDRA_FULL_ERROR": "1"})
 
-    def told(self, out: Path) -> Told:
+    def report(self, out: Path) -> Report:
         """From detailed/0.csv, one line per request."""
         loop = json.loads((out / "loop.json").read_text(encoding="utf-8"))
         with (out / "run" / "detailed" / "0.csv").open(encoding="utf-8", newline="") as file:
@@ -90,7 +90,7 @@ class SplitwiseSim:
         ttft_s, e2e_s = (
             mean_s([float(row[name]) for row in rows]) for name in ("ttft_times", "response_times")
         )
-        return Told(loop["cpu_s"], ttft_s, e2e_s, len(rows))
+        return Report(loop["cpu_s"], ttft_s, e2e_s, len(rows))
 
 
 def write_trace(work: Work, path: Path) -> None:
@@ -118,10 +118,10 @@ def commit_of(checkout: Path) -> str:
         return "unknown"
     words = ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"]
     try:
-        asked = subprocess.run(words, capture_output=True, text=True)
+        answer = subprocess.run(words, capture_output=True, text=True)
     except OSError:
         return "unknown"
-    return asked.stdout.strip() if asked.returncode == 0 else "unknown"
+    return answer.stdout.strip() if answer.returncode == 0 else "unknown"
 
 
 def find(work: Work, folder: Path) -> SplitwiseSim | str:
