@@ -20,7 +20,7 @@ DECLARED_BYTES_PER_S: Final = 37.8e9
 
 
 @dataclass(frozen=True, slots=True)
-class Correction:
+class Ablation:
     """``without`` takes it out of a profile (None: the profile has none of it), ``words`` out of the run."""
 
     name: str
@@ -66,17 +66,17 @@ def _next_to_nothing(curve: Curve) -> Curve:
 
 
 CORRECTIONS: Final = (
-    Correction("all-reduce of the tables, else declared", _declared_all_reduce),
-    Correction("attention of mixed steps, else parts added", _without_mixed),
-    Correction("unequal contexts, else equal ones", _without_skew),
-    Correction(
+    Ablation("all-reduce of the tables, else declared", _declared_all_reduce),
+    Ablation("attention of mixed steps, else parts added", _without_mixed),
+    Ablation("unequal contexts, else equal ones", _without_skew),
+    Ablation(
         "engine overhead, else none", words=("engine.overhead.step_s=0", "engine.overhead.per_layer_s=0")
     ),
-    Correction("batches padded to CUDA graphs, else not", words=("engine.overhead.cuda_graphs=false",)),
-    Correction("asynchronous scheduling, else not", words=("engine.asynchronous=false",)),
-    Correction("prefix caching, else none", words=("engine.prefix_caching=false",)),
-    Correction("experts chosen alike, else by a power law", _of_experts, ("engine.expert_skew=0.7",)),
-    Correction("exchange between engines, else none", _without_exchange),
+    Ablation("batches padded to CUDA graphs, else not", words=("engine.overhead.cuda_graphs=false",)),
+    Ablation("asynchronous scheduling, else not", words=("engine.asynchronous=false",)),
+    Ablation("prefix caching, else none", words=("engine.prefix_caching=false",)),
+    Ablation("experts chosen alike, else by a power law", _of_experts, ("engine.expert_skew=0.7",)),
+    Ablation("exchange between engines, else none", _without_exchange),
 )
 
 

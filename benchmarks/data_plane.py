@@ -159,7 +159,7 @@ def sharded_load(
 
 
 @dataclass(frozen=True)
-class Loads:
+class LoadRounds:
     """Rounds of loads that begin at once, on a cluster whose replica r is GPU r, or has ``gpus`` of them."""
 
     cluster: str
@@ -169,25 +169,25 @@ class Loads:
     bundled: bool = True
 
 
-def lone(*loads: Load, bundled: bool = True, gpus: int = 1) -> Loads:
+def lone(*loads: Load, bundled: bool = True, gpus: int = 1) -> LoadRounds:
     """One load (or chain of them) at a time."""
-    return Loads("blitz_a", 200, loads, gpus, bundled)
+    return LoadRounds("blitz_a", 200, loads, gpus, bundled)
 
 
-def sharded_24b(bundled: bool) -> Loads:
+def sharded_24b(bundled: bool) -> LoadRounds:
     """Four instances of two GPUs to four of the next host: an eighth over each NIC, then all-gather."""
     gpus_of = [(2 * number, 2 * number + 1) for number in range(8)]
     wanted = sharded_load("mistral_24b", range(4), range(4, 8), gpus_of)
     return lone(wanted, bundled=bundled, gpus=2)
 
 
-def many(cluster: str, source: Callable[[int], Endpoint]) -> Loads:
+def many(cluster: str, source: Callable[[int], Endpoint]) -> LoadRounds:
     """1,024 replicas at once, replica r from ``source(r)``."""
     loads = tuple(load(source(replica), ("replica", replica), id=replica) for replica in range(1_024))
-    return Loads(cluster, 1, loads)
+    return LoadRounds(cluster, 1, loads)
 
 
-LOADS: dict[str, Callable[[], Loads]] = {
+LOADS: dict[str, Callable[[], LoadRounds]] = {
     "host": lambda: lone(load(("host", 0), ("replica", 0))),
     "ssd": lambda: lone(load(("ssd", 0), ("replica", 0))),
     "tp8": lambda: lone(load(("host", 0), ("replica", 0)), gpus=8),
@@ -200,7 +200,7 @@ LOADS: dict[str, Callable[[], Loads]] = {
 }
 
 
-def measure(loads: Loads) -> tuple[float, int]:
+def measure(loads: LoadRounds) -> tuple[float, int]:
     """(CPU seconds of one load, flows of one load); a chain counts as one."""
     topology = build(load_cluster(loads.cluster))
     firsts = range(0, len(topology.gpus), loads.gpus)

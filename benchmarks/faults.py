@@ -1,4 +1,4 @@
-"""What becomes of requests when something is lost: kinds of faults by systems (see docs/FAULTS.md).
+"""How requests end after each kind of fault, system by system (see docs/FAULTS.md).
 
 python -m benchmarks.faults [SYSTEM ...]    all systems if left out; prints the rows of the page's table
 """

@@ -1,4 +1,4 @@
-"""python -m benchmarks.kv_beside [MB]: what KV waits for while parameters come from the same peer.
+"""python -m benchmarks.kv_beside [MB]: how long reads of KV take while parameters come from the same peer.
 
 One thread reads units of 16 MB without a pause, as a load does; another reads MB (1) of KV a hundred times.
 Nothing is held to a rate. For each transport that this machine has.

@@ -1,4 +1,4 @@
-"""How fast a worker has a model's parameters: from the disk, the host's copy and another worker.
+"""How fast a worker gets a model's parameters from the disk, the host's copy and another worker.
 
 python -m benchmarks.loads [KEY=VALUE ...]
     # keys of realexec run: model=, model.checkpoint=, device=, transport=

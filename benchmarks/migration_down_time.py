@@ -36,17 +36,17 @@ WORDS = (
 
 
 class BackAndForth:
-    """Whoever decodes on the instance with more requests goes to the other one, whatever that has."""
+    """Requests of the instance with more requests migrate to the other one, whatever its load."""
 
     def pair(self, view: InstancesView) -> Sequence[Pair]:
-        """One at a time."""
+        """The pair of both instances, while neither migrates."""
         if any(view.engaged(replica) for replica in view.taking):
             return []
         _, source = max((view.load(replica, "outstanding"), -replica) for replica in view.taking)
         return [Pair(-source, other, "back and forth") for other in view.taking if other != -source]
 
     def choose(self, view: SourceView) -> tuple[int, str] | None:
-        """The one that came first."""
+        """The first decoding request."""
         return next(((request, "back and forth") for request in view.decoding()), None)
 
 

@@ -18,14 +18,14 @@ def ran() -> str:
 
 
 def environment(mode: str) -> dict[str, str]:
-    """That of a process that is to use it."""
+    """Environment variables of a process that uses the core ``mode``."""
     environ = {name: value for name, value in os.environ.items() if name != SWITCH}
     return environ | ({SWITCH: "1"} if mode == INTERPRETED else {})
 
 
 @cache
 def available() -> tuple[str, ...]:
-    """Interpreted always; compiled where a fresh process takes it."""
+    """The modes that run here: interpreted always, compiled where a fresh process can import it."""
     answer = subprocess.run(
         [sys.executable, "-c", "from benchmarks.modes import ran; print(ran())"],
         capture_output=True, text=True, check=True, env=environment(COMPILED),

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.command import command, no_words
-from benchmarks.sharegpt_300 import CASES, Case, profile_of
+from benchmarks.sharegpt_300 import CASES, ShareGptCase, profile_of
 from hwmodels.errors import HardwareError
 from hwmodels.profiles.profile import Profile
 from hwmodels.profiles.profile_file import save_profile
@@ -33,7 +33,7 @@ METRICS: Final = ("ttft_ms.mean", "ttft_ms.p99", "tpot_ms.mean", "e2e_ms.mean")
 SHARES: Final = (0.3, 0.7)
 
 
-def loads_of(case: Case) -> Iterator[tuple[str, ...]]:
+def loads_of(case: ShareGptCase) -> Iterator[tuple[str, ...]]:
     """Words that say which requests come."""
     yield (f"trace=sharegpt_{case.model}_300",)
     for share in SHARES:
@@ -50,7 +50,9 @@ def exact_overhead(prepared: Prepared) -> Prepared:
     return replace(prepared, hardware_of_model=kinds)
 
 
-def judged(case: Case, profile: Profile, folder: Path) -> Iterator[tuple[str, list[float], list[bool]]]:
+def judged(
+    case: ShareGptCase, profile: Profile, folder: Path
+) -> Iterator[tuple[str, list[float], list[bool]]]:
     """(load and rung, errors, whether inside) of one table."""
     whole, bare = folder / "whole.json", folder / "bare.json"
     save_profile(profile, whole)
@@ -71,7 +73,7 @@ def judged(case: Case, profile: Profile, folder: Path) -> Iterator[tuple[str, li
             yield f"{words[-1]}, {name}", errors, inside
 
 
-def _prepared(case: Case, profile: Path, rung: str, words: tuple[str, ...]) -> Prepared:
+def _prepared(case: ShareGptCase, profile: Path, rung: str, words: tuple[str, ...]) -> Prepared:
     own = [
         word for word in case.words(profile, Path("unused"), Path("unused")) if not word.startswith("trace=")
     ]

@@ -13,7 +13,7 @@ Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
-class Runs:
+class Repeats:
     """Repeated measurements in one process: ``cpu_s`` of the work, ``raw_s`` of one timeout, between them.
 
     Noise only adds, to either. So the best is the least of the work over the least of the unit, each on its
@@ -86,14 +86,14 @@ def solves(
     return Solves(tuple(seconds), raw_s)
 
 
-def measured(once: Callable[[], float], repeats: int, raw: Callable[[], float] | None = None) -> Runs:
+def measured(once: Callable[[], float], repeats: int, raw: Callable[[], float] | None = None) -> Repeats:
     """``once`` gives the CPU seconds of one unit of work; the unit of time is taken around every run."""
     raw = raw or raw_timeout_s
     cpu_s, raw_s = list[float](), [raw()]
     for _ in range(repeats):
         cpu_s.append(once())
         raw_s.append(raw())
-    return Runs(tuple(cpu_s), tuple(raw_s))
+    return Repeats(tuple(cpu_s), tuple(raw_s))
 
 
 def raw_timeout_s(clock: Clock = process_time) -> float:

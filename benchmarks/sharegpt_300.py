@@ -34,7 +34,7 @@ ENGINE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class ShareGptCase:
     """One workload on one GPU type; ``tables`` below $SERVETWIN_PROFILES/llmservingsim.
 
     ``shared``: the folder below $SERVETWIN_PROFILES/aiconfigurator that has what GPUs share: all-reduce,
@@ -87,7 +87,7 @@ WORKLOADS = {
 LLAMA, QWEN = "meta-llama/Llama-3.1-8B", "Qwen/Qwen3-32B"
 MIXTURE = "Qwen/Qwen3-30B-A3B-Instruct-2507"
 CASES = (
-    Case(
+    ShareGptCase(
         name="rtx4090_llama3_1_8b",
         tables=f"RTX4090/{LLAMA}",
         gpu="rtx4090",
@@ -96,7 +96,7 @@ CASES = (
         max_num_seqs=256,
         kv_tokens=41_408,
     ),
-    Case(
+    ShareGptCase(
         name="rtx_pro_6000_llama3_1_8b",
         tables=f"RTXPRO6000/{LLAMA}",
         gpu="rtx_pro_6000",
@@ -105,7 +105,7 @@ CASES = (
         max_num_seqs=128,
         kv_tokens=480_000,
     ),
-    Case(
+    ShareGptCase(
         name="rtx_pro_6000_qwen3_32b",
         tables=f"RTXPRO6000/{QWEN}",
         gpu="rtx_pro_6000",
@@ -115,7 +115,7 @@ CASES = (
         kv_tokens=480_000,
         shared="rtx_pro_6000_server",
     ),
-    Case(
+    ShareGptCase(
         name="rtx_pro_6000_qwen3_30b_a3b",
         tables=f"RTXPRO6000/{MIXTURE}",
         gpu="rtx_pro_6000",
@@ -129,7 +129,7 @@ CASES = (
 )
 
 
-def profile_of(case: Case, root: Path) -> Profile:
+def profile_of(case: ShareGptCase, root: Path) -> Profile:
     """Imported; ``root`` holds the tables."""
     request = ImportRequest(
         path=root / "llmservingsim" / case.tables,
@@ -142,7 +142,7 @@ def profile_of(case: Case, root: Path) -> Profile:
     return import_profile("llmservingsim", request)
 
 
-def run(case: Case, root: Path, folder: Path) -> int:
+def run(case: ShareGptCase, root: Path, folder: Path) -> int:
     """Import the profile, simulate; the exit status of the command."""
     profile = folder / "profiles" / f"{case.name}.json"
     profile.parent.mkdir(parents=True, exist_ok=True)
@@ -150,7 +150,7 @@ def run(case: Case, root: Path, folder: Path) -> int:
     return cli.run(["simulate", *case.words(profile, root, folder / case.name)])
 
 
-def _tell_corrections(case: Case, root: Path) -> None:
+def _tell_corrections(case: ShareGptCase, root: Path) -> None:
     with TemporaryDirectory() as folder:
         words = [
             word

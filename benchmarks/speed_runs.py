@@ -1,6 +1,6 @@
 """A scenario measured in several modes: a fresh process each, asked for one run after the other in turn.
 
-So what else the machine does hits both modes, and each has its unit from its own process.
+Other load of the machine then affects both modes alike, and each mode has the unit of its own process.
 """
 
 import json
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.modes import NO_COMPILED_CORE, available, environment
-from benchmarks.raw import Runs
+from benchmarks.raw import Repeats
 from serving.vocabulary.errors import UserError
 
 
@@ -20,7 +20,7 @@ from serving.vocabulary.errors import UserError
 class ModeRuns:
     """What the runs of one mode took, per request; ``peak_mb``: memory of the process after the first run."""
 
-    runs: Runs
+    runs: Repeats
     events: float
     peak_mb: float
 
@@ -88,5 +88,5 @@ def measure(name: str, modes: Sequence[str]) -> Measured:
 def _mode_runs(raw_s: float, runs: list[dict[str, Any]]) -> ModeRuns:
     cpu_s = tuple(run["cpu_s"] for run in runs)
     return ModeRuns(
-        Runs(cpu_s, (raw_s, *(run["raw_s"] for run in runs))), runs[0]["events"], runs[0]["peak_mb"]
+        Repeats(cpu_s, (raw_s, *(run["raw_s"] for run in runs))), runs[0]["events"], runs[0]["peak_mb"]
     )

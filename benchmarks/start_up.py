@@ -86,7 +86,7 @@ def came(system: str, kind: str, seed: int, chosen: str) -> Came:
 
 
 def table(seeds: int, chosen: str) -> dict[tuple[str, str], list[Came]]:
-    """(System, kind) -> a run per seed; what cannot be is left out. Prints a row of each as it comes."""
+    """(System, kind) -> a run per seed, without refused pairs. Prints a row of each when it is done."""
     print("| start | system | a start, median | to capacity, mean | within objectives | TTFT, mean | GPU-s |")
     print("|---|---|---|---|---|---|---|")
     runs_of: dict[tuple[str, str], list[Came]] = {}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from experiments.common.run_store import RunStore
     from experiments.common.runs import Progress
     from experiments.common.set_up import Case
-    from experiments.common.sweep import Sweep
+    from experiments.common.sweep import SetUpSweep
 
 _PAPERS: Final = ("blitzscale", "llumnix", "quart")
 USAGE: Final = """servetwin reproduce: figures of a paper, ours beside the paper's
@@ -162,7 +162,7 @@ def _run(
     settings: Settings,
     store: "RunStore",
     on_progress: "Progress | None",
-    sweeps: "Sequence[Sweep]",
+    sweeps: "Sequence[SetUpSweep]",
 ) -> "Outcomes":
     from experiments.common.runs import carry_out
 
@@ -178,9 +178,9 @@ def _run(
 
 
 def _with_sweeps(
-    run: "Callable[[Sequence[Sweep]], Outcomes]",
+    run: "Callable[[Sequence[SetUpSweep]], Outcomes]",
     recipes: "Mapping[str, Recipe]",
-    sweeps: "Callable[[], Sequence[Sweep]]",
+    sweeps: "Callable[[], Sequence[SetUpSweep]]",
     which: str,
 ) -> "Outcomes":
     """Run the cases and sweeps. With ``missed`` the cases run first; stored runs are not repeated."""

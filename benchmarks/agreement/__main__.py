@@ -19,7 +19,7 @@ from benchmarks.agreement import prefill_decode, vidur_peer
 from benchmarks.agreement.closed_form import one_at_a_time
 from benchmarks.agreement.naive import naive
 from benchmarks.agreement.runs import SLOWLY, our_run, trace_words
-from benchmarks.agreement.table import HEAD, Row, compare
+from benchmarks.agreement.table import HEAD, ComparisonRow, compare
 from benchmarks.command import command, no_words
 
 PROMISED: Final = 1e-4
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
     return 1 if broken else 0
 
 
-def rows(words: tuple[str, ...]) -> Iterator[tuple[Row, bool]]:
+def rows(words: tuple[str, ...]) -> Iterator[tuple[ComparisonRow, bool]]:
     """Each comparison, and whether agreement is promised."""
     run = our_run(ONE, "engine=vllm_v0", "engine.max_num_seqs=1", SLOWLY[words], *words)
     yield compare("closed form, one request at a time", run, one_at_a_time(run)), True

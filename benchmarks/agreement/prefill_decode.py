@@ -2,7 +2,7 @@
 
 The rules (LLMServe/DistServe on GitHub, simdistserve/base/worker.py and request.py): prompts are batched
 whole, first come first served, up to a limit of tokens; what is computed joins the decode queue at once; a
-decode step takes the whole batch. Where simdistserve has a fault the rule that is meant is taken
+decode step takes the whole batch. Where simdistserve has a bug the intended rule is used
 (``FAULTS``). simdistserve itself is no package that could be installed and is not run.
 """
 
@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.agreement.runs import NS_PER_S, Job, OurRun, Times, step_s
+from benchmarks.agreement.runs import NS_PER_S, Job, OurRun, RequestTimes, step_s
 from hwmodels.step_times.rows import StepRows
 
 FAULTS: Final = (
@@ -37,16 +37,16 @@ FAULTS: Final = (
 )
 
 
-def one_prefill_one_decode(run: OurRun, seat_first: bool = False) -> Times:
+def one_prefill_one_decode(run: OurRun, seat_first: bool = False) -> RequestTimes:
     """Prefill needs nothing of decode, so that it is computed first; KV moves in no time.
 
-    ``seat_first``: it moves when there is a seat for it, as with us. A seat is left when a step ends; KV that
-    begins to move then comes when the next step has begun, and decodes from the one behind it.
+    ``seat_first``: KV moves once a decode slot is free, as in ServeTwin. Slots become free at the end of a
+    step; KV that starts to move then arrives after the next step has begun, and decodes from the one after.
     """
     engine = run.prepared.config.engine
     first = _prefill(run.rows, run.jobs, engine.max_num_batched_tokens)
     finish = _decode(run.rows, run.jobs, first, engine.max_num_seqs, seat_first)
-    return Times(np.array(first), np.array(finish))
+    return RequestTimes(np.array(first), np.array(finish))
 
 
 def _prefill(rows: StepRows, jobs: tuple[Job, ...], most_tokens: int) -> list[float]:

@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.peers.runs import Command, Report
-from benchmarks.peers.work import POINTS, REPLICAS, Work
+from benchmarks.peers.runs import Command, ToolReport
+from benchmarks.peers.work import POINTS, REPLICAS, PeerWork
 from serving.vocabulary.errors import UserError
 
 NAME: Final = "DynoSim"
@@ -48,7 +48,7 @@ class DynoSim:
 
     name = NAME
 
-    def __init__(self, python: str, version: str, work: Work, folder: Path) -> None:
+    def __init__(self, python: str, version: str, work: PeerWork, folder: Path) -> None:
         self.python, self.version, self.work = python, version, work
         self.trace, self.tables = folder / "mooncake.jsonl", folder / "steps.npz"
         write_trace(work, self.trace)
@@ -75,16 +75,16 @@ class DynoSim:
         ]  # fmt: skip
         return Command(words, out, os.environ)
 
-    def report(self, out: Path) -> Report:
+    def report(self, out: Path) -> ToolReport:
         """From its report."""
         loop = json.loads((out / "loop.json").read_text(encoding="utf-8"))
         report = json.loads((out / "report.json").read_text(encoding="utf-8"))
         share = min(1.0, report["wall_time_ms"] / 1e3 / loop["wall_s"])
         ttft_s, e2e_s = (report[name] / 1e3 for name in ("mean_ttft_ms", "mean_e2e_latency_ms"))
-        return Report(loop["cpu_s"] * share, ttft_s, e2e_s, report["completed_requests"])
+        return ToolReport(loop["cpu_s"] * share, ttft_s, e2e_s, report["completed_requests"])
 
 
-def write_trace(work: Work, path: Path) -> None:
+def write_trace(work: PeerWork, path: Path) -> None:
     """Mooncake's format; no two prompts share a block."""
     tokens_given = 0
     with path.open("w", encoding="utf-8") as file:
@@ -100,7 +100,7 @@ def write_trace(work: Work, path: Path) -> None:
             file.write(json.dumps(line) + "\n")
 
 
-def write_tables(work: Work, path: Path) -> None:
+def write_tables(work: PeerWork, path: Path) -> None:
     """Our step times: prefill by tokens; decode by tokens in all and tokens per sequence."""
     tokens = work.prefill_tokens()
     in_all = np.linspace(0, work.kv_blocks * work.block_tokens, POINTS)
@@ -115,7 +115,7 @@ def write_tables(work: Work, path: Path) -> None:
     )
 
 
-def find(work: Work, folder: Path) -> DynoSim | str:
+def find(work: PeerWork, folder: Path) -> DynoSim | str:
     """The tool, or why it is left out."""
     python = os.environ.get(VARIABLE)
     if not python:

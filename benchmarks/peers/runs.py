@@ -14,8 +14,8 @@ from serving.vocabulary.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What a run says of itself. loop_cpu_s: CPU of the events alone. Means over all requests, in seconds."""
+class ToolReport:
+    """What a run reports. loop_cpu_s: CPU of the events alone. Means over all requests, in seconds."""
 
     loop_cpu_s: float
     ttft_s: float
@@ -24,10 +24,10 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ToolRun:
     """``process_cpu_s``: user and system time of the whole process, as the operating system counted it."""
 
-    report: Report
+    report: ToolReport
     process_cpu_s: float
 
 
@@ -41,7 +41,7 @@ class Command:
 
 
 class Tool(Protocol):
-    """A simulator that is there."""
+    """A simulator that can run here."""
 
     name: str
     version: str
@@ -49,11 +49,11 @@ class Tool(Protocol):
     def command(self, out: Path) -> Command:
         """The process that simulates once and writes below ``out``."""
 
-    def report(self, out: Path) -> Report:
+    def report(self, out: Path) -> ToolReport:
         """Read what it wrote."""
 
 
-def run(tool: Tool, out: Path) -> Run:
+def run(tool: Tool, out: Path) -> ToolRun:
     """Simulate once; ``out`` is made. UserError when the process fails."""
     out.mkdir(parents=True)
     command = tool.command(out)
@@ -68,18 +68,18 @@ def run(tool: Tool, out: Path) -> Run:
     if process.returncode:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it said nothing"]
         raise UserError(f"{tool.name} ended with exit status {process.returncode}: {lines[-1]}")
-    return Run(tool.report(out), usage.ru_utime + usage.ru_stime)
+    return ToolRun(tool.report(out), usage.ru_utime + usage.ru_stime)
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The least of several runs, each number on its own, since noise only adds; what it says comes of any."""
+    """The least of several runs, each number on its own, since noise only adds. report: of any run."""
 
     name: str
     version: str
     loop_cpu_s: float
     process_cpu_s: float
-    report: Report
+    report: ToolReport
 
     @property
     def requests_per_cpu_s(self) -> float:
@@ -87,7 +87,7 @@ class Summary:
         return self.report.requests / self.loop_cpu_s
 
 
-def summary(tool: Tool, runs: Sequence[Run]) -> Summary:
+def summary(tool: Tool, runs: Sequence[ToolRun]) -> Summary:
     """Of the runs of one tool."""
     loop, process = min(each.report.loop_cpu_s for each in runs), min(each.process_cpu_s for each in runs)
     return Summary(tool.name, tool.version, loop, process, runs[0].report)

@@ -1,4 +1,4 @@
-"""Cluster B: whether live scaling alone puts BlitzScale ahead of AllCache there, by what its loads cross.
+"""Cluster B: whether BlitzScale is ahead of AllCache by live scaling alone, by the links its loads cross.
 
 Nothing of this is in the paper. PCIe between the GPUs of a host is a scale-up domain to the planner, so on
 the cluster as it stands most loads never cross a NIC.
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from experiments.blitzscale.set_ups import AZURE_CODE_8B, BLITZ, case_of
 from experiments.common.compare import joined, pointed, ratio_row
-from experiments.common.figure import Key, Row
+from experiments.common.figure import FigureRow, Key
 from experiments.common.outcomes import MEAN_TTFT, NIC_SHARE, Outcomes
 from experiments.common.paired import mean_of, ratio_of
 from experiments.common.set_up import Case, Words
@@ -56,7 +56,7 @@ def cases() -> tuple[Case, ...]:
     return tuple(case for way in WAYS for case in way.cases())
 
 
-def rows(outcomes: Outcomes) -> list[Row]:
+def rows(outcomes: Outcomes) -> list[FigureRow]:
     """Mean TTFT over AllCache; each says what share of the loaded bytes crossed NICs."""
     rows_found = []
     for way in WAYS:

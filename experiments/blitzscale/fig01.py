@@ -9,8 +9,8 @@ from experiments.blitzscale.levels import inputs
 from experiments.blitzscale.more_set_ups import burst_7b
 from experiments.blitzscale.set_ups import case_of
 from experiments.common.compare import judged_row, values_of
-from experiments.common.figure import Figure, Line, Panel, Row
-from experiments.common.outcomes import Metric, Outcome, Outcomes
+from experiments.common.figure import Figure, FigureRow, Panel, PlotLine
+from experiments.common.outcomes import Metric, Outcomes, RunOutcome
 from experiments.common.paired import mean_of
 from experiments.common.set_up import Case
 from experiments.common.verdict import Claim, about
@@ -57,16 +57,16 @@ def fig1(outcomes: Outcomes) -> Figure:
     )
 
 
-def _metric(label: str, unit: str, read: Callable[[Outcome], float]) -> Metric:
+def _metric(label: str, unit: str, read: Callable[[RunOutcome], float]) -> Metric:
     """None of a run that has no timeline, or ends before the first burst."""
 
-    def known(run: Outcome) -> float | None:
+    def known(run: RunOutcome) -> float | None:
         return read(run) if "kv_tokens" in run.timelines and run.arrival_s.max() > _WARM_S else None
 
     return Metric(label, unit, "kv_tokens", known)
 
 
-def rise(run: Outcome) -> float:
+def rise(run: RunOutcome) -> float:
     """Arrivals of the busiest bin of 2 s within 4 s after a bin over that bin's, around the first burst.
 
     The bin before is the mean of those until the burst, for a bin has few requests.
@@ -76,26 +76,26 @@ def rise(run: Outcome) -> float:
     return float(counts[onset + 1 : onset + 4].mean() / counts[:onset].mean())
 
 
-def held_gb(run: Outcome) -> "tuple[Floats, Floats]":
+def held_gb(run: RunOutcome) -> "tuple[Floats, Floats]":
     """(seconds, GB of KV in requests between their first and last token)."""
     at_s, tokens = run.timelines["kv_tokens"]
     return at_s, tokens * load_llm("llama2_7b").kv_bytes_per_token / 1e9
 
 
-def swing(run: Outcome) -> float:
+def swing(run: RunOutcome) -> float:
     """Most over least."""
     held = _held(run)
     return float(held.max() / held.min())
 
 
-def _held(run: Outcome) -> "Floats":
+def _held(run: RunOutcome) -> "Floats":
     """Between the first burst and the last arrival."""
     at_s, gb = held_gb(run)
     held: Floats = gb[(at_s >= _WARM_S) & (at_s <= run.arrival_s.max())]
     return held
 
 
-def _row(outcomes: Outcomes, case: Case, claim: Claim, metric: Metric) -> Row:
+def _row(outcomes: Outcomes, case: Case, claim: Claim, metric: Metric) -> FigureRow:
     def why(seeds: list[float]) -> str:
         counts = ", ".join(f"{len(run.arrival_s):,}" for run in outcomes.of(case))
         return f"{number(mean_of(seeds).value)} {metric.unit} with {counts} requests by seed"
@@ -104,13 +104,13 @@ def _row(outcomes: Outcomes, case: Case, claim: Claim, metric: Metric) -> Row:
     return judged_row(outcomes, metric.label, claim, (case,), read, why=why, unit=metric.unit)
 
 
-def _panels(runs: Sequence[Outcome]) -> tuple[Panel, ...]:
+def _panels(runs: Sequence[RunOutcome]) -> tuple[Panel, ...]:
     if not runs or "kv_tokens" not in runs[0].timelines:
         return ()
     counts = np.bincount(runs[0].arrival_s.astype(np.int64)).astype(np.float64)
     at_s, gb = held_gb(runs[0])
-    arrivals = Line("arrivals", np.arange(len(counts)).tolist(), counts.tolist())
+    arrivals = PlotLine("arrivals", np.arange(len(counts)).tolist(), counts.tolist())
     return (
         Panel("arrivals", "time (s)", "requests per second", (arrivals,)),
-        Panel("KV held", "time (s)", "GB", (Line("all requests", at_s.tolist(), gb.tolist()),)),
+        Panel("KV held", "time (s)", "GB", (PlotLine("all requests", at_s.tolist(), gb.tolist()),)),
     )

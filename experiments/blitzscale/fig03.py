@@ -10,8 +10,8 @@ from experiments.blitzscale.levels import inputs, levels, percent
 from experiments.blitzscale.more_set_ups import full_loads, required_gbps, stop_8b, stop_72b, stopped
 from experiments.blitzscale.set_ups import case_of, three
 from experiments.common.compare import judged_row, measured, order_row, pointed, values_of
-from experiments.common.figure import Figure, Key, Kind, Line, Panel, Row
-from experiments.common.outcomes import LOAD_TIME, NETWORK_MEAN, Metric, Outcome, Outcomes, violations
+from experiments.common.figure import Figure, FigureRow, Key, Kind, Panel, PlotLine
+from experiments.common.outcomes import LOAD_TIME, NETWORK_MEAN, Metric, Outcomes, RunOutcome, violations
 from experiments.common.paired import mean_of
 from experiments.common.set_up import Case
 from experiments.common.verdict import Claim, about, at_least, at_most, judged
@@ -26,7 +26,7 @@ STOPS_8B_S: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 def _beyond(ttft_ms: float, tbt_ms: float) -> Metric:
-    def read(run: Outcome) -> float:
+    def read(run: RunOutcome) -> float:
         return violations(run, ttft_ms, tbt_ms)
 
     return Metric(f"requests beyond {ttft_ms:g}/{tbt_ms:g} ms", "", "requests", read)
@@ -87,13 +87,13 @@ def fig3(outcomes: Outcomes) -> Figure:
     )
 
 
-def _required() -> Row:
+def _required() -> FigureRow:
     gbps = required_gbps("qwen2_5_72b", 4, 0.5)
     why = "the catalogue's 72B has 145.4 GB, the paper counts 144"
     return judged("72B: rate per GPU for 500 ms", about(576, "576 Gbps"), gbps, f"{gbps:,.0f} Gbps", why=why)
 
 
-def _share(outcomes: Outcomes, claim: Claim, case: Case) -> Row:
+def _share(outcomes: Outcomes, claim: Claim, case: Case) -> FigureRow:
     """Of requests beyond 1250/200 ms."""
     load_s = LOAD_TIME.of(outcomes.of(case))
     why = f"loads took {number(mean_of(load_s).value if load_s else None)} s"
@@ -101,7 +101,7 @@ def _share(outcomes: Outcomes, claim: Claim, case: Case) -> Row:
     return judged_row(outcomes, name, claim, (case,), read, why=why, write=percent)
 
 
-def _in_use(outcomes: Outcomes, full: Case, half: Case) -> list[Row]:
+def _in_use(outcomes: Outcomes, full: Case, half: Case) -> list[FigureRow]:
     """The paper contradicts itself, so each of its numbers has a row."""
     claims = (
         at_most(0.60, "more than 40 % free", _NUMBER),
@@ -136,5 +136,5 @@ def _panel(
 ) -> Panel:
     points = [(stop_s, metric.of(outcomes.of(case))) for stop_s, case in zip(stops_s, ours, strict=True)]
     known = [(stop_s, 100 * sum(values) / len(values)) for stop_s, values in points if values]
-    line = Line(metric.label, [x for x, _ in known], [y for _, y in known], "o-")
+    line = PlotLine(metric.label, [x for x, _ in known], [y for _, y in known], "o-")
     return Panel(name, "stop (s)", "% of requests", (line,))

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from experiments.blitzscale.set_ups import many_models
 from experiments.common.compare import order_row, pointed, value_row
-from experiments.common.figure import Figure, Key, Line, Panel
+from experiments.common.figure import Figure, Key, Panel, PlotLine
 from experiments.common.outcomes import MISS_RATE, Outcomes
 from experiments.common.paired import mean_of
 from experiments.common.set_up import Case
@@ -73,5 +73,5 @@ def _panels(points: dict[str, Any]) -> tuple[Panel, ...]:
     if not points:
         return ()
     x = [float(label.removesuffix(" C")) for label in points]
-    line = Line("misses", x, [100 * point["mean"] for point in points.values()], "o-")
+    line = PlotLine("misses", x, [100 * point["mean"] for point in points.values()], "o-")
     return (Panel("misses by load", "mean load over C", "% of look-ups", (line,)),)

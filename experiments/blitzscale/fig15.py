@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from experiments.blitzscale.one_pair import Played, play
-from experiments.common.figure import Figure, Key, Kind, Line, Panel, Row, Verdict
+from experiments.common.figure import Figure, FigureRow, Key, Kind, Panel, PlotLine, Verdict
 from experiments.common.saved import pointing
 from experiments.common.set_up import Case
 from policies.live.zigzag_ilp import FORMULATIONS, Formulation, Solved, check_solver, solve
@@ -82,7 +82,7 @@ def fig15() -> Figure:
     )  # fmt: skip
 
 
-def _thirty_two(effort: Schedule, zigzag: Schedule) -> list[Row]:
+def _thirty_two(effort: Schedule, zigzag: Schedule) -> list[FigureRow]:
     """The text says request 7; only request 6, counted from its own first layer, has these numbers."""
     six = (effort.finish_ns[5] - _SIX_STARTS, zigzag.finish_ns[5] - _SIX_STARTS)
     seven = (effort.finish_ns[6], zigzag.finish_ns[6])
@@ -94,7 +94,7 @@ def _thirty_two(effort: Schedule, zigzag: Schedule) -> list[Row]:
     ]
 
 
-def _forms(solved: dict[Formulation, Solved], zigzag: Schedule) -> list[Row]:
+def _forms(solved: dict[Formulation, Solved], zigzag: Schedule) -> list[FigureRow]:
     paper, shifted, ours = (solved[form] for form in ("paper", "paper_shifted", "executable"))
     assert shifted.schedule is not None and ours.schedule is not None, "both are feasible"
     refuted, good = "refuted by its replay", "as good as ZigZag without a solver"
@@ -116,13 +116,13 @@ def _forms(solved: dict[Formulation, Solved], zigzag: Schedule) -> list[Row]:
 
 def _exact(
     name: str, paper: Sequence[int], ours: Sequence[int], why: str, kind: Kind = "own_analysis"
-) -> Row:
+) -> FigureRow:
     """In band only when every number is the paper's."""
     same = tuple(paper) == tuple(ours)
     ratio = sum(ours) / sum(paper)
     reason = why if same else f"{why}; {pointing((KEY,))}"
     verdict: Verdict = "in band" if same else "out"
-    return Row(
+    return FigureRow(
         name=name,
         paper=_list(paper),
         ours=_list(ours),
@@ -134,7 +134,7 @@ def _exact(
     )
 
 
-def _simulated(name: str, paper: Sequence[int], played: Played, why: str) -> Row:
+def _simulated(name: str, paper: Sequence[int], played: Played, why: str) -> FigureRow:
     """In band when no batch is further off than what the paper leaves out: transfers, and loads a bit off."""
     ours = played.finish
     far = max(abs(our_finish - other) for our_finish, other in zip(ours, paper, strict=True))
@@ -143,7 +143,7 @@ def _simulated(name: str, paper: Sequence[int], played: Played, why: str) -> Row
     reason = reason if verdict == "in band" else f"{reason}; {pointing((KEY,))}"
     shown = " ".join(f"{finish:.1f}" for finish in ours)
     title = f"{name}: batches 1 to 7 finish, simulated"
-    return Row(
+    return FigureRow(
         name=title,
         paper=_list(paper),
         ours=shown,
@@ -154,11 +154,11 @@ def _simulated(name: str, paper: Sequence[int], played: Played, why: str) -> Row
     )
 
 
-def _said(name: str, wanted: str, result: str, why: str) -> Row:
+def _said(name: str, wanted: str, result: str, why: str) -> FigureRow:
     """Of Eq. 1 the paper says nothing of the kind; what we hold it against is our own analysis."""
     same = wanted == result
     reason = why if same else f"{why}; {pointing((KEY,))}"
-    return Row(
+    return FigureRow(
         name=name,
         paper=f"(our analysis) {wanted}",
         ours=result,
@@ -199,7 +199,7 @@ def _saved(
 def _panel(effort: Schedule, zigzag: Schedule) -> Panel:
     numbers = [float(batch) for batch in range(1, 8)]
     lines = (
-        Line("best effort", numbers, [float(finish_ns) for finish_ns in effort.finish_ns], "o-"),
-        Line("ZigZag", numbers, [float(finish_ns) for finish_ns in zigzag.finish_ns], "o-"),
+        PlotLine("best effort", numbers, [float(finish_ns) for finish_ns in effort.finish_ns], "o-"),
+        PlotLine("ZigZag", numbers, [float(finish_ns) for finish_ns in zigzag.finish_ns], "o-"),
     )
     return Panel("finish of each batch", "batch", "layer times since the first layer was there", lines)

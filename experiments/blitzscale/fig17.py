@@ -18,7 +18,7 @@ from experiments.common.compare import (
     ratio_row,
     ratios_of,
 )
-from experiments.common.figure import Figure, Line, Panel, Row
+from experiments.common.figure import Figure, FigureRow, Panel, PlotLine
 from experiments.common.outcomes import (
     LOAD_TIME,
     MEAN_TBT,
@@ -27,8 +27,8 @@ from experiments.common.outcomes import (
     P99_TBT,
     P99_TTFT,
     Metric,
-    Outcome,
     Outcomes,
+    RunOutcome,
 )
 from experiments.common.paired import geometric_mean_of
 from experiments.common.set_up import Case, SetUp
@@ -84,7 +84,7 @@ def fig17(outcomes: Outcomes) -> Figure:
     )
 
 
-def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
+def _rows(outcomes: Outcomes, set_up: SetUp) -> list[FigureRow]:
     systems, statements = all_systems(set_up), _SAID[set_up.short()]
     tails = [
         (base, metric, _LOWEST) for metric in (P99_TTFT, P99_TBT) for base in ("serverlessllm", "allcache")
@@ -111,12 +111,12 @@ def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
     return rows + _shapes(outcomes, set_up, systems["serverlessllm"], systems["allcache"])
 
 
-def _mean_from(onset_s: float) -> Callable[[Outcome], float | None]:
+def _mean_from(onset_s: float) -> Callable[[RunOutcome], float | None]:
     """Mean TTFT of a burst's arrivals."""
     return lambda run: run.mean_ttft_ms(onset_s, onset_s + _BURST_S)
 
 
-def _shapes(outcomes: Outcomes, set_up: SetUp, ours: Case, other: Case) -> list[Row]:
+def _shapes(outcomes: Outcomes, set_up: SetUp, ours: Case, other: Case) -> list[FigureRow]:
     """Of ServerlessLLM: a burst is a spike when its copies are gone; when they are there it is AllCache."""
     name = f"{set_up.name}: mean TTFT of serverlessllm over allcache"
     if set_up.short() == "AzureConv":
@@ -137,7 +137,7 @@ def _shapes(outcomes: Outcomes, set_up: SetUp, ours: Case, other: Case) -> list[
 
 def _burst_row(
     outcomes: Outcomes, name: str, claim: Claim, metric: Metric, systems: tuple[Case, Case]
-) -> Row:
+) -> FigureRow:
     """No direction is asked for: the claim is a size."""
     runs = outcomes.of(systems[0])
     why = joined(
@@ -160,7 +160,7 @@ def _panel(outcomes: Outcomes, set_up: SetUp) -> Panel | None:
         case = all_systems(set_up)[label]
         if outcomes.of(case):
             x, y = over_time(outcomes, case)
-            lines.append(Line(label, x, y))
+            lines.append(PlotLine(label, x, y))
     if not lines:
         return None
     return Panel(set_up.name, "time of arrival (s)", "mean TTFT (ms) per 5 s", tuple(lines), log_y=True)

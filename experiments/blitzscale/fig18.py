@@ -7,22 +7,22 @@ from typing import Final
 from experiments.blitzscale.levels import inputs, levels, percent
 from experiments.blitzscale.set_ups import AZURE_CONV_24B, AZURE_CONV_24B_16, BLITZ, all_systems, workloads
 from experiments.common.compare import judged_row, measured, ratio_row
-from experiments.common.figure import Figure, Line, Panel, Row
+from experiments.common.figure import Figure, FigureRow, Panel, PlotLine
 from experiments.common.outcomes import (
     GPU_TIME,
     MEAN_TBT,
     MEAN_TTFT,
     P99_TTFT,
     Metric,
-    Outcome,
     Outcomes,
+    RunOutcome,
     violations,
 )
 from experiments.common.paired import mean_of
 from experiments.common.set_up import Case, SetUp
 from experiments.common.verdict import Claim, about, at_most, below, shorter, times
 
-Shares = Callable[[Sequence[Sequence[Outcome]]], list[float]]
+Shares = Callable[[Sequence[Sequence[RunOutcome]]], list[float]]
 
 # BlitzScale (OSDI 2025), section 6.2, of BlitzScale over the system named.
 _SAID: Final[tuple[tuple[str, Metric, Claim], ...]] = (
@@ -53,7 +53,7 @@ def cases() -> tuple[Case, ...]:
 
 def fig18(outcomes: Outcomes) -> Figure:
     """What is said of 24B on AzureConv; below it objectives and GPU time where no number is given."""
-    rows: list[Row] = []
+    rows: list[FigureRow] = []
     set_ups = (AZURE_CONV_24B, AZURE_CONV_24B_16)
     for set_up in set_ups:
         rows += _statements(outcomes, set_up) + _objectives(outcomes, set_up)
@@ -70,16 +70,16 @@ def fig18(outcomes: Outcomes) -> Figure:
     )  # fmt: skip
 
 
-def _statements(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
+def _statements(outcomes: Outcomes, set_up: SetUp) -> list[FigureRow]:
     return [_over(outcomes, set_up, base, metric, claim) for base, metric, claim in _SAID]
 
 
-def _over(outcomes: Outcomes, set_up: SetUp, base: str, metric: Metric, claim: Claim) -> Row:
+def _over(outcomes: Outcomes, set_up: SetUp, base: str, metric: Metric, claim: Claim) -> FigureRow:
     systems, name = all_systems(set_up), f"{set_up.name}: {metric.label} over {base}"
     return ratio_row(outcomes, name, claim, metric, ours=systems[BLITZ], other=systems[base])
 
 
-def _objectives(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
+def _objectives(outcomes: Outcomes, set_up: SetUp) -> list[FigureRow]:
     """The shares of 24B are given under 5x "the average"; whose average it is, is not."""
     systems, rows = all_systems(set_up), []
     for name, claim in _SHARES.items():
@@ -94,7 +94,9 @@ def _objectives(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
     return rows
 
 
-def _share(outcomes: Outcomes, name: str, claim: Claim | None, read: Shares, cases: Sequence[Case]) -> Row:
+def _share(
+    outcomes: Outcomes, name: str, claim: Claim | None, read: Shares, cases: Sequence[Case]
+) -> FigureRow:
     """claim: None where the paper gives no share. read: shares by seed from the runs of all cases."""
     why = measured(outcomes, P99_TTFT, cases[0])
     if claim is not None:
@@ -106,7 +108,7 @@ def _share(outcomes: Outcomes, name: str, claim: Claim | None, read: Shares, cas
     return replace(_UNSAID.not_comparable(name, cases[0].set_up.stand_in, why_not), ours=shown)
 
 
-def _of_average(runs: Sequence[Sequence[Outcome]]) -> list[float]:
+def _of_average(runs: Sequence[Sequence[RunOutcome]]) -> list[float]:
     return missed(runs[0], runs[1])
 
 
@@ -114,7 +116,7 @@ def _beyond(ttft_ms: float, tbt_ms: float) -> Shares:
     return lambda runs: [violations(run, ttft_ms, tbt_ms) for run in runs[0]]
 
 
-def missed(ours: Sequence[Outcome], base: Sequence[Outcome]) -> list[float]:
+def missed(ours: Sequence[RunOutcome], base: Sequence[RunOutcome]) -> list[float]:
     """Seed by seed: share of requests beyond five times the mean TTFT or TBT of a base."""
     shares = []
     for run, other in zip(ours, base, strict=False):
@@ -133,6 +135,6 @@ def _panel(outcomes: Outcomes, set_up: SetUp) -> Panel | None:
             x, y = runs[0].timelines["instances"]
             whole = len(x) // _MEAN_S * _MEAN_S  # points are a second apart
             bins_s, means = (part[:whole].reshape(-1, _MEAN_S).mean(axis=1) for part in (x, y * each))
-            lines.append(Line(label, bins_s.tolist(), means.tolist()))
+            lines.append(PlotLine(label, bins_s.tolist(), means.tolist()))
     title = f"GPUs provisioned, mean of {_MEAN_S} s"
     return Panel(set_up.name, "time (s)", title, tuple(lines)) if lines else None

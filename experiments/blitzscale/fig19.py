@@ -2,7 +2,7 @@
 
 from experiments.blitzscale.set_ups import BLITZ, case_of, serverless, workloads
 from experiments.common.compare import order_row, value_row
-from experiments.common.figure import Figure, Line, Panel, Row
+from experiments.common.figure import Figure, FigureRow, Panel, PlotLine
 from experiments.common.outcomes import CACHE_MAX, CACHE_MEAN, Metric, Outcomes
 from experiments.common.set_up import Case, SetUp, Words, value_of
 from experiments.common.verdict import Claim, at_most, within
@@ -31,7 +31,7 @@ def fig19(outcomes: Outcomes) -> Figure:
     return Figure("fig19", title, tuple(rows), panels=_panels(outcomes), inputs=inputs)
 
 
-def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
+def _rows(outcomes: Outcomes, set_up: SetUp) -> list[FigureRow]:
     blitz, shipped, allcache, text, logical = _of(set_up)
     hosts, copy = _hosts(set_up.words), _copy_bytes(set_up)
     each = Claim(f"one per host ({hosts})", hosts, hosts, slack=1.01, kind="paper_number")
@@ -65,7 +65,7 @@ def _panels(outcomes: Outcomes) -> tuple[Panel, ...]:
         ]
         known = [(float(x), y) for x, y in points if y is not None]
         if known:
-            lines.append(Line(label, [x for x, _ in known], [y for _, y in known], "o"))
+            lines.append(PlotLine(label, [x for x, _ in known], [y for _, y in known], "o"))
     names = tuple(set_up.name for set_up in workloads())
     return (Panel("mean copies in host memory", "", "copies", tuple(lines), ticks=names),) if lines else ()
 

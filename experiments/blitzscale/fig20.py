@@ -11,7 +11,7 @@ from experiments.blitzscale.levels import inputs, levels
 from experiments.blitzscale.more_set_ups import ALL_SSD, APART, ablation
 from experiments.blitzscale.set_ups import BLITZ, MULTICAST, NETWORK, three
 from experiments.common.compare import order_row, ratio_row
-from experiments.common.figure import Figure, Line, Panel, Row
+from experiments.common.figure import Figure, FigureRow, Panel, PlotLine
 from experiments.common.outcomes import MEAN_TBT, MEAN_TTFT, P99_TTFT, Metric, Outcomes
 from experiments.common.set_up import Case, SetUp
 from experiments.common.verdict import Claim, at_most, below
@@ -52,7 +52,7 @@ def fig20(outcomes: Outcomes) -> Figure:
     )  # fmt: skip
 
 
-def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
+def _rows(outcomes: Outcomes, set_up: SetUp) -> list[FigureRow]:
     systems = {case.label: case for case in ablation(set_up)}
     rows = []
     for metric in (MEAN_TTFT, P99_TTFT):
@@ -81,5 +81,5 @@ def _panel(outcomes: Outcomes, metric: Metric) -> Panel:
     for set_up in three():
         points = [(x, metric.of(outcomes.of(case))) for x, case in enumerate(ablation(set_up))]
         known = [(float(x), sum(values) / len(values)) for x, values in points if values]
-        lines.append(Line(set_up.name, [x for x, _ in known], [y for _, y in known], "o-"))
+        lines.append(PlotLine(set_up.name, [x for x, _ in known], [y for _, y in known], "o-"))
     return Panel(metric.label, "", f"{metric.label} (ms)", tuple(lines), log_y=True, ticks=tuple(labels))

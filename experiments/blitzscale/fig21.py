@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from experiments.blitzscale.load_plans import FIG_21_BYTES, all_cache, four_nics, play, two_nics
 from experiments.common.compare import pointed
-from experiments.common.figure import Figure, Key, Line, Panel, Row
+from experiments.common.figure import Figure, FigureRow, Key, Panel, PlotLine
 from experiments.common.verdict import about, judged, times
 from hwmodels.loading.ranks import Ranks
 from hwmodels.topology.cluster_file import load_cluster
@@ -105,7 +105,7 @@ def fig21() -> Figure:
     )
 
 
-def _row(load: LoadTimes) -> Row:
+def _row(load: LoadTimes) -> FigureRow:
     why = (
         f"|M|/B is {load.closed_s:.3f} s over {SET_UPS[load.set_up][2]} {SET_UPS[load.set_up][1]} links, "
         f"first instance at {load.first_s:.3f} s, last in 64 MB chunks at {load.last_small_s:.3f} s"
@@ -116,18 +116,18 @@ def _row(load: LoadTimes) -> Row:
     return pointed(judged(name, claim, load.last_s, f"{load.last_s * 1e3:,.0f} ms", why=why), KEY)
 
 
-def _against_all_cache(load: LoadTimes, cached: LoadTimes) -> Row:
+def _against_all_cache(load: LoadTimes, cached: LoadTimes) -> FigureRow:
     name = f"{load.set_up} over AllCache, efficiency {load.efficiency}"
     ours = load.last_s / cached.last_s
     why = f"{load.last_s:.3f} s over the network against {cached.last_s:.3f} s from host memory"
     return pointed(judged(name, times(1.2 / 2.0), ours, f"{ours:.3f}", why=why), KEY)
 
 
-def _staircase(load: LoadTimes) -> Line:
+def _staircase(load: LoadTimes) -> PlotLine:
     """How many of the six are up; four NICs bring both instances of a host up at once."""
     each = 6 // len(load.times_s)
     x, y = [0.0], [0.0]
     for number, at_s in enumerate(load.times_s):
         x += [at_s, at_s]
         y += [float(number * each), float((number + 1) * each)]
-    return Line(load.set_up, x, y)
+    return PlotLine(load.set_up, x, y)

@@ -5,8 +5,8 @@ from typing import Final
 
 from experiments.blitzscale.set_ups import BLITZ, case_of, workloads
 from experiments.common.compare import joined, judged_row, measured, values_of
-from experiments.common.figure import Figure, Row
-from experiments.common.outcomes import NETWORK_BYTES, NETWORK_MEAN, Outcome, Outcomes
+from experiments.common.figure import Figure, FigureRow
+from experiments.common.outcomes import NETWORK_BYTES, NETWORK_MEAN, Outcomes, RunOutcome
 from experiments.common.paired import mean_of
 from experiments.common.set_up import Case, SetUp
 from experiments.common.verdict import at_most
@@ -29,13 +29,13 @@ def fig22(outcomes: Outcomes) -> Figure:
     return Figure("fig22", "Figure 22: extra network use of scaling", tuple(rows))
 
 
-def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
+def _rows(outcomes: Outcomes, set_up: SetUp) -> list[FigureRow]:
     ours, local = case_of(set_up, BLITZ), case_of(set_up, "allcache")
     name = f"{set_up.name}: extra mean use of the network"
     return [_extra(outcomes, name, ours, local), _use(outcomes, f"{set_up.name}: mean use, {BLITZ}", ours)]
 
 
-def _extra(outcomes: Outcomes, name: str, ours: Case, local: Case) -> Row:
+def _extra(outcomes: Outcomes, name: str, ours: Case, local: Case) -> FigureRow:
     def why(_: list[float]) -> str:
         means = [mean_of(NETWORK_MEAN.of(outcomes.of(case)) or [0.0]).value for case in (ours, local)]
         return joined(
@@ -45,7 +45,7 @@ def _extra(outcomes: Outcomes, name: str, ours: Case, local: Case) -> Row:
     return judged_row(outcomes, name, _PAPER, (ours, local), _differences, why=why, write=_points)
 
 
-def _use(outcomes: Outcomes, name: str, ours: Case) -> Row:
+def _use(outcomes: Outcomes, name: str, ours: Case) -> FigureRow:
     """That one link is full while a load crosses it says nothing: all of them, on average."""
     return judged_row(
         outcomes,
@@ -58,7 +58,7 @@ def _use(outcomes: Outcomes, name: str, ours: Case) -> Row:
     )
 
 
-def _differences(runs: Sequence[Sequence[Outcome]]) -> list[float] | str:
+def _differences(runs: Sequence[Sequence[RunOutcome]]) -> list[float] | str:
     ours, local = (NETWORK_MEAN.of(part) for part in runs)
     if not ours or not local:
         return f"summary.json of a run has no {NETWORK_MEAN.where}"

@@ -6,8 +6,8 @@ from typing import Final
 
 from experiments.blitzscale.set_ups import BLITZ, case_of, workloads
 from experiments.common.compare import judged_row, measured, pointed
-from experiments.common.figure import Figure, Key, Row
-from experiments.common.outcomes import DECISION_P99, LOAD_TIME, Outcome, Outcomes
+from experiments.common.figure import Figure, FigureRow, Key
+from experiments.common.outcomes import DECISION_P99, LOAD_TIME, Outcomes, RunOutcome
 from experiments.common.set_up import Case
 from experiments.common.verdict import Claim, at_most, judged
 from policies.multicast.planner import MulticastPlanner
@@ -59,7 +59,7 @@ def planned_ms(wanted: ScaleUp) -> tuple[float, Plan]:
     return best_s * 1e3, plan
 
 
-def _planned(name: str, wanted: Callable[[], ScaleUp]) -> Row:
+def _planned(name: str, wanted: Callable[[], ScaleUp]) -> FigureRow:
     ms, plan = planned_ms(wanted())
     why = (
         f"{len(plan.replicas)} instances in {len(plan.edges)} edges; {ms / 1e3 / _LOAD_S:.3%} of {_LOAD_S} s"
@@ -68,14 +68,14 @@ def _planned(name: str, wanted: Callable[[], ScaleUp]) -> Row:
     return pointed(row, KEY)
 
 
-def _decided(outcomes: Outcomes, case: Case) -> Row:
+def _decided(outcomes: Outcomes, case: Case) -> FigureRow:
     name, why = f"{case.set_up.name}: P99 of a decision over a load", measured(outcomes, DECISION_P99, case)
     return judged_row(
         outcomes, name, _PAPER, (case,), _shares, why=why, write=lambda share: f"{share:.3%}", moves=False
     )
 
 
-def _shares(runs: Sequence[Sequence[Outcome]]) -> list[float] | str:
+def _shares(runs: Sequence[Sequence[RunOutcome]]) -> list[float] | str:
     decisions, loads = DECISION_P99.of(runs[0]), LOAD_TIME.of(runs[0])
     if not decisions or not loads:
         return f"summary.json of a run has no {DECISION_P99.where} or no {LOAD_TIME.where}"

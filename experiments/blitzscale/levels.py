@@ -15,8 +15,8 @@ from experiments.common.outcomes import (
     P99_TBT,
     P99_TTFT,
     Metric,
-    Outcome,
     Outcomes,
+    RunOutcome,
 )
 from experiments.common.paired import mean_of
 from experiments.common.rates import kv_arithmetic
@@ -64,6 +64,6 @@ def percent(share: float) -> str:
     return f"{share:.2%}"
 
 
-def _level(metrics: Sequence[Metric], runs: Sequence[Outcome]) -> str:
+def _level(metrics: Sequence[Metric], runs: Sequence[RunOutcome]) -> str:
     values = [metric.of(runs) for metric in metrics]
     return " / ".join(number(mean_of(seeds).value if seeds else None) for seeds in values)

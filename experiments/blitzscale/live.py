@@ -8,8 +8,8 @@ from experiments.blitzscale.levels import SHOWN, inputs, levels
 from experiments.blitzscale.more_set_ups import live_cases, six_24b
 from experiments.blitzscale.set_ups import AZURE_CODE_8B, BLITZ, MULTICAST, three
 from experiments.common.compare import joined, judged_row, ratio_row, values_of
-from experiments.common.figure import Figure, Line, Panel, Row
-from experiments.common.outcomes import MEAN_TTFT, P99_TTFT, Metric, Outcome, Outcomes, summary_metric
+from experiments.common.figure import Figure, FigureRow, Panel, PlotLine
+from experiments.common.outcomes import MEAN_TTFT, P99_TTFT, Metric, Outcomes, RunOutcome, summary_metric
 from experiments.common.paired import mean_of
 from experiments.common.set_up import Case, SetUp
 from experiments.common.verdict import Claim, about, at_least, at_most, shorter
@@ -24,13 +24,13 @@ _AFTER: Final = at_least(1200, "not before all parameters, 1,200 ms", "paper_num
 _LAYERS: Final = at_least(2, "more than one number of layers at a time", "own_analysis")
 
 
-def _layer_counts(run: Outcome) -> float | None:
+def _layer_counts(run: RunOutcome) -> float | None:
     live = run.summary.get("live")
     counts = live.get("layer_counts_seen") if isinstance(live, dict) else None
     return None if counts is None else float(len(counts))
 
 
-def _first_token_ms(run: Outcome) -> float:
+def _first_token_ms(run: RunOutcome) -> float:
     return float((run.arrival_s + run.ttft_ms / 1e3).min() * 1e3)
 
 
@@ -69,7 +69,7 @@ def live(outcomes: Outcomes) -> Figure:
     )
 
 
-def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
+def _rows(outcomes: Outcomes, set_up: SetUp) -> list[FigureRow]:
     systems = {case.label: case for case in live_cases(set_up)}
     ours, rows = systems[BLITZ], []
 
@@ -90,7 +90,7 @@ def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
     return rows
 
 
-def _tokens(outcomes: Outcomes) -> list[Row]:
+def _tokens(outcomes: Outcomes) -> list[FigureRow]:
     """Figure 21: when the first token comes while six instances load; a decode instance is the partner."""
     why = "no prefill instance at the start: a decode instance runs the layers that are missing"
     return [
@@ -112,7 +112,7 @@ def _ms(value: float) -> str:
     return f"{value:,.0f} ms"
 
 
-def _counted(outcomes: Outcomes, case: Case) -> Row:
+def _counted(outcomes: Outcomes, case: Case) -> FigureRow:
     """That instances ran with some of their layers, and with more and more of them."""
     counters = [
         f"{metric.label} {number(mean_of(values).value)}"
@@ -129,6 +129,6 @@ def _panel(outcomes: Outcomes, set_up: SetUp) -> Panel:
     for metric in (MEAN_TTFT, P99_TTFT):
         points = [(x, metric.of(outcomes.of(case))) for x, case in enumerate(systems)]
         known = [(float(x), sum(values) / len(values)) for x, values in points if values]
-        lines.append(Line(metric.label, [x for x, _ in known], [y for _, y in known], "o"))
+        lines.append(PlotLine(metric.label, [x for x, _ in known], [y for _, y in known], "o"))
     names = tuple(case.label.removeprefix(f"{BLITZ}, ") for case in systems)
     return Panel(set_up.name, "", "TTFT (ms)", tuple(lines), log_y=True, ticks=names)

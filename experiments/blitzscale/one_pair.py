@@ -97,7 +97,7 @@ def play(layers: int, load: float, batches: int, scheduler: str, idle: float = 0
 
 
 @dataclass(frozen=True, slots=True)
-class _World:
+class _PairWorld:
     """What runs of one model and scheduler share; layers_ns: when each comes, whatever is served.
 
     folder: with the model's shape, which is read whenever it is asked for.
@@ -109,13 +109,13 @@ class _World:
 
 
 @cache
-def _world(layers: int, scheduler: str) -> _World:
+def _world(layers: int, scheduler: str) -> _PairWorld:
     folder = TemporaryDirectory()
     shape = _SHAPE | {"num_hidden_layers": layers}
     Path(folder.name, "config.json").write_text(json.dumps(shape), encoding="utf-8")
     words = (*_WORDS, f"model={folder.name}", f"system/live={scheduler}")
     prepared = prepare(load_config(words, "simulate"))
-    return _World(folder, prepared, _run(prepared, 100 * NS_PER_S, [0, 0])[1].layers_ns)
+    return _PairWorld(folder, prepared, _run(prepared, 100 * NS_PER_S, [0, 0])[1].layers_ns)
 
 
 def _run(prepared: Prepared, pass_ns: int, arrivals_ns: list[int]) -> tuple[list[int], _Seen]:

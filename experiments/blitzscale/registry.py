@@ -26,7 +26,7 @@ from experiments.common.figure import Figure
 from experiments.common.outcomes import Outcomes
 from experiments.common.recipe import Paper, Recipe
 from experiments.common.set_up import Case
-from experiments.common.sweep import Sweep
+from experiments.common.sweep import SetUpSweep
 
 
 def _recipe(about: str, cases: Callable[[], Sequence[Case]], make: Callable[[Outcomes], Figure]) -> Recipe:
@@ -54,7 +54,7 @@ BLITZSCALE: Final[dict[str, Recipe]] = {
 }
 
 
-def sweeps_of(cases: Sequence[Case]) -> tuple[Sweep, ...]:
+def sweeps_of(cases: Sequence[Case]) -> tuple[SetUpSweep, ...]:
     """The sweeps of those set-ups that the cases compare: where at least two systems of one are run."""
     subjects = [case.set_up.name for case in dict.fromkeys(cases)]
     return tuple(sweep for sweep in all_sweeps() if subjects.count(sweep.subject) > 1)

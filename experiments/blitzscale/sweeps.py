@@ -1,9 +1,7 @@
-"""Sweeps that tell what a result hangs on: windows, loads, memory, time-outs, copies, thresholds.
+"""Sweeps of BlitzScale's set-ups: windows, loads, memory, time-outs, life of copies, thresholds.
 
-One seed at each point, unless what is swept is said to have all.
-
-None chooses a number: figures are made of the set-ups as they stand, and a row that is out names the sweep
-that shows how far it moves.
+Every point runs under the first seed, unless its sweep says all seeds. No sweep chooses a value: figures use
+the set-ups as they stand, and a row that is out names the sweep that shows how far it moves.
 """
 
 from dataclasses import replace
@@ -38,7 +36,7 @@ from experiments.blitzscale.set_ups import (
     three,
 )
 from experiments.common.set_up import Case, SetUp, Words, last_words
-from experiments.common.sweep import Sweep
+from experiments.common.sweep import SetUpSweep
 
 WINDOW: Final = "window"
 _CONV_STARTS_S: Final = range(0, 3000, 480)  # the trace has 3,501 s
@@ -63,7 +61,7 @@ _LEAST: Final = "at least 1 of each role"
 _PREFILL: Final = "0.5 C by prefill alone"
 
 
-def all_sweeps() -> tuple[Sweep, ...]:
+def all_sweeps() -> tuple[SetUpSweep, ...]:
     """Every sweep, in the order of its figure."""
     return (
         *(
@@ -85,7 +83,7 @@ def all_sweeps() -> tuple[Sweep, ...]:
     )
 
 
-def windows(set_up: SetUp, starts_s: range, *static: str) -> Sweep:
+def windows(set_up: SetUp, starts_s: range, *static: str) -> SetUpSweep:
     """Every window of the trace, side by side from its start, each with the rate its own rule gives."""
     length_s = set_up.word("trace.window_s")
     points = []
@@ -95,10 +93,10 @@ def windows(set_up: SetUp, starts_s: range, *static: str) -> Sweep:
         systems = (*_compared(set_up), *static)
         points.append((f"{start_s} s", _cases(own, systems)))
     about = f"windows of {length_s} s from 0 to {starts_s[-1]:,} s in steps of {starts_s.step} s, seed 0"
-    return Sweep(WINDOW, set_up.name, about, tuple(points))
+    return SetUpSweep(WINDOW, set_up.name, about, tuple(points))
 
 
-def loads(set_up: SetUp) -> Sweep:
+def loads(set_up: SetUp) -> SetUpSweep:
     """The mean load as a share of the full split's capacity; the set-up's is one half."""
     systems = (BLITZ, "serverlessllm", "distserve_half")
     points = [
@@ -106,21 +104,21 @@ def loads(set_up: SetUp) -> Sweep:
         for share in _SHARES
     ]
     points.insert(2, ("0.5 C", tuple(replace(system, once=False) for system in _cases(set_up, systems))))
-    return Sweep("mean load", set_up.name, "share of the full split's capacity, seed 0", tuple(points))
+    return SetUpSweep("mean load", set_up.name, "share of the full split's capacity, seed 0", tuple(points))
 
 
-def scale_down(set_up: SetUp) -> Sweep:
-    """How long an instance must not be needed before it goes, for all systems; the set-up's is 333 ms."""
+def scale_down(set_up: SetUp) -> SetUpSweep:
+    """How long an instance must be unneeded before it is drained, for all systems; the set-up's is 333 ms."""
     systems = (BLITZ, "serverlessllm", "allcache")
     points = [
         (f"{ms} ms", _cases(set_up, systems, (f"system.scaler.scale_down_ms={ms}",))) for ms in _SCALE_DOWN_MS
     ]
-    return Sweep(
+    return SetUpSweep(
         "scale-down time-out", set_up.name, "ms below the bound before an instance goes", tuple(points)
     )
 
 
-def decode(set_up: SetUp) -> Sweep:
+def decode(set_up: SetUp) -> SetUpSweep:
     """What could make the time between tokens depend on the system: decode must scale, and slowly."""
     systems = (BLITZ, MULTICAST, "serverlessllm", "allcache")
     least = replace(set_up, name=f"{set_up.name}, {_LEAST}", prefill=(1, 14), decode=(1, 14))
@@ -135,21 +133,21 @@ def decode(set_up: SetUp) -> Sweep:
         ("rate by the mean load alone", _cases(mean, systems)),
         (f"{_LEAST}, rate by the mean load alone", _cases(corner, systems)),
     )
-    return Sweep(
+    return SetUpSweep(
         "decode instances", set_up.name, "least instances, hosts, estimates, rate rule; seed 0", points
     )
 
 
-def kv_memory(set_up: SetUp) -> Sweep:
+def kv_memory(set_up: SetUp) -> SetUpSweep:
     """Tokens of KV memory per instance: sources disagree; the set-up's is 256,000."""
     systems, points = _compared(set_up), []
     for tokens in _KV_TOKENS:
         words = (f"engine.kv_tokens={tokens}",)
         points.append((f"{tokens:,} tokens", _cases(set_up, systems, words)))
-    return Sweep("KV memory", set_up.name, "tokens per instance, seed 0", tuple(points))
+    return SetUpSweep("KV memory", set_up.name, "tokens per instance, seed 0", tuple(points))
 
 
-def lives(set_up: SetUp) -> Sweep:
+def lives(set_up: SetUp) -> SetUpSweep:
     """How long ServerlessLLM keeps a host's copy after a load, under all seeds; the set-up's is 30 s."""
     (ours,), points = _cases(set_up, (BLITZ,), once=False), []
     for life in _LIVES_S:
@@ -158,10 +156,10 @@ def lives(set_up: SetUp) -> Sweep:
         other = _cases(own, ("serverlessllm",), (f"system.cache.ttl_s={life}",), once=False)
         points.append((label, (ours, *other)))
     about = "after a host's last load, ServerlessLLM alone; all seeds"
-    return Sweep("life of a copy", set_up.name, about, tuple(points))
+    return SetUpSweep("life of a copy", set_up.name, about, tuple(points))
 
 
-def heights() -> tuple[Sweep, ...]:
+def heights() -> tuple[SetUpSweep, ...]:
     """Drawn bursts that rise higher: how dense they must be for a stop to show. None of a recorded trace."""
     sweeps = []
     for set_up, stops_s in ((stop_72b(), STOPS_72B_S), (stop_72b(2), STOPS_72B_S), (stop_8b(), STOPS_8B_S)):
@@ -174,11 +172,11 @@ def heights() -> tuple[Sweep, ...]:
             cases = tuple(replace(stopped(own, stop_s), once=True) for stop_s in stops_s)
             points.append((f"{factor} times", cases))
         about = "height of a burst over the base rate (5 is the set-up's), mean load alone, seed 0"
-        sweeps.append(Sweep("height of a burst", set_up.name, about, tuple(points)))
+        sweeps.append(SetUpSweep("height of a burst", set_up.name, about, tuple(points)))
     return tuple(sweeps)
 
 
-def kv_demand() -> Sweep:
+def kv_demand() -> SetUpSweep:
     """Other loads, and half of C by prefill alone: 7B has four times the KV per token of 8B."""
     set_up, points = burst_7b(), []
     loads = {f"{share:g} C": replace(set_up, share=share) for share in _SHARES_7B}
@@ -188,10 +186,10 @@ def kv_demand() -> Sweep:
         cases.append(case_of(named, "distserve_full"))
         points.append((label, tuple(replace(system, once=True) for system in cases)))
     about = "share of the full split's capacity, 0.5 is the set-up's, seed 0"
-    return Sweep("mean load", set_up.name, about, tuple(points))
+    return SetUpSweep("mean load", set_up.name, about, tuple(points))
 
 
-def thresholds() -> Sweep:
+def thresholds() -> SetUpSweep:
     """When the load monitor starts and stops colocated instances, beside vLLM as it is."""
     set_up, points = burst_7b(), []
     for label, words in _THRESHOLDS.items():
@@ -199,20 +197,20 @@ def thresholds() -> Sweep:
         swept = [replace(system, words=last_words((*system.words, *words)), once=True) for system in ours]
         points.append((label, (*swept, colocated(set_up, "vllm_full"), colocated(set_up, "vllm_half"))))
     about = "seconds of backlog and share of KV memory at which instances go and come, seed 0"
-    return Sweep("thresholds", set_up.name, about, tuple(points))
+    return SetUpSweep("thresholds", set_up.name, about, tuple(points))
 
 
-def average_provisioning() -> Sweep:
+def average_provisioning() -> SetUpSweep:
     """More instances for the vLLM that has the average need, which is full on average and so never idle."""
     set_up, points = burst_7b(), []
     ours = tuple(colocated(set_up, name) for name in (BLITZ, MULTICAST))
     for count in _AVERAGE:
         words = ("system=vllm_full", *RESERVE, f"cluster=blitz_b_1x{count}")
         points.append((f"{count} instances", (*ours, Case("vllm_half", set_up, words, once=True))))
-    return Sweep("average provisioning", set_up.name, "instances of vllm_half, seed 0", tuple(points))
+    return SetUpSweep("average provisioning", set_up.name, "instances of vllm_half, seed 0", tuple(points))
 
 
-def beside_kv(set_up: SetUp) -> Sweep:
+def beside_kv(set_up: SetUp) -> SetUpSweep:
     """Loads at which instances send more or less KV."""
     points = []
     loads = {f"{share:g} C": replace(set_up, share=share) for share in (0.25, 0.75)}
@@ -221,14 +219,16 @@ def beside_kv(set_up: SetUp) -> Sweep:
         cases = (*source_choice(named), *source_choice(named, beside=False))
         points.append((label, tuple(replace(system, once=True) for system in cases)))
     about = "share of the full split's capacity, 0.5 is the set-up's, seed 0"
-    return Sweep("mean load", set_up.name, about, tuple(points))
+    return SetUpSweep("mean load", set_up.name, about, tuple(points))
 
 
-def rate_rule(set_up: SetUp) -> Sweep:
+def rate_rule(set_up: SetUp) -> SetUpSweep:
     """Version 1's workloads at the mean load of the later text, in place of its peak rule."""
     own = replace(set_up, name=f"{set_up.name} at 0.5 C", share=0.5)
     cases = tuple(replace(system, set_up=own, once=True) for system in v1_systems(set_up))
-    return Sweep("rate rule", set_up.name, "mean load 0.5 C as well as the peak, seed 0", (("0.5 C", cases),))
+    return SetUpSweep(
+        "rate rule", set_up.name, "mean load 0.5 C as well as the peak, seed 0", (("0.5 C", cases),)
+    )
 
 
 def _compared(set_up: SetUp) -> tuple[str, ...]:

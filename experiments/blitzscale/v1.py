@@ -6,7 +6,7 @@ from experiments.blitzscale.levels import inputs, levels
 from experiments.blitzscale.load_plans import chain_7b, play, ssd_7b
 from experiments.blitzscale.more_set_ups import v1_set_ups, v1_systems
 from experiments.common.compare import pointed, ratio_row
-from experiments.common.figure import Figure, Key, Row
+from experiments.common.figure import Figure, FigureRow, Key
 from experiments.common.outcomes import GPU_TIME, MEAN_TBT, MEAN_TTFT, P99_TTFT, Metric, Outcomes
 from experiments.common.set_up import Case, SetUp
 from experiments.common.verdict import Claim, about, judged, shorter, times
@@ -29,7 +29,7 @@ def cases() -> tuple[Case, ...]:
 
 def v1(outcomes: Outcomes) -> Figure:
     """TTFT and TBT over ServerlessLLM in both readings of a host, GPU use, DistServe, and 7B to 16 GPUs."""
-    rows: list[Row] = []
+    rows: list[FigureRow] = []
     for place, set_up in enumerate(v1_set_ups()):
         rows += _over_serverless(outcomes, set_up, place)
     rows += _code(outcomes, v1_set_ups()[1])
@@ -52,7 +52,7 @@ def v1(outcomes: Outcomes) -> Figure:
     )
 
 
-def _over_serverless(outcomes: Outcomes, set_up: SetUp, place: int) -> list[Row]:
+def _over_serverless(outcomes: Outcomes, set_up: SetUp, place: int) -> list[FigureRow]:
     ours, *bases = v1_systems(set_up)[:3]
     wanted: tuple[tuple[Metric, Claim], ...] = (
         (MEAN_TTFT, shorter(_TTFT[place])),
@@ -72,7 +72,7 @@ def _over_serverless(outcomes: Outcomes, set_up: SetUp, place: int) -> list[Row]
     ]
 
 
-def _code(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
+def _code(outcomes: Outcomes, set_up: SetUp) -> list[FigureRow]:
     """GPU use and the static systems, which it shows for AzureCode."""
     ours, physical, logical, half, full = v1_systems(set_up)
     wanted: tuple[tuple[Metric, Claim, Case], ...] = (
@@ -101,7 +101,7 @@ def load_times() -> dict[tuple[str, str], float]:
     return loads_ms
 
 
-def _scaled(system: str, name: str, ms: float) -> Row:
+def _scaled(system: str, name: str, ms: float) -> FigureRow:
     paper_ms = _SCALED_MS[system]
     claim = about(paper_ms, f"{paper_ms:,.0f} ms")
     why = "8 instances over one NIC of 100 Gbps, layer by layer, 7 over NVLink"

@@ -14,7 +14,7 @@ from experiments.blitzscale.levels import SHOWN, inputs, levels
 from experiments.blitzscale.one_pair import play
 from experiments.blitzscale.set_ups import AZURE_CODE_8B, BLITZ, case_of
 from experiments.common.compare import joined, pointed, ratio_row
-from experiments.common.figure import Figure, Key, Line, Panel, Row
+from experiments.common.figure import Figure, FigureRow, Key, Panel, PlotLine
 from experiments.common.outcomes import GPU_TIME, MEAN_TTFT, P99_TTFT, Metric, Outcomes
 from experiments.common.paired import Estimated, ratio_of
 from experiments.common.saved import SEED
@@ -69,7 +69,7 @@ BOUND: Final = zigzag_s(BEST_WORK) / shared_s(BEST_WORK)  # 0.614
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class EndCurve:
     """When the last batch ends, by queued work, both over the time of the load."""
 
     work: tuple[float, ...]
@@ -86,20 +86,20 @@ class Curve:
         return min(zip(self.ratios, self.work, strict=True))
 
 
-def closed(effort: Callable[[float], float], most: float = 3.0, points: int = 121) -> Curve:
+def closed(effort: Callable[[float], float], most: float = 3.0, points: int = 121) -> EndCurve:
     """The closed form."""
     work = tuple([most * (step + 1) / points for step in range(points)])
-    return Curve(work, tuple(map(zigzag_s, work)), tuple(map(effort, work)))
+    return EndCurve(work, tuple(map(zigzag_s, work)), tuple(map(effort, work)))
 
 
-def scheduled(layers: int = LAYERS, load: int = LOAD) -> Curve:
+def scheduled(layers: int = LAYERS, load: int = LOAD) -> EndCurve:
     """The layer-level schedules, quotas kept to the end."""
 
     def last(schedule: Callable[[LiveView], Schedule], batches: int) -> float:
         return max(schedule(LiveView(layers, load, (1,) * batches)).finish_ns) / (layers * load)
 
     batches = [count * load // LOAD for count in _BATCHES]
-    return Curve(
+    return EndCurve(
         tuple([count / load for count in batches]),
         tuple([last(ilp_free, count) for count in batches]),
         tuple([last(best_effort, count) for count in batches]),
@@ -107,13 +107,13 @@ def scheduled(layers: int = LAYERS, load: int = LOAD) -> Curve:
 
 
 @cache
-def simulated() -> Curve:
+def simulated() -> EndCurve:
     """Whole runs; quotas end when everything is loaded."""
 
     def last(scheduler: str, batches: int) -> float:
         return max(play(LAYERS, LOAD - 0.01, batches, scheduler).finish) / (LAYERS * LOAD)
 
-    return Curve(
+    return EndCurve(
         tuple([count / LOAD for count in _BATCHES]),
         tuple([last("ilp_free", count) for count in _BATCHES]),
         tuple([last("best_effort", count) for count in _BATCHES]),
@@ -205,7 +205,7 @@ def zigzag(outcomes: Outcomes) -> Figure:
     )
 
 
-def _pair_rows(curves: dict[str, Curve]) -> Iterator[Row]:
+def _pair_rows(curves: dict[str, EndCurve]) -> Iterator[FigureRow]:
     shared = f"closed form {BOUND:.3f} at {BEST_WORK:.3f} times"
     for name, claim, comparison in (
         ("simulated", _BOUND, shared),
@@ -218,7 +218,7 @@ def _pair_rows(curves: dict[str, Curve]) -> Iterator[Row]:
         yield pointed(judged(title, claim, ratio, f"{ratio:.3f}", why=why), CURVE)
 
 
-def _sweep_rows(outcomes: Outcomes) -> list[Row]:
+def _sweep_rows(outcomes: Outcomes) -> list[FigureRow]:
     rows, ratios = [], dict[str, Estimated]()
     for point in POINTS:
         ours, effort, _ = point.cases()
@@ -258,7 +258,7 @@ def _exact(value: float) -> str:
     return f"{value:.3f}"
 
 
-def _saved_curves(curves: dict[str, Curve]) -> dict[str, Any]:
+def _saved_curves(curves: dict[str, EndCurve]) -> dict[str, Any]:
     points = {
         name: {"work": curve.work, "zigzag": curve.zigzag, "best_effort": curve.effort, "ratio": curve.ratios}
         for name, curve in curves.items()
@@ -270,18 +270,18 @@ def _saved_curves(curves: dict[str, Curve]) -> dict[str, Any]:
     }
 
 
-def _finishes(curves: dict[str, Curve]) -> Panel:
+def _finishes(curves: dict[str, EndCurve]) -> Panel:
     shared, with_quotas = closed(shared_s), closed(kept_s)
     lines = [
-        Line("ZigZag, closed form", shared.work, shared.zigzag),
-        Line("best effort, closed form", shared.work, shared.effort),
-        Line("the same, quotas kept", with_quotas.work, with_quotas.effort, "--"),
+        PlotLine("ZigZag, closed form", shared.work, shared.zigzag),
+        PlotLine("best effort, closed form", shared.work, shared.effort),
+        PlotLine("the same, quotas kept", with_quotas.work, with_quotas.effort, "--"),
         *(
-            Line(f"ZigZag, {name}", curve.work, curve.zigzag, style)
+            PlotLine(f"ZigZag, {name}", curve.work, curve.zigzag, style)
             for (name, curve), style in _styled(curves)
         ),
         *(
-            Line(f"best effort, {name}", curve.work, curve.effort, style)
+            PlotLine(f"best effort, {name}", curve.work, curve.effort, style)
             for (name, curve), style in _styled(curves)
         ),
     ]
@@ -290,18 +290,18 @@ def _finishes(curves: dict[str, Curve]) -> Panel:
     )
 
 
-def _ratios(curves: dict[str, Curve]) -> Panel:
+def _ratios(curves: dict[str, EndCurve]) -> Panel:
     shared, with_quotas = closed(shared_s), closed(kept_s)
     lines = [
-        Line("closed form", shared.work, shared.ratios),
-        Line("the same, quotas kept", with_quotas.work, with_quotas.ratios, "--"),
-        *(Line(name, curve.work, curve.ratios, style) for (name, curve), style in _styled(curves)),
-        Line(f"{BOUND:.3f}", (BEST_WORK,), (BOUND,), "k*"),
+        PlotLine("closed form", shared.work, shared.ratios),
+        PlotLine("the same, quotas kept", with_quotas.work, with_quotas.ratios, "--"),
+        *(PlotLine(name, curve.work, curve.ratios, style) for (name, curve), style in _styled(curves)),
+        PlotLine(f"{BOUND:.3f}", (BEST_WORK,), (BOUND,), "k*"),
     ]
     return Panel("ZigZag over best effort", "queued work over the load's length", "ratio", tuple(lines))
 
 
-def _styled(curves: dict[str, Curve]) -> list[tuple[tuple[str, Curve], str]]:
+def _styled(curves: dict[str, EndCurve]) -> list[tuple[tuple[str, EndCurve], str]]:
     return list(zip(curves.items(), ("x", "o"), strict=True))
 
 
@@ -314,10 +314,10 @@ def _swept(outcomes: Outcomes) -> list[Panel]:
         if not known:
             continue
         places = [x for x, _ in known]
-        lines = [Line("mean of seeds", places, [ratio.value for _, ratio in known], "o")]
+        lines = [PlotLine("mean of seeds", places, [ratio.value for _, ratio in known], "o")]
         ends = [end for _, ratio in known for end in (ratio.low, ratio.high) if end is not None]
         if len(ends) == 2 * len(places):
-            lines.append(Line("95 % interval", [x for x in places for _ in range(2)], ends, "_"))
+            lines.append(PlotLine("95 % interval", [x for x in places for _ in range(2)], ends, "_"))
         ticks = tuple(joined(point.name.replace(" per partner", "")) for point in POINTS)
         panels.append(
             Panel(f"{metric.label}, ZigZag over best effort", "", "ratio", tuple(lines), ticks=ticks)

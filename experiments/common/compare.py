@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from experiments.common.figure import MISSED, Key, Kind, Row
+from experiments.common.figure import MISSED, FigureRow, Key, Kind
 from experiments.common.moved import moved, moved_order
 from experiments.common.outcomes import (
     GPU_TIME,
@@ -13,8 +13,8 @@ from experiments.common.outcomes import (
     LOADS,
     MISS_RATE,
     Metric,
-    Outcome,
     Outcomes,
+    RunOutcome,
 )
 from experiments.common.paired import Estimated, geometric_mean_of, mean_of, ratio_of
 from experiments.common.saved import SEED, pointing
@@ -27,7 +27,7 @@ _EXPLAINING: Final = (LOADS, LOAD_TIME, INSTANCES, GPU_TIME)
 
 Seeds = list[float] | str
 """One number per seed, or why there is none."""
-Read = Callable[[Sequence[Sequence[Outcome]]], Seeds]
+Read = Callable[[Sequence[Sequence[RunOutcome]]], Seeds]
 """Finds the number in the runs of each case."""
 
 
@@ -45,7 +45,7 @@ def judged_row(
     stand_in: str | None = None,
     key: Key | None = None,
     moves: bool = True,
-) -> Row:
+) -> FigureRow:
     """The number that ``read`` finds in the runs of these cases, against what the paper says.
 
     why: what was measured, from the number of every seed. estimate: mean of the seeds. stand_in: that of the
@@ -62,17 +62,17 @@ def judged_row(
     if key is not None:
         return pointed(row, key)
 
-    def size(runs: Sequence[Sequence[Outcome]]) -> float | None:
+    def size(runs: Sequence[Sequence[RunOutcome]]) -> float | None:
         values = read(runs)
         return None if isinstance(values, str) else estimate(values).value
 
-    return kept(row, cases[0], seeds, *(moved(outcomes, claim, size, *cases) if moves else ()))
+    return saved_by_seed(row, cases[0], seeds, *(moved(outcomes, claim, size, *cases) if moves else ()))
 
 
 def values_of(metric: Metric, unit: float = 1.0, lacks: str = "") -> Read:
     """Reads the metric of one system in units of ``unit``. lacks: what is said where a run has none."""
 
-    def read(runs: Sequence[Sequence[Outcome]]) -> Seeds:
+    def read(runs: Sequence[Sequence[RunOutcome]]) -> Seeds:
         values = metric.of(runs[0])
         return [value / unit for value in values] if values else lacks or _lacks(metric)
 
@@ -82,7 +82,7 @@ def values_of(metric: Metric, unit: float = 1.0, lacks: str = "") -> Read:
 def ratios_of(metric: Metric, lacks: str = "") -> Read:
     """Reads the metric of one system over that of another. lacks: what is said where there is no ratio."""
 
-    def read(runs: Sequence[Sequence[Outcome]]) -> Seeds:
+    def read(runs: Sequence[Sequence[RunOutcome]]) -> Seeds:
         ours, theirs = (metric.of(part) for part in runs)
         if not ours or not theirs:
             return lacks or _lacks(metric)
@@ -98,7 +98,9 @@ def _lacks(metric: Metric) -> str:
     return f"summary.json of a run has no {metric.where}"
 
 
-def ratio_row(outcomes: Outcomes, name: str, claim: Claim, metric: Metric, *, ours: Case, other: Case) -> Row:
+def ratio_row(
+    outcomes: Outcomes, name: str, claim: Claim, metric: Metric, *, ours: Case, other: Case
+) -> FigureRow:
     """``metric`` of one system over that of another under the same arrivals, against what the paper says."""
     return judged_row(
         outcomes,
@@ -113,14 +115,16 @@ def ratio_row(outcomes: Outcomes, name: str, claim: Claim, metric: Metric, *, ou
 
 def value_row(
     outcomes: Outcomes, name: str, claim: Claim, metric: Metric, *, ours: Case, unit: float = 1.0
-) -> Row:
+) -> FigureRow:
     """``metric`` of one system in units of ``unit``, against what the paper says of it alone."""
     why = measured(outcomes, metric, ours)
     return judged_row(outcomes, name, claim, (ours,), values_of(metric, unit), why=why)
 
 
-def kept(row: Row, ours: Case, seeds: Sequence[float], movement: str = "", keys: Sequence[Key] = ()) -> Row:
-    """Names the sweeps the number is kept in; a row that is missed also says how far it moves in them."""
+def saved_by_seed(
+    row: FigureRow, ours: Case, seeds: Sequence[float], movement: str = "", keys: Sequence[Key] = ()
+) -> FigureRow:
+    """The row with the sweeps that have its number; a missed row also says how far it moves along them."""
     saved = ((SEED, ours.set_up.name), *keys)
     if row.verdict not in MISSED:
         return replace(row, saved=saved)
@@ -129,15 +133,15 @@ def kept(row: Row, ours: Case, seeds: Sequence[float], movement: str = "", keys:
     return replace(row, why=joined(row.why, spread, movement, pointing(saved)), saved=saved)
 
 
-def pointed(row: Row, *keys: Key) -> Row:
-    """Names sweeps of a figure's own beside those the row has."""
+def pointed(row: FigureRow, *keys: Key) -> FigureRow:
+    """The row with further sweeps: those of a figure's own."""
     row = replace(row, saved=(*row.saved, *keys))
     return replace(row, why=joined(row.why, pointing(keys))) if row.verdict in MISSED else row
 
 
 def order_row(
     outcomes: Outcomes, name: str, metric: Metric, cases: Sequence[Case], kind: Kind = "paper_direction"
-) -> Row:
+) -> FigureRow:
     """Whether the systems come in the order of ``cases``, the smallest ``metric`` first."""
     wanted, stand_in = tuple(case.label for case in cases), cases[0].set_up.stand_in
     assert len(set(wanted)) == len(wanted) == len(cases), "systems of an order have labels of their own"

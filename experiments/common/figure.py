@@ -13,7 +13,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class FigureRow:
     """One statement of a paper beside what we measured.
 
     ratio: ours over the paper's (its nearest end, where that is a range); None where there is no number.
@@ -36,7 +36,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlotLine:
     """Points (x, y) of one line of a panel; style: as matplotlib writes it (``-``, ``--``, ``o``)."""
 
     label: str
@@ -52,14 +52,14 @@ class Panel:
     title: str
     x_label: str
     y_label: str
-    lines: tuple[Line, ...]
+    lines: tuple[PlotLine, ...]
     _: KW_ONLY
     log_y: bool = False
     ticks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredPoint:
     """One point that a figure draws: one value per seed, and the paper's where it is known."""
 
     panel: str
@@ -81,13 +81,13 @@ class Figure:
 
     name: str
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[FigureRow, ...]
     _: KW_ONLY
     panels: tuple[Panel, ...] = ()
     inputs: tuple[str, ...] = ()
     levels: tuple[Mapping[str, str], ...] = ()
     sweeps: Mapping[Key, Any] = field(default_factory=dict)
-    numbers: tuple[Measured, ...] = ()
+    numbers: tuple[MeasuredPoint, ...] = ()
     columns: int = 2
 
     def __post_init__(self) -> None:

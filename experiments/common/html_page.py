@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from experiments.common.figure import Figure, Row
+from experiments.common.figure import Figure, FigureRow
 from experiments.common.shown import heading
 from servetwin.report.number_text import NOTHING, number
 from servetwin.report.style import STYLE
@@ -44,7 +44,7 @@ def _section(figure: Figure, picture: Path) -> str:
     )
 
 
-def _row(row: Row) -> str:
+def _row(row: FigureRow) -> str:
     ratio = NOTHING if row.ratio is None else number(row.ratio)
     held = row.kind.replace("_", " ")
     cells = (row.name, held, row.paper, row.ours or NOTHING, ratio, row.verdict, row.why)

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from experiments.common.figure import Key
-from experiments.common.outcomes import Metric, Outcome, Outcomes
+from experiments.common.outcomes import Metric, Outcomes, RunOutcome
 from experiments.common.paired import mean_of
 from experiments.common.set_up import Case
 from experiments.common.verdict import Claim
 from servetwin.report.number_text import number
 
-Read = Callable[[Sequence[Sequence[Outcome]]], float | None]
+Read = Callable[[Sequence[Sequence[RunOutcome]]], float | None]
 Moved = tuple[str, list[Key]]
 """A sentence and the sweeps it is about."""
 
@@ -38,7 +38,7 @@ def moved_order(outcomes: Outcomes, metric: Metric, cases: Sequence[Case]) -> Mo
     return "; ".join(parts), list(in_order)
 
 
-def _points(outcomes: Outcomes, cases: Sequence[Case]) -> list[tuple[Key, str, list[tuple[Outcome, ...]]]]:
+def _points(outcomes: Outcomes, cases: Sequence[Case]) -> list[tuple[Key, str, list[tuple[RunOutcome, ...]]]]:
     """(sweep, value, runs of each case's label there) where all have run: seed 0, or every seed it has."""
     subjects, labels = {case.set_up.name for case in cases}, [case.label for case in cases]
     points = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from experiments.common.set_up import Case, Words
-from experiments.common.sweep import Sweep
+from experiments.common.sweep import SetUpSweep
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Outcome:
+class RunOutcome:
     """One run: words, summary, and three columns of its finished requests (``tpot_ms`` may be NaN).
 
     timelines: name -> (seconds, values), see experiments.common.timelines. columns: what the case keeps.
@@ -52,12 +52,12 @@ class Outcomes:
     sweeps: those whose cases were run too. requests: of a run, for papers whose runs all have as many.
     """
 
-    runs: Mapping[Case, tuple[Outcome, ...]]
+    runs: Mapping[Case, tuple[RunOutcome, ...]]
     missing: Mapping[Case, str]
-    sweeps: tuple[Sweep, ...] = ()
+    sweeps: tuple[SetUpSweep, ...] = ()
     requests: int = 10_000
 
-    def of(self, case: Case) -> tuple[Outcome, ...]:
+    def of(self, case: Case) -> tuple[RunOutcome, ...]:
         """The outcomes; none for a case that could not be run."""
         return self.runs.get(case, ())
 
@@ -73,9 +73,9 @@ class Metric:
     label: str
     unit: str
     where: str
-    read: Callable[[Outcome], float | None]
+    read: Callable[[RunOutcome], float | None]
 
-    def of(self, outcomes: Sequence[Outcome]) -> list[float] | None:
+    def of(self, outcomes: Sequence[RunOutcome]) -> list[float] | None:
         """One value per seed; None when a run lacks it, or there is no run."""
         values = [self.read(outcome) for outcome in outcomes]
         known = [value for value in values if value is not None]
@@ -87,12 +87,12 @@ def summary_metric(label: str, unit: str, where: str) -> Metric:
     return Metric(label, unit, where, lambda outcome: outcome.at(where))
 
 
-def _missed(outcome: Outcome) -> float | None:
+def _missed(outcome: RunOutcome) -> float | None:
     hits, misses = outcome.at("cache.hits"), outcome.at("cache.misses")
     return None if not hits and not misses else (misses or 0.0) / ((hits or 0.0) + (misses or 0.0))
 
 
-def _nic_share(outcome: Outcome) -> float | None:
+def _nic_share(outcome: RunOutcome) -> float | None:
     """Of all loaded bytes; the NICs of both ends count a byte, so half of what they carried."""
     carried = outcome.at("network.nic.bytes.parameters")
     tiers = outcome.summary.get("loads", {}).get("bytes_by_tier")
@@ -119,7 +119,7 @@ NIC_SHARE: Final = Metric("loaded bytes that crossed NICs", "", "loads.bytes_by_
 MISS_RATE: Final = Metric("host-cache misses", "", "cache.hits and cache.misses", _missed)
 
 
-def violations(outcome: Outcome, ttft_ms: float, tbt_ms: float) -> float:
+def violations(outcome: RunOutcome, ttft_ms: float, tbt_ms: float) -> float:
     """Share of the requests that were handed over and missed an objective or have no answer."""
     late = (outcome.ttft_ms > ttft_ms) | (outcome.tpot_ms > tbt_ms)  # NaN (one token) misses nothing
     handed_over = (outcome.at("requests.arrived") or 0.0) - (outcome.at("requests.dropped") or 0.0)

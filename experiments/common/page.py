@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from experiments.common.figure import MISSED, Figure, Row
+from experiments.common.figure import MISSED, Figure, FigureRow
 from experiments.common.shown import KINDS, counts, explained
 
 FILE: Final = "page.md"
@@ -70,7 +70,7 @@ def _misses(figure: Figure) -> list[str]:
     ]
 
 
-def _miss(row: Row) -> str:
+def _miss(row: FigureRow) -> str:
     cells = (row.name, row.kind.replace("_", " "), row.verdict, row.ours, row.paper, row.why)
     return f"| {' | '.join(map(_cell, cells))} |"
 

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from statistics import fmean
 
-from experiments.common.figure import Line, Measured, Panel
+from experiments.common.figure import MeasuredPoint, Panel, PlotLine
 
 
-def panels_of(numbers: Sequence[Measured], x_label: str) -> tuple[Panel, ...]:
+def panels_of(numbers: Sequence[MeasuredPoint], x_label: str) -> tuple[Panel, ...]:
     """One panel for each panel and metric, in the order of the numbers."""
-    by_axes: dict[tuple[str, str], dict[str, list[Measured]]] = {}
+    by_axes: dict[tuple[str, str], dict[str, list[MeasuredPoint]]] = {}
     for point in numbers:
         by_axes.setdefault((point.panel, point.metric), {}).setdefault(point.system, []).append(point)
     return tuple(
@@ -17,12 +17,12 @@ def panels_of(numbers: Sequence[Measured], x_label: str) -> tuple[Panel, ...]:
     )
 
 
-def _lines(systems: dict[str, list[Measured]]) -> tuple[Line, ...]:
+def _lines(systems: dict[str, list[MeasuredPoint]]) -> tuple[PlotLine, ...]:
     lines = []
     for name, points in systems.items():
         x = [point.x for point in points]
-        lines.append(Line(name, x, [fmean(point.values) for point in points], ".-"))
+        lines.append(PlotLine(name, x, [fmean(point.values) for point in points], ".-"))
         paper = [(point.x, point.paper) for point in points if point.paper is not None]
         if paper:
-            lines.append(Line(f"{name}, paper", [x for x, _ in paper], [y for _, y in paper], "o:"))
+            lines.append(PlotLine(f"{name}, paper", [x for x, _ in paper], [y for _, y in paper], "o:"))
     return tuple(lines)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from experiments.common.figure import Figure
 from experiments.common.outcomes import Outcomes
 from experiments.common.set_up import Case
-from experiments.common.sweep import Sweep
+from experiments.common.sweep import SetUpSweep
 from serving.vocabulary.errors import UserError
 
 
@@ -32,7 +32,7 @@ class Paper:
 
     name: str
     recipes: Mapping[str, Recipe]
-    sweeps: Callable[[Sequence[Case]], tuple[Sweep, ...]]
+    sweeps: Callable[[Sequence[Case]], tuple[SetUpSweep, ...]]
     requests: bool = True
 
 

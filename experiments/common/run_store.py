@@ -1,6 +1,6 @@
-"""Finished runs of a reproduction on disk, so that one which was broken off goes on where it stopped.
+"""Keeps finished runs of a reproduction on disk: after an interruption the same command makes the rest.
 
-A run is found again under what made it: its case, its seed and the code. Files hold numbers and text alone.
+The key of a run is what made it: its case, its seed and the code. Files hold numbers and text alone.
 """
 
 import hashlib
@@ -15,24 +15,24 @@ from typing import Any, Final
 
 import numpy as np
 
-from experiments.common.outcomes import Outcome
+from experiments.common.outcomes import RunOutcome
 from experiments.common.set_up import Case
 
 _COLUMNS: Final = ("arrival_s", "ttft_ms", "tpot_ms")
 _PACKAGES: Final = ("serving", "policies", "hwmodels", "simcore", "traces", "servetwin", "experiments")
-# Of these rooms, what a run is made with; figures and pages may change without it.
+# Of these packages the files that a run depends on; figures and pages may change without a new run.
 _FIGURES: Final = ("experiments/common", "experiments/blitzscale", "experiments/llumnix")
 _RUNS: Final = ("outcomes.py", "rates.py", "run_store.py", "runs.py", "timelines.py", "once.py")
 
 
 @dataclass(frozen=True, slots=True)
 class RunStore:
-    """Runs in ``folder``, which is made when the first is kept."""
+    """Runs in ``folder``, which is created with the first run."""
 
     folder: Path
 
-    def load(self, case: Case, seed: int) -> Outcome | None:
-        """The kept run; None when there is none, or its file is broken."""
+    def load(self, case: Case, seed: int) -> RunOutcome | None:
+        """The stored run; None when there is none, or its file is broken."""
         try:
             with np.load(self._path(case, seed), allow_pickle=False) as found:
                 data = json.loads(str(found["text"]))
@@ -41,7 +41,7 @@ class RunStore:
                 more = {name: found[f"column {name}"] for name in data["columns"]}
         except (OSError, ValueError, KeyError, zipfile.BadZipFile):
             return None
-        return Outcome(
+        return RunOutcome(
             words=tuple(data["words"]),
             summary=data["summary"],
             arrival_s=arrival_s,
@@ -52,7 +52,7 @@ class RunStore:
             columns=more,
         )
 
-    def keep(self, case: Case, seed: int, run: Outcome) -> None:
+    def keep(self, case: Case, seed: int, run: RunOutcome) -> None:
         """Write the run atomically."""
         text = {
             "words": run.words,

@@ -15,11 +15,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.common.outcomes import Outcome, Outcomes
+from experiments.common.outcomes import Outcomes, RunOutcome
 from experiments.common.rates import NOWHERE, rate_of
 from experiments.common.run_store import RunStore
 from experiments.common.set_up import Case, Words
-from experiments.common.sweep import Sweep
+from experiments.common.sweep import SetUpSweep
 from experiments.common.timelines import kv_shares_of, timelines_of
 from hwmodels.topology.cluster_file import parse_cluster
 from servetwin.config.compose.compose import load_config
@@ -32,12 +32,13 @@ from servetwin.run.simulate import execute, prepare
 from serving.vocabulary.errors import UserError
 from traces.columns import numbers
 
-# How long instances that are to go keep their GPUs.
+# How long draining instances keep their GPUs.
 
 
 def freeing_s(summary: Mapping[str, Any]) -> list[float]:
-    """From every decision that an instance goes until its GPUs are free; one that stays, or is lost, does not
-    count.
+    """Seconds from each decision to drain an instance until its GPUs are free.
+
+    A drain that is cancelled, or whose instance is lost, does not count.
     """
     began, freed_s = dict[int, float](), list[float]()
     for event in summary.get("scale_events") or ():
@@ -66,13 +67,13 @@ def carry_out(
     *,
     processes: int = PROCESSES,
     on_progress: Progress | None = None,
-    sweeps: Sequence[Sweep] = (),
+    sweeps: Sequence[SetUpSweep] = (),
     store: RunStore | None = None,
 ) -> Outcomes:
     """Run each case under the seeds 0, 1, ...; a case twice in ``cases`` or in a sweep runs once.
 
     What this version has no option for is told as missing, and so is the refusal of an optional case; any
-    other refusal is a UserError, before the first run begins. store: where finished runs are kept and found.
+    other refusal is a UserError, before the first run begins. store: of finished runs.
     """
     wanted = list(dict.fromkeys((*cases, *(case for sweep in sweeps for case in sweep.cases()))))
     # No trace is missed after the checks of a hundred cases, or after hours of runs.
@@ -108,7 +109,7 @@ def lacking(words: Words) -> str:
     return ""
 
 
-def run_once(case: Case, seed: int) -> Outcome:
+def run_once(case: Case, seed: int) -> RunOutcome:
     """One case under one seed; the same seed has the same requests in every system of a set-up."""
     rate = rate_of(case.set_up, seed)
     words = case.all_words(*rate.words, f"seed={seed}")
@@ -118,7 +119,7 @@ def run_once(case: Case, seed: int) -> Outcome:
     assert scaled or not prepared.config.system.elastic, (
         f"{case.label} ran as a static system: it was not compared"
     )
-    return Outcome(
+    return RunOutcome(
         words=words,
         summary=_plain(done.summary),
         arrival_s=columns["arrival_ns"] / 1e9,
@@ -137,7 +138,7 @@ def _column(columns: Mapping[str, Any], name: str) -> NDArray[np.float64]:
 
 
 def _executed(case: Case, words: Words) -> tuple[Prepared, Simulated]:
-    """The run, with the files of the case's own."""
+    """The run, with the case's own files."""
     with _configured(case, words) as config:
         prepared = prepare(config)
         return prepared, execute(prepared)
@@ -145,7 +146,7 @@ def _executed(case: Case, words: Words) -> tuple[Prepared, Simulated]:
 
 @contextmanager
 def _configured(case: Case, words: Words) -> Iterator[RunConfig]:
-    """With the links and the requests of the case's own, whose files are there until the end."""
+    """With the case's own links and requests, whose files exist until the context ends."""
     config = load_config((*words, NOWHERE), "simulate")
     with TemporaryDirectory() as folder:
         if case.links:
@@ -179,7 +180,7 @@ def _refusal(case: Case, prepared: bool = False) -> str:
     return ""
 
 
-def _each(jobs: list[tuple[Case, int]], processes: int) -> Iterable[tuple[tuple[Case, int], Outcome]]:
+def _each(jobs: list[tuple[Case, int]], processes: int) -> Iterable[tuple[tuple[Case, int], RunOutcome]]:
     """Jobs with their outcomes as they come."""
     if processes == 1 or len(jobs) < 2:
         for job in jobs:
@@ -217,7 +218,7 @@ def _plain(summary: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def command_of(outcome: Outcome, case: Case | None = None) -> str:
+def command_of(outcome: RunOutcome, case: Case | None = None) -> str:
     """The run as a command of its own; behind # what it had that no word says."""
     command = " ".join(("servetwin simulate", *outcome.words, "out=FOLDER"))
     return f"{command}  # over the links of clusters/{links_file(case)}" if case and case.links else command

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from experiments.common.figure import Figure, Key
-from experiments.common.outcomes import SAVED, Metric, Outcome, Outcomes
-from experiments.common.sweep import Sweep
+from experiments.common.outcomes import SAVED, Metric, Outcomes, RunOutcome
+from experiments.common.sweep import SetUpSweep
 
 FILE: Final = "sweeps.json"
 SEED: Final = "seed"
@@ -45,7 +45,7 @@ def by_seed(outcomes: Outcomes) -> dict[str, Any]:
     return by_set_up
 
 
-def along(outcomes: Outcomes, sweep: Sweep) -> dict[str, Any]:
+def along(outcomes: Outcomes, sweep: SetUpSweep) -> dict[str, Any]:
     """What was changed, and every system's numbers at each value: of seed 0, or one value for every seed."""
     points = {
         value: {
@@ -67,11 +67,11 @@ def pointing(keys: Sequence[Key]) -> str:
     return f"saved in {FILE}: " + ", ".join(f"{kind} > {subject}" for kind, subject in keys)
 
 
-def _numbers(runs: Sequence[Outcome]) -> dict[str, list[float] | None]:
+def _numbers(runs: Sequence[RunOutcome]) -> dict[str, list[float] | None]:
     return {name: _values(metric, runs) for name, metric in SAVED.items()}
 
 
-def _values(metric: Metric, runs: Sequence[Outcome]) -> list[float] | None:
+def _values(metric: Metric, runs: Sequence[RunOutcome]) -> list[float] | None:
     return metric.of(runs)
 
 

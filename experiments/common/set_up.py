@@ -62,7 +62,7 @@ class Case:
 
     links: a cluster file (YAML) whose links the run has in place of its cluster's. once: run under the first
     seed alone, for points of a sweep. optional: a refusal of the configuration is told, not raised. rows: a
-    CSV of requests that the run reads as ``trace=file``. columns: of its requests, kept for the figure.
+    CSV of requests that the run reads as ``trace=file``. columns: of its requests, which the figure reads.
     """
 
     label: str

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from experiments.common.figure import MISSED, Figure, Kind, Row
+from experiments.common.figure import MISSED, Figure, FigureRow, Kind
 from experiments.common.saved import SEED
 from servetwin.report.number_text import NOTHING, number
 
@@ -62,7 +62,7 @@ def as_data(figures: Sequence[Figure]) -> dict[str, Any]:
 
 
 def heading(figures: Sequence[Figure]) -> str:
-    """What stands above everything: the counts of all rows by what they are held against, then by figure."""
+    """The heading: counts of all rows by what they are compared with, then by figure."""
     lines = [tally(figures)]
     if len(figures) > 1:
         width = max(len(figure.name) for figure in figures)
@@ -114,7 +114,7 @@ def _spelt(verdicts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
 
 
-def _rows(rows: Sequence[Row]) -> "Table":
+def _rows(rows: Sequence[FigureRow]) -> "Table":
     from rich.text import Text
 
     table = _table(("name", "held against", "paper", "ours", "ratio", "verdict", "stand-ins"))
@@ -126,7 +126,7 @@ def _rows(rows: Sequence[Row]) -> "Table":
     return table
 
 
-def _reasons(rows: Sequence[Row]) -> dict[str, str]:
+def _reasons(rows: Sequence[FigureRow]) -> dict[str, str]:
     """Why -> the rows that say so, of those that are not in band."""
     names: dict[str, list[str]] = {}
     for row in rows:

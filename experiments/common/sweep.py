@@ -7,7 +7,7 @@ from experiments.common.set_up import Case, SetUp, Words
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class SetUpSweep:
     """kind: what is changed; subject: the name of the set-up; about: values and seeds, in a sentence.
 
     points: (value, cases of the systems there). A system has the same label in every point as in the set-up.
@@ -37,7 +37,7 @@ def sweep_of_words(
     values: Mapping[str, Words],
     *,
     words_of: Callable[[Case, Words], Words | None] = lambda _, words: words,
-) -> Sweep:
+) -> SetUpSweep:
     """The systems under the first seed with the words of each value.
 
     words_of: those of the words that this system gets; None for one that has the runs of the set-up.
@@ -50,7 +50,7 @@ def sweep_of_words(
             for case, own in own_words
         ]
         points.append((value, tuple(cases)))
-    return Sweep(kind, set_up.name, about, tuple(points))
+    return SetUpSweep(kind, set_up.name, about, tuple(points))
 
 
 def systems_by_set_up(cases: Sequence[Case], swept: Callable[[Case], bool]) -> dict[SetUp, list[Case]]:

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from typing import Final
 
-from experiments.common.figure import Kind, Row, Verdict
+from experiments.common.figure import FigureRow, Kind, Verdict
 from experiments.common.paired import Estimated, difference_of, mean_of, ratio_of
 from servetwin.report.number_text import number
 
@@ -84,9 +84,9 @@ class Claim:
         least, most = self.low / self.slack, self.high * self.slack
         return high <= least or low >= most if self.strict else high < least or low > most
 
-    def not_comparable(self, name: str, stand_in: str, why: str) -> Row:
+    def not_comparable(self, name: str, stand_in: str, why: str) -> FigureRow:
         """A row without a number of ours."""
-        return Row(
+        return FigureRow(
             name=name,
             paper=self.text,
             ours="",
@@ -136,10 +136,10 @@ def at_least(limit: float, text: str, kind: Kind = "own_analysis") -> Claim:
     return Claim(text, limit, math.inf, slack=1.0, kind=kind)
 
 
-def judged(name: str, claim: Claim, ours: float, shown: str, *, why: str, stand_in: str = "") -> Row:
+def judged(name: str, claim: Claim, ours: float, shown: str, *, why: str, stand_in: str = "") -> FigureRow:
     """The row of one exact number. shown: ours as people read it."""
     ratio = claim.ratio(ours)
-    return Row(
+    return FigureRow(
         name=name,
         paper=claim.text,
         ours=shown,
@@ -160,13 +160,13 @@ def judged_over(
     stand_in: str = "",
     write: Callable[[float], str] = number,
     unit: str = "",
-) -> Row:
+) -> FigureRow:
     """The row of one number measured under several seeds."""
     verdict, decided = claim.over_seeds(estimate)
     shown, reason = f"{estimate.shown(write)} {unit}".rstrip(), "; ".join(filter(None, (decided, why)))
     if verdict != "in band":
         reason = reason or f"measured {shown}"
-    return Row(
+    return FigureRow(
         name=name,
         paper=claim.text,
         ours=shown,
@@ -186,7 +186,7 @@ def in_order(
     unit: str,
     kind: Kind,
     stand_in: str = "",
-) -> Row:
+) -> FigureRow:
     """Whether the quantities come in the order wanted, the smallest first. found: one value per seed.
 
     Each stands before the next when the interval of their paired ratio says so (of their difference, where a
@@ -209,7 +209,7 @@ def in_order(
         f"{smaller} < {two}" for (smaller, two), step in steps.items() if step == "not shown"
     )
     why = f"{sizes}; no interval shows {undecided}" if undecided else sizes
-    return Row(
+    return FigureRow(
         name=name,
         paper=" < ".join(wanted),
         ours=" < ".join(order),

@@ -7,7 +7,7 @@ from experiments.common.figure import Figure
 from experiments.common.outcomes import Metric, summary_metric
 from experiments.common.set_up import Case, SetUp, Words
 from experiments.llumnix.fig14 import autoscaled
-from experiments.llumnix.judge import Curve, Judge
+from experiments.llumnix.judge import CurvePoint, PointJudge
 from experiments.llumnix.metrics import METRICS
 from experiments.llumnix.set_ups import BY_TITLE, CLUSTER_12000, INFAAS, LLUMNIX, system
 
@@ -34,18 +34,18 @@ _SPLIT: Final[Words] = (
 _POLICIES: Final = ("none", "defragment", "least_loaded", "llumnix")
 
 
-def defragment_curves(requests: int) -> list[Curve]:
+def defragment_curves(requests: int) -> list[CurvePoint]:
     """Each migration policy at each rate."""
     curves = []
     for rate in _DEFRAGMENT_RATES_PER_S:
         set_up = BY_TITLE["M-M"].at(rate, min(requests, _RUN_REQUESTS))
         for name in _POLICIES:
             case = Case(name, set_up, (*_SPLIT, f"system/migration={name}"))
-            curves.append(Curve("", name, rate, case, _DEFRAGMENT_METRICS))
+            curves.append(CurvePoint("", name, rate, case, _DEFRAGMENT_METRICS))
     return curves
 
 
-def defragment(judge: Judge) -> Figure:
+def defragment(judge: PointJudge) -> Figure:
     """Latencies by rate and migration policy."""
     inputs = (
         f"M-M on {_PREFILL} prefill and {_DECODE} decode instances of LLaMA-7B; room is kept for all that a "
@@ -74,7 +74,7 @@ _LOADS: Final[dict[str, Words]] = {
 _INTO_LOADING: Final = {"into loading": "true", "after loading": "false"}
 
 
-def into_loading_curves(requests: int) -> list[Curve]:
+def into_loading_curves(requests: int) -> list[CurvePoint]:
     """Both ways to load at each rate, with migration into loading instances and without."""
     curves = []
     for panel, load in _LOADS.items():
@@ -82,11 +82,13 @@ def into_loading_curves(requests: int) -> list[Curve]:
             set_up = BY_TITLE["L-L"].at(rate, min(requests, _RUN_REQUESTS), words=CLUSTER_12000)
             for label, value in _INTO_LOADING.items():
                 case = autoscaled(LLUMNIX, set_up, (*load, f"migration.into_loading={value}"), panel)
-                curves.append(Curve(panel, label, rate, replace(case, label=label), _INTO_LOADING_METRICS))
+                curves.append(
+                    CurvePoint(panel, label, rate, replace(case, label=label), _INTO_LOADING_METRICS)
+                )
     return curves
 
 
-def into_loading(judge: Judge) -> Figure:
+def into_loading(judge: PointJudge) -> Figure:
     """Latencies, and when the first request arrives on a new instance, by rate."""
     inputs = (
         "L-L on up to 16 instances of LLaMA-7B, 8 at the start, looked at every 10 s from 110 s on; "
@@ -105,7 +107,7 @@ _REQUESTS_BEFORE: Final = 2 / 3
 _LOST: Final = {"lost": summary_metric("requests lost", "", "requests.failed")}
 
 
-def notice_curves(requests: int) -> list[Curve]:
+def notice_curves(requests: int) -> list[CurvePoint]:
     """Both systems with each notice."""
     count = min(requests, _RUN_REQUESTS)
     set_up = BY_TITLE["L-L"].at(_NOTICE_RATE_PER_S, count)
@@ -116,12 +118,12 @@ def notice_curves(requests: int) -> list[Curve]:
         noticed = replace(set_up, name=f"{set_up.name}, {notice_s} s of notice")
         for name in (LLUMNIX, INFAAS):
             curves.append(
-                Curve("", name, notice_s, system(name, noticed, BY_TITLE["L-L"], extra=words), _LOST)
+                CurvePoint("", name, notice_s, system(name, noticed, BY_TITLE["L-L"], extra=words), _LOST)
             )
     return curves
 
 
-def notice(judge: Judge) -> Figure:
+def notice(judge: PointJudge) -> Figure:
     """Requests lost by the length of the notice."""
     inputs = (
         f"L-L at {_NOTICE_RATE_PER_S:g}/s on 16 instances of LLaMA-7B; after two thirds of the requests a "
@@ -145,7 +147,7 @@ _VACATE_METRICS: Final = {
 }
 
 
-def vacate_curves(requests: int) -> list[Curve]:
+def vacate_curves(requests: int) -> list[CurvePoint]:
     """With migration and without, for each number of models."""
     curves = []
     for count in _MODELS:
@@ -156,11 +158,11 @@ def vacate_curves(requests: int) -> list[Curve]:
         for label, option in _MIGRATION.items():
             colocated = ("system=blitz_multicast", "system.instances.split=false")
             case = Case(label, set_up, (*colocated, f"system/migration={option}"))
-            curves.append(Curve("", label, count, case, _VACATE_METRICS))
+            curves.append(CurvePoint("", label, count, case, _VACATE_METRICS))
     return curves
 
 
-def vacate(judge: Judge) -> Figure:
+def vacate(judge: PointJudge) -> Figure:
     """Times until a draining instance frees its GPUs, by the number of models."""
     inputs = (
         f"lengths of azure_code_like, {_VACATE_RATE_PER_S}/s over so many models of 8 billion parameters on "
@@ -188,18 +190,18 @@ _VICTIMS: Final[dict[str, tuple[str, Words]]] = {
 }
 
 
-def victims_curves(requests: int) -> list[Curve]:
+def victims_curves(requests: int) -> list[CurvePoint]:
     """Both systems, with migration of victims and without, at every rate of Figure 11."""
     workload, curves = BY_TITLE["M-M"], []
     for rate in workload.rates_per_s:
         set_up = workload.at(rate, requests)
         for label, (name, words) in _VICTIMS.items():
             case = system(name, set_up, workload, extra=words, label=label)
-            curves.append(Curve("", label, rate, case, _VICTIMS_METRICS))
+            curves.append(CurvePoint("", label, rate, case, _VICTIMS_METRICS))
     return curves
 
 
-def victims(judge: Judge) -> Figure:
+def victims(judge: PointJudge) -> Figure:
     """Preemption losses and latencies by rate."""
     inputs = (
         "M-M on 16 instances of LLaMA-7B; neighbour: where a step would leave less than 1 % of KV memory, "

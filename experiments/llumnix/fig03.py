@@ -6,12 +6,12 @@ from typing import Final
 import numpy as np
 
 from experiments.common.compare import judged_row
-from experiments.common.figure import Figure, Line, Measured, Panel, Row
-from experiments.common.outcomes import Metric, Outcome, Outcomes
+from experiments.common.figure import Figure, FigureRow, MeasuredPoint, Panel, PlotLine
+from experiments.common.outcomes import Metric, Outcomes, RunOutcome
 from experiments.common.paired import mean_of
 from experiments.common.set_up import Case
 from experiments.common.verdict import Claim, about
-from experiments.llumnix.judge import Judge, first_seed, values_if_enough
+from experiments.llumnix.judge import PointJudge, first_seed, values_if_enough
 from experiments.llumnix.set_ups import BY_TITLE, ENGINE, ROUND_ROBIN, system
 
 PAPER_REQUESTS: Final = 2_000
@@ -28,7 +28,7 @@ def cases(requests: int) -> tuple[Case, ...]:
     return (system(ROUND_ROBIN, set_up, workload, columns=_COLUMNS),)
 
 
-def fig3(judge: Judge) -> Figure:
+def fig3(judge: PointJudge) -> Figure:
     """Four numbers of the paper's text, and the decode latency by percentile with the loss in it."""
     (case,) = cases(judge.requests)
     runs = judge.outcomes.of(case)
@@ -52,39 +52,39 @@ def fig3(judge: Judge) -> Figure:
     )
 
 
-def _row(outcomes: Outcomes, case: Case, claim: Claim, metric: Metric) -> Row:
+def _row(outcomes: Outcomes, case: Case, claim: Claim, metric: Metric) -> FigureRow:
     few = f"the paper's run has {PAPER_REQUESTS:,} requests" if outcomes.requests < PAPER_REQUESTS else ""
     return judged_row(outcomes, metric.label, claim, (case,), values_if_enough(metric, few), why=first_seed)
 
 
-def _memory(run: Outcome) -> float:
+def _memory(run: RunOutcome) -> float:
     """Tokens of requests between their first and last token over the instance's 13,616, on average."""
     times_s, tokens = run.timelines["kv_tokens"]
     return float(tokens[times_s <= float(run.arrival_s[-1])].mean()) / 13_616
 
 
-def _preempted(run: Outcome) -> float:
+def _preempted(run: RunOutcome) -> float:
     return float((run.columns["preemptions"] > 0).mean())
 
 
-def _spread(run: Outcome) -> float:
+def _spread(run: RunOutcome) -> float:
     decode = _decode(run)
     return float(np.percentile(decode, 99) / np.percentile(decode, 50))
 
 
-def _decode(run: Outcome) -> np.ndarray:
+def _decode(run: RunOutcome) -> np.ndarray:
     tpot_ms: np.ndarray = run.columns["tpot_ms"][~np.isnan(run.columns["tpot_ms"])]
     return tpot_ms
 
 
-def _at(run: Outcome, percent: float) -> int:
+def _at(run: RunOutcome, percent: float) -> int:
     """The request at a percentile of decode latency."""
     tpot_ms = np.nan_to_num(run.columns["tpot_ms"], nan=-1.0)
     order = np.argsort(tpot_ms, kind="stable")[int((tpot_ms < 0).sum()) :]
     return int(order[min(len(order) - 1, int(len(order) * percent / 100))])
 
 
-def _share(run: Outcome, percent: float) -> float:
+def _share(run: RunOutcome, percent: float) -> float:
     place = _at(run, percent)
     per_token_ms = run.columns["preemption_loss_ms"][place] / max(
         1.0, run.columns["output_tokens"][place] - 1
@@ -92,29 +92,29 @@ def _share(run: Outcome, percent: float) -> float:
     return min(1.0, float(per_token_ms / run.columns["tpot_ms"][place]))
 
 
-def _loss_s(run: Outcome, percent: float) -> float:
+def _loss_s(run: RunOutcome, percent: float) -> float:
     return float(run.columns["preemption_loss_ms"][_at(run, percent)]) / 1e3
 
 
-def _numbers(runs: Sequence[Outcome]) -> tuple[Measured, ...]:
+def _numbers(runs: Sequence[RunOutcome]) -> tuple[MeasuredPoint, ...]:
     points = []
     for percent in _PERCENTS if runs else ():
         decode = tuple(float(np.percentile(_decode(run), percent)) for run in runs)
         loss = tuple(_share(run, percent) * float(run.columns["tpot_ms"][_at(run, percent)]) for run in runs)
-        points.append(Measured("", "decode_ms", "one instance", float(percent), decode))
-        points.append(Measured("", "preemption_loss_per_token_ms", "one instance", float(percent), loss))
+        points.append(MeasuredPoint("", "decode_ms", "one instance", float(percent), decode))
+        points.append(MeasuredPoint("", "preemption_loss_per_token_ms", "one instance", float(percent), loss))
     return tuple(points)
 
 
-def _lines(numbers: Sequence[Measured]) -> tuple[Line, ...]:
+def _lines(numbers: Sequence[MeasuredPoint]) -> tuple[PlotLine, ...]:
     lines = []
     for metric in dict.fromkeys(point.metric for point in numbers):
         y = [mean_of(point.values).value for point in numbers if point.metric == metric]
-        lines.append(Line(metric, list(range(len(y))), y, ".-"))
+        lines.append(PlotLine(metric, list(range(len(y))), y, ".-"))
     return tuple(lines)
 
 
-def _of_p99(read: Callable[[Outcome, float], float]) -> Callable[[Outcome], float]:
+def _of_p99(read: Callable[[RunOutcome, float], float]) -> Callable[[RunOutcome], float]:
     return lambda run: read(run, 99)
 
 

@@ -3,11 +3,11 @@
 from typing import Final
 
 from experiments.common.compare import pointed
-from experiments.common.figure import Figure, Key, Measured
+from experiments.common.figure import Figure, Key, MeasuredPoint
 from experiments.common.panels import panels_of
 from experiments.common.rates import NOWHERE
 from experiments.common.verdict import about, judged
-from experiments.llumnix.judge import Judge
+from experiments.llumnix.judge import PointJudge
 from experiments.llumnix.set_ups import ENGINE
 from hwmodels.step_times.rows import FIXED_PER_S
 from servetwin.config.compose.compose import load_config
@@ -25,7 +25,7 @@ _STEP: Final = "engine.overhead.per_sequence_s=2.9e-4"
 _WORDS: Final = ("engine=vllm_0_1_7", *ENGINE, _STEP, "system=vllm", "trace=poisson", "trace.requests=2")
 
 
-def fig4(_: Judge) -> Figure:
+def fig4(_: PointJudge) -> Figure:
     """Decode steps of batches of equal sequences, up to what KV memory holds."""
     numbers = tuple(step for panel, words in MODELS.items() for step in _steps(panel, words))
     rows = []
@@ -59,7 +59,7 @@ def fig4(_: Judge) -> Figure:
     )
 
 
-def _steps(panel: str, words: tuple[str, ...]) -> list[Measured]:
+def _steps(panel: str, words: tuple[str, ...]) -> list[MeasuredPoint]:
     """Batches of 1, 2, 4, ... sequences and the largest that fits."""
     prepared = prepare(load_config((*words, *_WORDS, NOWHERE), "simulate"))
     held = prepared.estimates.models[0].kv_tokens
@@ -69,11 +69,13 @@ def _steps(panel: str, words: tuple[str, ...]) -> list[Measured]:
         sizes = [size for power in range(12) if (size := 1 << power) < most]
         for size in (*sizes, most):
             ms = prepared.hardware.rows.decode_cost(size, size * length) / FIXED_PER_S * 1e3
-            points.append(Measured(panel, "decode_step_ms", f"{length} tokens each", size * length, (ms,)))
+            points.append(
+                MeasuredPoint(panel, "decode_step_ms", f"{length} tokens each", size * length, (ms,))
+            )
     return points
 
 
-def _as_points(numbers: tuple[Measured, ...]) -> dict[str, dict[str, dict[str, float]]]:
+def _as_points(numbers: tuple[MeasuredPoint, ...]) -> dict[str, dict[str, dict[str, float]]]:
     points: dict[str, dict[str, dict[str, float]]] = {}
     for point in numbers:
         points.setdefault(point.panel, {}).setdefault(point.system, {})[f"{point.x:g}"] = point.values[0]

@@ -6,12 +6,12 @@ from typing import Final
 import numpy as np
 
 from experiments.common.compare import judged_row
-from experiments.common.figure import Figure, Line, Measured, Panel, Row
-from experiments.common.outcomes import Metric, Outcome
+from experiments.common.figure import Figure, FigureRow, MeasuredPoint, Panel, PlotLine
+from experiments.common.outcomes import Metric, RunOutcome
 from experiments.common.set_up import Case
 from experiments.common.timelines import KV_SHARES
 from experiments.common.verdict import at_least
-from experiments.llumnix.judge import Judge, values_if_enough
+from experiments.llumnix.judge import PointJudge, values_if_enough
 from experiments.llumnix.set_ups import BY_TITLE, ENGINE, INFAAS, PAPER_REQUESTS, system
 
 INSTANCES: Final = 4
@@ -30,7 +30,7 @@ def cases(requests: int) -> tuple[Case, ...]:
     return (system(INFAAS, set_up, workload, columns=_COLUMNS),)
 
 
-def heads_tokens(run: Outcome, at_s: float) -> list[float]:
+def heads_tokens(run: RunOutcome, at_s: float) -> list[float]:
     """Prompts at the heads of the instances' queues then, the shortest first.
 
     Of requests that have not run yet: a preempted one that waits is not counted.
@@ -54,7 +54,7 @@ def fitting(free_blocks: float, heads: Sequence[float]) -> int:
     return int((needed <= free_blocks).sum())
 
 
-def instants(run: Outcome) -> list[tuple[float, float, list[float]]]:
+def instants(run: RunOutcome) -> list[tuple[float, float, list[float]]]:
     """(s, free blocks of all instances, heads) of every second at which somebody waits for memory."""
     seconds = []
     times_s, shares = run.timelines[KV_SHARES]
@@ -64,7 +64,7 @@ def instants(run: Outcome) -> list[tuple[float, float, list[float]]]:
     return seconds
 
 
-def _share(run: Outcome) -> float | None:
+def _share(run: RunOutcome) -> float | None:
     """Of the seconds in which somebody waits: all memory that is free holds the heads, or three of them."""
     held = [fitting(free, heads) >= min(_HEADS, len(heads)) for _, free, heads in instants(run)]
     return sum(held) / len(held) if held else None
@@ -74,7 +74,7 @@ _LABEL: Final = "seconds in which free memory would hold three heads of queues, 
 _FITS: Final = Metric(_LABEL, "", "series", _share)
 
 
-def fig5(judge: Judge) -> Figure:
+def fig5(judge: PointJudge) -> Figure:
     """One sentence of section 3, and the first seed over time."""
     (case,) = cases(judge.requests)
     runs = judge.outcomes.of(case)
@@ -83,7 +83,7 @@ def fig5(judge: Judge) -> Figure:
         "every second in which a request waits that has not run yet; preempted ones are not counted",
     )
     numbers = tuple(
-        Measured("", name, "infaas_pp", at_s, (value,))
+        MeasuredPoint("", name, "infaas_pp", at_s, (value,))
         for run in runs[:1]
         for at_s, free, heads in instants(run)
         for name, value in (
@@ -96,16 +96,16 @@ def fig5(judge: Judge) -> Figure:
     )  # fmt: skip
 
 
-def _row(judge: Judge, case: Case) -> Row:
+def _row(judge: PointJudge, case: Case) -> FigureRow:
     claim = at_least(0.5, "most of the time (read as half of it)", "paper_direction")
     few = f"{judge.requests:,} requests, not {PAPER_REQUESTS:,}" if judge.requests < PAPER_REQUESTS else ""
     read = values_if_enough(_FITS, few, "in a run nobody waited")
     return judged_row(judge.outcomes, _FITS.label, claim, (case,), read)
 
 
-def _panels(numbers: Sequence[Measured]) -> tuple[Panel, ...]:
+def _panels(numbers: Sequence[MeasuredPoint]) -> tuple[Panel, ...]:
     lines = []
     for name in dict.fromkeys(point.metric for point in numbers):
         here = [point for point in numbers if point.metric == name]
-        lines.append(Line(name, [point.x for point in here], [point.values[0] for point in here], "."))
+        lines.append(PlotLine(name, [point.x for point in here], [point.values[0] for point in here], "."))
     return (Panel("free in all, and what heads of queues want (seed 0)", "s", "blocks", tuple(lines)),)

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from experiments.common.compare import judged_row, pointed, values_of
-from experiments.common.figure import Figure, Key, Measured, Row
+from experiments.common.figure import Figure, FigureRow, Key, MeasuredPoint
 from experiments.common.outcomes import Outcomes, summary_metric
 from experiments.common.panels import panels_of
 from experiments.common.runs import rows_file
 from experiments.common.set_up import Case, SetUp
 from experiments.common.verdict import Claim, at_most, below
-from experiments.llumnix.judge import Judge
+from experiments.llumnix.judge import PointJudge
 from servetwin.report.number_text import number
 
 CONTEXTS: Final = (256, 512, 1024, 2048, 4096, 8192)
@@ -100,18 +100,20 @@ def cases(_: int) -> tuple[Case, ...]:
     )
 
 
-def fig10(judge: Judge) -> Figure:
+def fig10(judge: PointJudge) -> Figure:
     """Every printed cell, and what the text says of down time."""
-    rows, numbers = list[Row](), list[Measured]()
+    rows, numbers = list[FigureRow](), list[MeasuredPoint]()
     for model, printed in PRINTED_MS.items():
         for mode, cells in printed.items():
             for context, paper_ms in zip(CONTEXTS, cells, strict=True):
                 migration = migration_case(model, mode, context)
                 rows.append(_row(judge.outcomes, migration, paper_ms))
                 if values := DOWN.of(judge.outcomes.of(migration)):
-                    numbers.append(Measured(model, "down_ms", mode, context, tuple(values), paper=paper_ms))
+                    numbers.append(
+                        MeasuredPoint(model, "down_ms", mode, context, tuple(values), paper=paper_ms)
+                    )
                 if mode == "live" and (values := STEP.of(judge.outcomes.of(migration))):
-                    numbers.append(Measured(model, "decode_step_ms", mode, context, tuple(values)))
+                    numbers.append(MeasuredPoint(model, "decode_step_ms", mode, context, tuple(values)))
         rows += _said(judge.outcomes, model)
     inputs = (
         "inputs, taken from this figure and so not held against it: the engine's overhead on a decode step, "
@@ -134,7 +136,7 @@ def fig10(judge: Judge) -> Figure:
     )
 
 
-def _saved(numbers: Sequence[Measured]) -> dict[str, object]:
+def _saved(numbers: Sequence[MeasuredPoint]) -> dict[str, object]:
     points: dict[str, dict[str, float]] = {}
     for point in numbers:
         points.setdefault(f"{point.panel}, {point.metric}, {point.system}", {})[f"{point.x:g}"] = (
@@ -143,7 +145,7 @@ def _saved(numbers: Sequence[Measured]) -> dict[str, object]:
     return {"told": "ms by model, metric, mode and tokens of context", "points": points}
 
 
-def _row(outcomes: Outcomes, case: Case, paper_ms: float) -> Row:
+def _row(outcomes: Outcomes, case: Case, paper_ms: float) -> FigureRow:
     low, high = min(paper_ms * (1 - _SHARE), paper_ms - _MS), max(paper_ms * (1 + _SHARE), paper_ms + _MS)
     claim = Claim(f"{paper_ms:g} ms", low, high, slack=1.0, kind="paper_number", paper=paper_ms)
     return judged_row(
@@ -158,7 +160,7 @@ def _row(outcomes: Outcomes, case: Case, paper_ms: float) -> Row:
     )
 
 
-def _said(outcomes: Outcomes, model: str) -> list[Row]:
+def _said(outcomes: Outcomes, model: str) -> list[FigureRow]:
     """Below one decode step; hardly longer with 32 times the context; two stages."""
     live = {context: migration_case(model, "live", context) for context in CONTEXTS}
     down, steps, stages = (
@@ -196,11 +198,11 @@ def _slowed(outcomes: Outcomes, model: str) -> list[float]:
     return [max(shares)] if len(shares) == len(_STAYS) else []
 
 
-def _told(name: str, claim: Claim, values: Sequence[float]) -> Row:
+def _told(name: str, claim: Claim, values: Sequence[float]) -> FigureRow:
     if not values:
         return claim.not_comparable(name, "", "no migration was committed")
     verdict = claim.verdict(values[0])
-    row = Row(
+    row = FigureRow(
         name=name,
         paper=claim.text,
         ours=number(values[0]),

@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from experiments.common.figure import Figure, Row
+from experiments.common.figure import Figure, FigureRow
 from experiments.common.panels import panels_of
-from experiments.llumnix.judge import Curve, Judge
+from experiments.llumnix.judge import CurvePoint, PointJudge
 from experiments.llumnix.metrics import METRICS
-from experiments.llumnix.set_ups import INFAAS, LLUMNIX, ROUND_ROBIN, WORKLOADS, Workload, system
+from experiments.llumnix.set_ups import INFAAS, LLUMNIX, ROUND_ROBIN, WORKLOADS, PaperWorkload, system
 
 NAME: Final = "figure11"
 REQUEST_SLACK: Final = 1.25
@@ -22,25 +22,25 @@ _INPUTS: Final = (
 )
 
 
-def curves(requests: int) -> list[Curve]:
+def curves(requests: int) -> list[CurvePoint]:
     """Every system, as the paper draws them: round robin for the workloads of conversations alone."""
     return [
-        Curve(one.title, name, rate, system(name, one.at(rate, requests), one))
-        for one in WORKLOADS
-        for rate in one.rates_per_s
-        for name in systems(one)
+        CurvePoint(workload.title, name, rate, system(name, workload.at(rate, requests), workload))
+        for workload in WORKLOADS
+        for rate in workload.rates_per_s
+        for name in systems(workload)
     ]
 
 
-def systems(workload: Workload) -> tuple[str, ...]:
+def systems(workload: PaperWorkload) -> tuple[str, ...]:
     """The best first, as the paper has them."""
     return (LLUMNIX, INFAAS, ROUND_ROBIN) if workload.recorded else (LLUMNIX, INFAAS)
 
 
-def fig11(judge: Judge) -> Figure:
+def fig11(judge: PointJudge) -> Figure:
     """Rows against points, then orders; S-L and L-S stand alone."""
     by_place = {(curve.panel, curve.x, curve.system): curve for curve in curves(judge.requests)}
-    held, orders = list[Row](), list[Row]()
+    held, orders = list[FigureRow](), list[FigureRow]()
     for workload in [printed for printed in WORKLOADS if printed.printed]:
         for rate in workload.rates_per_s:
             ours, base = (by_place[workload.title, rate, name] for name in (LLUMNIX, INFAAS))

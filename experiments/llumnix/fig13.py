@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from experiments.common.figure import Figure, Row
-from experiments.common.outcomes import Metric, Outcome
+from experiments.common.figure import Figure, FigureRow
+from experiments.common.outcomes import Metric, RunOutcome
 from experiments.common.panels import panels_of
-from experiments.llumnix.judge import Curve, Judge
+from experiments.llumnix.judge import CurvePoint, PointJudge
 from experiments.llumnix.set_ups import BY_TITLE, CLUSTER_12000, LLUMNIX, system
 
 NAME: Final = "figure13"
@@ -24,13 +24,13 @@ _ORDER: Final = (
 _COLUMNS: Final = ("priority", "tpot_ms", "preemption_loss_ms", "output_tokens")
 
 
-def _seconds(priority: int, key: str, statistic: str, outcome: Outcome) -> float | None:
+def _seconds(priority: int, key: str, statistic: str, outcome: RunOutcome) -> float | None:
     classes: Any = outcome.summary.get("priorities") or ()
     values = [of_class[key][statistic] for of_class in classes if of_class["priority"] == priority]
     return values[0] / 1e3 if values and values[0] is not None else None
 
 
-def _execution(priority: int, outcome: Outcome) -> float | None:
+def _execution(priority: int, outcome: RunOutcome) -> float | None:
     """From the first token to the last, less what preemptions took."""
     here = (outcome.columns["priority"] == priority) & ~np.isnan(outcome.columns["tpot_ms"])
     tpot_ms, loss_ms, tokens = (outcome.columns[name][here] for name in _COLUMNS[1:])
@@ -39,7 +39,7 @@ def _execution(priority: int, outcome: Outcome) -> float | None:
 
 
 def _metrics(panel: str) -> Mapping[str, Metric]:
-    reads: dict[str, tuple[str, Callable[[Outcome], float | None]]] = {}
+    reads: dict[str, tuple[str, Callable[[RunOutcome], float | None]]] = {}
     for word, key in (("request", "e2e_ms"), ("prefill", "ttft_ms"), ("decode", "tpot_ms")):
         for statistic in ("mean", "p99"):
             label = f"{'mean' if statistic == 'mean' else 'P99'} {word} latency of {panel} priority"
@@ -51,7 +51,7 @@ def _metrics(panel: str) -> Mapping[str, Metric]:
 METRICS: Final = {panel: _metrics(panel) for panel in _HIGH}
 
 
-def curves(requests: int) -> list[Curve]:
+def curves(requests: int) -> list[CurvePoint]:
     """Both systems at every burstiness; a run has both panels."""
     workload = BY_TITLE["S-S"]
     curves_found = []
@@ -62,14 +62,14 @@ def curves(requests: int) -> list[Curve]:
         whole = system(LLUMNIX, set_up, workload, extra=("system=llumnix", _ORDER), columns=_COLUMNS)
         for panel in _HIGH:
             for name, case in ((LLUMNIX, whole), (BASE, base)):
-                curves_found.append(Curve(panel, name, gap_cv, case, METRICS[panel]))
+                curves_found.append(CurvePoint(panel, name, gap_cv, case, METRICS[panel]))
     return curves_found
 
 
-def fig13(judge: Judge) -> Figure:
+def fig13(judge: PointJudge) -> Figure:
     """High priority within 10 % of the points, normal at most 5 % above them; high ones gain."""
     all_curves = curves(judge.requests)
-    rows = list[Row]()
+    rows = list[FigureRow]()
     for curve in all_curves:
         if curve.system == LLUMNIX:
             bounds = (0.9, 1.1) if curve.panel == "high" else (0.0, 1.05)

@@ -6,7 +6,7 @@ from typing import Final
 from experiments.common.figure import Figure
 from experiments.common.panels import panels_of
 from experiments.common.set_up import Case, SetUp, Words
-from experiments.llumnix.judge import Curve, Judge
+from experiments.llumnix.judge import CurvePoint, PointJudge
 from experiments.llumnix.metrics import INSTANCES, METRICS
 from experiments.llumnix.set_ups import BY_TITLE, CLUSTER_12000, INFAAS, LLUMNIX, system
 
@@ -40,19 +40,19 @@ def autoscaled(name: str, set_up: SetUp, extra: Words = (), suffix: str = SCALED
     return system(name, replace(set_up, name=f"{set_up.name}, {suffix}"), BY_TITLE["L-L"], extra=words)
 
 
-def curves(requests: int) -> list[Curve]:
+def curves(requests: int) -> list[CurvePoint]:
     """Both systems at each rate, then with each coefficient of variation."""
     l_l = BY_TITLE["L-L"]
     poisson = [("poisson", rate, l_l.at(rate, requests, words=CLUSTER_12000)) for rate in RATES_PER_S]
     gamma = [("gamma", cv, l_l.at(GAMMA_RATE_PER_S, requests, cv, CLUSTER_12000)) for cv in GAP_CVS]
     return [
-        Curve(panel, name, x, autoscaled(name, set_up), ALL)
+        CurvePoint(panel, name, x, autoscaled(name, set_up), ALL)
         for panel, x, set_up in (*poisson, *gamma)
         for name in SYSTEMS
     ]
 
 
-def fig14(judge: Judge) -> Figure:
+def fig14(judge: PointJudge) -> Figure:
     """Rows at the rates whose points may be here; bursts stand alone."""
     by_place = {(curve.panel, curve.x, curve.system): curve for curve in curves(judge.requests)}
     rows = []

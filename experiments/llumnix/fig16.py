@@ -15,16 +15,16 @@ from time import process_time
 from typing import Final, Literal
 
 from experiments.common.compare import pointed
-from experiments.common.figure import Figure, Key, Measured, Row
+from experiments.common.figure import Figure, FigureRow, Key, MeasuredPoint
 from experiments.common.panels import panels_of
 from experiments.common.verdict import Claim, at_most, judged
-from experiments.llumnix.judge import Judge
+from experiments.llumnix.judge import PointJudge
 from policies.llumnix.dispatch import Freeness
 from policies.llumnix.migration import Llumnix
 from serving.protocols.load_report import LoadReport
 from serving.vocabulary.request import Request
 
-# A global scheduler that is told of steps, without a cluster: what its decisions cost by what it is told.
+# A global scheduler without a cluster: it gets reports of steps, made up here, and decides by them.
 
 _MODEL: Final = "llama_7b"
 _BLOCK_TOKENS: Final = 16
@@ -33,8 +33,8 @@ _STEPS_PER_REQUEST: Final = 8  # steps of instances between two arrivals
 _ROUND: Final = 4  # reports of every instance between two pairings, as the artefact has it
 
 
-class Reported:
-    """The last report of every instance, and which are new: what dispatch and migration see."""
+class ReportView:
+    """What dispatch and migration see: the last report of every instance, and which reports are new."""
 
     model = _MODEL
     now_ns = 0
@@ -44,8 +44,8 @@ class Reported:
     leaving: Sequence[int] = ()
     loading: Sequence[int] = ()
 
-    def __init__(self, instances: int, beside: "Reported | None" = None) -> None:
-        """``beside``: what is told is told to it, too."""
+    def __init__(self, instances: int, beside: "ReportView | None" = None) -> None:
+        """``beside``: another view that shares the reports."""
         self.replicas = instances
         self.taking: Sequence[int] = range(instances)
         self._reports: dict[int, LoadReport] = {} if beside is None else beside._reports
@@ -71,15 +71,15 @@ class Reported:
         return changed
 
     def short(self) -> Sequence[int]:
-        """All: the bench keeps no book of who surely has memory."""
+        """All instances: this benchmark does not track which of them have enough memory."""
         return self.taking
 
     def engaged(self, replica: int) -> bool:
-        """Nobody migrates in the bench: what is paired is thrown away."""
+        """False: pairs are discarded here, so no instance migrates."""
         return False
 
     def load(self, replica: int, signal: Literal["outstanding", "kv_demand"]) -> int:
-        """Policies that read reports do not look at it."""
+        """0: policies that read reports do not use it."""
         return 0
 
     def free_blocks(self, replica: int) -> int | None:
@@ -96,22 +96,22 @@ class Reported:
 
 
 class TwoLevel:
-    """Reports come made; the scheduler dispatches and pairs by them.
+    """Instances send finished reports; the scheduler dispatches and pairs by them.
 
     ``running`` requests of each instance grow by a token a step and begin anew when they are long.
     """
 
     def __init__(self, instances: int, running: int) -> None:
         self._instances, self._running = instances, running
-        self._view = Reported(instances)
-        self._to_pair = Reported(instances, self._view)
+        self._view = ReportView(instances)
+        self._to_pair = ReportView(instances, self._view)
         self._dispatch, self._migration = Freeness(), Llumnix(rounds=1)
         self._step = 0
         for replica in range(instances):
             self.report_step(replica)
 
     def run(self, steps: int) -> None:
-        """So many steps, of one instance after the other."""
+        """So many steps, by one instance after the other."""
         for _ in range(steps):
             self._step += 1
             self.report_step(self._step % self._instances)
@@ -141,7 +141,7 @@ class TwoLevel:
 
 
 class Central(TwoLevel):
-    """At every step it is told of every running request, keeps their lengths and sums up their blocks."""
+    """Instances send every running request at every step; the scheduler keeps lengths and adds up blocks."""
 
     def __init__(self, instances: int, running: int) -> None:
         self._tokens = [
@@ -168,7 +168,7 @@ _FLAT: Final = 2.0
 _STEP_S: Final = 0.045  # a decode step of LLaMA-7B on an A10 (Figure 10)
 
 
-def fig16(_: Judge) -> Figure:
+def fig16(_: PointJudge) -> Figure:
     """CPU time per report: what one step of one instance costs the scheduler."""
     us = dict(_measured())
     numbers = tuple(point for name in _DRAWN for point in _numbers(name, us))
@@ -211,10 +211,10 @@ _DRAWN: Final[Mapping[str, Callable[[str, int, int, float], float]]] = {
 }
 
 
-def _numbers(metric: str, us: Mapping[tuple[str, int, int], float]) -> Iterator[Measured]:
+def _numbers(metric: str, us: Mapping[tuple[str, int, int], float]) -> Iterator[MeasuredPoint]:
     for (name, instances, running), value in us.items():
         drawn = (_DRAWN[metric](name, instances, running, value),)
-        yield Measured(name, metric, f"{running} running each", instances, drawn)
+        yield MeasuredPoint(name, metric, f"{running} running each", instances, drawn)
 
 
 def _measured() -> Iterator[tuple[tuple[str, int, int], float]]:
@@ -240,13 +240,13 @@ def _us(design: Callable[[int, int], "TwoLevel | Central"], instances: int, runn
     return best_s / steps * 1e6
 
 
-def _row(name: str, large_us: float, small_us: float) -> Row:
+def _row(name: str, large_us: float, small_us: float) -> FigureRow:
     claim: Claim = at_most(_FLAT, f"flat (read as at most {_FLAT:g} times)")
     ratio = large_us / small_us
     return judged(name, claim, ratio, f"{ratio:.2f}", why=f"{large_us:.2f} against {small_us:.2f} us")
 
 
-def _order(us: dict[tuple[str, int, int], float]) -> Row:
+def _order(us: dict[tuple[str, int, int], float]) -> FigureRow:
     """A centralised scheduler pays for every running request."""
     ratio = us["centralised", 64, 256] / us["two levels", 64, 256]
     claim = Claim("more than two levels", 1.0, float("inf"), slack=1.0, strict=True, kind="paper_direction")

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from experiments.common.compare import Read, Seeds, joined, judged_row, ratios_of, values_of
-from experiments.common.figure import Figure, Measured, Row
+from experiments.common.figure import Figure, FigureRow, MeasuredPoint
 from experiments.common.moved import moved_order
-from experiments.common.outcomes import Metric, Outcome, Outcomes
+from experiments.common.outcomes import Metric, Outcomes, RunOutcome
 from experiments.common.paired import geometric_mean_of, mean_of
 from experiments.common.panels import panels_of
 from experiments.common.saved import SEED
@@ -19,7 +19,7 @@ from servetwin.report.number_text import number
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class CurvePoint:
     """One system at one place x of a panel, whose numbers ``metrics`` reads from its runs."""
 
     panel: str
@@ -29,13 +29,13 @@ class Curve:
     metrics: Mapping[str, Metric] = field(default_factory=lambda: METRICS)
 
 
-def cases_of(curves: Callable[[int], Sequence[Curve]]) -> Callable[[int], tuple[Case, ...]]:
+def cases_of(curves: Callable[[int], Sequence[CurvePoint]]) -> Callable[[int], tuple[Case, ...]]:
     """The cases of all curves, each once, with so many requests a run."""
     return lambda requests: tuple(dict.fromkeys(curve.case for curve in curves(requests)))
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class PointJudge:
     """Compares outcomes with points of the paper."""
 
     outcomes: Outcomes
@@ -46,7 +46,7 @@ class Judge:
         """Of a run; with fewer than the paper's no row claims anything."""
         return self.outcomes.requests
 
-    def numbers(self, figure: str, curves: Sequence[Curve]) -> tuple[Measured, ...]:
+    def numbers(self, figure: str, curves: Sequence[CurvePoint]) -> tuple[MeasuredPoint, ...]:
         """Every metric of every curve that ran, beside its point where there is one."""
         measured = []
         for curve in curves:
@@ -55,18 +55,20 @@ class Judge:
                 if values:
                     paper = self._point(figure, name, curve)
                     measured.append(
-                        Measured(curve.panel, name, curve.system, curve.x, tuple(values), paper=paper)
+                        MeasuredPoint(curve.panel, name, curve.system, curve.x, tuple(values), paper=paper)
                     )
         return tuple(measured)
 
     def without_rows(
-        self, name: str, title: str, curves: Sequence[Curve], x_label: str, inputs: tuple[str, ...]
+        self, name: str, title: str, curves: Sequence[CurvePoint], x_label: str, inputs: tuple[str, ...]
     ) -> Figure:
         """A figure of curves that nothing of the paper is beside."""
         numbers = self.numbers(name, curves)
         return Figure(name, title, (), panels=panels_of(numbers, x_label), inputs=inputs, numbers=numbers)
 
-    def value(self, figure: str, name: str, curve: Curve, bounds: tuple[float, float]) -> list[Row]:
+    def value(
+        self, figure: str, name: str, curve: CurvePoint, bounds: tuple[float, float]
+    ) -> list[FigureRow]:
         """Ours between these multiples of the point; no row where there is no point."""
         paper, metric = self._point(figure, name, curve), curve.metrics[name]
         if paper is None:
@@ -81,7 +83,9 @@ class Judge:
             judged_row(self.outcomes, title, claim, (curve.case,), read, why=first_seed, unit=metric.unit)
         ]
 
-    def ratio(self, figure: str, name: str, curve: Curve, other: Curve, slack: float) -> list[Row]:
+    def ratio(
+        self, figure: str, name: str, curve: CurvePoint, other: CurvePoint, slack: float
+    ) -> list[FigureRow]:
         """One system's over the other's, within this factor of the ratio of their points."""
         metric = curve.metrics[name]
         point, other_point = (self._point(figure, name, place) for place in (curve, other))
@@ -108,7 +112,7 @@ class Judge:
             )
         ]
 
-    def order(self, key: str, curves: Sequence[Curve]) -> Row:
+    def order(self, key: str, curves: Sequence[CurvePoint]) -> FigureRow:
         """The systems in this order, the smallest first, by the words of the paper."""
         set_up, labels = curves[0].case.set_up, [curve.system for curve in curves]
         metric = curves[0].metrics[key]
@@ -130,13 +134,13 @@ class Judge:
             row, why=joined(row.why, movement) if row.verdict != "in band" else row.why, saved=saved
         )
 
-    def _point(self, figure: str, name: str, curve: Curve) -> float | None:
+    def _point(self, figure: str, name: str, curve: CurvePoint) -> float | None:
         return self.points.at(figure, curve.panel, name, curve.system, curve.x)
 
     def _enough(self, metric: Metric, read: Read) -> Read:
         """Reads runs of as many requests as the paper's; of shorter ones it says what was measured."""
 
-        def read_enough(runs: Sequence[Sequence[Outcome]]) -> Seeds:
+        def read_enough(runs: Sequence[Sequence[RunOutcome]]) -> Seeds:
             for part in runs:
                 values = values_of(metric)([part])
                 if isinstance(values, str):
@@ -153,7 +157,7 @@ class Judge:
 def values_if_enough(metric: Metric, few: str, lacks: str = "") -> Read:
     """Reads the metric of one system. few: why the runs are too short to claim anything; else empty."""
 
-    def read(runs: Sequence[Sequence[Outcome]]) -> Seeds:
+    def read(runs: Sequence[Sequence[RunOutcome]]) -> Seeds:
         values = metric.of(runs[0])
         size = f"; ours {number(mean_of(values).value)}" if values else ""
         return f"{few}{size}" if few else values or lacks

@@ -8,13 +8,13 @@ from experiments.common.outcomes import Outcomes
 from experiments.common.recipe import Paper, Recipe, no_cases
 from experiments.common.set_up import Case
 from experiments.llumnix import beyond, fig03, fig04, fig05, fig10, fig11, fig13, fig14, fig15, fig16
-from experiments.llumnix.judge import Judge, cases_of
+from experiments.llumnix.judge import PointJudge, cases_of
 from experiments.llumnix.points import Points, read_points
 from experiments.llumnix.sweeps import sweeps_of
 
 _Cases = Callable[[int], Sequence[Case]]
 
-FIGURES: dict[str, tuple[str, _Cases, Callable[[Judge], Figure]]] = {
+FIGURES: dict[str, tuple[str, _Cases, Callable[[PointJudge], Figure]]] = {
     "fig3": ("preemptions of one instance and what they cost", fig03.cases, fig03.fig3),
     "fig4": ("decode step by batch, two models", no_cases, fig04.fig4),
     "fig5": ("memory that is free in all while requests wait", fig05.cases, fig05.fig5),
@@ -45,5 +45,5 @@ def paper() -> Paper:
     return Paper(name="llumnix", recipes=recipes(read_points()), sweeps=sweeps_of)
 
 
-def _make(make: Callable[[Judge], Figure], points: Points, outcomes: Outcomes) -> Figure:
-    return make(Judge(outcomes, points))
+def _make(make: Callable[[PointJudge], Figure], points: Points, outcomes: Outcomes) -> Figure:
+    return make(PointJudge(outcomes, points))

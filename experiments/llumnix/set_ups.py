@@ -39,7 +39,7 @@ _TABLE_1: Final = "lengths drawn from the percentiles of Table 1"
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class PaperWorkload:
     """A trace as the paper titles it. migrate_out: the artefact's threshold for it, in blocks per request.
 
     recorded: it is one of conversations, of which the paper has percentiles alone. printed: its figure is
@@ -79,19 +79,25 @@ class Workload:
 
 
 WORKLOADS: Final = (
-    Workload("ShareGPT", "llumnix_sharegpt", recorded=True),
-    Workload("BurstGPT", "llumnix_burstgpt", recorded=True),
-    Workload("S-S", "llumnix_ss"),
-    Workload("M-M", "llumnix_mm", migrate_out=10),
-    Workload("L-L", "llumnix_ll"),
-    Workload("S-L", "llumnix_sl", migrate_out=10, printed=False),
-    Workload("L-S", "llumnix_ls", printed=False),
+    PaperWorkload("ShareGPT", "llumnix_sharegpt", recorded=True),
+    PaperWorkload("BurstGPT", "llumnix_burstgpt", recorded=True),
+    PaperWorkload("S-S", "llumnix_ss"),
+    PaperWorkload("M-M", "llumnix_mm", migrate_out=10),
+    PaperWorkload("L-L", "llumnix_ll"),
+    PaperWorkload("S-L", "llumnix_sl", migrate_out=10, printed=False),
+    PaperWorkload("L-S", "llumnix_ls", printed=False),
 )
 BY_TITLE: Final = {workload.title: workload for workload in WORKLOADS}
 
 
 def system(
-    name: str, set_up: SetUp, workload: Workload, *, extra: Words = (), columns: Words = (), label: str = ""
+    name: str,
+    set_up: SetUp,
+    workload: PaperWorkload,
+    *,
+    extra: Words = (),
+    columns: Words = (),
+    label: str = "",
 ) -> Case:
     """Llumnix without priorities, whose words ``extra`` may change, or a baseline without migration."""
     words: Words = (f"system={name}",)

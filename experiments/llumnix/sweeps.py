@@ -1,10 +1,10 @@
-"""What Llumnix's results hang on: step times, KV memory, rules as the paper prints them, the threshold."""
+"""Sweeps of Llumnix's set-ups: step times, KV memory, rules as the paper prints them, thresholds."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from experiments.common.set_up import Case, SetUp, Words
-from experiments.common.sweep import Sweep, sweep_of_words, systems_by_set_up
+from experiments.common.sweep import SetUpSweep, sweep_of_words, systems_by_set_up
 from experiments.llumnix.set_ups import INFAAS, LLUMNIX, WORKLOADS
 
 _OF_FIGURE_11: Final = {
@@ -20,7 +20,7 @@ _OUT: Final = (0, 20)
 _KV_BLOCKS: Final = (715, 851)
 
 
-def sweeps_of(cases: Sequence[Case]) -> tuple[Sweep, ...]:
+def sweeps_of(cases: Sequence[Case]) -> tuple[SetUpSweep, ...]:
     """Of every workload and rate with points that is run, under its first seed."""
     by_set_up = systems_by_set_up(cases, lambda case: _judged(case.set_up.name))
     return tuple(sweep for set_up, systems in by_set_up.items() for sweep in _of(set_up, systems))
@@ -31,7 +31,7 @@ def _judged(name: str) -> bool:
     return name in _OF_FIGURE_11 or name.endswith((" high", "/s, auto-scaled", " at 0.42/s", " at 1.9/s"))
 
 
-def _of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[Sweep]:
+def _of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[SetUpSweep]:
     steps = {f"{each_s * 1e3:g} ms": (f"engine.overhead.per_layer_s={each_s:g}",) for each_s in _PER_LAYER_S}
     yield sweep_of_words(
         "overhead per layer", set_up, "engine.overhead.per_layer_s of all systems", systems, steps

@@ -5,15 +5,15 @@ from dataclasses import replace
 from typing import Final
 
 from experiments.common.compare import Seeds, judged_row
-from experiments.common.figure import Figure, Key, Row
+from experiments.common.figure import Figure, FigureRow, Key
 from experiments.common.outcomes import (
     GPU_TIME,
     LOAD_TIME,
     LONGEST_LOAD,
     MEAN_TTFT,
     Metric,
-    Outcome,
     Outcomes,
+    RunOutcome,
 )
 from experiments.common.paired import geometric_mean_of, mean_of
 from experiments.common.panels import panels_of
@@ -91,7 +91,7 @@ def parts(outcomes: Outcomes) -> Figure:
     )  # fmt: skip
 
 
-def _part_row(outcomes: Outcomes, workload: str, set_ups: list[SetUp], part: str) -> Row:
+def _part_row(outcomes: Outcomes, workload: str, set_ups: list[SetUp], part: str) -> FigureRow:
     cases = [_parts_case(name, set_up) for name in ("", part) for set_up in set_ups]
 
     def why(ratios: list[float]) -> str:
@@ -109,7 +109,7 @@ def _part_row(outcomes: Outcomes, workload: str, set_ups: list[SetUp], part: str
     )
 
 
-def _ratios_by_model(runs: Sequence[Sequence[Outcome]]) -> Seeds:
+def _ratios_by_model(runs: Sequence[Sequence[RunOutcome]]) -> Seeds:
     """Latencies of the first half of the cases over those of the second, under the first seed."""
     values = [LATENCY.of(part) for part in runs]
     known = [seeds[0] for seeds in values if seeds]

@@ -5,8 +5,8 @@ from statistics import fmean
 from typing import Final
 
 from experiments.common.compare import judged_row, ratios_of, values_of
-from experiments.common.figure import Figure, Key, Measured, Row
-from experiments.common.outcomes import Metric, Outcome, Outcomes
+from experiments.common.figure import Figure, FigureRow, Key, MeasuredPoint
+from experiments.common.outcomes import Metric, Outcomes, RunOutcome
 from experiments.common.paired import geometric_mean_of
 from experiments.common.panels import panels_of
 from experiments.common.set_up import Case
@@ -60,7 +60,9 @@ def fig2(outcomes: Outcomes) -> Figure:
         ),
     ]
     numbers = [
-        Measured(case.set_up.name, key, "pipeline", stage, tuple(of_stages(run, key)[stage] for run in runs))
+        MeasuredPoint(
+            case.set_up.name, key, "pipeline", stage, tuple(of_stages(run, key)[stage] for run in runs)
+        )
         for case in cases_2(requests)
         if (runs := outcomes.of(case))
         for key in ("arrival_cv", "queue_mean")
@@ -102,15 +104,22 @@ def fig3(outcomes: Outcomes) -> Figure:
     ]
     numbers = [
         *[
-            Measured("use of GPUs", "busy", "pipeline", stage, tuple(of_stages(run, "busy_replicas")[stage]
-            for run in outcomes.of(busy))) for stage in range(5) if outcomes.of(busy)
+            MeasuredPoint(
+                "use of GPUs",
+                "busy",
+                "pipeline",
+                stage,
+                tuple(of_stages(run, "busy_replicas")[stage] for run in outcomes.of(busy)),
+            )
+            for stage in range(5)
+            if outcomes.of(busy)
         ],
         *[
-            Measured("median latency by cores", "p50_ms", "pipeline", cores, tuple(values))
+            MeasuredPoint("median latency by cores", "p50_ms", "pipeline", cores, tuple(values))
             for cores in CORES
             if (values := P50.of(outcomes.of(_with_cores(cores, requests))))
         ],
-    ]  # fmt: skip
+    ]
     inputs = (
         *_INPUTS,
         "what cores bring is put in from this figure (pipeline.cpu_share), so 3b shows no more than that it "
@@ -123,7 +132,7 @@ def fig3(outcomes: Outcomes) -> Figure:
     )  # fmt: skip
 
 
-def _spread(outcomes: Outcomes, name: str, factor: float, case: Case, key: str) -> Row:
+def _spread(outcomes: Outcomes, name: str, factor: float, case: Case, key: str) -> FigureRow:
     return _row(outcomes, name, times(factor), case, lambda run: _ratio_of_ends(of_stages(run, key)))
 
 
@@ -136,10 +145,10 @@ def _row(
     name: str,
     claim: Claim,
     case: Case,
-    read: Callable[[Outcome], float],
+    read: Callable[[RunOutcome], float],
     *,
     key: Key = KEY_2,
-) -> Row:
+) -> FigureRow:
     def why(_: list[float]) -> str:
         cvs = zip(*[of_stages(run, "arrival_cv") for run in outcomes.of(case)], strict=True)
         return f"CVs of the stages {', '.join(f'{fmean(seeds):.3g}' for seeds in cvs)}"
@@ -148,7 +157,7 @@ def _row(
     return judged_row(outcomes, name, claim, (case,), values_of(metric), why=why, key=key)
 
 
-def _cores_row(outcomes: Outcomes, two: Case, four: Case) -> Row:
+def _cores_row(outcomes: Outcomes, two: Case, four: Case) -> FigureRow:
     name, claim = "Figure 3b: median latency with 4 cores over 2", shorter(33)
     return judged_row(
         outcomes, name, claim, (four, two), ratios_of(P50), estimate=geometric_mean_of, key=KEY_3

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean, geometric_mean
 
 from experiments.common.compare import joined, judged_row, pointed, ratios_of
-from experiments.common.figure import MISSED, Key, Measured, Row
-from experiments.common.outcomes import Metric, Outcome, Outcomes
+from experiments.common.figure import MISSED, FigureRow, Key, MeasuredPoint
+from experiments.common.outcomes import Metric, Outcomes, RunOutcome
 from experiments.common.paired import geometric_mean_of, mean_of, ratio_of
 from experiments.common.set_up import Case, SetUp
 from experiments.common.verdict import Claim, in_order, judged_over
@@ -15,14 +15,14 @@ from servetwin.report.number_text import number
 
 MetricOf = Callable[[Model], Metric]
 Place = tuple[Model, SetUp]
-Runs = dict[tuple[int, str], tuple[Outcome, ...]]
+Runs = dict[tuple[int, str], tuple[RunOutcome, ...]]
 """Of every system at a point of a sweep, by (number of the place, system)."""
 Mean = Callable[[Runs, Sequence[int]], dict[str, float] | None]
 """The mean of each system over the places of these numbers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class MeanJudge:
     """Compares means over places. key: of the saved sweep that has every number behind the figure's rows."""
 
     outcomes: Outcomes
@@ -44,7 +44,7 @@ class Judge:
 
     def ratio(
         self, name: str, claim: Claim, metric: MetricOf, places: Sequence[Place], *, ours: str, over: str
-    ) -> Row:
+    ) -> FigureRow:
         """The mean over the places of one system over the other's."""
         stand_in = places[0][1].stand_in
         why_not = self._why_not(places, (ours, over))
@@ -63,7 +63,7 @@ class Judge:
 
     def order(
         self, name: str, metric: MetricOf, places: Sequence[Place], smallest_first: Sequence[str], unit: str
-    ) -> Row:
+    ) -> FigureRow:
         """The systems in this order."""
         claim = Claim(" < ".join(smallest_first), 0.0, 1.0, kind="paper_direction")
         stand_in = places[0][1].stand_in
@@ -77,17 +77,17 @@ class Judge:
 
     def numbers(
         self, metrics: Mapping[str, MetricOf], places: Mapping[tuple[str, float], Place]
-    ) -> tuple[Measured, ...]:
+    ) -> tuple[MeasuredPoint, ...]:
         """Every metric of every system at every place (panel, x) that ran."""
         return tuple(
-            Measured(panel, name, system_name, x, tuple(values))
+            MeasuredPoint(panel, name, system_name, x, tuple(values))
             for name, metric in metrics.items()
             for (panel, x), place in places.items()
             for system_name in SYSTEMS
             if (values := self.values(metric, place, system_name))
         )
 
-    def _moved(self, row: Row, places: Sequence[Place], movement: str) -> Row:
+    def _moved(self, row: FigureRow, places: Sequence[Place], movement: str) -> FigureRow:
         """A row that is missed says how far it moves along the sweeps, and where these are."""
         names = {set_up.name for _, set_up in places}
         keys = [(sweep.kind, sweep.subject) for sweep in self.outcomes.sweeps if sweep.subject in names]
@@ -101,7 +101,7 @@ class Judge:
 
 def over_row(
     outcomes: Outcomes, name: str, claim: Claim, metric: Metric, *, ours: Case, other: Case, key: Key
-) -> Row:
+) -> FigureRow:
     """The metric of one case over that of another; both sizes are told."""
 
     def sizes(_: list[float]) -> str:
@@ -116,24 +116,25 @@ def over_row(
         ratios_of(metric, "a run lacks the number"),
         why=sizes,
         estimate=geometric_mean_of,
+        stand_in="",
         key=key,
     )
 
 
 def points_of(
     outcomes: Outcomes, metrics: Mapping[str, Metric], panel: str, points: Iterable[tuple[str, float, Case]]
-) -> tuple[Measured, ...]:
+) -> tuple[MeasuredPoint, ...]:
     """Every metric of a panel's points (system, x, case) that ran."""
     points = list(points)
     return tuple(
-        Measured(panel, name, system_name, x, tuple(values))
+        MeasuredPoint(panel, name, system_name, x, tuple(values))
         for name, metric in metrics.items()
         for system_name, x, case in points
         if (values := metric.of(outcomes.of(case)))
     )
 
 
-def as_sweep(about: str, numbers: Sequence[Measured]) -> dict[str, object]:
+def as_sweep(about: str, numbers: Sequence[MeasuredPoint]) -> dict[str, object]:
     """Every point, for sweeps.json."""
     points = {
         joined(point.panel, point.metric, point.system, f"{point.x:g}"): list(point.values)

@@ -1,14 +1,14 @@
-"""What QUART's results hang on beside the systems: the rate, the length of a run, the replicas at the start,
-whether InferLine is told the mean rate that it plans for, and whether QUART's formula counts what queues.
+"""Sweeps of QUART's set-ups: mean load, length of a run, replicas at the start, the rate that InferLine plans
+for, and whether QUART's formula counts queued requests.
 
-The paper tells none of them. No point chooses a number: figures are made of the set-ups as they stand.
+The paper states none of these values. No sweep chooses one: figures use the set-ups as they stand.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from experiments.common.set_up import Case, SetUp, Words
-from experiments.common.sweep import Sweep, sweep_of_words, systems_by_set_up
+from experiments.common.sweep import SetUpSweep, sweep_of_words, systems_by_set_up
 from experiments.quart.set_ups import GAMMA_LOAD, MAF_LOAD, MODELS, QUART, SYSTEMS, Model
 
 CV: Final = 4  # of the Gamma arrivals that are swept
@@ -20,7 +20,7 @@ UNTOLD: Final[Words] = ("system.stages.planned_per_s=0",)
 UNCOUNTED: Final[Words] = ("system.stages.drain_s=1e9",)  # longer than any run
 
 
-def sweeps_of(cases: Sequence[Case]) -> tuple[Sweep, ...]:
+def sweeps_of(cases: Sequence[Case]) -> tuple[SetUpSweep, ...]:
     """Of every model that several systems serve at this CV or under Azure Functions, the first seed."""
     by_set_up = systems_by_set_up(cases, _is_swept)
     return tuple(sweep for set_up, systems in by_set_up.items() for sweep in _of(set_up, systems))
@@ -31,7 +31,7 @@ def _is_swept(case: Case) -> bool:
     return ends and case.label in SYSTEMS and not case.once
 
 
-def _of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[Sweep]:
+def _of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[SetUpSweep]:
     model = next(model for model in MODELS if set_up.name.startswith(model.title))
     bursts = set_up.name.endswith(", MAF")
     loads = {f"{load:g} busy": _rate(model, load) for load in (MAF_LOADS if bursts else LOADS)}
@@ -58,7 +58,7 @@ def _of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[Sweep]:
 
 def _of_one(
     kind: str, set_up: SetUp, about: str, *, systems: Sequence[Case], label: str, values: Mapping[str, Words]
-) -> Sweep:
+) -> SetUpSweep:
     """One system is changed; the others have the runs of the set-up."""
     return sweep_of_words(
         kind,

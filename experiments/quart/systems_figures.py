@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Final
 
-from experiments.common.figure import Figure, Key, Measured, Row
+from experiments.common.figure import Figure, FigureRow, Key, MeasuredPoint
 from experiments.common.outcomes import Metric, Outcomes
 from experiments.common.panels import panels_of
 from experiments.common.set_up import Case
 from experiments.common.verdict import shorter, times
-from experiments.quart.judge import Judge, MetricOf, Place, as_sweep
+from experiments.quart.judge import MeanJudge, MetricOf, Place, as_sweep
 from experiments.quart.metrics import LATENCY, P50, P90, P99, QUEUE, goodput, satisfied
 from experiments.quart.set_ups import (
     CVS,
@@ -60,7 +60,7 @@ def cases_7(requests: int) -> list[Case]:
 
 def fig6(outcomes: Outcomes) -> Figure:
     """Mean latency of all models and of each, the objective at 1.5 times, tails."""
-    judge, places = Judge(outcomes, KEY_6), maf_places(outcomes.requests)
+    judge, places = MeanJudge(outcomes, KEY_6), maf_places(outcomes.requests)
     rows = [
         judge.ratio(
             f"mean latency, five models, quart over {name}",
@@ -109,7 +109,7 @@ def fig6(outcomes: Outcomes) -> Figure:
 def fig7(outcomes: Outcomes) -> Figure:
     """Mean latency and goodput over five CVs."""
     requests = outcomes.requests
-    judge, places = Judge(outcomes, KEY_7), cv_places(requests)
+    judge, places = MeanJudge(outcomes, KEY_7), cv_places(requests)
     rows = [
         judge.ratio(
             f"mean latency, all CVs, quart over {name}",
@@ -145,7 +145,7 @@ def fig7(outcomes: Outcomes) -> Figure:
 
 def fig8(outcomes: Outcomes) -> Figure:
     """Quantiles of latency, and queues of the stages."""
-    judge, places = Judge(outcomes, KEY_8), cv_places(outcomes.requests)
+    judge, places = MeanJudge(outcomes, KEY_8), cv_places(outcomes.requests)
     rows = [
         judge.order(f"order of {metric.label}, all CVs", _same(metric), places, CV_ORDER, "ms")
         for metric in (P50, P90, P99)
@@ -174,8 +174,8 @@ def _figure(
     name: str,
     title: str,
     *,
-    rows: Sequence[Row],
-    numbers: tuple[Measured, ...],
+    rows: Sequence[FigureRow],
+    numbers: tuple[MeasuredPoint, ...],
     x: str,
     inputs: tuple[str, ...],
     key: Key,

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import baseline, speed, speed_runs
 from benchmarks.baseline import Entries, Verdict, ending, judge
 from benchmarks.modes import COMPILED, INTERPRETED, NO_COMPILED_CORE
-from benchmarks.raw import Runs
+from benchmarks.raw import Repeats
 from benchmarks.scenarios import ALL, LARGE, SCENARIOS
 from benchmarks.speed_runs import Child, Measured, ModeRuns
 from serving.vocabulary.errors import UserError
@@ -24,7 +24,7 @@ def never() -> NoReturn:
 
 def found(raw: float) -> ModeRuns:
     """So many raw per request, at 1 us."""
-    return ModeRuns(Runs((raw * 1e-6, 2 * raw * 1e-6), (1e-6, 1e-6, 1e-6)), 3.0, 60.0)
+    return ModeRuns(Repeats((raw * 1e-6, 2 * raw * 1e-6), (1e-6, 1e-6, 1e-6)), 3.0, 60.0)
 
 
 def scripted(*answers: Measured) -> Callable[..., Measured]:
@@ -178,7 +178,7 @@ def test_modes_are_asked_in_turn_and_each_keeps_its_own_unit(monkeypatch: pytest
     measured = speed_runs.measure("static", (INTERPRETED, COMPILED))
     assert asked[:4] == [INTERPRETED, COMPILED] * 2 and len(asked) == 6
     assert measured == {
-        mode: ModeRuns(Runs((cost * 1e-6,) * 2, (2e-6, 1e-6, 1e-6)), 3.0, 50.0)
+        mode: ModeRuns(Repeats((cost * 1e-6,) * 2, (2e-6, 1e-6, 1e-6)), 3.0, 50.0)
         for mode, cost in ((INTERPRETED, 60), (COMPILED, 30))
     }
 

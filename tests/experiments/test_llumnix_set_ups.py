@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments.common.outcomes import Outcome
+from experiments.common.outcomes import RunOutcome
 from experiments.llumnix import fig11, fig13
 from experiments.llumnix.judge import cases_of
 from experiments.llumnix.metrics import INSTANCES
@@ -30,7 +30,7 @@ def test_mean_instances_are_by_step_reports_as_the_artefact_averages_them() -> N
     """Ten seconds with four instances and ten with one: 50 reports, 40 of them beside three others."""
     running = np.array([4.0] * 10 + [1.0] * 10)
     nothing = np.zeros(0)
-    one = Outcome(
+    one = RunOutcome(
         words=(),
         summary={"instances": {"mean": 2.5}},
         arrival_s=nothing,

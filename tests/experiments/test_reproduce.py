@@ -15,7 +15,7 @@ from experiments.blitzscale.load_plans import slowdown
 from experiments.blitzscale.registry import BLITZSCALE
 from experiments.blitzscale.set_ups import BLITZ
 from experiments.common.compare import ratio_row
-from experiments.common.figure import Figure, Row
+from experiments.common.figure import Figure, FigureRow
 from experiments.common.outcomes import LOAD_TIME, MEAN_TTFT, MISS_RATE
 from experiments.common.paired import difference_of, mean_of, ratio_of, t_95
 from experiments.common.rates import NOWHERE, drawn_rate, estimates_of, kv_tokens_per_s, rate_of
@@ -23,7 +23,7 @@ from experiments.common.recipe import chosen
 from experiments.common.runs import carry_out, command_of, lacking, run_once
 from experiments.common.set_up import Case, SetUp
 from experiments.common.shown import as_json, print_figure
-from experiments.common.sweep import Sweep
+from experiments.common.sweep import SetUpSweep
 from experiments.common.verdict import Claim, about, at_most, in_order, judged, shorter, times, within
 from hwmodels.topology.cluster_file import load_cluster
 from servetwin.assemble.build import arrivals_of
@@ -390,7 +390,7 @@ def test_an_optional_case_tells_its_refusal() -> None:
 
 def test_a_point_of_a_sweep_is_run_once() -> None:
     point = Case("slow", DRAWN, (*SLOW.words, "engine.block_tokens=32"), once=True)
-    sweep = Sweep("block", "drawn", "tokens of a block", (("32", (point,)),))
+    sweep = SetUpSweep("block", "drawn", "tokens of a block", (("32", (point,)),))
     outcomes = carry_out([SLOW], 2, processes=1, sweeps=(sweep,))
     assert [len(outcomes.of(one)) for one in (SLOW, point)] == [2, 1]
     assert outcomes.sweeps == (sweep,)
@@ -424,7 +424,7 @@ def test_a_refusal_comes_before_the_first_run() -> None:
 def test_json_has_every_row_and_no_infinity(capsys: pytest.CaptureFixture[str]) -> None:
     kept = (("seed", "s"),)
     rows = (
-        Row(
+        FigureRow(
             name="a",
             paper="b",
             ours="c",
@@ -434,7 +434,7 @@ def test_json_has_every_row_and_no_infinity(capsys: pytest.CaptureFixture[str]) 
             saved=kept,
             kind="paper_number",
         ),
-        Row(name="d", paper="e", ours="f", ratio=1.0, verdict="in band", stand_in="g", why=""),
+        FigureRow(name="d", paper="e", ours="f", ratio=1.0, verdict="in band", stand_in="g", why=""),
     )
     figure = Figure(
         "fig", "Figure", rows, inputs=("made up",), levels=({"set-up": "s", "system": "x", "GPU s": ""},)

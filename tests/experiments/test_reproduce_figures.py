@@ -19,12 +19,12 @@ from experiments.blitzscale.sweeps import all_sweeps
 from experiments.blitzscale.v1 import load_times
 from experiments.common.compare import order_row, over_time, ratio_row
 from experiments.common.drawing import draw
-from experiments.common.figure import MISSED, Figure, Row
-from experiments.common.outcomes import GPU_TIME, MEAN_TTFT, MISS_RATE, Outcome, Outcomes, violations
+from experiments.common.figure import MISSED, Figure, FigureRow
+from experiments.common.outcomes import GPU_TIME, MEAN_TTFT, MISS_RATE, Outcomes, RunOutcome, violations
 from experiments.common.saved import as_saved, as_text
 from experiments.common.set_up import Case, SetUp
 from experiments.common.shown import as_json, print_figure
-from experiments.common.sweep import Sweep
+from experiments.common.sweep import SetUpSweep
 from experiments.common.timelines import instances, kv_tokens
 from experiments.common.verdict import shorter
 from hwmodels.topology.cluster_file import parse_cluster
@@ -45,10 +45,10 @@ SLOW = Case("slow", DRAWN, ("system=vllm", "engine.max_num_seqs=2"))
 # Figures from runs, here made up so that every number is known.
 
 
-def made_up(case: Case, summary: Mapping[str, Any], ttft_ms: list[float]) -> Outcome:
+def made_up(case: Case, summary: Mapping[str, Any], ttft_ms: list[float]) -> RunOutcome:
     times_s = np.arange(len(ttft_ms), dtype=np.float64)
     told = f"{case.set_up.name}: rate factor"
-    return Outcome(
+    return RunOutcome(
         words=case.words,
         summary=summary,
         arrival_s=times_s,
@@ -88,7 +88,7 @@ BASE = {
 }  # fmt: skip
 
 
-def rows_of(name: str, outcomes: Outcomes) -> dict[str, Row]:
+def rows_of(name: str, outcomes: Outcomes) -> dict[str, FigureRow]:
     return {row.name: row for row in BLITZSCALE[name].make(outcomes).rows}
 
 
@@ -138,7 +138,7 @@ def test_figures_17_and_18_compare_with_each_system() -> None:
 
 def test_a_burst_is_compared_by_the_requests_that_arrive_in_it() -> None:
     arrival_s = np.array([0.0, 5.0, 44.9, 45.0, 210.0])
-    one = Outcome(
+    one = RunOutcome(
         words=(),
         summary={},
         arrival_s=arrival_s,
@@ -253,7 +253,7 @@ def test_fig1_reads_the_rise_and_what_is_held_after_it() -> None:
     tokens = np.concatenate((np.zeros(20), np.full(10, 400e3), np.full(11, 1600e3)))
     held = {"kv_tokens": (np.arange(41.0), tokens)}
     empty = np.zeros(len(arrival_s))
-    one = Outcome(
+    one = RunOutcome(
         words=(),
         summary={},
         arrival_s=arrival_s,
@@ -311,7 +311,7 @@ def test_instances_over_time_follow_the_events() -> None:
 # Sweeps and what is kept of them.
 
 
-def swept(ours_ms: float) -> tuple[Sweep, Outcomes]:
+def swept(ours_ms: float) -> tuple[SetUpSweep, Outcomes]:
     """Two points of a sweep: the fast system takes ``ours_ms`` of the slow one's 100 ms, or half of it."""
     points = []
     found = {
@@ -324,7 +324,7 @@ def swept(ours_ms: float) -> tuple[Sweep, Outcomes]:
         found |= {pair[0]: (made_up(pair[0], {"ttft_ms": {"mean": ms}}, [1.0]),)}
         found |= {pair[1]: (made_up(pair[1], {"ttft_ms": {"mean": 100.0}}, [1.0]),)}
         points.append((value, pair))
-    sweep = Sweep("seedling", "drawn", "made up", tuple(points))
+    sweep = SetUpSweep("seedling", "drawn", "made up", tuple(points))
     return sweep, Outcomes(found, {}, (sweep,))
 
 
@@ -343,13 +343,15 @@ def test_a_row_that_is_out_says_how_far_its_sweeps_move_it() -> None:
 
 def test_a_key_that_is_not_kept_is_found_out() -> None:
     _, outcomes = swept(60.0)
-    row = Row(
+    row = FigureRow(
         name="a", paper="b", ours="c", ratio=1.0, verdict="out", why="why", saved=(("seed", "elsewhere"),)
     )
     with pytest.raises(AssertionError, match="elsewhere"):
         as_saved(outcomes, [Figure("fig", "Figure", (row,))])
     with pytest.raises(AssertionError, match="no saved sweep"):
-        Figure("fig", "Figure", (Row(name="a", paper="b", ours="c", ratio=1.0, verdict="out", why="why"),))
+        Figure(
+            "fig", "Figure", (FigureRow(name="a", paper="b", ours="c", ratio=1.0, verdict="out", why="why"),)
+        )
 
 
 def test_sweeps_change_what_they_say_and_nothing_else() -> None:
@@ -470,7 +472,7 @@ def test_figures_of_runs_are_drawn_and_written(
 
 
 def test_time_without_arrivals_is_not_drawn_over() -> None:
-    late = Outcome(
+    late = RunOutcome(
         words=(),
         summary={},
         arrival_s=np.array([1.0, 11.0]),

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.common.outcomes import Outcome, Outcomes
+from experiments.common.outcomes import Outcomes, RunOutcome
 from experiments.common.run_store import RunStore
 from experiments.common.runs import lacking, run_once
 from experiments.llumnix import fig05, fig10, fig11, fig13, fig14, fig15
 from experiments.llumnix.fig16 import Central, TwoLevel
-from experiments.llumnix.judge import Curve, Judge, cases_of
+from experiments.llumnix.judge import CurvePoint, PointJudge, cases_of
 from experiments.llumnix.points import COLUMNS, FILE, VARIABLE, Points, read_points
 from experiments.llumnix.registry import FIGURES, recipes
 from experiments.llumnix.set_ups import BY_TITLE, PAPER_REQUESTS, WORKLOADS, system
@@ -70,17 +70,19 @@ def test_what_is_wrong_with_points_is_named(figures, monkeypatch: pytest.MonkeyP
 # Verdicts.
 
 
-def outcome(request_s: float, prefill_s: float) -> Outcome:
+def outcome(request_s: float, prefill_s: float) -> RunOutcome:
     summary = {"e2e_ms": {"mean": request_s * 1e3}, "ttft_ms": {"p99": prefill_s * 1e3}}
-    return Outcome(
+    return RunOutcome(
         words=(), summary=summary, arrival_s=np.zeros(1), ttft_ms=np.zeros(1), tpot_ms=np.zeros(1), inputs=""
     )
 
 
-def judge(requests: int, *, request_s: float = 15.0, prefill_s: float = 3.0) -> tuple[Judge, Curve, Curve]:
+def judge(
+    requests: int, *, request_s: float = 15.0, prefill_s: float = 3.0
+) -> tuple[PointJudge, CurvePoint, CurvePoint]:
     """Two seeds of both systems at 7.5/s; the baseline's prefill takes 30 s. Points: 14 s, 4 and 32 s."""
     set_up = M_M.at(7.5, requests)
-    ours, base = (Curve("M-M", one, 7.5, system(one, set_up, M_M)) for one in ("llumnix", "infaas_pp"))
+    ours, base = (CurvePoint("M-M", one, 7.5, system(one, set_up, M_M)) for one in ("llumnix", "infaas_pp"))
     found = {ours.case: (outcome(request_s, prefill_s),) * 2, base.case: (outcome(20.0, 30.0),) * 2}
     key = ("figure11", "M-M")
     points = {
@@ -88,7 +90,7 @@ def judge(requests: int, *, request_s: float = 15.0, prefill_s: float = 3.0) -> 
         (*key, "prefill_p99_s", "llumnix", 7.5): 4.0,
         (*key, "prefill_p99_s", "infaas_pp", 7.5): 32.0,
     }
-    return Judge(Outcomes(found, {}, requests=requests), Points("", points)), ours, base
+    return PointJudge(Outcomes(found, {}, requests=requests), Points("", points)), ours, base
 
 
 @pytest.mark.parametrize(
@@ -242,7 +244,7 @@ def test_priorities_are_read_apart() -> None:
         {"priority": 1, "e2e_ms": {"mean": 2500.0, "p99": None}},
         {"priority": 0, "e2e_ms": {"mean": 7000.0, "p99": None}},
     ]
-    one = Outcome(
+    one = RunOutcome(
         words=(),
         summary={"priorities": classes},
         arrival_s=np.zeros(3),
@@ -297,7 +299,7 @@ def test_memory_that_is_free_in_all_holds_some_heads() -> None:
         "scheduled_ns": np.array([9e9, 9e9, 9e9, 2e9]),
         "prompt_tokens": np.array([10.0, 500.0, 30.0, 40.0]),
     }
-    one = Outcome(
+    one = RunOutcome(
         words=(),
         summary={},
         arrival_s=np.zeros(4),

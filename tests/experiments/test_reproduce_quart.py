@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.common.outcomes import Outcome, Outcomes
+from experiments.common.outcomes import Outcomes, RunOutcome
 from experiments.common.runs import lacking
 from experiments.common.set_up import Case
 from experiments.quart import beyond, fig02, systems_figures
@@ -20,7 +20,7 @@ from servetwin.cli import main as cli
 FEW = 60
 
 
-def outcome(latency_ms: float, queue: float, requests: int = FEW) -> Outcome:
+def outcome(latency_ms: float, queue: float, requests: int = FEW) -> RunOutcome:
     """A run in which all requests take the same time."""
     times = np.full(requests, latency_ms)
     quantiles = dict.fromkeys(("mean", "p50", "p90", "p99"), latency_ms)
@@ -30,7 +30,7 @@ def outcome(latency_ms: float, queue: float, requests: int = FEW) -> Outcome:
         "duration_s": 30.0,
         "stages": [{"queue_mean": queue / 2}] * 2,
     }
-    return Outcome(
+    return RunOutcome(
         words=(),
         summary=summary,
         arrival_s=np.zeros(requests),
@@ -122,7 +122,7 @@ def test_figure_3_is_made_of_runs(tmp_path: Path) -> None:
 
 
 def test_figure_2_reads_the_direction_of_the_cv() -> None:
-    def run(first: float, last: float) -> Outcome:
+    def run(first: float, last: float) -> RunOutcome:
         stages = [{"arrival_cv": cv, "queue_mean": cv} for cv in np.linspace(first, last, 5)]
         return replace(outcome(1.0, 1.0), summary={"stages": stages})
 
@@ -133,6 +133,17 @@ def test_figure_2_reads_the_direction_of_the_cv() -> None:
     for found, verdict in ((rising, "in band"), (falling, "out")):
         rows = {row.name: row for row in fig02.fig2(Outcomes(found, {}, requests=FEW)).rows}
         assert rows[name].verdict == verdict
+
+
+def test_a_row_that_is_out_says_what_was_measured() -> None:
+    stages = {"stages": [{"arrival_cv": 1.0, "queue_mean": 1.0, "busy_replicas": 0.5}] * 5}
+    runs = {}
+    for case in fig02.cases_3(FEW):
+        latencies_ms = (20.0, 20.2) if case.label.endswith("cpu_cores=4") else (10.0, 10.0)
+        made = [outcome(ms, 1.0) for ms in latencies_ms]
+        runs[case] = tuple(replace(run, summary=run.summary | stages) for run in made)
+    cores = fig02.fig3(Outcomes(runs, {}, requests=FEW)).rows[1]
+    assert cores.verdict == "out" and cores.why.startswith("measured 2.01 [")
 
 
 def test_ways_of_loads_are_held_against_disk() -> None:

@@ -13,8 +13,8 @@ from experiments.blitzscale import cluster_b, fig04
 from experiments.blitzscale.registry import BLITZSCALE
 from experiments.common import run_store, runs
 from experiments.common.compare import order_row, ratio_row
-from experiments.common.figure import Figure, Row
-from experiments.common.outcomes import MEAN_TTFT, NIC_SHARE, Outcome, Outcomes
+from experiments.common.figure import Figure, FigureRow
+from experiments.common.outcomes import MEAN_TTFT, NIC_SHARE, Outcomes, RunOutcome
 from experiments.common.page import as_page
 from experiments.common.paired import Estimated, mean_of
 from experiments.common.rates import rate_of
@@ -23,7 +23,7 @@ from experiments.common.runs import carry_out, run_once
 from experiments.common.saved import as_saved
 from experiments.common.set_up import Case, SetUp
 from experiments.common.shown import counts, explained, heading
-from experiments.common.sweep import Sweep
+from experiments.common.sweep import SetUpSweep
 from experiments.common.verdict import (
     Claim,
     about,
@@ -122,7 +122,7 @@ _ROW = ("name", "paper", "ours", "ratio", "verdict", "stand_in", "why", "saved",
 
 
 def rows(*parts: Any) -> Figure:
-    return Figure("fig", "Figure", tuple(Row(**dict(zip(_ROW, part, strict=True))) for part in parts))
+    return Figure("fig", "Figure", tuple(FigureRow(**dict(zip(_ROW, part, strict=True))) for part in parts))
 
 
 def test_counts_keep_numbers_of_the_paper_apart_and_are_told_everywhere() -> None:
@@ -176,7 +176,7 @@ def test_on_hosts_of_one_gpu_every_loaded_byte_crosses_nics() -> None:
 def test_rows_of_cluster_b_are_our_analysis_and_say_what_crossed_nics() -> None:
     found = {
         one: tuple(
-            Outcome(words=(), summary=summary, inputs="", **dict.fromkeys(_COLUMNS, np.ones(1)))
+            RunOutcome(words=(), summary=summary, inputs="", **dict.fromkeys(_COLUMNS, np.ones(1)))
             for summary in 2 * [{
                 "ttft_ms": {"mean": 90.0 if "stop" not in one.label else 110.0},
                 "loads": {"bytes_by_tier": {"gpu": 100}},
@@ -218,7 +218,7 @@ def test_a_sweep_under_every_seed_is_saved_and_told_with_all_of_them() -> None:
     other = replace(slow, set_up=replace(DRAWN, name="drawn, b"))
     found = {
         one: tuple(
-            Outcome(
+            RunOutcome(
                 words=(),
                 summary={"ttft_ms": {"mean": ms}},
                 arrival_s=np.zeros(1),
@@ -230,7 +230,7 @@ def test_a_sweep_under_every_seed_is_saved_and_told_with_all_of_them() -> None:
         )
         for one, levels in ((fast, (10.0, 40.0)), (slow, (100.0, 100.0)), (other, (40.0, 40.0)))
     }
-    sweep = Sweep("life", "drawn", "made up", (("a", (fast, slow)), ("b", (fast, other))))
+    sweep = SetUpSweep("life", "drawn", "made up", (("a", (fast, slow)), ("b", (fast, other))))
     outcomes = Outcomes(found, {}, (sweep,))
     row = ratio_row(outcomes, "a", shorter(95), MEAN_TTFT, ours=fast, other=slow)
     assert sweep.seeded and row.verdict == "out"
@@ -248,7 +248,7 @@ def test_figure_4_names_its_loads() -> None:
     for one in fig04.cases():
         share = next((share for share in rates if one.label.endswith(f" {share:g} C")), 0.25)
         cache = {"hits": 1 - rates[share], "misses": rates[share]}
-        run = Outcome(
+        run = RunOutcome(
             words=(),
             summary={"cache": cache},
             arrival_s=np.zeros(1),
@@ -294,7 +294,7 @@ def test_a_reproduction_goes_on_where_it_was_broken_off(
 
 
 def test_a_kept_run_of_other_code_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Outcome(
+    run = RunOutcome(
         words=("a=b",),
         summary={"x": np.float64(1.5)},
         arrival_s=np.zeros(2),
