@@ -118,11 +118,11 @@ def child(reader: str, kind: str, file: str) -> None:
 
     path = Path(file)
     if reader == "ours":
-        from traces.csv.table import read_table
         from traces.importers import azure, burstgpt
+        from traces.times import ISO
 
-        fields = azure._FIELDS if kind == "azure" else burstgpt._FIELDS
-        columns = read_table(path, fields).columns
+        table = azure._read(path, ISO) if kind == "azure" else burstgpt._read(path, "s", False)
+        columns = table.columns
     else:
         from traces.reading import Origin
 
@@ -194,14 +194,14 @@ def main(words: list[str]) -> None:
         for kind, write in (("burstgpt", write_file), ("decimals", write_decimals), ("azure", write_azure)):
             path = Path(folder) / f"{kind}.csv"
             write(path, rows)
-            found: dict[str, list[list[str]]] = {reader: [] for reader in READERS}
+            rows_of_reader: dict[str, list[list[str]]] = {reader: [] for reader in READERS}
             for reader in READERS * ROUNDS:
                 child_words = [sys.executable, "-c", _CHILD, reader, kind, str(path)]
                 done = subprocess.run(child_words, capture_output=True, text=True, check=True)
-                found[reader].append(done.stdout.split())
-            if len({tuple(run[:2]) for runs in found.values() for run in runs}) != 1:
+                rows_of_reader[reader].append(done.stdout.split())
+            if len({tuple(run[:2]) for runs in rows_of_reader.values() for run in runs}) != 1:
                 raise AssertionError("the readers disagree")
-            for reader, runs in found.items():
+            for reader, runs in rows_of_reader.items():
                 cpu_s = [float(run[2]) for run in runs]
                 peak = f"peak {max(float(run[3]) for run in runs):4.0f} MB"
                 print(

@@ -18,23 +18,23 @@ Entries = dict[str, dict[str, dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One row: ``slower``, or not, or (with neither) left out, and the sentence that says so."""
+    """One row: ``slower``, or not, or (with neither) left out, and a ``sentence`` that says so."""
 
     scenario: str
     mode: str
-    told: str
+    sentence: str
     slower: bool = False
     compared: bool = True
 
     def line(self) -> str:
         """What is printed."""
-        return f"{self.scenario}, {self.mode}: {self.told}"
+        return f"{self.scenario}, {self.mode}: {self.sentence}"
 
 
 def judge(
     scenario: str,
     mode: str,
-    found: float | str,
+    ratio: float | str,
     entries: Entries,
     again: Callable[[], float],
 ) -> Verdict:
@@ -42,22 +42,22 @@ def judge(
 
     A ratio that is too high is measured ``again``, once; it is slower when both are too high.
     """
-    if isinstance(found, str):
-        return Verdict(scenario, mode, f"left out: {found}", compared=False)
+    if isinstance(ratio, str):
+        return Verdict(scenario, mode, f"left out: {ratio}", compared=False)
     entry = entries.get(scenario, {}).get(mode)
     if entry is None:
-        told = f"left out: nothing is recorded: write python -m benchmarks.speed {scenario} --record"
-        return Verdict(scenario, mode, told, compared=False)
-    recorded, seen = float(entry["raw"]), [found]
-    if found > recorded * MOST:
+        sentence = f"left out: nothing is recorded: write python -m benchmarks.speed {scenario} --record"
+        return Verdict(scenario, mode, sentence, compared=False)
+    recorded, seen = float(entry["raw"]), [ratio]
+    if ratio > recorded * MOST:
         seen.append(again())
     best = min(seen)
     slower = best > recorded * MOST
-    told = (
-        f"{', then '.join(f'{one:.1f}' for one in seen)} raw, recorded {recorded:.1f} "
+    sentence = (
+        f"{', then '.join(f'{ratio_seen:.1f}' for ratio_seen in seen)} raw, recorded {recorded:.1f} "
         f"({100 * (best / recorded - 1):+.1f} %){': slower' if slower else ''}"
     )
-    return Verdict(scenario, mode, told, slower)
+    return Verdict(scenario, mode, sentence, slower)
 
 
 def ending(verdicts: Iterable[Verdict]) -> tuple[str, int]:

@@ -27,12 +27,12 @@ def command(name: str, doc: str | None, main: Callable[[list[str]], int | None])
         sys.exit(2)
 
 
-def among(words: Iterable[str], known: Iterable[str], what: str) -> None:
+def among(words: Iterable[str], known: Iterable[str], kind: str) -> None:
     """Refuse the first word that is none of ``known``."""
     names = list(known)
     for word in words:
         if word not in names:
-            raise UserError(f"there is no {what} {word!r}: write {', '.join(names)}")
+            raise UserError(f"there is no {kind} {word!r}: write {', '.join(names)}")
 
 
 def no_words(words: list[str]) -> None:
@@ -41,8 +41,8 @@ def no_words(words: list[str]) -> None:
         raise UserError(f"it takes no words and {words[0]!r} was given: leave it out")
 
 
-def count(word: str, what: str, example: str) -> int:
+def count(word: str, kind: str, example: str) -> int:
     """A whole number above 0."""
     if not (word.isascii() and word.isdigit()) or not int(word):
-        raise UserError(f"{word!r} is no {what}: write {example}")
+        raise UserError(f"{word!r} is no {kind}: write {example}")
     return int(word)

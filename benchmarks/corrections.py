@@ -20,7 +20,7 @@ DECLARED_BYTES_PER_S: Final = 37.8e9
 
 
 @dataclass(frozen=True, slots=True)
-class Correction:
+class Ablation:
     """``without`` takes it out of a profile (None: the profile has none of it), ``words`` out of the run."""
 
     name: str
@@ -55,7 +55,9 @@ def _of_experts(profile: Profile) -> Profile | None:
 
 def _without_exchange(profile: Profile) -> Profile | None:
     tables = profile.tables
-    exchanges = tuple(replace(one, curve=_next_to_nothing(one.curve)) for one in tables.exchange)
+    exchanges = tuple(
+        replace(exchange, curve=_next_to_nothing(exchange.curve)) for exchange in tables.exchange
+    )
     return replace(profile, tables=replace(tables, exchange=exchanges)) if tables.exchange else None
 
 
@@ -64,31 +66,31 @@ def _next_to_nothing(curve: Curve) -> Curve:
 
 
 CORRECTIONS: Final = (
-    Correction("all-reduce of the tables, else declared", _declared_all_reduce),
-    Correction("attention of mixed steps, else parts added", _without_mixed),
-    Correction("unequal contexts, else equal ones", _without_skew),
-    Correction(
+    Ablation("all-reduce of the tables, else declared", _declared_all_reduce),
+    Ablation("attention of mixed steps, else parts added", _without_mixed),
+    Ablation("unequal contexts, else equal ones", _without_skew),
+    Ablation(
         "engine overhead, else none", words=("engine.overhead.step_s=0", "engine.overhead.per_layer_s=0")
     ),
-    Correction("batches padded to CUDA graphs, else not", words=("engine.overhead.cuda_graphs=false",)),
-    Correction("asynchronous scheduling, else not", words=("engine.asynchronous=false",)),
-    Correction("prefix caching, else none", words=("engine.prefix_caching=false",)),
-    Correction("experts chosen alike, else by a power law", _of_experts, ("engine.expert_skew=0.7",)),
-    Correction("exchange between engines, else none", _without_exchange),
+    Ablation("batches padded to CUDA graphs, else not", words=("engine.overhead.cuda_graphs=false",)),
+    Ablation("asynchronous scheduling, else not", words=("engine.asynchronous=false",)),
+    Ablation("prefix caching, else none", words=("engine.prefix_caching=false",)),
+    Ablation("experts chosen alike, else by a power law", _of_experts, ("engine.expert_skew=0.7",)),
+    Ablation("exchange between engines, else none", _without_exchange),
 )
 
 
 def worth(profile: Profile, words: list[str], folder: Path) -> Iterator[tuple[str, list[float] | None]]:
     """(correction, how far METRICS are off without it) of one run; None where the profile has none of it."""
     whole = _summary(profile, words, folder)
-    for one in CORRECTIONS:
-        changed = one.without(profile)
+    for correction in CORRECTIONS:
+        changed = correction.without(profile)
         if changed is None:
-            yield one.name, None
+            yield correction.name, None
             continue
-        summary = _summary(changed, [*words, *one.words], folder)
+        summary = _summary(changed, [*words, *correction.words], folder)
         pairs = [(value_of(summary, metric), value_of(whole, metric)) for metric in METRICS]
-        yield one.name, [(ours or 0.0) / theirs - 1.0 if theirs else 0.0 for ours, theirs in pairs]
+        yield correction.name, [(ours or 0.0) / theirs - 1.0 if theirs else 0.0 for ours, theirs in pairs]
 
 
 def _summary(profile: Profile, words: list[str], folder: Path) -> dict[str, Any]:

@@ -9,80 +9,36 @@ building a large topology.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from time import process_time
 
 from benchmarks.command import among, command
 from benchmarks.raw import measured
-from experiments.blitzscale.load_plans import (
-    FIG_21_BYTES,
-    all_cache,
-    exact,
-    four_nics,
-    play,
-    slowdown,
-    two_nics,
-)
+from experiments.blitzscale.fig08 import SHARES
+from experiments.blitzscale.fig21 import load_times
+from experiments.blitzscale.load_plans import DECODE, SOURCE, TARGET, exact, slowdown
 from hwmodels.catalogue import load_llm
 from hwmodels.fabric.flow import FlowSpec
-from hwmodels.loading.ranks import Ranks
 from hwmodels.loading.startup import load_start_up
 from hwmodels.topology.cluster_file import load_cluster
-from hwmodels.topology.spec import at_efficiency
 from hwmodels.topology.topology import Topology, build
 from serving.vocabulary.actions import Endpoint, Load, Send, Shard
 from serving.vocabulary.events import Loaded
-from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
+from simcore.data_plane.data_plane import DataPlane
+from simcore.data_plane.setup import DataPlaneSetup
 
 REPEATS = 5
-MB_64 = 64 * 10**6
 
 
 # BlitzScale's Figure 21: six instances of two GPUs each on cluster A, two chains of three.
 
 
-@dataclass(frozen=True)
-class Fig21:
-    """One line: seconds by |M|/B, until the first instances have all, until the last ones have.
-
-    last_small_s: the same in chunks of 64 MB at most; the others are cut at the size of a layer.
-    """
-
-    set_up: str
-    efficiency: str
-    closed_s: float
-    first_s: float
-    last_s: float
-    last_small_s: float
-
-
-# name -> (plans, kind of the link that limits, so many of them side by side)
-SET_UPS: dict[str, tuple[Callable[[Topology, int | None], list[Ranks]], str, int]] = {
-    "four NICs": (four_nics, "nic", 4),
-    "two NICs": (two_nics, "nic", 2),
-    "AllCache": (all_cache, "pcie", 2),
-}
-EFFICIENCIES: dict[str, float | None] = {"shipped": None, "0.77": 0.77, "1.0": 1.0}
-
-
-def fig21() -> Iterator[Fig21]:
-    """Every set-up with every efficiency."""
-    spec = load_cluster("blitz_a")
-    for set_up, (plans, kind, count) in SET_UPS.items():
-        for name, efficiency in EFFICIENCIES.items():
-            topology = build(spec if efficiency is None else at_efficiency(efficiency, spec))
-            rate = next(link.rate_bytes_per_s for link in topology.links if link.kind == kind)
-            times = [at_s for plan in play(topology, plans(topology, None)) for at_s in plan.values()]
-            small = [at_s for plan in play(topology, plans(topology, MB_64)) for at_s in plan.values()]
-            yield Fig21(set_up, name, FIG_21_BYTES / count / rate, min(times), max(times), max(small))
-
-
 def print_fig21() -> None:
     """Seconds, one line per set-up and efficiency."""
     print("fig21        set-up     efficiency   |M|/B   first    last   last, 64 MB chunks   (s)")
-    for row in fig21():
+    for row in load_times():
         print(
             f"             {row.set_up:10s} {row.efficiency:10s} {row.closed_s:7.3f} {row.first_s:7.3f} "
             f"{row.last_s:7.3f} {row.last_small_s:12.3f}",
@@ -91,9 +47,6 @@ def print_fig21() -> None:
 
 
 # Parameters leave a GPU whose way out (or in) carries KV.
-
-SHARES = tuple(tenth / 10 for tenth in range(10))
-SOURCE, DECODE, TARGET = 0, 8, 9  # prefill and decode instance of one GPU each; the one to be loaded
 
 
 def slowdown_in_batches(share: float, period_s: float = 0.02) -> float:
@@ -108,7 +61,18 @@ def slowdown_in_batches(share: float, period_s: float = 0.02) -> float:
     sent, busy, now_ns = 0, False, 0
     while True:
         if size_bytes and not busy and sent * period_ns <= now_ns:
-            data.carry_out(now_ns, Send(sent, "kv", (), 0, 1, size_bytes, "a batch"))
+            data.carry_out(
+                now_ns,
+                Send(
+                    transfer=sent,
+                    what="kv",
+                    requests=(),
+                    source=0,
+                    target=1,
+                    size_bytes=size_bytes,
+                    reason="a batch",
+                ),
+            )
             sent, busy = sent + 1, True
         next_ns = data.next_ns()
         assert next_ns is not None
@@ -140,12 +104,30 @@ def plane(
     """A data plane for replicas of a model on these GPUs; no start-up, a loader without cost."""
     shapes, start_up = {model: load_llm(model)}, load_start_up("none")
     models = [model] * len(gpus_of)
-    return DataPlane(DataPlaneSetup(topology, shapes, models, gpus_of, "direct", start_up, bundled=bundled))
+    setup = DataPlaneSetup(
+        topology=topology,
+        shapes=shapes,
+        model_of=models,
+        gpus_of=gpus_of,
+        loader="direct",
+        start_up=start_up,
+        bundled=bundled,
+    )
+    return DataPlane(setup)
 
 
 def load(source: Endpoint, target: Endpoint, id: int = 0, every_layer: bool = False) -> Load:
     """A load of Llama3-8B."""
-    return Load(id, "llama3_8b", (source,), (target,), (), every_layer, False, "benchmark")
+    return Load(
+        load=id,
+        model="llama3_8b",
+        sources=(source,),
+        targets=(target,),
+        shards=(),
+        every_layer=every_layer,
+        cold=False,
+        reason="benchmark",
+    )
 
 
 def chain(*stops: Endpoint) -> tuple[Load, ...]:
@@ -164,11 +146,20 @@ def sharded_load(
         for source, target in zip(sources, targets, strict=True)
     )
     stops = [tuple(("replica", number) for number in side) for side in (sources, targets)]
-    return Load(0, model, stops[0], stops[1], shards, False, False, "benchmark")
+    return Load(
+        load=0,
+        model=model,
+        sources=stops[0],
+        targets=stops[1],
+        shards=shards,
+        every_layer=False,
+        cold=False,
+        reason="benchmark",
+    )
 
 
 @dataclass(frozen=True)
-class Loads:
+class LoadRounds:
     """Rounds of loads that begin at once, on a cluster whose replica r is GPU r, or has ``gpus`` of them."""
 
     cluster: str
@@ -178,38 +169,38 @@ class Loads:
     bundled: bool = True
 
 
-def lone(*loads: Load, bundled: bool = True, gpus: int = 1) -> Loads:
+def lone(*loads: Load, bundled: bool = True, gpus: int = 1) -> LoadRounds:
     """One load (or chain of them) at a time."""
-    return Loads("blitz_a", 200, loads, gpus, bundled)
+    return LoadRounds("blitz_a", 200, loads, gpus, bundled)
 
 
-def sharded_24b(bundled: bool) -> Loads:
+def sharded_24b(bundled: bool) -> LoadRounds:
     """Four instances of two GPUs to four of the next host: an eighth over each NIC, then all-gather."""
     gpus_of = [(2 * number, 2 * number + 1) for number in range(8)]
     wanted = sharded_load("mistral_24b", range(4), range(4, 8), gpus_of)
     return lone(wanted, bundled=bundled, gpus=2)
 
 
-def many(cluster: str, source: Callable[[int], Endpoint]) -> Loads:
+def many(cluster: str, source: Callable[[int], Endpoint]) -> LoadRounds:
     """1,024 replicas at once, replica r from ``source(r)``."""
-    loads = tuple(load(source(one), ("replica", one), id=one) for one in range(1_024))
-    return Loads(cluster, 1, loads)
+    loads = tuple(load(source(replica), ("replica", replica), id=replica) for replica in range(1_024))
+    return LoadRounds(cluster, 1, loads)
 
 
-LOADS: dict[str, Callable[[], Loads]] = {
+LOADS: dict[str, Callable[[], LoadRounds]] = {
     "host": lambda: lone(load(("host", 0), ("replica", 0))),
     "ssd": lambda: lone(load(("ssd", 0), ("replica", 0))),
     "tp8": lambda: lone(load(("host", 0), ("replica", 0)), gpus=8),
     "chain": lambda: lone(*chain(*(("replica", number) for number in (0, 8, 16, 24)))),
     "sharded": lambda: sharded_24b(True),
     "sharded_apart": lambda: sharded_24b(False),
-    "host_1024": lambda: many("blitz_a_128x8", lambda one: ("host", one // 8)),
-    "shared_1024": lambda: many("blitz_a_shared_pcie_128x8", lambda one: ("host", one // 8)),
-    "rdma_1024": lambda: many("blitz_a_128x8", lambda one: ("host", (one // 8 + 1) % 128)),
+    "host_1024": lambda: many("blitz_a_128x8", lambda replica: ("host", replica // 8)),
+    "shared_1024": lambda: many("blitz_a_shared_pcie_128x8", lambda replica: ("host", replica // 8)),
+    "rdma_1024": lambda: many("blitz_a_128x8", lambda replica: ("host", (replica // 8 + 1) % 128)),
 }
 
 
-def measure(loads: Loads) -> tuple[float, int]:
+def measure(loads: LoadRounds) -> tuple[float, int]:
     """(CPU seconds of one load, flows of one load); a chain counts as one."""
     topology = build(load_cluster(loads.cluster))
     firsts = range(0, len(topology.gpus), loads.gpus)
@@ -218,8 +209,8 @@ def measure(loads: Loads) -> tuple[float, int]:
     now_ns = 0
     started = process_time()
     for _ in range(loads.rounds):
-        for one in loads.at_once:
-            data.carry_out(now_ns, one)
+        for action in loads.at_once:
+            data.carry_out(now_ns, action)
         while (next_ns := data.next_ns()) is not None:
             now_ns = next_ns
             data.collect(now_ns)
@@ -240,7 +231,7 @@ def print_loads(name: str) -> None:
 
     runs = measured(once, REPEATS)
     print(
-        f"{name:14s} {runs.told('load', 0)}   {runs.best / flows:6.1f} raw per flow   "
+        f"{name:14s} {runs.text('load', 0)}   {runs.best / flows:6.1f} raw per flow   "
         f"{flows:4d} flows per load",
         flush=True,
     )
@@ -259,7 +250,7 @@ def print_topology() -> None:
         runs = measured(once, REPEATS)
         print(
             f"{'topology_4096':14s} {cluster:15s} {len(topology.gpus)} GPUs, {len(topology.links)} links: "
-            f"{runs.told('cluster', 0)}   budget 2 s",
+            f"{runs.text('cluster', 0)}   budget 2 s",
             flush=True,
         )
 

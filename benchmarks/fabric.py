@@ -23,7 +23,7 @@ REPEATS = 5
 
 
 @dataclass(frozen=True)
-class Case:
+class FlowCase:
     """So many flows at a time over a network, until so many have ended."""
 
     network: LeafSpine
@@ -32,25 +32,27 @@ class Case:
     ends: int
 
 
-def lone() -> Case:
+def lone() -> FlowCase:
     """An unshared transfer: two hosts of different leaves, four links."""
     network = leaf_spine(Random(0))
     path = network.path(0, 35, 1)
-    return Case(network, (FlowSpec(path, GB) for _ in iter(int, 1)), 1, 50_000)
+    return FlowCase(network, (FlowSpec(path, GB) for _ in iter(int, 1)), 1, 50_000)
 
 
-def shared(at_a_time: int) -> Case:
+def shared(at_a_time: int) -> FlowCase:
     """Random pairs of 36 hosts behind oversubscribed leaves: one component."""
     random = Random(at_a_time)
     network = leaf_spine(random)
-    return Case(network, _between(random, network, network.hosts_per_leaf * network.leaves), at_a_time, 2_000)
+    return FlowCase(
+        network, _between(random, network, network.hosts_per_leaf * network.leaves), at_a_time, 2_000
+    )
 
 
-def local_4096() -> Case:
+def local_4096() -> FlowCase:
     """4,096 GPUs with a NIC each, 64 leaves of 64; 2,048 flows between GPUs of one group of 8."""
     random = Random(4096)
     network = leaf_spine(random, leaves=64, spines=8, hosts_per_leaf=64)
-    return Case(network, _between(random, network, 8), 2_048, 8_000)
+    return FlowCase(network, _between(random, network, 8), 2_048, 8_000)
 
 
 def _between(random: Random, network: LeafSpine, near: int) -> Iterator[FlowSpec]:
@@ -63,7 +65,7 @@ def _between(random: Random, network: LeafSpine, near: int) -> Iterator[FlowSpec
         yield FlowSpec(path, random.uniform(0.1, 1) * GB, weight=random.choice((1.0, 2.0)))
 
 
-SCENARIOS: dict[str, tuple[Callable[[], Case], float | None]] = {
+SCENARIOS: dict[str, tuple[Callable[[], FlowCase], float | None]] = {
     "lone": (lone, 20),
     "shared_1": (lambda: shared(1), None),
     "shared_50": (lambda: shared(50), None),
@@ -72,7 +74,7 @@ SCENARIOS: dict[str, tuple[Callable[[], Case], float | None]] = {
 }
 
 
-def measure(case: Case) -> float:
+def measure(case: FlowCase) -> float:
     """CPU seconds per flow (its start and its end)."""
     fabric = Fabric(case.network.capacities)
     for _ in range(case.at_a_time):
@@ -95,7 +97,7 @@ def main(names: list[str]) -> None:
         case = make()
         runs = measured(partial(measure, case), REPEATS)
         print(
-            f"{name:12s} {runs.told('flow')}   {2 / runs.best_cpu_s:9,.0f} flow events per CPU-s   "
+            f"{name:12s} {runs.text('flow')}   {2 / runs.best_cpu_s:9,.0f} flow events per CPU-s   "
             f"budget {budget or '-'}",
             flush=True,
         )

@@ -1,4 +1,4 @@
-"""What becomes of requests when something is lost: kinds of faults by systems (see docs/FAULTS.md).
+"""How requests end after each kind of fault, system by system (see docs/FAULTS.md).
 
 python -m benchmarks.faults [SYSTEM ...]    all systems if left out; prints the rows of the page's table
 """
@@ -37,23 +37,23 @@ def main(words: list[str]) -> None:
     print("| system | lost | arrived | finished | failed | rejected | as many served again | why |")
     print("|---|---|---|---|---|---|---|---|")
     for system in words or SYSTEMS:
-        for what, events in LOSSES.items():
+        for loss, events in LOSSES.items():
             faults = ["faults=listed", f"faults.events={events}"] if events else []
             run = execute(prepare(load_config([*SYSTEMS[system].split(), *RUN.split(), *faults], "simulate")))
-            print(row(system, what, run.summary), flush=True)
+            print(row(system, loss, run.summary), flush=True)
 
 
-def row(system: str, what: str, summary: Mapping[str, Any]) -> str:
+def row(system: str, loss: str, summary: Mapping[str, Any]) -> str:
     """A line of the table."""
     requests = summary["requests"]
-    assert requests["arrived"] == sum(requests[how] for how in ("finished", "rejected", "failed"))
-    counts = " | ".join(str(requests[how]) for how in ("arrived", "finished", "failed", "rejected"))
+    assert requests["arrived"] == sum(requests[outcome] for outcome in ("finished", "rejected", "failed"))
+    counts = " | ".join(str(requests[outcome]) for outcome in ("arrived", "finished", "failed", "rejected"))
     back = [fault["recovered_s"] for fault in summary.get("faults", ()) if fault["replicas"]]
     known = [seconds for seconds in back if seconds is not None]
     again = f"{max(known):.2f} s" if known else "-"
     reasons = {**summary["failed_reasons"], **summary["rejected_reasons"]}
     why = "; ".join(f"{times} {reason}" for reason, times in sorted(reasons.items()))
-    return f"| {system} | {what} | {counts} | {again} | {why} |"
+    return f"| {system} | {loss} | {counts} | {again} | {why} |"
 
 
 if __name__ == "__main__":

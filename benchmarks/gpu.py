@@ -45,7 +45,7 @@ PASSED, LAST_LINES = "passed", 12
 
 
 @dataclass(frozen=True)
-class Step:
+class CheckStep:
     """One command. ``words`` follow the interpreter's name; it runs only if the step ``needs`` has passed."""
 
     name: str
@@ -55,8 +55,8 @@ class Step:
     counts: tuple[str, ...] = ()  # of the run's summary.json: without one of each the step has shown nothing
 
 
-@dataclass(frozen=True)
-class Result:
+@dataclass(frozen=True, kw_only=True)
+class StepResult:
     """``status``: "passed", or what happened instead. ``last``: the last lines of its output.
 
     ``real``: that part of the run's summary.json (tokens, loads, live passes), where the step is a run.
@@ -70,9 +70,9 @@ class Result:
     real: dict[str, Any] | None = None
 
 
-def steps_of(out: Path, given: Sequence[str]) -> list[Step]:
+def steps_of(out: Path, words: Sequence[str]) -> list[CheckStep]:
     """All steps, in the order in which they run; ``given`` are keys of ``realexec run``."""
-    keys = KEYS | dict(word.split("=", 1) for word in given)
+    keys = KEYS | dict(word.split("=", 1) for word in words)
     folder = keys.pop("model.checkpoint", None) or f"models/{keys['model']}"
     loaded = [*_words(keys), f"model.checkpoint={folder}"]
     written = None if Path(folder).exists() else "checkpoint"
@@ -85,10 +85,10 @@ def steps_of(out: Path, given: Sequence[str]) -> list[Step]:
             _real("run", 300, *SCALING, *loaded, f"out={scaled}", name="scaling", needs=written),
             counts=SCALED,
         ),
-        Step("replay", ("-m", "servetwin.cli.main", "replay", str(scaled)), 60, "scaling"),
-        Step("migration", ("-m", "benchmarks.migration_down_time", "4", "4000", *loaded), 420, written),
-        Step("tests", ("-m", "pytest", "-q", "-m", "real and gpu", "tests/realexec"), 420),
-        Step("loads", ("-m", "benchmarks.loads", *loaded), 180, written),
+        CheckStep("replay", ("-m", "servetwin.cli.main", "replay", str(scaled)), 60, "scaling"),
+        CheckStep("migration", ("-m", "benchmarks.migration_down_time", "4", "4000", *loaded), 420, written),
+        CheckStep("tests", ("-m", "pytest", "-q", "-m", "real and gpu", "tests/realexec"), 420),
+        CheckStep("loads", ("-m", "benchmarks.loads", *loaded), 180, written),
         _real("fidelity", 900, *FIDELITY, *_words(machine), f"out={out}/fidelity", name="fidelity"),
     ]
 
@@ -97,9 +97,9 @@ def _words(keys: Mapping[str, str]) -> list[str]:
     return [f"{key}={value}" for key, value in keys.items()]
 
 
-def _real(verb: str, limit_s: float, *words: str, name: str, needs: str | None = None) -> Step:
+def _real(verb: str, limit_s: float, *words: str, name: str, needs: str | None = None) -> CheckStep:
     """A command of ``realexec``."""
-    return Step(name, ("-m", "servetwin.cli.realexec", verb, *words), limit_s, needs)
+    return CheckStep(name, ("-m", "servetwin.cli.realexec", verb, *words), limit_s, needs)
 
 
 def main(words: list[str]) -> int:
@@ -120,10 +120,10 @@ def main(words: list[str]) -> int:
         among(named.split(","), [step.name for step in steps], "step")
         steps = [step for step in steps if step.name in named.split(",")]
     out.mkdir(parents=True)
-    return int(any(one.status != PASSED for one in carried_out(steps, out, 60.0 * minutes)))
+    return int(any(result.status != PASSED for result in carried_out(steps, out, 60.0 * minutes)))
 
 
-def carried_out(steps: Iterable[Step], out: Path, left_s: float) -> list[Result]:
+def carried_out(steps: Iterable[CheckStep], out: Path, left_s: float) -> list[StepResult]:
     """Run the steps one after the other, within ``left_s`` seconds; the page is written after each."""
     machine = subprocess.run(
         [sys.executable, "-m", "servetwin.cli.realexec", "probe"],
@@ -131,11 +131,11 @@ def carried_out(steps: Iterable[Step], out: Path, left_s: float) -> list[Result]
         text=True,
         check=False,
     ).stdout
-    results: list[Result] = []
+    results: list[StepResult] = []
     ends_s = time.monotonic() + left_s
     for step in steps:
-        others = {one.name: one.status for one in results}
-        if step.needs is not None and others.get(step.needs, PASSED) != PASSED:
+        statuses = {earlier.name: earlier.status for earlier in results}
+        if step.needs is not None and statuses.get(step.needs, PASSED) != PASSED:
             result = _left_out(step, f"left out: {step.needs} did not pass")
         elif (rest_s := ends_s - time.monotonic()) <= 0:
             result = _left_out(step, "left out: no time was left")
@@ -144,12 +144,12 @@ def carried_out(steps: Iterable[Step], out: Path, left_s: float) -> list[Result]
         results.append(result)
         print(f"{result.name:12s} {result.seconds:6.0f} s   {result.status}", flush=True)
         (out / "page.md").write_text(page(results, machine), encoding="utf-8")
-        told = {"machine": machine.splitlines(), "steps": [asdict(one) for one in results]}
-        (out / "results.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        report = {"machine": machine.splitlines(), "steps": [asdict(step_result) for step_result in results]}
+        (out / "results.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return results
 
 
-def run_step(step: Step, log: Path, limit_s: float) -> Result:
+def run_step(step: CheckStep, log: Path, limit_s: float) -> StepResult:
     """Run one command; when its time is over, its whole process group is killed."""
     words, began_s = [sys.executable, *step.words], time.monotonic()
     with log.open("a+b") as output:
@@ -172,14 +172,16 @@ def run_step(step: Step, log: Path, limit_s: float) -> Result:
     if status == PASSED and (lacks := [name for name in step.counts if not (real or {}).get(name)]):
         status = f"ran, and shows nothing: {' and '.join(lacks)} 0"
     seconds, last = round(time.monotonic() - began_s, 1), tuple(lines[-LAST_LINES:])
-    return Result(step.name, _shown(step), status, seconds, last, real)
+    return StepResult(
+        name=step.name, command=_shown(step), status=status, seconds=seconds, last=last, real=real
+    )
 
 
-def _left_out(step: Step, why: str) -> Result:
-    return Result(step.name, _shown(step), why, 0.0, ())
+def _left_out(step: CheckStep, why: str) -> StepResult:
+    return StepResult(name=step.name, command=_shown(step), status=why, seconds=0.0, last=())
 
 
-def _shown(step: Step) -> str:
+def _shown(step: CheckStep) -> str:
     """The command as a user types it."""
     return " ".join(["python", *(f'"{word}"' if " " in word else word for word in step.words)])
 
@@ -188,16 +190,18 @@ def _counted(folder: Path) -> dict[str, Any] | None:
     summary = folder / "summary.json"
     if not summary.exists():
         return None
-    found: dict[str, Any] = json.loads(summary.read_text(encoding="utf-8"))["real"]
-    return found
+    values: dict[str, Any] = json.loads(summary.read_text(encoding="utf-8"))["real"]
+    return values
 
 
-def page(results: Sequence[Result], machine: str) -> str:
+def page(results: Sequence[StepResult], machine: str) -> str:
     """Markdown: a row for each step, then its command and the end of its output, then the machine."""
-    rows = [f"| {one.name} | {one.seconds:.0f} s | {one.status} |" for one in results]
+    rows = [f"| {result.name} | {result.seconds:.0f} s | {result.status} |" for result in results]
     parts = [
-        f"## {one.name}\n\n```\n$ {one.command}\n" + "".join(f"{line}\n" for line in one.last) + "```\n"
-        for one in results
+        f"## {result.name}\n\n```\n$ {result.command}\n"
+        + "".join(f"{line}\n" for line in result.last)
+        + "```\n"
+        for result in results
     ]
     table = "\n".join(["| step | took | result |", "|---|---|---|", *rows])
     return f"# GPU check\n\n{table}\n\n" + "\n".join(parts) + f"\n## Machine\n\n```\n{machine}```\n"

@@ -1,4 +1,4 @@
-"""python -m benchmarks.kv_beside [MB]: what KV waits for while parameters come from the same peer.
+"""python -m benchmarks.kv_beside [MB]: how long reads of KV take while parameters come from the same peer.
 
 One thread reads units of 16 MB without a pause, as a load does; another reads MB (1) of KV a hundred times.
 Nothing is held to a rate. For each transport that this machine has.
@@ -51,7 +51,7 @@ def main(words: list[str]) -> None:
         raise UserError(f"it takes one number of MB and {words[1]!r} was given too: leave it out")
     size = (count(words[0], "number of MB", "1") if words else 1) * MB
     whole = (UNIT_BYTES + size) // 4096 * 4096 + 4096
-    for kind in (one for one, lack in missing().items() if not lack):
+    for kind in (transport for transport, lack in missing().items() if not lack):
         peer_words = [sys.executable, "-c", PEER, kind, str(whole)]
         with (
             subprocess.Popen(peer_words, stdin=-1, stdout=-1, text=True) as peer,
@@ -61,7 +61,7 @@ def main(words: list[str]) -> None:
             link = TRANSPORTS[kind](arena).connect(json.loads(peer.stdout.readline()))
             taken, rate = reads_beside_units(link, size)
             peer.stdin.close()
-        ms = [1e3 * one for one in sorted(taken)]
+        ms = [1e3 * read_s for read_s in sorted(taken)]
         print(
             f"{kind:13s} {size / MB:.0f} MB of KV: median {statistics.median(ms):5.1f} ms, "
             f"p90 {ms[int(0.9 * READS)]:5.1f} ms; parameters {rate / MB:.0f} MB/s"

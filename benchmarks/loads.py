@@ -1,4 +1,4 @@
-"""How fast a worker has a model's parameters: from the disk, the host's copy and another worker.
+"""How fast a worker gets a model's parameters from the disk, the host's copy and another worker.
 
 python -m benchmarks.loads [KEY=VALUE ...]
     # keys of realexec run: model=, model.checkpoint=, device=, transport=
@@ -64,16 +64,24 @@ def measured(fleet: Fleet) -> Iterator[tuple[str, float]]:
     with WorkerPool(fleet.workers, fleet.model, fleet.seed, fleet.batch_size) as pool:
         pool.wait_ready(TIMEOUT_S)
         opens = [
-            Open(slot, fleet.kv_bytes, True, slot == 0, None, False, fleet.transport)
+            Open(
+                slot=slot,
+                kv_bytes=fleet.kv_bytes,
+                warm=True,
+                host=slot == 0,
+                paths=None,
+                every_step=False,
+                transport=fleet.transport,
+            )
             for slot in range(fleet.workers)
         ]
         took_s, addresses = starts_of(pool, opens, OPEN_S)
         print(f"memory of a worker: {took_s[0]:.1f} s with a copy on the host, {took_s[1]:.1f} s without")
         layers = addresses[0]["layers"][0]
         for name, source in sources_of(fleet).items():
-            found: dict[str, Any] = copies_of(pool, layers, source, REPEATS, TIMEOUT_S)
-            spread = f"{found['p10_bytes_per_s'] / 1e9:.2f} to {found['p90_bytes_per_s'] / 1e9:.2f}"
-            yield f"{name} ({fleet.transport if source[1] else 'own'}; {spread})", found["median_bytes_per_s"]
+            rates: dict[str, Any] = copies_of(pool, layers, source, REPEATS, TIMEOUT_S)
+            spread = f"{rates['p10_bytes_per_s'] / 1e9:.2f} to {rates['p90_bytes_per_s'] / 1e9:.2f}"
+            yield f"{name} ({fleet.transport if source[1] else 'own'}; {spread})", rates["median_bytes_per_s"]
 
 
 if __name__ == "__main__":

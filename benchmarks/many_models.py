@@ -34,7 +34,7 @@ def main(words: list[str]) -> None:
         loads = done[0].summary["loads"]["count"] / len(prepared.workload)
         looks = done[0].summary["duration_s"] * 10 / len(prepared.workload)
         print(
-            f"{models:5d} models {runs.told('request')}   {loads:.2f} loads, at most {looks:.1f} looks",
+            f"{models:5d} models {runs.text('request')}   {loads:.2f} loads, at most {looks:.1f} looks",
             flush=True,
         )
 

@@ -31,7 +31,7 @@ def report(steps: int) -> StepsDone:
     begins = time.monotonic_ns()
     ends = tuple(begins + 5_000_000 * step for step in range(steps))
     tokens = {request: tuple(range(request, request + steps)) for request in range(100, 108)}
-    return StepsDone(0, begins, ends, tokens, (), True)
+    return StepsDone(epoch=0, started_ns=begins, ends_ns=ends, tokens=tokens, finished=(), running=True)
 
 
 CASES: dict[str, tuple[Any, Any]] = {

@@ -36,47 +36,47 @@ WORDS = (
 
 
 class BackAndForth:
-    """Whoever decodes on the instance with more requests goes to the other one, whatever that has."""
+    """Requests of the instance with more requests migrate to the other one, whatever its load."""
 
     def pair(self, view: InstancesView) -> Sequence[Pair]:
-        """One at a time."""
-        if any(view.engaged(one) for one in view.taking):
+        """The pair of both instances, while neither migrates."""
+        if any(view.engaged(replica) for replica in view.taking):
             return []
-        _, source = max((view.load(one, "outstanding"), -one) for one in view.taking)
+        _, source = max((view.load(replica, "outstanding"), -replica) for replica in view.taking)
         return [Pair(-source, other, "back and forth") for other in view.taking if other != -source]
 
     def choose(self, view: SourceView) -> tuple[int, str] | None:
-        """The one that came first."""
-        return next(((one, "back and forth") for one in view.decoding()), None)
+        """The first decoding request."""
+        return next(((request, "back and forth") for request in view.decoding()), None)
 
 
 def moved(folder: Path, mode: str, migrations: int, context: int, keys: Sequence[str]) -> dict[str, Any]:
     """The summary of a run with about so many migrations; ``keys`` are of `realexec run`."""
     requests = max(2, -(-migrations * TOKENS_PER_MIGRATION // OUTPUT_TOKENS))
     trace = folder / f"{mode}.csv"
-    rows = [f"{0.1 * one:.1f},{context + 8 * one},{OUTPUT_TOKENS}\n" for one in range(requests)]
+    rows = [f"{0.1 * number:.1f},{context + 8 * number},{OUTPUT_TOKENS}\n" for number in range(requests)]
     trace.write_text("arrival_s,prompt_tokens,output_tokens\n" + "".join(rows))
     out = folder / mode
     room = f"engine.kv_tokens={8 * (context + OUTPUT_TOKENS)}"
-    given = {word.partition("=")[0]: word for word in (*WORDS[1:], room, *keys)}
-    words = [WORDS[0], *given.values(), f"trace.path={trace}", f"migration.mode={mode}", f"out={out}", "-q"]
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
+    by_key = {word.partition("=")[0]: word for word in (*WORDS[1:], room, *keys)}
+    words = [WORDS[0], *by_key.values(), f"trace.path={trace}", f"migration.mode={mode}", f"out={out}", "-q"]
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
         status = run(words)
-    told = out / "summary.json"
-    summary: dict[str, Any] = json.loads(told.read_text()) if told.exists() else {}
+    summary_file = out / "summary.json"
+    summary: dict[str, Any] = json.loads(summary_file.read_text()) if summary_file.exists() else {}
     if status:
-        why = summary.get("real", {}).get("first_difference") or said.getvalue()
+        why = summary.get("real", {}).get("first_difference") or output.getvalue()
         raise UserError(f"the run with migration.mode={mode} ended with status {status}: {why}")
     return summary
 
 
 def row(mode: str, summary: dict[str, Any]) -> tuple[float, float]:
     """Print it; returns (median down time, median step), ms."""
-    found, real = summary["migrations"], summary["real"]
-    down, step_ms = found["down_ms"], summary["itl_ms"]["p50"]
+    migrations, real = summary["migrations"], summary["real"]
+    down, step_ms = migrations["down_ms"], summary["itl_ms"]["p50"]
     print(
-        f"{mode:14s} {found['committed']:4d} migrations   down {down['p50']:7.1f} ms (P50) "
+        f"{mode:14s} {migrations['committed']:4d} migrations   down {down['p50']:7.1f} ms (P50) "
         f"{down['max']:7.1f} (most)   a step {step_ms:6.1f} ms (P50)   {real['tokens_checked']} tokens, "
         f"{real['tokens_different']} differ"
     )

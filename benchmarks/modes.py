@@ -18,16 +18,16 @@ def ran() -> str:
 
 
 def environment(mode: str) -> dict[str, str]:
-    """That of a process that is to use it."""
-    kept = {name: value for name, value in os.environ.items() if name != SWITCH}
-    return kept | ({SWITCH: "1"} if mode == INTERPRETED else {})
+    """Environment variables of a process that uses the core ``mode``."""
+    environ = {name: value for name, value in os.environ.items() if name != SWITCH}
+    return environ | ({SWITCH: "1"} if mode == INTERPRETED else {})
 
 
 @cache
 def available() -> tuple[str, ...]:
-    """Interpreted always; compiled where a fresh process takes it."""
-    asked = subprocess.run(
+    """The modes that run here: interpreted always, compiled where a fresh process can import it."""
+    answer = subprocess.run(
         [sys.executable, "-c", "from benchmarks.modes import ran; print(ran())"],
         capture_output=True, text=True, check=True, env=environment(COMPILED),
     )  # fmt: skip
-    return MODES if asked.stdout.split()[-1] == COMPILED else (INTERPRETED,)
+    return MODES if answer.stdout.split()[-1] == COMPILED else (INTERPRETED,)

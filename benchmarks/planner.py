@@ -62,23 +62,35 @@ def scale_up(holders: int, size: int, domain_gpus: int, leaf_gpus: int, stride: 
     ports = [Port(gpu, gpu // domain_gpus, gpu // leaf_gpus, gpu, NIC_BYTES_PER_S) for gpu in range(GPUS)]
     instances = [tuple(ports[first : first + size]) for first in range(0, GPUS, size)]
     held = {position * stride % len(instances) for position in range(holders)}
-    sources = [Source(("replica", one), instances[one]) for one in sorted(held)]
-    targets = [Target(one, found) for one, found in enumerate(instances) if one not in held]
+    sources = [Source(("replica", gpu), instances[gpu]) for gpu in sorted(held)]
+    targets = [Target(place, instance) for place, instance in enumerate(instances) if place not in held]
     return ScaleUp(tuple(sources), tuple(targets), len(targets), size)
 
 
 def provision() -> tuple[Provisioner, Provision]:
     """One GPU of every other host holds it; all others are wanted, half of them beside a holder."""
     whole = scale_up(1, 1, domain_gpus=8, leaf_gpus=128)
-    everyone = [*whole.sources, *(Source(("replica", one.replica), one.ports) for one in whole.targets)]
-    held = [one for one in everyone if one.endpoint[1] % 16 == 0]
+    everyone = [
+        *whole.sources,
+        *(Source(("replica", target.replica), target.ports) for target in whole.targets),
+    ]
+    held = [instance for instance in everyone if instance.endpoint[1] % 16 == 0]
     seats = [
-        GpuSlot(number, (number,), number // 8, one.ports, False)
-        for one in everyone
-        for number in (one.endpoint[1],)
+        GpuSlot(number, (number,), number // 8, instance.ports, False)
+        for instance in everyone
+        for number in (instance.endpoint[1],)
         if number % 16
     ]
-    wanted = Provision("m", "decode", len(seats), tuple(seats), tuple(held), (), ("ssd",), NVLINK_BYTES_PER_S)
+    wanted = Provision(
+        model="m",
+        role="decode",
+        count=len(seats),
+        slots=tuple(seats),
+        holders=tuple(held),
+        host_copies=(),
+        stores=("ssd",),
+        scale_up_bytes_per_s=NVLINK_BYTES_PER_S,
+    )
     return NetworkProvisioner(), wanted
 
 
@@ -87,7 +99,18 @@ def fleet() -> ScalingView:
     busy = [InstanceView(id, "serving", 1) for id in range(16)]
     prefill = FixedRole("prefill", tuple(busy[:10]), 1, 14)
     decode = FixedRole("decode", tuple(busy[10:]), 1, 14)
-    return ScalingView(0, "m", (prefill, decode), 60_000, 2_500_000, 0, 13_000, 480_000, 96_000.0, 4)
+    return ScalingView(
+        now_ns=0,
+        model="m",
+        roles=(prefill, decode),
+        backlog_tokens=60_000,
+        kv_tokens=2_500_000,
+        migrating_tokens=0,
+        prefill_tokens_per_s=13_000,
+        kv_tokens_per_instance=480_000,
+        kv_tokens_per_s=96_000.0,
+        spare=4,
+    )
 
 
 def repeated(call: Callable[[], object], times: int = 1) -> Solves:
@@ -124,9 +147,9 @@ def main(names: list[str]) -> None:
     known = [*CASES, "provision", "quiet"]
     among(names, known, "case")
     for name in names or known:
-        found, what = measure(name)
+        times, size = measure(name)
         aim_ms = QUIET_AIM_MS if name == "quiet" else AIM_MS
-        print(f"{name:10s} {found.told()}   aim {aim_ms:g} ms   {what}", flush=True)
+        print(f"{name:10s} {times.text()}   aim {aim_ms:g} ms   {size}", flush=True)
 
 
 if __name__ == "__main__":

@@ -55,35 +55,35 @@ def stages_of(seed: int, folder: Path) -> list[dict[str, Any]]:
     with contextlib.redirect_stdout(io.StringIO()):
         status = cli.run([*drawn(seed), f"out={folder / str(seed)}"])
     assert status == 0, drawn(seed)
-    found: list[dict[str, Any]] = json.loads((folder / str(seed) / "summary.json").read_text())["stages"]
-    return found
+    views: list[dict[str, Any]] = json.loads((folder / str(seed) / "summary.json").read_text())["stages"]
+    return views
 
 
-def shown(one: dict[str, Any]) -> StageView:
+def shown(view: dict[str, Any]) -> StageView:
     """A stage as a smoother sees it."""
-    replicas = tuple(StageReplicaView(index, 0, "serving") for index in range(one["replicas"]))
+    replicas = tuple(StageReplicaView(index, 0, "serving") for index in range(view["replicas"]))
     return StageView(
-        one["stage"],
-        replicas,
-        1,
-        8,
-        one["arrivals_per_s"],
-        one["arrival_cv"],
-        0,
-        one["pass_ms_mean"] / 1e3,
-        one["pass_cv"],
-        None,
-        one["exec_ms"] / 1e3,
-        one["bytes"],
+        index=view["stage"],
+        replicas=replicas,
+        minimum=1,
+        maximum=8,
+        arrival_per_s=view["arrivals_per_s"],
+        arrival_cv=view["arrival_cv"],
+        queued=0,
+        service_s=view["pass_ms_mean"] / 1e3,
+        service_cv=view["pass_cv"],
+        delay_s=None,
+        exec_s=view["exec_ms"] / 1e3,
+        bytes=view["bytes"],
     )
 
 
-def off(found: list[tuple[float, ...]], cvs: list[list[float]]) -> tuple[float, float]:
+def off(rows: list[tuple[float, ...]], cvs: list[list[float]]) -> tuple[float, float]:
     """Mean and 95th percentile of how far off, as a share of what a run had; first stages are given."""
     shares = sorted(
-        abs(one / cv - 1)
-        for row, real in zip(found, cvs, strict=True)
-        for one, cv in zip(row[1:], real[1:], strict=True)
+        abs(value / cv - 1)
+        for row, real in zip(rows, cvs, strict=True)
+        for value, cv in zip(row[1:], real[1:], strict=True)
     )
     return sum(shares) / len(shares), shares[int(0.95 * len(shares))]
 
@@ -103,9 +103,9 @@ def main(words: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         tables = [stages_of(seed, Path(folder)) for seed in range(runs)]
     pipelines: list[tuple[Node, ...]] = [
-        nodes_of(rows[0]["arrival_cv"], [shown(one) for one in rows]) for rows in tables
+        nodes_of(rows[0]["arrival_cv"], [shown(row) for row in rows]) for rows in tables
     ]
-    cvs = [[float(one["arrival_cv"]) for one in rows] for rows in tables]
+    cvs = [[float(row["arrival_cv"]) for row in rows] for rows in tables]
     seen = runs * 3 // 4
     weights = trained(pipelines[:seen], cvs[:seen])
     for name, part in (("trained on", slice(0, seen)), ("held out", slice(seen, runs))):

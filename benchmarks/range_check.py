@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.command import command, no_words
-from benchmarks.sharegpt_300 import CASES, Case, profile_of
+from benchmarks.sharegpt_300 import CASES, ShareGptCase, profile_of
 from hwmodels.errors import HardwareError
 from hwmodels.profiles.profile import Profile
 from hwmodels.profiles.profile_file import save_profile
@@ -33,7 +33,7 @@ METRICS: Final = ("ttft_ms.mean", "ttft_ms.p99", "tpot_ms.mean", "e2e_ms.mean")
 SHARES: Final = (0.3, 0.7)
 
 
-def loads_of(case: Case) -> Iterator[tuple[str, ...]]:
+def loads_of(case: ShareGptCase) -> Iterator[tuple[str, ...]]:
     """Words that say which requests come."""
     yield (f"trace=sharegpt_{case.model}_300",)
     for share in SHARES:
@@ -50,7 +50,9 @@ def exact_overhead(prepared: Prepared) -> Prepared:
     return replace(prepared, hardware_of_model=kinds)
 
 
-def judged(case: Case, profile: Profile, folder: Path) -> Iterator[tuple[str, list[float], list[bool]]]:
+def judged(
+    case: ShareGptCase, profile: Profile, folder: Path
+) -> Iterator[tuple[str, list[float], list[bool]]]:
     """(load and rung, errors, whether inside) of one table."""
     whole, bare = folder / "whole.json", folder / "bare.json"
     save_profile(profile, whole)
@@ -71,8 +73,10 @@ def judged(case: Case, profile: Profile, folder: Path) -> Iterator[tuple[str, li
             yield f"{words[-1]}, {name}", errors, inside
 
 
-def _prepared(case: Case, profile: Path, rung: str, words: tuple[str, ...]) -> Prepared:
-    own = [word for word in case.words(profile, Path("unused")) if not word.startswith("trace=")]
+def _prepared(case: ShareGptCase, profile: Path, rung: str, words: tuple[str, ...]) -> Prepared:
+    own = [
+        word for word in case.words(profile, Path("unused"), Path("unused")) if not word.startswith("trace=")
+    ]
     return prepare(load_config([*own, *words, f"engine.step_time={rung}"], "simulate"))
 
 
@@ -85,15 +89,15 @@ def main(words: list[str]) -> int:
     os.environ["SERVETWIN_TRACES"] = os.pathsep.join(
         [str(Path(root) / "llmservingsim"), os.environ.get("SERVETWIN_TRACES", "")]
     )
-    held = asked = 0
-    for case in [one for one in CASES if one.data_parallel == 1]:
+    held = checked = 0
+    for case in [each for each in CASES if each.data_parallel == 1]:
         print(f"\n{case.name:60}{''.join(f'{metric:>14}' for metric in METRICS)}", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             for name, errors, inside in judged(case, profile_of(case, Path(root)), Path(folder)):
                 cells = (f"{error:+.1%}{'' if held else ' OUT'}" for error, held in zip(errors, inside))
                 print(f"{name:60}{''.join(f'{cell:>14}' for cell in cells)}", flush=True)
-                held, asked = held + sum(inside), asked + len(inside)
-    print(f"\n{held} of {asked} numbers of the op tables lie in the range of the lower rung")
+                held, checked = held + sum(inside), checked + len(inside)
+    print(f"\n{held} of {checked} numbers of the op tables lie in the range of the lower rung")
     return 0
 
 

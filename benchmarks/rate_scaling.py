@@ -51,24 +51,24 @@ def worst_off(workload: Workload, factor: float) -> dict[str, float]:
     """Statistic -> the largest deviation of any seed from the source, as a share of the source's value."""
     source = statistics_of(workload)
     scaled = [statistics_of(scale_rate(workload, factor, seed), workload) for seed in FACTOR_SEEDS]
-    found = {}
+    worst = {}
     for name, before in source.items():
-        shares = [_off(one[name], before) for one in scaled]
-        found[name] = max(shares, key=abs)
-    return found
+        shares = [_off(statistics[name], before) for statistics in scaled]
+        worst[name] = max(shares, key=abs)
+    return worst
 
 
 def thinned(workload: Workload, share: float) -> list[Thinned]:
     """What thinning to ``share`` is expected to give, and what it gave, one entry per statistic."""
-    found = [statistics_of(scale_rate(workload, share, seed), workload) for seed in SHARE_SEEDS]
+    statistics = [statistics_of(scale_rate(workload, share, seed), workload) for seed in SHARE_SEEDS]
     return [
-        Thinned(share, name, about, _inside(about, name, found))
+        Thinned(share, name, about, _inside(about, name, statistics))
         for name, about in expected_under_thinning(arrival_counts(workload), share).items()
     ]
 
 
-def _inside(about: Expected, name: str, found: list[Statistics]) -> int:
-    values = [one[name] for one in found]
+def _inside(about: Expected, name: str, statistics: list[Statistics]) -> int:
+    values = [seed_statistics[name] for seed_statistics in statistics]
     return sum(value is not None and value in about for value in values)
 
 
@@ -93,13 +93,13 @@ def print_replicated(sources: dict[str, Workload]) -> list[str]:
         source, bins = statistics_of(workload), len(arrival_counts(workload))
         off = [worst_off(workload, factor) for factor in FACTORS]
         for name, before in source.items():
-            cells = " | ".join(f"{one[name]:+.2%}" for one in off)
+            cells = " | ".join(f"{deviation[name]:+.2%}" for deviation in off)
             shown = "-" if before is None else f"{before:.3f}"
             print(f"| `{trace}` | {name} | {shown} | {cells} |", flush=True)
             failed += [
-                f"{trace}: {name} at x{factor:g} is off by {one[name]:+.2%}"
-                for factor, one in zip(FACTORS, off, strict=True)
-                if _too_far(name, before, one[name], bins)
+                f"{trace}: {name} at x{factor:g} is off by {deviation[name]:+.2%}"
+                for factor, deviation in zip(FACTORS, off, strict=True)
+                if _too_far(name, before, deviation[name], bins)
             ]
     return failed
 
@@ -127,15 +127,15 @@ def print_thinned(sources: dict[str, Workload]) -> None:
 
 
 def _sources(words: list[str]) -> dict[str, Workload]:
-    found = {}
+    sources = {}
     for name in words or TRACES:
         try:
-            found[name] = load(name)
+            sources[name] = load(name)
         except TraceError as error:
             if words:
                 raise
             print(f"{name} is left out: {error}", file=sys.stderr)
-    return found
+    return sources
 
 
 def main(words: list[str]) -> int:

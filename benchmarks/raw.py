@@ -13,7 +13,7 @@ Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
-class Runs:
+class Repeats:
     """Repeated measurements in one process: ``cpu_s`` of the work, ``raw_s`` of one timeout, between them.
 
     Noise only adds, to either. So the best is the least of the work over the least of the unit, each on its
@@ -41,7 +41,7 @@ class Runs:
         """The same of medians."""
         return median(self.cpu_s) / median(self.raw_s)
 
-    def told(self, unit: str, digits: int = 1) -> str:
+    def text(self, unit: str, digits: int = 1) -> str:
         """``best (median) raw per unit``, and the two times that make it."""
         return (
             f"{self.best:9,.{digits}f} raw per {unit} (median {self.median:,.{digits}f})   "
@@ -56,7 +56,7 @@ class Solves:
     cpu_s: tuple[float, ...]
     raw_s: tuple[float, ...]
 
-    def told(self) -> str:
+    def text(self) -> str:
         """Least, p50 and p99 in ms and, over the least timeout, in raw."""
         raw_s = min(self.raw_s)
         shown = (("least", min(self.cpu_s)), *((f"p{at}", percentile(self.cpu_s, at)) for at in (50, 99)))
@@ -76,24 +76,24 @@ def solves(
 
     The unit is taken between rounds: it takes longer than most decisions.
     """
-    found = list[float]()
+    seconds = list[float]()
 
     def one_round() -> float:
-        found.extend(once() for _ in range(each))
-        return found[-1]
+        seconds.extend(once() for _ in range(each))
+        return seconds[-1]
 
     raw_s = measured(one_round, rounds, raw).raw_s
-    return Solves(tuple(found), raw_s)
+    return Solves(tuple(seconds), raw_s)
 
 
-def measured(once: Callable[[], float], repeats: int, raw: Callable[[], float] | None = None) -> Runs:
+def measured(once: Callable[[], float], repeats: int, raw: Callable[[], float] | None = None) -> Repeats:
     """``once`` gives the CPU seconds of one unit of work; the unit of time is taken around every run."""
     raw = raw or raw_timeout_s
     cpu_s, raw_s = list[float](), [raw()]
     for _ in range(repeats):
         cpu_s.append(once())
         raw_s.append(raw())
-    return Runs(tuple(cpu_s), tuple(raw_s))
+    return Repeats(tuple(cpu_s), tuple(raw_s))
 
 
 def raw_timeout_s(clock: Clock = process_time) -> float:

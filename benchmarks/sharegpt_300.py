@@ -33,8 +33,8 @@ ENGINE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGptCase:
     """One workload on one GPU type; ``tables`` below $SERVETWIN_PROFILES/llmservingsim.
 
     ``shared``: the folder below $SERVETWIN_PROFILES/aiconfigurator that has what GPUs share: all-reduce,
@@ -87,33 +87,49 @@ WORKLOADS = {
 LLAMA, QWEN = "meta-llama/Llama-3.1-8B", "Qwen/Qwen3-32B"
 MIXTURE = "Qwen/Qwen3-30B-A3B-Instruct-2507"
 CASES = (
-    Case("rtx4090_llama3_1_8b", f"RTX4090/{LLAMA}", "rtx4090", "llama3_1_8b", 1, 256, 41_408),
-    Case("rtx_pro_6000_llama3_1_8b", f"RTXPRO6000/{LLAMA}", "rtx_pro_6000", "llama3_1_8b", 1, 128, 480_000),
-    Case(
-        "rtx_pro_6000_qwen3_32b",
-        f"RTXPRO6000/{QWEN}",
-        "rtx_pro_6000",
-        "qwen3_32b",
-        2,
-        128,
-        480_000,
+    ShareGptCase(
+        name="rtx4090_llama3_1_8b",
+        tables=f"RTX4090/{LLAMA}",
+        gpu="rtx4090",
+        model="llama3_1_8b",
+        tp=1,
+        max_num_seqs=256,
+        kv_tokens=41_408,
+    ),
+    ShareGptCase(
+        name="rtx_pro_6000_llama3_1_8b",
+        tables=f"RTXPRO6000/{LLAMA}",
+        gpu="rtx_pro_6000",
+        model="llama3_1_8b",
+        tp=1,
+        max_num_seqs=128,
+        kv_tokens=480_000,
+    ),
+    ShareGptCase(
+        name="rtx_pro_6000_qwen3_32b",
+        tables=f"RTXPRO6000/{QWEN}",
+        gpu="rtx_pro_6000",
+        model="qwen3_32b",
+        tp=2,
+        max_num_seqs=128,
+        kv_tokens=480_000,
         shared="rtx_pro_6000_server",
     ),
-    Case(
-        "rtx_pro_6000_qwen3_30b_a3b",
-        f"RTXPRO6000/{MIXTURE}",
-        "rtx_pro_6000",
-        "qwen3_30b_a3b",
-        1,
-        128,
-        480_000,
+    ShareGptCase(
+        name="rtx_pro_6000_qwen3_30b_a3b",
+        tables=f"RTXPRO6000/{MIXTURE}",
+        gpu="rtx_pro_6000",
+        model="qwen3_30b_a3b",
+        tp=1,
+        max_num_seqs=128,
+        kv_tokens=480_000,
         shared="rtx_pro_6000_server",
         data_parallel=2,
     ),
 )
 
 
-def profile_of(case: Case, root: Path) -> Profile:
+def profile_of(case: ShareGptCase, root: Path) -> Profile:
     """Imported; ``root`` holds the tables."""
     request = ImportRequest(
         path=root / "llmservingsim" / case.tables,
@@ -126,7 +142,7 @@ def profile_of(case: Case, root: Path) -> Profile:
     return import_profile("llmservingsim", request)
 
 
-def run(case: Case, root: Path, folder: Path) -> int:
+def run(case: ShareGptCase, root: Path, folder: Path) -> int:
     """Import the profile, simulate; the exit status of the command."""
     profile = folder / "profiles" / f"{case.name}.json"
     profile.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +150,7 @@ def run(case: Case, root: Path, folder: Path) -> int:
     return cli.run(["simulate", *case.words(profile, root, folder / case.name)])
 
 
-def _tell_corrections(case: Case, root: Path) -> None:
+def _tell_corrections(case: ShareGptCase, root: Path) -> None:
     with TemporaryDirectory() as folder:
         words = [
             word
@@ -147,7 +163,7 @@ def _tell_corrections(case: Case, root: Path) -> None:
 
 def main(words: list[str]) -> int:
     """All cases; the first exit status that is not 0."""
-    told = CORRECTIONS_WORD in words
+    corrections = CORRECTIONS_WORD in words
     words = [word for word in words if word != CORRECTIONS_WORD]
     if len(words) > 1 or any(word.startswith("-") for word in words):
         raise HardwareError(
@@ -160,7 +176,7 @@ def main(words: list[str]) -> int:
         raise HardwareError("SERVETWIN_PROFILES is not set: name the folder that holds llmservingsim/")
     for case in CASES:
         print(f"\n{case.name}", flush=True)
-        if told:
+        if corrections:
             _tell_corrections(case, Path(root))
             continue
         status = run(case, Path(root), folder)

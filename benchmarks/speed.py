@@ -20,7 +20,7 @@ from benchmarks.baseline import Entries, Verdict, judge
 from benchmarks.command import among, command
 from benchmarks.modes import COMPILED, INTERPRETED, MODES
 from benchmarks.scenarios import ALL, LARGE, SCENARIOS
-from benchmarks.speed_runs import Found, Measured, measure
+from benchmarks.speed_runs import Measured, ModeRuns, measure
 from servetwin.config.version import code_version
 from serving.vocabulary.errors import UserError
 
@@ -57,13 +57,13 @@ def _names(words: Sequence[str]) -> list[str]:
 
 def row(name: str, measured: Measured) -> str:
     """A line of the table; pairs are interpreted / compiled."""
-    found = {mode: one for mode, one in measured.items() if isinstance(one, Found)}
-    if not found:
+    known = {mode: runs for mode, runs in measured.items() if isinstance(runs, ModeRuns)}
+    if not known:
         return f"| `{name}` | left out: {measured[INTERPRETED]} |"
     budget = ALL[name].budget
 
     def ratio(mode: str) -> str:
-        return f"{found[mode].runs.best:.1f} ({found[mode].runs.median:.1f})" if mode in found else "-"
+        return f"{known[mode].runs.best:.1f} ({known[mode].runs.median:.1f})" if mode in known else "-"
 
     def pair(values: Iterable[str]) -> str:
         return " / ".join(values)
@@ -72,12 +72,12 @@ def row(name: str, measured: Measured) -> str:
         f"`{name}`",
         ratio(INTERPRETED),
         ratio(COMPILED),
-        pair(f"{one.runs.best_cpu_s * 1e6:.2f}" for one in found.values()),
-        pair(f"{one.runs.best_raw_s * 1e6:.3f}" for one in found.values()),
+        pair(f"{runs.runs.best_cpu_s * 1e6:.2f}" for runs in known.values()),
+        pair(f"{runs.runs.best_raw_s * 1e6:.3f}" for runs in known.values()),
         "-" if budget is None else pair(f"{raw:g}" for raw in budget),
-        pair(f"{1 / one.runs.best_cpu_s:,.0f}" for one in found.values()),
-        pair(dict.fromkeys(f"{one.events:.2f}" for one in found.values())),
-        pair(f"{one.peak_mb:.0f}" for one in found.values()),
+        pair(f"{1 / runs.runs.best_cpu_s:,.0f}" for runs in known.values()),
+        pair(dict.fromkeys(f"{runs.events:.2f}" for runs in known.values())),
+        pair(f"{runs.peak_mb:.0f}" for runs in known.values()),
     )
     return f"| {' | '.join(cells)} |"
 
@@ -85,13 +85,13 @@ def row(name: str, measured: Measured) -> str:
 def record(name: str, measured: Measured) -> None:
     """Put what was measured into the file; what was left out stays as it was."""
     entries = baseline.read()
-    for mode, found in measured.items():
-        if isinstance(found, Found):
+    for mode, runs in measured.items():
+        if isinstance(runs, ModeRuns):
             entries.setdefault(name, {})[mode] = {
-                "raw": round(found.runs.best, 2),
-                "cpu_us": round(found.runs.best_cpu_s * 1e6, 2),
-                "raw_us": round(found.runs.best_raw_s * 1e6, 4),
-                "events_per_request": round(found.events, 3),
+                "raw": round(runs.runs.best, 2),
+                "cpu_us": round(runs.runs.best_cpu_s * 1e6, 2),
+                "raw_us": round(runs.runs.best_raw_s * 1e6, 4),
+                "events_per_request": round(runs.events, 3),
                 "date": datetime.now(UTC).date().isoformat(),
                 "python": platform.python_version(),
                 "commit": code_version()["commit"],
@@ -113,15 +113,15 @@ def check(names: Sequence[str]) -> int:
 
 
 def _judged(name: str, entries: Entries) -> Iterator[Verdict]:
-    for mode, found in measure(name, MODES).items():
-        ratio = found.runs.best if isinstance(found, Found) else found
+    for mode, runs in measure(name, MODES).items():
+        ratio = runs if isinstance(runs, str) else runs.runs.best
         yield judge(name, mode, ratio, entries, partial(_again, name, mode))
 
 
 def _again(name: str, mode: str) -> float:
-    found = measure(name, [mode])[mode]
-    assert isinstance(found, Found), "it was measured a moment ago"
-    return found.runs.best
+    runs = measure(name, [mode])[mode]
+    assert isinstance(runs, ModeRuns), "it was measured a moment ago"
+    return runs.runs.best
 
 
 if __name__ == "__main__":

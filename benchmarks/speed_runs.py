@@ -1,6 +1,6 @@
 """A scenario measured in several modes: a fresh process each, asked for one run after the other in turn.
 
-So what else the machine does hits both modes, and each has its unit from its own process.
+Other load of the machine then affects both modes alike, and each mode has the unit of its own process.
 """
 
 import json
@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.modes import NO_COMPILED_CORE, available, environment
-from benchmarks.raw import Runs
+from benchmarks.raw import Repeats
 from serving.vocabulary.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ModeRuns:
     """What the runs of one mode took, per request; ``peak_mb``: memory of the process after the first run."""
 
-    runs: Runs
+    runs: Repeats
     events: float
     peak_mb: float
 
 
-Measured = dict[str, Found | str]
-"""Mode -> what was found, or why it was left out."""
+Measured = dict[str, ModeRuns | str]
+"""Mode -> its runs, or why it was left out."""
 
 
 class Child:
@@ -75,16 +75,18 @@ def measure(name: str, modes: Sequence[str]) -> Measured:
         for child, fields in first.items():
             if "left_out" in fields:
                 measured[child.mode] = fields["left_out"]
-        asked = [child for child in children if child.mode not in measured]
-        runs: dict[Child, list[dict[str, Any]]] = {child: [] for child in asked}
-        for _ in range(max((first[child]["repeats"] for child in asked), default=0)):
-            for child in asked:
+        waiting = [child for child in children if child.mode not in measured]
+        runs: dict[Child, list[dict[str, Any]]] = {child: [] for child in waiting}
+        for _ in range(max((first[child]["repeats"] for child in waiting), default=0)):
+            for child in waiting:
                 runs[child].append(child.run())
-        for child in asked:
-            measured[child.mode] = _found(first[child]["raw_s"], runs[child])
+        for child in waiting:
+            measured[child.mode] = _mode_runs(first[child]["raw_s"], runs[child])
     return {mode: measured[mode] for mode in modes}
 
 
-def _found(raw_s: float, runs: list[dict[str, Any]]) -> Found:
+def _mode_runs(raw_s: float, runs: list[dict[str, Any]]) -> ModeRuns:
     cpu_s = tuple(run["cpu_s"] for run in runs)
-    return Found(Runs(cpu_s, (raw_s, *(run["raw_s"] for run in runs))), runs[0]["events"], runs[0]["peak_mb"])
+    return ModeRuns(
+        Repeats(cpu_s, (raw_s, *(run["raw_s"] for run in runs))), runs[0]["events"], runs[0]["peak_mb"]
+    )

@@ -35,11 +35,11 @@ def cpu_s(code: str, words: list[str], environ: Mapping[str, str]) -> float:
         [sys.executable, "-c", code, *words], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     assert started.stderr is not None
-    said = started.stderr.read().decode()
+    errors = started.stderr.read().decode()
     _, status, usage = os.wait4(started.pid, 0)
     started.returncode = os.waitstatus_to_exitcode(status)
     if started.returncode:
-        raise TraceError(f"{' '.join(words)} failed ({said.strip()}): run it by itself")
+        raise TraceError(f"{' '.join(words)} failed ({errors.strip()}): run it by itself")
     return usage.ru_utime + usage.ru_stime
 
 
@@ -66,7 +66,7 @@ def tell(name: str, code: str, words: list[str], environ: Mapping[str, str], mod
 def main(words: list[str]) -> None:
     """Print the rows asked for, interpreted and compiled."""
     among(words, ROWS, "row")
-    asked = words or list(ROWS)
+    rows = words or list(ROWS)
     with TemporaryDirectory() as folder:
         out = ["overwrite=true", f"out={Path(folder) / 'run'}"]
         run = [
@@ -79,17 +79,17 @@ def main(words: list[str]) -> None:
             *out,
         ]
         for mode in available():
-            kept = environment(mode) | {"SERVETWIN_CACHE": str(Path(folder) / "cache")}
-            anew = kept | {"SERVETWIN_CACHE": "off"}
-            for name, environ in (("run", kept), ("run_anew", anew)):
-                if name in asked:
+            cached = environment(mode) | {"SERVETWIN_CACHE": str(Path(folder) / "cache")}
+            anew = cached | {"SERVETWIN_CACHE": "off"}
+            for name, environ in (("run", cached), ("run_anew", anew)):
+                if name in rows:
                     tell(f"{name}: {' '.join(run[4:6])}", SERVETWIN, run, environ, mode)
-            if "help" in asked:
+            if "help" in rows:
                 for helped in HELPED:
-                    tell(f"help: servetwin {helped}", SERVETWIN, [*helped.split(), "--help"], kept, mode)
+                    tell(f"help: servetwin {helped}", SERVETWIN, [*helped.split(), "--help"], cached, mode)
                 for helped in ("", "run"):
-                    tell(f"help: realexec {helped}", REALEXEC, [*helped.split(), "--help"], kept, mode)
-            if "help_anew" in asked:
+                    tell(f"help: realexec {helped}", REALEXEC, [*helped.split(), "--help"], cached, mode)
+            if "help_anew" in rows:
                 tell("help_anew: servetwin simulate", SERVETWIN, ["simulate", "--help"], anew, mode)
 
 

@@ -86,10 +86,10 @@ def came(system: str, kind: str, seed: int, chosen: str) -> Came:
 
 
 def table(seeds: int, chosen: str) -> dict[tuple[str, str], list[Came]]:
-    """(System, kind) -> a run per seed; what cannot be is left out. Prints a row of each as it comes."""
+    """(System, kind) -> a run per seed, without refused pairs. Prints a row of each when it is done."""
     print("| start | system | a start, median | to capacity, mean | within objectives | TTFT, mean | GPU-s |")
     print("|---|---|---|---|---|---|---|")
-    found: dict[tuple[str, str], list[Came]] = {}
+    runs_of: dict[tuple[str, str], list[Came]] = {}
     for kind in KINDS:
         for system in SYSTEMS:
             try:
@@ -97,7 +97,7 @@ def table(seeds: int, chosen: str) -> dict[tuple[str, str], list[Came]]:
             except UserError:  # hot, of a system that loads from other instances
                 print(f"| {kind} | `{system}` | | | | | |", flush=True)
                 continue
-            found[system, kind] = runs
+            runs_of[system, kind] = runs
             mean = {
                 name: fmean(getattr(run, name) for run in runs)
                 for name in ("attainment", "ttft_ms", "gpu_seconds")
@@ -108,10 +108,10 @@ def table(seeds: int, chosen: str) -> dict[tuple[str, str], list[Came]]:
                 f"| {mean['ttft_ms'] / 1e3:.2f} s | {mean['gpu_seconds']:,.0f} |",
                 flush=True,
             )
-    return found
+    return runs_of
 
 
-def draw(found: Mapping[tuple[str, str], Sequence[Came]], title: str, path: Path) -> None:
+def draw(runs_of: Mapping[tuple[str, str], Sequence[Came]], title: str, path: Path) -> None:
     """Two panels, bars by kind of start and system: time to capacity, and attainment."""
     import matplotlib
 
@@ -123,12 +123,12 @@ def draw(found: Mapping[tuple[str, str], Sequence[Came]], title: str, path: Path
     width = 0.8 / len(SYSTEMS)
     for axes, (label, name, scale) in zip(places, panels, strict=True):
         for place, system in enumerate(SYSTEMS):
-            kinds = [kind for kind in KINDS if (system, kind) in found]
+            kinds = [kind for kind in KINDS if (system, kind) in runs_of]
             x = [KINDS.index(kind) + (place - 1.5) * width for kind in kinds]
-            values = [[scale * getattr(run, name) for run in found[system, kind]] for kind in kinds]
-            means = [fmean(one) for one in values]
-            off = [[mean - min(one) for mean, one in zip(means, values, strict=True)]]
-            off.append([max(one) - mean for mean, one in zip(means, values, strict=True)])
+            values = [[scale * getattr(run, name) for run in runs_of[system, kind]] for kind in kinds]
+            means = [fmean(seed_values) for seed_values in values]
+            off = [[mean - min(seed_values) for mean, seed_values in zip(means, values, strict=True)]]
+            off.append([max(seed_values) - mean for mean, seed_values in zip(means, values, strict=True)])
             axes.bar(x, means, width, yerr=off, capsize=2, label=system)
         axes.set_xticks(range(len(KINDS)), KINDS)
         axes.set(ylabel=label, xlabel="how instances start (vLLM's terms)", ylim=(0, None))
@@ -153,9 +153,9 @@ def main(words: list[str]) -> None:
             raise UserError(
                 f"{word} is unknown: write seeds=N, plot=FILE.png or set= one of {', '.join(SETS)}"
             )
-    found = table(seeds, chosen)
+    runs_of = table(seeds, chosen)
     if plot is not None:
-        draw(found, SETS[chosen][0], plot)
+        draw(runs_of, SETS[chosen][0], plot)
         print(f"picture in {plot}")
 
 

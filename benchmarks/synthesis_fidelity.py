@@ -23,7 +23,7 @@ Measure = Callable[[Workload], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PublishedValue:
     """One number of one trace. published: what it should be.
 
     off_most: how far off the mean of the seeds may be, as a share of it; None: shown, not promised.
@@ -37,10 +37,10 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TargetRow:
     """A target and what the seeds gave. mean: over all seeds. worst: the value of the seed farthest away."""
 
-    target: Target
+    target: PublishedValue
     mean: float
     worst: float
 
@@ -73,14 +73,14 @@ def counts(workload: Workload, window_s: int) -> np.ndarray:
 
 def windows_cv(workload: Workload) -> float:
     """Coefficient of variation of the arrivals per 10 s."""
-    found = counts(workload, 10)
-    return float(found.std() / found.mean())
+    arrivals = counts(workload, 10)
+    return float(arrivals.std() / arrivals.mean())
 
 
 def windows_lag_1(workload: Workload) -> float:
     """Correlation of the arrivals in one 10 s with those in the next."""
-    found = counts(workload, 10)
-    return float(np.corrcoef(found[:-1], found[1:])[0, 1])
+    arrivals = counts(workload, 10)
+    return float(np.corrcoef(arrivals[:-1], arrivals[1:])[0, 1])
 
 
 def seldom_share(workload: Workload, per_s: float, functions: int) -> float:
@@ -92,14 +92,16 @@ def seldom_share(workload: Workload, per_s: float, functions: int) -> float:
 
 def length_targets(
     trace: str, side: str, mean: float, quantiles: dict[float, float], off_most: float = 0.05
-) -> list[Target]:
+) -> list[PublishedValue]:
     """The targets of one side's lengths; ``off_most``: of its quantiles."""
     column = f"{side}_tokens"
-    rows = [Target(trace, f"{side} mean", mean, 0.03, lambda w: float(getattr(w, column).mean()))]
+    rows = [PublishedValue(trace, f"{side} mean", mean, 0.03, lambda w: float(getattr(w, column).mean()))]
     for p, value in quantiles.items():
         name = f"{side} P{round(p * 100)}"
         rows.append(
-            Target(trace, name, value, off_most, lambda w, p=p: float(np.quantile(getattr(w, column), p)))
+            PublishedValue(
+                trace, name, value, off_most, lambda w, p=p: float(np.quantile(getattr(w, column), p))
+            )
         )
     return rows
 
@@ -116,9 +118,9 @@ LLUMNIX_TABLE = {
 }
 
 
-def llumnix_targets() -> list[Target]:
+def llumnix_targets() -> list[PublishedValue]:
     """Both sides of all seven traces, the rate and the CV of the gaps."""
-    rows: list[Target] = []
+    rows: list[PublishedValue] = []
     for trace in (name for name in SYNTHETIC if name.startswith("llumnix_")):
         word = trace.removeprefix("llumnix_")
         sides = tuple(word) if len(word) == 2 else (f"{word} in", f"{word} out")
@@ -127,66 +129,66 @@ def llumnix_targets() -> list[Target]:
             # S, M, L: Table 1 has one sample of each Zipf distribution, ours is the distribution.
             off_most = 0.16 if len(word) == 2 else 0.05
             rows += length_targets(trace, side, mean, dict(zip(QUANTILES, quantiles)), off_most)
-        rows.append(Target(trace, "gap mean, s", 1.0, 0.03, lambda w: float(gaps_s(w).mean())))
-        rows.append(Target(trace, "gap CV", 1.0, 0.03, gap_cv))
+        rows.append(PublishedValue(trace, "gap mean, s", 1.0, 0.03, lambda w: float(gaps_s(w).mean())))
+        rows.append(PublishedValue(trace, "gap CV", 1.0, 0.03, gap_cv))
     return rows
 
 
-def code_targets() -> list[Target]:
+def code_targets() -> list[PublishedValue]:
     """What is known of AzureLLMInferenceTrace_code.csv."""
     trace = "azure_code_like"
     return [
-        Target(trace, "duration, s", 3435.9, 0.03, lambda w: w.duration_s),
-        Target(trace, "gap mean, s", 0.38965, 0.03, lambda w: float(gaps_s(w).mean())),
-        Target(trace, "gap CV", 13.15, 0.03, gap_cv),
-        Target(trace, "most in 1 s", 67, 0.10, lambda w: float(counts(w, 1).max())),
-        Target(trace, "seconds with any", 0.266, 0.05, lambda w: float((counts(w, 1) > 0).mean())),
-        Target(trace, "10-s counts CV", 1.668, None, windows_cv),
-        Target(
+        PublishedValue(trace, "duration, s", 3435.9, 0.03, lambda w: w.duration_s),
+        PublishedValue(trace, "gap mean, s", 0.38965, 0.03, lambda w: float(gaps_s(w).mean())),
+        PublishedValue(trace, "gap CV", 13.15, 0.03, gap_cv),
+        PublishedValue(trace, "most in 1 s", 67, 0.10, lambda w: float(counts(w, 1).max())),
+        PublishedValue(trace, "seconds with any", 0.266, 0.05, lambda w: float((counts(w, 1) > 0).mean())),
+        PublishedValue(trace, "10-s counts CV", 1.668, None, windows_cv),
+        PublishedValue(
             trace,
             "10-s peak to mean",
             12.76,
             None,
             lambda w: float(counts(w, 10).max() / counts(w, 10).mean()),
         ),
-        Target(trace, "10-s lag-1 correlation", 0.472, None, windows_lag_1),
+        PublishedValue(trace, "10-s lag-1 correlation", 0.472, None, windows_lag_1),
         *length_targets(trace, "prompt", 2047.8, {0.5: 1469, 0.99: 7436}),
         *length_targets(trace, "output", 27.9, {0.5: 13, 0.99: 251}),
     ]
 
 
-def conv_targets() -> list[Target]:
+def conv_targets() -> list[PublishedValue]:
     """What is known of AzureLLMInferenceTrace_conv.csv."""
     trace = "azure_conv_like"
     return [
-        Target(trace, "gap mean, s", 1 / 5.53, 0.03, lambda w: float(gaps_s(w).mean())),
-        Target(trace, "gap CV", 1.09, 0.03, gap_cv),
+        PublishedValue(trace, "gap mean, s", 1 / 5.53, 0.03, lambda w: float(gaps_s(w).mean())),
+        PublishedValue(trace, "gap CV", 1.09, 0.03, gap_cv),
         *length_targets(trace, "prompt", 1154.7, {0.5: 1020, 0.99: 4142}),
         *length_targets(trace, "output", 211.1, {0.5: 129, 0.99: 601}),
     ]
 
 
-def burst_targets() -> list[Target]:
+def burst_targets() -> list[PublishedValue]:
     """The rate on the heights of the five bursts by that between them, and the requests of the window."""
     onsets_s = (5, 65, 125, 185, 245)
 
     def rise(workload: Workload) -> float:
-        found = counts(workload, 1)
-        high = sum(found[onset + 2 : onset + 22].sum() for onset in onsets_s) / 20
-        low = sum(found[onset + 42 : onset + 60].sum() for onset in onsets_s[:4]) / 18
+        arrivals = counts(workload, 1)
+        high = sum(arrivals[onset + 2 : onset + 22].sum() for onset in onsets_s) / 20
+        low = sum(arrivals[onset + 42 : onset + 60].sum() for onset in onsets_s[:4]) / 18
         return float(high / 5 / (low / 4))
 
     # Each onset adds 4 times the base of 2 per second for 20 s and half of that during 22 s of ramps.
     expected = 2 * (300 + 5 * (4 * 20 + 2 * 22))
     return [
-        Target("burstgpt_like", "rise, fold", 5, 0.10, rise),
-        Target("burstgpt_like", "requests in 300 s", expected, 0.03, lambda w: float(len(w))),
+        PublishedValue("burstgpt_like", "rise, fold", 5, 0.10, rise),
+        PublishedValue("burstgpt_like", "requests in 300 s", expected, 0.03, lambda w: float(len(w))),
         *length_targets("burstgpt_like", "prompt", 830, {0.5: 582, 0.99: 3549}),
         *length_targets("burstgpt_like", "output", 271, {0.5: 243, 0.99: 964}),
     ]
 
 
-def maf_targets() -> list[Target]:
+def maf_targets() -> list[PublishedValue]:
     """Shares published in Serverless in the Wild, counted in the drawn trace."""
 
     def popular(workload: Workload) -> float:
@@ -194,11 +196,13 @@ def maf_targets() -> list[Target]:
         return popular_invocations(np.bincount(workload.model.codes, minlength=100).astype(float))
 
     return [
-        Target("maf_like", "at most hourly", HOURLY_SHARE, 0.05, lambda w: seldom_share(w, 1 / 3600, 100)),
-        Target(
+        PublishedValue(
+            "maf_like", "at most hourly", HOURLY_SHARE, 0.05, lambda w: seldom_share(w, 1 / 3600, 100)
+        ),
+        PublishedValue(
             "maf_like", "at most each minute", MINUTELY_SHARE, 0.05, lambda w: seldom_share(w, 1 / 60, 100)
         ),
-        Target("maf_like", "calls of the top 18.6 %", POPULAR_INVOCATIONS, 0.05, popular),
+        PublishedValue("maf_like", "calls of the top 18.6 %", POPULAR_INVOCATIONS, 0.05, popular),
     ]
 
 
@@ -206,12 +210,12 @@ OPTIONS: dict[str, dict[str, float]] = {"maf_like": {"requests": 2_000_000, "dur
 """Options other than the defaults: twelve hours show which function is called at most once per hour."""
 
 
-def targets() -> list[Target]:
+def targets() -> list[PublishedValue]:
     """Every target of every trace, traces together."""
     return [*conv_targets(), *code_targets(), *llumnix_targets(), *burst_targets(), *maf_targets()]
 
 
-def measured(wanted: list[Target]) -> list[Row]:
+def measured(wanted: list[PublishedValue]) -> list[TargetRow]:
     """A row per target; every trace is drawn once per seed."""
     values: dict[int, list[float]] = {place: [] for place in range(len(wanted))}
     for trace in dict.fromkeys(target.trace for target in wanted):
@@ -223,9 +227,9 @@ def measured(wanted: list[Target]) -> list[Row]:
     return [_row(target, values[place]) for place, target in enumerate(wanted)]
 
 
-def _row(target: Target, found: list[float]) -> Row:
-    worst = max(found, key=lambda value: abs(value - target.published))
-    return Row(target, float(np.mean(found)), worst)
+def _row(target: PublishedValue, values: list[float]) -> TargetRow:
+    worst = max(values, key=lambda value: abs(value - target.published))
+    return TargetRow(target, float(np.mean(values)), worst)
 
 
 def main(words: list[str]) -> int:

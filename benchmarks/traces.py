@@ -77,7 +77,7 @@ def main(words: list[str]) -> None:
 
         runs = measured(once, REPEATS)
         print(
-            f"{rows:9d} rows, {size_mb:5.1f} MB: {runs.told('row', 2)}   "
+            f"{rows:9d} rows, {size_mb:5.1f} MB: {runs.text('row', 2)}   "
             f"{runs.best_cpu_s * rows:5.2f} s CPU, peak {max(peaks_mb):4.0f} MB",
             flush=True,
         )

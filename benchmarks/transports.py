@@ -114,7 +114,7 @@ def pull(link: Link, size: int) -> float:
     return time.perf_counter() - began
 
 
-def told(kind: str, size: int, taken: dict[str, list[float]]) -> bool:
+def print_line(kind: str, size: int, taken: dict[str, list[float]]) -> bool:
     """Print a transport's line; whether it pulls at `LEAST_OF_RAW` of the raw rate at least."""
     median = {name: statistics.median(each) for name, each in taken.items()}
     parts = [
@@ -142,7 +142,7 @@ def main(words: list[str]) -> int:
         if lacks[kind]:
             print(f"{kind:13s} {lacks[kind]}")
         else:
-            slow += not told(kind, size, turns(kind, size))
+            slow += not print_line(kind, size, turns(kind, size))
     return min(slow, 1)
 
 

@@ -83,27 +83,27 @@ def equal() -> bool:
         for run in runs:
             assert run.solved.status == "optimal" and run.solved.trusted
             worst = max(worst, abs(print_equal(run)))
-        print(f"{layers} layers, CPU: {solves.told()}", flush=True)
+        print(f"{layers} layers, CPU: {solves.text()}", flush=True)
     print(f"farthest apart: {worst:.3f} % (at most {AGREE_PERCENT:g} %)")
     return worst <= AGREE_PERCENT
 
 
-def print_equal(one: Timed) -> float:
+def print_equal(timed_solve: Timed) -> float:
     """One line; how far the plan is from the rule without a solver, in percent."""
-    view, off = one.view, (one.against_ilp_free() - 1) * 100
+    view, off = timed_solve.view, (timed_solve.against_ilp_free() - 1) * 100
     plans = (ilp_free(view), replay(view, front_greedy(view)), best_effort(view), stop_the_world(view))
     print(
         f"{view.layers:6d} {view.layer_load_ns:4d} {view.batches:7d}   "
-        f"{float(one.solved.claimed_mean_ns):10.2f} "
+        f"{float(timed_solve.solved.claimed_mean_ns):10.2f} "
         + "".join(f"{float(plan.mean_ns):12.2f}" for plan in plans)
-        + f"   {off:+.3f} %   {one.cpu_s * 1e3:5.1f} ms"
+        + f"   {off:+.3f} %   {timed_solve.cpu_s * 1e3:5.1f} ms"
     )
     return off
 
 
 def weighted() -> bool:
     """Print a line per size and limit; whether the median at the default limit is as short as promised."""
-    kept = True
+    promised = True
     for layers in (32, 80):
         views = instances(layers)
         solve(views[0])  # the import of the solver
@@ -113,7 +113,7 @@ def weighted() -> bool:
             ratios = [run.against_ilp_free() for run in runs]
             refused = sum(not run.solved.trusted for run in runs)
             print(
-                f"L {layers}, deterministic limit {limit:g}: CPU {solves.told()}; "
+                f"L {layers}, deterministic limit {limit:g}: CPU {solves.text()}; "
                 f"stopped {len(stopped)} of {len(runs)}, gap mean "
                 f"{sum(stopped) / max(1, len(stopped)):.3%}, most {max(stopped, default=0.0):.3%}; refused "
                 f"{refused}; mean finish over ilp_free {sum(ratios) / len(ratios):.4f} "
@@ -121,8 +121,8 @@ def weighted() -> bool:
                 flush=True,
             )
             if layers == 32 and limit == DETERMINISTIC_LIMIT:
-                kept = percentile(solves.cpu_s, 50) * 1e3 <= AIM_MS
-    return kept
+                promised = percentile(solves.cpu_s, 50) * 1e3 <= AIM_MS
+    return promised
 
 
 TABLES = {"equal": equal, "weighted": weighted}
@@ -131,8 +131,8 @@ TABLES = {"equal": equal, "weighted": weighted}
 def main(names: list[str]) -> int:
     """Print the tables; 1 when a promise is broken."""
     among(names, TABLES, "table")
-    kept = [TABLES[name]() for name in names or TABLES]
-    return 0 if all(kept) else 1
+    promises = [TABLES[name]() for name in names or TABLES]
+    return 0 if all(promises) else 1
 
 
 if __name__ == "__main__":

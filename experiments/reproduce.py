@@ -15,12 +15,13 @@ from serving.vocabulary.errors import UserError
 if TYPE_CHECKING:
     from experiments.common.figure import Figure
     from experiments.common.outcomes import Outcomes
-    from experiments.common.recipe import Recipe
+    from experiments.common.recipe import Paper, Recipe
     from experiments.common.run_store import RunStore
     from experiments.common.runs import Progress
     from experiments.common.set_up import Case
-    from experiments.common.sweep import Sweep
+    from experiments.common.sweep import SetUpSweep
 
+_PAPERS: Final = ("blitzscale", "llumnix", "quart")
 USAGE: Final = """servetwin reproduce: figures of a paper, ours beside the paper's
 
   servetwin reproduce PAPER list                    the figures there are; PAPER: blitzscale | llumnix | quart
@@ -50,15 +51,15 @@ _KEYS: Final = {
     "overwrite": Wanted(bool),
     "runs": Wanted(str),
 }
-_OF_LLUMNIX: Final = {"requests": Wanted(int)}
+_REQUESTS: Final = {"requests": Wanted(int)}
 _MOST: Final = {"seeds": 100, "processes": 256, "requests": 10_000}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The settings in the words, with defaults.
 
-    sweeps: "true", "missed" or "false". requests: of a run, if the paper's runs have so many.
+    sweeps: "true", "missed" or "false". requests: of a run, for papers whose runs all have as many.
     json: print one document in place of tables.
     """
 
@@ -73,85 +74,62 @@ class Settings:
     json: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Paper:
-    """A paper's figures, with so many requests a run, and the sweeps that belong to some cases."""
-
-    name: str
-    recipes: "Callable[[int], dict[str, Recipe]]"
-    sweeps: "Callable[[Sequence[Case]], tuple[Sweep, ...]]"
-    keys: Mapping[str, Wanted]
-
-
 def reproduce(words: Sequence[str]) -> int:
     """Run without the first word; exit status 2 without a paper."""
-    return by_verb(
-        "reproduce", words, {"blitzscale": _blitzscale, "llumnix": _llumnix, "quart": _quart}, USAGE
-    )
+    return by_verb("reproduce", words, {name: partial(_reproduce, name) for name in _PAPERS}, USAGE)
 
 
 def settings_of(words: Sequence[str], paper: str, keys: Mapping[str, Wanted] = _KEYS) -> Settings:
     """Parse figures first, then keys. Raises UserError naming the word."""
     figures = [word for word in words if "=" not in word]
-    given: dict[str, Any] = {"seeds": 5, "processes": 2, "sweeps": "true", "overwrite": False}
+    settings: dict[str, Any] = {"seeds": 5, "processes": 2, "sweeps": "true", "overwrite": False}
     for word in parse_words([word for word in words if "=" in word]):
         if word.key not in keys:
             near = closest(word.key, keys) or ", ".join(keys)
             raise UserError(
                 f"unknown key '{echo(word.key)}' for servetwin reproduce {paper}: write {near}=VALUE"
             )
-        given[word.key] = parse_value(word, keys[word.key])
+        settings[word.key] = parse_value(word, keys[word.key])
     for key, most in _MOST.items():
-        value = given.get(key, 1)
+        value = settings.get(key, 1)
         if not isinstance(value, int) or not 1 <= value <= most:
             raise UserError(f"{key}={value} is out of range: write a number from 1 to {most}")
     if not figures:
         raise UserError(f"servetwin reproduce {paper} lacks a figure: write one of its list, or all")
-    if not given.get("out"):
+    if not settings.get("out"):
         raise UserError("out is missing: write out=FOLDER, the folder the figures go to")
-    return Settings(tuple(figures), **given)
+    return Settings(figures=tuple(figures), **settings)
 
 
-def _blitzscale(words: Sequence[str]) -> int:
-    from experiments.blitzscale.registry import BLITZSCALE, sweeps_of
-
-    return _of_paper(Paper("blitzscale", lambda _: BLITZSCALE, sweeps_of, _KEYS), words)
-
-
-def _llumnix(words: Sequence[str]) -> int:
-    from experiments.llumnix.points import read_points
-    from experiments.llumnix.registry import recipes
-    from experiments.llumnix.sweeps import sweeps_of
-
-    points = read_points()
-    return _of_paper(
-        Paper("llumnix", lambda count: recipes(count, points), sweeps_of, _KEYS | _OF_LLUMNIX), words
-    )
+def _paper(name: str) -> "Paper":
+    match name:
+        case "blitzscale":
+            from experiments.blitzscale.registry import paper
+        case "llumnix":
+            from experiments.llumnix.registry import paper
+        case _:
+            from experiments.quart.registry import paper
+    return paper()
 
 
-def _quart(words: Sequence[str]) -> int:
-    from experiments.quart.registry import recipes
-    from experiments.quart.sweeps import sweeps_of
-
-    return _of_paper(Paper("quart", recipes, sweeps_of, _KEYS | _OF_LLUMNIX), words)
-
-
-def _of_paper(paper: Paper, words: Sequence[str]) -> int:
+def _reproduce(name: str, words: Sequence[str]) -> int:
+    """Make the figures of one paper, or list them."""
     from experiments.common.recipe import chosen
 
+    paper = _paper(name)
     words, as_json = asked_for_json(words)
-    command = " ".join(("servetwin", "reproduce", paper.name, *words))
+    command = " ".join(("servetwin", "reproduce", name, *words))
     if list(words) == ["list"]:
-        told = {name: recipe.told for name, recipe in paper.recipes(1).items()}
-        tell(told, (f"{name:10s} {text}" for name, text in told.items()), as_json)
+        about = {figure: recipe.about for figure, recipe in paper.recipes.items()}
+        tell(about, (f"{figure:10s} {text}" for figure, text in about.items()), as_json)
         return 0
-    settings = replace(settings_of(words, paper.name, paper.keys), json=as_json)
-    recipes = chosen(paper.name, paper.recipes(settings.requests), settings.figures)
-    _make(recipes, paper, settings, command)
+    keys = _KEYS | _REQUESTS if paper.requests else _KEYS
+    settings = replace(settings_of(words, name, keys), json=as_json)
+    _make(chosen(name, paper.recipes, settings.figures), paper, settings, command)
     return 0
 
 
-def _make(recipes: "Mapping[str, Recipe]", paper: Paper, settings: Settings, command: str) -> None:
+def _make(recipes: "Mapping[str, Recipe]", paper: "Paper", settings: Settings, command: str) -> None:
     from experiments.common.run_store import RunStore
     from experiments.common.shown import as_data, heading, print_figure, tally
     from servetwin.results.result_folder import ResultFolder
@@ -159,7 +137,7 @@ def _make(recipes: "Mapping[str, Recipe]", paper: Paper, settings: Settings, com
 
     store = RunStore(Path(settings.runs or f"{settings.out.rstrip('/')}.runs"))
     with ResultFolder(settings.out, settings.overwrite) as folder:
-        cases = [one for recipe in recipes.values() for one in recipe.cases()]
+        cases = [case for recipe in recipes.values() for case in recipe.cases(settings.requests)]
         with progress_bar("reproducing") as on_progress:
             run = partial(_run, cases, settings, store, on_progress)
             outcomes = _with_sweeps(run, recipes, partial(paper.sweeps, cases), settings.sweeps)
@@ -168,11 +146,11 @@ def _make(recipes: "Mapping[str, Recipe]", paper: Paper, settings: Settings, com
         target = folder.commit()
     if not settings.runs:
         store.clear()
-    kept = f"; the figures are in {target}"
+    place = f"; the figures are in {target}"
     if settings.json:
-        tell({"folder": str(target), **as_data(figures)}, (), True, kept)
+        tell({"folder": str(target), **as_data(figures)}, (), True, place)
         return
-    with telling(kept):
+    with telling(place):
         print(f"{heading(figures)}\n")
         for figure in figures:
             print_figure(figure)
@@ -184,17 +162,25 @@ def _run(
     settings: Settings,
     store: "RunStore",
     on_progress: "Progress | None",
-    sweeps: "Sequence[Sweep]",
+    sweeps: "Sequence[SetUpSweep]",
 ) -> "Outcomes":
     from experiments.common.runs import carry_out
 
-    return carry_out(cases, settings.seeds, settings.processes, on_progress, sweeps, store)
+    outcomes = carry_out(
+        cases,
+        seeds=settings.seeds,
+        processes=settings.processes,
+        on_progress=on_progress,
+        sweeps=sweeps,
+        store=store,
+    )
+    return replace(outcomes, requests=settings.requests)
 
 
 def _with_sweeps(
-    run: "Callable[[Sequence[Sweep]], Outcomes]",
+    run: "Callable[[Sequence[SetUpSweep]], Outcomes]",
     recipes: "Mapping[str, Recipe]",
-    sweeps: "Callable[[], Sequence[Sweep]]",
+    sweeps: "Callable[[], Sequence[SetUpSweep]]",
     which: str,
 ) -> "Outcomes":
     """Run the cases and sweeps. With ``missed`` the cases run first; stored runs are not repeated."""
@@ -203,7 +189,7 @@ def _with_sweeps(
     first = run(())
     rows = [row for recipe in recipes.values() for row in recipe.make(first).rows]
     out = {subject for row in rows if row.verdict == "out" for _, subject in row.saved}
-    wanted = [one for one in sweeps() if one.subject in out]
+    wanted = [sweep for sweep in sweeps() if sweep.subject in out]
     return run(wanted) if wanted else first
 
 
@@ -232,11 +218,12 @@ def _write(recipe: "Recipe", outcomes: "Outcomes", folder: Path, command: str) -
     from servetwin.config.version import code_version
 
     figure = recipe.make(outcomes)
-    runs = [command_of(one, case) for case in dict.fromkeys(recipe.cases()) for one in outcomes.of(case)]
+    cases = tuple(dict.fromkeys(recipe.cases(outcomes.requests)))
+    runs = [command_of(run, case) for case in cases for run in outcomes.of(case)]
     text = as_json(figure, command, code_version()["commit"], runs)
     (folder / f"{figure.name}.json").write_text(text, encoding="utf-8")
     draw(figure, folder / f"{figure.name}.png")
-    for case in recipe.cases():
+    for case in cases:
         for name, text in ((f"clusters/{links_file(case)}", case.links), (rows_file(case), case.rows)):
             if text and outcomes.of(case):
                 (folder / name).parent.mkdir(exist_ok=True)

@@ -1,1 +1,1 @@
-"""The simulator held against other ways to the same times: closed forms, a naive engine, other simulators."""
+"""Compares the simulator's times with closed forms, a naive engine and other simulators."""

@@ -19,7 +19,7 @@ from benchmarks.agreement import prefill_decode, vidur_peer
 from benchmarks.agreement.closed_form import one_at_a_time
 from benchmarks.agreement.naive import naive
 from benchmarks.agreement.runs import SLOWLY, our_run, trace_words
-from benchmarks.agreement.table import HEAD, Row, compare
+from benchmarks.agreement.table import HEAD, ComparisonRow, compare
 from benchmarks.command import command, no_words
 
 PROMISED: Final = 1e-4
@@ -34,9 +34,9 @@ TIMELY: Final = ("engine.asynchronous=false", "engine.prefix_caching=false")
 WHOLE: Final = "engine.max_num_batched_tokens=16384"  # Vidur takes no prompt that is longer than that
 
 
-def main(given: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Print the table as it grows; 1 when a promise is broken."""
-    no_words(given)
+    no_words(arguments)
     words = trace_words()
     print(f"{' '.join(words)}, Llama-3-8B; relative difference of a request's times\n")
     print("\n".join(HEAD), flush=True)
@@ -49,14 +49,14 @@ def main(given: list[str]) -> int:
         print("\nVidur is not installed: left out")
     print("\nFaults of others that the comparison goes round:")
     for peer, faults in (("simdistserve", prefill_decode.FAULTS), ("Vidur", vidur_peer.FAULTS)):
-        for where, what in faults:
-            print(f"* {peer}, {where}: {what}")
+        for where, fault in faults:
+            print(f"* {peer}, {where}: {fault}")
     for name in broken:
         print(f"{name} is more than {PROMISED:.2%} off", file=sys.stderr)
     return 1 if broken else 0
 
 
-def rows(words: tuple[str, ...]) -> Iterator[tuple[Row, bool]]:
+def rows(words: tuple[str, ...]) -> Iterator[tuple[ComparisonRow, bool]]:
     """Each comparison, and whether agreement is promised."""
     run = our_run(ONE, "engine=vllm_v0", "engine.max_num_seqs=1", SLOWLY[words], *words)
     yield compare("closed form, one request at a time", run, one_at_a_time(run)), True

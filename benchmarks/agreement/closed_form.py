@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from benchmarks.agreement.runs import NS_PER_S, OurRun, Times
+from benchmarks.agreement.runs import NS_PER_S, OurRun, RequestTimes
 from hwmodels.step_times.rows import FIXED_PER_S, StepRows
 
 
-def one_at_a_time(run: OurRun) -> Times:
+def one_at_a_time(run: OurRun) -> RequestTimes:
     """First come, first served, one request at a time; a prompt is one step, which gives a token."""
     first, finish, free_s = list[float](), list[float](), 0.0
     for job in run.jobs:
@@ -14,7 +14,7 @@ def one_at_a_time(run: OurRun) -> Times:
         first.append(begin_s + run.rows.mixed(0, 0, ((0, 0, job.prompt_tokens),)) / FIXED_PER_S)
         free_s = first[-1] + decode_s(run.rows, job.prompt_tokens, job.output_tokens - 1)
         finish.append(free_s)
-    return Times(np.array(first), np.array(finish))
+    return RequestTimes(np.array(first), np.array(finish))
 
 
 def decode_s(rows: StepRows, prompt_tokens: int, steps: int) -> float:

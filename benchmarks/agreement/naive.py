@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from benchmarks.agreement.runs import NS_PER_S, OurRun, Times
+from benchmarks.agreement.runs import NS_PER_S, OurRun, RequestTimes
 
 
-def naive(run: OurRun) -> Times:
-    """One replica under the same scheduler, written the other way."""
+def naive(run: OurRun) -> RequestTimes:
+    """One replica under the same scheduler, as the reference engine computes it."""
     from tests.worlds.naive_engine import Case, run_naive
 
     engine, replica = run.prepared.config.engine, run.prepared.replicas[0]
@@ -28,4 +28,4 @@ def naive(run: OurRun) -> Times:
     )
     outcomes = run_naive(case)
     first = np.array([outcome.token_ns[0] for outcome in outcomes]) / NS_PER_S
-    return Times(first, np.array([outcome.token_ns[-1] for outcome in outcomes]) / NS_PER_S)
+    return RequestTimes(first, np.array([outcome.token_ns[-1] for outcome in outcomes]) / NS_PER_S)

@@ -2,7 +2,7 @@
 
 The rules (LLMServe/DistServe on GitHub, simdistserve/base/worker.py and request.py): prompts are batched
 whole, first come first served, up to a limit of tokens; what is computed joins the decode queue at once; a
-decode step takes the whole batch. Where simdistserve has a fault the rule that is meant is taken
+decode step takes the whole batch. Where simdistserve has a bug the intended rule is used
 (``FAULTS``). simdistserve itself is no package that could be installed and is not run.
 """
 
@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.agreement.runs import NS_PER_S, Job, OurRun, Times, step_s
+from benchmarks.agreement.runs import NS_PER_S, Job, OurRun, RequestTimes, step_s
 from hwmodels.step_times.rows import StepRows
 
 FAULTS: Final = (
@@ -37,16 +37,16 @@ FAULTS: Final = (
 )
 
 
-def one_prefill_one_decode(run: OurRun, seat_first: bool = False) -> Times:
+def one_prefill_one_decode(run: OurRun, seat_first: bool = False) -> RequestTimes:
     """Prefill needs nothing of decode, so that it is computed first; KV moves in no time.
 
-    ``seat_first``: it moves when there is a seat for it, as with us. A seat is left when a step ends; KV that
-    begins to move then comes when the next step has begun, and decodes from the one behind it.
+    ``seat_first``: KV moves once a decode slot is free, as in ServeTwin. Slots become free at the end of a
+    step; KV that starts to move then arrives after the next step has begun, and decodes from the one after.
     """
     engine = run.prepared.config.engine
     first = _prefill(run.rows, run.jobs, engine.max_num_batched_tokens)
     finish = _decode(run.rows, run.jobs, first, engine.max_num_seqs, seat_first)
-    return Times(np.array(first), np.array(finish))
+    return RequestTimes(np.array(first), np.array(finish))
 
 
 def _prefill(rows: StepRows, jobs: tuple[Job, ...], most_tokens: int) -> list[float]:
@@ -61,9 +61,9 @@ def _prefill(rows: StepRows, jobs: tuple[Job, ...], most_tokens: int) -> list[fl
                 break
             batch.append(position)
             position += 1
-        now_s += step_s(rows, (), [(one, 0, jobs[one].prompt_tokens) for one in batch])
-        for one in batch:
-            done[one] = now_s
+        now_s += step_s(rows, (), [(request, 0, jobs[request].prompt_tokens) for request in batch])
+        for request in batch:
+            done[request] = now_s
     return done
 
 
@@ -72,8 +72,8 @@ def _decode(
 ) -> list[float]:
     """When each request has its last token: a step is one token for every request admitted when it begins."""
     finish = list(first_s)
-    order = sorted(range(len(jobs)), key=lambda one: (first_s[one], one))
-    to_come = deque(one for one in order if jobs[one].output_tokens > 1)
+    order = sorted(range(len(jobs)), key=lambda request: (first_s[request], request))
+    to_come = deque(request for request in order if jobs[request].output_tokens > 1)
     batch: dict[int, int] = {}  # request -> context of its next step
     coming: list[int] = []  # they have seats from the next step on
     ended: list[int] = []
@@ -85,16 +85,16 @@ def _decode(
         ended = []
         while to_come and first_s[to_come[0]] <= now_s and taken + len(coming) < seats:
             coming.append(to_come.popleft())
-        for one in coming:
-            batch[one] = jobs[one].prompt_tokens + 1
+        for request in coming:
+            batch[request] = jobs[request].prompt_tokens + 1
         coming = []
         while to_come and first_s[to_come[0]] <= now_s and len(batch) + len(coming) < seats:
             coming.append(to_come.popleft())  # into seats that were left just now
         now_s += step_s(rows, list(batch.values()))
-        for one in list(batch):
-            batch[one] += 1
-            if batch[one] == jobs[one].prompt_tokens + jobs[one].output_tokens:
-                finish[one] = now_s
-                ended.append(one)
-                del batch[one]
+        for request in list(batch):
+            batch[request] += 1
+            if batch[request] == jobs[request].prompt_tokens + jobs[request].output_tokens:
+                finish[request] = now_s
+                ended.append(request)
+                del batch[request]
     return finish

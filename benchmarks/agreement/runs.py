@@ -36,7 +36,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class RequestTimes:
     """Seconds at which each request had its first and its last token, by request."""
 
     first_s: NDArray[np.float64]
@@ -49,7 +49,7 @@ class OurRun:
 
     prepared: Prepared
     jobs: tuple[Job, ...]
-    times: Times
+    times: RequestTimes
     preemptions: int
 
     @property
@@ -86,7 +86,7 @@ def our_run(*words: str, topology: Path | None = None) -> OurRun:
     columns = execute(prepared).columns
     order = np.argsort(columns["request"])
     assert len(order) == len(jobs), "a request was not served"
-    times = Times(columns["first_token_ns"][order] / NS_PER_S, columns["finish_ns"][order] / NS_PER_S)
+    times = RequestTimes(columns["first_token_ns"][order] / NS_PER_S, columns["finish_ns"][order] / NS_PER_S)
     return OurRun(prepared, jobs, times, int(columns["preemptions"].sum()))
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.agreement.runs import NS_PER_S, OurRun, Times, step_s
+from benchmarks.agreement.runs import NS_PER_S, OurRun, RequestTimes, step_s
 
 FAULTS: Final = (  # as of vidur 0.0.26
     (
@@ -37,10 +37,10 @@ def installed() -> bool:
     return find_spec("vidur") is not None
 
 
-def vidur(run: OurRun, scheduler: str) -> Times:
+def vidur(run: OurRun, scheduler: str) -> RequestTimes:
     """One replica; ``scheduler``: ``sarathi`` (chunked prefill) or ``vllm`` (prompts first)."""
     entities, events = import_module("vidur.entities"), import_module("vidur.events")
-    one = _GlobalScheduler(_replica_scheduler(run, scheduler))
+    scheduler_of_run = _GlobalScheduler(_replica_scheduler(run, scheduler))
     made = _restarting(entities.Request)
     requests = [made(job.arrival_ns / NS_PER_S, job.prompt_tokens, job.output_tokens) for job in run.jobs]
     queue: list[tuple[tuple[float, int, int], Any]] = []
@@ -53,11 +53,11 @@ def vidur(run: OurRun, scheduler: str) -> Times:
     metrics = _NoMetrics()
     while queue:
         _, event = heapq.heappop(queue)
-        for following in event.handle_event(one, metrics):
+        for following in event.handle_event(scheduler_of_run, metrics):
             put(following)
     assert all(request.completed for request in requests)
     first = np.array([request.prefill_completed_at for request in requests])
-    return Times(first, np.array([request.completed_at for request in requests]))
+    return RequestTimes(first, np.array([request.completed_at for request in requests]))
 
 
 def _replica_scheduler(run: OurRun, name: str) -> Any:

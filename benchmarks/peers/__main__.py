@@ -18,8 +18,8 @@ from benchmarks.command import command, count
 from benchmarks.modes import COMPILED, MODES, NO_COMPILED_CORE, available
 from benchmarks.peers import dynosim, splitwise
 from benchmarks.peers.ours import Ours
-from benchmarks.peers.runs import Run, Summary, Tool, run, summary
-from benchmarks.peers.work import WORDS, Work, work
+from benchmarks.peers.runs import Summary, Tool, ToolRun, run, summary
+from benchmarks.peers.work import WORDS, PeerWork, work
 from serving.vocabulary.errors import UserError
 
 RUNS = 5
@@ -37,7 +37,7 @@ def main(words: list[str]) -> None:
     the_work = work()
     with TemporaryDirectory() as name:
         folder = Path(name)
-        tools, left_out = found(the_work, folder)
+        tools, left_out = installed_tools(the_work, folder)
         rows = [summary(tool, of) for tool, of in in_turn(tools, runs, folder)]
     ours = rows[len(available()) - 1]
     print(f"{len(the_work)} requests ({' '.join(WORDS)}), least of {runs} runs in turn")
@@ -48,7 +48,7 @@ def main(words: list[str]) -> None:
         print(f"{name} is left out: {why}")
 
 
-def found(the_work: Work, folder: Path) -> tuple[list[Tool], list[tuple[str, str]]]:
+def installed_tools(the_work: PeerWork, folder: Path) -> tuple[list[Tool], list[tuple[str, str]]]:
     """The simulators that are here, ours first; (name, why) of those that are not."""
     tools: list[Tool] = [Ours(mode) for mode in MODES if mode in available()]
     left_out = [] if COMPILED in available() else [(f"ServeTwin, {COMPILED}", NO_COMPILED_CORE)]
@@ -61,9 +61,9 @@ def found(the_work: Work, folder: Path) -> tuple[list[Tool], list[tuple[str, str
     return tools, left_out
 
 
-def in_turn(tools: Sequence[Tool], runs: int, folder: Path) -> list[tuple[Tool, list[Run]]]:
+def in_turn(tools: Sequence[Tool], runs: int, folder: Path) -> list[tuple[Tool, list[ToolRun]]]:
     """Each tool once, then each again: what else the machine does hits all of them."""
-    of: list[tuple[Tool, list[Run]]] = [(tool, []) for tool in tools]
+    of: list[tuple[Tool, list[ToolRun]]] = [(tool, []) for tool in tools]
     for number in range(runs):
         for place, (tool, done) in enumerate(of):
             done.append(run(tool, folder / f"{place}_{number}"))
@@ -80,8 +80,8 @@ def line(row: Summary, ours: Summary) -> str:
         f"{row.requests_per_cpu_s:,.0f}",
         f"{row.loop_cpu_s / ours.loop_cpu_s:.2f}",
         f"{row.process_cpu_s / ours.process_cpu_s:.2f}",
-        f"{row.told.ttft_s:.3f}",
-        f"{row.told.e2e_s:.3f}",
+        f"{row.report.ttft_s:.3f}",
+        f"{row.report.e2e_s:.3f}",
     )
     return f"| {' | '.join(cells)} |"
 

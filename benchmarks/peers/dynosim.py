@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.peers.runs import Command, Told
-from benchmarks.peers.work import POINTS, REPLICAS, Work
+from benchmarks.peers.runs import Command, ToolReport
+from benchmarks.peers.work import POINTS, REPLICAS, PeerWork
 from serving.vocabulary.errors import UserError
 
 NAME: Final = "DynoSim"
@@ -48,7 +48,7 @@ class DynoSim:
 
     name = NAME
 
-    def __init__(self, python: str, version: str, work: Work, folder: Path) -> None:
+    def __init__(self, python: str, version: str, work: PeerWork, folder: Path) -> None:
         self.python, self.version, self.work = python, version, work
         self.trace, self.tables = folder / "mooncake.jsonl", folder / "steps.npz"
         write_trace(work, self.trace)
@@ -75,18 +75,18 @@ class DynoSim:
         ]  # fmt: skip
         return Command(words, out, os.environ)
 
-    def told(self, out: Path) -> Told:
+    def report(self, out: Path) -> ToolReport:
         """From its report."""
         loop = json.loads((out / "loop.json").read_text(encoding="utf-8"))
         report = json.loads((out / "report.json").read_text(encoding="utf-8"))
         share = min(1.0, report["wall_time_ms"] / 1e3 / loop["wall_s"])
         ttft_s, e2e_s = (report[name] / 1e3 for name in ("mean_ttft_ms", "mean_e2e_latency_ms"))
-        return Told(loop["cpu_s"] * share, ttft_s, e2e_s, report["completed_requests"])
+        return ToolReport(loop["cpu_s"] * share, ttft_s, e2e_s, report["completed_requests"])
 
 
-def write_trace(work: Work, path: Path) -> None:
+def write_trace(work: PeerWork, path: Path) -> None:
     """Mooncake's format; no two prompts share a block."""
-    given = 0
+    tokens_given = 0
     with path.open("w", encoding="utf-8") as file:
         for arrival_ns, prompt, output in work.requests:
             blocks = -(-prompt // TRACE_BLOCK)
@@ -94,13 +94,13 @@ def write_trace(work: Work, path: Path) -> None:
                 "timestamp": arrival_ns / 1e6,
                 "input_length": prompt,
                 "output_length": output,
-                "hash_ids": list(range(given, given + blocks)),
+                "hash_ids": list(range(tokens_given, tokens_given + blocks)),
             }
-            given += blocks
+            tokens_given += blocks
             file.write(json.dumps(line) + "\n")
 
 
-def write_tables(work: Work, path: Path) -> None:
+def write_tables(work: PeerWork, path: Path) -> None:
     """Our step times: prefill by tokens; decode by tokens in all and tokens per sequence."""
     tokens = work.prefill_tokens()
     in_all = np.linspace(0, work.kv_blocks * work.block_tokens, POINTS)
@@ -108,22 +108,22 @@ def write_tables(work: Work, path: Path) -> None:
     np.savez(
         path,
         prefill_isl=tokens.astype(float),
-        prefill_ttft_ms=np.array([work.prefill_ms(int(one)) for one in tokens]),
+        prefill_ttft_ms=np.array([work.prefill_ms(int(token)) for token in tokens]),
         decode_active_kv_tokens=in_all,
         decode_context_length=each,
-        decode_itl=np.array([[work.decode_ms(total / one, total) for one in each] for total in in_all]),
+        decode_itl=np.array([[work.decode_ms(total / piece, total) for piece in each] for total in in_all]),
     )
 
 
-def find(work: Work, folder: Path) -> DynoSim | str:
+def find(work: PeerWork, folder: Path) -> DynoSim | str:
     """The tool, or why it is left out."""
     python = os.environ.get(VARIABLE)
     if not python:
         return f"{VARIABLE} names no interpreter that can import it (pip install ai-dynamo==1.4.2)"
     try:
-        asked = subprocess.run([python, "-c", VERSION], capture_output=True, text=True)
+        answer = subprocess.run([python, "-c", VERSION], capture_output=True, text=True)
     except OSError as error:
         raise UserError(f"{VARIABLE}={python} cannot be started: {error.strerror}") from None
-    if asked.returncode:
-        return f"{python} cannot import dynamo.replay: {asked.stderr.strip().splitlines()[-1]}"
-    return DynoSim(python, asked.stdout.split()[-1], work, folder)
+    if answer.returncode:
+        return f"{python} cannot import dynamo.replay: {answer.stderr.strip().splitlines()[-1]}"
+    return DynoSim(python, answer.stdout.split()[-1], work, folder)

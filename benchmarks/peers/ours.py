@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.modes import environment
-from benchmarks.peers.runs import Command, Told
+from benchmarks.peers.runs import Command, ToolReport
 from benchmarks.peers.work import WORDS
 from servetwin.config.version import code_version
 
@@ -27,11 +27,11 @@ class Ours:
         words = [sys.executable, "-c", MAIN, "simulate", *WORDS, "uncertainty=off", f"out={out / 'run'}"]
         return Command(words, Path.cwd(), environment(self.mode) | {"PYTHONPATH": _path()})
 
-    def told(self, out: Path) -> Told:
+    def report(self, out: Path) -> ToolReport:
         """From summary.json: from the first event to the last metric."""
-        found = json.loads((out / "run" / "summary.json").read_text(encoding="utf-8"))
-        ttft_s, e2e_s = (found[name]["mean"] / 1e3 for name in ("ttft_ms", "e2e_ms"))
-        return Told(found["sim"]["cpu_s"], ttft_s, e2e_s, found["requests"]["finished"])
+        summary = json.loads((out / "run" / "summary.json").read_text(encoding="utf-8"))
+        ttft_s, e2e_s = (summary[name]["mean"] / 1e3 for name in ("ttft_ms", "e2e_ms"))
+        return ToolReport(summary["sim"]["cpu_s"], ttft_s, e2e_s, summary["requests"]["finished"])
 
 
 def _path() -> str:

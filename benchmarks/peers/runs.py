@@ -14,8 +14,8 @@ from serving.vocabulary.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a run says of itself. loop_cpu_s: CPU of the events alone. Means over all requests, in seconds."""
+class ToolReport:
+    """What a run reports. loop_cpu_s: CPU of the events alone. Means over all requests, in seconds."""
 
     loop_cpu_s: float
     ttft_s: float
@@ -24,10 +24,10 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ToolRun:
     """``process_cpu_s``: user and system time of the whole process, as the operating system counted it."""
 
-    told: Told
+    report: ToolReport
     process_cpu_s: float
 
 
@@ -41,7 +41,7 @@ class Command:
 
 
 class Tool(Protocol):
-    """A simulator that is there."""
+    """A simulator that can run here."""
 
     name: str
     version: str
@@ -49,11 +49,11 @@ class Tool(Protocol):
     def command(self, out: Path) -> Command:
         """The process that simulates once and writes below ``out``."""
 
-    def told(self, out: Path) -> Told:
+    def report(self, out: Path) -> ToolReport:
         """Read what it wrote."""
 
 
-def run(tool: Tool, out: Path) -> Run:
+def run(tool: Tool, out: Path) -> ToolRun:
     """Simulate once; ``out`` is made. UserError when the process fails."""
     out.mkdir(parents=True)
     command = tool.command(out)
@@ -66,31 +66,31 @@ def run(tool: Tool, out: Path) -> Run:
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it said nothing"]
-        raise UserError(f"{tool.name} ended with exit status {process.returncode}: {said[-1]}")
-    return Run(tool.told(out), usage.ru_utime + usage.ru_stime)
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it said nothing"]
+        raise UserError(f"{tool.name} ended with exit status {process.returncode}: {lines[-1]}")
+    return ToolRun(tool.report(out), usage.ru_utime + usage.ru_stime)
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The least of several runs, each number on its own, since noise only adds; what it says comes of any."""
+    """The least of several runs, each number on its own, since noise only adds. report: of any run."""
 
     name: str
     version: str
     loop_cpu_s: float
     process_cpu_s: float
-    told: Told
+    report: ToolReport
 
     @property
     def requests_per_cpu_s(self) -> float:
         """Of the loop."""
-        return self.told.requests / self.loop_cpu_s
+        return self.report.requests / self.loop_cpu_s
 
 
-def summary(tool: Tool, runs: Sequence[Run]) -> Summary:
+def summary(tool: Tool, runs: Sequence[ToolRun]) -> Summary:
     """Of the runs of one tool."""
-    loop, process = min(one.told.loop_cpu_s for one in runs), min(one.process_cpu_s for one in runs)
-    return Summary(tool.name, tool.version, loop, process, runs[0].told)
+    loop, process = min(each.report.loop_cpu_s for each in runs), min(each.process_cpu_s for each in runs)
+    return Summary(tool.name, tool.version, loop, process, runs[0].report)
 
 
 def mean_s(values: Sequence[float]) -> float:

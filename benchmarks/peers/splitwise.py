@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from benchmarks.peers.runs import Command, Told, mean_s
-from benchmarks.peers.work import REPLICAS, Work
+from benchmarks.peers.runs import Command, ToolReport, mean_s
+from benchmarks.peers.work import REPLICAS, PeerWork
 from serving.vocabulary.errors import UserError
 
 NAME: Final = "splitwise-sim"
@@ -54,7 +54,7 @@ class SplitwiseSim:
 
     name = NAME
 
-    def __init__(self, checkout: Path, python: str, work: Work, folder: Path) -> None:
+    def __init__(self, checkout: Path, python: str, work: PeerWork, folder: Path) -> None:
         self.checkout, self.python, self.version = checkout, python, commit_of(checkout)
         self.trace, self.table = folder / "splitwise_trace.csv", folder / "splitwise_steps.csv"
         self.work = work
@@ -82,7 +82,7 @@ class SplitwiseSim:
         ]  # fmt: skip
         return Command(words, self.checkout, os.environ | {"HYDRA_FULL_ERROR": "1"})
 
-    def told(self, out: Path) -> Told:
+    def report(self, out: Path) -> ToolReport:
         """From detailed/0.csv, one line per request."""
         loop = json.loads((out / "loop.json").read_text(encoding="utf-8"))
         with (out / "run" / "detailed" / "0.csv").open(encoding="utf-8", newline="") as file:
@@ -90,10 +90,10 @@ class SplitwiseSim:
         ttft_s, e2e_s = (
             mean_s([float(row[name]) for row in rows]) for name in ("ttft_times", "response_times")
         )
-        return Told(loop["cpu_s"], ttft_s, e2e_s, len(rows))
+        return ToolReport(loop["cpu_s"], ttft_s, e2e_s, len(rows))
 
 
-def write_trace(work: Work, path: Path) -> None:
+def write_trace(work: PeerWork, path: Path) -> None:
     """Its README's format, arrivals in seconds; request type 2 is a generating model."""
     with path.open("w", encoding="utf-8", newline="") as file:
         lines = csv.writer(file)
@@ -102,7 +102,7 @@ def write_trace(work: Work, path: Path) -> None:
             lines.writerow((number, 2, 0, FIRST_S + arrival_ns / 1e9, 1, prompt, output))
 
 
-def write_table(work: Work, path: Path) -> None:
+def write_table(work: PeerWork, path: Path) -> None:
     """Our step times in ms by tokens of a batch: of a prompt, and of a decode step of so many sequences."""
     with path.open("w", encoding="utf-8", newline="") as file:
         lines = csv.writer(file)
@@ -118,13 +118,13 @@ def commit_of(checkout: Path) -> str:
         return "unknown"
     words = ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"]
     try:
-        asked = subprocess.run(words, capture_output=True, text=True)
+        answer = subprocess.run(words, capture_output=True, text=True)
     except OSError:
         return "unknown"
-    return asked.stdout.strip() if asked.returncode == 0 else "unknown"
+    return answer.stdout.strip() if answer.returncode == 0 else "unknown"
 
 
-def find(work: Work, folder: Path) -> SplitwiseSim | str:
+def find(work: PeerWork, folder: Path) -> SplitwiseSim | str:
     """The tool, or why it is left out."""
     checkout = os.environ.get(VARIABLE)
     if not checkout:

@@ -24,7 +24,7 @@ POINTS: Final = 200  # of a table, along each of its axes
 
 
 @dataclass(frozen=True)
-class Work:
+class PeerWork:
     """What ``WORDS`` mean, for simulators that cannot read them."""
 
     prepared: Prepared
@@ -85,6 +85,6 @@ class Work:
         return np.unique(np.linspace(1, self.max_num_batched_tokens, POINTS).astype(np.int64))
 
 
-def work() -> Work:
+def work() -> PeerWork:
     """That of ``WORDS``. TraceError where the trace is not there."""
-    return Work(prepare(load_config([*WORDS, "out=unused"], "simulate")))
+    return PeerWork(prepare(load_config([*WORDS, "out=unused"], "simulate")))

@@ -1,4 +1,4 @@
-"""Cluster B: whether live scaling alone puts BlitzScale ahead of AllCache there, by what its loads cross.
+"""Cluster B: whether BlitzScale is ahead of AllCache by live scaling alone, by the links its loads cross.
 
 Nothing of this is in the paper. PCIe between the GPUs of a host is a scale-up domain to the planner, so on
 the cluster as it stands most loads never cross a NIC.
@@ -7,9 +7,9 @@ the cluster as it stands most loads never cross a NIC.
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from experiments.blitzscale.set_ups import AZURE_CODE_8B, BLITZ, case
+from experiments.blitzscale.set_ups import AZURE_CODE_8B, BLITZ, case_of
 from experiments.common.compare import joined, pointed, ratio_row
-from experiments.common.figure import Key, Row
+from experiments.common.figure import FigureRow, Key
 from experiments.common.outcomes import MEAN_TTFT, NIC_SHARE, Outcomes
 from experiments.common.paired import mean_of, ratio_of
 from experiments.common.set_up import Case, Words
@@ -33,12 +33,12 @@ class Way:
 
     def cases(self) -> tuple[Case, Case, Case]:
         """(live, stopped, AllCache). A case that another figure runs has the label it has there."""
-        set_up, told = AZURE_CODE_8B, f", {self.name}" if self.name else ""
-        words, cached = (*self.loads, *self.links), told if self.links else ""
+        set_up, suffix = AZURE_CODE_8B, f", {self.name}" if self.name else ""
+        words, cached = (*self.loads, *self.links), suffix if self.links else ""
         return (
-            case(set_up, BLITZ, f"{BLITZ}{told}", words),
-            case(set_up, BLITZ, f"{BLITZ}{told}, stop", (*words, _STOP)),
-            case(set_up, "allcache", f"allcache{cached}", self.links),
+            case_of(set_up, BLITZ, f"{BLITZ}{suffix}", words),
+            case_of(set_up, BLITZ, f"{BLITZ}{suffix}, stop", (*words, _STOP)),
+            case_of(set_up, "allcache", f"allcache{cached}", self.links),
         )
 
 
@@ -53,27 +53,27 @@ WAYS: Final = (
 
 def cases() -> tuple[Case, ...]:
     """Every way, live and stopped, and AllCache on its links."""
-    return tuple(one for way in WAYS for one in way.cases())
+    return tuple(case for way in WAYS for case in way.cases())
 
 
-def rows(outcomes: Outcomes) -> list[Row]:
+def rows(outcomes: Outcomes) -> list[FigureRow]:
     """Mean TTFT over AllCache; each says what share of the loaded bytes crossed NICs."""
-    found = []
+    rows_found = []
     for way in WAYS:
         live, stopped, cached = way.cases()
-        for one, claim in ((live, _SHORTER), (stopped, _NOT_SHORTER)):
-            name = f"{one.set_up.name}: {MEAN_TTFT.label}, {one.label} over {cached.label}"
-            row = ratio_row(outcomes, name, claim, MEAN_TTFT, one, cached)
-            row = replace(row, why=joined(over_nics(outcomes, one), row.why))
-            found.append(pointed(row, KEY) if saved(outcomes) else row)
-    return found
+        for ours, claim in ((live, _SHORTER), (stopped, _NOT_SHORTER)):
+            name = f"{ours.set_up.name}: {MEAN_TTFT.label}, {ours.label} over {cached.label}"
+            row = ratio_row(outcomes, name, claim, MEAN_TTFT, ours=ours, other=cached)
+            row = replace(row, why=joined(over_nics(outcomes, ours), row.why))
+            rows_found.append(pointed(row, KEY) if saved(outcomes) else row)
+    return rows_found
 
 
 def saved(outcomes: Outcomes) -> dict[Key, Any]:
     """Every way's ratios beside each other, with what share of the bytes crossed NICs."""
     points = {}
     for way in WAYS:
-        live, stopped, cached = (MEAN_TTFT.of(outcomes.of(one)) for one in way.cases())
+        live, stopped, cached = (MEAN_TTFT.of(outcomes.of(case)) for case in way.cases())
         if not live or not stopped or not cached:
             continue
         ratios = {"live": ratio_of(live, cached), "stopped": ratio_of(stopped, cached)}
@@ -81,14 +81,14 @@ def saved(outcomes: Outcomes) -> dict[Key, Any]:
             **{name: ratio.shown() for name, ratio in ratios.items() if ratio},
             "nics": over_nics(outcomes, *way.cases()[:2]),
         }
-    told = "mean TTFT over AllCache by what loads cross, all seeds"
-    return {KEY: {"told": told, "points": points}} if points else {}
+    about = "mean TTFT over AllCache by what loads cross, all seeds"
+    return {KEY: {"told": about, "points": points}} if points else {}
 
 
 def over_nics(outcomes: Outcomes, *cases: Case) -> str:
     """What share of the loaded bytes of each crossed NICs."""
-    told = []
-    for one in cases:
-        if shares := NIC_SHARE.of(outcomes.of(one)):
-            told.append(f"{mean_of(shares).value:.0%} of the bytes that {one.label} loaded crossed NICs")
-    return joined(*told)
+    parts = []
+    for case in cases:
+        if shares := NIC_SHARE.of(outcomes.of(case)):
+            parts.append(f"{mean_of(shares).value:.0%} of the bytes that {case.label} loaded crossed NICs")
+    return joined(*parts)

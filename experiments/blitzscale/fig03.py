@@ -8,14 +8,13 @@ from typing import Any, Final
 
 from experiments.blitzscale.levels import inputs, levels, percent
 from experiments.blitzscale.more_set_ups import full_loads, required_gbps, stop_8b, stop_72b, stopped
-from experiments.blitzscale.set_ups import case, three
-from experiments.common.compare import kept, measured, order_row, pointed
-from experiments.common.figure import Figure, Key, Kind, Line, Panel, Row
-from experiments.common.moved import moved_alone
-from experiments.common.outcomes import LOAD_TIME, NETWORK_MEAN, Metric, Outcome, Outcomes, violations
+from experiments.blitzscale.set_ups import case_of, three
+from experiments.common.compare import judged_row, measured, order_row, pointed, values_of
+from experiments.common.figure import Figure, FigureRow, Key, Kind, Panel, PlotLine
+from experiments.common.outcomes import LOAD_TIME, NETWORK_MEAN, Metric, Outcomes, RunOutcome, violations
 from experiments.common.paired import mean_of
 from experiments.common.set_up import Case
-from experiments.common.verdict import Claim, about, at_least, at_most, judged, judged_over
+from experiments.common.verdict import Claim, about, at_least, at_most, judged
 from servetwin.report.number_text import number
 
 # BlitzScale (OSDI 2025), section 3: 72B is below 60 % from 220 Gbps a GPU on, at 40 % with 500 ms.
@@ -27,7 +26,7 @@ STOPS_8B_S: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 def _beyond(ttft_ms: float, tbt_ms: float) -> Metric:
-    def read(run: Outcome) -> float:
+    def read(run: RunOutcome) -> float:
         return violations(run, ttft_ms, tbt_ms)
 
     return Metric(f"requests beyond {ttft_ms:g}/{tbt_ms:g} ms", "", "requests", read)
@@ -44,7 +43,7 @@ def cases() -> tuple[Case, ...]:
 
 def _at_half() -> tuple[Case, ...]:
     """The same systems under the mean load of all other figures, to tell how use of NICs rises with load."""
-    return tuple(case(one, "distserve_full") for one in three())
+    return tuple(case_of(set_up, "distserve_full") for set_up in three())
 
 
 def _stops_72b(least: int = 1) -> tuple[Case, ...]:
@@ -67,13 +66,13 @@ def fig3(outcomes: Outcomes) -> Figure:
         order_row(outcomes, "72B, at least 2: the longer the stop, the more beyond", _72B, _stops_72b(2)),
         order_row(outcomes, "8B: the longer the stop, the more beyond", _8B, _stops_8b()),
     ]
-    for one, half in zip(full_loads(), _at_half(), strict=True):
-        rows += _in_use(outcomes, one, half)
+    for full, half in zip(full_loads(), _at_half(), strict=True):
+        rows += _in_use(outcomes, full, half)
     panels = (
         _panel(outcomes, "72B", STOPS_72B_S, _stops_72b(), _72B),
         _panel(outcomes, "8B", STOPS_8B_S, _stops_8b(), _8B),
     )
-    told = (
+    sentences = (
         *inputs(outcomes, cases()),
         "a stop: loads from an SSD of that rate, PCIe four times as fast at least",
     )
@@ -81,69 +80,61 @@ def fig3(outcomes: Outcomes) -> Figure:
         "fig3",
         "Figure 3: objectives by stop, and network use",
         tuple(rows),
-        panels,
-        told,
-        levels(outcomes, cases()),
-        _saved(outcomes),
+        panels=panels,
+        inputs=sentences,
+        levels=levels(outcomes, cases()),
+        sweeps=_saved(outcomes),
     )
 
 
-def _required() -> Row:
+def _required() -> FigureRow:
     gbps = required_gbps("qwen2_5_72b", 4, 0.5)
     why = "the catalogue's 72B has 145.4 GB, the paper counts 144"
-    return judged("72B: rate per GPU for 500 ms", about(576, "576 Gbps"), gbps, f"{gbps:,.0f} Gbps", "", why)
+    return judged("72B: rate per GPU for 500 ms", about(576, "576 Gbps"), gbps, f"{gbps:,.0f} Gbps", why=why)
 
 
-def _share(outcomes: Outcomes, claim: Claim, one: Case) -> Row:
+def _share(outcomes: Outcomes, claim: Claim, case: Case) -> FigureRow:
     """Of requests beyond 1250/200 ms."""
-    name, stand_in = f"72B: {_72B.label}, {one.label}", one.set_up.stand_in
-    values = _72B.of(outcomes.of(one))
-    if (why_not := outcomes.why_not(one)) or not values:
-        return claim.not_comparable(name, stand_in, why_not or "no run")
-    found = mean_of(values)
-    load_s = LOAD_TIME.of(outcomes.of(one))
+    load_s = LOAD_TIME.of(outcomes.of(case))
     why = f"loads took {number(mean_of(load_s).value if load_s else None)} s"
-    row = judged_over(name, claim, found, stand_in, why, percent)
-    return kept(row, one, values, *moved_alone(outcomes, claim, _72B, one))
+    name, read = f"72B: {_72B.label}, {case.label}", values_of(_72B, lacks="no run")
+    return judged_row(outcomes, name, claim, (case,), read, why=why, write=percent)
 
 
-def _in_use(outcomes: Outcomes, one: Case, half: Case) -> list[Row]:
+def _in_use(outcomes: Outcomes, full: Case, half: Case) -> list[FigureRow]:
     """The paper contradicts itself, so each of its numbers has a row."""
     claims = (
         at_most(0.60, "more than 40 % free", _NUMBER),
         at_most(0.074, "at most 7.4 % in use", _NUMBER),
         at_most(0.144, "version 1: at most 14.4 %", _NUMBER),
     )
-    rows, values = [], NETWORK_MEAN.of(outcomes.of(one))
+    why, rows = measured(outcomes, NETWORK_MEAN, full), []
     for claim in claims:
-        name = f"{one.set_up.name}: mean use of NICs, {claim.text}"
-        if (why_not := outcomes.why_not(one)) or not values:
-            lacks = f"summary.json of a run has no {NETWORK_MEAN.where}"
-            rows.append(claim.not_comparable(name, one.set_up.stand_in, why_not or lacks))
-            continue
-        why = measured(outcomes, NETWORK_MEAN, one)
-        row = judged_over(name, claim, mean_of(values), one.set_up.stand_in, why, percent)
-        row = kept(row, one, values)
-        rows.append(pointed(row, (_USE, one.set_up.name)) if NETWORK_MEAN.of(outcomes.of(half)) else row)
+        name = f"{full.set_up.name}: mean use of NICs, {claim.text}"
+        row = judged_row(
+            outcomes, name, claim, (full,), values_of(NETWORK_MEAN), why=why, write=percent, moves=False
+        )
+        swept = row.verdict != "not comparable" and NETWORK_MEAN.of(outcomes.of(half))
+        rows.append(pointed(row, (_USE, full.set_up.name)) if swept else row)
     return rows
 
 
 def _saved(outcomes: Outcomes) -> dict[Key, Any]:
     """Mean use of the NICs under two mean loads, all seeds."""
-    found: dict[Key, Any] = {}
-    for one, half in zip(full_loads(), _at_half(), strict=True):
-        values = [NETWORK_MEAN.of(outcomes.of(case)) for case in (half, one)]
+    saved: dict[Key, Any] = {}
+    for full, half in zip(full_loads(), _at_half(), strict=True):
+        values = [NETWORK_MEAN.of(outcomes.of(case)) for case in (half, full)]
         if values[0] and values[1]:
             points = {"0.5 C": values[0], "1 C": values[1]}
-            told = "mean use of the NICs by mean load, one value for every seed"
-            found[_USE, one.set_up.name] = {"told": told, "points": points}
-    return found
+            sentence = "mean use of the NICs by mean load, one value for every seed"
+            saved[_USE, full.set_up.name] = {"told": sentence, "points": points}
+    return saved
 
 
 def _panel(
     outcomes: Outcomes, name: str, stops_s: tuple[float, ...], ours: tuple[Case, ...], metric: Metric
 ) -> Panel:
-    points = [(stop_s, metric.of(outcomes.of(one))) for stop_s, one in zip(stops_s, ours, strict=True)]
+    points = [(stop_s, metric.of(outcomes.of(case))) for stop_s, case in zip(stops_s, ours, strict=True)]
     known = [(stop_s, 100 * sum(values) / len(values)) for stop_s, values in points if values]
-    line = Line(metric.label, [x for x, _ in known], [y for _, y in known], "o-")
+    line = PlotLine(metric.label, [x for x, _ in known], [y for _, y in known], "o-")
     return Panel(name, "stop (s)", "% of requests", (line,))

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from experiments.blitzscale.set_ups import many_models
 from experiments.common.compare import order_row, pointed, value_row
-from experiments.common.figure import Figure, Key, Line, Panel
+from experiments.common.figure import Figure, Key, Panel, PlotLine
 from experiments.common.outcomes import MISS_RATE, Outcomes
 from experiments.common.paired import mean_of
 from experiments.common.set_up import Case
@@ -33,8 +33,8 @@ def fig4(outcomes: Outcomes) -> Figure:
     least = by_share[_JUDGED[-1]]
     rows = [
         *(
-            value_row(outcomes, f"host-cache miss rate, {one.label}", _PAPER, MISS_RATE, one)
-            for one in (by_share[share] for share in _JUDGED)
+            value_row(outcomes, f"host-cache miss rate, {case.label}", _PAPER, MISS_RATE, ours=case)
+            for case in (by_share[share] for share in _JUDGED)
         ),
         order_row(outcomes, "misses by load", MISS_RATE, published, "own_analysis"),
         order_row(outcomes, "misses by memory", MISS_RATE, (larger, least), "own_analysis"),
@@ -43,7 +43,7 @@ def fig4(outcomes: Outcomes) -> Figure:
     points = _points(outcomes, by_share)
     if points:
         rows = [pointed(row, KEY) for row in rows]
-    rates = dict.fromkeys(one.told for case in cases() for one in outcomes.of(case))
+    rates = dict.fromkeys(run.inputs for case in cases() for run in outcomes.of(case))
     inputs = (
         "16 models by Zipf 0.9 on 32 hosts of one GPU; only single-GPU hosts make several instances of one "
         "model start on as many hosts; C: prompt tokens per second of 20 instances",
@@ -51,23 +51,27 @@ def fig4(outcomes: Outcomes) -> Figure:
     )
     saved = {KEY: {"told": "share of look-ups that miss, by mean load, all seeds", "points": points}}
     return Figure(
-        "fig4", "Figure 4: host-cache misses of ServerlessLLM", tuple(rows), _panels(points), inputs,
+        "fig4",
+        "Figure 4: host-cache misses of ServerlessLLM",
+        tuple(rows),
+        panels=_panels(points),
+        inputs=inputs,
         sweeps=saved if points else {},
-    )  # fmt: skip
+    )
 
 
 def _points(outcomes: Outcomes, by_share: dict[float, Case]) -> dict[str, Any]:
-    found = {}
-    for share, one in by_share.items():
-        if values := MISS_RATE.of(outcomes.of(one)):
+    points = {}
+    for share, case in by_share.items():
+        if values := MISS_RATE.of(outcomes.of(case)):
             mean = mean_of(values)
-            found[f"{share:g} C"] = {"mean": mean.value, "low": mean.low, "high": mean.high, "seeds": values}
-    return found
+            points[f"{share:g} C"] = {"mean": mean.value, "low": mean.low, "high": mean.high, "seeds": values}
+    return points
 
 
 def _panels(points: dict[str, Any]) -> tuple[Panel, ...]:
     if not points:
         return ()
     x = [float(label.removesuffix(" C")) for label in points]
-    line = Line("misses", x, [100 * one["mean"] for one in points.values()], "o-")
+    line = PlotLine("misses", x, [100 * point["mean"] for point in points.values()], "o-")
     return (Panel("misses by load", "mean load over C", "% of look-ups", (line,)),)

@@ -15,7 +15,7 @@ from experiments.blitzscale.set_ups import (
     source_choice,
 )
 from experiments.common.compare import pointed, ratio_row
-from experiments.common.figure import Figure, Key, Line, Panel, Row
+from experiments.common.figure import Figure, FigureRow, Key, Panel, PlotLine
 from experiments.common.outcomes import LOAD_TIME, LONGEST_LOAD, P99_TBT, Outcomes
 from experiments.common.rates import estimates_of
 from experiments.common.set_up import Case, SetUp
@@ -54,65 +54,78 @@ def fig8(outcomes: Outcomes) -> Figure:
         name: slowdown(share) for name, share, _ in models
     }
     return Figure(
-        "fig8", title, tuple(rows), (_curve(models),), inputs, sweeps={KEY: data | {"points": points}}
+        "fig8",
+        title,
+        tuple(rows),
+        panels=(_curve(models),),
+        inputs=inputs,
+        sweeps={KEY: data | {"points": points}},
     )
 
 
-def _runs(outcomes: Outcomes, naive: Case, pruned: Case) -> list[Row]:
+def _runs(outcomes: Outcomes, naive: Case, pruned: Case) -> list[FigureRow]:
     name = f"{naive.set_up.name}: {naive.label} over {pruned.label}"
     claims = ((LOAD_TIME, _SCALE_TIME), (LONGEST_LOAD, _SCALE_TIME), (P99_TBT, _TAIL_TBT))
     return [
-        ratio_row(outcomes, f"{name}, {metric.label}", times(1.5, text), metric, naive, pruned)
+        ratio_row(outcomes, f"{name}, {metric.label}", times(1.5, text), metric, ours=naive, other=pruned)
         for metric, text in claims
     ]
 
 
 def kv_share(set_up: SetUp) -> float:
     """Share of an instance's NICs that the KV of its own full prefill takes."""
-    words = dict(word.split("=", 1) for word in set_up.words)
-    tp, estimates = int(words.get("model.tp", "1")), estimates_of(set_up.words)
-    kv_bytes_per_s = estimates.prefill_tokens_per_s * load_llm(words["model"]).kv_bytes_per_token
-    return kv_bytes_per_s / (tp * nic_bytes_per_s(words["cluster"]))
+    tp, estimates = int(set_up.word("model.tp", "1")), estimates_of(set_up.words)
+    kv_bytes_per_s = estimates.prefill_tokens_per_s * load_llm(set_up.word("model")).kv_bytes_per_token
+    return kv_bytes_per_s / (tp * nic_bytes_per_s(set_up.word("cluster")))
 
 
 def _models() -> tuple[tuple[str, SetUp], ...]:
-    found = (AZURE_CONV_7B, AZURE_CODE_8B, AZURE_CONV_24B, burst_72b())
-    return tuple((one.words[0].removeprefix("model="), one) for one in found)
+    set_ups = (AZURE_CONV_7B, AZURE_CODE_8B, AZURE_CONV_24B, burst_72b())
+    return tuple((set_up.words[0].removeprefix("model="), set_up) for set_up in set_ups)
 
 
-def _at_a_third() -> Row:
+def _at_a_third() -> FigureRow:
     ours = slowdown(1 / 3)
     why = f"the formula 1/(1-u) gives {shared(1 / 3):.3f}"
     name, claim = "load beside KV of a third of the link", about(1.5, _SCALE_TIME)
-    return pointed(judged(name, claim, ours, f"{ours:.3f}", "", why), KEY)
+    return pointed(judged(name, claim, ours, f"{ours:.3f}", why=why), KEY)
 
 
-def _of_model(name: str, share: float, set_up: SetUp) -> Row:
+def _of_model(name: str, share: float, set_up: SetUp) -> FigureRow:
     """Judged for the model whose KV can fill a third of its link; of the others the paper says nothing."""
     ours, row = slowdown(share), f"load beside {name} at full prefill"
     why = f"KV takes {share:.1%} of the way out at full prefill, where fair sharing gives {shared(share):.3f}"
     if share < 1 / 3:
         why += "; the paper's 1.5 is u = 1/3"
-        return Row(
-            row, _SCALE_TIME, f"{ours:.3f}", None, "not comparable", set_up.stand_in, why, kind="paper_number"
+        return FigureRow(
+            name=row,
+            paper=_SCALE_TIME,
+            ours=f"{ours:.3f}",
+            ratio=None,
+            verdict="not comparable",
+            stand_in=set_up.stand_in,
+            why=why,
+            kind="paper_number",
         )
     claim = times(1.5, _SCALE_TIME)
-    return pointed(judged(row, claim, ours, f"{ours:.3f}", set_up.stand_in, why), KEY)
+    return pointed(judged(row, claim, ours, f"{ours:.3f}", stand_in=set_up.stand_in, why=why), KEY)
 
 
-def _pruned() -> Row:
+def _pruned() -> FigureRow:
     ours = slowdown(0.5, pruned=True)
     claim = at_most(1.001, "no interference (ways in and out are apart)", "paper_direction")
     why = "KV of half a link into the source's NIC while parameters leave it"
-    return pointed(judged("load from a decode instance", claim, ours, f"{ours:.3f}", "", why), KEY)
+    return pointed(judged("load from a decode instance", claim, ours, f"{ours:.3f}", why=why), KEY)
 
 
 def _curve(models: list[tuple[str, float, SetUp]]) -> Panel:
     lines = [
-        Line("on the fabric", SHARES, [slowdown(share) for share in SHARES], "s"),
-        Line("1/(1-u), 2 from u = 1/2 on", SHARES, [shared(share) for share in SHARES], "--"),
-        Line("source without KV on its way out", SHARES, [slowdown(share, pruned=True) for share in SHARES]),
-        *(Line(name, [share], [slowdown(share)], "o") for name, share, _ in models),
+        PlotLine("on the fabric", SHARES, [slowdown(share) for share in SHARES], "s"),
+        PlotLine("1/(1-u), 2 from u = 1/2 on", SHARES, [shared(share) for share in SHARES], "--"),
+        PlotLine(
+            "source without KV on its way out", SHARES, [slowdown(share, pruned=True) for share in SHARES]
+        ),
+        *(PlotLine(name, [share], [slowdown(share)], "o") for name, share, _ in models),
     ]
     return Panel(
         "a load beside KV", "share u of the out-link that KV takes", "time over time alone", tuple(lines)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from experiments.blitzscale.one_pair import Played, play
-from experiments.common.figure import Figure, Key, Kind, Line, Panel, Row, Verdict
+from experiments.common.figure import Figure, FigureRow, Key, Kind, Panel, PlotLine, Verdict
 from experiments.common.saved import pointing
 from experiments.common.set_up import Case
 from policies.live.zigzag_ilp import FORMULATIONS, Formulation, Solved, check_solver, solve
@@ -73,8 +73,8 @@ def fig15() -> Figure:
         *_forms(solved, zigzag),
     ]
     return Figure(
-        "fig15", "Figure 15: why ZigZag", tuple(rows), (_panel(effort, zigzag),),
-        (
+        "fig15", "Figure 15: why ZigZag", tuple(rows), panels=(_panel(effort, zigzag),),
+        inputs=(
             "L = 7, a layer loads in 6 layer times, 7 batches wait at time 0",
             f"simulated: layers of Llama3-8B over 100 Gbps, in {_LOAD:g} layer times each",
         ),
@@ -82,26 +82,27 @@ def fig15() -> Figure:
     )  # fmt: skip
 
 
-def _thirty_two(effort: Schedule, zigzag: Schedule) -> list[Row]:
+def _thirty_two(effort: Schedule, zigzag: Schedule) -> list[FigureRow]:
     """The text says request 7; only request 6, counted from its own first layer, has these numbers."""
     six = (effort.finish_ns[5] - _SIX_STARTS, zigzag.finish_ns[5] - _SIX_STARTS)
     seven = (effort.finish_ns[6], zigzag.finish_ns[6])
     why = "they finish at 42 and 29, and no start gives 32 and 22: request 6 has these numbers"
-    own, told = "it starts at 5: 37 - 5, 27 - 5", (32, 22)
+    own, printed = "it starts at 5: 37 - 5, 27 - 5", (32, 22)
     return [
-        _exact("32 -> 22, of request 6 from its own first layer", told, six, own, "paper_number"),
-        _exact("32 -> 22, of request 7 as the text has it", told, seven, why, "paper_number"),
+        _exact("32 -> 22, of request 6 from its own first layer", printed, six, own, "paper_number"),
+        _exact("32 -> 22, of request 7 as the text has it", printed, seven, why, "paper_number"),
     ]
 
 
-def _forms(solved: dict[Formulation, Solved], zigzag: Schedule) -> list[Row]:
+def _forms(solved: dict[Formulation, Solved], zigzag: Schedule) -> list[FigureRow]:
     paper, shifted, ours = (solved[form] for form in ("paper", "paper_shifted", "executable"))
     assert shifted.schedule is not None and ours.schedule is not None, "both are feasible"
     refuted, good = "refuted by its replay", "as good as ZigZag without a solver"
     claims = [
-        f"claims a mean of {float(one.claimed_mean_ns):.3f}, replays {float(one.schedule.mean_ns):.3f}"
-        for one in (shifted, ours)
-        if one.schedule is not None
+        f"claims a mean of {float(solution.claimed_mean_ns):.3f}, "
+        f"replays {float(solution.schedule.mean_ns):.3f}"
+        for solution in (shifted, ours)
+        if solution.schedule is not None
     ]
     same = ours.trusted and ours.schedule.mean_ns == zigzag.mean_ns
     return [
@@ -115,32 +116,57 @@ def _forms(solved: dict[Formulation, Solved], zigzag: Schedule) -> list[Row]:
 
 def _exact(
     name: str, paper: Sequence[int], ours: Sequence[int], why: str, kind: Kind = "own_analysis"
-) -> Row:
+) -> FigureRow:
     """In band only when every number is the paper's."""
     same = tuple(paper) == tuple(ours)
     ratio = sum(ours) / sum(paper)
-    told = why if same else f"{why}; {pointing((KEY,))}"
+    reason = why if same else f"{why}; {pointing((KEY,))}"
     verdict: Verdict = "in band" if same else "out"
-    return Row(name, _list(paper), _list(ours), ratio, verdict, "", told, (KEY,), kind)
+    return FigureRow(
+        name=name,
+        paper=_list(paper),
+        ours=_list(ours),
+        ratio=ratio,
+        verdict=verdict,
+        why=reason,
+        saved=(KEY,),
+        kind=kind,
+    )
 
 
-def _simulated(name: str, paper: Sequence[int], played: Played, why: str) -> Row:
+def _simulated(name: str, paper: Sequence[int], played: Played, why: str) -> FigureRow:
     """In band when no batch is further off than what the paper leaves out: transfers, and loads a bit off."""
     ours = played.finish
-    far = max(abs(one - other) for one, other in zip(ours, paper, strict=True))
-    told = f"{why}; a layer loads in {played.load:.2f} layer times, at most {far:.2f} off"
+    far = max(abs(our_finish - other) for our_finish, other in zip(ours, paper, strict=True))
+    reason = f"{why}; a layer loads in {played.load:.2f} layer times, at most {far:.2f} off"
     verdict: Verdict = "in band" if far <= _NEAR else "out"
-    told = told if verdict == "in band" else f"{told}; {pointing((KEY,))}"
-    shown = " ".join(f"{one:.1f}" for one in ours)
+    reason = reason if verdict == "in band" else f"{reason}; {pointing((KEY,))}"
+    shown = " ".join(f"{finish:.1f}" for finish in ours)
     title = f"{name}: batches 1 to 7 finish, simulated"
-    return Row(title, _list(paper), shown, sum(ours) / sum(paper), verdict, "", told, (KEY,))
+    return FigureRow(
+        name=title,
+        paper=_list(paper),
+        ours=shown,
+        ratio=sum(ours) / sum(paper),
+        verdict=verdict,
+        why=reason,
+        saved=(KEY,),
+    )
 
 
-def _said(name: str, wanted: str, found: str, why: str) -> Row:
+def _said(name: str, wanted: str, result: str, why: str) -> FigureRow:
     """Of Eq. 1 the paper says nothing of the kind; what we hold it against is our own analysis."""
-    same = wanted == found
-    told = why if same else f"{why}; {pointing((KEY,))}"
-    return Row(name, f"(our analysis) {wanted}", found, None, "in band" if same else "out", "", told, (KEY,))
+    same = wanted == result
+    reason = why if same else f"{why}; {pointing((KEY,))}"
+    return FigureRow(
+        name=name,
+        paper=f"(our analysis) {wanted}",
+        ours=result,
+        ratio=None,
+        verdict="in band" if same else "out",
+        why=reason,
+        saved=(KEY,),
+    )
 
 
 def _list(values: Sequence[int]) -> str:
@@ -150,27 +176,30 @@ def _list(values: Sequence[int]) -> str:
 def _saved(
     effort: Schedule, zigzag: Schedule, solved: dict[Formulation, Solved], played: dict[str, Played]
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        name: {"finish": list(one.finish_ns), "layers_on_target": list(one.target_layers)}
-        for name, one in (("best_effort", effort), ("ilp_free", zigzag))
+    saved: dict[str, Any] = {
+        name: {
+            "finish": list(schedule_of_name.finish_ns),
+            "layers_on_target": list(schedule_of_name.target_layers),
+        }
+        for name, schedule_of_name in (("best_effort", effort), ("ilp_free", zigzag))
     }
     for name, run in played.items():
-        found[f"{name}, simulated"] = {"finish": list(run.finish), "layer_load": run.load}
-    for form, one in solved.items():
-        schedule = one.schedule
-        found[form] = {
-            "status": one.status,
-            "claimed": list(one.claimed_ns),
+        saved[f"{name}, simulated"] = {"finish": list(run.finish), "layer_load": run.load}
+    for form, solution in solved.items():
+        schedule = solution.schedule
+        saved[form] = {
+            "status": solution.status,
+            "claimed": list(solution.claimed_ns),
             "replayed": list(schedule.finish_ns) if schedule else [],
             "layers_on_target": list(schedule.target_layers) if schedule else [],
         }
-    return found
+    return saved
 
 
 def _panel(effort: Schedule, zigzag: Schedule) -> Panel:
-    numbers = [float(one) for one in range(1, 8)]
+    numbers = [float(batch) for batch in range(1, 8)]
     lines = (
-        Line("best effort", numbers, [float(one) for one in effort.finish_ns], "o-"),
-        Line("ZigZag", numbers, [float(one) for one in zigzag.finish_ns], "o-"),
+        PlotLine("best effort", numbers, [float(finish_ns) for finish_ns in effort.finish_ns], "o-"),
+        PlotLine("ZigZag", numbers, [float(finish_ns) for finish_ns in zigzag.finish_ns], "o-"),
     )
     return Panel("finish of each batch", "batch", "layer times since the first layer was there", lines)

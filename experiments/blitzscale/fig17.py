@@ -9,9 +9,16 @@ from typing import Final
 
 from experiments.blitzscale.levels import inputs, levels
 from experiments.blitzscale.set_ups import BLITZ, all_systems, serverless, workloads
-from experiments.common.compare import joined, kept, measured, order_row, over_time, ratio_row
-from experiments.common.figure import Figure, Line, Panel, Row
-from experiments.common.moved import moved_ratio
+from experiments.common.compare import (
+    joined,
+    judged_row,
+    measured,
+    order_row,
+    over_time,
+    ratio_row,
+    ratios_of,
+)
+from experiments.common.figure import Figure, FigureRow, Panel, PlotLine
 from experiments.common.outcomes import (
     LOAD_TIME,
     MEAN_TBT,
@@ -20,12 +27,12 @@ from experiments.common.outcomes import (
     P99_TBT,
     P99_TTFT,
     Metric,
-    Outcome,
     Outcomes,
+    RunOutcome,
 )
-from experiments.common.paired import ratio_of
+from experiments.common.paired import geometric_mean_of
 from experiments.common.set_up import Case, SetUp
-from experiments.common.verdict import Claim, about, at_least, at_most, judged_over, shorter
+from experiments.common.verdict import Claim, about, at_least, at_most, shorter
 from servetwin.report.number_text import number
 
 Statement = tuple[str, Metric, Claim]
@@ -60,7 +67,7 @@ _DRAWN: Final = (BLITZ, "serverlessllm", "allcache", "distserve_full")
 
 def cases() -> tuple[Case, ...]:
     """Every system in every workload; the static ones are Figure 18's."""
-    return tuple(one for set_up in workloads() for one in all_systems(set_up).values())
+    return tuple(case for set_up in workloads() for case in all_systems(set_up).values())
 
 
 def fig17(outcomes: Outcomes) -> Figure:
@@ -71,47 +78,49 @@ def fig17(outcomes: Outcomes) -> Figure:
         "fig17",
         "Figure 17: three workloads",
         tuple(rows),
-        tuple(panels),
-        inputs(outcomes, cases()),
-        levels(outcomes, cases()),
+        panels=tuple(panels),
+        inputs=inputs(outcomes, cases()),
+        levels=levels(outcomes, cases()),
     )
 
 
-def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
-    systems, said = all_systems(set_up), _SAID[set_up.short()]
+def _rows(outcomes: Outcomes, set_up: SetUp) -> list[FigureRow]:
+    systems, statements = all_systems(set_up), _SAID[set_up.short()]
     tails = [
         (base, metric, _LOWEST) for metric in (P99_TTFT, P99_TBT) for base in ("serverlessllm", "allcache")
     ]
-    if not any(base == "allcache" and metric is MEAN_TTFT for base, metric, _ in said):
+    if not any(base == "allcache" and metric is MEAN_TTFT for base, metric, _ in statements):
         tails.insert(0, ("allcache", MEAN_TTFT, _LOWEST))
-    first = next(claim for base, metric, claim in said if base == "serverlessllm" and metric is MEAN_TTFT)
-    readings = [(one.label, MEAN_TTFT, first) for one in serverless(set_up)[1:]]
+    first = next(
+        claim for base, metric, claim in statements if base == "serverlessllm" and metric is MEAN_TTFT
+    )
+    readings = [(case.label, MEAN_TTFT, first) for case in serverless(set_up)[1:]]
     rows = [
         ratio_row(
             outcomes,
             f"{set_up.name}: {metric.label} over {base}",
             claim,
             metric,
-            systems[BLITZ],
-            systems[base],
+            ours=systems[BLITZ],
+            other=systems[base],
         )
-        for base, metric, claim in (*said, *tails, *readings)
+        for base, metric, claim in (*statements, *tails, *readings)
     ]
     ordered = [systems[name] for name in (BLITZ, "allcache", "serverlessllm")]
     rows.append(order_row(outcomes, f"{set_up.name}: order of mean TTFT", MEAN_TTFT, ordered))
     return rows + _shapes(outcomes, set_up, systems["serverlessllm"], systems["allcache"])
 
 
-def _mean_from(onset_s: float) -> Callable[[Outcome], float | None]:
+def _mean_from(onset_s: float) -> Callable[[RunOutcome], float | None]:
     """Mean TTFT of a burst's arrivals."""
     return lambda run: run.mean_ttft_ms(onset_s, onset_s + _BURST_S)
 
 
-def _shapes(outcomes: Outcomes, set_up: SetUp, ours: Case, other: Case) -> list[Row]:
+def _shapes(outcomes: Outcomes, set_up: SetUp, ours: Case, other: Case) -> list[FigureRow]:
     """Of ServerlessLLM: a burst is a spike when its copies are gone; when they are there it is AllCache."""
     name = f"{set_up.name}: mean TTFT of serverlessllm over allcache"
     if set_up.short() == "AzureConv":
-        return [ratio_row(outcomes, name, _CLOSE, MEAN_TTFT, ours, other)]
+        return [ratio_row(outcomes, name, _CLOSE, MEAN_TTFT, ours=ours, other=other)]
     rows = []
     for number_of, onset_s in enumerate(set_up.bursts_s):
         spiked = number_of == 0 or set_up.short() == "AzureCode"
@@ -122,27 +131,22 @@ def _shapes(outcomes: Outcomes, set_up: SetUp, ours: Case, other: Case) -> list[
             _mean_from(onset_s),
         )
         claim = _SPIKE if spiked else _CLOSE
-        rows.append(_burst_row(outcomes, f"{name}, burst {number_of + 1}", claim, burst, ours, other))
+        rows.append(_burst_row(outcomes, f"{name}, burst {number_of + 1}", claim, burst, (ours, other)))
     return rows
 
 
-def _burst_row(outcomes: Outcomes, name: str, claim: Claim, metric: Metric, ours: Case, other: Case) -> Row:
+def _burst_row(
+    outcomes: Outcomes, name: str, claim: Claim, metric: Metric, systems: tuple[Case, Case]
+) -> FigureRow:
     """No direction is asked for: the claim is a size."""
-    stand_in = ours.set_up.stand_in
-    if why_not := outcomes.why_not(ours, other):
-        return claim.not_comparable(name, stand_in, why_not)
-    values = [metric.of(outcomes.of(one)) for one in (ours, other)]
-    ratio = ratio_of(values[0], values[1]) if values[0] and values[1] else None
-    if ratio is None or not values[0] or not values[1]:
-        return claim.not_comparable(name, stand_in, f"{metric.label}: a system has no request there")
+    runs = outcomes.of(systems[0])
     why = joined(
-        measured(outcomes, metric, ours, other),
-        f"mean load of the whole run {number(_mean(LOAD_TIME.of(outcomes.of(ours))))} s, misses "
-        f"{number(_mean(MISS_RATE.of(outcomes.of(ours))))}",
+        measured(outcomes, metric, *systems),
+        f"mean load of the whole run {number(_mean(LOAD_TIME.of(runs)))} s, misses "
+        f"{number(_mean(MISS_RATE.of(runs)))}",
     )
-    row = judged_over(name, claim, ratio, stand_in, why)
-    seeds = [one / two for one, two in zip(values[0], values[1], strict=True)]
-    return kept(row, ours, seeds, *moved_ratio(outcomes, claim, metric, ours, other))
+    read = ratios_of(metric, f"{metric.label}: a system has no request there")
+    return judged_row(outcomes, name, claim, systems, read, why=why, estimate=geometric_mean_of)
 
 
 def _mean(values: list[float] | None) -> float | None:
@@ -153,10 +157,10 @@ def _panel(outcomes: Outcomes, set_up: SetUp) -> Panel | None:
     """Mean TTFT by arrival, first seed."""
     lines = []
     for label in _DRAWN:
-        one = all_systems(set_up)[label]
-        if outcomes.of(one):
-            x, y = over_time(outcomes, one)
-            lines.append(Line(label, x, y))
+        case = all_systems(set_up)[label]
+        if outcomes.of(case):
+            x, y = over_time(outcomes, case)
+            lines.append(PlotLine(label, x, y))
     if not lines:
         return None
     return Panel(set_up.name, "time of arrival (s)", "mean TTFT (ms) per 5 s", tuple(lines), log_y=True)

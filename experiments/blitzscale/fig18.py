@@ -2,35 +2,33 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import Final
 
 from experiments.blitzscale.levels import inputs, levels, percent
 from experiments.blitzscale.set_ups import AZURE_CONV_24B, AZURE_CONV_24B_16, BLITZ, all_systems, workloads
-from experiments.common.compare import kept, measured, ratio_row
-from experiments.common.figure import Figure, Line, Panel, Row
-from experiments.common.moved import moved
+from experiments.common.compare import judged_row, measured, ratio_row
+from experiments.common.figure import Figure, FigureRow, Panel, PlotLine
 from experiments.common.outcomes import (
     GPU_TIME,
     MEAN_TBT,
     MEAN_TTFT,
     P99_TTFT,
     Metric,
-    Outcome,
     Outcomes,
+    RunOutcome,
     violations,
 )
 from experiments.common.paired import mean_of
 from experiments.common.set_up import Case, SetUp
-from experiments.common.verdict import Claim, about, at_most, below, judged_over, shorter, times
+from experiments.common.verdict import Claim, about, at_most, below, shorter, times
 
-Shares = Callable[[Sequence[Sequence[Outcome]]], list[float]]
+Shares = Callable[[Sequence[Sequence[RunOutcome]]], list[float]]
 
 # BlitzScale (OSDI 2025), section 6.2, of BlitzScale over the system named.
 _SAID: Final[tuple[tuple[str, Metric, Claim], ...]] = (
     ("serverlessllm", MEAN_TTFT, shorter(48.1)),
     ("serverlessllm", MEAN_TBT, shorter(1.8)),
-    ("serverlessllm", GPU_TIME, shorter(19.46, what="less")),
+    ("serverlessllm", GPU_TIME, shorter(19.46, comparative="less")),
     ("distserve_full", GPU_TIME, times(0.5, "50 % of it")),
     ("distserve_half", GPU_TIME, about(1.0, "the same", "paper_direction")),
     ("distserve_half", MEAN_TTFT, shorter(95.8)),
@@ -50,75 +48,67 @@ _DRAWN: Final = (BLITZ, "serverlessllm", "distserve_full", "distserve_half")
 
 def cases() -> tuple[Case, ...]:
     """Every system: those of Figure 17, and their objectives in all its workloads."""
-    return tuple(one for set_up in workloads() for one in all_systems(set_up).values())
+    return tuple(case for set_up in workloads() for case in all_systems(set_up).values())
 
 
 def fig18(outcomes: Outcomes) -> Figure:
     """What is said of 24B on AzureConv; below it objectives and GPU time where no number is given."""
-    rows: list[Row] = []
-    told = (AZURE_CONV_24B, AZURE_CONV_24B_16)
-    for set_up in told:
+    rows: list[FigureRow] = []
+    set_ups = (AZURE_CONV_24B, AZURE_CONV_24B_16)
+    for set_up in set_ups:
         rows += _statements(outcomes, set_up) + _objectives(outcomes, set_up)
     for set_up in workloads():
-        if set_up not in told:
+        if set_up not in set_ups:
             claim = below(1.0, "below it (said of AzureConv alone)", "own_analysis")
             rows.append(_over(outcomes, set_up, "distserve_full", GPU_TIME, claim))
             rows += _objectives(outcomes, set_up)
-    panels = [panel for set_up in told if (panel := _panel(outcomes, set_up)) is not None]
-    own = [one for set_up in told for one in all_systems(set_up).values()]
+    panels = [panel for set_up in set_ups if (panel := _panel(outcomes, set_up)) is not None]
+    own = [case for set_up in set_ups for case in all_systems(set_up).values()]
     return Figure(
-        "fig18", "Figure 18: GPU time under AzureConv with 24B", tuple(rows), tuple(panels),
-        inputs(outcomes, own), levels(outcomes, own),
+        "fig18", "Figure 18: GPU time under AzureConv with 24B", tuple(rows), panels=tuple(panels),
+        inputs=inputs(outcomes, own), levels=levels(outcomes, own),
     )  # fmt: skip
 
 
-def _statements(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
+def _statements(outcomes: Outcomes, set_up: SetUp) -> list[FigureRow]:
     return [_over(outcomes, set_up, base, metric, claim) for base, metric, claim in _SAID]
 
 
-def _over(outcomes: Outcomes, set_up: SetUp, base: str, metric: Metric, claim: Claim) -> Row:
+def _over(outcomes: Outcomes, set_up: SetUp, base: str, metric: Metric, claim: Claim) -> FigureRow:
     systems, name = all_systems(set_up), f"{set_up.name}: {metric.label} over {base}"
-    return ratio_row(outcomes, name, claim, metric, systems[BLITZ], systems[base])
+    return ratio_row(outcomes, name, claim, metric, ours=systems[BLITZ], other=systems[base])
 
 
-def _objectives(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
+def _objectives(outcomes: Outcomes, set_up: SetUp) -> list[FigureRow]:
     """The shares of 24B are given under 5x "the average"; whose average it is, is not."""
     systems, rows = all_systems(set_up), []
     for name, claim in _SHARES.items():
-        one = systems[name]
-        said = claim if set_up.short() == "AzureConv" else None
+        case = systems[name]
+        claim_of_set_up = claim if set_up.short() == "AzureConv" else None
         for base in ("distserve_full", BLITZ):
             label = f"{set_up.name}: requests beyond 5x the mean of {base}, {name}"
-            rows.append(_share(outcomes, label, said, _of_average, one, systems[base]))
+            rows.append(_share(outcomes, label, claim_of_set_up, _of_average, (case, systems[base])))
         for ttft_ms, tbt_ms in _LIMITS_MS:
             label = f"{set_up.name}: requests beyond {ttft_ms:g}/{tbt_ms:g} ms, {name}"
-            rows.append(_share(outcomes, label, None, _beyond(ttft_ms, tbt_ms), one))
+            rows.append(_share(outcomes, label, None, _beyond(ttft_ms, tbt_ms), (case,)))
     return rows
 
 
 def _share(
-    outcomes: Outcomes,
-    name: str,
-    claim: Claim | None,
-    read: Shares,
-    one: Case,
-    *bases: Case,
-) -> Row:
-    """claim: None where the paper gives no share. read: shares by seed from the runs of all these systems."""
-    stand_in, everyone = one.set_up.stand_in, (one, *bases)
-    if why_not := outcomes.why_not(*everyone):
-        return (claim or _UNSAID).not_comparable(name, stand_in, why_not)
-    shares, why = read([outcomes.of(case) for case in everyone]), measured(outcomes, P99_TTFT, one)
-    found = mean_of(shares)
-    if claim is None:
-        shown = found.shown(percent)
-        why = f"the paper gives no share for this workload and objective: {shown}; {why}"
-        return replace(_UNSAID.not_comparable(name, stand_in, why), ours=shown)
-    row = judged_over(name, claim, found, stand_in, why, percent)
-    return kept(row, one, shares, *moved(outcomes, claim, lambda runs: fmean(read(runs)), *everyone))
+    outcomes: Outcomes, name: str, claim: Claim | None, read: Shares, cases: Sequence[Case]
+) -> FigureRow:
+    """claim: None where the paper gives no share. read: shares by seed from the runs of all cases."""
+    why = measured(outcomes, P99_TTFT, cases[0])
+    if claim is not None:
+        return judged_row(outcomes, name, claim, cases, read, why=why, write=percent)
+    why_not, shown = outcomes.why_not(*cases), ""
+    if not why_not:
+        shown = mean_of(read([outcomes.of(case) for case in cases])).shown(percent)
+        why_not = f"the paper gives no share for this workload and objective: {shown}; {why}"
+    return replace(_UNSAID.not_comparable(name, cases[0].set_up.stand_in, why_not), ours=shown)
 
 
-def _of_average(runs: Sequence[Sequence[Outcome]]) -> list[float]:
+def _of_average(runs: Sequence[Sequence[RunOutcome]]) -> list[float]:
     return missed(runs[0], runs[1])
 
 
@@ -126,26 +116,25 @@ def _beyond(ttft_ms: float, tbt_ms: float) -> Shares:
     return lambda runs: [violations(run, ttft_ms, tbt_ms) for run in runs[0]]
 
 
-def missed(ours: Sequence[Outcome], base: Sequence[Outcome]) -> list[float]:
+def missed(ours: Sequence[RunOutcome], base: Sequence[RunOutcome]) -> list[float]:
     """Seed by seed: share of requests beyond five times the mean TTFT or TBT of a base."""
     shares = []
-    for one, other in zip(ours, base, strict=False):
+    for run, other in zip(ours, base, strict=False):
         ttft_ms, tbt_ms = other.at("ttft_ms.mean"), other.at("itl_ms.mean")
         limits = (float("inf") if ms is None else _OBJECTIVE * ms for ms in (ttft_ms, tbt_ms))
-        shares.append(violations(one, *limits))
+        shares.append(violations(run, *limits))
     return shares
 
 
 def _panel(outcomes: Outcomes, set_up: SetUp) -> Panel | None:
     """GPUs provisioned over time, first seed."""
-    words = dict(word.split("=", 1) for word in set_up.words)
-    each, lines = int(words.get("model.tp", "1")), []
+    each, lines = int(set_up.word("model.tp", "1")), []
     for label in _DRAWN:
         runs = outcomes.of(all_systems(set_up)[label])
         if runs and "instances" in runs[0].timelines:
             x, y = runs[0].timelines["instances"]
             whole = len(x) // _MEAN_S * _MEAN_S  # points are a second apart
             bins_s, means = (part[:whole].reshape(-1, _MEAN_S).mean(axis=1) for part in (x, y * each))
-            lines.append(Line(label, bins_s.tolist(), means.tolist()))
+            lines.append(PlotLine(label, bins_s.tolist(), means.tolist()))
     title = f"GPUs provisioned, mean of {_MEAN_S} s"
     return Panel(set_up.name, "time (s)", title, tuple(lines)) if lines else None

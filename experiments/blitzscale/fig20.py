@@ -11,7 +11,7 @@ from experiments.blitzscale.levels import inputs, levels
 from experiments.blitzscale.more_set_ups import ALL_SSD, APART, ablation
 from experiments.blitzscale.set_ups import BLITZ, MULTICAST, NETWORK, three
 from experiments.common.compare import order_row, ratio_row
-from experiments.common.figure import Figure, Line, Panel, Row
+from experiments.common.figure import Figure, FigureRow, Panel, PlotLine
 from experiments.common.outcomes import MEAN_TBT, MEAN_TTFT, P99_TTFT, Metric, Outcomes
 from experiments.common.set_up import Case, SetUp
 from experiments.common.verdict import Claim, at_most, below
@@ -39,7 +39,7 @@ _ORDERS: Final = {
 
 def cases() -> tuple[Case, ...]:
     """The ablation of each workload."""
-    return tuple(one for set_up in three() for one in ablation(set_up))
+    return tuple(case for set_up in three() for case in ablation(set_up))
 
 
 def fig20(outcomes: Outcomes) -> Figure:
@@ -47,23 +47,27 @@ def fig20(outcomes: Outcomes) -> Figure:
     rows = [row for set_up in three() for row in _rows(outcomes, set_up)]
     panels = [_panel(outcomes, metric) for metric in (MEAN_TTFT, P99_TTFT)]
     return Figure(
-        "fig20", "Figure 20: ablation", tuple(rows), tuple(panels), inputs(outcomes, cases()),
-        levels(outcomes, cases()),
+        "fig20", "Figure 20: ablation", tuple(rows), panels=tuple(panels), inputs=inputs(outcomes, cases()),
+        levels=levels(outcomes, cases()),
     )  # fmt: skip
 
 
-def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
-    found = {one.label: one for one in ablation(set_up)}
+def _rows(outcomes: Outcomes, set_up: SetUp) -> list[FigureRow]:
+    systems = {case.label: case for case in ablation(set_up)}
     rows = []
     for metric in (MEAN_TTFT, P99_TTFT):
         for step, base, ours in _STEPS:
             name = f"{set_up.name}: {step} over {base}, {metric.label}"
-            rows.append(ratio_row(outcomes, name, _claim(set_up, ours), metric, found[ours], found[base]))
+            rows.append(
+                ratio_row(
+                    outcomes, name, _claim(set_up, ours), metric, ours=systems[ours], other=systems[base]
+                )
+            )
     for name, labels in _ORDERS.items():
-        ordered = [found[label] for label in labels]
+        ordered = [systems[label] for label in labels]
         rows.append(order_row(outcomes, f"{set_up.name}: order of mean TTFT, {name}", MEAN_TTFT, ordered))
     name = f"{set_up.name}: all steps over {ALL_SSD}, {MEAN_TBT.label}"
-    rows.append(ratio_row(outcomes, name, _SHORTER, MEAN_TBT, found[BLITZ], found[ALL_SSD]))
+    rows.append(ratio_row(outcomes, name, _SHORTER, MEAN_TBT, ours=systems[BLITZ], other=systems[ALL_SSD]))
     return rows
 
 
@@ -73,9 +77,9 @@ def _claim(set_up: SetUp, ours: str) -> Claim:
 
 def _panel(outcomes: Outcomes, metric: Metric) -> Panel:
     """The steps from left to right, one line per workload."""
-    lines, labels = [], [one.label for one in ablation(three()[0])]
+    lines, labels = [], [case.label for case in ablation(three()[0])]
     for set_up in three():
-        points = [(x, metric.of(outcomes.of(one))) for x, one in enumerate(ablation(set_up))]
+        points = [(x, metric.of(outcomes.of(case))) for x, case in enumerate(ablation(set_up))]
         known = [(float(x), sum(values) / len(values)) for x, values in points if values]
-        lines.append(Line(set_up.name, [x for x, _ in known], [y for _, y in known], "o-"))
+        lines.append(PlotLine(set_up.name, [x for x, _ in known], [y for _, y in known], "o-"))
     return Panel(metric.label, "", f"{metric.label} (ms)", tuple(lines), log_y=True, ticks=tuple(labels))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from experiments.blitzscale.load_plans import FIG_21_BYTES, all_cache, four_nics, play, two_nics
 from experiments.common.compare import pointed
-from experiments.common.figure import Figure, Key, Line, Panel, Row
+from experiments.common.figure import Figure, FigureRow, Key, Panel, PlotLine
 from experiments.common.verdict import about, judged, times
 from hwmodels.loading.ranks import Ranks
 from hwmodels.topology.cluster_file import load_cluster
@@ -69,16 +69,18 @@ def load_times() -> Iterator[LoadTimes]:
 
 def fig21() -> Figure:
     """All lines as rows, and multicast over AllCache with the same efficiency."""
-    found = {(one.set_up, one.efficiency): one for one in load_times()}
-    rows = [_row(one) for one in found.values()]
+    by_name = {(load.set_up, load.efficiency): load for load in load_times()}
+    rows = [_row(load) for load in by_name.values()]
     for set_up in ("four NICs", "two NICs"):
-        rows += [_against_all_cache(found[set_up, name], found["AllCache", name]) for name in EFFICIENCIES]
-    shipped = [one for one in found.values() if one.efficiency == "shipped"]
+        rows += [
+            _against_all_cache(by_name[set_up, name], by_name["AllCache", name]) for name in EFFICIENCIES
+        ]
+    shipped = [load for load in by_name.values() if load.efficiency == "shipped"]
     panel = Panel(
         "instances that have all parameters (shipped efficiencies)",
         "time since the start (s)",
         "instances of 6",
-        tuple(_staircase(one) for one in shipped),
+        tuple(_staircase(load) for load in shipped),
     )
     inputs = (
         f"{FIG_21_BYTES / 1e9:g} GB to six instances of two GPUs on hosts 1 to 3 of blitz_a, sources on "
@@ -86,41 +88,46 @@ def fig21() -> Figure:
         "efficiency: shipped is one factor per kind of link (cluster files), 0.77 and 1.0 are one for all",
     )
     points = {
-        f"{one.set_up}, {one.efficiency}": {"up_s": list(one.times_s), "closed_s": one.closed_s}
-        for one in found.values()
+        f"{load.set_up}, {load.efficiency}": {"up_s": list(load.times_s), "closed_s": load.closed_s}
+        for load in by_name.values()
     }
     data = {
         "told": "s until each instance has everything, and |M|/B, by set-up and efficiency",
         "points": points,
     }
     return Figure(
-        "fig21", "Figure 21: six 24B prefill instances", tuple(rows), (panel,), inputs, sweeps={KEY: data}
+        "fig21",
+        "Figure 21: six 24B prefill instances",
+        tuple(rows),
+        panels=(panel,),
+        inputs=inputs,
+        sweeps={KEY: data},
     )
 
 
-def _row(one: LoadTimes) -> Row:
+def _row(load: LoadTimes) -> FigureRow:
     why = (
-        f"|M|/B is {one.closed_s:.3f} s over {SET_UPS[one.set_up][2]} {SET_UPS[one.set_up][1]} links, first "
-        f"instance at {one.first_s:.3f} s, last in 64 MB chunks at {one.last_small_s:.3f} s"
+        f"|M|/B is {load.closed_s:.3f} s over {SET_UPS[load.set_up][2]} {SET_UPS[load.set_up][1]} links, "
+        f"first instance at {load.first_s:.3f} s, last in 64 MB chunks at {load.last_small_s:.3f} s"
     )
-    paper_s = _PAPER_S[one.set_up]
-    claim = about(paper_s, f"{'about ' if one.set_up == 'AllCache' else ''}{paper_s * 1e3:,.0f} ms")
-    name = f"{one.set_up}, efficiency {one.efficiency}: all six up"
-    return pointed(judged(name, claim, one.last_s, f"{one.last_s * 1e3:,.0f} ms", "", why), KEY)
+    paper_s = _PAPER_S[load.set_up]
+    claim = about(paper_s, f"{'about ' if load.set_up == 'AllCache' else ''}{paper_s * 1e3:,.0f} ms")
+    name = f"{load.set_up}, efficiency {load.efficiency}: all six up"
+    return pointed(judged(name, claim, load.last_s, f"{load.last_s * 1e3:,.0f} ms", why=why), KEY)
 
 
-def _against_all_cache(one: LoadTimes, cached: LoadTimes) -> Row:
-    name = f"{one.set_up} over AllCache, efficiency {one.efficiency}"
-    ours = one.last_s / cached.last_s
-    why = f"{one.last_s:.3f} s over the network against {cached.last_s:.3f} s from host memory"
-    return pointed(judged(name, times(1.2 / 2.0), ours, f"{ours:.3f}", "", why), KEY)
+def _against_all_cache(load: LoadTimes, cached: LoadTimes) -> FigureRow:
+    name = f"{load.set_up} over AllCache, efficiency {load.efficiency}"
+    ours = load.last_s / cached.last_s
+    why = f"{load.last_s:.3f} s over the network against {cached.last_s:.3f} s from host memory"
+    return pointed(judged(name, times(1.2 / 2.0), ours, f"{ours:.3f}", why=why), KEY)
 
 
-def _staircase(one: LoadTimes) -> Line:
+def _staircase(load: LoadTimes) -> PlotLine:
     """How many of the six are up; four NICs bring both instances of a host up at once."""
-    each = 6 // len(one.times_s)
+    each = 6 // len(load.times_s)
     x, y = [0.0], [0.0]
-    for number, at_s in enumerate(one.times_s):
+    for number, at_s in enumerate(load.times_s):
         x += [at_s, at_s]
         y += [float(number * each), float((number + 1) * each)]
-    return Line(one.set_up, x, y)
+    return PlotLine(load.set_up, x, y)

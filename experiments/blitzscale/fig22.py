@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from typing import Final
 
-from experiments.blitzscale.set_ups import BLITZ, case, workloads
-from experiments.common.compare import joined, kept, measured
-from experiments.common.figure import Figure, Row
-from experiments.common.moved import moved, moved_alone
-from experiments.common.outcomes import NETWORK_BYTES, NETWORK_MEAN, Outcome, Outcomes
-from experiments.common.paired import difference_of, mean_of
+from experiments.blitzscale.set_ups import BLITZ, case_of, workloads
+from experiments.common.compare import joined, judged_row, measured, values_of
+from experiments.common.figure import Figure, FigureRow
+from experiments.common.outcomes import NETWORK_BYTES, NETWORK_MEAN, Outcomes, RunOutcome
+from experiments.common.paired import mean_of
 from experiments.common.set_up import Case, SetUp
-from experiments.common.verdict import at_most, judged_over
+from experiments.common.verdict import at_most
 
 # The paper gives no number; this is our reading of the word.
 NEGLIGIBLE: Final = 0.01
@@ -21,7 +20,7 @@ _IN_USE: Final = at_most(0.60, "more than 40 % free (elsewhere: at most 7.4 %, 1
 
 def cases() -> tuple[Case, ...]:
     """Every workload with loads over the network, and with loads from each host's own memory."""
-    return tuple(case(set_up, name) for set_up in workloads() for name in (BLITZ, "allcache"))
+    return tuple(case_of(set_up, name) for set_up in workloads() for name in (BLITZ, "allcache"))
 
 
 def fig22(outcomes: Outcomes) -> Figure:
@@ -30,45 +29,40 @@ def fig22(outcomes: Outcomes) -> Figure:
     return Figure("fig22", "Figure 22: extra network use of scaling", tuple(rows))
 
 
-def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
-    ours, local = case(set_up, BLITZ), case(set_up, "allcache")
+def _rows(outcomes: Outcomes, set_up: SetUp) -> list[FigureRow]:
+    ours, local = case_of(set_up, BLITZ), case_of(set_up, "allcache")
     name = f"{set_up.name}: extra mean use of the network"
-    return [
-        _extra(outcomes, name, ours, local),
-        _use(outcomes, f"{set_up.name}: mean use, {BLITZ}", ours),
-    ]
+    return [_extra(outcomes, name, ours, local), _use(outcomes, f"{set_up.name}: mean use, {BLITZ}", ours)]
 
 
-def _extra(outcomes: Outcomes, name: str, ours: Case, local: Case) -> Row:
-    values = [NETWORK_MEAN.of(outcomes.of(one)) for one in (ours, local)]
-    why_not = outcomes.why_not(ours, local)
-    if why_not or not values[0] or not values[1]:
-        lacks = f"summary.json of a run has no {NETWORK_MEAN.where}"
-        return _PAPER.not_comparable(name, ours.set_up.stand_in, why_not or lacks)
-    found = difference_of(values[0], values[1])
-    why = joined(
-        f"mean use {mean_of(values[0]).value:.2%} against {mean_of(values[1]).value:.2%}",
-        measured(outcomes, NETWORK_BYTES, ours, local),
-    )
-    row = judged_over(name, _PAPER, found, ours.set_up.stand_in, why, _points)
-    extra = [one - two for one, two in zip(values[0], values[1], strict=True)]
-    return kept(row, ours, extra, *moved(outcomes, _PAPER, _difference, ours, local))
+def _extra(outcomes: Outcomes, name: str, ours: Case, local: Case) -> FigureRow:
+    def why(_: list[float]) -> str:
+        means = [mean_of(NETWORK_MEAN.of(outcomes.of(case)) or [0.0]).value for case in (ours, local)]
+        return joined(
+            f"mean use {means[0]:.2%} against {means[1]:.2%}", measured(outcomes, NETWORK_BYTES, ours, local)
+        )
+
+    return judged_row(outcomes, name, _PAPER, (ours, local), _differences, why=why, write=_points)
 
 
-def _use(outcomes: Outcomes, name: str, ours: Case) -> Row:
+def _use(outcomes: Outcomes, name: str, ours: Case) -> FigureRow:
     """That one link is full while a load crosses it says nothing: all of them, on average."""
-    claim, values, why_not = _IN_USE, NETWORK_MEAN.of(outcomes.of(ours)), outcomes.why_not(ours)
-    if why_not or not values:
-        lacks = f"summary.json of a run has no {NETWORK_MEAN.where}"
-        return claim.not_comparable(name, ours.set_up.stand_in, why_not or lacks)
-    why = measured(outcomes, NETWORK_MEAN, ours)
-    row = judged_over(name, claim, mean_of(values), ours.set_up.stand_in, why, lambda share: f"{share:.1%}")
-    return kept(row, ours, values, *moved_alone(outcomes, claim, NETWORK_MEAN, ours))
+    return judged_row(
+        outcomes,
+        name,
+        _IN_USE,
+        (ours,),
+        values_of(NETWORK_MEAN),
+        why=measured(outcomes, NETWORK_MEAN, ours),
+        write=lambda share: f"{share:.1%}",
+    )
 
 
-def _difference(runs: Sequence[Sequence[Outcome]]) -> float | None:
-    one, two = (NETWORK_MEAN.of(part) for part in runs)
-    return None if not one or not two else difference_of(one, two).value
+def _differences(runs: Sequence[Sequence[RunOutcome]]) -> list[float] | str:
+    ours, local = (NETWORK_MEAN.of(part) for part in runs)
+    if not ours or not local:
+        return f"summary.json of a run has no {NETWORK_MEAN.where}"
+    return [our_share - other for our_share, other in zip(ours, local, strict=True)]
 
 
 def _points(share: float) -> str:

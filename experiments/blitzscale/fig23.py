@@ -1,16 +1,15 @@
 """Figure 23: what deciding costs. CPU time of this machine: of planning alone, and of decisions in runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import process_time
 from typing import Final
 
-from experiments.blitzscale.set_ups import BLITZ, case, workloads
-from experiments.common.compare import kept, measured, pointed
-from experiments.common.figure import Figure, Key, Row
-from experiments.common.outcomes import DECISION_P99, LOAD_TIME, Outcomes
-from experiments.common.paired import mean_of
+from experiments.blitzscale.set_ups import BLITZ, case_of, workloads
+from experiments.common.compare import judged_row, measured, pointed
+from experiments.common.figure import Figure, FigureRow, Key
+from experiments.common.outcomes import DECISION_P99, LOAD_TIME, Outcomes, RunOutcome
 from experiments.common.set_up import Case
-from experiments.common.verdict import Claim, at_most, judged, judged_over
+from experiments.common.verdict import Claim, at_most, judged
 from policies.multicast.planner import MulticastPlanner
 from serving.protocols.planning import Plan, Port, ScaleUp, Source, Target
 
@@ -25,13 +24,13 @@ KEY: Final[Key] = ("CPU ms", "Figure 23")
 
 def cases() -> tuple[Case, ...]:
     """The elastic system in every workload."""
-    return tuple(case(set_up, BLITZ) for set_up in workloads())
+    return tuple(case_of(set_up, BLITZ) for set_up in workloads())
 
 
 def fig23(outcomes: Outcomes) -> Figure:
     """Plans of two sizes, then decisions."""
     rows = [_planned("plan for six 24B instances of 2 GPUs", six), _planned("plan for 1,024 GPUs", many)]
-    rows += [_decided(outcomes, one) for one in cases()]
+    rows += [_decided(outcomes, case) for case in cases()]
     inputs = ("CPU times of the machine this ran on, the best of several plans",)
     plans = {row.name: row.ours for row in rows[:2]}
     return Figure(
@@ -60,26 +59,27 @@ def planned_ms(wanted: ScaleUp) -> tuple[float, Plan]:
     return best_s * 1e3, plan
 
 
-def _planned(name: str, wanted: Callable[[], ScaleUp]) -> Row:
+def _planned(name: str, wanted: Callable[[], ScaleUp]) -> FigureRow:
     ms, plan = planned_ms(wanted())
     why = (
         f"{len(plan.replicas)} instances in {len(plan.edges)} edges; {ms / 1e3 / _LOAD_S:.3%} of {_LOAD_S} s"
     )
-    row = judged(name, _PAPER, ms / 1e3 / _LOAD_S, f"{ms:.3f} ms", "", why)
+    row = judged(name, _PAPER, ms / 1e3 / _LOAD_S, f"{ms:.3f} ms", why=why)
     return pointed(row, KEY)
 
 
-def _decided(outcomes: Outcomes, one: Case) -> Row:
-    name, stand_in = f"{one.set_up.name}: P99 of a decision over a load", one.set_up.stand_in
-    decisions, loads = DECISION_P99.of(outcomes.of(one)), LOAD_TIME.of(outcomes.of(one))
-    why_not = outcomes.why_not(one)
-    if why_not or not decisions or not loads:
-        lacks = f"summary.json of a run has no {DECISION_P99.where} or no {LOAD_TIME.where}"
-        return _PAPER.not_comparable(name, stand_in, why_not or lacks)
-    shares = [ms / 1e3 / load_s for ms, load_s in zip(decisions, loads, strict=True)]
-    why = measured(outcomes, DECISION_P99, one)
-    row = judged_over(name, _PAPER, mean_of(shares), stand_in, why, lambda share: f"{share:.3%}")
-    return kept(row, one, shares)
+def _decided(outcomes: Outcomes, case: Case) -> FigureRow:
+    name, why = f"{case.set_up.name}: P99 of a decision over a load", measured(outcomes, DECISION_P99, case)
+    return judged_row(
+        outcomes, name, _PAPER, (case,), _shares, why=why, write=lambda share: f"{share:.3%}", moves=False
+    )
+
+
+def _shares(runs: Sequence[Sequence[RunOutcome]]) -> list[float] | str:
+    decisions, loads = DECISION_P99.of(runs[0]), LOAD_TIME.of(runs[0])
+    if not decisions or not loads:
+        return f"summary.json of a run has no {DECISION_P99.where} or no {LOAD_TIME.where}"
+    return [ms / 1e3 / load_s for ms, load_s in zip(decisions, loads, strict=True)]
 
 
 def _wanted(
@@ -88,5 +88,5 @@ def _wanted(
     """Instances of ``size`` GPUs side by side on hosts of 8, all hosts on one leaf."""
     ports = [Port(gpu, gpu // 8, 0, gpu, _NIC_BYTES_PER_S) for gpu in range(gpus)]
     seats = [tuple(ports[first : first + size]) for first in range(0, gpus, size)]
-    sources = tuple(Source(("replica", one), seats[one]) for one in holders)
-    return ScaleUp(sources, tuple(Target(one, seats[one]) for one in targets), len(targets), size)
+    sources = tuple(Source(("replica", holder), seats[holder]) for holder in holders)
+    return ScaleUp(sources, tuple(Target(target, seats[target]) for target in targets), len(targets), size)

@@ -38,8 +38,25 @@ def fig24(outcomes: Outcomes) -> Figure:
         (at_most(1.0, "not longer with live scaling", "own_analysis"), MEAN_TTFT, ours, stopped),
     )
     rows = tuple(
-        ratio_row(outcomes, f"{metric.label} over {base.label}: {claim.text}", claim, metric, one, base)
-        for claim, metric, one, base in wanted
+        ratio_row(
+            outcomes,
+            f"{metric.label} over {base.label}: {claim.text}",
+            claim,
+            metric,
+            ours=system,
+            other=base,
+        )
+        for claim, metric, system, base in wanted
     )
-    told = (*inputs(outcomes, cases()), "one engine for all: vLLM's own scheduler is not what is compared")
-    return Figure("fig24", "Figure 24: colocated, Llama2-7B", rows, (), told, levels(outcomes, cases()))
+    sentences = (
+        *inputs(outcomes, cases()),
+        "one engine for all: vLLM's own scheduler is not what is compared",
+    )
+    return Figure(
+        "fig24",
+        "Figure 24: colocated, Llama2-7B",
+        rows,
+        panels=(),
+        inputs=sentences,
+        levels=levels(outcomes, cases()),
+    )

@@ -15,8 +15,8 @@ from experiments.common.outcomes import (
     P99_TBT,
     P99_TTFT,
     Metric,
-    Outcome,
     Outcomes,
+    RunOutcome,
 )
 from experiments.common.paired import mean_of
 from experiments.common.rates import kv_arithmetic
@@ -40,23 +40,23 @@ def levels(
 ) -> Levels:
     """One line per case that ran: means over seeds."""
     lines: list[Mapping[str, str]] = []
-    for one in cases:
-        if found := outcomes.of(one):
-            line = {"set-up": one.set_up.name, "system": one.label}
-            lines.append(line | {title: _level(metrics, found) for title, metrics in shown.items()})
+    for case in cases:
+        if runs := outcomes.of(case):
+            line = {"set-up": case.set_up.name, "system": case.label}
+            lines.append(line | {title: _level(metrics, runs) for title, metrics in shown.items()})
     return tuple(lines)
 
 
 def inputs(outcomes: Outcomes, cases: Iterable[Case]) -> tuple[str, ...]:
     """The rate rule's terms per set-up and seed (once where all seeds agree), and KV memory."""
-    told: dict[str, None] = {}
+    sentences: dict[str, None] = {}
     done: list[SetUp] = []
-    for one in cases:
-        if one.set_up not in done and (found := outcomes.of(one)):
-            done.append(one.set_up)
-            told |= dict.fromkeys(run.told for run in found)
-            told[kv_arithmetic(one.set_up)] = None
-    return tuple(told)
+    for case in cases:
+        if case.set_up not in done and (runs := outcomes.of(case)):
+            done.append(case.set_up)
+            sentences |= dict.fromkeys(run.inputs for run in runs)
+            sentences[kv_arithmetic(case.set_up)] = None
+    return tuple(sentences)
 
 
 def percent(share: float) -> str:
@@ -64,6 +64,6 @@ def percent(share: float) -> str:
     return f"{share:.2%}"
 
 
-def _level(metrics: Sequence[Metric], found: Sequence[Outcome]) -> str:
-    values = [metric.of(found) for metric in metrics]
-    return " / ".join(number(mean_of(one).value if one else None) for one in values)
+def _level(metrics: Sequence[Metric], runs: Sequence[RunOutcome]) -> str:
+    values = [metric.of(runs) for metric in metrics]
+    return " / ".join(number(mean_of(seeds).value if seeds else None) for seeds in values)

@@ -23,7 +23,7 @@ from experiments.blitzscale.set_ups import (
     TEXT,
     burst_72b,
     burstgpt,
-    case,
+    case_of,
     serverless,
 )
 from experiments.common.set_up import Case, SetUp
@@ -39,7 +39,7 @@ APART: Final = f"{NETWORK} apart"  # seats beside a holder do not come first
 
 def all_ssd(set_up: SetUp) -> Case:
     """ServerlessLLM without its cache: every load from the host's SSD."""
-    return case(set_up, "serverlessllm", ALL_SSD, _FROM_SSD)
+    return case_of(set_up, "serverlessllm", ALL_SSD, _FROM_SSD)
 
 
 def ablation(set_up: SetUp) -> tuple[Case, ...]:
@@ -47,10 +47,10 @@ def ablation(set_up: SetUp) -> tuple[Case, ...]:
     return (
         serverless(set_up)[0],
         all_ssd(set_up),
-        case(set_up, NETWORK, APART, _APART),
-        case(set_up, NETWORK),
-        case(set_up, MULTICAST),
-        case(set_up, BLITZ),
+        case_of(set_up, NETWORK, APART, _APART),
+        case_of(set_up, NETWORK),
+        case_of(set_up, MULTICAST),
+        case_of(set_up, BLITZ),
     )
 
 
@@ -60,23 +60,29 @@ SCHEDULERS: Final = ("stop", "best_effort", "ilp")
 
 def live_cases(set_up: SetUp) -> tuple[Case, ...]:
     """BlitzScale with every scheduler (its own is ilp_free), and what it is compared with."""
-    others = tuple(case(set_up, BLITZ, f"{BLITZ}, {name}", (f"system/live={name}",)) for name in SCHEDULERS)
-    return (case(set_up, BLITZ), *others, case(set_up, MULTICAST), case(set_up, "allcache"))
+    schedulers = tuple(
+        case_of(set_up, BLITZ, f"{BLITZ}, {name}", (f"system/live={name}",)) for name in SCHEDULERS
+    )
+    return (case_of(set_up, BLITZ), *schedulers, case_of(set_up, MULTICAST), case_of(set_up, "allcache"))
 
 
 # Figure 21's other half: six prefill instances start over the network, beside decode instances alone.
 SIX_24B: Final = SetUp(
-    "six 24B prefill instances", ("model=mistral_24b", "model.tp=2", "cluster=blitz_a", ENGINE),
-    ("trace=gamma", "trace.requests=300", "trace.rate_per_s=3000"), (10, 6), (0, 6), (2, 2),
+    "six 24B prefill instances",
+    ("model=mistral_24b", "model.tp=2", "cluster=blitz_a", ENGINE),
+    ("trace=gamma", "trace.requests=300", "trace.rate_per_s=3000"),
+    full=(10, 6),
+    prefill=(0, 6),
+    decode=(2, 2),
     stand_in="300 drawn requests at once",
-)  # fmt: skip
+)
 
 
 def six_24b() -> tuple[Case, Case]:
     """(live, stopped); the requests are as many as written, whatever the rate rule says."""
     words = ("trace.rate_scale=1", "system.provision.scale_up_first=false")
-    live = case(SIX_24B, BLITZ, f"{BLITZ}, six at once", words)
-    return live, case(SIX_24B, BLITZ, f"{BLITZ}, six at once, stop", (*words, "system/live=stop"))
+    live = case_of(SIX_24B, BLITZ, f"{BLITZ}, six at once", words)
+    return live, case_of(SIX_24B, BLITZ, f"{BLITZ}, six at once, stop", (*words, "system/live=stop"))
 
 
 # Figure 3: stops of a given length. Every load comes from an SSD whose rate makes it last that long, and PCIe
@@ -93,9 +99,9 @@ def stop_8b() -> SetUp:
         "BurstGPT/8B/16 GPUs",
         LLAMA_8B,
         trace,
-        (10, 6),
-        (2, 14),
-        (2, 14),
+        full=(10, 6),
+        prefill=(2, 14),
+        decode=(2, 14),
         bursts_s=bursts_s,
         stand_in=stand_in,
     )
@@ -103,22 +109,22 @@ def stop_8b() -> SetUp:
 
 def stopped(set_up: SetUp, stop_s: float) -> Case:
     """Every load stops its instance for ``stop_s``."""
-    words = dict(word.split("=", 1) for word in set_up.words)
-    gbps = required_gbps(words["model"], int(words.get("model.tp", "1")), stop_s)
+    cluster = set_up.word("cluster")
+    gbps = required_gbps(set_up.word("model"), int(set_up.word("model.tp", "1")), stop_s)
     pcie_gbps = max(128.0, 4 * gbps)
-    peer = load_cluster(words["cluster"]).pcie_peer
+    peer = load_cluster(cluster).pcie_peer
     beside = (
         ""
         if peer is None
         else f"pcie_peer: {{gbps: {max(256.0, pcie_gbps):.6g}, source: 'no less than PCIe'}}\n"
     )
     links = (
-        f"base: {words['cluster']}\n"
+        f"base: {cluster}\n"
         f"ssd: {{gbps: {gbps:.6g}, per: gpu, source: 'a load lasts {stop_s:g} s'}}\n"
         f"pcie: {{gbps: {pcie_gbps:.6g}, source: 'four times the SSD at least'}}\n"
         f"{beside}"
     )
-    return replace(case(set_up, "serverlessllm", f"{stop_s:g} s stop", _FROM_SSD), links=links)
+    return replace(case_of(set_up, "serverlessllm", f"{stop_s:g} s stop", _FROM_SSD), links=links)
 
 
 def required_gbps(model: str, tp: int, stop_s: float) -> float:
@@ -129,12 +135,12 @@ def required_gbps(model: str, tp: int, stop_s: float) -> float:
 def full_load(set_up: SetUp) -> Case:
     """Figure 3 e/f: all GPUs provisioned, as many requests as they can serve (their capacity C)."""
     own = replace(set_up, name=f"{set_up.name} at 1 C", share=1.0)
-    return case(own, "distserve_full")
+    return case_of(own, "distserve_full")
 
 
 def full_loads() -> tuple[Case, ...]:
     """The three workloads."""
-    return tuple(full_load(one) for one in (burst_72b(), AZURE_CODE_8B, AZURE_CONV_24B))
+    return tuple(full_load(set_up) for set_up in (burst_72b(), AZURE_CODE_8B, AZURE_CONV_24B))
 
 
 # Figures 1 and 24: Llama2-7B under BurstGPT.
@@ -145,9 +151,9 @@ def burst_7b() -> SetUp:
         "BurstGPT/7B/16 GPUs",
         LLAMA_7B,
         trace,
-        (10, 6),
-        (2, 14),
-        (2, 14),
+        full=(10, 6),
+        prefill=(2, 14),
+        decode=(2, 14),
         bursts_s=bursts_s,
         stand_in=stand_in,
     )
@@ -175,29 +181,49 @@ def v1_set_ups() -> tuple[SetUp, ...]:
     words_70b = ("model=llama2_70b", "model.tp=4", "cluster=blitz_a", ENGINE, LONG)
     return (
         SetUp(
-            "v1: BurstGPT/70B/32 GPUs", words_70b, trace, (4, 4), (1, 7), (1, 7),
-            ("system.scaler.scale_down_ms=1000",), share=None, alone="cluster=blitz_a_8x4", bursts_s=bursts_s,
+            "v1: BurstGPT/70B/32 GPUs",
+            words_70b,
+            trace,
+            full=(4, 4),
+            prefill=(1, 7),
+            decode=(1, 7),
+            scaling=("system.scaler.scale_down_ms=1000",),
+            share=None,
+            alone="cluster=blitz_a_8x4",
+            bursts_s=bursts_s,
             stand_in=f"{stand_in}; {ROOFLINE}",
         ),
         SetUp(
-            "v1: AzureCode/8B/16 GPUs", LLAMA_8B, CODE, (10, 6), (2, 14), (2, 14), share=None,
+            "v1: AzureCode/8B/16 GPUs",
+            LLAMA_8B,
+            CODE,
+            full=(10, 6),
+            prefill=(2, 14),
+            decode=(2, 14),
+            share=None,
             alone="cluster=blitz_b_16x1",
         ),
         SetUp(
-            "v1: AzureConv/7B/32 GPUs", ("model=llama2_7b", "cluster=blitz_a", ENGINE, LONG), CONV, (20, 12),
-            (2, 28), (2, 28), share=None, alone="cluster=blitz_a_32x1",
+            "v1: AzureConv/7B/32 GPUs",
+            ("model=llama2_7b", "cluster=blitz_a", ENGINE, LONG),
+            CONV,
+            full=(20, 12),
+            prefill=(2, 28),
+            decode=(2, 28),
+            share=None,
+            alone="cluster=blitz_a_32x1",
         ),
-    )  # fmt: skip
+    )
 
 
 def v1_systems(set_up: SetUp) -> tuple[Case, ...]:
     """BlitzScale; ServerlessLLM with 300 s on the cluster's hosts, and on logical ones; DistServe for 8B."""
     name = "serverlessllm 300 s"
-    found = [
-        case(set_up, BLITZ),
-        case(set_up, "serverlessllm", name, TEXT),
-        case(set_up, "serverlessllm", f"{name}, logical hosts", (*TEXT, set_up.alone)),
+    cases = [
+        case_of(set_up, BLITZ),
+        case_of(set_up, "serverlessllm", name, TEXT),
+        case_of(set_up, "serverlessllm", f"{name}, logical hosts", (*TEXT, set_up.alone)),
     ]
     if "AzureCode" in set_up.name:
-        found += [case(set_up, one) for one in ("distserve_half", "distserve_full")]
-    return tuple(found)
+        cases += [case_of(set_up, system) for system in ("distserve_half", "distserve_full")]
+    return tuple(cases)

@@ -97,7 +97,7 @@ def play(layers: int, load: float, batches: int, scheduler: str, idle: float = 0
 
 
 @dataclass(frozen=True, slots=True)
-class _World:
+class _PairWorld:
     """What runs of one model and scheduler share; layers_ns: when each comes, whatever is served.
 
     folder: with the model's shape, which is read whenever it is asked for.
@@ -109,18 +109,25 @@ class _World:
 
 
 @cache
-def _world(layers: int, scheduler: str) -> _World:
+def _world(layers: int, scheduler: str) -> _PairWorld:
     folder = TemporaryDirectory()
     shape = _SHAPE | {"num_hidden_layers": layers}
     Path(folder.name, "config.json").write_text(json.dumps(shape), encoding="utf-8")
     words = (*_WORDS, f"model={folder.name}", f"system/live={scheduler}")
     prepared = prepare(load_config(words, "simulate"))
-    return _World(folder, prepared, _run(prepared, 100 * NS_PER_S, [0, 0])[1].layers_ns)
+    return _PairWorld(folder, prepared, _run(prepared, 100 * NS_PER_S, [0, 0])[1].layers_ns)
 
 
 def _run(prepared: Prepared, pass_ns: int, arrivals_ns: list[int]) -> tuple[list[int], _Seen]:
     """(first tokens by request, what was seen) where every pass over all layers takes ``pass_ns``."""
-    lines = LinearCoefficients(1e-6, 0, 0, pass_ns / NS_PER_S, 0, 0)
+    lines = LinearCoefficients(
+        decode_s=1e-6,
+        decode_per_sequence_s=0,
+        decode_per_context_token_s=0,
+        prefill_s=pass_ns / NS_PER_S,
+        prefill_per_token_s=0,
+        prefill_per_square_token_s=0,
+    )
     step = LinearStepModel(lines, _LIMITS, _LIMITS, "as written", "none")
     ((model, hardware),) = prepared.hardware_of_model.items()
     own = {model: replace(hardware, rows=StepRows(step), step=step)}

@@ -23,7 +23,7 @@ _STATIC: Final = ("distserve_full", "distserve_half")
 RESERVE: Final = ("engine.reserve=oracle", "engine.max_new_tokens=2048")
 
 
-def case(set_up: SetUp, system: str, label: str | None = None, extra: Words = ()) -> Case:
+def case_of(set_up: SetUp, system: str, label: str | None = None, extra: Words = ()) -> Case:
     """A system with the instances the set-up gives it; ``distserve_half`` has half of each role."""
     prefill, decode = set_up.full
     if system == "distserve_half":
@@ -57,19 +57,43 @@ QWEN_72B: Final = ("model=qwen2_5_72b", "model.tp=4", "cluster=blitz_a", ENGINE,
 ROOFLINE: Final = "step times of a roofline"
 
 AZURE_CONV_24B: Final = SetUp(
-    "AzureConv/24B/32 GPUs", (*MISTRAL_24B, "cluster=blitz_a"), CONV, (10, 6), (1, 14), (1, 14),
-    alone="cluster=blitz_a_16x2", stand_in=ROOFLINE,
-)  # fmt: skip
+    "AzureConv/24B/32 GPUs",
+    (*MISTRAL_24B, "cluster=blitz_a"),
+    CONV,
+    full=(10, 6),
+    prefill=(1, 14),
+    decode=(1, 14),
+    alone="cluster=blitz_a_16x2",
+    stand_in=ROOFLINE,
+)
 AZURE_CONV_24B_16: Final = SetUp(
-    "AzureConv/24B/16 GPUs", (*MISTRAL_24B, "cluster=blitz_a_2x8"), CONV, (5, 3), (1, 7), (1, 7),
-    alone="cluster=blitz_a_8x2", stand_in=ROOFLINE,
-)  # fmt: skip
+    "AzureConv/24B/16 GPUs",
+    (*MISTRAL_24B, "cluster=blitz_a_2x8"),
+    CONV,
+    full=(5, 3),
+    prefill=(1, 7),
+    decode=(1, 7),
+    alone="cluster=blitz_a_8x2",
+    stand_in=ROOFLINE,
+)
 AZURE_CODE_8B: Final = SetUp(
-    "AzureCode/8B/16 GPUs", LLAMA_8B, CODE, (10, 6), (2, 14), (2, 14), alone="cluster=blitz_b_16x1",
+    "AzureCode/8B/16 GPUs",
+    LLAMA_8B,
+    CODE,
+    full=(10, 6),
+    prefill=(2, 14),
+    decode=(2, 14),
+    alone="cluster=blitz_b_16x1",
     bursts_s=(5.0, 210.0),
-)  # fmt: skip
+)
 AZURE_CONV_7B: Final = SetUp(
-    "AzureConv/7B/16 GPUs", LLAMA_7B, CONV, (10, 6), (2, 14), (2, 14), alone="cluster=blitz_b_16x1"
+    "AzureConv/7B/16 GPUs",
+    LLAMA_7B,
+    CONV,
+    full=(10, 6),
+    prefill=(2, 14),
+    decode=(2, 14),
+    alone="cluster=blitz_b_16x1",
 )
 
 
@@ -81,9 +105,17 @@ def burst_72b(least: int = 1) -> SetUp:
     shown = f"{stand_in}; {ROOFLINE}"
     alone = "cluster=blitz_a_8x4"
     return SetUp(
-        name, QWEN_72B, trace, (4, 4), (least, 7), (least, 7), scaling, alone=alone, bursts_s=bursts_s,
+        name,
+        QWEN_72B,
+        trace,
+        full=(4, 4),
+        prefill=(least, 7),
+        decode=(least, 7),
+        scaling=scaling,
+        alone=alone,
+        bursts_s=bursts_s,
         stand_in=shown,
-    )  # fmt: skip
+    )
 
 
 def burstgpt() -> tuple[Words, tuple[float, ...], str]:
@@ -116,8 +148,8 @@ _FETCHED: Final = ("system.cache.ttl_s=30", "system.cache.since=fetch")
 
 def all_systems(set_up: SetUp) -> dict[str, Case]:
     """Label -> case of every system of Figures 17 and 18, ServerlessLLM in all readings."""
-    cases = (case(set_up, BLITZ), *serverless(set_up), *(case(set_up, name) for name in BASES))
-    return {one.label: one for one in cases}
+    cases = (case_of(set_up, BLITZ), *serverless(set_up), *(case_of(set_up, name) for name in BASES))
+    return {system_case.label: system_case for system_case in cases}
 
 
 def serverless(set_up: SetUp) -> tuple[Case, ...]:
@@ -129,11 +161,11 @@ def serverless(set_up: SetUp) -> tuple[Case, ...]:
     """
     name = "serverlessllm"
     return (
-        case(set_up, name, name, SHIPPED),
-        case(set_up, name, f"{name} 300 s", TEXT),
-        case(set_up, name, f"{name} 30 s since the SSD", _FETCHED),
-        case(set_up, name, f"{name} logical hosts", (*SHIPPED, set_up.alone)),
-        case(set_up, name, f"{name} scaler as shipped", (*SHIPPED, "system/scaler=load_monitor_plain")),
+        case_of(set_up, name, name, SHIPPED),
+        case_of(set_up, name, f"{name} 300 s", TEXT),
+        case_of(set_up, name, f"{name} 30 s since the SSD", _FETCHED),
+        case_of(set_up, name, f"{name} logical hosts", (*SHIPPED, set_up.alone)),
+        case_of(set_up, name, f"{name} scaler as shipped", (*SHIPPED, "system/scaler=load_monitor_plain")),
     )
 
 
@@ -144,9 +176,11 @@ def source_choice(set_up: SetUp, beside: bool = True) -> tuple[Case, Case]:
     on a host of its own, and all loads and all KV cross NICs.
     """
     over = () if beside else (set_up.alone,)
-    how = "" if beside else ", RDMA alone"
+    suffix = "" if beside else ", RDMA alone"
     naive = ("system/provision=naive", *over)
-    return case(set_up, MULTICAST, f"naive{how}", naive), case(set_up, MULTICAST, f"pruned{how}", over)
+    return case_of(set_up, MULTICAST, f"naive{suffix}", naive), case_of(
+        set_up, MULTICAST, f"pruned{suffix}", over
+    )
 
 
 # Figure 4: 16 models by Zipf 0.9 on 32 hosts of one GPU. Instances do prefill and decode, for with one of
@@ -157,9 +191,9 @@ def many_models_at(share: float) -> SetUp:
         f"16 models/32 hosts at {share:g} C",
         ("model=llama3_8b", "cluster=blitz_a_32x1", ENGINE),
         ("trace=burstgpt_like",),
-        (20, 12),
-        (1, 16),
-        (1, 16),
+        full=(20, 12),
+        prefill=(1, 16),
+        decode=(1, 16),
         rate="models",
         share=share,
         stand_in="drawn bursts, one process per model; Llama3-8B for all",

@@ -1,9 +1,7 @@
-"""Sweeps that tell what a result hangs on: windows, loads, memory, time-outs, copies, thresholds.
+"""Sweeps of BlitzScale's set-ups: windows, loads, memory, time-outs, life of copies, thresholds.
 
-One seed at each point, unless what is swept is said to have all.
-
-None chooses a number: figures are made of the set-ups as they stand, and a row that is out names the sweep
-that shows how far it moves.
+Every point runs under the first seed, unless its sweep says all seeds. No sweep chooses a value: figures use
+the set-ups as they stand, and a row that is out names the sweep that shows how far it moves.
 """
 
 from dataclasses import replace
@@ -33,12 +31,12 @@ from experiments.blitzscale.set_ups import (
     RESERVE,
     all_systems,
     burst_72b,
-    case,
+    case_of,
     source_choice,
     three,
 )
-from experiments.common.set_up import Case, SetUp, Words
-from experiments.common.sweep import Sweep
+from experiments.common.set_up import Case, SetUp, Words, last_words
+from experiments.common.sweep import SetUpSweep
 
 WINDOW: Final = "window"
 _CONV_STARTS_S: Final = range(0, 3000, 480)  # the trace has 3,501 s
@@ -63,10 +61,13 @@ _LEAST: Final = "at least 1 of each role"
 _PREFILL: Final = "0.5 C by prefill alone"
 
 
-def all_sweeps() -> tuple[Sweep, ...]:
+def all_sweeps() -> tuple[SetUpSweep, ...]:
     """Every sweep, in the order of its figure."""
     return (
-        *(windows(one, _CONV_STARTS_S, "distserve_half") for one in (AZURE_CONV_24B, AZURE_CONV_24B_16)),
+        *(
+            windows(set_up, _CONV_STARTS_S, "distserve_half")
+            for set_up in (AZURE_CONV_24B, AZURE_CONV_24B_16)
+        ),
         windows(AZURE_CODE_8B, _CODE_STARTS_S),
         loads(AZURE_CONV_24B),
         scale_down(AZURE_CONV_24B),
@@ -78,53 +79,50 @@ def all_sweeps() -> tuple[Sweep, ...]:
         thresholds(),
         average_provisioning(),
         beside_kv(AZURE_CONV_7B),
-        *(rate_rule(one) for one in v1_set_ups()),
+        *(rate_rule(set_up) for set_up in v1_set_ups()),
     )
 
 
-def windows(set_up: SetUp, starts_s: range, *static: str) -> Sweep:
+def windows(set_up: SetUp, starts_s: range, *static: str) -> SetUpSweep:
     """Every window of the trace, side by side from its start, each with the rate its own rule gives."""
-    length_s = next(word for word in set_up.trace if word.startswith("trace.window_s=")).partition("=")[2]
+    length_s = set_up.word("trace.window_s")
     points = []
     for start_s in starts_s:
-        trace = tuple(
-            f"trace.window_start_s={start_s}" if word.startswith("trace.window_start_s=") else word
-            for word in set_up.trace
-        )
+        trace = last_words((*set_up.trace, f"trace.window_start_s={start_s}"))
         own = replace(set_up, name=f"{set_up.name} from {start_s:,} s", trace=trace)
         systems = (*_compared(set_up), *static)
         points.append((f"{start_s} s", _cases(own, systems)))
-    told = f"windows of {length_s} s from 0 to {starts_s[-1]:,} s in steps of {starts_s.step} s, seed 0"
-    return Sweep(WINDOW, set_up.name, told, tuple(points))
+    about = f"windows of {length_s} s from 0 to {starts_s[-1]:,} s in steps of {starts_s.step} s, seed 0"
+    return SetUpSweep(WINDOW, set_up.name, about, tuple(points))
 
 
-def loads(set_up: SetUp) -> Sweep:
+def loads(set_up: SetUp) -> SetUpSweep:
     """The mean load as a share of the full split's capacity; the set-up's is one half."""
     systems = (BLITZ, "serverlessllm", "distserve_half")
     points = [
         (f"{share:g} C", _cases(replace(set_up, name=f"{set_up.name} at {share:g} C", share=share), systems))
         for share in _SHARES
     ]
-    points.insert(2, ("0.5 C", tuple(replace(one, once=False) for one in _cases(set_up, systems))))
-    return Sweep("mean load", set_up.name, "share of the full split's capacity, seed 0", tuple(points))
+    points.insert(2, ("0.5 C", tuple(replace(system, once=False) for system in _cases(set_up, systems))))
+    return SetUpSweep("mean load", set_up.name, "share of the full split's capacity, seed 0", tuple(points))
 
 
-def scale_down(set_up: SetUp) -> Sweep:
-    """How long an instance must not be needed before it goes, for all systems; the set-up's is 333 ms."""
+def scale_down(set_up: SetUp) -> SetUpSweep:
+    """How long an instance must be unneeded before it is drained, for all systems; the set-up's is 333 ms."""
     systems = (BLITZ, "serverlessllm", "allcache")
     points = [
         (f"{ms} ms", _cases(set_up, systems, (f"system.scaler.scale_down_ms={ms}",))) for ms in _SCALE_DOWN_MS
     ]
-    return Sweep(
+    return SetUpSweep(
         "scale-down time-out", set_up.name, "ms below the bound before an instance goes", tuple(points)
     )
 
 
-def decode(set_up: SetUp) -> Sweep:
+def decode(set_up: SetUp) -> SetUpSweep:
     """What could make the time between tokens depend on the system: decode must scale, and slowly."""
     systems = (BLITZ, MULTICAST, "serverlessllm", "allcache")
     least = replace(set_up, name=f"{set_up.name}, {_LEAST}", prefill=(1, 14), decode=(1, 14))
-    alone = replace(least, name=f"{least.name}, a host each", words=_with(least.words, set_up.alone))
+    alone = replace(least, name=f"{least.name}, a host each", words=last_words((*least.words, set_up.alone)))
     mean = replace(set_up, name=f"{set_up.name}, mean load alone", peak=None)
     corner = replace(least, name=f"{mean.name}, {_LEAST}", peak=None)
     shipped = ("estimates=artefact",)
@@ -135,21 +133,21 @@ def decode(set_up: SetUp) -> Sweep:
         ("rate by the mean load alone", _cases(mean, systems)),
         (f"{_LEAST}, rate by the mean load alone", _cases(corner, systems)),
     )
-    return Sweep(
+    return SetUpSweep(
         "decode instances", set_up.name, "least instances, hosts, estimates, rate rule; seed 0", points
     )
 
 
-def kv_memory(set_up: SetUp) -> Sweep:
+def kv_memory(set_up: SetUp) -> SetUpSweep:
     """Tokens of KV memory per instance: sources disagree; the set-up's is 256,000."""
     systems, points = _compared(set_up), []
     for tokens in _KV_TOKENS:
         words = (f"engine.kv_tokens={tokens}",)
         points.append((f"{tokens:,} tokens", _cases(set_up, systems, words)))
-    return Sweep("KV memory", set_up.name, "tokens per instance, seed 0", tuple(points))
+    return SetUpSweep("KV memory", set_up.name, "tokens per instance, seed 0", tuple(points))
 
 
-def lives(set_up: SetUp) -> Sweep:
+def lives(set_up: SetUp) -> SetUpSweep:
     """How long ServerlessLLM keeps a host's copy after a load, under all seeds; the set-up's is 30 s."""
     (ours,), points = _cases(set_up, (BLITZ,), once=False), []
     for life in _LIVES_S:
@@ -157,13 +155,13 @@ def lives(set_up: SetUp) -> Sweep:
         own = set_up if life == "30" else replace(set_up, name=f"{set_up.name}, copies for {label}")
         other = _cases(own, ("serverlessllm",), (f"system.cache.ttl_s={life}",), once=False)
         points.append((label, (ours, *other)))
-    told = "after a host's last load, ServerlessLLM alone; all seeds"
-    return Sweep("life of a copy", set_up.name, told, tuple(points))
+    about = "after a host's last load, ServerlessLLM alone; all seeds"
+    return SetUpSweep("life of a copy", set_up.name, about, tuple(points))
 
 
-def heights() -> tuple[Sweep, ...]:
+def heights() -> tuple[SetUpSweep, ...]:
     """Drawn bursts that rise higher: how dense they must be for a stop to show. None of a recorded trace."""
-    found = []
+    sweeps = []
     for set_up, stops_s in ((stop_72b(), STOPS_72B_S), (stop_72b(2), STOPS_72B_S), (stop_8b(), STOPS_8B_S)):
         if "trace=burstgpt_like" not in set_up.trace:
             return ()
@@ -171,64 +169,66 @@ def heights() -> tuple[Sweep, ...]:
         for factor in _HEIGHTS:
             name, trace = f"{set_up.name}, {factor}x", (*set_up.trace, f"trace.factor={factor}")
             own = replace(set_up, name=name, trace=trace, peak=None)
-            cases = tuple(replace(stopped(own, one), once=True) for one in stops_s)
+            cases = tuple(replace(stopped(own, stop_s), once=True) for stop_s in stops_s)
             points.append((f"{factor} times", cases))
-        told = "height of a burst over the base rate (5 is the set-up's), mean load alone, seed 0"
-        found.append(Sweep("height of a burst", set_up.name, told, tuple(points)))
-    return tuple(found)
+        about = "height of a burst over the base rate (5 is the set-up's), mean load alone, seed 0"
+        sweeps.append(SetUpSweep("height of a burst", set_up.name, about, tuple(points)))
+    return tuple(sweeps)
 
 
-def kv_demand() -> Sweep:
+def kv_demand() -> SetUpSweep:
     """Other loads, and half of C by prefill alone: 7B has four times the KV per token of 8B."""
     set_up, points = burst_7b(), []
     loads = {f"{share:g} C": replace(set_up, share=share) for share in _SHARES_7B}
     for label, own in {**loads, _PREFILL: replace(set_up, capacity="prefill")}.items():
         named = replace(own, name=f"{set_up.name} at {label}")
         cases = [colocated(named, name) for name in (BLITZ, MULTICAST, "vllm_full", "vllm_half")]
-        cases.append(case(named, "distserve_full"))
-        points.append((label, tuple(replace(one, once=True) for one in cases)))
-    told = "share of the full split's capacity, 0.5 is the set-up's, seed 0"
-    return Sweep("mean load", set_up.name, told, tuple(points))
+        cases.append(case_of(named, "distserve_full"))
+        points.append((label, tuple(replace(system, once=True) for system in cases)))
+    about = "share of the full split's capacity, 0.5 is the set-up's, seed 0"
+    return SetUpSweep("mean load", set_up.name, about, tuple(points))
 
 
-def thresholds() -> Sweep:
+def thresholds() -> SetUpSweep:
     """When the load monitor starts and stops colocated instances, beside vLLM as it is."""
     set_up, points = burst_7b(), []
     for label, words in _THRESHOLDS.items():
         ours = [colocated(set_up, name) for name in (BLITZ, MULTICAST)]
-        swept = [replace(one, words=_with(one.words, *words), once=True) for one in ours]
+        swept = [replace(system, words=last_words((*system.words, *words)), once=True) for system in ours]
         points.append((label, (*swept, colocated(set_up, "vllm_full"), colocated(set_up, "vllm_half"))))
-    told = "seconds of backlog and share of KV memory at which instances go and come, seed 0"
-    return Sweep("thresholds", set_up.name, told, tuple(points))
+    about = "seconds of backlog and share of KV memory at which instances go and come, seed 0"
+    return SetUpSweep("thresholds", set_up.name, about, tuple(points))
 
 
-def average_provisioning() -> Sweep:
+def average_provisioning() -> SetUpSweep:
     """More instances for the vLLM that has the average need, which is full on average and so never idle."""
     set_up, points = burst_7b(), []
     ours = tuple(colocated(set_up, name) for name in (BLITZ, MULTICAST))
     for count in _AVERAGE:
         words = ("system=vllm_full", *RESERVE, f"cluster=blitz_b_1x{count}")
         points.append((f"{count} instances", (*ours, Case("vllm_half", set_up, words, once=True))))
-    return Sweep("average provisioning", set_up.name, "instances of vllm_half, seed 0", tuple(points))
+    return SetUpSweep("average provisioning", set_up.name, "instances of vllm_half, seed 0", tuple(points))
 
 
-def beside_kv(set_up: SetUp) -> Sweep:
+def beside_kv(set_up: SetUp) -> SetUpSweep:
     """Loads at which instances send more or less KV."""
     points = []
     loads = {f"{share:g} C": replace(set_up, share=share) for share in (0.25, 0.75)}
     for label, own in {**loads, _PREFILL: replace(set_up, capacity="prefill")}.items():
         named = replace(own, name=f"{set_up.name} at {label}")
         cases = (*source_choice(named), *source_choice(named, beside=False))
-        points.append((label, tuple(replace(one, once=True) for one in cases)))
-    told = "share of the full split's capacity, 0.5 is the set-up's, seed 0"
-    return Sweep("mean load", set_up.name, told, tuple(points))
+        points.append((label, tuple(replace(system, once=True) for system in cases)))
+    about = "share of the full split's capacity, 0.5 is the set-up's, seed 0"
+    return SetUpSweep("mean load", set_up.name, about, tuple(points))
 
 
-def rate_rule(set_up: SetUp) -> Sweep:
+def rate_rule(set_up: SetUp) -> SetUpSweep:
     """Version 1's workloads at the mean load of the later text, in place of its peak rule."""
     own = replace(set_up, name=f"{set_up.name} at 0.5 C", share=0.5)
-    cases = tuple(replace(one, set_up=own, once=True) for one in v1_systems(set_up))
-    return Sweep("rate rule", set_up.name, "mean load 0.5 C as well as the peak, seed 0", (("0.5 C", cases),))
+    cases = tuple(replace(system, set_up=own, once=True) for system in v1_systems(set_up))
+    return SetUpSweep(
+        "rate rule", set_up.name, "mean load 0.5 C as well as the peak, seed 0", (("0.5 C", cases),)
+    )
 
 
 def _compared(set_up: SetUp) -> tuple[str, ...]:
@@ -240,15 +240,10 @@ def _compared(set_up: SetUp) -> tuple[str, ...]:
 def _cases(set_up: SetUp, systems: tuple[str, ...], extra: Words = (), once: bool = True) -> tuple[Case, ...]:
     """Systems by their labels; ``extra`` goes before what a reading says."""
     more = (*ablation(set_up), *live_cases(set_up))
-    found, known = [], all_systems(set_up) | {one.label: one for one in more}
+    cases, known = [], all_systems(set_up) | {other.label: other for other in more}
     for system in systems:
-        one = known[system]
+        known_case = known[system]
         static = system.startswith("distserve")
         words = () if static and any(word.startswith("system.") for word in extra) else extra
-        found.append(replace(one, words=_with(one.words, *words), once=once))
-    return tuple(found)
-
-
-def _with(words: Words, *more: str) -> Words:
-    """Of a key that comes twice the last word."""
-    return tuple({word.partition("=")[0]: word for word in (*words, *more)}.values())
+        cases.append(replace(known_case, words=last_words((*known_case.words, *words)), once=once))
+    return tuple(cases)

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from experiments.blitzscale.levels import SHOWN, inputs, levels
 from experiments.blitzscale.one_pair import play
-from experiments.blitzscale.set_ups import AZURE_CODE_8B, BLITZ, case
+from experiments.blitzscale.set_ups import AZURE_CODE_8B, BLITZ, case_of
 from experiments.common.compare import joined, pointed, ratio_row
-from experiments.common.figure import Figure, Key, Line, Panel, Row
+from experiments.common.figure import Figure, FigureRow, Key, Panel, PlotLine
 from experiments.common.outcomes import GPU_TIME, MEAN_TTFT, P99_TTFT, Metric, Outcomes
 from experiments.common.paired import Estimated, ratio_of
 from experiments.common.saved import SEED
@@ -69,7 +69,7 @@ BOUND: Final = zigzag_s(BEST_WORK) / shared_s(BEST_WORK)  # 0.614
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class EndCurve:
     """When the last batch ends, by queued work, both over the time of the load."""
 
     work: tuple[float, ...]
@@ -79,27 +79,27 @@ class Curve:
     @property
     def ratios(self) -> tuple[float, ...]:
         """ZigZag over best effort."""
-        return tuple([one / other for one, other in zip(self.zigzag, self.effort, strict=True)])
+        return tuple([zigzag_end / other for zigzag_end, other in zip(self.zigzag, self.effort, strict=True)])
 
     def best(self) -> tuple[float, float]:
         """(least ratio, at which work)."""
         return min(zip(self.ratios, self.work, strict=True))
 
 
-def closed(effort: Callable[[float], float], most: float = 3.0, points: int = 121) -> Curve:
+def closed(effort: Callable[[float], float], most: float = 3.0, points: int = 121) -> EndCurve:
     """The closed form."""
     work = tuple([most * (step + 1) / points for step in range(points)])
-    return Curve(work, tuple(map(zigzag_s, work)), tuple(map(effort, work)))
+    return EndCurve(work, tuple(map(zigzag_s, work)), tuple(map(effort, work)))
 
 
-def scheduled(layers: int = LAYERS, load: int = LOAD) -> Curve:
+def scheduled(layers: int = LAYERS, load: int = LOAD) -> EndCurve:
     """The layer-level schedules, quotas kept to the end."""
 
     def last(schedule: Callable[[LiveView], Schedule], batches: int) -> float:
         return max(schedule(LiveView(layers, load, (1,) * batches)).finish_ns) / (layers * load)
 
     batches = [count * load // LOAD for count in _BATCHES]
-    return Curve(
+    return EndCurve(
         tuple([count / load for count in batches]),
         tuple([last(ilp_free, count) for count in batches]),
         tuple([last(best_effort, count) for count in batches]),
@@ -107,13 +107,13 @@ def scheduled(layers: int = LAYERS, load: int = LOAD) -> Curve:
 
 
 @cache
-def simulated() -> Curve:
+def simulated() -> EndCurve:
     """Whole runs; quotas end when everything is loaded."""
 
     def last(scheduler: str, batches: int) -> float:
         return max(play(LAYERS, LOAD - 0.01, batches, scheduler).finish) / (LAYERS * LOAD)
 
-    return Curve(
+    return EndCurve(
         tuple([count / LOAD for count in _BATCHES]),
         tuple([last("ilp_free", count) for count in _BATCHES]),
         tuple([last("best_effort", count) for count in _BATCHES]),
@@ -149,9 +149,9 @@ class Setting:
     @property
     def name(self) -> str:
         """``all, 4 per partner, slo 0``: what is not as shipped is said."""
-        told = ["tails" if self.tails_only else "all", f"{self.per_partner} per partner"]
-        told += [] if self.slo_ms is None else [f"slo {self.slo_ms}"]
-        return ", ".join(told + ([] if self.prescale_by == 1 else [f"pre-scale {self.prescale_by}"]))
+        parts = ["tails" if self.tails_only else "all", f"{self.per_partner} per partner"]
+        parts += [] if self.slo_ms is None else [f"slo {self.slo_ms}"]
+        return ", ".join(parts + ([] if self.prescale_by == 1 else [f"pre-scale {self.prescale_by}"]))
 
     def cases(self) -> tuple[Case, Case, Case]:
         """(ZigZag, best effort, stopped while they load); what is stopped depends on pre-scaling alone."""
@@ -168,21 +168,21 @@ class Setting:
         )
 
     @staticmethod
-    def _case(scheduler: str, told: str, words: Words) -> Case:
-        return case(SET_UP, BLITZ, f"{scheduler}: {told}", words)
+    def _case(scheduler: str, setting: str, words: Words) -> Case:
+        return case_of(SET_UP, BLITZ, f"{scheduler}: {setting}", words)
 
 
 _ENDS: Final = (Setting(), Setting(tails_only=False, per_partner=4))
 POINTS: Final = (
     *(Setting(tails, count) for tails in (True, False) for count in (1, 2, 4)),
-    *(replace(one, slo_ms=limit_ms) for one in _ENDS for limit_ms in (0, 2000)),
-    *(replace(one, prescale_by=count) for one in _ENDS for count in (0, 2)),
+    *(replace(setting, slo_ms=limit_ms) for setting in _ENDS for limit_ms in (0, 2000)),
+    *(replace(setting, prescale_by=count) for setting in _ENDS for count in (0, 2)),
 )
 
 
 def cases() -> tuple[Case, ...]:
     """All settings with both schedulers, and stopped."""
-    return tuple(dict.fromkeys(one for point in POINTS for one in point.cases()))
+    return tuple(dict.fromkeys(case for point in POINTS for case in point.cases()))
 
 
 def zigzag(outcomes: Outcomes) -> Figure:
@@ -190,49 +190,54 @@ def zigzag(outcomes: Outcomes) -> Figure:
     curves = {"scheduled": scheduled(), "simulated": simulated()}
     rows = [*_pair_rows(curves), *_sweep_rows(outcomes)]
     panels = (_finishes(curves), _ratios(curves), *_swept(outcomes))
-    told = (
+    notes = (
         f"one pair: {LAYERS} layers, each loaded in {LOAD} layer times, all batches queued before the first",
         "quotas of best effort stay to the end in schedules, and end in runs when everything is loaded",
     )
     return Figure(
-        "zigzag", "ZigZag against best effort", tuple(rows), panels, (*told, *inputs(outcomes, cases())),
-        levels(outcomes, cases(), SHOWN), sweeps={CURVE: _saved_curves(curves), **_saved_sweep(outcomes)},
-    )  # fmt: skip
+        "zigzag",
+        "ZigZag against best effort",
+        tuple(rows),
+        panels=panels,
+        inputs=(*notes, *inputs(outcomes, cases())),
+        levels=levels(outcomes, cases(), SHOWN),
+        sweeps={CURVE: _saved_curves(curves), **_saved_sweep(outcomes)},
+    )
 
 
-def _pair_rows(curves: dict[str, Curve]) -> Iterator[Row]:
+def _pair_rows(curves: dict[str, EndCurve]) -> Iterator[FigureRow]:
     shared = f"closed form {BOUND:.3f} at {BEST_WORK:.3f} times"
-    for name, claim, told in (
+    for name, claim, comparison in (
         ("simulated", _BOUND, shared),
         ("scheduled, quotas to the end", _KEPT, "closed form 0.5"),
         ("simulated, beside the paper's number", _ZIGZAG_50, f"{shared}; the paper names no baseline"),
     ):
         ratio, work = curves[name.partition(",")[0]].best()
         title = f"one pair, last batch, ZigZag over best effort at its best, {name}"
-        why = f"with {work:.2f} times the load's length of queued work; {told}"
-        yield pointed(judged(title, claim, ratio, f"{ratio:.3f}", "", why), CURVE)
+        why = f"with {work:.2f} times the load's length of queued work; {comparison}"
+        yield pointed(judged(title, claim, ratio, f"{ratio:.3f}", why=why), CURVE)
 
 
-def _sweep_rows(outcomes: Outcomes) -> list[Row]:
-    rows, found = [], dict[str, Estimated]()
+def _sweep_rows(outcomes: Outcomes) -> list[FigureRow]:
+    rows, ratios = [], dict[str, Estimated]()
     for point in POINTS:
         ours, effort, _ = point.cases()
         name = f"{SET_UP.name}: {P99_TTFT.label}, ZigZag over best effort, {point.name}"
-        rows.append(ratio_row(outcomes, name, _SHORTER, P99_TTFT, ours, effort))
+        rows.append(ratio_row(outcomes, name, _SHORTER, P99_TTFT, ours=ours, other=effort))
         if ratio := _ratio(outcomes, P99_TTFT, ours, effort):
-            found[point.name] = ratio
-    if found:
-        least = min(found, key=lambda name: found[name].value)
+            ratios[point.name] = ratio
+    if ratios:
+        least = min(ratios, key=lambda name: ratios[name].value)
         title = (
-            f"{SET_UP.name}: {P99_TTFT.label}, ZigZag over best effort, the least of {len(found)} settings"
+            f"{SET_UP.name}: {P99_TTFT.label}, ZigZag over best effort, the least of {len(ratios)} settings"
         )
-        row = judged_over(title, _BOUND, found[least], SET_UP.stand_in, f"with {least}")
+        row = judged_over(title, _BOUND, ratios[least], stand_in=SET_UP.stand_in, why=f"with {least}")
         rows.append(pointed(row, (SEED, SET_UP.name), SETTINGS))
     return rows
 
 
 def _ratio(outcomes: Outcomes, metric: Metric, ours: Case, other: Case) -> Estimated | None:
-    values = [metric.of(outcomes.of(one)) for one in (ours, other)]
+    values = [metric.of(outcomes.of(case)) for case in (ours, other)]
     return ratio_of(values[0], values[1]) if values[0] and values[1] else None
 
 
@@ -240,20 +245,20 @@ def _saved_sweep(outcomes: Outcomes) -> dict[Key, Any]:
     """Every setting's ratios with their intervals."""
     points: dict[str, dict[str, str]] = {}
     for point in POINTS:
-        ours, *others = point.cases()
-        for name, other in zip((_EFFORT, "stop"), others, strict=True):
+        ours, *bases = point.cases()
+        for name, other in zip((_EFFORT, "stop"), bases, strict=True):
             for metric in (P99_TTFT, MEAN_TTFT, GPU_TIME):
                 if ratio := _ratio(outcomes, metric, ours, other):
                     points.setdefault(point.name, {})[f"{metric.label} over {name}"] = ratio.shown(_exact)
-    told = "ZigZag over best effort and over stopping, by who is live and what is loaded, all seeds"
-    return {SETTINGS: {"told": told, "points": points}} if points else {}
+    about = "ZigZag over best effort and over stopping, by who is live and what is loaded, all seeds"
+    return {SETTINGS: {"told": about, "points": points}} if points else {}
 
 
 def _exact(value: float) -> str:
     return f"{value:.3f}"
 
 
-def _saved_curves(curves: dict[str, Curve]) -> dict[str, Any]:
+def _saved_curves(curves: dict[str, EndCurve]) -> dict[str, Any]:
     points = {
         name: {"work": curve.work, "zigzag": curve.zigzag, "best_effort": curve.effort, "ratio": curve.ratios}
         for name, curve in curves.items()
@@ -265,16 +270,19 @@ def _saved_curves(curves: dict[str, Curve]) -> dict[str, Any]:
     }
 
 
-def _finishes(curves: dict[str, Curve]) -> Panel:
-    shared, kept = closed(shared_s), closed(kept_s)
+def _finishes(curves: dict[str, EndCurve]) -> Panel:
+    shared, with_quotas = closed(shared_s), closed(kept_s)
     lines = [
-        Line("ZigZag, closed form", shared.work, shared.zigzag),
-        Line("best effort, closed form", shared.work, shared.effort),
-        Line("the same, quotas kept", kept.work, kept.effort, "--"),
-        *(Line(f"ZigZag, {name}", one.work, one.zigzag, style) for (name, one), style in _styled(curves)),
+        PlotLine("ZigZag, closed form", shared.work, shared.zigzag),
+        PlotLine("best effort, closed form", shared.work, shared.effort),
+        PlotLine("the same, quotas kept", with_quotas.work, with_quotas.effort, "--"),
         *(
-            Line(f"best effort, {name}", one.work, one.effort, style)
-            for (name, one), style in _styled(curves)
+            PlotLine(f"ZigZag, {name}", curve.work, curve.zigzag, style)
+            for (name, curve), style in _styled(curves)
+        ),
+        *(
+            PlotLine(f"best effort, {name}", curve.work, curve.effort, style)
+            for (name, curve), style in _styled(curves)
         ),
     ]
     return Panel(
@@ -282,18 +290,18 @@ def _finishes(curves: dict[str, Curve]) -> Panel:
     )
 
 
-def _ratios(curves: dict[str, Curve]) -> Panel:
-    shared, kept = closed(shared_s), closed(kept_s)
+def _ratios(curves: dict[str, EndCurve]) -> Panel:
+    shared, with_quotas = closed(shared_s), closed(kept_s)
     lines = [
-        Line("closed form", shared.work, shared.ratios),
-        Line("the same, quotas kept", kept.work, kept.ratios, "--"),
-        *(Line(name, one.work, one.ratios, style) for (name, one), style in _styled(curves)),
-        Line(f"{BOUND:.3f}", (BEST_WORK,), (BOUND,), "k*"),
+        PlotLine("closed form", shared.work, shared.ratios),
+        PlotLine("the same, quotas kept", with_quotas.work, with_quotas.ratios, "--"),
+        *(PlotLine(name, curve.work, curve.ratios, style) for (name, curve), style in _styled(curves)),
+        PlotLine(f"{BOUND:.3f}", (BEST_WORK,), (BOUND,), "k*"),
     ]
     return Panel("ZigZag over best effort", "queued work over the load's length", "ratio", tuple(lines))
 
 
-def _styled(curves: dict[str, Curve]) -> list[tuple[tuple[str, Curve], str]]:
+def _styled(curves: dict[str, EndCurve]) -> list[tuple[tuple[str, EndCurve], str]]:
     return list(zip(curves.items(), ("x", "o"), strict=True))
 
 
@@ -301,16 +309,16 @@ def _swept(outcomes: Outcomes) -> list[Panel]:
     """P99 and mean by setting, with their intervals."""
     panels = []
     for metric in (P99_TTFT, MEAN_TTFT):
-        found = [(x, _ratio(outcomes, metric, *one.cases()[:2])) for x, one in enumerate(POINTS)]
-        known = [(float(x), ratio) for x, ratio in found if ratio]
+        ratios = [(x, _ratio(outcomes, metric, *point.cases()[:2])) for x, point in enumerate(POINTS)]
+        known = [(float(x), ratio) for x, ratio in ratios if ratio]
         if not known:
             continue
         places = [x for x, _ in known]
-        lines = [Line("mean of seeds", places, [ratio.value for _, ratio in known], "o")]
-        ends = [end for _, one in known for end in (one.low, one.high) if end is not None]
+        lines = [PlotLine("mean of seeds", places, [ratio.value for _, ratio in known], "o")]
+        ends = [end for _, ratio in known for end in (ratio.low, ratio.high) if end is not None]
         if len(ends) == 2 * len(places):
-            lines.append(Line("95 % interval", [x for x in places for _ in range(2)], ends, "_"))
-        ticks = tuple(joined(one.name.replace(" per partner", "")) for one in POINTS)
+            lines.append(PlotLine("95 % interval", [x for x in places for _ in range(2)], ends, "_"))
+        ticks = tuple(joined(point.name.replace(" per partner", "")) for point in POINTS)
         panels.append(
             Panel(f"{metric.label}, ZigZag over best effort", "", "ratio", tuple(lines), ticks=ticks)
         )

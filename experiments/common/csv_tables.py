@@ -32,11 +32,11 @@ def points_csv(figures: Sequence[Figure]) -> str:
     """y: mean over seeds; low, high: its 95 % interval; ratio: of y to the paper's."""
     lines = []
     for figure in figures:
-        for one in figure.numbers:
-            found = mean_of(one.values)
-            ratio = found.value / one.paper if one.paper else None
-            place = (figure.name, one.panel, one.metric, one.system, one.x)
-            sizes = (found.value, found.low, found.high, one.values[0], len(one.values), one.paper, ratio)
+        for point in figure.numbers:
+            mean = mean_of(point.values)
+            ratio = mean.value / point.paper if point.paper else None
+            place = (figure.name, point.panel, point.metric, point.system, point.x)
+            sizes = (mean.value, mean.low, mean.high, point.values[0], len(point.values), point.paper, ratio)
             lines.append((*place, *sizes))
     return _text(_POINTS, lines)
 
@@ -44,7 +44,7 @@ def points_csv(figures: Sequence[Figure]) -> str:
 def runs_csv(outcomes: Outcomes) -> str:
     """Set-up, system, seed, the numbers that sweeps.json has, the command."""
     lines = []
-    for case, runs in outcomes.found.items():
+    for case, runs in outcomes.runs.items():
         for seed, run in enumerate(runs):
             numbers = [metric.read(run) for metric in SAVED.values()]
             lines.append((case.set_up.name, case.label, seed, *numbers, command_of(run, case)))
@@ -57,5 +57,5 @@ def _text(titles: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(titles)
     for line in lines:
-        writer.writerow([f"{one:.10g}" if isinstance(one, float) else one for one in line])
+        writer.writerow([f"{value:.10g}" if isinstance(value, float) else value for value in line])
     return file.getvalue()

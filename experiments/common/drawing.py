@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from experiments.common.figure import Figure, Panel, Row
+from experiments.common.figure import Figure, FigureRow, Panel
 from experiments.common.verdict import BAND
 from servetwin.report.picture import save
 
@@ -59,7 +59,7 @@ def _panel(axes: "Axes", panel: Panel) -> None:
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, below), ncols=3, frameon=False, fontsize="small")
 
 
-def _ratios(axes: "Axes", rows: Sequence[Row]) -> None:
+def _ratios(axes: "Axes", rows: Sequence[FigureRow]) -> None:
     """One dot per row; the band is shaded."""
     axes.axvspan(1 / BAND, BAND, color="tab:green", alpha=0.12)
     axes.axvline(1.0, color="black", linewidth=0.8)

@@ -1,7 +1,7 @@
 """What a reproduced figure consists of: judged rows, plain levels beside them, and what is drawn."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, Literal
 
 Verdict = Literal["in band", "out", "not shown", "not comparable"]
@@ -12,8 +12,8 @@ Key = tuple[str, str]
 """(kind, set-up or figure) of a sweep in sweeps.json."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureRow:
     """One statement of a paper beside what we measured.
 
     ratio: ours over the paper's (its nearest end, where that is a range); None where there is no number.
@@ -26,7 +26,7 @@ class Row:
     ours: str
     ratio: float | None
     verdict: Verdict
-    stand_in: str
+    stand_in: str = ""
     why: str
     saved: tuple[Key, ...] = ()
     kind: Kind = "own_analysis"
@@ -36,7 +36,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlotLine:
     """Points (x, y) of one line of a panel; style: as matplotlib writes it (``-``, ``--``, ``o``)."""
 
     label: str
@@ -52,13 +52,14 @@ class Panel:
     title: str
     x_label: str
     y_label: str
-    lines: tuple[Line, ...]
+    lines: tuple[PlotLine, ...]
+    _: KW_ONLY
     log_y: bool = False
     ticks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredPoint:
     """One point that a figure draws: one value per seed, and the paper's where it is known."""
 
     panel: str
@@ -66,6 +67,7 @@ class Measured:
     system: str
     x: float
     values: tuple[float, ...]
+    _: KW_ONLY
     paper: float | None = None
 
 
@@ -79,12 +81,13 @@ class Figure:
 
     name: str
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[FigureRow, ...]
+    _: KW_ONLY
     panels: tuple[Panel, ...] = ()
     inputs: tuple[str, ...] = ()
     levels: tuple[Mapping[str, str], ...] = ()
     sweeps: Mapping[Key, Any] = field(default_factory=dict)
-    numbers: tuple[Measured, ...] = ()
+    numbers: tuple[MeasuredPoint, ...] = ()
     columns: int = 2
 
     def __post_init__(self) -> None:

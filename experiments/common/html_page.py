@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from experiments.common.figure import Figure, Row
+from experiments.common.figure import Figure, FigureRow
 from experiments.common.shown import heading
 from servetwin.report.number_text import NOTHING, number
 from servetwin.report.style import STYLE
@@ -34,17 +34,17 @@ def as_html(figures: Sequence[Figure], command: str, commit: str | None, folder:
 
 
 def _section(figure: Figure, picture: Path) -> str:
-    told = "".join(f"<li>{escape(sentence)}</li>" for sentence in figure.inputs)
+    inputs = "".join(f"<li>{escape(sentence)}</li>" for sentence in figure.inputs)
     data = base64.b64encode(picture.read_bytes()).decode()
     rows = "".join(map(_row, figure.rows))
     titles = "".join(f"<th>{title}</th>" for title in _TITLES)
     return (
-        f"<h2>{escape(figure.title)}</h2><ul>{told}</ul><table><tr>{titles}</tr>{rows}</table>"
+        f"<h2>{escape(figure.title)}</h2><ul>{inputs}</ul><table><tr>{titles}</tr>{rows}</table>"
         f'<img alt="{escape(figure.title)}" src="data:image/png;base64,{data}">'
     )
 
 
-def _row(row: Row) -> str:
+def _row(row: FigureRow) -> str:
     ratio = NOTHING if row.ratio is None else number(row.ratio)
     held = row.kind.replace("_", " ")
     cells = (row.name, held, row.paper, row.ours or NOTHING, ratio, row.verdict, row.why)

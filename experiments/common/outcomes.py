@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from experiments.common.set_up import Case, Words
-from experiments.common.sweep import Sweep
+from experiments.common.sweep import SetUpSweep
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RunOutcome:
     """One run: words, summary, and three columns of its finished requests (``tpot_ms`` may be NaN).
 
     timelines: name -> (seconds, values), see experiments.common.timelines. columns: what the case keeps.
@@ -28,16 +28,16 @@ class Outcome:
     arrival_s: Floats
     ttft_ms: Floats
     tpot_ms: Floats
-    told: str
+    inputs: str
     timelines: Mapping[str, tuple[Floats, Floats]] = field(default_factory=dict)
     columns: Mapping[str, Floats] = field(default_factory=dict)
 
     def at(self, path: str) -> float | None:
         """A number of the summary, such as ``ttft_ms.p99``; None where the run has none."""
-        found: Any = self.summary
+        value: Any = self.summary
         for key in path.split("."):
-            found = found.get(key) if isinstance(found, Mapping) else None
-        return None if found is None or isinstance(found, Mapping | str) else float(found)
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return None if value is None or isinstance(value, Mapping | str) else float(value)
 
     def mean_ttft_ms(self, from_s: float, until_s: float) -> float | None:
         """Of the requests that arrive then; None without any."""
@@ -47,22 +47,23 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """found: outcomes of a case, one per seed in their order. missing: why a case could not be run.
+    """runs: of a case, one per seed in their order. missing: why a case could not be run.
 
-    sweeps: those whose cases were run too.
+    sweeps: those whose cases were run too. requests: of a run, for papers whose runs all have as many.
     """
 
-    found: Mapping[Case, tuple[Outcome, ...]]
+    runs: Mapping[Case, tuple[RunOutcome, ...]]
     missing: Mapping[Case, str]
-    sweeps: tuple[Sweep, ...] = ()
+    sweeps: tuple[SetUpSweep, ...] = ()
+    requests: int = 10_000
 
-    def of(self, case: Case) -> tuple[Outcome, ...]:
+    def of(self, case: Case) -> tuple[RunOutcome, ...]:
         """The outcomes; none for a case that could not be run."""
-        return self.found.get(case, ())
+        return self.runs.get(case, ())
 
     def why_not(self, *cases: Case) -> str:
         """Why these cannot be compared; empty when all have run."""
-        return "; ".join(dict.fromkeys(self.missing[one] for one in cases if one in self.missing))
+        return "; ".join(dict.fromkeys(self.missing[case] for case in cases if case in self.missing))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +73,11 @@ class Metric:
     label: str
     unit: str
     where: str
-    read: Callable[[Outcome], float | None]
+    read: Callable[[RunOutcome], float | None]
 
-    def of(self, outcomes: Sequence[Outcome]) -> list[float] | None:
+    def of(self, outcomes: Sequence[RunOutcome]) -> list[float] | None:
         """One value per seed; None when a run lacks it, or there is no run."""
-        values = [self.read(one) for one in outcomes]
+        values = [self.read(outcome) for outcome in outcomes]
         known = [value for value in values if value is not None]
         return known if known and len(known) == len(values) else None
 
@@ -86,12 +87,12 @@ def summary_metric(label: str, unit: str, where: str) -> Metric:
     return Metric(label, unit, where, lambda outcome: outcome.at(where))
 
 
-def _missed(outcome: Outcome) -> float | None:
+def _missed(outcome: RunOutcome) -> float | None:
     hits, misses = outcome.at("cache.hits"), outcome.at("cache.misses")
     return None if not hits and not misses else (misses or 0.0) / ((hits or 0.0) + (misses or 0.0))
 
 
-def _nic_share(outcome: Outcome) -> float | None:
+def _nic_share(outcome: RunOutcome) -> float | None:
     """Of all loaded bytes; the NICs of both ends count a byte, so half of what they carried."""
     carried = outcome.at("network.nic.bytes.parameters")
     tiers = outcome.summary.get("loads", {}).get("bytes_by_tier")
@@ -118,7 +119,7 @@ NIC_SHARE: Final = Metric("loaded bytes that crossed NICs", "", "loads.bytes_by_
 MISS_RATE: Final = Metric("host-cache misses", "", "cache.hits and cache.misses", _missed)
 
 
-def violations(outcome: Outcome, ttft_ms: float, tbt_ms: float) -> float:
+def violations(outcome: RunOutcome, ttft_ms: float, tbt_ms: float) -> float:
     """Share of the requests that were handed over and missed an objective or have no answer."""
     late = (outcome.ttft_ms > ttft_ms) | (outcome.tpot_ms > tbt_ms)  # NaN (one token) misses nothing
     handed_over = (outcome.at("requests.arrived") or 0.0) - (outcome.at("requests.dropped") or 0.0)

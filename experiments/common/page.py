@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from experiments.common.figure import MISSED, Figure, Row
+from experiments.common.figure import MISSED, Figure, FigureRow
 from experiments.common.shown import KINDS, counts, explained
 
 FILE: Final = "page.md"
@@ -17,7 +17,7 @@ def as_page(figures: Sequence[Figure], command: str, commit: str | None) -> str:
     lines += [f"| figure ({', '.join(counts([])['paper_number'])}) | {' | '.join(KINDS.values())} | rows |"]
     lines += ["|---|---|---|---|---|"]
     for figure in figures:
-        cells = [_short(found) for found in counts([figure]).values()]
+        cells = [_short(verdicts) for verdicts in counts([figure]).values()]
         name = f"{_cell(figure.title)} (`{figure.name}`)"
         lines.append(f"| {name} | {' | '.join(cells)} | {len(figure.rows)} |")
     lines += _stand_ins(figures)
@@ -28,18 +28,18 @@ def as_page(figures: Sequence[Figure], command: str, commit: str | None) -> str:
 
 def _counted(figures: Sequence[Figure]) -> list[str]:
     """The counts that head the page, one line for each kind of row."""
-    found = counts(figures)
+    verdicts_of_kind = counts(figures)
     lines = [f"**{sum(len(figure.rows) for figure in figures)} rows**", ""]
-    for kind, told in KINDS.items():
-        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in found[kind].items())
-        lines.append(f"* **{sum(found[kind].values())} {told}: {verdicts}**")
+    for kind, words in KINDS.items():
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts_of_kind[kind].items())
+        lines.append(f"* **{sum(verdicts_of_kind[kind].values())} {words}: {verdicts}**")
     missed, swept = explained(figures)
     return [*lines, f"* {missed} are out or not shown; {swept} of them name a sweep beside their seeds"]
 
 
-def _short(found: Mapping[str, int]) -> str:
+def _short(verdicts: Mapping[str, int]) -> str:
     """Counts in the order of the verdicts, nothing where there is no row."""
-    return " / ".join(map(str, found.values())) if sum(found.values()) else ""
+    return " / ".join(map(str, verdicts.values())) if sum(verdicts.values()) else ""
 
 
 def _stand_ins(figures: Sequence[Figure]) -> list[str]:
@@ -51,8 +51,8 @@ def _stand_ins(figures: Sequence[Figure]) -> list[str]:
                 where.setdefault(part, {})[figure.name] = None
     if not where:
         return []
-    told = [f"| {_cell(part)} | {', '.join(names)} |" for part, names in where.items()]
-    return ["", "| what stands in | figures |", "|---|---|", *told]
+    lines = [f"| {_cell(part)} | {', '.join(names)} |" for part, names in where.items()]
+    return ["", "| what stands in | figures |", "|---|---|", *lines]
 
 
 def _misses(figure: Figure) -> list[str]:
@@ -70,7 +70,7 @@ def _misses(figure: Figure) -> list[str]:
     ]
 
 
-def _miss(row: Row) -> str:
+def _miss(row: FigureRow) -> str:
     cells = (row.name, row.kind.replace("_", " "), row.verdict, row.ours, row.paper, row.why)
     return f"| {' | '.join(map(_cell, cells))} |"
 

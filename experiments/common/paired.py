@@ -42,18 +42,23 @@ def mean_of(values: Sequence[float]) -> Estimated:
     return Estimated(mean, None, None) if half is None else Estimated(mean, mean - half, mean + half)
 
 
-def ratio_of(ours: Sequence[float], others: Sequence[float]) -> Estimated | None:
+def ratio_of(ours: Sequence[float], theirs: Sequence[float]) -> Estimated | None:
     """The geometric mean of ours / others, seed by seed; None where a value is not above 0."""
-    if not all(0 < value < math.inf for value in (*ours, *others)):
+    if not all(0 < value < math.inf for value in (*ours, *theirs)):
         return None
-    log = mean_of([math.log(one / other) for one, other in zip(ours, others, strict=True)])
-    ends = (None if end is None else math.exp(end) for end in (log.low, log.high))
-    return Estimated(math.exp(log.value), *ends)
+    return geometric_mean_of([our / other for our, other in zip(ours, theirs, strict=True)])
 
 
-def difference_of(ours: Sequence[float], others: Sequence[float]) -> Estimated:
+def geometric_mean_of(ratios: Sequence[float]) -> Estimated:
+    """The geometric mean of one ratio per seed, all above 0."""
+    log = mean_of([math.log(ratio) for ratio in ratios])
+    low, high = (None if end is None else math.exp(end) for end in (log.low, log.high))
+    return Estimated(math.exp(log.value), low, high)
+
+
+def difference_of(ours: Sequence[float], theirs: Sequence[float]) -> Estimated:
     """The mean of ours - others, seed by seed."""
-    return mean_of([one - other for one, other in zip(ours, others, strict=True)])
+    return mean_of([our - other for our, other in zip(ours, theirs, strict=True)])
 
 
 def half_width(values: Sequence[float]) -> float | None:

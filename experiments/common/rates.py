@@ -1,4 +1,4 @@
-"""How fast requests arrive: half of what the full split can carry on average, in a burst nine tenths."""
+"""Rates of arrival: on average half of what the full split can carry, in a burst nine tenths."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -21,23 +21,23 @@ _TWO_REQUESTS = ("trace=poisson", "trace.requests=2")
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
-    """words: what sets it in a run. told: both terms of the rule, in a sentence."""
+class ArrivalRate:
+    """words: what sets it in a run. rule: its terms, in a sentence."""
 
     words: Words
-    told: str
+    rule: str
 
 
-def rate_of(set_up: SetUp, seed: int) -> Rate:
+def rate_of(set_up: SetUp, seed: int) -> ArrivalRate:
     """As ``drawn_rate``; a recorded window has one factor for all seeds, a written rate is the trace's."""
     if set_up.rate == "written":
-        return Rate((), f"{set_up.name}: {' '.join(set_up.trace)}")
+        return ArrivalRate((), f"{set_up.name}: {' '.join(set_up.trace)}")
     recorded = set_up.rate == "scaled" and any(word in _RECORDED for word in set_up.trace)
     return drawn_rate(set_up, 0 if recorded else seed)
 
 
 @cache
-def drawn_rate(set_up: SetUp, seed: int) -> Rate:
+def drawn_rate(set_up: SetUp, seed: int) -> ArrivalRate:
     """f = min(share * C / mean, peak * most prefill instances * r / peak over 5 s), see traces.capacity.
 
     r: prefill tokens/s of one instance by the run's estimates; C: what the full split can carry, in prompt
@@ -50,18 +50,18 @@ def drawn_rate(set_up: SetUp, seed: int) -> Rate:
         assert set_up.share is not None, "many models have a mean load"
         mean_tokens = float(np.mean(prepared.workload.prompt_tokens))
         per_s = set_up.share * prefill / mean_tokens
-        told = f"{set_up.name}: {per_s:.4g} requests/s in all; C = {prefill:,.0f} prompt tokens/s"
-        return Rate((f"models.rate_per_s={per_s:.6g}",), told)
+        rule = f"{set_up.name}: {per_s:.4g} requests/s in all; C = {prefill:,.0f} prompt tokens/s"
+        return ArrivalRate((f"models.rate_per_s={per_s:.6g}",), rule)
     load = prompt_load(prepared.workload)
     held = kv_tokens_per_s(prepared) * set_up.full[1]
     capacity = prefill if set_up.capacity == "prefill" else min(prefill, held)
     factor = rate_factor(load, capacity, set_up.share, set_up.peak, most)
-    told = (
+    rule = (
         f"{set_up.name}: rate factor {factor} (seed {seed}; C = {capacity:,.0f} prompt tokens/s, of prefill "
         f"{set_up.full[0]} x {each:,.0f} = {prefill:,.0f}, of decode {held:,.0f}; "
         f"mean {number(load.mean_tokens_per_s)}, peak {number(load.peak_tokens_per_s)})"
     )
-    return Rate((f"trace.rate_scale={factor.factor:.6g}",), told)
+    return ArrivalRate((f"trace.rate_scale={factor.factor:.6g}",), rule)
 
 
 def kv_tokens_per_s(prepared: Prepared) -> float:

@@ -1,24 +1,47 @@
-"""A figure's recipe: what it has to run, and how its rows come from the runs."""
+"""A paper's figures: which cases each of them runs, and how it is made from their outcomes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.common.figure import Figure
 from experiments.common.outcomes import Outcomes
 from experiments.common.set_up import Case
+from experiments.common.sweep import SetUpSweep
 from serving.vocabulary.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """cases: what to run, the same case in two figures once. make: the figure from the outcomes."""
+    """A figure: ``about`` it in a few words, the cases to run, and the figure made from their outcomes.
 
-    told: str
-    cases: Callable[[], Sequence[Case]]
+    cases: with so many requests a run, where the paper's runs all have as many.
+    A case of two figures runs once.
+    """
+
+    about: str
+    cases: Callable[[int], Sequence[Case]]
     make: Callable[[Outcomes], Figure]
 
 
-def chosen(paper: str, recipes: dict[str, Recipe], names: Sequence[str]) -> dict[str, Recipe]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paper:
+    """A paper's figures by name, and the sweeps that belong to some cases.
+
+    requests: whether the length of a run may be chosen.
+    """
+
+    name: str
+    recipes: Mapping[str, Recipe]
+    sweeps: Callable[[Sequence[Case]], tuple[SetUpSweep, ...]]
+    requests: bool = True
+
+
+def no_cases(_: int) -> Sequence[Case]:
+    """Of a figure that is made without runs."""
+    return ()
+
+
+def chosen(paper: str, recipes: Mapping[str, Recipe], names: Sequence[str]) -> Mapping[str, Recipe]:
     """The recipes of these figures (``all``: every one), each once; UserError for one there is not."""
     if "all" in names:
         return recipes

@@ -1,6 +1,6 @@
-"""Finished runs of a reproduction on disk, so that one which was broken off goes on where it stopped.
+"""Keeps finished runs of a reproduction on disk: after an interruption the same command makes the rest.
 
-A run is found again under what made it: its case, its seed and the code. Files hold numbers and text alone.
+The key of a run is what made it: its case, its seed and the code. Files hold numbers and text alone.
 """
 
 import hashlib
@@ -15,24 +15,24 @@ from typing import Any, Final
 
 import numpy as np
 
-from experiments.common.outcomes import Outcome
+from experiments.common.outcomes import RunOutcome
 from experiments.common.set_up import Case
 
 _COLUMNS: Final = ("arrival_s", "ttft_ms", "tpot_ms")
 _PACKAGES: Final = ("serving", "policies", "hwmodels", "simcore", "traces", "servetwin", "experiments")
-# Of these rooms, what a run is made with; figures and pages may change without it.
+# Of these packages the files that a run depends on; figures and pages may change without a new run.
 _FIGURES: Final = ("experiments/common", "experiments/blitzscale", "experiments/llumnix")
 _RUNS: Final = ("outcomes.py", "rates.py", "run_store.py", "runs.py", "timelines.py", "once.py")
 
 
 @dataclass(frozen=True, slots=True)
 class RunStore:
-    """Runs in ``folder``, which is made when the first is kept."""
+    """Runs in ``folder``, which is created with the first run."""
 
     folder: Path
 
-    def load(self, case: Case, seed: int) -> Outcome | None:
-        """The kept run; None when there is none, or its file is broken."""
+    def load(self, case: Case, seed: int) -> RunOutcome | None:
+        """The stored run; None when there is none, or its file is broken."""
         try:
             with np.load(self._path(case, seed), allow_pickle=False) as found:
                 data = json.loads(str(found["text"]))
@@ -41,16 +41,23 @@ class RunStore:
                 more = {name: found[f"column {name}"] for name in data["columns"]}
         except (OSError, ValueError, KeyError, zipfile.BadZipFile):
             return None
-        return Outcome(
-            tuple(data["words"]), data["summary"], arrival_s, ttft_ms, tpot_ms, data["told"], lines, more
+        return RunOutcome(
+            words=tuple(data["words"]),
+            summary=data["summary"],
+            arrival_s=arrival_s,
+            ttft_ms=ttft_ms,
+            tpot_ms=tpot_ms,
+            inputs=data["told"],
+            timelines=lines,
+            columns=more,
         )
 
-    def keep(self, case: Case, seed: int, run: Outcome) -> None:
+    def keep(self, case: Case, seed: int, run: RunOutcome) -> None:
         """Write the run atomically."""
-        told = {
+        text = {
             "words": run.words,
             "summary": run.summary,
-            "told": run.told,
+            "told": run.inputs,
             "timelines": list(run.timelines),
             "columns": list(run.columns),
         }
@@ -62,7 +69,7 @@ class RunStore:
         path = self._path(case, seed)
         part = path.with_suffix(f".{os.getpid()}.part")
         with part.open("wb") as file:
-            np.savez(file, text=np.array(json.dumps(told, default=_number)), **arrays)
+            np.savez(file, text=np.array(json.dumps(text, default=_number)), **arrays)
         part.replace(path)
 
     def clear(self) -> None:
@@ -82,13 +89,13 @@ class RunStore:
 @cache
 def _code() -> str:
     """A digest of the sources a run is made with."""
-    top, found = Path(__file__).parents[2], hashlib.sha256()
+    top, digest = Path(__file__).parents[2], hashlib.sha256()
     for package in _PACKAGES:
         for path in sorted((top / package).rglob("*")):
             inside = str(path.parent.relative_to(top)) in _FIGURES and path.name not in _RUNS
             if path.suffix in (".py", ".yaml", ".json") and not inside:
-                found.update(str(path.relative_to(top)).encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()
+                digest.update(str(path.relative_to(top)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _number(value: Any) -> Any:

@@ -15,11 +15,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.common.outcomes import Outcome, Outcomes
+from experiments.common.outcomes import Outcomes, RunOutcome
 from experiments.common.rates import NOWHERE, rate_of
 from experiments.common.run_store import RunStore
 from experiments.common.set_up import Case, Words
-from experiments.common.sweep import Sweep
+from experiments.common.sweep import SetUpSweep
 from experiments.common.timelines import kv_shares_of, timelines_of
 from hwmodels.topology.cluster_file import parse_cluster
 from servetwin.config.compose.compose import load_config
@@ -32,14 +32,15 @@ from servetwin.run.simulate import execute, prepare
 from serving.vocabulary.errors import UserError
 from traces.columns import numbers
 
-# How long instances that are to go keep their GPUs.
+# How long draining instances keep their GPUs.
 
 
 def freeing_s(summary: Mapping[str, Any]) -> list[float]:
-    """From every decision that an instance goes until its GPUs are free; one that stays, or is lost, does not
-    count.
+    """Seconds from each decision to drain an instance until its GPUs are free.
+
+    A drain that is cancelled, or whose instance is lost, does not count.
     """
-    began, found = dict[int, float](), list[float]()
+    began, freed_s = dict[int, float](), list[float]()
     for event in summary.get("scale_events") or ():
         replica = event["replica"]
         if event["act"] == "drain":
@@ -47,8 +48,8 @@ def freeing_s(summary: Mapping[str, Any]) -> list[float]:
         elif event["act"] in ("cancel_drain", "released", "lost") and replica in began:
             since_s = began.pop(replica)
             if event["act"] == "released":
-                found.append(event["t_s"] - since_s)
-    return found
+                freed_s.append(event["t_s"] - since_s)
+    return freed_s
 
 
 Progress = Callable[[int, int], None]
@@ -63,34 +64,35 @@ _OPEN_GROUPS: Final = ("cluster", "model", "trace")
 def carry_out(
     cases: Iterable[Case],
     seeds: int,
+    *,
     processes: int = PROCESSES,
     on_progress: Progress | None = None,
-    sweeps: Sequence[Sweep] = (),
+    sweeps: Sequence[SetUpSweep] = (),
     store: RunStore | None = None,
 ) -> Outcomes:
     """Run each case under the seeds 0, 1, ...; a case twice in ``cases`` or in a sweep runs once.
 
     What this version has no option for is told as missing, and so is the refusal of an optional case; any
-    other refusal is a UserError, before the first run begins. store: where finished runs are kept and found.
+    other refusal is a UserError, before the first run begins. store: of finished runs.
     """
-    wanted = list(dict.fromkeys((*cases, *(one for sweep in sweeps for one in sweep.cases()))))
+    wanted = list(dict.fromkeys((*cases, *(case for sweep in sweeps for case in sweep.cases()))))
     # No trace is missed after the checks of a hundred cases, or after hours of runs.
-    for one_of_trace in {one.set_up.trace: one for one in wanted if not one.optional}.values():
+    for one_of_trace in {case.set_up.trace: case for case in wanted if not case.optional}.values():
         _refusal(one_of_trace, prepared=True)
     refusals = _in_order(_refusal, wanted, processes)
-    missing = {one: why for one, why in zip(wanted, refusals, strict=True) if why}
-    ready = [one for one in wanted if one not in missing]
-    counts = {one: 1 if one.once else seeds for one in ready}
-    jobs = [(one, seed) for one, count in counts.items() for seed in range(count)]
-    done = {job: kept for job in jobs if store and (kept := store.load(*job))}
+    missing = {case: why for case, why in zip(wanted, refusals, strict=True) if why}
+    ready = [case for case in wanted if case not in missing]
+    counts = {case: 1 if case.once else seeds for case in ready}
+    jobs = [(case, seed) for case, count in counts.items() for seed in range(count)]
+    done = {job: stored for job in jobs if store and (stored := store.load(*job))}
     for job, outcome in _each([job for job in jobs if job not in done], processes):
         done[job] = outcome
         if store:
             store.keep(*job, outcome)
         if on_progress is not None:
             on_progress(len(done), len(jobs))
-    found = {one: tuple(done[one, seed] for seed in range(count)) for one, count in counts.items()}
-    return Outcomes(found, missing, tuple(sweeps))
+    runs = {case: tuple(done[case, seed] for seed in range(count)) for case, count in counts.items()}
+    return Outcomes(runs, missing, tuple(sweeps))
 
 
 def lacking(words: Words) -> str:
@@ -107,7 +109,7 @@ def lacking(words: Words) -> str:
     return ""
 
 
-def run_once(case: Case, seed: int) -> Outcome:
+def run_once(case: Case, seed: int) -> RunOutcome:
     """One case under one seed; the same seed has the same requests in every system of a set-up."""
     rate = rate_of(case.set_up, seed)
     words = case.all_words(*rate.words, f"seed={seed}")
@@ -117,26 +119,26 @@ def run_once(case: Case, seed: int) -> Outcome:
     assert scaled or not prepared.config.system.elastic, (
         f"{case.label} ran as a static system: it was not compared"
     )
-    return Outcome(
-        words,
-        _plain(done.summary),
-        columns["arrival_ns"] / 1e9,
-        columns["ttft_ms"],
-        columns["tpot_ms"],
-        f"{rate.told}; step times: {prepared.hardware.step.source.partition(';')[0]}",
-        timelines_of(columns, done.summary) | kv_shares_of(done.series),
-        {name: _column(columns, name) for name in case.columns},
+    return RunOutcome(
+        words=words,
+        summary=_plain(done.summary),
+        arrival_s=columns["arrival_ns"] / 1e9,
+        ttft_ms=columns["ttft_ms"],
+        tpot_ms=columns["tpot_ms"],
+        inputs=f"{rate.rule}; step times: {prepared.hardware.step.source.partition(';')[0]}",
+        timelines=timelines_of(columns, done.summary) | kv_shares_of(done.series),
+        columns={name: _column(columns, name) for name in case.columns},
     )
 
 
 def _column(columns: Mapping[str, Any], name: str) -> NDArray[np.float64]:
     """Of the finished requests; 0 where a run has none, such as losses where nobody was preempted."""
-    found = columns.get(name)
-    return np.zeros(len(columns["ttft_ms"])) if found is None else np.asarray(found, dtype=np.float64)
+    column = columns.get(name)
+    return np.zeros(len(columns["ttft_ms"])) if column is None else np.asarray(column, dtype=np.float64)
 
 
 def _executed(case: Case, words: Words) -> tuple[Prepared, Simulated]:
-    """The run, with the files of the case's own."""
+    """The run, with the case's own files."""
     with _configured(case, words) as config:
         prepared = prepare(config)
         return prepared, execute(prepared)
@@ -144,7 +146,7 @@ def _executed(case: Case, words: Words) -> tuple[Prepared, Simulated]:
 
 @contextmanager
 def _configured(case: Case, words: Words) -> Iterator[RunConfig]:
-    """With the links and the requests of the case's own, whose files are there until the end."""
+    """With the case's own links and requests, whose files exist until the context ends."""
     config = load_config((*words, NOWHERE), "simulate")
     with TemporaryDirectory() as folder:
         if case.links:
@@ -178,7 +180,7 @@ def _refusal(case: Case, prepared: bool = False) -> str:
     return ""
 
 
-def _each(jobs: list[tuple[Case, int]], processes: int) -> Iterable[tuple[tuple[Case, int], Outcome]]:
+def _each(jobs: list[tuple[Case, int]], processes: int) -> Iterable[tuple[tuple[Case, int], RunOutcome]]:
     """Jobs with their outcomes as they come."""
     if processes == 1 or len(jobs) < 2:
         for job in jobs:
@@ -196,7 +198,7 @@ def _each(jobs: list[tuple[Case, int]], processes: int) -> Iterable[tuple[tuple[
 def _in_order(function: Callable[[Case], str], cases: list[Case], processes: int) -> list[str]:
     """The answer for each case."""
     if processes == 1 or len(cases) < _FEW:
-        return [function(one) for one in cases]
+        return [function(case) for case in cases]
     with _pool(processes) as pool:
         return list(pool.map(function, cases, chunksize=8))
 
@@ -216,7 +218,7 @@ def _plain(summary: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def command_of(outcome: Outcome, case: Case | None = None) -> str:
+def command_of(outcome: RunOutcome, case: Case | None = None) -> str:
     """The run as a command of its own; behind # what it had that no word says."""
     command = " ".join(("servetwin simulate", *outcome.words, "out=FOLDER"))
     return f"{command}  # over the links of clusters/{links_file(case)}" if case and case.links else command

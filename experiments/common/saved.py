@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from experiments.common.figure import Figure, Key
-from experiments.common.outcomes import SAVED, Metric, Outcome, Outcomes
-from experiments.common.sweep import Sweep
+from experiments.common.outcomes import SAVED, Metric, Outcomes, RunOutcome
+from experiments.common.sweep import SetUpSweep
 
 FILE: Final = "sweeps.json"
 SEED: Final = "seed"
@@ -15,37 +15,37 @@ SEED: Final = "seed"
 
 def as_saved(outcomes: Outcomes, figures: Sequence[Figure]) -> dict[str, dict[str, Any]]:
     """kind -> set-up or figure -> its numbers. Every row that is out finds its keys here."""
-    found: dict[str, dict[str, Any]] = {SEED: by_seed(outcomes)}
+    saved: dict[str, dict[str, Any]] = {SEED: by_seed(outcomes)}
     for sweep in outcomes.sweeps:
-        found.setdefault(sweep.kind, {})[sweep.subject] = along(outcomes, sweep)
+        saved.setdefault(sweep.kind, {})[sweep.subject] = along(outcomes, sweep)
     for figure in figures:
         for (kind, subject), data in figure.sweeps.items():
-            found.setdefault(kind, {})[subject] = data
+            saved.setdefault(kind, {})[subject] = data
     for figure in figures:
         for row in figure.rows:
-            lost = [key for key in row.saved if key[1] not in found.get(key[0], {})]
+            lost = [key for key in row.saved if key[1] not in saved.get(key[0], {})]
             assert not lost, f"{figure.name}, {row.name}: {FILE} has no {lost}"
-    return found
+    return saved
 
 
-def as_text(found: Mapping[str, Mapping[str, Any]]) -> str:
+def as_text(saved: Mapping[str, Mapping[str, Any]]) -> str:
     """The JSON, without infinities."""
-    return json.dumps(_finite(found), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    return json.dumps(_finite(saved), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def by_seed(outcomes: Outcomes) -> dict[str, Any]:
     """Set-up -> system -> number -> one value per seed, of all cases that ran under every seed."""
-    found: dict[str, Any] = {}
-    for case, runs in outcomes.found.items():
+    by_set_up: dict[str, Any] = {}
+    for case, runs in outcomes.runs.items():
         if case.once:
             continue
-        systems = found.setdefault(case.set_up.name, {})
+        systems = by_set_up.setdefault(case.set_up.name, {})
         assert case.label not in systems, f"{case.set_up.name}: two systems are called {case.label}"
         systems[case.label] = {name: _values(metric, runs) for name, metric in SAVED.items()}
-    return found
+    return by_set_up
 
 
-def along(outcomes: Outcomes, sweep: Sweep) -> dict[str, Any]:
+def along(outcomes: Outcomes, sweep: SetUpSweep) -> dict[str, Any]:
     """What was changed, and every system's numbers at each value: of seed 0, or one value for every seed."""
     points = {
         value: {
@@ -59,7 +59,7 @@ def along(outcomes: Outcomes, sweep: Sweep) -> dict[str, Any]:
         }
         for value, cases in sweep.points
     }
-    return {"told": sweep.told, "points": points}
+    return {"told": sweep.about, "points": points}
 
 
 def pointing(keys: Sequence[Key]) -> str:
@@ -67,17 +67,17 @@ def pointing(keys: Sequence[Key]) -> str:
     return f"saved in {FILE}: " + ", ".join(f"{kind} > {subject}" for kind, subject in keys)
 
 
-def _numbers(runs: Sequence[Outcome]) -> dict[str, list[float] | None]:
+def _numbers(runs: Sequence[RunOutcome]) -> dict[str, list[float] | None]:
     return {name: _values(metric, runs) for name, metric in SAVED.items()}
 
 
-def _values(metric: Metric, runs: Sequence[Outcome]) -> list[float] | None:
+def _values(metric: Metric, runs: Sequence[RunOutcome]) -> list[float] | None:
     return metric.of(runs)
 
 
 def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

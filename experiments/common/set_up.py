@@ -1,9 +1,20 @@
 """What a figure runs: a workload on a cluster and one system in it, in words of ``servetwin simulate``."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 Words = tuple[str, ...]
+
+
+def last_words(words: Words) -> Words:
+    """Of a key that comes twice the last word, at the place of the first."""
+    return tuple({word.partition("=")[0]: word for word in words}.values())
+
+
+def value_of(words: Words, key: str, default: str | None = None) -> str:
+    """The last value of this key; KeyError where there is neither a word nor a default."""
+    values = dict(word.split("=", 1) for word in words)
+    return values[key] if default is None else values.get(key, default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +34,7 @@ class SetUp:
     name: str
     words: Words
     trace: Words
+    _: KW_ONLY
     full: tuple[int, int] = (0, 0)
     prefill: tuple[int, int] = (0, 0)
     decode: tuple[int, int] = (0, 0)
@@ -39,6 +51,10 @@ class SetUp:
         """The workload's name without model and cluster."""
         return self.name.partition("/")[0]
 
+    def word(self, key: str, default: str | None = None) -> str:
+        """The value of this key; KeyError where the set-up has no such word and there is no default."""
+        return value_of((*self.words, *self.trace), key, default)
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -46,12 +62,13 @@ class Case:
 
     links: a cluster file (YAML) whose links the run has in place of its cluster's. once: run under the first
     seed alone, for points of a sweep. optional: a refusal of the configuration is told, not raised. rows: a
-    CSV of requests that the run reads as ``trace=file``. columns: of its requests, kept for the figure.
+    CSV of requests that the run reads as ``trace=file``. columns: of its requests, which the figure reads.
     """
 
     label: str
     set_up: SetUp
     words: Words
+    _: KW_ONLY
     links: str = ""
     once: bool = False
     optional: bool = False
@@ -60,8 +77,4 @@ class Case:
 
     def all_words(self, *more: str) -> Words:
         """The set-up's, then these, then the case's; of a key that comes twice the last word."""
-        keys = {
-            word.partition("=")[0]: word
-            for word in (*self.set_up.words, *self.set_up.trace, *more, *self.words)
-        }
-        return tuple(keys.values())
+        return last_words((*self.set_up.words, *self.set_up.trace, *more, *self.words))

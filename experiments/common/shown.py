@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from experiments.common.figure import MISSED, Figure, Kind, Row
+from experiments.common.figure import MISSED, Figure, FigureRow, Kind
 from experiments.common.saved import SEED
 from servetwin.report.number_text import NOTHING, number
 
@@ -62,7 +62,7 @@ def as_data(figures: Sequence[Figure]) -> dict[str, Any]:
 
 
 def heading(figures: Sequence[Figure]) -> str:
-    """What stands above everything: the counts of all rows by what they are held against, then by figure."""
+    """The heading: counts of all rows by what they are compared with, then by figure."""
     lines = [tally(figures)]
     if len(figures) > 1:
         width = max(len(figure.name) for figure in figures)
@@ -72,9 +72,12 @@ def heading(figures: Sequence[Figure]) -> str:
 
 def tally(figures: Sequence[Figure]) -> str:
     """How many rows of which kind have which verdict, and how many that are missed name a sweep."""
-    found = counts(figures)
-    lines = [f"{sum(map(_all, found.values()))} rows"]
-    lines += [f"  {_all(found[kind])} {told}: {_spelt(found[kind])}" for kind, told in KINDS.items()]
+    verdicts_of_kind = counts(figures)
+    lines = [f"{sum(map(_all, verdicts_of_kind.values()))} rows"]
+    lines += [
+        f"  {_all(verdicts_of_kind[kind])} {words}: {_spelt(verdicts_of_kind[kind])}"
+        for kind, words in KINDS.items()
+    ]
     missed, swept = explained(figures)
     if missed:
         lines.append(f"  {missed} are out or not shown: {swept} of them name a sweep beside their seeds")
@@ -95,23 +98,23 @@ def explained(figures: Sequence[Figure]) -> tuple[int, int]:
 
 def _short(figure: Figure) -> str:
     """Kinds the figure has rows of, without verdicts that none of them has."""
-    found = {kind: one for kind, one in counts([figure]).items() if _all(one)}
+    verdicts_of_kind = {kind: verdicts for kind, verdicts in counts([figure]).items() if _all(verdicts)}
     parts = []
-    for kind, one in found.items():
-        some = {verdict: count for verdict, count in one.items() if count}
+    for kind, verdicts in verdicts_of_kind.items():
+        some = {verdict: count for verdict, count in verdicts.items() if count}
         parts.append(f"{kind.replace('_', ' ')}: {_spelt(some)}")
     return "; ".join(parts)
 
 
-def _all(found: Mapping[str, int]) -> int:
-    return sum(found.values())
+def _all(verdicts: Mapping[str, int]) -> int:
+    return sum(verdicts.values())
 
 
-def _spelt(found: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {verdict}" for verdict, count in found.items())
+def _spelt(verdicts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
 
 
-def _rows(rows: Sequence[Row]) -> "Table":
+def _rows(rows: Sequence[FigureRow]) -> "Table":
     from rich.text import Text
 
     table = _table(("name", "held against", "paper", "ours", "ratio", "verdict", "stand-ins"))
@@ -123,13 +126,16 @@ def _rows(rows: Sequence[Row]) -> "Table":
     return table
 
 
-def _reasons(rows: Sequence[Row]) -> dict[str, str]:
+def _reasons(rows: Sequence[FigureRow]) -> dict[str, str]:
     """Why -> the rows that say so, of those that are not in band."""
     names: dict[str, list[str]] = {}
     for row in rows:
         if row.verdict != "in band":
             names.setdefault(row.why, []).append(row.name)
-    return {why: found[0] if len(found) == 1 else f"{len(found)} rows" for why, found in names.items()}
+    return {
+        why: rows_named[0] if len(rows_named) == 1 else f"{len(rows_named)} rows"
+        for why, rows_named in names.items()
+    }
 
 
 def _print_levels(console: "Console", levels: Sequence[Mapping[str, str]]) -> None:

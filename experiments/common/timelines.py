@@ -52,14 +52,14 @@ def kv_tokens(columns: "Mapping[str, NDArray[Any]]", at_s: "Floats") -> "Floats"
 
 def instances(summary: Mapping[str, Any], at_s: "Floats") -> "Floats":
     """Instances of all roles, from the wish to load until the GPUs are free again."""
-    found = section(summary, "instances")
-    roles = section(found, "mean_by_role")
+    instances_of_run = section(summary, "instances")
+    roles = section(instances_of_run, "mean_by_role")
     steps = instance_steps(summary.get("scale_events") or (), roles, float(summary.get("duration_s") or 0.0))
     total = np.zeros_like(at_s)
     for x, y in steps.values():
         total += y[np.maximum(np.searchsorted(x, at_s, side="right") - 1, 0)]
     if not steps:
-        total += float(found.get("mean") or 0.0)
+        total += float(instances_of_run.get("mean") or 0.0)
     return total
 
 
@@ -67,5 +67,5 @@ def _sum_until(times_s: "Floats", values: "Floats", at_s: "Floats") -> "Floats":
     """Sum of the values whose time is not after ``at_s``."""
     order = np.argsort(times_s, kind="stable")
     sums = np.concatenate(([0.0], np.cumsum(values[order])))
-    found: Floats = sums[np.searchsorted(times_s[order], at_s, side="right")]
-    return found
+    sums_until: Floats = sums[np.searchsorted(times_s[order], at_s, side="right")]
+    return sums_until

@@ -5,16 +5,14 @@ from typing import Final
 
 import numpy as np
 
-from experiments.common.compare import kept
-from experiments.common.figure import Figure, Line, Measured, Panel, Row
-from experiments.common.moved import moved_alone
-from experiments.common.outcomes import Metric, Outcome, Outcomes
+from experiments.common.compare import judged_row
+from experiments.common.figure import Figure, FigureRow, MeasuredPoint, Panel, PlotLine
+from experiments.common.outcomes import Metric, Outcomes, RunOutcome
 from experiments.common.paired import mean_of
 from experiments.common.set_up import Case
-from experiments.common.verdict import Claim, about, judged_over
-from experiments.llumnix.judge import Judge
+from experiments.common.verdict import Claim, about
+from experiments.llumnix.judge import PointJudge, first_seed, values_if_enough
 from experiments.llumnix.set_ups import BY_TITLE, ENGINE, ROUND_ROBIN, system
-from servetwin.report.number_text import number
 
 PAPER_REQUESTS: Final = 2_000
 _RATE_PER_S: Final = 0.42
@@ -30,94 +28,94 @@ def cases(requests: int) -> tuple[Case, ...]:
     return (system(ROUND_ROBIN, set_up, workload, columns=_COLUMNS),)
 
 
-def fig3(judge: Judge) -> Figure:
+def fig3(judge: PointJudge) -> Figure:
     """Four numbers of the paper's text, and the decode latency by percentile with the loss in it."""
     (case,) = cases(judge.requests)
     runs = judge.outcomes.of(case)
-    few = f"the paper's run has {PAPER_REQUESTS:,} requests" if judge.requests < PAPER_REQUESTS else ""
-    rows = [_row(judge.outcomes, case, claim, metric, few) for claim, metric in _CLAIMS]
+    rows = [_row(judge.outcomes, case, claim, metric) for claim, metric in _CLAIMS]
     numbers = _numbers(runs)
     panel = Panel(
         "decode latency per token by percentile, and the preemption loss in it (mean over seeds)",
-        "percentile", "ms", _lines(numbers), ticks=tuple(f"P{one}" for one in _PERCENTS),
+        "percentile", "ms", _lines(numbers), ticks=tuple(f"P{percent}" for percent in _PERCENTS),
     )  # fmt: skip
     inputs = (
         f"M-M at {_RATE_PER_S:g}/s on one instance of LLaMA-7B",
         "the loss in a request's decode latency is its preemption loss by its tokens after the first",
     )
     return Figure(
-        "fig3", "Figure 3: preemptions on one instance", tuple(rows), (panel,), inputs, numbers=numbers
+        "fig3",
+        "Figure 3: preemptions on one instance",
+        tuple(rows),
+        panels=(panel,),
+        inputs=inputs,
+        numbers=numbers,
     )
 
 
-def _row(outcomes: Outcomes, case: Case, claim: Claim, metric: Metric, few: str) -> Row:
-    why_not, values = outcomes.why_not(case) or few, metric.of(outcomes.of(case))
-    if why_not or not values:
-        ours = f"; ours {number(mean_of(values).value)}" if values else ""
-        return claim.not_comparable(metric.label, "", f"{why_not}{ours}")
-    row = judged_over(metric.label, claim, mean_of(values), "", f"seed 0 {number(values[0])}")
-    return kept(row, case, values, *moved_alone(outcomes, claim, metric, case))
+def _row(outcomes: Outcomes, case: Case, claim: Claim, metric: Metric) -> FigureRow:
+    few = f"the paper's run has {PAPER_REQUESTS:,} requests" if outcomes.requests < PAPER_REQUESTS else ""
+    return judged_row(outcomes, metric.label, claim, (case,), values_if_enough(metric, few), why=first_seed)
 
 
-def _memory(one: Outcome) -> float:
+def _memory(run: RunOutcome) -> float:
     """Tokens of requests between their first and last token over the instance's 13,616, on average."""
-    times_s, tokens = one.timelines["kv_tokens"]
-    return float(tokens[times_s <= float(one.arrival_s[-1])].mean()) / 13_616
+    times_s, tokens = run.timelines["kv_tokens"]
+    return float(tokens[times_s <= float(run.arrival_s[-1])].mean()) / 13_616
 
 
-def _preempted(one: Outcome) -> float:
-    return float((one.columns["preemptions"] > 0).mean())
+def _preempted(run: RunOutcome) -> float:
+    return float((run.columns["preemptions"] > 0).mean())
 
 
-def _spread(one: Outcome) -> float:
-    decode = _decode(one)
+def _spread(run: RunOutcome) -> float:
+    decode = _decode(run)
     return float(np.percentile(decode, 99) / np.percentile(decode, 50))
 
 
-def _decode(one: Outcome) -> np.ndarray:
-    found: np.ndarray = one.columns["tpot_ms"][~np.isnan(one.columns["tpot_ms"])]
-    return found
+def _decode(run: RunOutcome) -> np.ndarray:
+    tpot_ms: np.ndarray = run.columns["tpot_ms"][~np.isnan(run.columns["tpot_ms"])]
+    return tpot_ms
 
 
-def _at(one: Outcome, percent: float) -> int:
+def _at(run: RunOutcome, percent: float) -> int:
     """The request at a percentile of decode latency."""
-    tpot_ms = np.nan_to_num(one.columns["tpot_ms"], nan=-1.0)
+    tpot_ms = np.nan_to_num(run.columns["tpot_ms"], nan=-1.0)
     order = np.argsort(tpot_ms, kind="stable")[int((tpot_ms < 0).sum()) :]
     return int(order[min(len(order) - 1, int(len(order) * percent / 100))])
 
 
-def _share(one: Outcome, percent: float) -> float:
-    place = _at(one, percent)
-    per_token_ms = one.columns["preemption_loss_ms"][place] / max(
-        1.0, one.columns["output_tokens"][place] - 1
+def _share(run: RunOutcome, percent: float) -> float:
+    place = _at(run, percent)
+    per_token_ms = run.columns["preemption_loss_ms"][place] / max(
+        1.0, run.columns["output_tokens"][place] - 1
     )
-    return min(1.0, float(per_token_ms / one.columns["tpot_ms"][place]))
+    return min(1.0, float(per_token_ms / run.columns["tpot_ms"][place]))
 
 
-def _loss_s(one: Outcome, percent: float) -> float:
-    return float(one.columns["preemption_loss_ms"][_at(one, percent)]) / 1e3
+def _loss_s(run: RunOutcome, percent: float) -> float:
+    return float(run.columns["preemption_loss_ms"][_at(run, percent)]) / 1e3
 
 
-def _numbers(runs: Sequence[Outcome]) -> tuple[Measured, ...]:
-    found = []
+def _numbers(runs: Sequence[RunOutcome]) -> tuple[MeasuredPoint, ...]:
+    points = []
     for percent in _PERCENTS if runs else ():
-        decode = tuple(float(np.percentile(_decode(one), percent)) for one in runs)
-        loss = tuple(_share(one, percent) * float(one.columns["tpot_ms"][_at(one, percent)]) for one in runs)
-        found.append(Measured("", "decode_ms", "one instance", float(percent), decode))
-        found.append(Measured("", "preemption_loss_per_token_ms", "one instance", float(percent), loss))
-    return tuple(found)
+        decode = tuple(float(np.percentile(_decode(run), percent)) for run in runs)
+        loss = tuple(_share(run, percent) * float(run.columns["tpot_ms"][_at(run, percent)]) for run in runs)
+        points.append(MeasuredPoint("", "decode_ms", "one instance", float(percent), decode))
+        points.append(MeasuredPoint("", "preemption_loss_per_token_ms", "one instance", float(percent), loss))
+    return tuple(points)
 
 
-def _lines(numbers: Sequence[Measured]) -> tuple[Line, ...]:
+def _lines(numbers: Sequence[MeasuredPoint]) -> tuple[PlotLine, ...]:
     lines = []
-    for metric in dict.fromkeys(one.metric for one in numbers):
-        y = [mean_of(one.values).value for one in numbers if one.metric == metric]
-        lines.append(Line(metric, list(range(len(y))), y, ".-"))
+    for metric in dict.fromkeys(point.metric for point in numbers):
+        y = [mean_of(point.values).value for point in numbers if point.metric == metric]
+        lines.append(PlotLine(metric, list(range(len(y))), y, ".-"))
     return tuple(lines)
 
 
-def _of_p99(read: Callable[[Outcome, float], float]) -> Callable[[Outcome], float]:
-    return lambda one: read(one, 99)
+def _of_p99(read: Callable[[RunOutcome, float], float]) -> Callable[[RunOutcome], float]:
+    return lambda run: read(run, 99)
 
 
 # What the text of section 3 says of this figure.

@@ -5,17 +5,14 @@ from typing import Final
 
 import numpy as np
 
-from experiments.common.compare import kept
-from experiments.common.figure import Figure, Line, Measured, Panel, Row
-from experiments.common.moved import moved_alone
-from experiments.common.outcomes import Metric, Outcome
-from experiments.common.paired import mean_of
+from experiments.common.compare import judged_row
+from experiments.common.figure import Figure, FigureRow, MeasuredPoint, Panel, PlotLine
+from experiments.common.outcomes import Metric, RunOutcome
 from experiments.common.set_up import Case
 from experiments.common.timelines import KV_SHARES
-from experiments.common.verdict import at_least, judged_over
-from experiments.llumnix.judge import Judge
+from experiments.common.verdict import at_least
+from experiments.llumnix.judge import PointJudge, values_if_enough
 from experiments.llumnix.set_ups import BY_TITLE, ENGINE, INFAAS, PAPER_REQUESTS, system
-from servetwin.report.number_text import number
 
 INSTANCES: Final = 4
 _RATE_PER_S: Final = 1.9
@@ -33,22 +30,22 @@ def cases(requests: int) -> tuple[Case, ...]:
     return (system(INFAAS, set_up, workload, columns=_COLUMNS),)
 
 
-def heads_tokens(one: Outcome, at_s: float) -> list[float]:
+def heads_tokens(run: RunOutcome, at_s: float) -> list[float]:
     """Prompts at the heads of the instances' queues then, the shortest first.
 
     Of requests that have not run yet: a preempted one that waits is not counted.
     """
-    found = []
+    heads = []
     for instance in range(INSTANCES):
         waits = (
-            (one.columns["replica"] == instance)
-            & (one.columns["arrival_ns"] <= at_s * 1e9)
-            & (one.columns["scheduled_ns"] > at_s * 1e9)
+            (run.columns["replica"] == instance)
+            & (run.columns["arrival_ns"] <= at_s * 1e9)
+            & (run.columns["scheduled_ns"] > at_s * 1e9)
         )
         if waits.any():
-            first = np.argmin(np.where(waits, one.columns["arrival_ns"], np.inf))
-            found.append(float(one.columns["prompt_tokens"][first]))
-    return sorted(found)
+            first = np.argmin(np.where(waits, run.columns["arrival_ns"], np.inf))
+            heads.append(float(run.columns["prompt_tokens"][first]))
+    return sorted(heads)
 
 
 def fitting(free_blocks: float, heads: Sequence[float]) -> int:
@@ -57,19 +54,19 @@ def fitting(free_blocks: float, heads: Sequence[float]) -> int:
     return int((needed <= free_blocks).sum())
 
 
-def instants(one: Outcome) -> list[tuple[float, float, list[float]]]:
+def instants(run: RunOutcome) -> list[tuple[float, float, list[float]]]:
     """(s, free blocks of all instances, heads) of every second at which somebody waits for memory."""
-    found = []
-    times_s, shares = one.timelines[KV_SHARES]
+    seconds = []
+    times_s, shares = run.timelines[KV_SHARES]
     for at_s, used in zip(times_s, shares, strict=True):
-        if heads := heads_tokens(one, float(at_s)):
-            found.append((float(at_s), (INSTANCES - float(used)) * _INSTANCE_BLOCKS, heads))
-    return found
+        if heads := heads_tokens(run, float(at_s)):
+            seconds.append((float(at_s), (INSTANCES - float(used)) * _INSTANCE_BLOCKS, heads))
+    return seconds
 
 
-def _share(one: Outcome) -> float | None:
+def _share(run: RunOutcome) -> float | None:
     """Of the seconds in which somebody waits: all memory that is free holds the heads, or three of them."""
-    held = [fitting(free, heads) >= min(_HEADS, len(heads)) for _, free, heads in instants(one)]
+    held = [fitting(free, heads) >= min(_HEADS, len(heads)) for _, free, heads in instants(run)]
     return sum(held) / len(held) if held else None
 
 
@@ -77,7 +74,7 @@ _LABEL: Final = "seconds in which free memory would hold three heads of queues, 
 _FITS: Final = Metric(_LABEL, "", "series", _share)
 
 
-def fig5(judge: Judge) -> Figure:
+def fig5(judge: PointJudge) -> Figure:
     """One sentence of section 3, and the first seed over time."""
     (case,) = cases(judge.requests)
     runs = judge.outcomes.of(case)
@@ -85,35 +82,30 @@ def fig5(judge: Judge) -> Figure:
         f"M-M at {_RATE_PER_S:g}/s on {INSTANCES} instances of LLaMA-7B, each request to the freest",
         "every second in which a request waits that has not run yet; preempted ones are not counted",
     )
-    values = _FITS.of(runs) or []
     numbers = tuple(
-        Measured("", name, "infaas_pp", at_s, (value,))
-        for one in runs[:1]
-        for at_s, free, heads in instants(one)
+        MeasuredPoint("", name, "infaas_pp", at_s, (value,))
+        for run in runs[:1]
+        for at_s, free, heads in instants(run)
         for name, value in (
-            ("free_blocks", free), ("blocks_of_heads", sum(-(-one // _BLOCK_TOKENS) for one in heads)),
+            ("free_blocks", free), ("blocks_of_heads", sum(-(-head // _BLOCK_TOKENS) for head in heads)),
         )
     )  # fmt: skip
     return Figure(
-        "fig5", "Figure 5: fragmentation", (_row(judge, case, values),), _panels(numbers), inputs,
+        "fig5", "Figure 5: fragmentation", (_row(judge, case),), panels=_panels(numbers), inputs=inputs,
         numbers=numbers,
     )  # fmt: skip
 
 
-def _row(judge: Judge, case: Case, values: list[float]) -> Row:
+def _row(judge: PointJudge, case: Case) -> FigureRow:
     claim = at_least(0.5, "most of the time (read as half of it)", "paper_direction")
     few = f"{judge.requests:,} requests, not {PAPER_REQUESTS:,}" if judge.requests < PAPER_REQUESTS else ""
-    why_not = judge.outcomes.why_not(case) or few
-    if why_not or not values:
-        ours = f"; ours {number(mean_of(values).value)}" if values else ""
-        return claim.not_comparable(_FITS.label, "", f"{why_not or 'in a run nobody waited'}{ours}")
-    row = judged_over(_FITS.label, claim, mean_of(values), "", "")
-    return kept(row, case, values, *moved_alone(judge.outcomes, claim, _FITS, case))
+    read = values_if_enough(_FITS, few, "in a run nobody waited")
+    return judged_row(judge.outcomes, _FITS.label, claim, (case,), read)
 
 
-def _panels(numbers: Sequence[Measured]) -> tuple[Panel, ...]:
+def _panels(numbers: Sequence[MeasuredPoint]) -> tuple[Panel, ...]:
     lines = []
-    for name in dict.fromkeys(one.metric for one in numbers):
-        here = [one for one in numbers if one.metric == name]
-        lines.append(Line(name, [one.x for one in here], [one.values[0] for one in here], "."))
+    for name in dict.fromkeys(point.metric for point in numbers):
+        here = [point for point in numbers if point.metric == name]
+        lines.append(PlotLine(name, [point.x for point in here], [point.values[0] for point in here], "."))
     return (Panel("free in all, and what heads of queues want (seed 0)", "s", "blocks", tuple(lines)),)

@@ -1,18 +1,16 @@
 """Figure 10: how long a request stops when it migrates, against copying at a stop and computing again."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
-from experiments.common.compare import pointed
-from experiments.common.figure import Figure, Key, Measured, Row
+from experiments.common.compare import judged_row, pointed, values_of
+from experiments.common.figure import Figure, FigureRow, Key, MeasuredPoint
 from experiments.common.outcomes import Outcomes, summary_metric
-from experiments.common.paired import mean_of
+from experiments.common.panels import panels_of
 from experiments.common.runs import rows_file
 from experiments.common.set_up import Case, SetUp
-from experiments.common.verdict import Claim, at_most, below, judged_over
-from experiments.llumnix.draw import panels_of
-from experiments.llumnix.judge import Judge
+from experiments.common.verdict import Claim, at_most, below
+from experiments.llumnix.judge import PointJudge
 from servetwin.report.number_text import number
 
 CONTEXTS: Final = (256, 512, 1024, 2048, 4096, 8192)
@@ -72,7 +70,7 @@ def _rows(context: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def case(model: str, mode: str, context: int, slows: bool = True) -> Case:
+def migration_case(model: str, mode: str, context: int, slows: bool = True) -> Case:
     """One migration in this mode. ``slows``: a copy slows the steps of both ends."""
     words = (
         "system=vllm", "system/dispatch=round_robin", "system/migration=experiments.llumnix.once:Once",
@@ -92,26 +90,30 @@ def case(model: str, mode: str, context: int, slows: bool = True) -> Case:
 def cases(_: int) -> tuple[Case, ...]:
     """Three modes, six contexts, two models. Nothing in them is drawn, so each runs once."""
     printed = tuple(
-        case(model, mode, context)
+        migration_case(model, mode, context)
         for model in PRINTED_MS
         for mode in PRINTED_MS[model]
         for context in CONTEXTS
     )
-    return printed + tuple(case(model, "live", one, False) for model in PRINTED_MS for one in _STAYS)
+    return printed + tuple(
+        migration_case(model, "live", context, False) for model in PRINTED_MS for context in _STAYS
+    )
 
 
-def fig10(judge: Judge) -> Figure:
+def fig10(judge: PointJudge) -> Figure:
     """Every printed cell, and what the text says of down time."""
-    rows, numbers = list[Row](), list[Measured]()
+    rows, numbers = list[FigureRow](), list[MeasuredPoint]()
     for model, printed in PRINTED_MS.items():
         for mode, cells in printed.items():
             for context, paper_ms in zip(CONTEXTS, cells, strict=True):
-                one = case(model, mode, context)
-                rows.append(_row(judge.outcomes, one, paper_ms))
-                if values := DOWN.of(judge.outcomes.of(one)):
-                    numbers.append(Measured(model, "down_ms", mode, context, tuple(values), paper_ms))
-                if mode == "live" and (values := STEP.of(judge.outcomes.of(one))):
-                    numbers.append(Measured(model, "decode_step_ms", mode, context, tuple(values)))
+                migration = migration_case(model, mode, context)
+                rows.append(_row(judge.outcomes, migration, paper_ms))
+                if values := DOWN.of(judge.outcomes.of(migration)):
+                    numbers.append(
+                        MeasuredPoint(model, "down_ms", mode, context, tuple(values), paper=paper_ms)
+                    )
+                if mode == "live" and (values := STEP.of(judge.outcomes.of(migration))):
+                    numbers.append(MeasuredPoint(model, "decode_step_ms", mode, context, tuple(values)))
         rows += _said(judge.outcomes, model)
     inputs = (
         "inputs, taken from this figure and so not held against it: the engine's overhead on a decode step, "
@@ -124,38 +126,49 @@ def fig10(judge: Judge) -> Figure:
         "is idle, since the printed times of recomputing have no room for a wait there",
     )
     return Figure(
-        "fig10", "Figure 10: down time of a migration", tuple(rows), panels_of(numbers, "tokens of context"),
-        inputs, sweeps={KEY: _saved(numbers)}, numbers=tuple(numbers),
-    )  # fmt: skip
+        "fig10",
+        "Figure 10: down time of a migration",
+        tuple(rows),
+        panels=panels_of(numbers, "tokens of context"),
+        inputs=inputs,
+        sweeps={KEY: _saved(numbers)},
+        numbers=tuple(numbers),
+    )
 
 
-def _saved(numbers: Sequence[Measured]) -> dict[str, object]:
+def _saved(numbers: Sequence[MeasuredPoint]) -> dict[str, object]:
     points: dict[str, dict[str, float]] = {}
-    for one in numbers:
-        points.setdefault(f"{one.panel}, {one.metric}, {one.system}", {})[f"{one.x:g}"] = one.values[0]
+    for point in numbers:
+        points.setdefault(f"{point.panel}, {point.metric}, {point.system}", {})[f"{point.x:g}"] = (
+            point.values[0]
+        )
     return {"told": "ms by model, metric, mode and tokens of context", "points": points}
 
 
-def _row(outcomes: Outcomes, one: Case, paper_ms: float) -> Row:
-    name = f"{one.set_up.name}: {one.label}"
+def _row(outcomes: Outcomes, case: Case, paper_ms: float) -> FigureRow:
     low, high = min(paper_ms * (1 - _SHARE), paper_ms - _MS), max(paper_ms * (1 + _SHARE), paper_ms + _MS)
-    claim = Claim(f"{paper_ms:g} ms", low, high, slack=1.0, kind="paper_number")
-    values = DOWN.of(outcomes.of(one))
-    if not values:
-        return claim.not_comparable(name, "", outcomes.why_not(one) or "no migration was committed")
-    row = judged_over(name, claim, mean_of(values), "", f"{values[0] - paper_ms:+.1f} ms", unit="ms")
-    return pointed(replace(row, ratio=values[0] / paper_ms), KEY)
+    claim = Claim(f"{paper_ms:g} ms", low, high, slack=1.0, kind="paper_number", paper=paper_ms)
+    return judged_row(
+        outcomes,
+        f"{case.set_up.name}: {case.label}",
+        claim,
+        (case,),
+        values_of(DOWN, lacks="no migration was committed"),
+        why=lambda values: f"{values[0] - paper_ms:+.1f} ms",
+        unit="ms",
+        key=KEY,
+    )
 
 
-def _said(outcomes: Outcomes, model: str) -> list[Row]:
+def _said(outcomes: Outcomes, model: str) -> list[FigureRow]:
     """Below one decode step; hardly longer with 32 times the context; two stages."""
-    live = {context: case(model, "live", context) for context in CONTEXTS}
+    live = {context: migration_case(model, "live", context) for context in CONTEXTS}
     down, steps, stages = (
-        {context: metric.of(outcomes.of(one)) for context, one in live.items()}
+        {context: metric.of(outcomes.of(live_case)) for context, live_case in live.items()}
         for metric in (DOWN, STEP, STAGES)
     )
     rows = []
-    pairs = [(down[one], steps[one]) for one in CONTEXTS]
+    pairs = [(down[context], steps[context]) for context in CONTEXTS]
     most = [down_ms[0] / step_ms[0] for down_ms, step_ms in pairs if down_ms and step_ms]
     claim = below(1.0, "shorter than one decode step", "paper_direction")
     rows.append(_told(f"{model}: longest down time over a decode step", claim, [max(most)] if most else []))
@@ -163,7 +176,7 @@ def _said(outcomes: Outcomes, model: str) -> list[Row]:
     growth = [last[0] / first[0]] if first and last else []
     claim = at_most(_GROWTH, f"about constant (read as at most {_GROWTH:g} times)", "paper_direction")
     rows.append(_told(f"{model}: down time at 8,192 over 256 tokens", claim, growth))
-    two = [float(sum(1 for one in CONTEXTS if stages[one] == [1.0]))]
+    two = [float(sum(1 for context in CONTEXTS if stages[context] == [1.0]))]
     claim = Claim("two stages at every length", 6, 6, slack=1.0, kind="paper_direction")
     rows.append(_told(f"{model}: contexts that take two stages", claim, two if most else []))
     claim = at_most(_SLOWED, f"at most 1 % (read as at most {_SLOWED:.0%})", "paper_direction")
@@ -173,27 +186,29 @@ def _said(outcomes: Outcomes, model: str) -> list[Row]:
 
 def _slowed(outcomes: Outcomes, model: str) -> list[float]:
     """Of the context for which it is the most."""
-    found = list[float]()
+    shares = list[float]()
     for context in _STAYS:
-        runs = outcomes.of(case(model, "live", context)), outcomes.of(case(model, "live", context, False))
+        runs = (
+            outcomes.of(migration_case(model, "live", context)),
+            outcomes.of(migration_case(model, "live", context, False)),
+        )
         slowed, plain, took = LAST.of(runs[0]), LAST.of(runs[1]), TOOK.of(runs[0])
         if slowed and plain and took:
-            found.append((slowed[0] - plain[0]) / took[0])
-    return [max(found)] if len(found) == len(_STAYS) else []
+            shares.append((slowed[0] - plain[0]) / took[0])
+    return [max(shares)] if len(shares) == len(_STAYS) else []
 
 
-def _told(name: str, claim: Claim, values: Sequence[float]) -> Row:
+def _told(name: str, claim: Claim, values: Sequence[float]) -> FigureRow:
     if not values:
         return claim.not_comparable(name, "", "no migration was committed")
     verdict = claim.verdict(values[0])
-    row = Row(
-        name,
-        claim.text,
-        number(values[0]),
-        None,
-        verdict,
-        "",
-        f"measured {number(values[0])}",
+    row = FigureRow(
+        name=name,
+        paper=claim.text,
+        ours=number(values[0]),
+        ratio=None,
+        verdict=verdict,
+        why=f"measured {number(values[0])}",
         kind=claim.kind,
     )
     return pointed(row, KEY)

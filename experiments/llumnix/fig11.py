@@ -2,12 +2,11 @@
 
 from typing import Final
 
-from experiments.common.figure import Figure, Row
-from experiments.common.set_up import Case
-from experiments.llumnix.draw import panels_of
-from experiments.llumnix.judge import Curve, Judge
+from experiments.common.figure import Figure, FigureRow
+from experiments.common.panels import panels_of
+from experiments.llumnix.judge import CurvePoint, PointJudge
 from experiments.llumnix.metrics import METRICS
-from experiments.llumnix.set_ups import INFAAS, LLUMNIX, ROUND_ROBIN, WORKLOADS, Workload, system
+from experiments.llumnix.set_ups import INFAAS, LLUMNIX, ROUND_ROBIN, WORKLOADS, PaperWorkload, system
 
 NAME: Final = "figure11"
 REQUEST_SLACK: Final = 1.25
@@ -23,44 +22,44 @@ _INPUTS: Final = (
 )
 
 
-def curves(requests: int) -> list[Curve]:
+def curves(requests: int) -> list[CurvePoint]:
     """Every system, as the paper draws them: round robin for the workloads of conversations alone."""
     return [
-        Curve(one.title, name, rate, system(name, one.at(rate, requests), one))
-        for one in WORKLOADS
-        for rate in one.rates_per_s
-        for name in systems(one)
+        CurvePoint(workload.title, name, rate, system(name, workload.at(rate, requests), workload))
+        for workload in WORKLOADS
+        for rate in workload.rates_per_s
+        for name in systems(workload)
     ]
 
 
-def systems(workload: Workload) -> tuple[str, ...]:
+def systems(workload: PaperWorkload) -> tuple[str, ...]:
     """The best first, as the paper has them."""
     return (LLUMNIX, INFAAS, ROUND_ROBIN) if workload.recorded else (LLUMNIX, INFAAS)
 
 
-def cases(requests: int) -> tuple[Case, ...]:
-    """Of all curves."""
-    return tuple(one.case for one in curves(requests))
-
-
-def fig11(judge: Judge) -> Figure:
+def fig11(judge: PointJudge) -> Figure:
     """Rows against points, then orders; S-L and L-S stand alone."""
-    found = {(one.panel, one.x, one.system): one for one in curves(judge.requests)}
-    held, orders = list[Row](), list[Row]()
-    for workload in (one for one in WORKLOADS if one.printed):
+    by_place = {(curve.panel, curve.x, curve.system): curve for curve in curves(judge.requests)}
+    held, orders = list[FigureRow](), list[FigureRow]()
+    for workload in [printed for printed in WORKLOADS if printed.printed]:
         for rate in workload.rates_per_s:
-            ours, base = (found[workload.title, rate, name] for name in (LLUMNIX, INFAAS))
-            for one in (ours, base):
-                held += judge.value(NAME, "request_mean_s", one, _within(REQUEST_SLACK))
-                held += judge.value(NAME, "decode_mean_s", one, _within(DECODE_SLACK))
+            ours, base = (by_place[workload.title, rate, name] for name in (LLUMNIX, INFAAS))
+            for curve in (ours, base):
+                held += judge.value(NAME, "request_mean_s", curve, _within(REQUEST_SLACK))
+                held += judge.value(NAME, "decode_mean_s", curve, _within(DECODE_SLACK))
             held += judge.ratio(NAME, "prefill_p99_s", base, ours, RATIO_SLACK)
-            placed = [found[workload.title, rate, name] for name in systems(workload)]
+            placed = [by_place[workload.title, rate, name] for name in systems(workload)]
             orders += [judge.order(metric, placed) for metric in _ORDERS]
-    numbers = judge.numbers(NAME, list(found.values()))
+    numbers = judge.numbers(NAME, list(by_place.values()))
     return Figure(
-        "fig11", "Figure 11: serving, seven workloads", (*held, *orders), panels_of(numbers, "requests/s"),
-        (*_INPUTS, judge.points.told), numbers=numbers, columns=len(METRICS),
-    )  # fmt: skip
+        "fig11",
+        "Figure 11: serving, seven workloads",
+        (*held, *orders),
+        panels=panels_of(numbers, "requests/s"),
+        inputs=(*_INPUTS, judge.points.source),
+        numbers=numbers,
+        columns=len(METRICS),
+    )
 
 
 def _within(slack: float) -> tuple[float, float]:

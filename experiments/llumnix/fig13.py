@@ -6,11 +6,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from experiments.common.figure import Figure, Row
-from experiments.common.outcomes import Metric, Outcome
-from experiments.common.set_up import Case
-from experiments.llumnix.draw import panels_of
-from experiments.llumnix.judge import Curve, Judge
+from experiments.common.figure import Figure, FigureRow
+from experiments.common.outcomes import Metric, RunOutcome
+from experiments.common.panels import panels_of
+from experiments.llumnix.judge import CurvePoint, PointJudge
 from experiments.llumnix.set_ups import BY_TITLE, CLUSTER_12000, LLUMNIX, system
 
 NAME: Final = "figure13"
@@ -25,13 +24,13 @@ _ORDER: Final = (
 _COLUMNS: Final = ("priority", "tpot_ms", "preemption_loss_ms", "output_tokens")
 
 
-def _seconds(priority: int, key: str, statistic: str, outcome: Outcome) -> float | None:
+def _seconds(priority: int, key: str, statistic: str, outcome: RunOutcome) -> float | None:
     classes: Any = outcome.summary.get("priorities") or ()
-    found = [one[key][statistic] for one in classes if one["priority"] == priority]
-    return found[0] / 1e3 if found and found[0] is not None else None
+    values = [of_class[key][statistic] for of_class in classes if of_class["priority"] == priority]
+    return values[0] / 1e3 if values and values[0] is not None else None
 
 
-def _execution(priority: int, outcome: Outcome) -> float | None:
+def _execution(priority: int, outcome: RunOutcome) -> float | None:
     """From the first token to the last, less what preemptions took."""
     here = (outcome.columns["priority"] == priority) & ~np.isnan(outcome.columns["tpot_ms"])
     tpot_ms, loss_ms, tokens = (outcome.columns[name][here] for name in _COLUMNS[1:])
@@ -40,50 +39,45 @@ def _execution(priority: int, outcome: Outcome) -> float | None:
 
 
 def _metrics(panel: str) -> Mapping[str, Metric]:
-    reads: dict[str, tuple[str, Callable[[Outcome], float | None]]] = {}
+    reads: dict[str, tuple[str, Callable[[RunOutcome], float | None]]] = {}
     for word, key in (("request", "e2e_ms"), ("prefill", "ttft_ms"), ("decode", "tpot_ms")):
         for statistic in ("mean", "p99"):
-            told = f"{'mean' if statistic == 'mean' else 'P99'} {word} latency of {panel} priority"
-            reads[f"{word}_{statistic}_s"] = told, partial(_seconds, _HIGH[panel], key, statistic)
+            label = f"{'mean' if statistic == 'mean' else 'P99'} {word} latency of {panel} priority"
+            reads[f"{word}_{statistic}_s"] = label, partial(_seconds, _HIGH[panel], key, statistic)
     reads["decode_execution_s"] = f"decode execution of {panel} priority", partial(_execution, _HIGH[panel])
-    return {name: Metric(told, "s", "priorities", read) for name, (told, read) in reads.items()}
+    return {name: Metric(label, "s", "priorities", read) for name, (label, read) in reads.items()}
 
 
 METRICS: Final = {panel: _metrics(panel) for panel in _HIGH}
 
 
-def curves(requests: int) -> list[Curve]:
+def curves(requests: int) -> list[CurvePoint]:
     """Both systems at every burstiness; a run has both panels."""
     workload = BY_TITLE["S-S"]
-    found = []
+    curves_found = []
     for gap_cv in CVS:
         set_up = workload.at(_RATE_PER_S, requests, gap_cv, CLUSTER_12000, _SHARE)
         # llumnix of Figure 11 is llumnix_base; here it is the whole system.
         base = system(LLUMNIX, set_up, workload, columns=_COLUMNS, label=BASE)
-        whole = system(LLUMNIX, set_up, workload, ("system=llumnix", _ORDER), _COLUMNS)
+        whole = system(LLUMNIX, set_up, workload, extra=("system=llumnix", _ORDER), columns=_COLUMNS)
         for panel in _HIGH:
             for name, case in ((LLUMNIX, whole), (BASE, base)):
-                found.append(Curve(panel, name, gap_cv, case, METRICS[panel]))
-    return found
+                curves_found.append(CurvePoint(panel, name, gap_cv, case, METRICS[panel]))
+    return curves_found
 
 
-def cases(requests: int) -> tuple[Case, ...]:
-    """Each once."""
-    return tuple(dict.fromkeys(one.case for one in curves(requests)))
-
-
-def fig13(judge: Judge) -> Figure:
+def fig13(judge: PointJudge) -> Figure:
     """High priority within 10 % of the points, normal at most 5 % above them; high ones gain."""
-    found = curves(judge.requests)
-    rows = list[Row]()
-    for one in found:
-        if one.system == LLUMNIX:
-            bounds = (0.9, 1.1) if one.panel == "high" else (0.0, 1.05)
-            rows += judge.value(NAME, "request_mean_s", one, bounds=bounds)
+    all_curves = curves(judge.requests)
+    rows = list[FigureRow]()
+    for curve in all_curves:
+        if curve.system == LLUMNIX:
+            bounds = (0.9, 1.1) if curve.panel == "high" else (0.0, 1.05)
+            rows += judge.value(NAME, "request_mean_s", curve, bounds=bounds)
     for gap_cv in CVS:
-        placed = [one for one in found if (one.panel, one.x) == ("high", gap_cv)]
+        placed = [curve for curve in all_curves if (curve.panel, curve.x) == ("high", gap_cv)]
         rows.append(judge.order("request_mean_s", placed))
-    numbers = judge.numbers(NAME, found)
+    numbers = judge.numbers(NAME, all_curves)
     inputs = (
         f"S-S at {_RATE_PER_S:g}/s, {_SHARE:.0%} of the requests drawn by the seed to have a high priority, "
         "with seed 0 the artefact's own; queues and preemption in its order; an instance with one is to hold "
@@ -92,6 +86,6 @@ def fig13(judge: Judge) -> Figure:
         "decode execution: from the first token to the last, less what preemptions took",
     )
     return Figure(
-        "fig13", "Figure 13: priorities", tuple(rows), panels_of(numbers, "CV of gaps"),
-        (*inputs, judge.points.told), numbers=numbers, columns=4,
+        "fig13", "Figure 13: priorities", tuple(rows), panels=panels_of(numbers, "CV of gaps"),
+        inputs=(*inputs, judge.points.source), numbers=numbers, columns=4,
     )  # fmt: skip

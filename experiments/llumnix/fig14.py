@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Final
 
 from experiments.common.figure import Figure
+from experiments.common.panels import panels_of
 from experiments.common.set_up import Case, SetUp, Words
-from experiments.llumnix.draw import panels_of
-from experiments.llumnix.judge import Curve, Judge
+from experiments.llumnix.judge import CurvePoint, PointJudge
 from experiments.llumnix.metrics import INSTANCES, METRICS
-from experiments.llumnix.set_ups import BY_TITLE, CLUSTER_12000, INFAAS, LLUMNIX, PAPER_REQUESTS, system
+from experiments.llumnix.set_ups import BY_TITLE, CLUSTER_12000, INFAAS, LLUMNIX, system
 
 NAME: Final = "figure14"
 SYSTEMS: Final = (LLUMNIX, INFAAS)
@@ -30,44 +30,44 @@ INPUTS: Final = (
 )
 
 
-def autoscaled(name: str, set_up: SetUp, extra: Words = (), told: str = SCALED) -> Case:
+def autoscaled(name: str, set_up: SetUp, extra: Words = (), suffix: str = SCALED) -> Case:
     """One of the two systems of the figure, with its band as shipped unless ``extra`` says another.
 
     told: behind the name of the set-up, which Figure 11 has without scaling.
     """
     chosen = "llumnix_base" if name == LLUMNIX else name
     words = (f"system={chosen}_autoscaled", *_EXTRA, *extra)
-    return system(name, replace(set_up, name=f"{set_up.name}, {told}"), BY_TITLE["L-L"], words)
+    return system(name, replace(set_up, name=f"{set_up.name}, {suffix}"), BY_TITLE["L-L"], extra=words)
 
 
-def curves(requests: int) -> list[Curve]:
+def curves(requests: int) -> list[CurvePoint]:
     """Both systems at each rate, then with each coefficient of variation."""
     l_l = BY_TITLE["L-L"]
     poisson = [("poisson", rate, l_l.at(rate, requests, words=CLUSTER_12000)) for rate in RATES_PER_S]
     gamma = [("gamma", cv, l_l.at(GAMMA_RATE_PER_S, requests, cv, CLUSTER_12000)) for cv in GAP_CVS]
     return [
-        Curve(panel, name, x, autoscaled(name, set_up), ALL)
+        CurvePoint(panel, name, x, autoscaled(name, set_up), ALL)
         for panel, x, set_up in (*poisson, *gamma)
         for name in SYSTEMS
     ]
 
 
-def cases(requests: int = PAPER_REQUESTS) -> tuple[Case, ...]:
-    """Of all curves."""
-    return tuple(one.case for one in curves(requests))
-
-
-def fig14(judge: Judge) -> Figure:
+def fig14(judge: PointJudge) -> Figure:
     """Rows at the rates whose points may be here; bursts stand alone."""
-    found = {(one.panel, one.x, one.system): one for one in curves(judge.requests)}
+    by_place = {(curve.panel, curve.x, curve.system): curve for curve in curves(judge.requests)}
     rows = []
     for rate in RATES_PER_S:
-        both = [found["poisson", rate, name] for name in SYSTEMS]
-        for one in both:
-            rows += judge.value(NAME, "instances_mean", one, (1 / INSTANCES_SLACK, INSTANCES_SLACK))
+        both = [by_place["poisson", rate, name] for name in SYSTEMS]
+        for curve in both:
+            rows += judge.value(NAME, "instances_mean", curve, (1 / INSTANCES_SLACK, INSTANCES_SLACK))
         rows += [judge.order(metric, both) for metric in ("instances_mean", "prefill_p99_s")]
-    numbers = judge.numbers(NAME, list(found.values()))
+    numbers = judge.numbers(NAME, list(by_place.values()))
     return Figure(
-        "fig14", "Figure 14: auto-scaling", tuple(rows), panels_of(numbers, "requests/s, or CV of the gaps"),
-        (*INPUTS, judge.points.told), numbers=numbers, columns=len(ALL),
-    )  # fmt: skip
+        "fig14",
+        "Figure 14: auto-scaling",
+        tuple(rows),
+        panels=panels_of(numbers, "requests/s, or CV of the gaps"),
+        inputs=(*INPUTS, judge.points.source),
+        numbers=numbers,
+        columns=len(ALL),
+    )

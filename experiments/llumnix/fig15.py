@@ -3,10 +3,10 @@
 from typing import Final
 
 from experiments.common.figure import Figure
+from experiments.common.panels import panels_of
 from experiments.common.set_up import Case
-from experiments.llumnix.draw import panels_of
 from experiments.llumnix.fig14 import ALL, INPUTS, SCALED, SYSTEMS, autoscaled
-from experiments.llumnix.judge import Curve, Judge
+from experiments.llumnix.judge import CurvePoint, PointJudge
 from experiments.llumnix.set_ups import BY_TITLE, CLUSTER_12000
 
 NAME: Final = "figure15"
@@ -15,9 +15,9 @@ _GAP_CV: Final = 2.0
 LOWS: Final = (5, 10, 25, 45, 65, 85)
 
 
-def curves(requests: int) -> list[Curve]:
+def curves(requests: int) -> list[CurvePoint]:
     """Both systems, each with its band from each lower bound on."""
-    return [Curve("", name, low, _case(name, low, requests), ALL) for low in LOWS for name in SYSTEMS]
+    return [CurvePoint("", name, low, _case(name, low, requests), ALL) for low in LOWS for name in SYSTEMS]
 
 
 def _case(name: str, low: int, requests: int) -> Case:
@@ -25,16 +25,15 @@ def _case(name: str, low: int, requests: int) -> Case:
     return autoscaled(name, set_up, (f"system.scaler.low={low}",), f"{SCALED} from {low}")
 
 
-def cases(requests: int) -> tuple[Case, ...]:
-    """Of all curves."""
-    return tuple(one.case for one in curves(requests))
-
-
-def fig15(judge: Judge) -> Figure:
+def fig15(judge: PointJudge) -> Figure:
     """It stands alone: nothing of it is printed as a number."""
     numbers = judge.numbers(NAME, curves(judge.requests))
     return Figure(
-        "fig15", "Figure 15: instances and latency by the band", (),
-        panels_of(numbers, "lower bound of the band, blocks per request"), (*INPUTS, judge.points.told),
-        numbers=numbers, columns=len(ALL),
-    )  # fmt: skip
+        "fig15",
+        "Figure 15: instances and latency by the band",
+        (),
+        panels=panels_of(numbers, "lower bound of the band, blocks per request"),
+        inputs=(*INPUTS, judge.points.source),
+        numbers=numbers,
+        columns=len(ALL),
+    )

@@ -15,16 +15,16 @@ from time import process_time
 from typing import Final, Literal
 
 from experiments.common.compare import pointed
-from experiments.common.figure import Figure, Key, Measured, Row
+from experiments.common.figure import Figure, FigureRow, Key, MeasuredPoint
+from experiments.common.panels import panels_of
 from experiments.common.verdict import Claim, at_most, judged
-from experiments.llumnix.draw import panels_of
-from experiments.llumnix.judge import Judge
+from experiments.llumnix.judge import PointJudge
 from policies.llumnix.dispatch import Freeness
 from policies.llumnix.migration import Llumnix
 from serving.protocols.load_report import LoadReport
 from serving.vocabulary.request import Request
 
-# A global scheduler that is told of steps, without a cluster: what its decisions cost by what it is told.
+# A global scheduler without a cluster: it gets reports of steps, made up here, and decides by them.
 
 _MODEL: Final = "llama_7b"
 _BLOCK_TOKENS: Final = 16
@@ -33,8 +33,8 @@ _STEPS_PER_REQUEST: Final = 8  # steps of instances between two arrivals
 _ROUND: Final = 4  # reports of every instance between two pairings, as the artefact has it
 
 
-class Reported:
-    """The last report of every instance, and which are new: what dispatch and migration see."""
+class ReportView:
+    """What dispatch and migration see: the last report of every instance, and which reports are new."""
 
     model = _MODEL
     now_ns = 0
@@ -44,8 +44,8 @@ class Reported:
     leaving: Sequence[int] = ()
     loading: Sequence[int] = ()
 
-    def __init__(self, instances: int, beside: "Reported | None" = None) -> None:
-        """``beside``: what is told is told to it, too."""
+    def __init__(self, instances: int, beside: "ReportView | None" = None) -> None:
+        """``beside``: another view that shares the reports."""
         self.replicas = instances
         self.taking: Sequence[int] = range(instances)
         self._reports: dict[int, LoadReport] = {} if beside is None else beside._reports
@@ -66,20 +66,20 @@ class Reported:
 
     def newly_reported(self) -> Sequence[int]:
         """Since this was last asked."""
-        found = list(self._changed)
+        changed = list(self._changed)
         self._changed.clear()
-        return found
+        return changed
 
     def short(self) -> Sequence[int]:
-        """All: the bench keeps no book of who surely has memory."""
+        """All instances: this benchmark does not track which of them have enough memory."""
         return self.taking
 
     def engaged(self, replica: int) -> bool:
-        """Nobody migrates in the bench: what is paired is thrown away."""
+        """False: pairs are discarded here, so no instance migrates."""
         return False
 
     def load(self, replica: int, signal: Literal["outstanding", "kv_demand"]) -> int:
-        """Policies that read reports do not look at it."""
+        """0: policies that read reports do not use it."""
         return 0
 
     def free_blocks(self, replica: int) -> int | None:
@@ -96,42 +96,52 @@ class Reported:
 
 
 class TwoLevel:
-    """Reports come made; the scheduler dispatches and pairs by them.
+    """Instances send finished reports; the scheduler dispatches and pairs by them.
 
     ``running`` requests of each instance grow by a token a step and begin anew when they are long.
     """
 
     def __init__(self, instances: int, running: int) -> None:
         self._instances, self._running = instances, running
-        self._view = Reported(instances)
-        self._to_pair = Reported(instances, self._view)
+        self._view = ReportView(instances)
+        self._to_pair = ReportView(instances, self._view)
         self._dispatch, self._migration = Freeness(), Llumnix(rounds=1)
         self._step = 0
         for replica in range(instances):
-            self.told(replica)
+            self.report_step(replica)
 
     def run(self, steps: int) -> None:
-        """So many steps, of one instance after the other."""
+        """So many steps, by one instance after the other."""
         for _ in range(steps):
             self._step += 1
-            self.told(self._step % self._instances)
+            self.report_step(self._step % self._instances)
             if not self._step % _STEPS_PER_REQUEST:
                 self._dispatch.dispatch(Request(self._step, 0, 64, 64, _MODEL), self._view)  # type: ignore[arg-type]
             if not self._step % (_ROUND * self._instances):
                 self._migration.pair(self._to_pair)
 
-    def told(self, replica: int) -> None:
+    def report_step(self, replica: int) -> None:
         """One report, whose size does not depend on what runs."""
         blocks = self._running * (1 + (self._step + 7 * replica) % _LONGEST // _BLOCK_TOKENS)
         self._view.tell(replica, self._report(blocks))
 
     def _report(self, used_blocks: int) -> LoadReport:
         total = self._running * _LONGEST // _BLOCK_TOKENS
-        return LoadReport(total, total // 100, _BLOCK_TOKENS, total - used_blocks, self._running, 0, 0, 0, 0)
+        return LoadReport(
+            total_blocks=total,
+            watermark_blocks=total // 100,
+            block_tokens=_BLOCK_TOKENS,
+            free_blocks=total - used_blocks,
+            running=self._running,
+            waiting=0,
+            preempted=0,
+            first_waiting_tokens=0,
+            waiting_tokens=0,
+        )
 
 
 class Central(TwoLevel):
-    """At every step it is told of every running request, keeps their lengths and sums up their blocks."""
+    """Instances send every running request at every step; the scheduler keeps lengths and adds up blocks."""
 
     def __init__(self, instances: int, running: int) -> None:
         self._tokens = [
@@ -139,7 +149,7 @@ class Central(TwoLevel):
         ]
         super().__init__(instances, running)
 
-    def told(self, replica: int) -> None:
+    def report_step(self, replica: int) -> None:
         """A new token of each."""
         tokens, used_blocks = self._tokens[replica], 0
         for request, length in tokens.items():
@@ -158,10 +168,10 @@ _FLAT: Final = 2.0
 _STEP_S: Final = 0.045  # a decode step of LLaMA-7B on an A10 (Figure 10)
 
 
-def fig16(_: Judge) -> Figure:
+def fig16(_: PointJudge) -> Figure:
     """CPU time per report: what one step of one instance costs the scheduler."""
     us = dict(_measured())
-    numbers = tuple(one for name in _DRAWN for one in _numbers(name, us))
+    numbers = tuple(point for name in _DRAWN for point in _numbers(name, us))
     rows = [
         _row("two levels: 1,024 instances over 16", us["two levels", 1024, 64], us["two levels", 16, 64]),
         _row("two levels: 256 running requests over 8", us["two levels", 256, 256], us["two levels", 256, 8]),
@@ -183,28 +193,28 @@ def fig16(_: Judge) -> Figure:
         "processes, networks and queues between scheduler and instances are not modelled",
     )
     return Figure(
-        "fig16", "Figure 16: cost of scheduling", tuple(pointed(one, KEY) for one in rows),
-        panels_of(numbers, "instances"), inputs, sweeps={KEY: data}, numbers=numbers,
+        "fig16", "Figure 16: cost of scheduling", tuple(pointed(row, KEY) for row in rows),
+        panels=panels_of(numbers, "instances"), inputs=inputs, sweeps={KEY: data}, numbers=numbers,
     )  # fmt: skip
 
 
-def _told(name: str, running: int) -> float:
+def _messages(name: str, running: int) -> float:
     """What one step of an instance tells the scheduler: one report, or a token of each request."""
     return 1.0 if name == "two levels" else float(running)
 
 
 # Metric -> its value from (design, instances, running requests of each, CPU us per step of an instance).
 _DRAWN: Final[Mapping[str, Callable[[str, int, int, float], float]]] = {
-    "told_per_step_of_an_instance": lambda name, _instances, running, _us: _told(name, running),
+    "told_per_step_of_an_instance": lambda name, _instances, running, _us: _messages(name, running),
     "scheduler_us_per_step_of_an_instance": lambda _name, _instances, _running, us: us,
     "scheduler_busy_share": lambda _name, instances, _running, us: us * 1e-6 * instances / _STEP_S,
 }
 
 
-def _numbers(metric: str, us: Mapping[tuple[str, int, int], float]) -> Iterator[Measured]:
+def _numbers(metric: str, us: Mapping[tuple[str, int, int], float]) -> Iterator[MeasuredPoint]:
     for (name, instances, running), value in us.items():
         drawn = (_DRAWN[metric](name, instances, running, value),)
-        yield Measured(name, metric, f"{running} running each", instances, drawn)
+        yield MeasuredPoint(name, metric, f"{running} running each", instances, drawn)
 
 
 def _measured() -> Iterator[tuple[tuple[str, int, int], float]]:
@@ -230,13 +240,13 @@ def _us(design: Callable[[int, int], "TwoLevel | Central"], instances: int, runn
     return best_s / steps * 1e6
 
 
-def _row(name: str, large_us: float, small_us: float) -> Row:
+def _row(name: str, large_us: float, small_us: float) -> FigureRow:
     claim: Claim = at_most(_FLAT, f"flat (read as at most {_FLAT:g} times)")
     ratio = large_us / small_us
-    return judged(name, claim, ratio, f"{ratio:.2f}", "", f"{large_us:.2f} against {small_us:.2f} us")
+    return judged(name, claim, ratio, f"{ratio:.2f}", why=f"{large_us:.2f} against {small_us:.2f} us")
 
 
-def _order(us: dict[tuple[str, int, int], float]) -> Row:
+def _order(us: dict[tuple[str, int, int], float]) -> FigureRow:
     """A centralised scheduler pays for every running request."""
     ratio = us["centralised", 64, 256] / us["two levels", 64, 256]
     claim = Claim("more than two levels", 1.0, float("inf"), slack=1.0, strict=True, kind="paper_direction")
@@ -246,6 +256,5 @@ def _order(us: dict[tuple[str, int, int], float]) -> Row:
         claim,
         ratio,
         f"{ratio:.1f}",
-        "",
-        why,
+        why=why,
     )

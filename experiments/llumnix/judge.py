@@ -1,16 +1,17 @@
 """Rows of Llumnix's figures: ours beside a point of the paper, a ratio beside theirs, an order."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from experiments.common.compare import joined, kept
-from experiments.common.figure import Measured, Row
-from experiments.common.moved import moved_alone, moved_order, moved_ratio
-from experiments.common.outcomes import Metric, Outcomes
-from experiments.common.paired import mean_of, ratio_of
+from experiments.common.compare import Read, Seeds, joined, judged_row, ratios_of, values_of
+from experiments.common.figure import Figure, FigureRow, MeasuredPoint
+from experiments.common.moved import moved_order
+from experiments.common.outcomes import Metric, Outcomes, RunOutcome
+from experiments.common.paired import geometric_mean_of, mean_of
+from experiments.common.panels import panels_of
 from experiments.common.saved import SEED
 from experiments.common.set_up import Case
-from experiments.common.verdict import Claim, in_order, judged_over
+from experiments.common.verdict import Claim, in_order
 from experiments.llumnix.metrics import METRICS
 from experiments.llumnix.points import Points
 from experiments.llumnix.set_ups import PAPER_REQUESTS
@@ -18,7 +19,7 @@ from servetwin.report.number_text import number
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class CurvePoint:
     """One system at one place x of a panel, whose numbers ``metrics`` reads from its runs."""
 
     panel: str
@@ -28,95 +29,142 @@ class Curve:
     metrics: Mapping[str, Metric] = field(default_factory=lambda: METRICS)
 
 
+def cases_of(curves: Callable[[int], Sequence[CurvePoint]]) -> Callable[[int], tuple[Case, ...]]:
+    """The cases of all curves, each once, with so many requests a run."""
+    return lambda requests: tuple(dict.fromkeys(curve.case for curve in curves(requests)))
+
+
 @dataclass(frozen=True, slots=True)
-class Judge:
-    """requests: of a run; with fewer than the paper's rows claim nothing."""
+class PointJudge:
+    """Compares outcomes with points of the paper."""
 
     outcomes: Outcomes
     points: Points
-    requests: int
 
-    def numbers(self, figure: str, curves: Sequence[Curve]) -> tuple[Measured, ...]:
+    @property
+    def requests(self) -> int:
+        """Of a run; with fewer than the paper's no row claims anything."""
+        return self.outcomes.requests
+
+    def numbers(self, figure: str, curves: Sequence[CurvePoint]) -> tuple[MeasuredPoint, ...]:
         """Every metric of every curve that ran, beside its point where there is one."""
-        found = []
-        for one in curves:
-            for name, metric in one.metrics.items():
-                values = metric.of(self.outcomes.of(one.case))
+        measured = []
+        for curve in curves:
+            for name, metric in curve.metrics.items():
+                values = metric.of(self.outcomes.of(curve.case))
                 if values:
-                    paper = self.points.at(figure, one.panel, name, one.system, one.x)
-                    found.append(Measured(one.panel, name, one.system, one.x, tuple(values), paper))
-        return tuple(found)
+                    paper = self._point(figure, name, curve)
+                    measured.append(
+                        MeasuredPoint(curve.panel, name, curve.system, curve.x, tuple(values), paper=paper)
+                    )
+        return tuple(measured)
 
-    def value(self, figure: str, name: str, one: Curve, bounds: tuple[float, float]) -> list[Row]:
+    def without_rows(
+        self, name: str, title: str, curves: Sequence[CurvePoint], x_label: str, inputs: tuple[str, ...]
+    ) -> Figure:
+        """A figure of curves that nothing of the paper is beside."""
+        numbers = self.numbers(name, curves)
+        return Figure(name, title, (), panels=panels_of(numbers, x_label), inputs=inputs, numbers=numbers)
+
+    def value(
+        self, figure: str, name: str, curve: CurvePoint, bounds: tuple[float, float]
+    ) -> list[FigureRow]:
         """Ours between these multiples of the point; no row where there is no point."""
-        paper, metric = self.points.at(figure, one.panel, name, one.system, one.x), one.metrics[name]
+        paper, metric = self._point(figure, name, curve), curve.metrics[name]
         if paper is None:
             return []
-        told = f"{one.case.set_up.name}: {metric.label}, {one.system}"
         low, high = (paper * bound for bound in bounds)
-        claim = Claim(f"{number(paper)} {metric.unit}".rstrip(), low, high, slack=1.0, kind="paper_number")
-        values = self._values(metric, one.case)
-        if isinstance(values, str):
-            return [claim.not_comparable(told, one.case.set_up.stand_in, values)]
-        found = mean_of(values)
-        row = judged_over(told, claim, found, one.case.set_up.stand_in, _first(values), unit=metric.unit)
-        moved = moved_alone(self.outcomes, claim, metric, one.case)
-        return [kept(replace(row, ratio=found.value / paper), one.case, values, *moved)]
+        claim = Claim(
+            f"{number(paper)} {metric.unit}".rstrip(), low, high, slack=1.0, kind="paper_number", paper=paper
+        )
+        title = f"{curve.case.set_up.name}: {metric.label}, {curve.system}"
+        read = self._enough(metric, values_of(metric))
+        return [
+            judged_row(self.outcomes, title, claim, (curve.case,), read, why=first_seed, unit=metric.unit)
+        ]
 
-    def ratio(self, figure: str, name: str, one: Curve, other: Curve, slack: float) -> list[Row]:
+    def ratio(
+        self, figure: str, name: str, curve: CurvePoint, other: CurvePoint, slack: float
+    ) -> list[FigureRow]:
         """One system's over the other's, within this factor of the ratio of their points."""
-        metric, both = one.metrics[name], (one, other)
-        points = [self.points.at(figure, curve.panel, name, curve.system, curve.x) for curve in both]
-        if points[0] is None or points[1] is None:
+        metric = curve.metrics[name]
+        point, other_point = (self._point(figure, name, place) for place in (curve, other))
+        if point is None or other_point is None:
             return []
-        paper = points[0] / points[1]
-        told = f"{one.case.set_up.name}: {metric.label} of {one.system} over {other.system}"
+        paper = point / other_point
         claim = Claim(f"{number(paper)} times", paper, paper, slack=slack, kind="paper_number")
-        pairs = [self._values(metric, curve.case) for curve in both]
-        stand_in = one.case.set_up.stand_in
-        for values in pairs:
-            if isinstance(values, str):
-                return [claim.not_comparable(told, stand_in, values)]
-        ours, theirs = ([float(value) for value in values] for values in pairs)
-        found = ratio_of(ours, theirs)
-        if found is None:
-            return [claim.not_comparable(told, stand_in, "one of them is 0")]
-        seeds = [first / second for first, second in zip(ours, theirs, strict=True)]
-        sizes = f"{number(mean_of(ours).value)} against {number(mean_of(theirs).value)} s"
-        row = judged_over(told, claim, found, stand_in, joined(sizes, _first(seeds)))
-        moved = moved_ratio(self.outcomes, claim, metric, one.case, other.case)
-        return [kept(row, one.case, seeds, *moved)]
 
-    def order(self, key: str, curves: Sequence[Curve]) -> Row:
+        def why(seeds: list[float]) -> str:
+            sizes = [
+                mean_of(metric.of(self.outcomes.of(place.case)) or [0.0]).value for place in (curve, other)
+            ]
+            return joined(f"{number(sizes[0])} against {number(sizes[1])} s", first_seed(seeds))
+
+        return [
+            judged_row(
+                self.outcomes,
+                f"{curve.case.set_up.name}: {metric.label} of {curve.system} over {other.system}",
+                claim,
+                (curve.case, other.case),
+                self._enough(metric, ratios_of(metric, "one of them is 0")),
+                why=why,
+                estimate=geometric_mean_of,
+            )
+        ]
+
+    def order(self, key: str, curves: Sequence[CurvePoint]) -> FigureRow:
         """The systems in this order, the smallest first, by the words of the paper."""
-        set_up, labels = curves[0].case.set_up, [one.system for one in curves]
+        set_up, labels = curves[0].case.set_up, [curve.system for curve in curves]
         metric = curves[0].metrics[key]
         name = f"{set_up.name}: order of {metric.label}"
         unmeasured = Claim(" < ".join(labels), 0.0, 1.0, kind="paper_direction")
-        found: dict[str, list[float]] = {}
-        for one in curves:
-            values = self._values(metric, one.case)
+        by_system: dict[str, list[float]] = {}
+        for curve in curves:
+            runs = self.outcomes.of(curve.case)
+            values = self.outcomes.why_not(curve.case) or self._enough(metric, values_of(metric))([runs])
             if isinstance(values, str):
                 return unmeasured.not_comparable(name, set_up.stand_in, values)
-            found[one.system] = values
-        row = in_order(name, labels, found, metric.unit, set_up.stand_in, "paper_direction")
-        told, keys = moved_order(self.outcomes, metric, [one.case for one in curves])
+            by_system[curve.system] = values
+        row = in_order(
+            name, labels, by_system, unit=metric.unit, stand_in=set_up.stand_in, kind="paper_direction"
+        )
+        movement, keys = moved_order(self.outcomes, metric, [curve.case for curve in curves])
         saved = ((SEED, set_up.name), *keys)
-        return replace(row, why=joined(row.why, told) if row.verdict != "in band" else row.why, saved=saved)
+        return replace(
+            row, why=joined(row.why, movement) if row.verdict != "in band" else row.why, saved=saved
+        )
 
-    def _values(self, metric: Metric, case: Case) -> list[float] | str:
-        """One per seed, or why nothing can be claimed."""
-        if why_not := self.outcomes.why_not(case):
-            return why_not
-        values = metric.of(self.outcomes.of(case))
-        if not values:
-            return f"summary.json of a run has no {metric.where}"
-        if self.requests < PAPER_REQUESTS:
-            told = f"{number(mean_of(values).value)} {metric.unit}".rstrip()
-            return f"ours {told} with {self.requests:,} requests: the paper's runs have {PAPER_REQUESTS:,}"
-        return values
+    def _point(self, figure: str, name: str, curve: CurvePoint) -> float | None:
+        return self.points.at(figure, curve.panel, name, curve.system, curve.x)
+
+    def _enough(self, metric: Metric, read: Read) -> Read:
+        """Reads runs of as many requests as the paper's; of shorter ones it says what was measured."""
+
+        def read_enough(runs: Sequence[Sequence[RunOutcome]]) -> Seeds:
+            for part in runs:
+                values = values_of(metric)([part])
+                if isinstance(values, str):
+                    return values
+                if self.requests < PAPER_REQUESTS:
+                    size = f"{number(mean_of(values).value)} {metric.unit}".rstrip()
+                    few = f"{self.requests:,} requests: the paper's runs have {PAPER_REQUESTS:,}"
+                    return f"ours {size} with {few}"
+            return read(runs)
+
+        return read_enough
 
 
-def _first(values: Sequence[float]) -> str:
+def values_if_enough(metric: Metric, few: str, lacks: str = "") -> Read:
+    """Reads the metric of one system. few: why the runs are too short to claim anything; else empty."""
+
+    def read(runs: Sequence[Sequence[RunOutcome]]) -> Seeds:
+        values = metric.of(runs[0])
+        size = f"; ours {number(mean_of(values).value)}" if values else ""
+        return f"{few}{size}" if few else values or lacks
+
+    return read
+
+
+def first_seed(seeds: Sequence[float]) -> str:
     """Seed 0 is the sample that the paper ran."""
-    return f"seed 0 {number(values[0])}"
+    return f"seed 0 {number(seeds[0])}"

@@ -3,21 +3,21 @@
 from collections.abc import Mapping
 from typing import Final
 
-from experiments.common.outcomes import Metric, Outcome
+from experiments.common.outcomes import Metric, RunOutcome
 
 
 def _seconds(label: str, where: str) -> Metric:
-    def read(outcome: Outcome) -> float | None:
-        found = outcome.at(where)
-        return None if found is None else found / 1e3
+    def read(outcome: RunOutcome) -> float | None:
+        value_ms = outcome.at(where)
+        return None if value_ms is None else value_ms / 1e3
 
     return Metric(label, "s", where, read)
 
 
-def _loss(outcome: Outcome) -> float | None:
+def _loss(outcome: RunOutcome) -> float | None:
     """The mean over all requests; a run in which nobody was preempted has no such section."""
-    found = outcome.at("preemption_loss_ms.mean")
-    return (found or 0.0) / 1e3
+    mean_ms = outcome.at("preemption_loss_ms.mean")
+    return (mean_ms or 0.0) / 1e3
 
 
 METRICS: Final[Mapping[str, Metric]] = {
@@ -32,7 +32,7 @@ METRICS: Final[Mapping[str, Metric]] = {
 """Latencies in seconds: of a whole request, to its first token, per token after the first."""
 
 
-def _instances_of_reports(outcome: Outcome) -> float | None:
+def _instances_of_reports(outcome: RunOutcome) -> float | None:
     """As the artefact averages (plot_instance): over the instances' step reports, not over time.
 
     A second counts as often as instances are at work in it.

@@ -21,14 +21,14 @@ Key = tuple[str, str, str, str, float]
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """y by figure, panel, metric, system and x; ``told``: where they are from, or that there are none."""
+    """y by figure, panel, metric, system and x; source: the file, or that there is none."""
 
-    told: str
-    found: Mapping[Key, float] = field(default_factory=dict)
+    source: str
+    values: Mapping[Key, float] = field(default_factory=dict)
 
     def at(self, figure: str, panel: str, metric: str, system: str, x: float) -> float | None:
         """The point; None where the file has none."""
-        return self.found.get((figure, panel, metric, system, x))
+        return self.values.get((figure, panel, metric, system, x))
 
 
 def read_points() -> Points:
@@ -41,10 +41,10 @@ def read_points() -> Points:
         lines = csv.DictReader(io.StringIO(text_in(path), newline=""))
         if tuple(lines.fieldnames or ()) != COLUMNS:
             raise UserError(f"{path}: its first line must be {','.join(COLUMNS)}")
-        found = dict(_point(path, number, line) for number, line in enumerate(lines, 2))
+        values = dict(_point(path, number, line) for number, line in enumerate(lines, 2))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{VARIABLE} names a folder without a readable {FILE}: {error}") from error
-    return Points(f"{len(found)} points of the paper's figures from {FILE}", found)
+    return Points(f"{len(values)} points of the paper's figures from {FILE}", values)
 
 
 def _point(path: Path, number: int, line: Mapping[str, str]) -> tuple[Key, float]:

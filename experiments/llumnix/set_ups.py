@@ -6,7 +6,7 @@ Numbers are of sections 6.1 to 6.5 of the paper and of its artefact (AlibabaPAI/
 from dataclasses import dataclass
 from typing import Final
 
-from experiments.common.set_up import Case, SetUp, Words
+from experiments.common.set_up import Case, SetUp, Words, last_words
 from traces.synthetic.llumnix_like import FIGURE_11_RATES_PER_S
 
 PAPER_REQUESTS: Final = 10_000
@@ -39,7 +39,7 @@ _TABLE_1: Final = "lengths drawn from the percentiles of Table 1"
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class PaperWorkload:
     """A trace as the paper titles it. migrate_out: the artefact's threshold for it, in blocks per request.
 
     recorded: it is one of conversations, of which the paper has percentiles alone. printed: its figure is
@@ -79,23 +79,28 @@ class Workload:
 
 
 WORKLOADS: Final = (
-    Workload("ShareGPT", "llumnix_sharegpt", recorded=True),
-    Workload("BurstGPT", "llumnix_burstgpt", recorded=True),
-    Workload("S-S", "llumnix_ss"),
-    Workload("M-M", "llumnix_mm", migrate_out=10),
-    Workload("L-L", "llumnix_ll"),
-    Workload("S-L", "llumnix_sl", migrate_out=10, printed=False),
-    Workload("L-S", "llumnix_ls", printed=False),
+    PaperWorkload("ShareGPT", "llumnix_sharegpt", recorded=True),
+    PaperWorkload("BurstGPT", "llumnix_burstgpt", recorded=True),
+    PaperWorkload("S-S", "llumnix_ss"),
+    PaperWorkload("M-M", "llumnix_mm", migrate_out=10),
+    PaperWorkload("L-L", "llumnix_ll"),
+    PaperWorkload("S-L", "llumnix_sl", migrate_out=10, printed=False),
+    PaperWorkload("L-S", "llumnix_ls", printed=False),
 )
-BY_TITLE: Final = {one.title: one for one in WORKLOADS}
+BY_TITLE: Final = {workload.title: workload for workload in WORKLOADS}
 
 
 def system(
-    name: str, set_up: SetUp, workload: Workload, extra: Words = (), columns: Words = (), label: str = ""
+    name: str,
+    set_up: SetUp,
+    workload: PaperWorkload,
+    *,
+    extra: Words = (),
+    columns: Words = (),
+    label: str = "",
 ) -> Case:
     """Llumnix without priorities, whose words ``extra`` may change, or a baseline without migration."""
     words: Words = (f"system={name}",)
     if name == LLUMNIX:
         words = ("system=llumnix_base", f"system.migration.migrate_out_threshold={workload.migrate_out}")
-    by_key = {word.partition("=")[0]: word for word in (*words, *extra)}
-    return Case(label or name, set_up, tuple(by_key.values()), columns=columns)
+    return Case(label or name, set_up, last_words((*words, *extra)), columns=columns)

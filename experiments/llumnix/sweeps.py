@@ -1,15 +1,17 @@
-"""What Llumnix's results hang on: step times, KV memory, rules as the paper prints them, the threshold."""
+"""Sweeps of Llumnix's set-ups: step times, KV memory, rules as the paper prints them, thresholds."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from experiments.common.set_up import Case, SetUp, Words
-from experiments.common.sweep import Sweep
+from experiments.common.sweep import SetUpSweep, sweep_of_words, systems_by_set_up
 from experiments.llumnix.set_ups import INFAAS, LLUMNIX, WORKLOADS
 
 _OF_FIGURE_11: Final = {
-    f"{one.title} at {rate:g}/s" for one in WORKLOADS if one.printed for rate in one.rates_per_s
+    f"{workload.title} at {rate:g}/s"
+    for workload in WORKLOADS
+    if workload.printed
+    for rate in workload.rates_per_s
 }
 # vllm_0_1_7 has 2.9e-4 s of overhead per layer, 9.28 ms on a step of about 50.
 _PER_LAYER_S: Final = (1.4e-4, 4.4e-4)
@@ -18,12 +20,9 @@ _OUT: Final = (0, 20)
 _KV_BLOCKS: Final = (715, 851)
 
 
-def sweeps_of(cases: Sequence[Case]) -> tuple[Sweep, ...]:
+def sweeps_of(cases: Sequence[Case]) -> tuple[SetUpSweep, ...]:
     """Of every workload and rate with points that is run, under its first seed."""
-    by_set_up: dict[SetUp, list[Case]] = {}
-    for one in dict.fromkeys(cases):
-        if _judged(one.set_up.name):
-            by_set_up.setdefault(one.set_up, []).append(one)
+    by_set_up = systems_by_set_up(cases, lambda case: _judged(case.set_up.name))
     return tuple(sweep for set_up, systems in by_set_up.items() for sweep in _of(set_up, systems))
 
 
@@ -32,45 +31,36 @@ def _judged(name: str) -> bool:
     return name in _OF_FIGURE_11 or name.endswith((" high", "/s, auto-scaled", " at 0.42/s", " at 1.9/s"))
 
 
-def _of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[Sweep]:
+def _of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[SetUpSweep]:
     steps = {f"{each_s * 1e3:g} ms": (f"engine.overhead.per_layer_s={each_s:g}",) for each_s in _PER_LAYER_S}
-    yield _sweep("overhead per layer", set_up, "engine.overhead.per_layer_s of all systems", systems, steps)
+    yield sweep_of_words(
+        "overhead per layer", set_up, "engine.overhead.per_layer_s of all systems", systems, steps
+    )
     if set_up.name not in _OF_FIGURE_11:
         return
     memory = {f"{blocks} blocks": (f"engine.kv_tokens={blocks * 16}",) for blocks in _KV_BLOCKS}
-    yield _sweep("KV memory", set_up, "engine.kv_tokens of all systems", systems, memory)
+    yield sweep_of_words("KV memory", set_up, "engine.kv_tokens of all systems", systems, memory)
     rules = {
         "paper": ("system.dispatch.rule=paper", "system.migration.rule=paper", "system.migration.rounds=1"),
         "no de-fragmentation": ("system.migration.defragment=false",),
     }
-    yield _sweep("rule", set_up, "rules as the paper prints them", systems, rules, _rule_words)
+    yield sweep_of_words(
+        "rule", set_up, "rules as the paper prints them", systems, rules, words_of=_rule_words
+    )
     outs = {str(out): (f"system.migration.migrate_out_threshold={out}",) for out in _OUT}
-    yield _sweep("migrate-out threshold", set_up, "blocks per request", systems, outs, _migration_words)
+    yield sweep_of_words(
+        "migrate-out threshold", set_up, "blocks per request", systems, outs, words_of=_migration_words
+    )
 
 
-def _sweep(
-    kind: str,
-    set_up: SetUp,
-    told: str,
-    systems: Sequence[Case],
-    values: Mapping[str, Words],
-    words_of: Callable[[Case, Words], Words] = lambda _, words: words,
-) -> Sweep:
-    points = []
-    for value, words in values.items():
-        there = [replace(one, words=(*one.words, *words_of(one, words)), once=True) for one in systems]
-        points.append((value, tuple(there)))
-    return Sweep(kind, set_up.name, told, tuple(points))
-
-
-def _migration_words(one: Case, words: Words) -> Words:
+def _migration_words(case: Case, words: Words) -> Words:
     """Those without migration stay as they are."""
-    return words if one.label == LLUMNIX else ()
+    return words if case.label == LLUMNIX else ()
 
 
-def _rule_words(one: Case, words: Words) -> Words:
+def _rule_words(case: Case, words: Words) -> Words:
     """A word of a part that the system does not have would be refused."""
-    if one.label == LLUMNIX:
+    if case.label == LLUMNIX:
         return words
     dispatch = [word for word in words if word.startswith("system.dispatch")]
-    return tuple(dispatch) if one.label == INFAAS else ()
+    return tuple(dispatch) if case.label == INFAAS else ()

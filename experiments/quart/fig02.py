@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Final
 
-from experiments.common.compare import pointed
-from experiments.common.figure import Figure, Key, Measured, Row
-from experiments.common.outcomes import Outcome, Outcomes
-from experiments.common.paired import mean_of, ratio_of
+from experiments.common.compare import judged_row, ratios_of, values_of
+from experiments.common.figure import Figure, FigureRow, Key, MeasuredPoint
+from experiments.common.outcomes import Metric, Outcomes, RunOutcome
+from experiments.common.paired import geometric_mean_of
+from experiments.common.panels import panels_of
 from experiments.common.set_up import Case
-from experiments.common.verdict import Claim, at_least, judged_over, shorter, times
-from experiments.llumnix.draw import panels_of
+from experiments.common.verdict import Claim, at_least, shorter, times
 from experiments.quart.judge import as_sweep
 from experiments.quart.metrics import P50, of_stages
 from experiments.quart.set_ups import five_stages
@@ -44,8 +44,9 @@ def cases_2(requests: int) -> list[Case]:
     ]
 
 
-def fig2(outcomes: Outcomes, requests: int) -> Figure:
+def fig2(outcomes: Outcomes) -> Figure:
     """How far CVs and queues of the stages differ, and which way the CV goes."""
+    requests = outcomes.requests
     calm, poisson = plain(0.1, requests), plain(1.0, requests)
     rows = [
         _spread(outcomes, "Figure 2a, CV 1: largest over smallest CV of a stage", 3.5, poisson, "arrival_cv"),
@@ -55,36 +56,39 @@ def fig2(outcomes: Outcomes, requests: int) -> Figure:
             "CV 0.1: CV at the last stage over that at the first",
             Claim("rises, 0.03 to 0.25", 0.25 / 0.03, 0.25 / 0.03, against=1.0, kind="paper_number"),
             calm,
-            lambda one: of_stages(one, "arrival_cv")[-1] / of_stages(one, "arrival_cv")[0],
+            lambda run: of_stages(run, "arrival_cv")[-1] / of_stages(run, "arrival_cv")[0],
         ),
     ]
     numbers = [
-        Measured(one.set_up.name, key, "pipeline", stage, tuple(of_stages(run, key)[stage] for run in runs))
-        for one in cases_2(requests)
-        if (runs := outcomes.of(one))
+        MeasuredPoint(
+            case.set_up.name, key, "pipeline", stage, tuple(of_stages(run, key)[stage] for run in runs)
+        )
+        for case in cases_2(requests)
+        if (runs := outcomes.of(case))
         for key in ("arrival_cv", "queue_mean")
         for stage in range(5)
     ]
-    drawn = [one for one in numbers if one.panel in (calm.set_up.name, poisson.set_up.name)]
+    drawn = [point for point in numbers if point.panel in (calm.set_up.name, poisson.set_up.name)]
     inputs = (*_INPUTS, f"sweeps.json: loads {LOADS} by CVs of pass times {TIMES_CVS}")
     return Figure(
-        "fig2", "Figure 2: burstiness along the stages", tuple(pointed(row, KEY_2) for row in rows),
-        panels_of(drawn, "stage"), inputs, sweeps={KEY_2: as_sweep("by stage", numbers)},
+        "fig2", "Figure 2: burstiness along the stages", tuple(rows),
+        panels=panels_of(drawn, "stage"), inputs=inputs, sweeps={KEY_2: as_sweep("by stage", numbers)},
         numbers=tuple(numbers),
     )  # fmt: skip
 
 
 def cases_3(requests: int) -> list[Case]:
     """CV 4 for the use of GPUs; hardly any load for what cores bring."""
-    return [plain(4.0, requests), *[_with_cores(one, requests) for one in CORES]]
+    return [plain(4.0, requests), *[_with_cores(cores, requests) for cores in CORES]]
 
 
 def _with_cores(cores: int, requests: int) -> Case:
     return five_stages(1.0, 0.05, TIMES_CV, requests, (f"pipeline.cpu_cores={cores}",))
 
 
-def fig3(outcomes: Outcomes, requests: int) -> Figure:
+def fig3(outcomes: Outcomes) -> Figure:
     """Use of the stages' GPUs, and the median latency by CPU cores."""
+    requests = outcomes.requests
     busy = plain(4.0, requests)
     two, four = _with_cores(2, requests), _with_cores(4, requests)
     rows = [
@@ -93,56 +97,68 @@ def fig3(outcomes: Outcomes, requests: int) -> Figure:
             "Figure 3a, CV 4: largest over smallest use of a stage's GPU",
             at_least(1.1, "do not conform (read as by a tenth)", "paper_direction"),
             busy,
-            lambda one: _ratio_of_ends(of_stages(one, "busy_replicas")),
+            lambda run: _ratio_of_ends(of_stages(run, "busy_replicas")),
+            key=KEY_3,
         ),
         _cores_row(outcomes, two, four),
     ]
     numbers = [
         *[
-            Measured("use of GPUs", "busy", "pipeline", stage, tuple(of_stages(run, "busy_replicas")[stage]
-            for run in outcomes.of(busy))) for stage in range(5) if outcomes.of(busy)
+            MeasuredPoint(
+                "use of GPUs",
+                "busy",
+                "pipeline",
+                stage,
+                tuple(of_stages(run, "busy_replicas")[stage] for run in outcomes.of(busy)),
+            )
+            for stage in range(5)
+            if outcomes.of(busy)
         ],
         *[
-            Measured("median latency by cores", "p50_ms", "pipeline", cores, tuple(values))
+            MeasuredPoint("median latency by cores", "p50_ms", "pipeline", cores, tuple(values))
             for cores in CORES
             if (values := P50.of(outcomes.of(_with_cores(cores, requests))))
         ],
-    ]  # fmt: skip
+    ]
     inputs = (
         *_INPUTS,
         "what cores bring is put in from this figure (pipeline.cpu_share), so 3b shows no more than that it "
         "comes out again",
     )
     return Figure(
-        "fig3", "Figure 3: use of GPUs, and cores", tuple(pointed(row, KEY_3) for row in rows),
-        panels_of(numbers, "stage, or cores"), inputs,
+        "fig3", "Figure 3: use of GPUs, and cores", tuple(rows),
+        panels=panels_of(numbers, "stage, or cores"), inputs=inputs,
         sweeps={KEY_3: as_sweep("by stage, by cores", numbers)}, numbers=tuple(numbers),
     )  # fmt: skip
 
 
-def _spread(outcomes: Outcomes, name: str, factor: float, case: Case, key: str) -> Row:
-    return _row(outcomes, name, times(factor), case, lambda one: _ratio_of_ends(of_stages(one, key)))
+def _spread(outcomes: Outcomes, name: str, factor: float, case: Case, key: str) -> FigureRow:
+    return _row(outcomes, name, times(factor), case, lambda run: _ratio_of_ends(of_stages(run, key)))
 
 
 def _ratio_of_ends(values: Sequence[float]) -> float:
     return max(values) / max(min(values), 1e-9)
 
 
-def _row(outcomes: Outcomes, name: str, claim: Claim, case: Case, read: Callable[[Outcome], float]) -> Row:
-    runs: tuple[Outcome, ...] = outcomes.of(case)
-    if not runs:
-        return claim.not_comparable(name, case.set_up.stand_in, outcomes.why_not(case))
-    stages = ", ".join(
-        f"{fmean(column):.3g}" for column in zip(*[of_stages(one, "arrival_cv") for one in runs], strict=True)
-    )
-    return judged_over(name, claim, mean_of([read(one) for one in runs]), "", f"CVs of the stages {stages}")
+def _row(
+    outcomes: Outcomes,
+    name: str,
+    claim: Claim,
+    case: Case,
+    read: Callable[[RunOutcome], float],
+    *,
+    key: Key = KEY_2,
+) -> FigureRow:
+    def why(_: list[float]) -> str:
+        cvs = zip(*[of_stages(run, "arrival_cv") for run in outcomes.of(case)], strict=True)
+        return f"CVs of the stages {', '.join(f'{fmean(seeds):.3g}' for seeds in cvs)}"
+
+    metric = Metric(name, "", "stages", read)
+    return judged_row(outcomes, name, claim, (case,), values_of(metric), why=why, key=key)
 
 
-def _cores_row(outcomes: Outcomes, two: Case, four: Case) -> Row:
+def _cores_row(outcomes: Outcomes, two: Case, four: Case) -> FigureRow:
     name, claim = "Figure 3b: median latency with 4 cores over 2", shorter(33)
-    values = [P50.of(outcomes.of(one)) for one in (four, two)]
-    if values[0] is None or values[1] is None:
-        return claim.not_comparable(name, "", outcomes.why_not(two, four))
-    found = ratio_of(values[0], values[1])
-    assert found is not None
-    return judged_over(name, claim, found, "", "")
+    return judged_row(
+        outcomes, name, claim, (four, two), ratios_of(P50), estimate=geometric_mean_of, key=KEY_3
+    )

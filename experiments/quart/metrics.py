@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.common.outcomes import Metric, Outcome, summary_metric
+from experiments.common.outcomes import Metric, RunOutcome, summary_metric
 
 LATENCY = summary_metric("mean latency", "ms", "e2e_ms.mean")
 P50 = summary_metric("P50 latency", "ms", "e2e_ms.p50")
@@ -13,13 +13,13 @@ P90 = summary_metric("P90 latency", "ms", "e2e_ms.p90")
 P99 = summary_metric("P99 latency", "ms", "e2e_ms.p99")
 
 
-def of_stages(outcome: Outcome, key: str) -> list[float]:
+def of_stages(outcome: RunOutcome, key: str) -> list[float]:
     """A number of every stage, in order."""
     rows: Sequence[Mapping[str, Any]] = outcome.summary["stages"]
     return [float(row[key]) for row in rows]
 
 
-def within(outcome: Outcome, exec_s: float, times: float) -> float:
+def within(outcome: RunOutcome, exec_s: float, times: float) -> float:
     """The share of all requests that are answered within so many times the execution time."""
     arrived = outcome.at("requests.arrived") or 0.0
     return float(np.count_nonzero(outcome.ttft_ms <= times * exec_s * 1e3)) / arrived
@@ -31,20 +31,20 @@ def satisfied(exec_s: float, times: float) -> Metric:
         f"requests within {times:g} times the execution time",
         "",
         "requests",
-        lambda one: within(one, exec_s, times),
+        lambda run: within(run, exec_s, times),
     )
 
 
 def goodput(exec_s: float, times: float) -> Metric:
     """Those requests per second of the run."""
 
-    def read(one: Outcome) -> float | None:
-        duration_s, arrived = one.at("duration_s"), one.at("requests.arrived")
-        return None if not duration_s or not arrived else within(one, exec_s, times) * arrived / duration_s
+    def read(run: RunOutcome) -> float | None:
+        duration_s, arrived = run.at("duration_s"), run.at("requests.arrived")
+        return None if not duration_s or not arrived else within(run, exec_s, times) * arrived / duration_s
 
     return Metric(f"goodput within {times:g} times the execution time", "requests/s", "duration_s", read)
 
 
 QUEUE = Metric(
-    "mean queue of all stages", "requests", "stages", lambda one: float(sum(of_stages(one, "queue_mean")))
+    "mean queue of all stages", "requests", "stages", lambda run: float(sum(of_stages(run, "queue_mean")))
 )

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Final
 
-from experiments.common.figure import Figure, Key, Measured, Row
+from experiments.common.figure import Figure, FigureRow, Key, MeasuredPoint
 from experiments.common.outcomes import Metric, Outcomes
+from experiments.common.panels import panels_of
 from experiments.common.set_up import Case
 from experiments.common.verdict import shorter, times
-from experiments.llumnix.draw import panels_of
-from experiments.quart.judge import Judge, MetricOf, Place, as_sweep
+from experiments.quart.judge import MeanJudge, MetricOf, Place, as_sweep
 from experiments.quart.metrics import LATENCY, P50, P90, P99, QUEUE, goodput, satisfied
 from experiments.quart.set_ups import (
     CVS,
@@ -58,98 +58,137 @@ def cases_7(requests: int) -> list[Case]:
     return [system(name, set_up) for _, set_up in cv_places(requests) for name in SYSTEMS]
 
 
-def fig6(outcomes: Outcomes, requests: int) -> Figure:
+def fig6(outcomes: Outcomes) -> Figure:
     """Mean latency of all models and of each, the objective at 1.5 times, tails."""
-    judge, places = Judge(outcomes, KEY_6), maf_places(requests)
+    judge, places = MeanJudge(outcomes, KEY_6), maf_places(outcomes.requests)
     rows = [
         judge.ratio(
             f"mean latency, five models, quart over {name}",
             shorter(gain),
             _same(LATENCY),
             places,
-            QUART,
-            name,
+            ours=QUART,
+            over=name,
         )
         for name, gain in _MAF_SHORTER.items()
     ]
     rows += [
         judge.ratio(
             f"{model.title}: mean latency, quart over cocktail",
-            shorter(model.gain), _same(LATENCY), [(model, set_up)], QUART, "cocktail",
+            shorter(model.gain), _same(LATENCY), [(model, set_up)], ours=QUART, over="cocktail",
         )
         for model, set_up in places
     ]  # fmt: skip
     rows += [
         judge.ratio(
             f"requests within 1.5 times the execution time, quart over {name}",
-            times(factor), _kept(1.5), places, QUART, name,
+            times(factor), _kept(1.5), places, ours=QUART, over=name,
         )
         for name, factor in _MAF_SATISFIED.items()
     ]  # fmt: skip
     rows.append(judge.order("order of mean latency", _same(LATENCY), places, MAF_ORDER, "ms"))
     rows.append(judge.order("order of P99 latency", _same(P99), places, MAF_ORDER, "ms"))
     metrics: dict[str, MetricOf] = {"mean_ms": _same(LATENCY), "p99_ms": _same(P99)}
-    metrics |= {f"within_{one:g}x": _kept(one) for one in OBJECTIVES}
+    metrics |= {f"within_{objective:g}x": _kept(objective) for objective in OBJECTIVES}
     numbers = judge.numbers(metrics, {("", at): place for at, place in enumerate(places)})
     inputs = (
         f"mean rate: {MAF_LOAD:g} replicas of every stage busy all the time; replicas begin at 1",
         f"models, in order: {', '.join(model.title for model in MODELS)}",
     )
-    return _figure("fig6", "Figure 6: Azure Functions, five models", rows, numbers, "model", inputs, KEY_6)
+    return _figure(
+        "fig6",
+        "Figure 6: Azure Functions, five models",
+        rows=rows,
+        numbers=numbers,
+        x="model",
+        inputs=inputs,
+        key=KEY_6,
+    )
 
 
-def fig7(outcomes: Outcomes, requests: int) -> Figure:
+def fig7(outcomes: Outcomes) -> Figure:
     """Mean latency and goodput over five CVs."""
-    judge, places = Judge(outcomes, KEY_7), cv_places(requests)
+    requests = outcomes.requests
+    judge, places = MeanJudge(outcomes, KEY_7), cv_places(requests)
     rows = [
         judge.ratio(
-            f"mean latency, all CVs, quart over {name}", shorter(gain), _same(LATENCY), places, QUART, name
+            f"mean latency, all CVs, quart over {name}",
+            shorter(gain),
+            _same(LATENCY),
+            places,
+            ours=QUART,
+            over=name,
         )
         for name, gain in _CV_SHORTER.items()
     ]
-    for told, factors, cvs in (("all CVs", _CV_GOODPUT, CVS), ("CV 8", _CV_8_GOODPUT, (8.0,))):
+    for scope, factors, cvs in (("all CVs", _CV_GOODPUT, CVS), ("CV 8", _CV_8_GOODPUT, (8.0,))):
         rows += [
             judge.ratio(
-                f"goodput, {told}, quart over {name}",
-                times(factor), _good, cv_places(requests, cvs), QUART, name,
+                f"goodput, {scope}, quart over {name}",
+                times(factor), _good, cv_places(requests, cvs), ours=QUART, over=name,
             )
             for name, factor in factors.items()
         ]  # fmt: skip
     rows.append(judge.order("order of mean latency, all CVs", _same(LATENCY), places, CV_ORDER, "ms"))
     metrics: dict[str, MetricOf] = {"mean_ms": _same(LATENCY), "goodput_per_s": _good}
     numbers = judge.numbers(metrics, _by_cv(requests))
-    return _figure("fig7", "Figure 7: five CVs, five models", rows, numbers, "CV", _cv_inputs(), KEY_7)
+    return _figure(
+        "fig7",
+        "Figure 7: five CVs, five models",
+        rows=rows,
+        numbers=numbers,
+        x="CV",
+        inputs=_cv_inputs(),
+        key=KEY_7,
+    )
 
 
-def fig8(outcomes: Outcomes, requests: int) -> Figure:
+def fig8(outcomes: Outcomes) -> Figure:
     """Quantiles of latency, and queues of the stages."""
-    judge, places = Judge(outcomes, KEY_8), cv_places(requests)
+    judge, places = MeanJudge(outcomes, KEY_8), cv_places(outcomes.requests)
     rows = [
         judge.order(f"order of {metric.label}, all CVs", _same(metric), places, CV_ORDER, "ms")
         for metric in (P50, P90, P99)
     ]
     rows.append(
-        judge.ratio("mean queue, infless over quart", times(10.1), _same(QUEUE), places, "infless", QUART)
+        judge.ratio(
+            "mean queue, infless over quart", times(10.1), _same(QUEUE), places, ours="infless", over=QUART
+        )
     )
     metrics: dict[str, MetricOf] = {
         "p50_ms": _same(P50), "p90_ms": _same(P90), "p99_ms": _same(P99), "queue": _same(QUEUE),
     }  # fmt: skip
-    numbers = judge.numbers(metrics, _by_cv(requests))
-    return _figure("fig8", "Figure 8: quantiles and queues", rows, numbers, "CV", _cv_inputs(), KEY_8)
+    numbers = judge.numbers(metrics, _by_cv(outcomes.requests))
+    return _figure(
+        "fig8",
+        "Figure 8: quantiles and queues",
+        rows=rows,
+        numbers=numbers,
+        x="CV",
+        inputs=_cv_inputs(),
+        key=KEY_8,
+    )
 
 
 def _figure(
     name: str,
     title: str,
-    rows: Sequence[Row],
-    numbers: tuple[Measured, ...],
+    *,
+    rows: Sequence[FigureRow],
+    numbers: tuple[MeasuredPoint, ...],
     x: str,
     inputs: tuple[str, ...],
     key: Key,
 ) -> Figure:
     sweep = as_sweep(f"every number of {title}", numbers)
     return Figure(
-        name, title, tuple(rows), panels_of(numbers, x), inputs, sweeps={key: sweep}, numbers=numbers
+        name,
+        title,
+        tuple(rows),
+        panels=panels_of(numbers, x),
+        inputs=inputs,
+        sweeps={key: sweep},
+        numbers=numbers,
     )
 
 

@@ -10,13 +10,13 @@ from benchmarks.agreement import prefill_decode, vidur_peer
 from benchmarks.agreement.__main__ import NO_DISTANCE, ONE, ONE_AND_ONE, PROMISED, TIMELY
 from benchmarks.agreement.closed_form import one_at_a_time
 from benchmarks.agreement.naive import naive
-from benchmarks.agreement.runs import DRAWN, OurRun, Times, our_run, step_s
-from benchmarks.agreement.table import HEAD, Row, compare, shown
+from benchmarks.agreement.runs import DRAWN, OurRun, RequestTimes, our_run, step_s
+from benchmarks.agreement.table import HEAD, ComparisonRow, compare, shown
 
 FEW = (DRAWN[0], "trace.requests=60", "trace.rate_per_s=8")
 
 
-def shifted(times: Times, by_s: float) -> Times:
+def shifted(times: RequestTimes, by_s: float) -> RequestTimes:
     return replace(times, finish_s=times.finish_s + by_s)
 
 
@@ -76,7 +76,7 @@ def test_a_step_is_what_the_step_times_say() -> None:
 def test_a_row_says_how_far_apart_in_percent() -> None:
     assert [shown(share) for share in (0.0, 3e-9, 0.0123)] == ["0", "3e-07 %", "1.23 %"]
     apart = {name: np.array([0.0, 0.02]) for name in ("TTFT", "TPOT", "E2E")}
-    line = Row("them", 1000, 3, apart).line()
+    line = ComparisonRow("them", 1000, 3, apart).line()
     assert line == "| them | 1,000 | 3 | 2.00 % | 1.00 % | 2.00 % | 1.00 % | 2.00 % | 1.00 % |"
     assert line.count("|") == HEAD[0].count("|") == HEAD[1].count("|")
 

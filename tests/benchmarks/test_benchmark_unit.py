@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from benchmarks import raw
-from benchmarks.raw import Runs, Solves, measured, percentile, raw_timeout_s, solves
+from benchmarks.raw import Repeats, Solves, measured, percentile, raw_timeout_s, solves
 
 
 def scripted(*values: float) -> Callable[[], float]:
@@ -16,7 +16,7 @@ def scripted(*values: float) -> Callable[[], float]:
 def test_the_best_is_least_work_over_least_unit_each_on_its_own() -> None:
     """The work takes 60 us or a bit more. In the third run the unit alone was slowed down, to twice 1 us."""
     runs = measured(scripted(60e-6, 66e-6, 62e-6), 3, scripted(1.0e-6, 1.1e-6, 2.0e-6, 2.0e-6))
-    assert runs == Runs((60e-6, 66e-6, 62e-6), (1.0e-6, 1.1e-6, 2.0e-6, 2.0e-6))
+    assert runs == Repeats((60e-6, 66e-6, 62e-6), (1.0e-6, 1.1e-6, 2.0e-6, 2.0e-6))
     assert runs.best == pytest.approx(60), "not 62 / 2 = 31, the least quotient"
     assert runs.median == pytest.approx(62 / 1.55), "a ratio of medians"
 
@@ -29,8 +29,8 @@ def test_noise_only_makes_it_dearer_or_leaves_it() -> None:
 
 
 def test_the_line_says_both_times() -> None:
-    runs = Runs((60e-6, 80e-6, 70e-6), (0.5e-6, 0.8e-6))
-    told = " ".join(runs.told("request").split())
+    runs = Repeats((60e-6, 80e-6, 70e-6), (0.5e-6, 0.8e-6))
+    told = " ".join(runs.text("request").split())
     assert told == "120.0 raw per request (median 107.7) 60.00 us CPU per request raw 0.500 us"
 
 
@@ -42,7 +42,7 @@ def test_the_unit_is_the_best_of_three_by_the_clock_it_is_given(monkeypatch: pyt
 def test_decisions_are_counted_one_by_one_and_the_unit_is_taken_between_rounds() -> None:
     found = solves(scripted(3e-3, 1e-3, 2e-3, 9e-3), 2, 2, scripted(1.1e-6, 1.0e-6, 1.3e-6))
     assert found == Solves((3e-3, 1e-3, 2e-3, 9e-3), (1.1e-6, 1.0e-6, 1.3e-6))
-    assert " ".join(found.told().split()) == (
+    assert " ".join(found.text().split()) == (
         "least 1 ms (1,000 raw) p50 2 ms (2,000 raw) p99 9 ms (9,000 raw) of 4, raw 1.000 us"
     )
 

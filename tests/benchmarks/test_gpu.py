@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from benchmarks import gpu
-from benchmarks.gpu import Step, carried_out, steps_of
+from benchmarks.gpu import CheckStep, carried_out, steps_of
 from serving.vocabulary.errors import UserError
 
 STEPS = (
-    Step("good", ("-c", "print('all well')"), 60),
-    Step("bad", ("-c", "raise SystemExit('no GPU')"), 60),
-    Step("slow", ("-c", "import time; print('begun', flush=True); time.sleep(60)"), 1.0),
-    Step("after", ("-c", "print('never')"), 60, needs="bad"),
-    Step("other", ("-c", "print('last')"), 60, needs="good"),
+    CheckStep("good", ("-c", "print('all well')"), 60),
+    CheckStep("bad", ("-c", "raise SystemExit('no GPU')"), 60),
+    CheckStep("slow", ("-c", "import time; print('begun', flush=True); time.sleep(60)"), 1.0),
+    CheckStep("after", ("-c", "print('never')"), 60, needs="bad"),
+    CheckStep("other", ("-c", "print('last')"), 60, needs="good"),
 )
 
 
@@ -35,7 +35,7 @@ def test_a_run_in_which_nothing_moved_has_shown_nothing(tmp_path: Path) -> None:
     real = {"loads": 1, "live_passes": 0, "tokens_checked": 5}
     (tmp_path / "run/summary.json").write_text(json.dumps({"real": real}))
     results = [
-        gpu.run_step(Step("run", ("-c", ""), 60, counts=counts), tmp_path / "log.txt", 60)
+        gpu.run_step(CheckStep("run", ("-c", ""), 60, counts=counts), tmp_path / "log.txt", 60)
         for counts in (("loads", "tokens_checked"), gpu.SCALED)
     ]
     assert [one.status for one in results] == ["passed", "ran, and shows nothing: live_passes 0"]

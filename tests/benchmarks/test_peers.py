@@ -14,9 +14,9 @@ from benchmarks.peers import __main__ as peers
 from benchmarks.peers import dynosim, ours, splitwise
 from benchmarks.peers.dynosim import DynoSim
 from benchmarks.peers.ours import Ours
-from benchmarks.peers.runs import Command, Run, Summary, Told, run, summary
+from benchmarks.peers.runs import Command, Summary, ToolReport, ToolRun, run, summary
 from benchmarks.peers.splitwise import SplitwiseSim
-from benchmarks.peers.work import Work
+from benchmarks.peers.work import PeerWork
 from servetwin.config.compose.compose import load_config
 from servetwin.run.simulate import prepare
 from serving.vocabulary.errors import UserError
@@ -25,8 +25,8 @@ TINY = ("system=vllm", "model=llama3_8b", "trace=azure_conv_like", "trace.reques
 
 
 @pytest.fixture(scope="module")
-def work() -> Work:
-    return Work(prepare(load_config([*TINY, "out=unused"], "simulate")))
+def work() -> PeerWork:
+    return PeerWork(prepare(load_config([*TINY, "out=unused"], "simulate")))
 
 
 def written(folder: Path, name: str, text: str) -> None:
@@ -46,15 +46,15 @@ class Fake:
     def command(self, out: Path) -> Command:
         return Command([sys.executable, "-c", self.line], out, os.environ)
 
-    def told(self, out: Path) -> Told:
-        return Told(*json.loads((out / "told.json").read_text()))
+    def report(self, out: Path) -> ToolReport:
+        return ToolReport(*json.loads((out / "told.json").read_text()))
 
 
-def test_ours_is_what_a_user_runs(work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ours_is_what_a_user_runs(work: PeerWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ours, "WORDS", TINY)
     done = run(Ours("interpreted"), tmp_path / "out")
-    assert done.told.requests == 3 and 0 < done.told.ttft_s < done.told.e2e_s
-    assert 0 < done.told.loop_cpu_s < done.process_cpu_s
+    assert done.report.requests == 3 and 0 < done.report.ttft_s < done.report.e2e_s
+    assert 0 < done.report.loop_cpu_s < done.process_cpu_s
 
 
 def test_the_process_is_counted_whole_with_what_it_starts_and_waits_for(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_the_process_is_counted_whole_with_what_it_starts_and_waits_for(tmp_path
     )
     alone = run(Fake("import json; json.dump([0.0, 1.0, 2.0, 3], open('told.json', 'w'))"), tmp_path / "a")
     both = run(Fake(line), tmp_path / "b")
-    assert both.told == alone.told == Told(0.0, 1.0, 2.0, 3)
+    assert both.report == alone.report == ToolReport(0.0, 1.0, 2.0, 3)
     assert both.process_cpu_s > alone.process_cpu_s > 0
 
 
@@ -75,8 +75,8 @@ def test_a_simulator_that_fails_is_told_with_its_last_line(tmp_path: Path) -> No
 
 
 def test_the_least_of_each_number_counts_and_ours_is_the_measure() -> None:
-    tool, told = Fake(""), Told(2.0, 0.1, 3.0, 100)
-    runs = [Run(told, 9.0), Run(Told(1.0, 0.1, 3.0, 100), 9.5)]
+    tool, told = Fake(""), ToolReport(2.0, 0.1, 3.0, 100)
+    runs = [ToolRun(told, 9.0), ToolRun(ToolReport(1.0, 0.1, 3.0, 100), 9.5)]
     row = summary(tool, runs)
     assert (row.loop_cpu_s, row.process_cpu_s, row.requests_per_cpu_s) == (1.0, 9.0, 100)
     mine = Summary("ours", "0", 0.25, 3.0, told)
@@ -97,11 +97,11 @@ def test_tools_run_in_turn(tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_is_left_out_with_what_to_do(
-    work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    work: PeerWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(dynosim.VARIABLE, raising=False)
     monkeypatch.delenv(splitwise.VARIABLE, raising=False)
-    tools, left_out = peers.found(work, tmp_path)
+    tools, left_out = peers.installed_tools(work, tmp_path)
     assert {tool.name.split(",")[0] for tool in tools} == {"ServeTwin"}
     assert dict(left_out)["DynoSim"].startswith("SERVETWIN_DYNAMO_PYTHON names no")
     assert dict(left_out)["splitwise-sim"].startswith("SERVETWIN_SPLITWISE_SIM names no")
@@ -144,7 +144,7 @@ DYNAMO = """
 
 
 def test_dynosim_is_given_our_requests_and_step_times(
-    work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    work: PeerWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in = tmp_path / "stand_in"
     written(stand_in, "dynamo/replay/__init__.py", "")
@@ -155,7 +155,7 @@ def test_dynosim_is_given_our_requests_and_step_times(
     tool = dynosim.find(work, tmp_path)
     assert isinstance(tool, DynoSim) and tool.version == "9.8"
     done = run(tool, tmp_path / "out")
-    assert done.told == Told(0.0, 0.1, 3.0, 3), "no loop: the report has 0 of the call's time"
+    assert done.report == ToolReport(0.0, 0.1, 3.0, 3), "no loop: the report has 0 of the call's time"
     lines = [json.loads(line) for line in tool.trace.read_text().splitlines()]
     assert [(line["input_length"], line["output_length"]) for line in lines] == [
         (prompt, output) for _, prompt, output in work.requests
@@ -165,7 +165,7 @@ def test_dynosim_is_given_our_requests_and_step_times(
     assert len(set(hashes)) == len(hashes) == sum(-(-line["input_length"] // 512) for line in lines)
 
 
-def test_the_tables_of_dynosim_hold_our_step_times(work: Work, tmp_path: Path) -> None:
+def test_the_tables_of_dynosim_hold_our_step_times(work: PeerWork, tmp_path: Path) -> None:
     dynosim.write_tables(work, tmp_path / "steps.npz")
     with np.load(tmp_path / "steps.npz") as tables:
         assert tables["prefill_isl"][-1] == work.max_num_batched_tokens
@@ -267,7 +267,7 @@ SPLITWISE = {
 
 
 def test_splitwise_sim_is_started_with_overrides_that_hydra_takes(
-    work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    work: PeerWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stand-in has the keys of its configs/; Hydra refuses a key that is not there."""
     for name, text in SPLITWISE.items():
@@ -276,8 +276,8 @@ def test_splitwise_sim_is_started_with_overrides_that_hydra_takes(
     tool = splitwise.find(work, tmp_path)
     assert isinstance(tool, SplitwiseSim)
     done = run(tool, tmp_path / "out")
-    assert (done.told.ttft_s, done.told.e2e_s, done.told.requests) == (1.0, 4.0, 3)
-    assert 0 < done.told.loop_cpu_s < done.process_cpu_s
+    assert (done.report.ttft_s, done.report.e2e_s, done.report.requests) == (1.0, 4.0, 3)
+    assert 0 < done.report.loop_cpu_s < done.process_cpu_s
     assert not list((tmp_path / "checkout").glob("results")), "nothing is written into the checkout"
     with tool.trace.open(newline="") as file:
         rows = list(csv.DictReader(file))

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from benchmarks.sharegpt_300 import CASES, Case, run
+from benchmarks.sharegpt_300 import CASES, ShareGptCase, run
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "sharegpt_300"
 PROFILES = os.environ.get("SERVETWIN_PROFILES")
@@ -26,7 +26,7 @@ def summary_of(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_committed_result_is_complete(case: Case) -> None:
+def test_the_committed_result_is_complete(case: ShareGptCase) -> None:
     summary = summary_of(RESULTS / case.name)
     assert summary["requests"] == {"arrived": 300, "finished": 300, "rejected": 0, "failed": 0, "dropped": 0}
     assert summary["imitates"] == "vllm 0.19.0" and summary["step_time"]["profile"]["forced"] == []
@@ -36,7 +36,7 @@ def test_the_committed_result_is_complete(case: Case) -> None:
 @pytest.mark.skipif(PROFILES is None, reason="SERVETWIN_PROFILES does not name the measured tables")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_committed_result_comes_out_again(
-    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: ShareGptCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = Path(str(PROFILES)) / "llmservingsim"
     monkeypatch.setenv("SERVETWIN_TRACES", str(tables))

@@ -10,9 +10,9 @@ import pytest
 from benchmarks import baseline, speed, speed_runs
 from benchmarks.baseline import Entries, Verdict, ending, judge
 from benchmarks.modes import COMPILED, INTERPRETED, NO_COMPILED_CORE
-from benchmarks.raw import Runs
+from benchmarks.raw import Repeats
 from benchmarks.scenarios import ALL, LARGE, SCENARIOS
-from benchmarks.speed_runs import Child, Found, Measured
+from benchmarks.speed_runs import Child, Measured, ModeRuns
 from serving.vocabulary.errors import UserError
 
 RECORDED: Entries = {"static": {INTERPRETED: {"raw": 60.0}}}
@@ -22,9 +22,9 @@ def never() -> NoReturn:
     raise AssertionError("it is not measured again")
 
 
-def found(raw: float) -> Found:
+def found(raw: float) -> ModeRuns:
     """So many raw per request, at 1 us."""
-    return Found(Runs((raw * 1e-6, 2 * raw * 1e-6), (1e-6, 1e-6, 1e-6)), 3.0, 60.0)
+    return ModeRuns(Repeats((raw * 1e-6, 2 * raw * 1e-6), (1e-6, 1e-6, 1e-6)), 3.0, 60.0)
 
 
 def scripted(*answers: Measured) -> Callable[..., Measured]:
@@ -36,7 +36,9 @@ def scripted(*answers: Measured) -> Callable[..., Measured]:
 def test_up_to_a_fifth_above_is_no_slower_and_is_measured_once(raw: float) -> None:
     verdict = judge("static", INTERPRETED, raw, RECORDED, never)
     assert (
-        verdict.compared and not verdict.slower and verdict.told.startswith(f"{raw:.1f} raw, recorded 60.0")
+        verdict.compared
+        and not verdict.slower
+        and verdict.sentence.startswith(f"{raw:.1f} raw, recorded 60.0")
     )
 
 
@@ -52,14 +54,16 @@ def test_a_row_over_the_limit_is_measured_once_more_before_it_is_called_slower(
 
     verdict = judge("static", INTERPRETED, 72.1, RECORDED, measured)
     assert (verdict.slower, asked) == (slower, [1])
-    assert f"72.1, then {again:.1f} raw" in verdict.told
+    assert f"72.1, then {again:.1f} raw" in verdict.sentence
 
 
 def test_a_row_that_cannot_run_or_was_never_recorded_is_said_to_be_left_out_and_does_not_fail() -> None:
     cannot = judge("static", INTERPRETED, "no trace", RECORDED, never)
     unknown = judge("static", COMPILED, 900.0, RECORDED, never)
     assert cannot.line() == "static, interpreted: left out: no trace"
-    assert unknown.told == ("left out: nothing is recorded: write python -m benchmarks.speed static --record")
+    assert unknown.sentence == (
+        "left out: nothing is recorded: write python -m benchmarks.speed static --record"
+    )
     line, status = ending([cannot, unknown])
     assert (line, status) == ("rows: 0 compared, 2 left out; nothing is known", 0)
 
@@ -174,7 +178,7 @@ def test_modes_are_asked_in_turn_and_each_keeps_its_own_unit(monkeypatch: pytest
     measured = speed_runs.measure("static", (INTERPRETED, COMPILED))
     assert asked[:4] == [INTERPRETED, COMPILED] * 2 and len(asked) == 6
     assert measured == {
-        mode: Found(Runs((cost * 1e-6,) * 2, (2e-6, 1e-6, 1e-6)), 3.0, 50.0)
+        mode: ModeRuns(Repeats((cost * 1e-6,) * 2, (2e-6, 1e-6, 1e-6)), 3.0, 50.0)
         for mode, cost in ((INTERPRETED, 60), (COMPILED, 30))
     }
 

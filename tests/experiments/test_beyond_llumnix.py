@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from experiments.common.runs import freeing_s
-from experiments.llumnix import defragment, into_loading, notice, vacate, victims
+from experiments.llumnix import beyond
+from experiments.llumnix.judge import cases_of
+from experiments.llumnix.registry import FIGURES
 from servetwin.cli import main as cli
 
 WORDS = (
@@ -30,7 +32,11 @@ def test_who_waits_for_room_decodes_sooner_where_requests_make_some(tmp_path: Pa
     """The same figure as ``defragment`` at its highest rate, of fewer requests."""
     found = {}
     for label in ("none", "defragment"):
-        (case,) = [one for one in defragment.cases(900) if one.label == label and "at 6/s" in one.set_up.name]
+        (case,) = [
+            one
+            for one in cases_of(beyond.defragment_curves)(900)
+            if one.label == label and "at 6/s" in one.set_up.name
+        ]
         words = [*case.all_words(), f"out={tmp_path / label}"]
         assert cli.run(["simulate", *words]) == 0
         found[label] = json.loads((tmp_path / label / "summary.json").read_text(encoding="utf-8"))
@@ -49,8 +55,8 @@ def test_the_time_to_free_gpus_begins_with_the_decision() -> None:
     assert freeing_s({"scale_events": events}) == [3.5, 0.25] and freeing_s({}) == []
 
 
-@pytest.mark.parametrize("figure", [defragment, into_loading, notice, vacate, victims])
-def test_cases_differ_in_what_is_compared_alone(figure) -> None:  # type: ignore[no-untyped-def]
-    found = figure.cases(100)
+@pytest.mark.parametrize("figure", ["defragment", "into_loading", "notice", "vacate", "victims"])
+def test_cases_differ_in_what_is_compared_alone(figure: str) -> None:
+    found = FIGURES[figure][1](100)
     assert len({(case.label, case.set_up.name) for case in found}) == len(found)
     assert len({case.all_words() for case in found}) == len(found)

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments.common.outcomes import Outcome
+from experiments.common.outcomes import RunOutcome
 from experiments.llumnix import fig11, fig13
+from experiments.llumnix.judge import cases_of
 from experiments.llumnix.metrics import INSTANCES
 from experiments.llumnix.set_ups import KV_BLOCKS
 from servetwin.cli.main import run
@@ -17,7 +18,10 @@ def test_kv_memory_is_what_a_pass_of_so_many_tokens_leaves() -> None:
     hidden, intermediate, block_bytes = 4096, 11008, 16 * 2 * 32 * 4096 * 2
     per_token_bytes = 2 * (3 * intermediate + 3 * hidden)
     assert KV_BLOCKS[12_800] == KV_BLOCKS[12_000] - -(-800 * per_token_bytes // block_bytes)
-    words = {fig: {word for case in fig.cases(100) for word in case.set_up.words} for fig in (fig11, fig13)}
+    words = {
+        fig: {word for case in cases_of(fig.curves)(100) for word in case.set_up.words}
+        for fig in (fig11, fig13)
+    }
     assert {"engine.kv_tokens=12528", "engine.max_num_batched_tokens=12800"} < words[fig11]
     assert {"engine.kv_tokens=12672", "engine.max_num_batched_tokens=12000"} < words[fig13]
 
@@ -25,8 +29,15 @@ def test_kv_memory_is_what_a_pass_of_so_many_tokens_leaves() -> None:
 def test_mean_instances_are_by_step_reports_as_the_artefact_averages_them() -> None:
     """Ten seconds with four instances and ten with one: 50 reports, 40 of them beside three others."""
     running = np.array([4.0] * 10 + [1.0] * 10)
-    one = Outcome(
-        (), {"instances": {"mean": 2.5}}, *[np.zeros(0)] * 3, "", {"instances": (np.arange(20.0), running)}
+    nothing = np.zeros(0)
+    one = RunOutcome(
+        words=(),
+        summary={"instances": {"mean": 2.5}},
+        arrival_s=nothing,
+        ttft_ms=nothing,
+        tpot_ms=nothing,
+        inputs="",
+        timelines={"instances": (np.arange(20.0), running)},
     )
     assert INSTANCES["instances_mean"].of([one]) == [pytest.approx((40 * 4 + 10 * 1) / 50)]
     assert INSTANCES["instances_time_mean"].of([one]) == [2.5]

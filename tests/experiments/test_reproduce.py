@@ -15,29 +15,16 @@ from experiments.blitzscale.load_plans import slowdown
 from experiments.blitzscale.registry import BLITZSCALE
 from experiments.blitzscale.set_ups import BLITZ
 from experiments.common.compare import ratio_row
-from experiments.common.figure import Figure, Row
-from experiments.common.outcomes import (
-    LOAD_TIME,
-    MEAN_TTFT,
-    MISS_RATE,
-)
+from experiments.common.figure import Figure, FigureRow
+from experiments.common.outcomes import LOAD_TIME, MEAN_TTFT, MISS_RATE
 from experiments.common.paired import difference_of, mean_of, ratio_of, t_95
 from experiments.common.rates import NOWHERE, drawn_rate, estimates_of, kv_tokens_per_s, rate_of
 from experiments.common.recipe import chosen
 from experiments.common.runs import carry_out, command_of, lacking, run_once
 from experiments.common.set_up import Case, SetUp
 from experiments.common.shown import as_json, print_figure
-from experiments.common.sweep import Sweep
-from experiments.common.verdict import (
-    Claim,
-    about,
-    at_most,
-    in_order,
-    judged,
-    shorter,
-    times,
-    within,
-)
+from experiments.common.sweep import SetUpSweep
+from experiments.common.verdict import Claim, about, at_most, in_order, judged, shorter, times, within
 from hwmodels.topology.cluster_file import load_cluster
 from servetwin.assemble.build import arrivals_of
 from servetwin.assemble.expected_outputs import expected_labels
@@ -55,9 +42,14 @@ from traces.errors import TraceError
 from traces.find import find_trace
 
 DRAWN = SetUp(
-    "drawn", ("model=llama3_8b", "cluster=blitz_b", "engine=blitz_native"),
-    ("trace=burstgpt_like", "trace.duration_s=60"), (10, 6), (2, 14), (2, 14), stand_in="drawn",
-)  # fmt: skip
+    "drawn",
+    ("model=llama3_8b", "cluster=blitz_b", "engine=blitz_native"),
+    ("trace=burstgpt_like", "trace.duration_s=60"),
+    full=(10, 6),
+    prefill=(2, 14),
+    decode=(2, 14),
+    stand_in="drawn",
+)
 FAST = Case("fast", DRAWN, ("system=vllm",))
 SLOW = Case("slow", DRAWN, ("system=vllm", "engine.max_num_seqs=2"))
 
@@ -84,22 +76,22 @@ SLOW = Case("slow", DRAWN, ("system=vllm", "engine.max_num_seqs=2"))
     ],
 )
 def test_verdict_needs_direction_and_size(claim: Claim, ours: float, verdict: str, ratio: float) -> None:
-    row = judged("a", claim, ours, "", "", "measured")
+    row = judged("a", claim, ours, "", why="measured")
     assert row.verdict == verdict
     assert row.ratio == pytest.approx(ratio)
 
 
 def test_a_row_that_is_out_says_why() -> None:
     with pytest.raises(AssertionError, match="no word why"):
-        judged("a", times(2.0), 0.5, "0.5", "", "")
+        judged("a", times(2.0), 0.5, "0.5", why="")
     with pytest.raises(AssertionError):
         Claim("upside down", 2.0, 1.0)
 
 
 def test_order_is_judged_by_all_places() -> None:
     found = {"x": [1.0, 1.1], "y": [3.0, 3.3], "z": [2.0, 2.2]}
-    assert in_order("a", ("x", "z"), found, "s", "", "paper_direction").verdict == "in band"
-    row = in_order("a", ("x", "y", "z"), found, "s", "", "paper_direction")
+    assert in_order("a", ("x", "z"), found, unit="s", kind="paper_direction").verdict == "in band"
+    row = in_order("a", ("x", "y", "z"), found, unit="s", stand_in="", kind="paper_direction")
     assert (row.verdict, row.ours, row.kind) == ("out", "x < z < y", "paper_direction")
     assert row.why == "x 1.05 s, z 2.10 s, y 3.15 s"
 
@@ -202,7 +194,7 @@ def test_the_rate_is_half_of_the_full_split_or_the_burst_at_nine_tenths() -> Non
         load.mean_tokens_per_s / (0.5 * min(10 * each, held)), load.peak_tokens_per_s / (0.9 * 14 * each),
     )  # fmt: skip
     assert max(shares) == pytest.approx(1.0, rel=0.1)  # copies draw their own lengths
-    assert "by mean" in rate.told and "by peak" in rate.told
+    assert "by mean" in rate.rule and "by peak" in rate.rule
 
 
 def test_a_recorded_window_has_one_factor_for_all_seeds() -> None:
@@ -216,15 +208,15 @@ def test_a_recorded_window_has_one_factor_for_all_seeds() -> None:
 
 
 def test_a_peak_may_bind() -> None:
-    few = SetUp("few", DRAWN.words, DRAWN.trace, DRAWN.full, (1, 2), (1, 2))
+    few = SetUp("few", DRAWN.words, DRAWN.trace, full=DRAWN.full, prefill=(1, 2), decode=(1, 2))
     assert rate_of(few, 3).words != rate_of(DRAWN, 3).words
 
 
 def test_static_systems_have_the_full_split_and_elastic_ones_their_limits() -> None:
-    static, elastic = set_ups.case(DRAWN, "distserve_full"), set_ups.case(DRAWN, BLITZ)
+    static, elastic = set_ups.case_of(DRAWN, "distserve_full"), set_ups.case_of(DRAWN, BLITZ)
     assert {"system.instances.prefill=10", "system.instances.decode=6"} <= set(static.words)
     assert {"system.instances.prefill_min=2", "system.instances.decode_max=14"} <= set(elastic.words)
-    half = set_ups.case(set_ups.AZURE_CONV_24B_16, "distserve_half")  # of 5P+3D
+    half = set_ups.case_of(set_ups.AZURE_CONV_24B_16, "distserve_half")  # of 5P+3D
     assert {"system.instances.prefill=2", "system.instances.decode=2"} <= set(half.words)
 
 
@@ -358,49 +350,54 @@ def test_an_elastic_system_that_did_not_scale_is_not_compared(monkeypatch: pytes
     without = Simulated({}, {}, 0.0, 0.0, 0)
     monkeypatch.setattr(runs, "execute", lambda prepared: without)
     with pytest.raises(AssertionError, match="static system"):
-        run_once(set_ups.case(DRAWN, BLITZ), 0)
+        run_once(set_ups.case_of(DRAWN, BLITZ), 0)
 
 
 def test_processes_change_nothing_and_a_case_runs_once() -> None:
     unknown = Case("unknown", DRAWN, ("system=nobody",))
     told: list[tuple[int, int]] = []
-    alone = carry_out([FAST, SLOW, FAST, unknown], 2, 1, lambda done, total: told.append((done, total)))
+    alone = carry_out(
+        [FAST, SLOW, FAST, unknown],
+        2,
+        processes=1,
+        on_progress=lambda done, total: told.append((done, total)),
+    )
     assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert alone.missing == {unknown: "this version has no system=nobody"}
     assert alone.why_not(FAST, unknown) == alone.missing[unknown] and not alone.why_not(FAST, SLOW)
-    shared = carry_out([FAST, SLOW], 2, 2)
+    shared = carry_out([FAST, SLOW], 2)
     for case in (FAST, SLOW):
         for one, other in zip(alone.of(case), shared.of(case), strict=True):
             assert one.ttft_ms.tolist() == other.ttft_ms.tolist()
-    row = ratio_row(alone, "slow over fast", times(2.0), MEAN_TTFT, SLOW, FAST)
+    row = ratio_row(alone, "slow over fast", times(2.0), MEAN_TTFT, ours=SLOW, other=FAST)
     logs = [
         math.log(one.ttft_ms.mean() / other.ttft_ms.mean())
         for one, other in zip(alone.of(SLOW), alone.of(FAST), strict=True)
     ]
     assert row.ratio == pytest.approx(math.exp(sum(logs) / 2) / 2.0) and row.stand_in == "drawn"
     assert "mean TTFT" in row.why and "GPU time" in row.why
-    lacks = ratio_row(alone, "a", times(2.0), MISS_RATE, SLOW, FAST)
+    lacks = ratio_row(alone, "a", times(2.0), MISS_RATE, ours=SLOW, other=FAST)
     assert (lacks.verdict, lacks.ratio) == ("not comparable", None) and "cache.misses" in lacks.why
 
 
 def test_an_optional_case_tells_its_refusal() -> None:
     wrong = Case("wrong", DRAWN, ("system=vllm", "engine.max_num_seqs=0"), optional=True)
-    outcomes = carry_out([wrong], 1, 1)
+    outcomes = carry_out([wrong], 1, processes=1)
     assert outcomes.missing[wrong].startswith("refused: engine.max_num_seqs=0")
-    row = ratio_row(outcomes, "a", times(2.0), MEAN_TTFT, wrong, wrong)
+    row = ratio_row(outcomes, "a", times(2.0), MEAN_TTFT, ours=wrong, other=wrong)
     assert (row.verdict, row.why) == ("not comparable", outcomes.missing[wrong])
 
 
 def test_a_point_of_a_sweep_is_run_once() -> None:
     point = Case("slow", DRAWN, (*SLOW.words, "engine.block_tokens=32"), once=True)
-    sweep = Sweep("block", "drawn", "tokens of a block", (("32", (point,)),))
-    outcomes = carry_out([SLOW], 2, 1, None, (sweep,))
+    sweep = SetUpSweep("block", "drawn", "tokens of a block", (("32", (point,)),))
+    outcomes = carry_out([SLOW], 2, processes=1, sweeps=(sweep,))
     assert [len(outcomes.of(one)) for one in (SLOW, point)] == [2, 1]
     assert outcomes.sweeps == (sweep,)
 
 
 def test_a_case_may_have_links_of_its_own() -> None:
-    drawn = set_ups.case(DRAWN, "serverlessllm", "far", ("system.provision.tiers=[ssd]",))
+    drawn = set_ups.case_of(DRAWN, "serverlessllm", "far", ("system.provision.tiers=[ssd]",))
     found = []
     for gbps in (10, 40):
         links = f"base: blitz_b\nssd: {{gbps: {gbps}, per: gpu, source: test}}\n"
@@ -416,7 +413,9 @@ def test_a_case_may_have_links_of_its_own() -> None:
 def test_a_refusal_comes_before_the_first_run() -> None:
     wrong = Case("wrong", DRAWN, ("system=vllm", "engine.max_num_seqs=0"))
     with pytest.raises(UserError, match=r"drawn, wrong: engine\.max_num_seqs=0"):
-        carry_out([FAST, wrong], 1, 1, lambda done, total: pytest.fail("a run was made"))
+        carry_out(
+            [FAST, wrong], 1, processes=1, on_progress=lambda done, total: pytest.fail("a run was made")
+        )
 
 
 # What is written and printed.
@@ -425,8 +424,17 @@ def test_a_refusal_comes_before_the_first_run() -> None:
 def test_json_has_every_row_and_no_infinity(capsys: pytest.CaptureFixture[str]) -> None:
     kept = (("seed", "s"),)
     rows = (
-        Row("a", "b", "c", math.inf, "out", "", "12 s", kept, "paper_number"),
-        Row("d", "e", "f", 1.0, "in band", "g", ""),
+        FigureRow(
+            name="a",
+            paper="b",
+            ours="c",
+            ratio=math.inf,
+            verdict="out",
+            why="12 s",
+            saved=kept,
+            kind="paper_number",
+        ),
+        FigureRow(name="d", paper="e", ours="f", ratio=1.0, verdict="in band", stand_in="g", why=""),
     )
     figure = Figure(
         "fig", "Figure", rows, inputs=("made up",), levels=({"set-up": "s", "system": "x", "GPU s": ""},)

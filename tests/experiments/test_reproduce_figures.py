@@ -19,20 +19,25 @@ from experiments.blitzscale.sweeps import all_sweeps
 from experiments.blitzscale.v1 import load_times
 from experiments.common.compare import order_row, over_time, ratio_row
 from experiments.common.drawing import draw
-from experiments.common.figure import MISSED, Figure, Row
-from experiments.common.outcomes import GPU_TIME, MEAN_TTFT, MISS_RATE, Outcome, Outcomes, violations
+from experiments.common.figure import MISSED, Figure, FigureRow
+from experiments.common.outcomes import GPU_TIME, MEAN_TTFT, MISS_RATE, Outcomes, RunOutcome, violations
 from experiments.common.saved import as_saved, as_text
 from experiments.common.set_up import Case, SetUp
 from experiments.common.shown import as_json, print_figure
-from experiments.common.sweep import Sweep
+from experiments.common.sweep import SetUpSweep
 from experiments.common.timelines import instances, kv_tokens
 from experiments.common.verdict import shorter
 from hwmodels.topology.cluster_file import parse_cluster
 
 DRAWN = SetUp(
-    "drawn", ("model=llama3_8b", "cluster=blitz_b", "engine=blitz_native"),
-    ("trace=burstgpt_like", "trace.duration_s=60"), (10, 6), (2, 14), (2, 14), stand_in="drawn",
-)  # fmt: skip
+    "drawn",
+    ("model=llama3_8b", "cluster=blitz_b", "engine=blitz_native"),
+    ("trace=burstgpt_like", "trace.duration_s=60"),
+    full=(10, 6),
+    prefill=(2, 14),
+    decode=(2, 14),
+    stand_in="drawn",
+)
 FAST = Case("fast", DRAWN, ("system=vllm",))
 SLOW = Case("slow", DRAWN, ("system=vllm", "engine.max_num_seqs=2"))
 
@@ -40,15 +45,22 @@ SLOW = Case("slow", DRAWN, ("system=vllm", "engine.max_num_seqs=2"))
 # Figures from runs, here made up so that every number is known.
 
 
-def made_up(case: Case, summary: Mapping[str, Any], ttft_ms: list[float]) -> Outcome:
+def made_up(case: Case, summary: Mapping[str, Any], ttft_ms: list[float]) -> RunOutcome:
     times_s = np.arange(len(ttft_ms), dtype=np.float64)
     told = f"{case.set_up.name}: rate factor"
-    return Outcome(case.words, summary, times_s, np.array(ttft_ms), np.full(len(ttft_ms), np.nan), told)
+    return RunOutcome(
+        words=case.words,
+        summary=summary,
+        arrival_s=times_s,
+        ttft_ms=np.array(ttft_ms),
+        tpot_ms=np.full(len(ttft_ms), np.nan),
+        inputs=told,
+    )
 
 
 def outcomes_of(levels: Mapping[str, Mapping[str, float]]) -> Outcomes:
     """Two seeds of every case there is; levels: label -> number of the summary, ``base`` for all others."""
-    cases = dict.fromkeys(one for recipe in BLITZSCALE.values() for one in recipe.cases())
+    cases = dict.fromkeys(one for recipe in BLITZSCALE.values() for one in recipe.cases(1))
     set_up_of = {one.set_up for one in cases}
     assert len({one.name for one in set_up_of}) == len(set_up_of), "a set-up's name is its own"
     found = {}
@@ -76,7 +88,7 @@ BASE = {
 }  # fmt: skip
 
 
-def rows_of(name: str, outcomes: Outcomes) -> dict[str, Row]:
+def rows_of(name: str, outcomes: Outcomes) -> dict[str, FigureRow]:
     return {row.name: row for row in BLITZSCALE[name].make(outcomes).rows}
 
 
@@ -126,7 +138,14 @@ def test_figures_17_and_18_compare_with_each_system() -> None:
 
 def test_a_burst_is_compared_by_the_requests_that_arrive_in_it() -> None:
     arrival_s = np.array([0.0, 5.0, 44.9, 45.0, 210.0])
-    one = Outcome((), {}, arrival_s, np.array([1.0, 10.0, 30.0, 99.0, 7.0]), np.zeros(5), "")
+    one = RunOutcome(
+        words=(),
+        summary={},
+        arrival_s=arrival_s,
+        ttft_ms=np.array([1.0, 10.0, 30.0, 99.0, 7.0]),
+        tpot_ms=np.zeros(5),
+        inputs="",
+    )
     assert one.mean_ttft_ms(5.0, 45.0) == 20.0 and one.mean_ttft_ms(300.0, 340.0) is None
 
 
@@ -158,7 +177,7 @@ def test_live_scaling_must_be_seen_in_the_layers_of_passes(counts: list[int], ve
     outcomes = outcomes_of(
         {"base": BASE, BLITZ: {"ttft_ms.mean": 80.0}, f"{BLITZ}, stop": {"ttft_ms.mean": 120.0}}
     )
-    for runs in outcomes.found.values():
+    for runs in outcomes.runs.values():
         for one in runs:
             assert isinstance(one.summary, dict)
             one.summary["live"] = {"passes": 9, "requests": 4, "layer_counts_seen": counts, "plans_used": 0}
@@ -216,7 +235,7 @@ def test_a_stop_is_as_long_as_its_links_say() -> None:
 
 
 def test_shares_by_stop_are_read_from_requests() -> None:
-    cases = BLITZSCALE["fig3"].cases()
+    cases = BLITZSCALE["fig3"].cases(1)
     found = {}
     for case in cases:
         late = 9 if case.label in ("2 s stop", "4 s stop", "8 s stop") else 1
@@ -229,12 +248,20 @@ def test_shares_by_stop_are_read_from_requests() -> None:
 
 
 def test_fig1_reads_the_rise_and_what_is_held_after_it() -> None:
-    (case,) = BLITZSCALE["fig1"].cases()
+    (case,) = BLITZSCALE["fig1"].cases(1)
     arrival_s = np.concatenate((np.arange(0, 6, 0.5), 6.05 + 0.1 * np.arange(340)))  # 4, 20 in 2 s
     tokens = np.concatenate((np.zeros(20), np.full(10, 400e3), np.full(11, 1600e3)))
     held = {"kv_tokens": (np.arange(41.0), tokens)}
     empty = np.zeros(len(arrival_s))
-    one = Outcome((), {}, arrival_s, empty, empty, f"{case.set_up.name}: rate factor", held)
+    one = RunOutcome(
+        words=(),
+        summary={},
+        arrival_s=arrival_s,
+        ttft_ms=empty,
+        tpot_ms=empty,
+        inputs=f"{case.set_up.name}: rate factor",
+        timelines=held,
+    )
     rows = {row.name: row for row in BLITZSCALE["fig1"].make(Outcomes({case: (one,)}, {})).rows}
     assert rows["steepest rise of arrivals"].ours == "5.00 times"
     assert rows["most over least KV"].ours == "4.00 times"
@@ -284,7 +311,7 @@ def test_instances_over_time_follow_the_events() -> None:
 # Sweeps and what is kept of them.
 
 
-def swept(ours_ms: float) -> tuple[Sweep, Outcomes]:
+def swept(ours_ms: float) -> tuple[SetUpSweep, Outcomes]:
     """Two points of a sweep: the fast system takes ``ours_ms`` of the slow one's 100 ms, or half of it."""
     points = []
     found = {
@@ -297,13 +324,13 @@ def swept(ours_ms: float) -> tuple[Sweep, Outcomes]:
         found |= {pair[0]: (made_up(pair[0], {"ttft_ms": {"mean": ms}}, [1.0]),)}
         found |= {pair[1]: (made_up(pair[1], {"ttft_ms": {"mean": 100.0}}, [1.0]),)}
         points.append((value, pair))
-    sweep = Sweep("seedling", "drawn", "made up", tuple(points))
+    sweep = SetUpSweep("seedling", "drawn", "made up", tuple(points))
     return sweep, Outcomes(found, {}, (sweep,))
 
 
 def test_a_row_that_is_out_says_how_far_its_sweeps_move_it() -> None:
     sweep, outcomes = swept(60.0)
-    row = ratio_row(outcomes, "a", shorter(60), MEAN_TTFT, FAST, SLOW)
+    row = ratio_row(outcomes, "a", shorter(60), MEAN_TTFT, ours=FAST, other=SLOW)
     assert row.verdict == "out"
     assert "by seedling 0.300 (b) to 0.600 (a), 2 of 2 in band" in row.why
     assert row.saved == (("seed", "drawn"), ("seedling", "drawn"))
@@ -316,15 +343,19 @@ def test_a_row_that_is_out_says_how_far_its_sweeps_move_it() -> None:
 
 def test_a_key_that_is_not_kept_is_found_out() -> None:
     _, outcomes = swept(60.0)
-    row = Row("a", "b", "c", 1.0, "out", "", "why", (("seed", "elsewhere"),))
+    row = FigureRow(
+        name="a", paper="b", ours="c", ratio=1.0, verdict="out", why="why", saved=(("seed", "elsewhere"),)
+    )
     with pytest.raises(AssertionError, match="elsewhere"):
         as_saved(outcomes, [Figure("fig", "Figure", (row,))])
     with pytest.raises(AssertionError, match="no saved sweep"):
-        Figure("fig", "Figure", (Row("a", "b", "c", 1.0, "out", "", "why"),))
+        Figure(
+            "fig", "Figure", (FigureRow(name="a", paper="b", ours="c", ratio=1.0, verdict="out", why="why"),)
+        )
 
 
 def test_sweeps_change_what_they_say_and_nothing_else() -> None:
-    known = [one for recipe in BLITZSCALE.values() for one in recipe.cases()]
+    known = [one for recipe in BLITZSCALE.values() for one in recipe.cases(1)]
     base = {(one.set_up.name, one.label): set(one.all_words()) for one in known}
     for sweep in all_sweeps():
         changed = set()
@@ -352,9 +383,9 @@ def test_sweeps_change_what_they_say_and_nothing_else() -> None:
 
 
 def test_only_sweeps_of_what_is_compared_are_run() -> None:
-    assert sweeps_of(BLITZSCALE["fig21"].cases()) == ()
-    assert sweeps_of(BLITZSCALE["fig23"].cases()) == ()  # one system: nothing is compared
-    kinds = {sweep.kind for sweep in sweeps_of(BLITZSCALE["fig18"].cases())}
+    assert sweeps_of(BLITZSCALE["fig21"].cases(1)) == ()
+    assert sweeps_of(BLITZSCALE["fig23"].cases(1)) == ()  # one system: nothing is compared
+    kinds = {sweep.kind for sweep in sweeps_of(BLITZSCALE["fig18"].cases(1))}
     assert {"window", "mean load", "scale-down time-out"} <= kinds
 
 
@@ -410,10 +441,10 @@ def test_cache_network_and_control_figures() -> None:
 
 def test_without_runs_every_figure_says_what_is_missing(tmp_path: Path) -> None:
     for name, recipe in BLITZSCALE.items():
-        outcomes = Outcomes({}, dict.fromkeys(recipe.cases(), "this version has no system=nobody"))
+        outcomes = Outcomes({}, dict.fromkeys(recipe.cases(1), "this version has no system=nobody"))
         figure = recipe.make(outcomes)
         missing = [row for row in figure.rows if row.why.startswith("this version has no")]
-        assert bool(missing) == bool(recipe.cases())
+        assert bool(missing) == bool(recipe.cases(1))
         assert all((row.verdict, row.ratio) == ("not comparable", None) for row in missing)
         if name in ("fig15", "fig20", "fig24"):  # exact, with panels, without
             draw(figure, tmp_path / f"{name}.png")
@@ -441,7 +472,14 @@ def test_figures_of_runs_are_drawn_and_written(
 
 
 def test_time_without_arrivals_is_not_drawn_over() -> None:
-    late = Outcome((), {}, np.array([1.0, 11.0]), np.array([4.0, 6.0]), np.zeros(2), "")
+    late = RunOutcome(
+        words=(),
+        summary={},
+        arrival_s=np.array([1.0, 11.0]),
+        ttft_ms=np.array([4.0, 6.0]),
+        tpot_ms=np.zeros(2),
+        inputs="",
+    )
     x, y = over_time(Outcomes({FAST: (late,)}, {}), FAST)
     assert x == [2.5, 7.5, 12.5] and (y[0], y[2]) == (4.0, 6.0) and math.isnan(y[1])
 
@@ -452,13 +490,13 @@ def test_an_interval_on_both_sides_of_equal_shows_no_direction(ours: list[float]
         case: tuple(made_up(case, {"ttft_ms": {"mean": ms}}, [1.0]) for ms in levels)
         for case, levels in ((FAST, ours), (SLOW, [100.0, 100.0]))
     }
-    row = ratio_row(Outcomes(found, {}), "a", shorter(30), MEAN_TTFT, FAST, SLOW)
+    row = ratio_row(Outcomes(found, {}), "a", shorter(30), MEAN_TTFT, ours=FAST, other=SLOW)
     assert row.verdict == verdict and ("no direction is shown" in row.why) == (verdict == "not shown")
 
 
 def test_an_order_needs_the_number_of_every_system() -> None:
     outcomes = outcomes_of({"base": BASE, BLITZ: {"gpu_seconds": 1.0}})
-    cases = [set_ups.case(set_ups.AZURE_CODE_8B, name) for name in (BLITZ, "allcache")]
+    cases = [set_ups.case_of(set_ups.AZURE_CODE_8B, name) for name in (BLITZ, "allcache")]
     assert order_row(outcomes, "a", GPU_TIME, cases).verdict == "in band"
     assert order_row(outcomes, "a", GPU_TIME, cases[::-1]).verdict == "out"
     bare = Outcomes({cases[0]: (made_up(cases[0], {}, [1.0]),)}, {})

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.common.outcomes import Outcome, Outcomes
+from experiments.common.outcomes import Outcomes, RunOutcome
 from experiments.common.run_store import RunStore
 from experiments.common.runs import lacking, run_once
 from experiments.llumnix import fig05, fig10, fig11, fig13, fig14, fig15
 from experiments.llumnix.fig16 import Central, TwoLevel
-from experiments.llumnix.judge import Curve, Judge
+from experiments.llumnix.judge import CurvePoint, PointJudge, cases_of
 from experiments.llumnix.points import COLUMNS, FILE, VARIABLE, Points, read_points
 from experiments.llumnix.registry import FIGURES, recipes
 from experiments.llumnix.set_ups import BY_TITLE, PAPER_REQUESTS, WORKLOADS, system
@@ -46,13 +46,13 @@ def test_points_are_found_by_all_their_names(figures) -> None:  # type: ignore[n
     points = read_points()
     assert points.at("figure11", "M-M", "request_mean_s", "llumnix", 7.5) == 14.05
     assert points.at("figure11", "M-M", "request_mean_s", "llumnix", 7.6) is None
-    assert points.told.startswith("2 points")
+    assert points.source.startswith("2 points")
 
 
 def test_without_a_folder_ours_stand_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     points = read_points()
-    assert not points.found and "ours stand alone" in points.told
+    assert not points.values and "ours stand alone" in points.source
 
 
 def test_what_is_wrong_with_points_is_named(figures, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
@@ -70,15 +70,19 @@ def test_what_is_wrong_with_points_is_named(figures, monkeypatch: pytest.MonkeyP
 # Verdicts.
 
 
-def outcome(request_s: float, prefill_s: float) -> Outcome:
+def outcome(request_s: float, prefill_s: float) -> RunOutcome:
     summary = {"e2e_ms": {"mean": request_s * 1e3}, "ttft_ms": {"p99": prefill_s * 1e3}}
-    return Outcome((), summary, np.zeros(1), np.zeros(1), np.zeros(1), "")
+    return RunOutcome(
+        words=(), summary=summary, arrival_s=np.zeros(1), ttft_ms=np.zeros(1), tpot_ms=np.zeros(1), inputs=""
+    )
 
 
-def judge(requests: int, *, request_s: float = 15.0, prefill_s: float = 3.0) -> tuple[Judge, Curve, Curve]:
+def judge(
+    requests: int, *, request_s: float = 15.0, prefill_s: float = 3.0
+) -> tuple[PointJudge, CurvePoint, CurvePoint]:
     """Two seeds of both systems at 7.5/s; the baseline's prefill takes 30 s. Points: 14 s, 4 and 32 s."""
     set_up = M_M.at(7.5, requests)
-    ours, base = (Curve("M-M", one, 7.5, system(one, set_up, M_M)) for one in ("llumnix", "infaas_pp"))
+    ours, base = (CurvePoint("M-M", one, 7.5, system(one, set_up, M_M)) for one in ("llumnix", "infaas_pp"))
     found = {ours.case: (outcome(request_s, prefill_s),) * 2, base.case: (outcome(20.0, 30.0),) * 2}
     key = ("figure11", "M-M")
     points = {
@@ -86,7 +90,7 @@ def judge(requests: int, *, request_s: float = 15.0, prefill_s: float = 3.0) -> 
         (*key, "prefill_p99_s", "llumnix", 7.5): 4.0,
         (*key, "prefill_p99_s", "infaas_pp", 7.5): 32.0,
     }
-    return Judge(Outcomes(found, {}), Points("", points), requests), ours, base
+    return PointJudge(Outcomes(found, {}, requests=requests), Points("", points)), ours, base
 
 
 @pytest.mark.parametrize(
@@ -101,7 +105,7 @@ def test_a_size_has_the_bound_of_its_figure(request_s: float, verdict: str) -> N
 
 def test_one_seed_may_miss_too() -> None:
     held, ours, _ = judge(PAPER_REQUESTS, request_s=30.0)
-    once = {case: runs[:1] for case, runs in held.outcomes.found.items()}
+    once = {case: runs[:1] for case, runs in held.outcomes.runs.items()}
     (row,) = replace(held, outcomes=Outcomes(once, {})).value("figure11", "request_mean_s", ours, (0.8, 1.25))
     assert (row.verdict, row.ours) == ("out", "30.0 s") and "seed 0 30.0" in row.why
 
@@ -134,8 +138,8 @@ def test_fewer_requests_than_the_papers_claim_nothing() -> None:
 
 
 def test_every_case_is_one_of_this_version() -> None:
-    cases = [one for recipe in recipes(50, Points("")).values() for one in recipe.cases()]
-    sweeps = sweeps_of(fig11.cases(50))
+    cases = [one for recipe in recipes(Points("")).values() for one in recipe.cases(50)]
+    sweeps = sweeps_of(cases_of(fig11.curves)(50))
     words = {one.all_words() for one in (*cases, *(one for sweep in sweeps for one in sweep.cases()))}
     assert [lacks for one in words if (lacks := lacking(one))] == []
 
@@ -163,7 +167,9 @@ def test_a_sweep_changes_who_migrates_alone() -> None:
 
 def test_a_request_of_figure_10_stops_for_less_than_a_step() -> None:
     """Printed: 13 ms down, 68 ms of blocking copy; one decode step takes 46.8 ms."""
-    live, copied = (run_once(fig10.case("LLaMA-7B", mode, 256), 0) for mode in ("live", "stop_and_copy"))
+    live, copied = (
+        run_once(fig10.migration_case("LLaMA-7B", mode, 256), 0) for mode in ("live", "stop_and_copy")
+    )
     down_ms, step_ms = fig10.DOWN.read(live), fig10.STEP.read(live)
     assert down_ms is not None and step_ms is not None and down_ms < step_ms
     assert down_ms == pytest.approx(13.0, abs=7.0)
@@ -171,7 +177,7 @@ def test_a_request_of_figure_10_stops_for_less_than_a_step() -> None:
 
 
 def test_a_kept_run_has_its_columns(tmp_path: Path) -> None:
-    (case,) = recipes(30, Points(""))["fig3"].cases()
+    (case,) = recipes(Points(""))["fig3"].cases(30)
     made = run_once(case, 0)
     store = RunStore(tmp_path)
     store.keep(case, 0, made)
@@ -223,7 +229,7 @@ def test_words_of_llumnix_are_its_own(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_there_is_a_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["reproduce", "llumnix", "list"]) == 0
     assert capsys.readouterr().out.startswith("fig3 ")
-    assert len(FIGURES) == len({told for told, _, _ in FIGURES.values()})
+    assert len(FIGURES) == len({about for about, _, _ in FIGURES.values()})
 
 
 def test_priorities_are_read_apart() -> None:
@@ -238,7 +244,15 @@ def test_priorities_are_read_apart() -> None:
         {"priority": 1, "e2e_ms": {"mean": 2500.0, "p99": None}},
         {"priority": 0, "e2e_ms": {"mean": 7000.0, "p99": None}},
     ]
-    one = Outcome((), {"priorities": classes}, np.zeros(3), np.zeros(3), np.zeros(3), "", columns=columns)
+    one = RunOutcome(
+        words=(),
+        summary={"priorities": classes},
+        arrival_s=np.zeros(3),
+        ttft_ms=np.zeros(3),
+        tpot_ms=np.zeros(3),
+        inputs="",
+        columns=columns,
+    )
     high, normal = fig13.METRICS["high"], fig13.METRICS["normal"]
     assert high["request_mean_s"].read(one) == 2.5 and normal["request_mean_s"].read(one) == 7.0
     assert high["request_p99_s"].read(one) is None
@@ -285,12 +299,20 @@ def test_memory_that_is_free_in_all_holds_some_heads() -> None:
         "scheduled_ns": np.array([9e9, 9e9, 9e9, 2e9]),
         "prompt_tokens": np.array([10.0, 500.0, 30.0, 40.0]),
     }
-    one = Outcome((), {}, np.zeros(4), np.zeros(4), np.zeros(4), "", columns=columns)
+    one = RunOutcome(
+        words=(),
+        summary={},
+        arrival_s=np.zeros(4),
+        ttft_ms=np.zeros(4),
+        tpot_ms=np.zeros(4),
+        inputs="",
+        columns=columns,
+    )
     assert fig05.heads_tokens(one, 3.0) == [30.0, 500.0] and fig05.heads_tokens(one, 0.5) == []
 
 
 def test_a_run_with_a_series_tells_used_memory() -> None:
-    (case,) = recipes(40, Points(""))["fig5"].cases()
+    (case,) = recipes(Points(""))["fig5"].cases(40)
     times_s, shares = run_once(case, 0).timelines["kv_shares"]
     assert times_s.tolist() == list(range(len(times_s))) and 0 < shares.max() < fig05.INSTANCES
 

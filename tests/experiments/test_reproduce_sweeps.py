@@ -5,32 +5,34 @@ from pathlib import Path
 
 import pytest
 
-from experiments.common.figure import Figure, Row, Verdict
+from experiments.common.figure import Figure, FigureRow, Verdict
 from experiments.common.outcomes import Outcomes
 from experiments.common.recipe import Recipe
-from experiments.common.sweep import Sweep
+from experiments.common.sweep import SetUpSweep
 from experiments.llumnix.set_ups import BY_TITLE, system
 from experiments.llumnix.sweeps import sweeps_of
 from experiments.reproduce import _with_sweeps
 from servetwin.cli.main import run
 
-SWEEPS = [Sweep("rule", subject, "", ()) for subject in ("low", "middle", "high")]
+SWEEPS = [SetUpSweep("rule", subject, "", ()) for subject in ("low", "middle", "high")]
 
 
-def row(subject: str, verdict: Verdict) -> Row:
-    return Row(subject, "1", "2", 2.0, verdict, "", "why", (("seed", subject),))
+def row(subject: str, verdict: Verdict) -> FigureRow:
+    return FigureRow(
+        name=subject, paper="1", ours="2", ratio=2.0, verdict=verdict, why="why", saved=(("seed", subject),)
+    )
 
 
-def carried_out(which: str, *rows: Row) -> list[list[str]]:
+def carried_out(which: str, *rows: FigureRow) -> list[list[str]]:
     """The subjects of the sweeps of every turn."""
     turns = list[list[str]]()
 
-    def turn(sweeps: Sequence[Sweep]) -> Outcomes:
+    def turn(sweeps: Sequence[SetUpSweep]) -> Outcomes:
         turns.append([one.subject for one in sweeps])
         return Outcomes({}, {}, tuple(sweeps))
 
     make: Callable[[Outcomes], Figure] = lambda _: Figure("fig", "", rows)  # noqa: E731
-    found = _with_sweeps(turn, {"fig": Recipe("", lambda: (), make)}, lambda: SWEEPS, which)
+    found = _with_sweeps(turn, {"fig": Recipe("", lambda _: (), make)}, lambda: SWEEPS, which)
     assert [one.subject for one in found.sweeps] == turns[-1]
     return turns
 

@@ -13,8 +13,8 @@ from experiments.blitzscale import cluster_b, fig04
 from experiments.blitzscale.registry import BLITZSCALE
 from experiments.common import run_store, runs
 from experiments.common.compare import order_row, ratio_row
-from experiments.common.figure import Figure, Row
-from experiments.common.outcomes import MEAN_TTFT, NIC_SHARE, Outcome, Outcomes
+from experiments.common.figure import Figure, FigureRow
+from experiments.common.outcomes import MEAN_TTFT, NIC_SHARE, Outcomes, RunOutcome
 from experiments.common.page import as_page
 from experiments.common.paired import Estimated, mean_of
 from experiments.common.rates import rate_of
@@ -23,7 +23,7 @@ from experiments.common.runs import carry_out, run_once
 from experiments.common.saved import as_saved
 from experiments.common.set_up import Case, SetUp
 from experiments.common.shown import counts, explained, heading
-from experiments.common.sweep import Sweep
+from experiments.common.sweep import SetUpSweep
 from experiments.common.verdict import (
     Claim,
     about,
@@ -37,9 +37,14 @@ from experiments.common.verdict import (
 )
 
 DRAWN = SetUp(
-    "drawn", ("model=llama3_8b", "cluster=blitz_b", "engine=blitz_native"),
-    ("trace=burstgpt_like", "trace.duration_s=12"), (10, 6), (2, 14), (2, 14), stand_in="drawn",
-)  # fmt: skip
+    "drawn",
+    ("model=llama3_8b", "cluster=blitz_b", "engine=blitz_native"),
+    ("trace=burstgpt_like", "trace.duration_s=12"),
+    full=(10, 6),
+    prefill=(2, 14),
+    decode=(2, 14),
+    stand_in="drawn",
+)
 SHORTER = below(1.0, "shorter", "paper_direction")
 NOT_LONGER = at_most(1.0, "not longer", "paper_direction")
 CLOSE = about(1.0, "close", "paper_direction")
@@ -71,15 +76,17 @@ CLOSE = about(1.0, "close", "paper_direction")
 def test_a_direction_counts_when_the_whole_interval_shows_it(
     claim: Claim, low: float, high: float, verdict: str
 ) -> None:
-    row = judged_over("a", claim, Estimated((low + high) / 2, low, high), "", "measured")
+    row = judged_over("a", claim, Estimated((low + high) / 2, low, high), stand_in="", why="measured")
     assert (row.verdict, row.kind) == (verdict, claim.kind)
     assert ("interval" in row.why) == (verdict == "not shown")
 
 
 def test_one_seed_shows_no_direction() -> None:
-    row = judged_over("a", SHORTER, mean_of([0.5]), "", "measured")
+    row = judged_over("a", SHORTER, mean_of([0.5]), stand_in="", why="measured")
     assert (row.verdict, row.why) == ("not shown", "one seed has no interval; measured")
-    assert judged_over("a", shorter(50), mean_of([0.5]), "", "measured").verdict == "in band"  # a size
+    assert (
+        judged_over("a", shorter(50), mean_of([0.5]), stand_in="", why="measured").verdict == "in band"
+    )  # a size
 
 
 @pytest.mark.parametrize(
@@ -93,7 +100,7 @@ def test_one_seed_shows_no_direction() -> None:
 )
 def test_an_order_counts_when_every_pair_is_shown(y: Sequence[float], verdict: str) -> None:
     found = {"x": [1.0, 1.1, 1.2][: len(y)], "y": y, "z": [9.0, 8.0, 9.5][: len(y)]}
-    row = in_order("a", ("x", "y", "z"), found, "s", "", "own_analysis")
+    row = in_order("a", ("x", "y", "z"), found, unit="s", stand_in="", kind="own_analysis")
     assert (row.verdict, row.kind) == (verdict, "own_analysis")
     assert ("no interval shows x < y" in row.why) == (verdict == "not shown")
 
@@ -101,14 +108,21 @@ def test_an_order_counts_when_every_pair_is_shown(y: Sequence[float], verdict: s
 def test_values_of_zero_are_ordered_by_their_differences() -> None:
     found = {"none": [0.0, 0.0], "some": [2.0, 3.0]}
     assert (
-        in_order("a", ("none", "some"), found, "", "", "own_analysis").verdict == "not shown"
+        in_order("a", ("none", "some"), found, unit="", stand_in="", kind="own_analysis").verdict
+        == "not shown"
     )  # t of one degree
     found = {"none": [0.0] * 4, "some": [2.0, 3.0, 2.5, 2.6]}
-    assert in_order("a", ("none", "some"), found, "", "", "own_analysis").verdict == "in band"
+    assert (
+        in_order("a", ("none", "some"), found, unit="", stand_in="", kind="own_analysis").verdict == "in band"
+    )
+
+
+_COLUMNS = ("arrival_s", "ttft_ms", "tpot_ms")
+_ROW = ("name", "paper", "ours", "ratio", "verdict", "stand_in", "why", "saved", "kind")
 
 
 def rows(*parts: Any) -> Figure:
-    return Figure("fig", "Figure", tuple(Row(*part[:8], kind=part[8]) for part in parts))
+    return Figure("fig", "Figure", tuple(FigureRow(**dict(zip(_ROW, part, strict=True))) for part in parts))
 
 
 def test_counts_keep_numbers_of_the_paper_apart_and_are_told_everywhere() -> None:
@@ -137,7 +151,7 @@ def test_counts_keep_numbers_of_the_paper_apart_and_are_told_everywhere() -> Non
 def test_every_row_of_words_says_that_it_is_no_number() -> None:
     """Rows whose text has no digit are not counted as numbers of the paper."""
     for name, recipe in BLITZSCALE.items():
-        figure = recipe.make(Outcomes({}, dict.fromkeys(recipe.cases(), "not run")))
+        figure = recipe.make(Outcomes({}, dict.fromkeys(recipe.cases(1), "not run")))
         for row in figure.rows:
             if row.kind == "paper_number":
                 assert any(char.isdigit() for char in row.paper) or row.paper == "at most one copy", (
@@ -162,7 +176,7 @@ def test_on_hosts_of_one_gpu_every_loaded_byte_crosses_nics() -> None:
 def test_rows_of_cluster_b_are_our_analysis_and_say_what_crossed_nics() -> None:
     found = {
         one: tuple(
-            Outcome((), summary, np.zeros(1), np.ones(1), np.ones(1), "")
+            RunOutcome(words=(), summary=summary, inputs="", **dict.fromkeys(_COLUMNS, np.ones(1)))
             for summary in 2 * [{
                 "ttft_ms": {"mean": 90.0 if "stop" not in one.label else 110.0},
                 "loads": {"bytes_by_tier": {"gpu": 100}},
@@ -192,7 +206,7 @@ def test_capacity_is_what_kv_memory_lets_decode_where_that_is_less() -> None:
         float(rate_of(one, 0).words[0].removeprefix("trace.rate_scale=")) for one in (of_7b, prefill)
     )
     assert less < 0.5 * more
-    told = rate_of(of_7b, 0).told
+    told = rate_of(of_7b, 0).rule
     assert "of decode" in told and "of prefill 10 x" in told
     few = replace(of_7b, name="7b half", full=(10, 3))
     half = float(rate_of(few, 0).words[0].removeprefix("trace.rate_scale="))
@@ -204,13 +218,21 @@ def test_a_sweep_under_every_seed_is_saved_and_told_with_all_of_them() -> None:
     other = replace(slow, set_up=replace(DRAWN, name="drawn, b"))
     found = {
         one: tuple(
-            Outcome((), {"ttft_ms": {"mean": ms}}, np.zeros(1), np.ones(1), np.ones(1), "") for ms in levels
+            RunOutcome(
+                words=(),
+                summary={"ttft_ms": {"mean": ms}},
+                arrival_s=np.zeros(1),
+                ttft_ms=np.ones(1),
+                tpot_ms=np.ones(1),
+                inputs="",
+            )
+            for ms in levels
         )
         for one, levels in ((fast, (10.0, 40.0)), (slow, (100.0, 100.0)), (other, (40.0, 40.0)))
     }
-    sweep = Sweep("life", "drawn", "made up", (("a", (fast, slow)), ("b", (fast, other))))
+    sweep = SetUpSweep("life", "drawn", "made up", (("a", (fast, slow)), ("b", (fast, other))))
     outcomes = Outcomes(found, {}, (sweep,))
-    row = ratio_row(outcomes, "a", shorter(95), MEAN_TTFT, fast, slow)
+    row = ratio_row(outcomes, "a", shorter(95), MEAN_TTFT, ours=fast, other=slow)
     assert sweep.seeded and row.verdict == "out"
     assert "by life 0.200 (a) to 0.500 (b), 0 of 2 in band" in row.why  # geometric means of both seeds
     points = as_saved(outcomes, [Figure("fig", "Figure", (row,))])["life"]["drawn"]["points"]
@@ -226,7 +248,14 @@ def test_figure_4_names_its_loads() -> None:
     for one in fig04.cases():
         share = next((share for share in rates if one.label.endswith(f" {share:g} C")), 0.25)
         cache = {"hits": 1 - rates[share], "misses": rates[share]}
-        run = Outcome((), {"cache": cache}, np.zeros(1), np.ones(1), np.ones(1), "")
+        run = RunOutcome(
+            words=(),
+            summary={"cache": cache},
+            arrival_s=np.zeros(1),
+            ttft_ms=np.ones(1),
+            tpot_ms=np.ones(1),
+            inputs="",
+        )
         found[one] = (run, run)
     figure = fig04.fig4(Outcomes(found, {}))
     rows = {row.name: row for row in figure.rows}
@@ -247,13 +276,13 @@ def test_a_reproduction_goes_on_where_it_was_broken_off(
     one, two = (Case(name, short, ("system=vllm", f"engine.max_num_seqs={seats}")) for name, seats in
                 (("one", 64), ("two", 8)))  # fmt: skip
     store = RunStore(tmp_path / "runs")
-    first = carry_out([one], 2, 1, store=store)
+    first = carry_out([one], 2, processes=1, store=store)
     made: list[str] = []
     monkeypatch.setattr(runs, "run_once", lambda case, seed: made.append(case.label) or run_once(case, seed))
-    again = carry_out([one, two], 2, 1, store=store)
+    again = carry_out([one, two], 2, processes=1, store=store)
     assert made == ["two", "two"]
     for kept, run in zip(again.of(one), first.of(one), strict=True):
-        assert kept.words == run.words and kept.summary == run.summary and kept.told == run.told
+        assert kept.words == run.words and kept.summary == run.summary and kept.inputs == run.inputs
         assert kept.ttft_ms.tolist() == run.ttft_ms.tolist()
         assert kept.timelines["kv_tokens"][1].tolist() == run.timelines["kv_tokens"][1].tolist()
     assert store.load(two, 5) is None
@@ -265,7 +294,14 @@ def test_a_reproduction_goes_on_where_it_was_broken_off(
 
 
 def test_a_kept_run_of_other_code_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Outcome(("a=b",), {"x": np.float64(1.5)}, np.zeros(2), np.ones(2), np.ones(2), "told")
+    run = RunOutcome(
+        words=("a=b",),
+        summary={"x": np.float64(1.5)},
+        arrival_s=np.zeros(2),
+        ttft_ms=np.ones(2),
+        tpot_ms=np.ones(2),
+        inputs="told",
+    )
     store = RunStore(tmp_path)
     store.keep(Case("a", DRAWN, ()), 0, run)
     found = store.load(Case("a", DRAWN, ()), 0)

@@ -284,4 +284,4 @@ def test_without_or_tools_it_says_what_to_install(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(UserError, match=words):
         Ilp()
     with pytest.raises(UserError, match=words):
-        chosen("blitzscale", BLITZSCALE, ["fig15"])["fig15"].cases()
+        chosen("blitzscale", BLITZSCALE, ["fig15"])["fig15"].cases(1)

@@ -9,16 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.data_plane import (
-    EFFICIENCIES,
-    SET_UPS,
-    SHARES,
-    fig21,
-    load,
-    plane,
-    sharded_load,
-    slowdown_in_batches,
-)
+from benchmarks.data_plane import load, plane, sharded_load, slowdown_in_batches
+from experiments.blitzscale.fig08 import SHARES
+from experiments.blitzscale.fig21 import EFFICIENCIES, SET_UPS, load_times
 from experiments.blitzscale.load_plans import (
     FIG_21_BYTES,
     GB,
@@ -70,7 +63,7 @@ FIG_21 = {
 
 @pytest.fixture(scope="module")
 def rows():  # type: ignore[no-untyped-def]
-    return {(row.set_up, row.efficiency): row for row in fig21()}
+    return {(row.set_up, row.efficiency): row for row in load_times()}
 
 
 def test_figure_21_has_every_set_up_and_efficiency(rows) -> None:  # type: ignore[no-untyped-def]

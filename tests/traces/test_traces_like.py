@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.synthesis_fidelity import Row, measured, targets
+from benchmarks.synthesis_fidelity import TargetRow, measured, targets
 from traces.columns import Names, PrefixBlocks
 from traces.errors import TraceError
 from traces.load import load
@@ -158,12 +158,12 @@ def test_the_conversation_stand_in_keeps_its_bytes() -> None:
 
 
 @pytest.fixture(scope="module")
-def fidelity() -> list[Row]:
+def fidelity() -> list[TargetRow]:
     """Ten seeds of every trace with targets but the Azure Functions' long one, which is tested below."""
     return measured([target for target in targets() if target.trace != "maf_like"])
 
 
-def test_the_mean_of_ten_seeds_is_what_was_published(fidelity: list[Row]) -> None:
+def test_the_mean_of_ten_seeds_is_what_was_published(fidelity: list[TargetRow]) -> None:
     promised = [row for row in fidelity if row.target.off_most is not None]
     bad = [
         (row.target.trace, row.target.number, row.off)
@@ -173,7 +173,7 @@ def test_the_mean_of_ten_seeds_is_what_was_published(fidelity: list[Row]) -> Non
     assert len(promised) > 80 and bad == []
 
 
-def test_every_seed_of_the_code_stand_in_is_near(fidelity: list[Row]) -> None:
+def test_every_seed_of_the_code_stand_in_is_near(fidelity: list[TargetRow]) -> None:
     """For each of ten seeds: gaps within 3 %, the peak within 10 %, seconds with any request within 5 %."""
     for row in fidelity:
         if row.target.trace == "azure_code_like" and row.target.off_most is not None:
