@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from hwmodels.loading.starting import COMPILE_CACHES, KINDS
 from servetwin.config.key import COUNT, NOT_NEGATIVE, Range, key
 from servetwin.config.readers import (
     COMPILING_INSTANCES,
@@ -115,11 +116,13 @@ class InstancesConfig:
         "`pooled` (all but parameters); null: as `engine.start_up` declares "
         "([STARTUP.md](STARTUP.md))",
         default=None,
+        choices=KINDS,
     )
     compile_cache: str = key(
         "with `cold` and `hot`: where later starts find an earlier compilation: on the same "
         "`host`, on all hosts (`shared`), `present` from the beginning, or nowhere (`none`)",
         default="host",
+        choices=COMPILE_CACHES,
         read_by=(COMPILING_INSTANCES,),
     )
     scheduling_policy: str = key(

@@ -67,7 +67,8 @@ class Key:
     ``options``: the options of its group that use it, which must be given if ``required``; with any
     other it must be null. ``kind``: the only kind
     of run that has it. ``omit``: the value at which config.yaml leaves the key out. ``omit_with``: the key
-    of the same configuration that it is left out together with. ``vllm``: vLLM's names for it. ``also``:
+    of the same configuration that it is left out together with; ``absent``: its value in
+    files that lack it beside that key. ``vllm``: vLLM's names for it. ``also``:
     other words for it.
     """
 
@@ -80,6 +81,7 @@ class Key:
     kind: str | None = None
     omit: object = WRITTEN
     omit_with: str = ""
+    absent: object = WRITTEN
     vllm: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
 

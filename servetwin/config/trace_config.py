@@ -161,6 +161,7 @@ class TraceConfig:
         "seconds within which clients begin: the first at 0, the others at times drawn "
         "uniformly by the seed; 0: all at once",
         default=1.0,
+        absent=0.0,  # all clients of earlier versions began at once
         within=Range(low=0, high=MAX_CLIENT_START_S),
         read_by=(CLOSED_LOOP,),
         omit_with="clients",

@@ -130,7 +130,7 @@ REFUSED = [
     ("faults=listed faults.events=soon:host:0", "whose time is no number of seconds"),
     ("faults=listed faults.events=1:host", "write AT_S:WHAT:WHICH"),
     ("faults=listed faults.events=1:gpu:0", "gpu is no kind of loss"),
-    ("faults=listed", "faults.events has no default"),
+    ("faults=listed", "write faults.events=VALUE"),
     ("faults=drawn", "faults=drawn draws nothing"),
     ("faults=one_ssd faults.notice_s=3", "faults.notice_s=3.0 does not fit faults=one_ssd"),
     ("faults=one_host faults.notice_s=-1", "faults.notice_s=-1.0 is out of range"),

@@ -170,7 +170,7 @@ def test_what_servers_cannot_do_is_refused_before_anything_runs(tmp_path: Path, 
             (("world=http",), "http.servers is missing"),
             ((*world(server, other), "system=distserve_full"), "no kv_transfer_params: start it with"),
             ((*world(server), "http.hand_over=never"), "http.hand_over=never is unknown"),
-            (("http.servers=[http://x:1]",), "does nothing with world=workers"),
+            (("http.servers=[http://x:1]",), "write world=http too"),
             (("world=moon",), "world=moon is unknown"),
             (("metrics.port=99999",), "metrics.port=99999 is out of range"),
         ):

@@ -10,7 +10,7 @@ from typing import Final
 from hwmodels.catalogue import gpu_names
 from hwmodels.topology.cluster_file import cluster_names, load_cluster
 from hwmodels.topology.spec import ClusterSpec, with_rate
-from servetwin.config.config import GIVEN, LINKS, MAX_GPUS, ClusterConfig
+from servetwin.config.config import GIVEN, MAX_GPUS, ClusterConfig
 from servetwin.config.overrides import Override
 from serving.vocabulary.errors import UserError
 
@@ -94,8 +94,6 @@ def check_gpu(word: Override, cluster: str) -> None:
 
 def check_rates(cluster: ClusterConfig) -> None:
     """Refuse a rate of a link that the cluster does not have, with UserError or HardwareError."""
-    if cluster.links not in LINKS:
-        raise UserError(f"cluster.links={cluster.links} is unknown: write one of {', '.join(LINKS)}")
     given = [f"cluster.{link}_gbps" for link in RATED if getattr(cluster, f"{link}_gbps") is not None]
     if given and cluster.topology is None:
         raise UserError(

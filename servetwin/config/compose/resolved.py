@@ -1,7 +1,6 @@
 """Converts a resolved configuration to ``config.yaml`` and back, every key present and of its type."""
 
 import dataclasses
-import functools
 import typing
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ import yaml
 
 from servetwin.config.compose.checks import check
 from servetwin.config.config import RunConfig
-from servetwin.config.key import WRITTEN, key_of
+from servetwin.config.key import WRITTEN, Key, key_of
 from servetwin.config.overrides import checked_value, echo, is_too_long, wanted_by
 from servetwin.config.policy.saved import check_policies
 from servetwin.config.read_file import yaml_in
@@ -91,12 +90,16 @@ def built(config_class: type, data: Any, prefix: str, source: str) -> Any:
     for key in data:
         if key not in hints:
             raise UserError(f"unknown key {prefix}{key} in {source}: write only {', '.join(hints)}")
-    absent = _absent_values(config_class)
+    fields = {field.name: field for field in dataclasses.fields(config_class)}
     values = {}
     for name, hint in hints.items():
         if name not in data:
-            if name in absent:
-                values[name] = absent[name]
+            field = fields[name]
+            if (
+                name != "params"
+                and (value := _absent_value(key_of(field), field.default, data)) is not WRITTEN
+            ):
+                values[name] = value
                 continue
             raise UserError(f"{prefix}{name} is missing in {source}: write {prefix}{name} with its value")
         if dataclasses.is_dataclass(hint):
@@ -108,18 +111,11 @@ def built(config_class: type, data: Any, prefix: str, source: str) -> Any:
     return config_class(**values)
 
 
-@functools.cache
-def _absent_values(config_class: type) -> dict[str, Any]:
-    """Return the values of the keys that config.yaml may leave out."""
-    absent = {}
-    for field in dataclasses.fields(config_class):
-        if field.name != "params":
-            declared = key_of(field)
-            if declared.omit is not WRITTEN:
-                absent[field.name] = declared.omit
-            elif declared.omit_with:
-                absent[field.name] = field.default
-    return absent
+def _absent_value(declared: Key, default: Any, data: Mapping[str, Any]) -> Any:
+    """Return the value of a key that config.yaml may leave out beside ``data``; WRITTEN if it may not."""
+    if declared.omit_with:
+        return declared.absent if declared.omit_with in data else default
+    return declared.omit
 
 
 def _parameters(data: Any, key: str, source: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from hwmodels.loading.starting import COMPILE_CACHES, KINDS, serves_while_loading
+from hwmodels.loading.starting import serves_while_loading
 from servetwin.config.compose.starting import runs_layers_early, starting_of
 from servetwin.config.config import RunConfig
 from serving.vocabulary.errors import UserError
@@ -15,21 +15,7 @@ _FROM_INSTANCES: Final = (
 
 def check_instance_starts(config: RunConfig) -> None:
     """Refuse starts that the run cannot have, with a UserError."""
-    instances, start = config.system.instances, config.system.instances.start
-    cache = instances.compile_cache
-    if cache not in COMPILE_CACHES:
-        raise UserError(
-            f"system.instances.compile_cache={cache} is unknown: write one of {', '.join(COMPILE_CACHES)}"
-        )
-    if start not in (None, *KINDS):
-        raise UserError(
-            f"system.instances.start={start} is unknown: write one of {', '.join(KINDS)}, or null"
-        )
-    if cache != "host" and start not in ("cold", "hot"):
-        raise UserError(
-            f"system.instances.compile_cache={cache} says nothing with system.instances.start="
-            f"{start or 'null'}, which compiles nothing: leave it out, or write system.instances.start=cold"
-        )
+    start = config.system.instances.start
     if start is None:
         return
     if not config.system.elastic and config.cluster.start == "warm":
