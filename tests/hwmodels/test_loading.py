@@ -421,7 +421,7 @@ trees = st.lists(st.integers(-1, 5), min_size=1, max_size=6).map(
 sizes = st.lists(st.integers(0, 2000), min_size=1, max_size=8)
 
 
-@settings(max_examples=120)
+@settings(max_examples=40)
 @given(hops=trees, sizes=sizes, chunk=st.integers(1, 900), data=st.data())
 def test_everything_arrives_once_in_order_and_no_sooner_than_its_source(
     hops: list[Hop], sizes: list[int], chunk: int, data: st.DataObject

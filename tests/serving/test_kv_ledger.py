@@ -174,7 +174,7 @@ class LedgerAgainstPool(RuleBasedStateMachine):
 
 
 TestLedgerAgainstPool = LedgerAgainstPool.TestCase
-TestLedgerAgainstPool.settings = settings(max_examples=60, stateful_step_count=30)
+TestLedgerAgainstPool.settings = settings(max_examples=30, stateful_step_count=30)
 
 
 @pytest.mark.parametrize(("blocks", "tokens", "watermark"), [(0, 16, 0), (4, 0, 0), (4, 16, 4), (4, 16, -1)])

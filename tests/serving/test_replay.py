@@ -124,7 +124,7 @@ def test_an_untouched_journal_has_no_difference() -> None:
 
 
 @given(case=cases(), coalesce=st.booleans())
-@settings(max_examples=100)
+@settings(max_examples=33)
 def test_every_simulated_run_replays(case: Case, coalesce: bool) -> None:
     lines = simulate(case, coalesce)[2].lines
     report = replay(journal_of(lines), controller_of(case, coalesce))
@@ -446,7 +446,7 @@ def test_the_first_of_many_differences_is_named_and_all_are_counted() -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=300)
+@settings(max_examples=75)
 def test_no_altered_text_is_clean_or_makes_replay_stumble(data: st.DataObject) -> None:
     """Characters replaced, dropped or put in anywhere: a difference or a refusal, never another error."""
     text = "\n".join(recorded())

@@ -273,7 +273,7 @@ def test_a_replica_that_can_never_run_is_an_error() -> None:
         run_naive(dataclasses.replace(BASE, max_num_seqs=0, requests=((0, 1, 1, 1),)))
 
 
-@settings(max_examples=200)
+@settings(max_examples=50)
 @given(cases())
 def test_any_case_conserves_requests_tokens_and_time(case: Case) -> None:
     outcomes, log = run_naive_logged(case)

@@ -36,7 +36,7 @@ def profiles(draw: Any) -> RateProfile:
     return profile_of(pieces, draw(st.booleans()))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(profiles(), st.lists(st.floats(0, 200), min_size=1, max_size=20))
 def test_the_inverse_of_the_integral_is_its_inverse(profile: RateProfile, wanted: list[float]) -> None:
     expected = np.sort(np.array(wanted))

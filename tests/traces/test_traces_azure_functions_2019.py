@@ -338,7 +338,7 @@ def damaged(line_edits: list[tuple[str, int, int]], edits: list[tuple[int, int, 
     return text
 
 
-@settings(max_examples=250)
+@settings(max_examples=62)
 @given(line_edits=line_edits, edits=edits, block_bytes=st.sampled_from([3000, 2 << 20]))
 def test_damage_never_gives_a_wrong_count(
     tmp_path: Path,

@@ -153,7 +153,7 @@ def expected_row(row: dict[str, str], start_ns: int) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("valid", VALID)
-@settings(max_examples=300)
+@settings(max_examples=75)
 @given(
     line_edits=st.lists(line_edit, max_size=2),
     edits=st.lists(edit, max_size=3),

@@ -25,7 +25,7 @@ from traces.errors import TraceError
 from traces.workload import INT64_MAX
 
 NS = 10**9
-loose = settings(max_examples=150)
+loose = settings(max_examples=50)
 block_sizes = st.sampled_from([40, 64, 200, 2 << 20])
 
 

@@ -455,7 +455,7 @@ def test_strange_answers_are_explained(site: Site, tmp_path: Path, answer: bytes
     assert part in refused(source(site), tmp_path)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     answer=st.binary(max_size=60), start=st.sampled_from([b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 206 P\r\n"])
 )
@@ -651,7 +651,7 @@ def test_a_file_that_appears_meanwhile_is_not_overwritten(site: Site, tmp_path: 
     assert (tmp_path / FILE).read_bytes() == b"by hand"
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(
     kept=st.integers(0, 60),
     pieces=st.lists(st.integers(1, 30), max_size=8),

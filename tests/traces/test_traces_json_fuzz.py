@@ -161,7 +161,7 @@ def damaged(draw: st.DrawFn, lines: tuple[str, ...]) -> bytes:
 
 @each_format
 @given(data=st.data())
-@settings(max_examples=120)
+@settings(max_examples=40)
 def test_damaged_files_are_refused_or_read_as_they_stand(name: str, data: st.DataObject) -> None:
     form = FORMATS[name]
     content = data.draw(damaged(form.lines))
@@ -179,7 +179,7 @@ def test_damaged_files_are_refused_or_read_as_they_stand(name: str, data: st.Dat
 
 
 @given(data=st.data())
-@settings(max_examples=120)
+@settings(max_examples=40)
 def test_damaged_conversations_are_refused_or_read_as_they_stand(data: st.DataObject) -> None:
     turns = '[{"from": "human", "value": "Hi \\u00e9"}, {"from": "gpt", "value": "Hello"}]'
     whole = f'{{"id": "a", "conversations": {turns}}}'

@@ -194,7 +194,7 @@ def workloads(draw: st.DrawFn) -> Workload:
 
 
 @given(workload=workloads(), zipped=st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_exact_files_read_back(workload: Workload, zipped: bool) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / ("drawn.jsonl.gz" if zipped else "drawn.jsonl")

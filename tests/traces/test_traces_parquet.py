@@ -83,7 +83,7 @@ def workloads(draw: st.DrawFn) -> Workload:
 
 
 @given(workload=workloads())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_everything_comes_back(workload: Workload) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "drawn.parquet"
@@ -295,7 +295,7 @@ def test_a_changed_byte_in_the_rows_never_changes_a_value(tmp_path: Path) -> Non
 
 
 @given(data=st.data())
-@settings(max_examples=100)
+@settings(max_examples=33)
 def test_damage_never_changes_a_row_in_silence(data: st.DataObject) -> None:
     """Pages carry checksums; the footer has none, so there a change must agree with a plain reading."""
     with TemporaryDirectory() as folder:

@@ -249,7 +249,7 @@ def test_long_gaps_and_numbers_may_be_cut_anywhere(tmp_path: Path, piece: int) -
     indent=st.sampled_from([None, 1]),
     bom=st.booleans(),
 )
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_any_window_reads_the_same(
     value: list[Any], piece: int, ascii_only: bool, indent: int | None, bom: bool
 ) -> None:
@@ -283,7 +283,7 @@ def naive_requests(value: list[dict[str, Any]], every: bool) -> Iterator[tuple[i
 
 
 @given(value=talks, every=st.booleans())
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_requests_are_those_of_a_plain_reading(value: list[Any], every: bool) -> None:
     expected = list(naive_requests(value, every))
     with TemporaryDirectory() as folder:
