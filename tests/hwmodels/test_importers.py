@@ -662,6 +662,7 @@ def test_real_aiconfigurator_composes_other_models(tmp_path: Path, llm: str, tp:
 
 
 @real
+@pytest.mark.laws
 def test_real_products_are_scaled_as_the_catalogue_says() -> None:
     """Measured products of at least 1,024 by 1,024 against what the nearest other one would give them."""
     products, _ = read_products(Folder(AIC, ImportRequest(AIC, "a100_80g", "llama3_8b", 1)))

@@ -289,7 +289,7 @@ def test_an_own_objective_is_not_labelled_with_somebody_elses_source() -> None:
     assert "command line" in slo.source
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(
     key=st.sampled_from(["seed=", "engine.step_time=", "journal=", "cluster=", "slo.ttft_ms=", ""]),
     text=st.text(),
