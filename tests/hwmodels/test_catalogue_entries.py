@@ -16,6 +16,7 @@ from servetwin.config.compose.compose import load_config
 from servetwin.config.compose.key_list import key_list
 from servetwin.config.options import CONF_DIR, option_file, option_groups
 from serving.vocabulary.errors import UserError
+from tests.worlds.refusals import refuses
 
 # Published: the sum of the sizes of all tensors in the checkpoint.
 PARAMETERS = {
@@ -172,19 +173,16 @@ def test_clusters_of_every_family_are_made(family: str, gpu: str) -> None:
 )
 def test_other_clusters_are_not(name: str) -> None:
     assert requested_cluster(name) is None
-    with pytest.raises(UserError, match="h100_xN"):
-        load_config([f"cluster={name}", "out=x"], "simulate")
+    refuses(UserError, "h100_xN", load_config, [f"cluster={name}", "out=x"], "simulate")
 
 
 def test_a_bare_cluster_of_any_family_is_told_its_group() -> None:
-    with pytest.raises(UserError, match="write cluster=rtx_pro_6000_x4"):
-        load_config(["rtx_pro_6000_x4", "out=x"], "simulate")
+    refuses(UserError, "write cluster=rtx_pro_6000_x4", load_config, ["rtx_pro_6000_x4", "out=x"], "simulate")
 
 
 @pytest.mark.parametrize("name", ["a10", "h100", "rtx4090"])
 def test_a_mistyped_gpu_is_told_the_nearest(name: str) -> None:
-    with pytest.raises(HardwareError, match=f"write '{name}'"):
-        load_gpu(name.upper() + "x")
+    refuses(HardwareError, f"write '{name}'", load_gpu, name.upper() + "x")
 
 
 def test_option_files_are_beside_the_others() -> None:

@@ -104,14 +104,14 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
             "engine decode_seats elastic_exactness"),
     # Batches
     _mutant("one admitted too many", "policies", "_admit", ">=", ">",
-            "chunked prefill admits one more than max_num_seqs", "batchers exactness vllm_schedules"),
+            "chunked prefill admits one more than max_num_seqs", "vllm_schedules exactness"),
     _mutant("decodes cost no budget", "policies", "_choose_chunks", " - decoding", "",
-            "a step computes more tokens than max_num_batched_tokens", "batchers exactness vllm_schedules"),
+            "a step computes more tokens than max_num_batched_tokens", "vllm_schedules exactness"),
     _mutant("every victim needed a block", "policies", "make_room", "kv.takes_block_next_step(victim)", "1",
-            "too few requests are preempted", "batchers exactness vllm_schedules"),
+            "too few requests are preempted", "vllm_schedules exactness"),
     _mutant("no watermark", "policies", "_prompts", " - kv.watermark_blocks", "",
             "prefill-first admits requests into the blocks of the watermark",
-            "batchers exactness vllm_v0_schedules"),
+            "vllm_v0_schedules exactness"),
     # Seats and room of decode instances
     _mutant("a seat too many", "serving", "_eligible", "<", "<=",
             "an instance with max_num_seqs requests stays among the targets",

@@ -11,6 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from tests.worlds.refusals import refuses
 from traces import reading
 from traces.errors import TraceError
 from traces.find import FILE_NAMES, trace_folders
@@ -32,12 +33,7 @@ def written(folder: Path, *lines: str | bytes, name: str = "trace.csv", ending: 
 
 
 def refusal(path: Path) -> str:
-    with pytest.raises(TraceError) as caught:
-        read_azure(path)
-    sentence = str(caught.value)
-    assert path.name in sentence
-    assert "\n" not in sentence and len(sentence) < 400
-    return sentence
+    return refuses(TraceError, re.escape(path.name), read_azure, path)
 
 
 @pytest.mark.parametrize("ending", [b"\n", b"\r\n"])

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.worlds.refusals import refuses
 from traces.errors import TraceError
 from traces.importers.mooncake import read_mooncake
 from traces.importers.servegen import read_servegen
@@ -254,18 +255,14 @@ def test_json_is_strict(name: str, text: bytes, sentence: str, tmp_path: Path) -
 def test_nothing_is_no_trace(name: str, data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_bytes(data)
-    with pytest.raises(TraceError, match="has no requests: write one line for each, such as "):
-        FORMATS[name].read(path)
+    refuses(TraceError, "has no requests: write one line for each, such as ", FORMATS[name].read, path)
 
 
 @each_format
 def test_files_that_cannot_be_read(name: str, tmp_path: Path) -> None:
     read = FORMATS[name].read
-    with pytest.raises(TraceError, match="does not exist"):
-        read(tmp_path / "none.jsonl")
-    with pytest.raises(TraceError, match="is a directory"):
-        read(tmp_path)
+    refuses(TraceError, "does not exist", read, tmp_path / "none.jsonl")
+    refuses(TraceError, "is a directory", read, tmp_path)
     path = tmp_path / "x.jsonl.gz"
     path.write_bytes(gzip.compress("\n".join(FORMATS[name].lines).encode())[:-5])
-    with pytest.raises(TraceError, match="truncated gzip"):
-        read(path)
+    refuses(TraceError, "truncated gzip", read, path)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.worlds.refusals import refuses
 from traces.errors import TraceError
 from traces.importers import sharegpt
 from traces.importers.sharegpt import conversations, read_sharegpt
@@ -34,10 +35,7 @@ def written(folder: Path, value: Any, name: str = "talks.json", **style: Any) ->
 
 
 def refusal(path: Path, **options: Any) -> str:
-    with pytest.raises(TraceError) as caught:
-        read_sharegpt(path, **({"rate_per_s": 2} | options))
-    assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
-    return str(caught.value)
+    return refuses(TraceError, "", read_sharegpt, path, **({"rate_per_s": 2} | options))
 
 
 @pytest.mark.parametrize("name", ["talks.json", "talks.json.gz"])
