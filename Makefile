@@ -44,9 +44,11 @@ test-compiled: $(VENV)/.test
 	    $(BIN)/python -m pytest -m "$(LIGHT)" $(COMPILED:%=tests/%) --last-failed --last-failed-no-failures none
 
 # Moments of a real run are timed by the machine: what fails is shown, runs once more by itself, and decides then.
+# Only their files are collected.
+REAL = $(shell grep -rl --include='test_*.py' 'mark\.real' tests)
 test-real: $(VENV)/.real
-	$(BIN)/python -m pytest -m "real and not deaths" || \
-	    $(BIN)/python -m pytest -m "real and not deaths" --last-failed --last-failed-no-failures none
+	$(BIN)/python -m pytest -m "real and not deaths" $(REAL) || \
+	    $(BIN)/python -m pytest -m "real and not deaths" $(REAL) --last-failed --last-failed-no-failures none
 
 # Workers that die at every moment of a run: some ten minutes. test-real has one of each kind.
 test-deaths: $(VENV)/.real
