@@ -26,7 +26,6 @@ from hwmodels.step_times.rows import FRACTION_BITS, StepRows
 from hwmodels.step_times.select import includes_overhead, linear_key, step_model
 from hwmodels.step_times.step_time import Piece, StepLimits, StepModel
 from tests.worlds.linear_profile import tiny_profile
-from tests.worlds.refusals import refuses
 
 A100 = load_gpu("a100_80g")
 LLAMA3_8B = load_llm("llama3_8b")
@@ -237,7 +236,8 @@ def test_linear_without_coefficients_lists_what_exists() -> None:
     ],
 )
 def test_wrong_settings_are_refused(kind: str, tp: int, says: str) -> None:
-    refuses(HardwareError, says, step_model, kind, A100, LLAMA3_8B, tp)
+    with pytest.raises(HardwareError, match=says):
+        step_model(kind, A100, LLAMA3_8B, tp)
 
 
 def test_a_profile_is_the_best_rung() -> None:
@@ -246,7 +246,8 @@ def test_a_profile_is_the_best_rung() -> None:
     assert isinstance(step_model("auto", gpu, llm, 1, profile), OpTableStepModel)
     assert isinstance(step_model("op_table", gpu, llm, 1, profile), OpTableStepModel)
     assert isinstance(step_model("linear", gpu, llm, 1, profile), TiledStepModel)
-    refuses(HardwareError, "needs a profile", step_model, "op_table", gpu, llm, 1)
+    with pytest.raises(HardwareError, match="needs a profile"):
+        step_model("op_table", gpu, llm, 1)
 
 
 def test_an_all_reduce_that_was_not_measured_is_declared() -> None:
@@ -280,11 +281,16 @@ def test_declared_whole_steps_say_that_the_overhead_is_inside() -> None:
 
 
 def test_nonsense_coefficients_and_efficiencies_are_refused() -> None:
-    refuses(HardwareError, "prefill_s=-1", LinearCoefficients, 1.0, 0.0, 0.0, -1.0, 0.0, 0.0)
-    refuses(HardwareError, "tile_tokens=0 must be at least 1", ChunkLine, 1.0, 1.0, 0)
-    refuses(HardwareError, "floor_per_token_s=-1", DenseLines, 1.0, 0.0, 1.0, -1.0, 0.0, 0.0, 1)
-    refuses(HardwareError, "step_s=-1", Efficiencies, step_s=-1.0)
-    refuses(HardwareError, r"memory efficiency 1\.5", Efficiencies, memory=1.5)
+    with pytest.raises(HardwareError, match="prefill_s=-1"):
+        LinearCoefficients(1.0, 0.0, 0.0, -1.0, 0.0, 0.0)
+    with pytest.raises(HardwareError, match="tile_tokens=0 must be at least 1"):
+        ChunkLine(1.0, 1.0, 0)
+    with pytest.raises(HardwareError, match="floor_per_token_s=-1"):
+        DenseLines(1.0, 0.0, 1.0, -1.0, 0.0, 0.0, 1)
+    with pytest.raises(HardwareError, match="step_s=-1"):
+        Efficiencies(step_s=-1.0)
+    with pytest.raises(HardwareError, match=r"memory efficiency 1\.5"):
+        Efficiencies(memory=1.5)
     with pytest.raises(HardwareError, match="does not fit into 1 x a100_80g"):
         roofline_step_model(A100, QWEN2_5_72B, 1, NVLINK)
 
@@ -375,14 +381,17 @@ def test_a_step_that_costs_nothing_still_takes_one_unit() -> None:
 def test_mixed_steps_out_of_range_are_refused(
     n: int, context: int, chunks: list[tuple[int, int, int]], says: str
 ) -> None:
-    refuses(HardwareError, says, StepRows(Knotted()).mixed, n, context, chunks)
+    with pytest.raises(HardwareError, match=says):
+        StepRows(Knotted()).mixed(n, context, chunks)
 
 
 def test_decode_steps_out_of_range_are_refused() -> None:
     rows = StepRows(Knotted())
     for n in (0, 9):
-        refuses(HardwareError, f"{n} decoding sequences are outside", rows.decode, n)
-    refuses(HardwareError, "beyond the step model's 1000", rows.decode_cost, 2, 1001)
+        with pytest.raises(HardwareError, match=f"{n} decoding sequences are outside"):
+            rows.decode(n)
+    with pytest.raises(HardwareError, match="beyond the step model's 1000"):
+        rows.decode_cost(2, 1001)
 
 
 def test_pieces_out_of_order_are_a_programming_error() -> None:
@@ -390,4 +399,5 @@ def test_pieces_out_of_order_are_a_programming_error() -> None:
         def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
             return (Piece(1000, 0.0, 1e-6), Piece(500, 0.0, 1e-6))
 
-    refuses(ValueError, "increasing context limits", StepRows(Disordered()).decode, 1)
+    with pytest.raises(ValueError, match="increasing context limits"):
+        StepRows(Disordered()).decode(1)

@@ -14,7 +14,6 @@ from hwmodels.loading.startup import (
     start,
     start_up_names,
 )
-from tests.worlds.refusals import refuses
 
 
 def test_every_start_up_of_the_catalogue_loads_and_has_a_source() -> None:
@@ -69,11 +68,15 @@ def test_the_connections_of_a_gpu_that_is_gone_are_gone() -> None:
 
 @pytest.mark.parametrize("value", [-1.0, math.inf, math.nan])
 def test_what_start_ups_refuse(value: float) -> None:
-    refuses(HardwareError, "cuda_context_s of a start-up", StartUp, 0.0, value, 0.0, 0.0, "of the test")
+    with pytest.raises(HardwareError, match="cuda_context_s of a start-up"):
+        StartUp(0.0, value, 0.0, 0.0, "of the test")
 
 
 def test_what_pools_and_names_refuse() -> None:
     for size, ready in ((-1, None), (1, 2)):
-        refuses(HardwareError, "contexts cannot be ready", ContextPool, size, ready)
-    refuses(HardwareError, "a pool cannot have -1 connections", ConnectionPool, -1)
-    refuses(HardwareError, "write one of blitzscale, none, own_workers, vllm", load_start_up, "blitz")
+        with pytest.raises(HardwareError, match="contexts cannot be ready"):
+            ContextPool(size, ready)
+    with pytest.raises(HardwareError, match="a pool cannot have -1 connections"):
+        ConnectionPool(-1)
+    with pytest.raises(HardwareError, match="write one of blitzscale, none, own_workers, vllm"):
+        load_start_up("blitz")

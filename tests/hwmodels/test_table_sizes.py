@@ -14,7 +14,6 @@ from hwmodels.importers import tables
 from hwmodels.importers.tables import read_table
 from hwmodels.models.hf_config import llm_shape_from_config
 from hwmodels.profiles.profile_file import load_profile
-from tests.worlds.refusals import refuses
 
 
 @pytest.fixture
@@ -49,7 +48,8 @@ def test_rows_are_counted_before_they_are_read(tmp_path: Path) -> None:
         read_table(path, ("n",), ("latency",), ("device",))
     path = tmp_path / "t.csv"
     path.write_text("n,latency\n" + "1\n" * (tables.MOST_ROWS + 1))
-    refuses(HardwareError, r"t.csv has 1000002 rows; write at most", read_table, path, ("n",), ("latency",))
+    with pytest.raises(HardwareError, match=r"t.csv has 1000002 rows; write at most"):
+        read_table(path, ("n",), ("latency",))
 
 
 @pytest.mark.usefixtures("little_memory")
@@ -65,7 +65,8 @@ def test_a_long_word_is_not_repeated_in_every_row(tmp_path: Path) -> None:
 def test_one_line_of_a_million_cells_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "t.csv"
     path.write_text(text)
-    refuses(HardwareError, r"t.csv has a line of over 65536 bytes", read_table, path, ("n",), ("latency",))
+    with pytest.raises(HardwareError, match=r"t.csv has a line of over 65536 bytes"):
+        read_table(path, ("n",), ("latency",))
 
 
 @pytest.mark.usefixtures("little_memory")
@@ -75,4 +76,5 @@ def test_a_file_of_a_terabyte_is_refused_by_its_size(tmp_path: Path) -> None:
         file.truncate(1 << 40)
     said = r"t.json has 1099511627776 bytes and the limit is \d+; name another file"
     for read in (llm_shape_from_config, load_profile, tables.read_bytes):
-        refuses(HardwareError, said, read, path)
+        with pytest.raises(HardwareError, match=said):
+            read(path)
