@@ -9,7 +9,7 @@ def refuses(
     error: type[Exception], named: str, call: Callable[..., object], /, *given: object, **options: object
 ) -> str:
     """The call raises ``error`` in one line that matches ``named``, a pattern; returns the line."""
-    with pytest.raises(error, match=named) as caught:
+    with pytest.raises(error, match=named or None) as caught:
         call(*given, **options)
     sentence = str(caught.value)
     assert "\n" not in sentence and len(sentence) < 1000
