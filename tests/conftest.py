@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # files of tests run beside each other
-# Merged options, by a digest of all that they are made of: shared by workers and with the next run, and nothing
-# goes into the user's folder.
+# Merged options, by a digest of all that they are made of: workers and the next run share them; nothing goes
+# into the user's folder.
 os.environ["SERVETWIN_CACHE"] = str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "servetwin")
 pytest.register_assert_rewrite("tests.worlds")  # its assertions say what they compared, as those of tests do
 
