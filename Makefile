@@ -12,7 +12,7 @@ PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadscope
 # Processes that tests start read what the first of them compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run fast wheel test test-real test-deaths test-nixl test-rdma test-ray test-simgrid test-vllm-cpu explore same mutants laws lint bench bench-check lock clean
+.PHONY: run fast wheel test test-compiled test-real test-deaths test-nixl test-rdma test-ray test-simgrid test-vllm-cpu explore same mutants laws lint bench bench-check lock clean
 
 run: $(VENV)/.installed
 	@sh scripts/first_run.sh $(BIN) $(OUT)
@@ -35,10 +35,20 @@ test: $(VENV)/.test
 	$(BIN)/python -m pytest $(PARALLEL) -m "$(LIGHT)" $(SKIPPED) || \
 	    $(BIN)/python -m pytest -m "$(LIGHT)" $(SKIPPED) --last-failed --last-failed-no-failures none
 
+# The tests of what make fast compiles, and whole runs upon it.
+COMPILED := serving simcore states policies house/test_nativecore.py house/test_native_build.py \
+    $(addprefix hwmodels/test_,fabric.py fabric_booking.py fabric_max_min.py fabric_oracle.py loading.py loading_edges.py) \
+    $(addprefix servetwin/test_,cli.py determinism.py faults.py found_worlds.py systems.py whole_step_run.py)
+test-compiled: $(VENV)/.test
+	$(BIN)/python -m pytest $(PARALLEL) -m "$(LIGHT)" $(COMPILED:%=tests/%) || \
+	    $(BIN)/python -m pytest -m "$(LIGHT)" $(COMPILED:%=tests/%) --last-failed --last-failed-no-failures none
+
 # Moments of a real run are timed by the machine: what fails is shown, runs once more by itself, and decides then.
+# Only their files are collected.
+REAL = $(shell grep -rl --include='test_*.py' 'mark\.real' tests)
 test-real: $(VENV)/.real
-	$(BIN)/python -m pytest -m "real and not deaths" || \
-	    $(BIN)/python -m pytest -m "real and not deaths" --last-failed --last-failed-no-failures none
+	$(BIN)/python -m pytest -m "real and not deaths" $(REAL) || \
+	    $(BIN)/python -m pytest -m "real and not deaths" $(REAL) --last-failed --last-failed-no-failures none
 
 # Workers that die at every moment of a run: some ten minutes. test-real has one of each kind.
 test-deaths: $(VENV)/.real

@@ -3,7 +3,6 @@
 import gc
 import os
 import shlex
-import tempfile
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -12,9 +11,9 @@ from random import Random
 import pytest
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # files of tests run beside each other
-if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share the folder, and nothing goes into the user's
-    CACHE = tempfile.TemporaryDirectory(prefix="servetwin-cache-")
-    os.environ["SERVETWIN_CACHE"] = CACHE.name
+# Merged options, by a digest of all that they are made of: workers and the next run share them; nothing goes
+# into the user's folder.
+os.environ["SERVETWIN_CACHE"] = str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "servetwin")
 pytest.register_assert_rewrite("tests.worlds")  # its assertions say what they compared, as those of tests do
 
 from tests.worlds import drawing  # noqa: E402

@@ -246,8 +246,15 @@ def _with_base(at: _At, text: str, depth: int) -> dict[str, Any]:
 
 
 def _mapping(at: _At, text: str) -> dict[str, Any]:
+    return dict(_parsed(at.file, text))
+
+
+@cache
+def _parsed(file: str, text: str) -> Mapping[str, Any]:
+    """The same text is parsed once: a run asks for its cluster some ten times."""
     import yaml
 
+    at = _At(file)
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         _check_node(at, node, set())
@@ -257,7 +264,7 @@ def _mapping(at: _At, text: str) -> dict[str, Any]:
         raise HardwareError(
             f"{at.file} is not YAML ({reason}); write keys and values as in a shipped file"
         ) from None
-    return dict(at.keys(found, _KEYS, ()))
+    return MappingProxyType(dict(at.keys(found, _KEYS, ())))
 
 
 def _check_node(at: _At, node: Any, seen: set[int]) -> None:

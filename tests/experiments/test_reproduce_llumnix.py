@@ -22,6 +22,7 @@ from servetwin.cli.main import run
 from serving.engine.fleet import FleetView
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.request import Request
+from tests.worlds.refusals import refuses
 
 M_M = BY_TITLE["M-M"]
 
@@ -57,14 +58,11 @@ def test_without_a_folder_ours_stand_alone(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_what_is_wrong_with_points_is_named(figures, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     folder = figures("figure11,M-M,request_mean_s,llumnix,7.4,fast")
-    with pytest.raises(UserError, match=r"line 2: x and y must be numbers, not 7\.4 and fast"):
-        read_points()
+    refuses(UserError, r"line 2: x and y must be numbers, not 7\.4 and fast", read_points)
     (folder / FILE).write_text("x,y\n1,2\n")
-    with pytest.raises(UserError, match="its first line must be figure,panel"):
-        read_points()
+    refuses(UserError, "its first line must be figure,panel", read_points)
     monkeypatch.setenv(VARIABLE, str(folder / "nowhere"))
-    with pytest.raises(UserError, match=f"{VARIABLE} names a folder without a readable {FILE}"):
-        read_points()
+    refuses(UserError, f"{VARIABLE} names a folder without a readable {FILE}", read_points)
 
 
 # Verdicts.

@@ -4,6 +4,7 @@ import ast
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -110,32 +111,36 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imports_in(tree: ast.Module, module: str) -> Iterator[Import]:
     """Every import, wherever it stands; one under ``if TYPE_CHECKING`` counts as any other at the top."""
-    nested = {
-        inner
-        for outer in ast.walk(tree)
-        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for inner in ast.walk(outer)
-    }
-    for node in ast.walk(tree):
+    todo: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while todo:
+        node, nested = todo.pop()
+        within = nested or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        todo += [(inner, within) for inner in ast.iter_child_nodes(node) if not isinstance(inner, ast.expr)]
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield Import(module, node.lineno, alias.name, "", node in nested)
+                yield Import(module, node.lineno, alias.name, "", nested)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}:{node.lineno}: write the whole name of what is imported"
             for alias in node.names:
-                yield Import(module, node.lineno, node.module or "", alias.name, node in nested)
+                yield Import(module, node.lineno, node.module or "", alias.name, nested)
 
 
 def paths_of(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
+@cache
 def imports_of(package: str) -> list[Import]:
     found: list[Import] = []
     for path in paths_of(package):
-        found += imports_in(ast.parse(path.read_text(encoding="utf-8")), module_of(path))
+        found += imports_in(tree_of(path), module_of(path))
     return found
 
 
@@ -302,7 +307,7 @@ CALLS_OF_THE_WORLD = names("open", "print", "input", "breakpoint", "__import__",
 def nodes_of(*packages: str) -> Iterator[tuple[str, ast.AST]]:
     """(module, node) of all their files."""
     for path in (path for package in packages for path in paths_of(package)):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             yield module_of(path), node
 
 

@@ -11,7 +11,7 @@ from tests.mutants.__main__ import main, write_table
 from tests.mutants.listed import MUTANTS, Mutant
 from tests.mutants.running import MutantFault, Outcome, applied, copied_tree, place_of, tried
 
-HALF = Mutant("half", "toy", "return whole // 2", "return whole", "nothing is halved", ("test_half.py",))
+HALF = Mutant("half", "toy", "half", "whole // 2", "whole", "nothing is halved", ("test_half.py",))
 SOURCE = "def half(whole):\n    if whole:\n        return whole // 2\n    return 0\n"
 NOTICES = """import pytest
 from toy.room.parts import half
@@ -64,7 +64,7 @@ def test_a_line_keeps_its_indentation_and_is_found_in_another_file(tree: Path) -
 @pytest.mark.parametrize(("text", "where"), [("", "found nowhere"), (SOURCE * 2, "parts.py:3, .*parts.py:7")])
 def test_a_line_that_is_gone_or_there_twice_is_told(tree: Path, text: str, where: str) -> None:
     (tree / "toy" / "room" / "parts.py").write_text(text)
-    with pytest.raises(MutantFault, match=rf"'half'.*{where}.*return whole // 2"):
+    with pytest.raises(MutantFault, match=rf"'half'.*{where}.*whole // 2"):
         place_of(HALF, tree)
 
 

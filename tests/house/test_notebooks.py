@@ -1,14 +1,11 @@
 """Every notebook runs from top to bottom, in a folder of its own and with a fresh result to read."""
 
-import os
-import subprocess
-import sys
+import runpy
 from pathlib import Path
 
 import pytest
 
 from servetwin.cli import main as cli
-from tests.worlds.processes import patience_s
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
@@ -23,21 +20,17 @@ SAID = {
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs(notebook: Path, tmp_path: Path) -> None:
+def test_notebook_runs(
+    notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "run"
     if notebook.stem == "read_a_run":
         assert cli.run(["simulate", "trace=azure_conv_like", "trace.requests=40", f"out={out}"]) == 0
-    environment = {**os.environ, "SERVETWIN_RESULT": str(out), "MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, notebook],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=3 * patience_s(),
-    )
-    assert done.returncode == 0, done.stderr
-    assert SAID[notebook.stem] in done.stdout
+    for name, value in {"SERVETWIN_RESULT": str(out), "MPLBACKEND": "Agg"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(notebook), run_name="__main__")
+    assert SAID[notebook.stem] in capsys.readouterr().out
 
 
 def test_a_notebook_is_one_that_jupytext_opens() -> None:

@@ -21,7 +21,6 @@ FEW = (
     "engine vllm_v1, no journal",
     "tight vllm_v1",
     "tight vllm_v0, step by step",
-    "many models, static",
     "live, step by step",
     "drawn engines",
 )

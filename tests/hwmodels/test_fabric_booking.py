@@ -108,7 +108,7 @@ def test_a_size_of_its_own_stands_for_that_of_the_spec() -> None:
     assert fabric.advance(9.0) == [Finished(0, 2.0)] and fabric.carried_bytes(0, KV) == 20.0
 
 
-@on_drawn_seeds(range(30))
+@on_drawn_seeds(range(12))
 def test_drawn_runs_are_alike_with_and_without_booking(seed: int) -> None:
     capacities = drawn_capacities(seed)
     free, unbooked = Fabric(capacities), Unbooked(capacities)
@@ -123,7 +123,7 @@ def test_drawn_runs_are_alike_with_and_without_booking(seed: int) -> None:
         assert free.peak_share(link) == pytest.approx(unbooked.peak_share(link))
 
 
-@on_drawn_seeds(range(30))
+@on_drawn_seeds(range(12))
 def test_who_watches_changes_nothing_and_sees_every_byte(seed: int) -> None:
     capacities = drawn_capacities(seed)
     free, seen = Fabric(capacities), watched(capacities)

@@ -126,7 +126,7 @@ def test_a_link_too_slow_for_shares_is_refused() -> None:
         Fabric([4.0, 5e-324])
 
 
-@settings(max_examples=300)
+@settings(max_examples=75)
 @example(crowded(LEAST_BYTES_PER_S), True)
 @example(crowded(LEAST_BYTES_PER_S), False)
 @given(st.lists(STEPS, min_size=1, max_size=14), st.booleans())

@@ -10,6 +10,7 @@ from hwmodels.catalogue import load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.models.hf_config import llm_shape_from_config
 from hwmodels.models.hf_quantised import refuse_quantised_checkpoint
+from tests.worlds.refusals import refuses
 
 LLAMA3_8B: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
@@ -71,8 +72,7 @@ def test_config_that_states_quantisation_is_refused(
     with pytest.raises(HardwareError) as refused:
         llm_shape_from_config(path)
     assert all(part in str(refused.value) for part in (str(path), f'"{key}"', "before quantisation"))
-    with pytest.raises(HardwareError, match="before quantisation"):
-        refuse_quantised_checkpoint(path.parent)
+    refuses(HardwareError, "before quantisation", refuse_quantised_checkpoint, path.parent)
 
 
 @pytest.mark.parametrize(
@@ -154,15 +154,13 @@ def test_series_of_files_without_index_is_weighed(tmp_path: Path, sizes: list[in
     if reads:
         assert llm_shape_from_config(folder).weight_bytes == WEIGHT_BYTES
         return
-    with pytest.raises(HardwareError, match="quantised or incomplete"):
-        llm_shape_from_config(folder)
+    refuses(HardwareError, "quantised or incomplete", llm_shape_from_config, folder)
 
 
 def test_folder_in_place_of_a_file_about_quantisation_is_refused(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, LLAMA3_8B)
     (folder / "quant_config.json").mkdir()
-    with pytest.raises(HardwareError, match=r"quant_config\.json"):
-        llm_shape_from_config(folder)
+    refuses(HardwareError, r"quant_config\.json", llm_shape_from_config, folder)
 
 
 def test_deeply_nested_config_is_searched(tmp_path: Path) -> None:
@@ -176,8 +174,7 @@ def test_deeply_nested_config_is_searched(tmp_path: Path) -> None:
         + "}"
     )
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(HardwareError, match="before quantisation"):
-        llm_shape_from_config(tmp_path)
+    refuses(HardwareError, "before quantisation", llm_shape_from_config, tmp_path)
 
 
 def test_checkpoint_that_cannot_be_read_is_left_to_its_reader(tmp_path: Path) -> None:

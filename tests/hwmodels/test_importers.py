@@ -35,6 +35,7 @@ from tests.worlds.profile_tables import (
     write_llmservingsim,
     write_mlp,
 )
+from tests.worlds.refusals import refuses
 
 PROFILES = Path(os.environ.get("SERVETWIN_PROFILES", ""))
 real = pytest.mark.skipif(
@@ -261,20 +262,15 @@ def test_llmservingsim_refuses_a_bad_table(
 ) -> None:
     folder = write_llmservingsim(tmp_path)
     spoil(folder)
-    with pytest.raises(HardwareError, match=sentence):
-        of_4090(folder)
+    refuses(HardwareError, sentence, of_4090, folder)
 
 
 def test_llmservingsim_refuses_what_is_not_there(tmp_path: Path) -> None:
     folder = write_llmservingsim(tmp_path)
-    with pytest.raises(HardwareError, match=r"has no folder tp2 for tp=2; it has tp1"):
-        of_4090(folder, tp=2)
-    with pytest.raises(HardwareError, match="tp=3 does not divide"):
-        of_4090(folder, tp=3)
-    with pytest.raises(HardwareError, match=r"name the folder \.\.\./GPU/organisation/model"):
-        of_4090(tmp_path)
-    with pytest.raises(HardwareError, match="not the shape of llama2_7b"):
-        of_4090(folder, "llama2_7b")
+    refuses(HardwareError, r"has no folder tp2 for tp=2; it has tp1", of_4090, folder, tp=2)
+    refuses(HardwareError, "tp=3 does not divide", of_4090, folder, tp=3)
+    refuses(HardwareError, r"name the folder \.\.\./GPU/organisation/model", of_4090, tmp_path)
+    refuses(HardwareError, "not the shape of llama2_7b", of_4090, folder, "llama2_7b")
     with pytest.raises(
         HardwareError, match="was measured on NVIDIA GeForce RTX 4090, not on h100; write gpu=rtx4090"
     ):
@@ -285,10 +281,7 @@ def test_llmservingsim_refuses_what_is_not_there(tmp_path: Path) -> None:
 
 def test_llmservingsim_without_a_version_is_refused(tmp_path: Path) -> None:
     folder = write_llmservingsim(tmp_path, meta=None)
-    with pytest.raises(
-        HardwareError, match=r"meta\.yaml gives no vllm_version.*write engine_version=VERSION"
-    ):
-        of_4090(folder)
+    refuses(HardwareError, r"meta\.yaml gives no vllm_version.*write engine_version=VERSION", of_4090, folder)
     assert of_4090(folder, version="0.12.0").stamp.engine_version == "0.12.0"
 
 
@@ -296,8 +289,7 @@ def test_llmservingsim_without_a_version_is_refused(tmp_path: Path) -> None:
 def test_a_meta_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str) -> None:
     folder = write_llmservingsim(tmp_path)
     (folder / "meta.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(HardwareError, match=r"meta\.yaml .*take the file as it was published"):
-        of_4090(folder)
+    refuses(HardwareError, r"meta\.yaml .*take the file as it was published", of_4090, folder)
 
 
 @pytest.mark.parametrize(
@@ -315,8 +307,7 @@ def test_the_device_must_be_the_gpu(gpu: str, device: str, sentence: str | None)
     if sentence is None:
         assert device_notes(gpu, device, Path("x.csv")) == ()
     else:
-        with pytest.raises(HardwareError, match=sentence):
-            device_notes(gpu, device, Path("x.csv"))
+        refuses(HardwareError, sentence, device_notes, gpu, device, Path("x.csv"))
 
 
 def test_a_device_the_catalogue_does_not_know_is_the_users_word() -> None:
@@ -361,8 +352,7 @@ def test_one_rank_needs_no_all_reduce_table(tmp_path: Path) -> None:
     folder = write_aiconfigurator(tmp_path)
     (folder / "comm" / "vllm" / "0.14.0" / "custom_allreduce_perf.parquet").unlink()
     assert of_a100(folder).tables.all_reduce is None
-    with pytest.raises(HardwareError, match=r"cannot read .*custom_allreduce_perf\.parquet"):
-        of_a100(folder, tp=2)
+    refuses(HardwareError, r"cannot read .*custom_allreduce_perf\.parquet", of_a100, folder, tp=2)
 
 
 def test_an_all_reduce_of_no_whole_tokens_keeps_its_knots(tmp_path: Path) -> None:
@@ -463,19 +453,16 @@ def test_aiconfigurator_refuses(
     tmp_path: Path, change: Callable[[str, list[Row]], list[Row]], tp: int, sentence: str
 ) -> None:
     folder = write_aiconfigurator(tmp_path, change)
-    with pytest.raises(HardwareError, match=sentence):
-        of_a100(folder, tp=tp)
+    refuses(HardwareError, sentence, of_a100, folder, tp=tp)
 
 
 def test_aiconfigurator_versions(tmp_path: Path) -> None:
-    with pytest.raises(HardwareError, match="has no folder gemm/vllm/VERSION"):
-        of_a100(tmp_path)
+    refuses(HardwareError, "has no folder gemm/vllm/VERSION", of_a100, tmp_path)
     folder = write_aiconfigurator(tmp_path)
     with pytest.raises(HardwareError, match=r"has no vllm 0\.15\.0; write engine_version=0\.14\.0"):
         of_a100(folder, version="0.15.0")
     write_aiconfigurator(tmp_path, version="0.15.0")
-    with pytest.raises(HardwareError, match=r"has several versions; write engine_version=0\.15\.0"):
-        of_a100(folder)
+    refuses(HardwareError, r"has several versions; write engine_version=0\.15\.0", of_a100, folder)
     assert of_a100(folder, version="0.14.0").stamp.engine_version == "0.14.0"
 
 
@@ -547,8 +534,7 @@ def test_splitwise_refuses(tmp_path: Path) -> None:
         ("h100-80gb", 2, "no rows with hardware=h100-80gb; it has"),
         ("a100-80gb", 4, "no rows with tensor_parallel=4; it has tensor_parallel=2, 8"),
     ):
-        with pytest.raises(HardwareError, match=sentence):
-            read_splitwise(path, hardware, tp)
+        refuses(HardwareError, sentence, read_splitwise, path, hardware, tp)
     write_csv(path, splitwise_rows()[2:3])
     with pytest.raises(HardwareError, match="has no plausible rows for hardware=a100-80gb tp=2"):
         read_splitwise(path, "a100-80gb", 2)
@@ -558,8 +544,7 @@ def test_a_format_that_is_none_is_refused_with_a_suggestion() -> None:
     request = ImportRequest(Path("x"), "a100_80g", "llama3_8b", 1)
     with pytest.raises(HardwareError, match="unknown profile format 'vidor'; write 'vidur' or another of"):
         import_profile("vidor", request)
-    with pytest.raises(HardwareError, match="holds whole iterations"):
-        import_profile("splitwise", request)
+    refuses(HardwareError, "holds whole iterations", import_profile, "splitwise", request)
     assert list(IMPORTERS) == sorted(IMPORTERS)
 
 
@@ -662,6 +647,7 @@ def test_real_aiconfigurator_composes_other_models(tmp_path: Path, llm: str, tp:
 
 
 @real
+@pytest.mark.laws
 def test_real_products_are_scaled_as_the_catalogue_says() -> None:
     """Measured products of at least 1,024 by 1,024 against what the nearest other one would give them."""
     products, _ = read_products(Folder(AIC, ImportRequest(AIC, "a100_80g", "llama3_8b", 1)))

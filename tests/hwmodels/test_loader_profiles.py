@@ -20,6 +20,7 @@ from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.link import Location
 from hwmodels.topology.topology import build
 from tests.worlds.load_play import played
+from tests.worlds.refusals import refuses
 
 PROFILES = os.environ.get("SERVETWIN_PROFILES")
 TOLERANCE = 0.15
@@ -161,19 +162,15 @@ def test_every_entry_of_the_catalogue_loads() -> None:
 
 
 def test_what_loaders_refuse() -> None:
-    with pytest.raises(HardwareError, match="write one of direct, safetensors, sllm"):
-        load_loader("torch", "ssd")
+    refuses(HardwareError, "write one of direct, safetensors, sllm", load_loader, "torch", "ssd")
     with pytest.raises(
         HardwareError, match=r"no rate of loader sllm from 'tape': write one of dram, remote, ssd, or"
     ):
         load_loader("sllm", "tape")
     for rate in (0.0, -1.0, math.nan):
-        with pytest.raises(HardwareError, match="write a rate above 0"):
-            Loader("x", "ssd", 0.0, rate, "")
-        with pytest.raises(HardwareError, match="a path has a rate of"):
-            load_loader("direct", "ssd").load_s(1.0, rate)
-    with pytest.raises(HardwareError, match="loader x on ssd has constant_s -1"):
-        Loader("x", "ssd", -1.0, 1.0, "")
+        refuses(HardwareError, "write a rate above 0", Loader, "x", "ssd", 0.0, rate, "")
+        refuses(HardwareError, "a path has a rate of", load_loader("direct", "ssd").load_s, 1.0, rate)
+    refuses(HardwareError, "loader x on ssd has constant_s -1", Loader, "x", "ssd", -1.0, 1.0, "")
 
 
 # Bytes per second of every single load in the files, lowest and highest, and where they were read.

@@ -87,30 +87,6 @@ def test_what_units_refuse() -> None:
 # Closed forms
 
 
-def test_16_gb_over_10_gbps_take_12_8_s() -> None:
-    play = played(Chain(layers_of(16 * 10**9, 32), path(1)), {0: 10 * GBPS})
-    assert play.now_s == pytest.approx(12.8, rel=1e-12)
-
-
-def test_144_gb_on_four_gpus_over_576_gbps_each_take_half_a_second() -> None:
-    units = layers_of(144 * 10**9, 80)
-    ranks = Ranks([Chain(shard(units, 4, rank), [Hop((rank,))], rank=rank) for rank in range(4)])
-    play = played(ranks, dict.fromkeys(range(4), 576 * GBPS))
-    assert play.now_s == pytest.approx(0.5, rel=1e-9)
-
-
-@pytest.mark.parametrize("hops", [1, 2, 5, 9])
-def test_a_chain_takes_the_model_and_a_chunk_for_each_further_hop(hops: int) -> None:
-    units = model_units(load_llm("llama3_8b"))
-    total = sum(unit.size_bytes for unit in units)
-    largest = max(chunk.size_bytes for chunk in cut_into_chunks(units))
-    play = played(Chain(units, path(hops)), dict.fromkeys(range(hops), 100 * GBPS))
-    assert play.now_s == pytest.approx((total + (hops - 1) * largest) / (100 * GBPS), rel=1e-12)
-    for unit in range(len(units)):
-        times = [play.arrivals[hop, unit] for hop in range(hops)]
-        assert times == sorted(times)
-
-
 def test_without_chunks_the_embedding_holds_the_chain_up() -> None:
     units = model_units(load_llm("llama3_8b"))
     largest = max(unit.size_bytes for unit in units)
@@ -123,15 +99,6 @@ def test_the_first_layer_is_there_after_the_embedding_and_itself() -> None:
     units = model_units(load_llm("llama3_8b"))
     play = played(Chain(units, path(1)), {0: 1e9})
     assert play.arrivals[0, 1] == pytest.approx((units[0].size_bytes + units[1].size_bytes) / 1e9)
-
-
-@pytest.mark.parametrize(("ssd", "pcie"), [(1.25e9, 16e9), (16e9, 1.25e9)])
-def test_ssd_to_host_to_gpu_takes_the_slower_hop_and_one_chunk_of_the_other(ssd: float, pcie: float) -> None:
-    units = layers_of(16 * 10**9, 32)
-    play = played(Chain(units, path(2)), {0: ssd, 1: pcie})
-    assert play.now_s == pytest.approx(16e9 / min(ssd, pcie) + 0.5e9 / max(ssd, pcie), rel=1e-12)
-    play = played(Chain(units, path(2), sequential=True), {0: ssd, 1: pcie})
-    assert play.now_s == pytest.approx(16e9 / ssd + 16e9 / pcie, rel=1e-12)
 
 
 def test_a_hop_pays_its_latency_whenever_it_has_been_idle() -> None:
@@ -195,32 +162,6 @@ def test_weight_and_cap_reach_the_fabric() -> None:
     assert play.arrivals == {(0, 0): pytest.approx(0.5)}
 
 
-def test_two_targets_behind_one_shared_link_take_twice_as_long() -> None:
-    units = layers_of(8 * 10**9, 8)
-    own = [Chain(units, [Hop((0, 1 + rank), after=SOURCE)], rank=rank) for rank in range(2)]
-    play = played(Ranks(own), {0: 1e9, 1: 1e9, 2: 1e9})
-    assert play.now_s == pytest.approx(16.0)
-
-
-@pytest.mark.parametrize("channels", [1, 2, 4, 8])
-def test_shards_take_one_gth_and_the_gather_of_the_last_chunk(channels: int) -> None:
-    units = layers_of(16 * 10**9, 32)
-    nvlink = 200e9
-    outs, ins = 100, 200
-    gathers = tuple(
-        Hop((outs + channel, *(ins + other for other in range(channels) if other != channel)))
-        for channel in range(channels)
-    )
-    group = Group(tuple(Hop((channel,)) for channel in range(channels)), gathers if channels > 1 else ())
-    capacities = dict.fromkeys(range(channels), 12.5e9)
-    capacities |= {base + channel: nvlink for channel in range(channels) for base in (outs, ins)}
-    play = played(group_chain(units, [group]), capacities)
-    # Each in-link takes the parts of the other channels; channels run in step, so all gathers do.
-    gather_s = 0.5e9 / channels * (channels - 1) / nvlink
-    assert play.now_s == pytest.approx(16e9 / channels / 12.5e9 + gather_s, rel=1e-9)
-    assert sorted(play.arrivals) == [(0, unit) for unit in range(32)]
-
-
 def test_groups_in_a_chain_do_not_wait_for_the_gather() -> None:
     units, channels = layers_of(16 * 10**9, 32), 2
     groups = [
@@ -238,29 +179,12 @@ def test_groups_in_a_chain_do_not_wait_for_the_gather() -> None:
         assert play.arrivals[index, 31] == pytest.approx(expected, rel=1e-9)
 
 
-def test_nvlink_broadcasts_16_gb_to_eight_gpus_in_0_12_s() -> None:
-    links = dict.fromkeys(range(8), 1600 * GBPS * 0.67)
-    play = played(broadcast(layers_of(16 * 10**9, 32), Hop(tuple(range(8)))), links)
-    assert play.now_s == pytest.approx(0.12, rel=0.01)
-    assert play.now_s == pytest.approx(16e9 / (200e9 * 0.67), rel=1e-12)
-
-
 def test_a_broadcast_follows_the_load_it_waits_for() -> None:
     units = layers_of(16 * 10**9, 32)
     chain = broadcast(units, Hop((2, 3), after=SOURCE), before=path(2))
     play = played(chain, {0: 1e9, 1: 4e9, 2: 1e11, 3: 1e11})
     assert play.now_s == pytest.approx(16.0 + 0.125 + 0.005)
     assert len([hop for hop, _ in play.arrivals if hop == 2]) == 32
-
-
-def test_a_layer_of_a_tensor_parallel_instance_is_there_with_its_last_shard() -> None:
-    shape = load_llm("llama3_8b")
-    ranks = tensor_parallel(shape, [[Hop((0,))], [Hop((1,))]])
-    play = played(ranks, {0: 2e9, 1: 1e9})
-    first = (model_units(shape)[0].size_bytes + model_units(shape)[1].size_bytes) / 2
-    assert play.arrivals[0, 1] == pytest.approx(first / 1e9)
-    assert len(play.arrivals) == 34
-    assert play.moved_bytes == shape.weight_bytes
 
 
 def test_a_hop_after_several_waits_for_all_of_them() -> None:
@@ -421,7 +345,7 @@ trees = st.lists(st.integers(-1, 5), min_size=1, max_size=6).map(
 sizes = st.lists(st.integers(0, 2000), min_size=1, max_size=8)
 
 
-@settings(max_examples=120)
+@settings(max_examples=40)
 @given(hops=trees, sizes=sizes, chunk=st.integers(1, 900), data=st.data())
 def test_everything_arrives_once_in_order_and_no_sooner_than_its_source(
     hops: list[Hop], sizes: list[int], chunk: int, data: st.DataObject

@@ -11,6 +11,7 @@ from hwmodels.errors import HardwareError
 from hwmodels.profiles.profile import Lattice
 from hwmodels.step_times.op_table_step import NOT_JUDGED, PIECE_TOLERANCE, OpTableStepModel
 from hwmodels.step_times.step_time import Interplay, StepLimits
+from tests.worlds.refusals import refuses
 from tests.worlds.toy_profile import (
     CONTEXT,
     NEW,
@@ -66,8 +67,7 @@ def test_dense_time_is_of_all_tokens_and_all_sequences(tokens: int, prompts: int
 
 @pytest.mark.parametrize("step", [(257, 1, 0), (250, 1, 7), (64, 60, 5)])
 def test_more_tokens_or_sequences_than_measured_are_refused(step: tuple[int, int, int]) -> None:
-    with pytest.raises(HardwareError, match="beyond the 256 tokens and 64 sequences measured"):
-        MODEL.dense_s(*step)
+    refuses(HardwareError, "beyond the 256 tokens and 64 sequences measured", MODEL.dense_s, *step)
 
 
 # Decode.
@@ -121,8 +121,7 @@ def test_decode_goes_on_beyond_the_edge_of_its_table_and_says_so() -> None:
 
 @pytest.mark.parametrize("n", [0, 17])
 def test_decoding_sequences_out_of_range_are_refused(n: int) -> None:
-    with pytest.raises(HardwareError, match="outside the measured 1 to 16"):
-        MODEL.decode_attention(n)
+    refuses(HardwareError, "outside the measured 1 to 16", MODEL.decode_attention, n)
 
 
 # Prefill.
@@ -146,8 +145,7 @@ def test_a_longer_cache_never_makes_a_chunk_faster(new: int, cached: int, more: 
 
 @pytest.mark.parametrize(("new", "cached"), [(129, 0), (16, 1025)])
 def test_chunks_out_of_range_are_refused(new: int, cached: int) -> None:
-    with pytest.raises(HardwareError, match=r"up to 128 new and 1024 cached tokens"):
-        MODEL.prefill_attention_s(new, cached)
+    refuses(HardwareError, r"up to 128 new and 1024 cached tokens", MODEL.prefill_attention_s, new, cached)
 
 
 def test_chunks_in_a_hole_are_refused() -> None:
@@ -155,8 +153,7 @@ def test_chunks_in_a_hole_are_refused() -> None:
     table.values[3, 2] = np.nan
     model = OpTableStepModel(toy_profile(prefill=(table,), mixed=()))
     assert model.prefill_attention_s(128, 64) > 0.0
-    with pytest.raises(HardwareError, match="outside the measured prefill attention"):
-        model.prefill_attention_s(100, 200)
+    refuses(HardwareError, "outside the measured prefill attention", model.prefill_attention_s, 100, 200)
 
 
 def test_where_only_prompts_were_measured_chunks_are_differences() -> None:
@@ -168,8 +165,7 @@ def test_where_only_prompts_were_measured_chunks_are_differences() -> None:
     expected = at(prefill_s, 256, 0) - at(prefill_s, 64, 0)
     assert model.prefill_attention_s(192, 64) == pytest.approx(max(expected, at(prefill_s, 1, 0)))
     assert model.prefill_attention_s(1, 200) == pytest.approx(at(prefill_s, 1, 0)), "at least a launch"
-    with pytest.raises(HardwareError, match="outside the measured prefill attention"):
-        model.prefill_attention_s(57, 200)
+    refuses(HardwareError, "outside the measured prefill attention", model.prefill_attention_s, 57, 200)
 
 
 # Mixed.
@@ -217,8 +213,7 @@ def test_the_ends_of_the_mixed_table_are_answered() -> None:
 
 def test_an_axis_of_one_line_is_no_table() -> None:
     one_line = lattice(mixed_s, NEW, (0,), SEQUENCES, CONTEXT)
-    with pytest.raises(HardwareError, match="measured at 0 only on one axis"):
-        OpTableStepModel(toy_profile(mixed=(one_line,)))
+    refuses(HardwareError, "measured at 0 only on one axis", OpTableStepModel, toy_profile(mixed=(one_line,)))
 
 
 # Unequal contexts.
@@ -267,5 +262,4 @@ def test_mixed_steps_go_on_in_a_line_as_far_as_decode_steps_are_measured() -> No
     four, eight, ten = (model.interplay.mixed_decode_attention_s(n, 100 * n, 64, 0) for n in (4, 8, 10))
     assert ten == pytest.approx(eight + (eight - four) / 2)
     assert ten == pytest.approx(full.interplay.mixed_decode_attention_s(10, 1000, 64, 0), rel=0.02)
-    with pytest.raises(HardwareError, match="1 to 16 sequences"):
-        model.interplay.mixed_decode_attention_s(17, 1700, 64, 0)
+    refuses(HardwareError, "1 to 16 sequences", model.interplay.mixed_decode_attention_s, 17, 1700, 64, 0)

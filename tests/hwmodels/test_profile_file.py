@@ -14,6 +14,7 @@ from hwmodels.profiles.profile import Profile
 from hwmodels.profiles.profile_check import profile_problems, require_profile, same_shape
 from hwmodels.profiles.profile_file import LoadedProfile, load_profile, profile_digest, save_profile
 from tests.worlds.profile_tables import small_profile
+from tests.worlds.refusals import refuses
 
 
 def assert_same(one: Profile, other: Profile) -> None:
@@ -59,8 +60,7 @@ def test_a_profile_without_the_optional_tables_comes_back(tmp_path: Path) -> Non
 
 def test_a_broken_profile_is_not_saved(tmp_path: Path) -> None:
     broken = replace(small_profile(), stamp=replace(small_profile().stamp, source=" "))
-    with pytest.raises(HardwareError, match=r"stamp\.source is ' '; write a text"):
-        save_profile(broken, tmp_path / "p.json")
+    refuses(HardwareError, r"stamp\.source is ' '; write a text", save_profile, broken, tmp_path / "p.json")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -68,8 +68,7 @@ def test_a_place_that_cannot_be_written_is_named_and_keeps_what_it_has(tmp_path:
     with pytest.raises(HardwareError, match="name a file in a folder that exists"):
         save_profile(small_profile(), tmp_path / "none" / "p.json")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(HardwareError, match="cannot write"):
-        save_profile(small_profile(), tmp_path / "folder")
+    refuses(HardwareError, "cannot write", save_profile, small_profile(), tmp_path / "folder")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
@@ -157,13 +156,11 @@ def test_a_broken_document_is_refused_even_by_force(
 def test_what_is_no_profile_at_all_is_refused_in_one_sentence(tmp_path: Path, text: str | bytes) -> None:
     path = tmp_path / "p.json"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(HardwareError, match=r"p\.json"):
-        load_profile(path)
+    refuses(HardwareError, r"p\.json", load_profile, path)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(HardwareError, match=r"cannot read .*p\.json \(No such file"):
-        load_profile(tmp_path / "p.json")
+    refuses(HardwareError, r"cannot read .*p\.json \(No such file", load_profile, tmp_path / "p.json")
 
 
 @pytest.mark.parametrize(
@@ -171,8 +168,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 )
 def test_a_changed_profile_is_stale(tmp_path: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     path = edited(tmp_path, edit)
-    with pytest.raises(HardwareError, match=r"p\.json is stale: .*import it again"):
-        load_profile(path)
+    refuses(HardwareError, r"p\.json is stale: .*import it again", load_profile, path)
     loaded = load_profile(path, force=True)
     assert len(loaded.problems) == 1 and "is stale" in loaded.problems[0]
     assert loaded.digest == profile_digest(loaded.profile), "the digest of what is used, not of what was"

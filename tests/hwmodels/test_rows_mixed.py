@@ -17,6 +17,7 @@ from hwmodels.step_times.engine_overhead import EngineOverhead, EngineStepModel
 from hwmodels.step_times.op_table_step import OpTableStepModel
 from hwmodels.step_times.rows import FIXED_PER_S, StepRows
 from hwmodels.step_times.step_time import Interplay, Piece, StepLimits
+from tests.worlds.refusals import refuses
 from tests.worlds.toy_profile import SEQUENCES, lattice, piece_s, toy_profile, wave
 
 MODEL = OpTableStepModel(toy_profile())
@@ -92,8 +93,7 @@ def test_a_piece_that_is_negative_itself_is_a_programming_error() -> None:
         def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
             return (Piece(500, 0.0, 1e-6), Piece(1000, -5e-3, 4e-6))
 
-    with pytest.raises(ValueError, match="negative time"):
-        StepRows(Negative(None)).decode(1)
+    refuses(ValueError, "negative time", StepRows(Negative(None)).decode, 1)
 
 
 @given(sequences, st.integers(1, 1023), spreads)
@@ -228,14 +228,12 @@ def test_an_engine_keeps_what_its_operations_know() -> None:
     ],
 )
 def test_steps_outside_the_tables_are_refused(n: int, context: int, chunks: list[Chunk], says: str) -> None:
-    with pytest.raises(HardwareError, match=says):
-        ROWS.mixed(n, context, chunks)
+    refuses(HardwareError, says, ROWS.mixed, n, context, chunks)
 
 
 def test_a_shift_beyond_the_tables_is_refused() -> None:
     assert ROWS.shift(8, 100, 50) == 0 < ROWS.shift(8, 100, 10) < 100
-    with pytest.raises(HardwareError, match=r"8 sequences with 82\d\d tokens"):
-        ROWS.mixed(8, 8 * 1024 - 50, [(0, 0, 10)], 100)
+    refuses(HardwareError, r"8 sequences with 82\d\d tokens", ROWS.mixed, 8, 8 * 1024 - 50, [(0, 0, 10)], 100)
 
 
 # Several prompts in one step, measured.

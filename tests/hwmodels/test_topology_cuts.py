@@ -25,7 +25,7 @@ def path_or_none(topology: Topology, source: Location, target: Location, spread:
         return None
 
 
-@settings(max_examples=100)
+@settings(max_examples=33)
 @given(spec=specs(), data=st.data())
 def test_every_path_crosses_the_cut(spec: ClusterSpec, data: st.DataObject) -> None:
     topology = build(spec)
@@ -47,7 +47,7 @@ def test_every_path_crosses_the_cut(spec: ClusterSpec, data: st.DataObject) -> N
     assert cut.rate_bytes_per_s >= fastest * (1 - 1e-6)
 
 
-@settings(max_examples=100)
+@settings(max_examples=33)
 @given(spec=specs(), data=st.data())
 def test_where_one_way_leads_the_cut_is_its_narrowest_link(spec: ClusterSpec, data: st.DataObject) -> None:
     spec = replace(spec, nvlink=None, leaves=replace(spec.leaves, spines=1))

@@ -8,6 +8,7 @@ import pytest
 from hwmodels.errors import HardwareError
 from hwmodels.topology.cluster_file import cluster_names, load_cluster, parse_cluster
 from hwmodels.topology.spec import ClusterSpec
+from tests.worlds.refusals import refuses
 
 # Ten values in each of thirty lists: 1e30 of them, were they written out.
 BOMB = "hosts: &a [1]\n" + "".join(
@@ -62,8 +63,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
 def test_bases_in_a_circle_end(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(f"base: {path}\n")
-    with pytest.raises(HardwareError, match="refers back to itself"):
-        load_cluster(str(path))
+    refuses(HardwareError, "refers back to itself", load_cluster, str(path))
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,7 @@ def test_bases_in_a_circle_end(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_refused(changed: dict[str, str | None], said: str) -> None:
-    with pytest.raises(HardwareError, match=said):
-        parsed(**changed)
+    refuses(HardwareError, said, parsed, **changed)
 
 
 @pytest.mark.parametrize(
@@ -148,8 +147,7 @@ def test_what_is_refused(changed: dict[str, str | None], said: str) -> None:
     ],
 )
 def test_files_that_are_no_cluster(content: str, said: str) -> None:
-    with pytest.raises(HardwareError, match=said):
-        parse_cluster("mine", "mine.yaml", content)
+    refuses(HardwareError, said, parse_cluster, "mine", "mine.yaml", content)
 
 
 def test_large_clusters_have_room() -> None:
@@ -169,23 +167,18 @@ def test_a_file_that_is_no_cluster_file_is_not_read_whole(tmp_path: Path) -> Non
     path = tmp_path / "large.yaml"
     with path.open("wb") as file:
         file.truncate(1 << 40)
-    with pytest.raises(HardwareError, match=r"large.yaml has 1099511627776 bytes and the limit is"):
-        load_cluster(str(path))
+    refuses(HardwareError, r"large.yaml has 1099511627776 bytes and the limit is", load_cluster, str(path))
     os.mkfifo(tmp_path / "pipe.yaml")
-    with pytest.raises(HardwareError, match=r"pipe.yaml is not a regular file"):
-        load_cluster(str(tmp_path / "pipe.yaml"))
+    refuses(HardwareError, r"pipe.yaml is not a regular file", load_cluster, str(tmp_path / "pipe.yaml"))
 
 
 def test_names_and_paths_that_lead_nowhere(tmp_path: Path) -> None:
-    with pytest.raises(HardwareError, match="unknown cluster 'blitz-a'; write 'blitz_a', another of"):
-        load_cluster("blitz-a")
-    with pytest.raises(HardwareError, match="unknown cluster 'blitz_0'"):
-        load_cluster("blitz_0_2x8")
+    refuses(HardwareError, "unknown cluster 'blitz-a'; write 'blitz_a', another of", load_cluster, "blitz-a")
+    refuses(HardwareError, "unknown cluster 'blitz_0'", load_cluster, "blitz_0_2x8")
     with pytest.raises(HardwareError, match=r"none\.yaml cannot be read \(No such file"):
         load_cluster(str(tmp_path / "none.yaml"))
     (tmp_path / "bad.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(HardwareError, match="it is not UTF-8 text"):
-        load_cluster(str(tmp_path / "bad.yaml"))
+    refuses(HardwareError, "it is not UTF-8 text", load_cluster, str(tmp_path / "bad.yaml"))
 
 
 @pytest.mark.parametrize("name", cluster_names())

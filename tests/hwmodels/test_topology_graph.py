@@ -75,7 +75,7 @@ def check(topology: Topology, source: Location, target: Location, spread: int) -
     assert 0 < topology.rate_bytes_per_s(path) <= math.inf
 
 
-@settings(max_examples=120)
+@settings(max_examples=40)
 @given(spec=specs(), data=st.data())
 def test_every_path_is_a_shortest_one_of_the_graph(spec: ClusterSpec, data: st.DataObject) -> None:
     topology = build(spec)
@@ -84,7 +84,7 @@ def test_every_path_is_a_shortest_one_of_the_graph(spec: ClusterSpec, data: st.D
         check(topology, data.draw(ends), data.draw(ends), data.draw(st.integers(-5, 1 << 70)))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(spec=specs())
 def test_the_graph_holds_every_link_once_with_its_kind(spec: ClusterSpec) -> None:
     topology = build(spec)
@@ -97,7 +97,7 @@ def test_the_graph_holds_every_link_once_with_its_kind(spec: ClusterSpec) -> Non
     assert kinds["leaf"] == kinds["spine"] == topology.counts.leaves * topology.counts.up_spines
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(spec=specs())
 def test_groups_leaves_and_nics_split_the_gpus(spec: ClusterSpec) -> None:
     topology = build(spec)
@@ -110,7 +110,7 @@ def test_groups_leaves_and_nics_split_the_gpus(spec: ClusterSpec) -> None:
             assert 0 <= topology.leaf_of(index) < topology.counts.leaves
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(spec=specs())
 def test_leaves_give_up_no_more_than_the_oversubscription(spec: ClusterSpec) -> None:
     topology = build(spec)

@@ -8,6 +8,7 @@ import yaml
 from hwmodels import yaml_text
 from hwmodels.yaml_text import users_yaml, yaml_data
 from servetwin.config.options import CONF_DIR
+from tests.worlds.refusals import refuses
 
 SHIPPED = sorted(
     [*CONF_DIR.rglob("*.yaml"), *(Path(yaml_text.__file__).parent / "catalogue").rglob("*.yaml")],
@@ -78,15 +79,13 @@ MERGED = "a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]
     ],
 )
 def test_a_users_text_stands_for_no_more_than_fits(text: str | bytes, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        users_yaml(text if isinstance(text, bytes) else text.encode())
+    refuses(ValueError, told, users_yaml, text if isinstance(text, bytes) else text.encode())
 
 
 def test_a_users_aliases_count_as_what_they_stand_for() -> None:
     text = b"a: &a {x: &b 1, y: [2, *b]}\nc: [*a, *a]\n"
     assert users_yaml(text) == yaml.safe_load(text)
-    with pytest.raises(ValueError, match=r"another part of itself with '\*'"):
-        users_yaml(text, aliases=False)
+    refuses(ValueError, r"another part of itself with '\*'", users_yaml, text, aliases=False)
     with pytest.raises(yaml.YAMLError, match="line 2"):
         users_yaml(b"a: 1\nb: [")
 
@@ -100,8 +99,7 @@ def test_a_users_aliases_count_as_what_they_stand_for() -> None:
     ],
 )
 def test_a_key_written_twice_is_refused(text: str, key: str) -> None:
-    with pytest.raises(ValueError, match=f"^{key} is written twice, again in line"):
-        users_yaml(text.encode())
+    refuses(ValueError, f"^{key} is written twice, again in line", users_yaml, text.encode())
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """A mutant in a temporary copy of the tree, and which test notices it there."""
 
+import ast
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tests.mutants.listed import Mutant
@@ -51,19 +53,33 @@ def _git(*words: str) -> str:
     return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
+@cache
+def _tree(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+def _lines_within(text: str, name: str) -> Iterator[tuple[int, str]]:
+    """Lines (from 0) of the functions and classes of that name."""
+    lines = text.splitlines()
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    for node in ast.walk(_tree(text)) if name in text else ():
+        if isinstance(node, kinds) and node.name == name:
+            yield from enumerate(lines[node.lineno - 1 : node.end_lineno], node.lineno - 1)
+
+
 def place_of(mutant: Mutant, root: Path) -> tuple[Path, int]:
-    """The file and line (from 0) of the mutant's line. Raises MutantFault unless it is there once."""
+    """The file and line (from 0) of what the mutant changes. Raises MutantFault unless it is there once."""
     found = [
         (path, number)
         for path in sorted((root / mutant.package).rglob("*.py"))
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines())
-        if line.strip() == mutant.old
+        for number, line in _lines_within(path.read_text(encoding="utf-8"), mutant.inside)
+        for _ in range(line.count(mutant.old))
     ]
     if len(found) != 1:
         where = ", ".join(f"{path.relative_to(root)}:{number + 1}" for path, number in found) or "nowhere"
         raise MutantFault(
-            f"mutant '{mutant.name}': its line must be in {mutant.package} once and is found {where}: "
-            f"{mutant.old}"
+            f"mutant '{mutant.name}': it must be once in {mutant.inside} of {mutant.package} and is found "
+            f"{where}: {mutant.old}"
         )
     return found[0]
 
@@ -74,8 +90,7 @@ def applied(mutant: Mutant, root: Path) -> Iterator[Path]:
     path, number = place_of(mutant, root)
     before = path.read_text(encoding="utf-8")
     lines = before.splitlines(keepends=True)
-    indent = lines[number][: -len(lines[number].lstrip())]
-    lines[number] = f"{indent}{mutant.new}\n"
+    lines[number] = lines[number].replace(mutant.old, mutant.new)
     _write(path, "".join(lines))
     try:
         yield path

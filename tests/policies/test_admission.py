@@ -37,7 +37,7 @@ def times_of(gaps: list[int]) -> list[int]:
 
 
 @given(rate_per_s=rates, burst=st.integers(1, 5), gaps=st.lists(gaps_ns, max_size=40))
-@settings(max_examples=200)
+@settings(max_examples=50)
 def test_no_window_admits_more_than_burst_and_rate_allow(
     rate_per_s: float, burst: int, gaps: list[int]
 ) -> None:
@@ -51,7 +51,7 @@ def test_no_window_admits_more_than_burst_and_rate_allow(
 
 
 @given(sixty_fourths=st.integers(1, 10**5), burst=st.integers(1, 5), gaps=st.lists(gaps_ns, max_size=60))
-@settings(max_examples=200)
+@settings(max_examples=50)
 def test_every_answer_is_that_of_exact_arithmetic(sixty_fourths: int, burst: int, gaps: list[int]) -> None:
     rate = Fraction(sixty_fourths, 64)  # a float holds it exactly, and so do millionths
     bucket = TokenBucket(float(rate), burst)

@@ -158,7 +158,7 @@ remove = st.tuples(st.just("remove"), st.integers(0, 11), st.just(0))
     operations=st.lists(st.one_of(change, change, change, remove), max_size=300),
     patience=st.integers(1, 9),
 )
-@settings(max_examples=200)
+@settings(max_examples=50)
 def test_least_index_is_min_by_load_and_id(
     loads: dict[int, int], operations: list[tuple[str, int, int]], patience: int
 ) -> None:

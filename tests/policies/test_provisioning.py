@@ -25,16 +25,12 @@ from serving.protocols.provisioning import (
 )
 from serving.vocabulary.actions import Endpoint, Shard
 from tests.worlds.multicast_plans import (
-    LAYER_24B,
-    SIZE_24B,
     B,
     arrows,
-    chains_of,
     host,
     pair,
     port,
     source,
-    stops,
 )
 
 NVLINK = 200_000_000_000  # 1.6 Tbps
@@ -83,55 +79,6 @@ def drawn(answer: Provisioned) -> list[tuple[list[int], list[int]]]:
 
 
 # ---- golden plans of the papers, from holders and seats
-
-
-def test_fig_7_a_new_prefill_instance_loads_from_a_decode_instance() -> None:
-    """Instance 0 serves prefill, so KV leaves through its NIC; the naive planner does not mind."""
-    case = request([source(0, busy=True), source(1)], [seat(2)])
-    assert drawn(NetworkProvisioner().provision(case)) == [([1], [2])]
-    assert drawn(NetworkProvisioner("naive").provision(case)) == [([0], [2])]
-
-
-def test_fig_12_chains_are_as_many_as_sources() -> None:
-    one, two = request([source(0)], [seat(2), seat(3)]), request([source(0), source(1)], [seat(2), seat(3)])
-    breadth, depth = NetworkProvisioner(), NetworkProvisioner(order="depth")
-    assert chains_of(as_plan(breadth.provision(one))) == stops([0, 2, 3])
-    assert chains_of(as_plan(breadth.provision(two))) == stops([0, 2], [1, 3])
-    assert chains_of(as_plan(depth.provision(two))) == stops([0, 2, 3])
-
-
-def test_fig_13_the_faster_seat_is_served_first() -> None:
-    """S -> T2 -> T1 when BW(T2) = 2 BW(T1)."""
-    case = request([source(0, port(0, rate=2 * B))], [seat(1), seat(2, port(2, rate=2 * B))])
-    answer = NetworkProvisioner().provision(case)
-    assert chains_of(as_plan(answer)) == stops([0, 2, 1])
-    assert [edge.rate_bytes_per_s for edge in answer.edges] == [2 * B, B]
-
-
-def test_fig_14_four_gpus_send_a_quarter_each_to_four() -> None:
-    """One load with four targets: what each of them lacks it gets from the others over NVLink."""
-    old = [source(gpu, port(gpu, domain=0)) for gpu in range(4)]
-    new = [seat(gpu, port(gpu, domain=1), at=1) for gpu in range(4, 8)]
-    (edge,) = NetworkProvisioner().provision(request(old, new)).edges
-    assert edge.targets == tuple(("replica", one) for one in range(4, 8))
-    assert edge.shards == tuple(Shard(gpu, gpu + 4, 0.25, float(B)) for gpu in range(4))
-
-
-def test_a_chain_of_eight() -> None:
-    answer = NetworkProvisioner().provision(request([source(0)], [seat(one) for one in range(1, 9)]))
-    assert chains_of(as_plan(answer)) == stops(list(range(9)))
-
-
-def test_six_24b_instances_over_two_chains_of_three() -> None:
-    old = [source(one, *pair(one, one)) for one in range(2)]
-    new = [seat(one, *pair(one, one)) for one in range(2, 8)]
-    answer = NetworkProvisioner().provision(request(old, new))
-    assert chains_of(as_plan(answer)) == stops([0, 2, 4, 6], [1, 3, 5, 7])
-    assert scale_time_s(as_plan(answer), SIZE_24B, LAYER_24B) == pytest.approx(1.92 + 2 * 0.048)
-    assert answer.reason == (
-        "6 of 6 prefill instances: 6 over the network (6 of 6 instances; breadth; "
-        "2 running instances, 0 pruned)"
-    )
 
 
 # ---- the order of supply

@@ -113,7 +113,7 @@ def scalers() -> list[StageScaler]:
     return [quart(), quart(placement=None), Infless(), InferLine(), Cocktail()]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(DRAWN, min_size=1, max_size=6), st.integers(0, 4), st.integers(0, 40), st.integers(0, 9))
 def test_no_scaler_ever_answers_what_it_may_not(
     drawn: list[tuple[int, Any, float, float, int, int]], free: int, budget: int, cores: int

@@ -29,6 +29,7 @@ from serving.protocols.scaling import (
     ScalingView,
 )
 from serving.vocabulary.replica import Role
+from tests.worlds.refusals import refuses
 
 MS = 1_000_000
 TIMEOUT_NS = 333 * MS
@@ -176,8 +177,7 @@ def test_minimum_and_maximum_hold() -> None:
     assert done(a_view(a_role("prefill", 1, minimum=2))) == [("load", "prefill", 1, ())]
     assert done(a_view(a_role("prefill", 1, maximum=3), backlog=10**6)) == [("load", "prefill", 2, ())]
     assert done(a_view(a_role("prefill", 3, maximum=3), backlog=10**6)) == []
-    with pytest.raises(AssertionError, match="minimum <= maximum"):
-        a_role("prefill", minimum=3, maximum=2)
+    refuses(AssertionError, "minimum <= maximum", a_role, "prefill", minimum=3, maximum=2)
 
 
 def test_nothing_is_wanted_of_nothing() -> None:
@@ -393,8 +393,7 @@ def test_the_model_with_most_slack_gives_the_instance_idle_longest() -> None:
     ("lower", "upper"), [(0, 1), (-1, 1), (0.8, 0.7), (0.5, float("inf")), (float("nan"), 1)]
 )
 def test_bounds_that_make_no_sense_are_refused(lower: float, upper: float) -> None:
-    with pytest.raises(ValueError, match="0 < lower <= upper"):
-        Bounds(lower, upper)
+    refuses(ValueError, "0 < lower <= upper", Bounds, lower, upper)
 
 
 def test_rules_that_make_no_sense_are_refused() -> None:
@@ -402,8 +401,7 @@ def test_rules_that_make_no_sense_are_refused() -> None:
         with pytest.raises(ValueError, match=">= 0"):
             ScalingRules(**wrong)  # type: ignore[arg-type]
     for words in ({"link_rule": "square"}, {"ways": ("load",)}):
-        with pytest.raises(ValueError, match="link_rule is shipped or linear"):
-            ScalingRules(**words)
+        refuses(ValueError, "link_rule is shipped or linear", ScalingRules, **words)
 
 
 LOADS = st.one_of(st.integers(0, 10), st.integers(0, 50).map(lambda n: n * 1_000), st.integers(0, 10**6))
@@ -532,8 +530,7 @@ def test_rules_are_made_from_the_plain_values_of_a_configuration() -> None:
     ],
 )
 def test_a_wrong_value_is_refused_in_a_sentence_that_names_its_key(key: str, value: Any, remedy: str) -> None:
-    with pytest.raises(ValueError, match=f"^{key} .*{remedy}"):
-        load_monitor(**{key: value})
+    refuses(ValueError, f"^{key} .*{remedy}", load_monitor, **{key: value})
 
 
 # ---- the short way: loads between which nothing is to be decided
@@ -560,10 +557,8 @@ def test_a_quiet_call_looks_at_no_instance(names: tuple[Role, ...]) -> None:
     assert monitor.scale(quiet) == () == monitor.scale(shut)
     assert monitor.scale(replace(shut, backlog_tokens=20_000, kv_tokens=280_000)) == ()
     for busier in (replace(shut, backlog_tokens=21_001), replace(shut, kv_tokens=285_001)):
-        with pytest.raises(AssertionError, match="asked for"):
-            monitor.scale(busier)
-    with pytest.raises(AssertionError, match="asked for"):
-        LoadMonitor(ScalingRules(), fast=False).scale(shut)
+        refuses(AssertionError, "asked for", monitor.scale, busier)
+    refuses(AssertionError, "asked for", LoadMonitor(ScalingRules(), fast=False).scale, shut)
 
 
 def test_waiting_for_the_time_out_looks_at_no_instance() -> None:

@@ -18,7 +18,9 @@ from typing import Any
 
 import pytest
 
+from policies.batching import ChunkedPrefill, PrefillFirst
 from serving.vocabulary.errors import PolicyError
+from tests.worlds.refusals import refuses
 from tests.worlds.vllm_schedule import Schedule, in_any_order, recorded, v1_engine
 
 DATA = Path(__file__).parents[1] / "data"
@@ -67,3 +69,10 @@ def test_other_settings_are_noticed() -> None:
             except PolicyError:
                 different += 1  # a request that does not fit any more
         assert different > 5
+
+
+def test_constructors_refuse_limits_that_cannot_work() -> None:
+    for seqs, tokens in [(0, 8), (9, 8), (-1, 8)]:
+        refuses(ValueError, "max_num_seqs", ChunkedPrefill, seqs, tokens)
+    for seqs, tokens in [(0, 8), (8, 0)]:
+        refuses(ValueError, "max_num_seqs", PrefillFirst, seqs, tokens)

@@ -43,7 +43,7 @@ def test_schedules_of_many_layers_end_as_the_closed_form_has_it() -> None:
 
 
 @given(st.data(), st.integers(8, 40))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_no_division_ends_sooner_than_the_closed_form(data: st.DataObject, batches: int) -> None:
     """The first layer is there at 0, so a load counts from one layer before."""
     layers, load = 16, 12

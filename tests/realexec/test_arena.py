@@ -12,6 +12,7 @@ from realexec.memory import arena as arenas
 from realexec.memory.arena import PAGE_BYTES, Arena, ArenaFull, Region
 from serving.vocabulary.errors import UserError
 from tests.worlds.processes import started
+from tests.worlds.refusals import refuses
 
 
 def pages_bytes(arena: Arena) -> int:
@@ -59,14 +60,11 @@ def test_regions_do_not_overlap_and_all_comes_back() -> None:
 def test_what_is_not_taken_is_not_given_and_what_does_not_fit_is_told() -> None:
     with Arena.create(256) as arena:
         region = arena.take(100)
-        with pytest.raises(ArenaFull, match="129 bytes asked of an arena whose largest gap is 156"):
-            arena.take(129)
+        refuses(ArenaFull, "129 bytes asked of an arena whose largest gap is 156", arena.take, 129)
         for wrong in (Region(0, 99), Region(64, 100)):
-            with pytest.raises(ValueError, match="is not taken"):
-                arena.give(wrong)
+            refuses(ValueError, "is not taken", arena.give, wrong)
         arena.give(region)
-        with pytest.raises(ValueError, match="is not taken"):
-            arena.give(region)
+        refuses(ValueError, "is not taken", arena.give, region)
 
 
 def test_another_process_maps_the_same_bytes() -> None:
@@ -110,8 +108,7 @@ def test_views_outlive_a_closed_arena() -> None:
 
 def test_more_than_the_machine_has_is_refused_in_a_sentence() -> None:
     before = set(Path("/proc/self/fd").iterdir())
-    with pytest.raises(UserError, match="does not fit into this machine's memory"):
-        Arena.create(1 << 60)
+    refuses(UserError, "does not fit into this machine's memory", Arena.create, 1 << 60)
     gc.collect()
     assert set(Path("/proc/self/fd").iterdir()) == before
 

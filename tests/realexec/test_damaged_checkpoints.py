@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.worlds.refusals import refuses
+
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
@@ -23,18 +25,15 @@ DEEP = "[" * 100_000 + "]" * 100_000
 )  # fmt: skip
 def test_a_config_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(text.encode("latin-1"))
-    with pytest.raises(UserError, match=r"config\.json|model_type"):
-        model_spec({"checkpoint": str(tmp_path)})
+    refuses(UserError, r"config\.json|model_type", model_spec, {"checkpoint": str(tmp_path)})
 
 
 def test_what_may_never_end_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "config.json")
-    with pytest.raises(UserError, match="no file"):
-        model_spec({"checkpoint": str(tmp_path)})
+    refuses(UserError, "no file", model_spec, {"checkpoint": str(tmp_path)})
     (tmp_path / INDEX_FILE).write_text(json.dumps({"weight_map": {"a": "part"}}))
     os.mkfifo(tmp_path / "part")
-    with pytest.raises(UserError, match="part is no file"):
-        SafetensorsSource(tmp_path, tied=False).read("a", (1,))
+    refuses(UserError, "part is no file", SafetensorsSource(tmp_path, tied=False).read, "a", (1,))
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"weight_map":[1]}', '{"weight_map":{"a":1}}', DEEP])

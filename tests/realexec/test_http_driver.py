@@ -17,6 +17,7 @@ from serving.vocabulary.errors import UserError
 from serving.vocabulary.events import Dropped, Lost, Observed
 from serving.vocabulary.request import Request
 from tests.worlds.fake_openai import FakeServer, Settings
+from tests.worlds.refusals import refuses
 from tests.worlds.stock_rig import OnceAway
 from tests.worlds.stock_runs import MS, QUICK, SEED, VOCAB, Failing, Run, after_tokens
 
@@ -80,12 +81,9 @@ def test_a_server_that_serves_on_without_its_client_is_found_out() -> None:
 def test_no_server_at_an_address_is_said() -> None:
     with FakeServer() as server:
         url = server.url
-    with pytest.raises(UserError, match=r"no server answers at http://127\.0\.0\.1"):
-        probe_all([url], None)
-    with pytest.raises(UserError, match="names a server twice"):
-        probe_all([url, url], None)
-    with pytest.raises(UserError, match=r"is no address of a server"):
-        probe_all(["ftp://x"], None)
+    refuses(UserError, r"no server answers at http://127\.0\.0\.1", probe_all, [url], None)
+    refuses(UserError, "names a server twice", probe_all, [url, url], None)
+    refuses(UserError, r"is no address of a server", probe_all, ["ftp://x"], None)
 
 
 def test_a_server_that_is_killed_in_the_middle_of_streams_loses_no_request_and_no_token() -> None:
@@ -154,8 +152,7 @@ def test_where_tokens_do_not_come_back_a_move_is_refused() -> None:
     with ExitStack() as stack:
         plain = [stack.enter_context(FakeServer(Settings("openai", step_s=0.004))) for _ in range(2)]
         run = Run([one.url for one in plain], requests=3, outputs=60, gap_ms=2, migrator=OnceAway)
-        with pytest.raises(UserError, match=r"asks for Preempt .* gives no token ids back"):
-            run.go()
+        refuses(UserError, r"asks for Preempt .* gives no token ids back", run.go)
 
 
 def test_a_plain_server_is_served_by_pieces_of_text() -> None:

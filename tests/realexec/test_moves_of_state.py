@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.worlds.refusals import refuses
+
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
@@ -197,10 +199,8 @@ def test_nothing_decodes_before_all_its_kv_is_here() -> None:
     with pytest.raises(ValueError, match="to decode after 21 tokens, but 0 positions have their KV in all"):
         target.engine.join({0: source.tokens[0]})
     target.pull_kv(0, source, (5, 6), (0, 19))
-    with pytest.raises(ValueError, match="but 19 positions"):
-        target.engine.join({0: source.tokens[0]})
-    with pytest.raises(ValueError, match="to decode after 20 tokens"):
-        target.engine.join({0: []})
+    refuses(ValueError, "but 19 positions", target.engine.join, {0: source.tokens[0]})
+    refuses(ValueError, "to decode after 20 tokens", target.engine.join, {0: []})
     target.pull_kv(0, source, (5, 6), (19, 20))
     target.engine.join({0: source.tokens[0]})
     target.decode_to_the_end()
@@ -212,14 +212,10 @@ def test_kv_knows_what_is_written() -> None:
     worker.engine.assign(0, prompt(0, 20), (), 5)
     held = worker.engine.held(0)
     kv = worker.engine.room(held)
-    with pytest.raises(ValueError, match=r"positions from 3 on come, but layer 2 has only 0 so far"):
-        kv.came(2, 3, 3, 5)
-    with pytest.raises(ValueError, match="layer 1 has 0 positions here, not 4"):
-        kv.publish(1, 2, 0, 4)
-    with pytest.raises(ValueError, match="positions up to 26 do not fit into KV for 25 tokens"):
-        kv.ranges(0, 6, 0, 26)
-    with pytest.raises(ValueError, match="layer 6 has no KV here"):
-        kv.ranges(0, 7, 0, 5)
+    refuses(ValueError, r"positions from 3 on come, but layer 2 has only 0 so far", kv.came, 2, 3, 3, 5)
+    refuses(ValueError, "layer 1 has 0 positions here, not 4", kv.publish, 1, 2, 0, 4)
+    refuses(ValueError, "positions up to 26 do not fit into KV for 25 tokens", kv.ranges, 0, 6, 0, 26)
+    refuses(ValueError, "layer 6 has no KV here", kv.ranges, 0, 7, 0, 5)
     worker.engine.run_layers([(0, 0, 20)], (0, 2))
     assert (held.computed, held.positions(1), held.positions(2), held.depth) == (0, 20, 0, 2)
     with pytest.raises(ValueError, match=r"layer 3 is to run positions \[0, 20\) of request 0, but 20 rows"):
@@ -232,8 +228,7 @@ def test_a_full_arena_refuses_the_next_request_and_keeps_the_others() -> None:
     worker.engine.assign(0, prompt(0, 20), (), 5)
     worker.engine.assign(1, prompt(1, 20), (), room - 25)
     worker.step((0, 0, 20))
-    with pytest.raises(KvFull, match=f"KV for {room - 5} tokens in 6 layers does not fit here"):
-        worker.step((1, 0, 20))
+    refuses(KvFull, f"KV for {room - 5} tokens in 6 layers does not fit here", worker.step, (1, 0, 20))
     worker.engine.forget(1)
     worker.decode_to_the_end()
     assert worker.tokens == expected({0: (20, 5)})

@@ -20,6 +20,7 @@ from realexec.wire.frames import HEADER_BYTES, MAGIC, VERSION, ChannelClosed, Li
 from realexec.wire.listener import LOOPBACK, MOST_STRANGERS, Listener, dial
 from realexec.wire.outbox import Outbox
 from tests.worlds.processes import patience_s, wait_until
+from tests.worlds.refusals import refuses
 
 SECRET = b"s" * 32
 HOSTS = pytest.mark.parametrize("host", [None, LOOPBACK], ids=["unix", "tcp"])
@@ -81,8 +82,7 @@ def test_frames_of_many_threads_do_not_mix(pair: tuple[Channel, Channel]) -> Non
     ],
 )
 def test_what_is_no_frame_is_refused(pair: tuple[Channel, Channel], raw: bytes, why: str) -> None:
-    with pytest.raises(ProtocolError, match=why):
-        sent_raw(pair, raw).receive()
+    refuses(ProtocolError, why, sent_raw(pair, raw).receive)
 
 
 def test_nothing_is_allocated_for_a_frame_that_is_too_long(pair: tuple[Channel, Channel]) -> None:
@@ -106,11 +106,9 @@ def test_an_end_is_told_wherever_it_comes(pair: tuple[Channel, Channel]) -> None
         if length:
             ours.send_views([whole[:length]])
         ours.close()
-        with pytest.raises(ChannelClosed, match="peer closed"):
-            theirs.receive()
+        refuses(ChannelClosed, "peer closed", theirs.receive)
         theirs.close()
-        with pytest.raises(ChannelClosed, match="closed here"):
-            theirs.send({})
+        refuses(ChannelClosed, "closed here", theirs.send, {})
 
 
 def test_who_waits_is_told_that_the_channel_was_closed_here(pair: tuple[Channel, Channel]) -> None:
@@ -170,8 +168,7 @@ def test_who_knows_the_secret_is_let_in_and_known(host: str | None) -> None:
         assert serves(listener) and serves(listener)
         assert admitted == [{"worker": 1}] * 2 and listener.refused == []
         assert listener.address.get("host", LOOPBACK) == LOOPBACK
-    with pytest.raises(ChannelClosed, match="no process answers"):
-        dial(listener.address, SECRET, {})
+    refuses(ChannelClosed, "no process answers", dial, listener.address, SECRET, {})
 
 
 def test_a_unix_socket_lies_where_only_this_user_reaches_it() -> None:
@@ -273,8 +270,7 @@ def test_a_listener_that_does_not_know_the_secret_gets_no_proof() -> None:
     """A client tells nobody anything by which it could be let in elsewhere."""
     ours, theirs = map(Channel, socket.socketpair())
     threading.Thread(target=lambda: _fake_listener(theirs), daemon=True).start()
-    with pytest.raises(ProtocolError, match="the listener does not know the secret"):
-        handshake.join(ours, SECRET, {})
+    refuses(ProtocolError, "the listener does not know the secret", handshake.join, ours, SECRET, {})
     with pytest.raises(ChannelClosed):
         theirs.receive()
 

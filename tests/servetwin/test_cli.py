@@ -83,15 +83,16 @@ def real_traces() -> Path:
     pytest.skip("the Azure traces are not here: set SERVETWIN_TRACES to their folder")
 
 
-def test_the_whole_azure_trace(
+def test_five_minutes_of_the_azure_trace(
     real_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SERVETWIN_TRACES", str(real_traces))
     words = ("system=vllm", "cluster=a100_x8", "model=llama3_8b", "trace=azure_conv", "journal=true")
+    words += ("trace.limit=5500",)
     summary = simulated(tmp_path / "run", *words)
     assert summary["requests"] == {
-        "arrived": 19366,
-        "finished": 19365,
+        "arrived": 5500,
+        "finished": 5499,
         "rejected": 1,  # a prompt of 14,050 tokens, beyond the model's context
         "failed": 0,
         "dropped": 0,
@@ -102,7 +103,7 @@ def test_the_whole_azure_trace(
         assert 0 < spread["p50"] <= spread["p90"] <= spread["p95"] <= spread["p99"] <= spread["max"]
     slo = {"ttft_attainment", "tpot_attainment", "attainment", "goodput_req_per_s"}
     assert slo < set(summary["slo"]) and all(summary["slo"][key] > 0 for key in slo)
-    assert summary["throughput"]["req_per_s"] > 5
+    assert summary["throughput"]["req_per_s"] > 4
     assert summary["throughput"]["output_tokens_per_s"] > 1000
     assert summary["gpu_seconds"] == pytest.approx(8 * summary["duration_s"])
     assert summary["instances"] == {"mean": 8.0, "max": 8}
@@ -112,7 +113,7 @@ def test_the_whole_azure_trace(
     keys = {"wall_s", "cpu_s", "process_cpu_s", "range_cpu_s", "requests_per_cpu_s", "events", "policies"}
     assert set(sim) == keys
     assert all(sim.values())
-    assert "19,365 of 19,366" in capsys.readouterr().out
+    assert "5,499 of 5,500" in capsys.readouterr().out
     assert replays(tmp_path / "run")
     assert " 0 differ" in capsys.readouterr().out
 
@@ -126,9 +127,19 @@ def test_the_first_requests_of_the_code_trace(
     assert summary["trace"]["labels"] == ["first 500 of 8819 requests"]
 
 
-@pytest.mark.parametrize("engine", ["vllm_v0", "vllm_v1"])
-@pytest.mark.parametrize("batcher", ["chunked_prefill", "prefill_first"])
-@pytest.mark.parametrize("dispatch", ["round_robin", "least_outstanding", "power_of_two", "least_kv"])
+# Every pair of choices is in one of these.
+CHOICES = [
+    (dispatch, batchers[engine], f"vllm_v{engine}")
+    for batchers, dispatchers in (
+        (("chunked_prefill", "prefill_first"), ("round_robin", "least_outstanding")),
+        (("prefill_first", "chunked_prefill"), ("power_of_two", "least_kv")),
+    )
+    for dispatch in dispatchers
+    for engine in (0, 1)
+]
+
+
+@pytest.mark.parametrize(("dispatch", "batcher", "engine"), CHOICES)
 def test_every_policy_on_scarce_memory(tmp_path: Path, dispatch: str, batcher: str, engine: str) -> None:
     choice = (f"system/dispatch={dispatch}", f"system/batcher={batcher}", f"engine={engine}")
     summary = simulated(tmp_path / "run", *DRAWN, *SCARCE, *choice, "journal=true")
@@ -246,10 +257,10 @@ def test_many_requests_at_one_instant(tmp_path: Path, engine: str) -> None:
     assert replays(tmp_path / "run")
 
 
-def test_a_hundred_thousand_requests_within_a_microsecond(tmp_path: Path) -> None:
-    drawn = ("trace=azure_conv_like", "trace.requests=100000", "trace.rate_per_s=1e11")
+def test_ten_thousand_requests_within_a_microsecond(tmp_path: Path) -> None:
+    drawn = ("trace=azure_conv_like", "trace.requests=10000", "trace.rate_per_s=1e10")
     summary = simulated(tmp_path / "run", *drawn, "trace.tokens_scale=0.01", "cluster=a100_x64")
-    assert summary["requests"]["finished"] == 100_000
+    assert summary["requests"]["finished"] == 10_000
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)

@@ -68,6 +68,7 @@ BAD_TRACES: list[tuple[str, bytes, tuple[str, ...]]] = [
     ("t.csv", GOOD.encode(), ("line 1", "TIMESTAMP", "is missing", "write the header")),
     ("t.csv", b"TIMESTAMP,ContextTokens\n2023-11-16 18:15:46,5\n", ("column GeneratedTokens", "is missing")),
     ("t.csv", HEADER.replace(",C", ",X,C").encode() + GOOD.encode(), ("'X' is unknown", "keep only")),
+    ("t.csv", HEADER.replace("\n", ",TIMESTAMP\n").encode() + GOOD.encode(), ("column TIMESTAMP", "twice")),
     ("t.csv", HEADER.lower().encode() + GOOD.encode(), ("column TIMESTAMP", "is missing")),
     ("t.csv", HEADER.replace(",", ";").encode(), ("column TIMESTAMP", "is missing")),
     ("t.csv", row(prompt="-5"), ("line 3", "ContextTokens", "'-5' is negative", "write a whole number")),

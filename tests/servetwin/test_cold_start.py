@@ -13,6 +13,7 @@ from serving.vocabulary.actions import Load
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica
+from tests.worlds.refusals import refuses
 
 SHORT = {
     "trace": "azure_conv_like",
@@ -23,9 +24,7 @@ SHORT = {
 
 
 def refusal(*words: str) -> str:
-    with pytest.raises(UserError) as caught:
-        load_config(["out=OUT", *words], "simulate")
-    return str(caught.value)
+    return refuses(UserError, "", load_config, ["out=OUT", *words], "simulate")
 
 
 def test_clusters_with_links_are_options(tmp_path: Path) -> None:

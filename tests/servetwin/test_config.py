@@ -25,6 +25,7 @@ from serving.vocabulary.errors import UserError
 from serving.vocabulary.estimates import Estimates
 from serving.vocabulary.layers import Part
 from tests.worlds.made_up_results import simulated
+from tests.worlds.refusals import refuses
 
 STRANGE_PATHS = [
     "out dir",
@@ -201,10 +202,8 @@ def test_an_edited_config_yaml_is_refused_by_key_and_file(
 def test_a_file_that_is_no_config_is_refused(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_bytes(content)
-    with pytest.raises(UserError, match=r"config\.yaml"):
-        load_resolved(file)
-    with pytest.raises(UserError, match="cannot be read"):
-        load_resolved(tmp_path / "nothing.yaml")
+    refuses(UserError, r"config\.yaml", load_resolved, file)
+    refuses(UserError, "cannot be read", load_resolved, tmp_path / "nothing.yaml")
 
 
 def test_hydra_is_left_as_it_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,7 +411,13 @@ def test_what_real_workers_compute_with_is_kept_and_is_no_simulations(tmp_path: 
     assert load_resolved(tmp_path / "config.yaml") == config
     assert "dtype" not in resolved_yaml(load_config(["out=OUT"], "realexec"))
     for word in words[2:]:
-        with pytest.raises(UserError, match=r"read only by real workers; leave it out"):
-            load_config(["out=OUT", word], "simulate", alone=True)
+        refuses(
+            UserError,
+            "read only by real workers; leave it out",
+            load_config,
+            ["out=OUT", word],
+            "simulate",
+            alone=True,
+        )
     with pytest.raises(UserError, match=r"model\.dtype=float16 is unknown: write one of float32, bfloat16"):
         load_config(["out=OUT", "model.dtype=float16"], "realexec")

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from servetwin.config.compose.compose import load_config
 from servetwin.config.config import RunConfig
 from serving.vocabulary.errors import UserError
+from tests.worlds.refusals import refuses
 
 PER_INSTANCE = "system.instances.queue=per_instance"
 SPLIT = ("system=distserve_full", "cluster=blitz_b")
@@ -243,12 +244,7 @@ REFUSED: list[tuple[list[str], list[str]]] = [
 
 
 def refusal(words: list[str], kind: str = "simulate") -> str:
-    with pytest.raises(UserError) as refused:
-        load_config(words, kind, alone=True)  # type: ignore[arg-type]
-    sentence = str(refused.value)
-    assert "\n" not in sentence
-    assert len(sentence) < 500
-    return sentence
+    return refuses(UserError, "", load_config, words, kind, alone=True)
 
 
 @pytest.mark.parametrize(("words", "told"), REFUSED, ids=[" ".join(words)[:50] for words, _ in REFUSED])
@@ -289,7 +285,7 @@ def test_an_own_objective_is_not_labelled_with_somebody_elses_source() -> None:
     assert "command line" in slo.source
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(
     key=st.sampled_from(["seed=", "engine.step_time=", "journal=", "cluster=", "slo.ttft_ms=", ""]),
     text=st.text(),

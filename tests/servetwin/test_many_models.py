@@ -23,6 +23,7 @@ from servetwin.config.models_config import ONE
 from servetwin.run.simulate import Prepared, prepare
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.layers import LayerRange
+from tests.worlds.refusals import refuses
 from traces.errors import TraceError
 from traces.many import Bursts, many_models, merged_arrivals, model_arrivals_ns, with_hosted
 from traces.synthetic.many_models import zipf_shares
@@ -175,8 +176,7 @@ def test_the_traces_own_models_are_handed_out_in_turns_by_popularity() -> None:
     counts = list(trace.model.counts().values())
     assert hosted.model.counts() == {name: sum(counts[index::3]) for index, name in enumerate("abc")}
     assert hosted.arrival_ns.tolist() == trace.arrival_ns.tolist()
-    with pytest.raises(TraceError, match="models=zipf"):
-        with_hosted(LENGTHS, ["a", "b"])
+    refuses(TraceError, "models=zipf", with_hosted, LENGTHS, ["a", "b"])
 
 
 @pytest.mark.parametrize(
@@ -194,14 +194,12 @@ def test_the_traces_own_models_are_handed_out_in_turns_by_popularity() -> None:
 )  # fmt: skip
 def test_arrivals_that_cannot_be_drawn_are_refused(given_: dict[str, Any], word: str) -> None:
     usual: dict[str, Any] = {"rate_per_s": 1.0, "exponent": 0.9, "bursts": BURSTS, "seed": 0, "requests": 10}
-    with pytest.raises(TraceError, match=word):
-        many_models(LENGTHS, "ab", **{**usual, **given_})
+    refuses(TraceError, word, many_models, LENGTHS, "ab", **{**usual, **given_})
 
 
 @pytest.mark.parametrize("key", ["gap_cv", "factor", "ramp_s", "hold_s", "decay_s", "quiet_s"])
 def test_a_process_out_of_range_is_refused(key: str) -> None:
-    with pytest.raises(TraceError, match=key):
-        dataclasses.replace(BURSTS, **{key: 0.0})
+    refuses(TraceError, key, dataclasses.replace, BURSTS, **{key: 0.0})
 
 
 # The objects of a run

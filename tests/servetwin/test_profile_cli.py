@@ -11,6 +11,7 @@ from hwmodels.profiles.profile_file import load_profile, save_profile
 from servetwin.cli.profile import profile
 from serving.vocabulary.errors import UserError
 from tests.worlds.profile_tables import small_profile, write_aiconfigurator, write_llmservingsim, write_mlp
+from tests.worlds.refusals import refuses
 
 PROFILES = Path(os.environ.get("SERVETWIN_PROFILES", ""))
 Capture = pytest.CaptureFixture[str]
@@ -57,8 +58,7 @@ def test_import_replaces_a_file_only_when_told_to(imported: Path, tmp_path: Path
     before = imported.read_bytes()
     with pytest.raises(UserError, match=r"out=.* exists: write another name, or overwrite=true"):
         profile(words(folder, imported))
-    with pytest.raises(UserError, match="exists"):
-        profile(words(folder, imported, overwrite="false"))
+    refuses(UserError, "exists", profile, words(folder, imported, overwrite="false"))
     assert imported.read_bytes() == before
     imported.write_text("something else", encoding="utf-8")
     assert profile(words(folder, imported, overwrite="true")) == 0
@@ -71,10 +71,8 @@ def test_a_failed_import_leaves_no_file_and_keeps_the_old_one(imported: Path, tm
     folder = tmp_path / "RTX4090" / "meta-llama" / "Llama-3.1-8B"
     before = imported.read_bytes()
     (folder / "tp1" / "dense.csv").unlink()
-    with pytest.raises(HardwareError, match=r"dense\.csv"):
-        profile(words(folder, imported, overwrite="true"))
-    with pytest.raises(HardwareError, match=r"dense\.csv"):
-        profile(words(folder, tmp_path / "new.json"))
+    refuses(HardwareError, r"dense\.csv", profile, words(folder, imported, overwrite="true"))
+    refuses(HardwareError, r"dense\.csv", profile, words(folder, tmp_path / "new.json"))
     assert imported.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["RTX4090", imported.name]
 
@@ -102,8 +100,7 @@ def test_import_refuses(tmp_path: Path, changed: dict[str, str], sentence: str) 
 @pytest.mark.parametrize("key", ["format", "path", "gpu", "model", "tp", "out"])
 def test_import_names_what_is_missing(tmp_path: Path, key: str) -> None:
     given = [word for word in words(tmp_path, tmp_path / "p.json") if not word.startswith(f"{key}=")]
-    with pytest.raises(UserError, match=f"import lacks {key}: write {key}="):
-        profile(given)
+    refuses(UserError, f"import lacks {key}: write {key}=", profile, given)
 
 
 @pytest.mark.parametrize(
@@ -120,8 +117,7 @@ def test_import_names_what_is_missing(tmp_path: Path, key: str) -> None:
     ],
 )
 def test_words_that_make_no_sense(given: list[str], sentence: str) -> None:
-    with pytest.raises((UserError, HardwareError), match=sentence):
-        profile(given)
+    refuses((UserError, HardwareError), sentence, profile, given)
 
 
 @pytest.mark.parametrize(
@@ -157,8 +153,7 @@ def test_check_of_a_folder_makes_one_table(imported: Path, tmp_path: Path, capsy
 
 
 def test_check_of_a_folder_without_profiles_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"is a folder without \.json files"):
-        profile(["check", f"path={tmp_path}"])
+    refuses(UserError, r"is a folder without \.json files", profile, ["check", f"path={tmp_path}"])
 
 
 def test_check_tells_a_stale_profile_and_fit_refuses_it(imported: Path, capsys: Capture) -> None:
@@ -167,8 +162,7 @@ def test_check_tells_a_stale_profile_and_fit_refuses_it(imported: Path, capsys: 
     capsys.readouterr()
     assert profile(["check", f"path={imported}"]) == 1
     assert "problem: " in (shown := capsys.readouterr().out) and "is stale" in shown
-    with pytest.raises(HardwareError, match=r"is stale.*import it again"):
-        profile(["fit", f"path={imported}"])
+    refuses(HardwareError, r"is stale.*import it again", profile, ["fit", f"path={imported}"])
 
 
 def test_fit_prints_the_coefficients(imported: Path, capsys: Capture) -> None:

@@ -10,6 +10,7 @@ import pytest
 import servetwin as st
 from servetwin.cli import main as cli
 from servetwin.sweeps.outcome import outcome_of
+from tests.worlds.refusals import refuses
 
 WORDS = ("trace=azure_conv_like", "trace.requests=60", "trace.rate_per_s=20", "cluster=a100_x2")
 
@@ -63,12 +64,9 @@ def test_a_plan_has_its_answer_and_both_ends() -> None:
 
 
 def test_what_a_command_refuses_is_an_error_with_its_sentence() -> None:
-    with pytest.raises(st.UserError, match="unknown option system=vlm"):
-        st.simulate("system=vlm")
-    with pytest.raises(st.UserError, match="is no word"):
-        st.simulate("vllm")
-    with pytest.raises(st.UserError, match=r"has no summary\.json"):
-        st.read("/")
+    refuses(st.UserError, "unknown option system=vlm", st.simulate, "system=vlm")
+    refuses(st.UserError, "is no word", st.simulate, "vllm")
+    refuses(st.UserError, r"has no summary\.json", st.read, "/")
 
 
 def test_two_underscores_are_a_dot_or_the_slash_of_a_group() -> None:
@@ -95,8 +93,7 @@ def test_a_class_that_has_no_name_is_refused() -> None:
     class Inner:
         pass
 
-    with pytest.raises(st.UserError, match="cannot be found by its name"):
-        st.simulate(system__dispatch=Inner)
+    refuses(st.UserError, "cannot be found by its name", st.simulate, system__dispatch=Inner)
 
 
 def test_a_policy_of_a_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:

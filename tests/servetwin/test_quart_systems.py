@@ -69,7 +69,7 @@ def test_without_keys_every_load_is_from_ssd(tmp_path: Path) -> None:
 UNIFORM = [(3, 1), (5, 1), (7, 1), (20, 3), (20, 4)]
 
 
-@pytest.mark.parametrize("seed", [0, 3])
+@pytest.mark.parametrize("seed", [3])
 @pytest.mark.parametrize(("rate", "replicas"), UNIFORM)
 def test_uniform_stages_at_cv_a_tenth_have_no_key_stage(
     rate: int, replicas: int, seed: int, tmp_path: Path

@@ -41,6 +41,7 @@ from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Lost,
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
+from tests.worlds.golden import assert_golden
 
 ROOT = Path(__file__).resolve().parents[2]
 S = 1_000_000_000
@@ -83,6 +84,11 @@ def of_one(text: Iterable[str], request: int, first_token_ns: int | None = None)
     return plain(request_story(moments(text), Tale(request, first_token_ns)))
 
 
+def assert_told(name: str, told: Told) -> None:
+    rows = [f"{at_s:>10.3f}  {what}" + (f"  [{why}]" if why else "") for at_s, what, why in told]
+    assert_golden(f"story/{name}", "\n".join(rows) + "\n")
+
+
 def of_replica(text: Iterable[str], replica: int) -> Told:
     return plain(instance_story(moments(text), Life(replica)))
 
@@ -109,26 +115,7 @@ CHUNKED = (
 
 def test_a_request_from_arrival_to_finish() -> None:
     """Its prompt ends in a run of several steps, of which the journal has only the end."""
-    assert of_one(recorded(*CHUNKED), 0) == [
-        (0.0, "arrives for m: 12 prompt tokens, at most 14 new ones", ""),
-        (0.0, "is assigned to instance 0", "0 outstanding"),
-        (0.0, "a step on instance 0 takes tokens 1 to 8 of 12", "chunked"),
-        (0.5, "tokens 1 to 8 computed on instance 0 in 0.500000 s", ""),
-        (
-            1.5,
-            "tokens 9 to 12 computed on instance 0 in the first of 3 steps that took 1.000000 s: complete, "
-            "it decodes from the next step on",
-            "",
-        ),
-        (2.0, "decoded 4 tokens after 0.500000 s, one a step, alone (2 reports)", ""),
-        (2.0, "finishes on instance 0 with 5 tokens", ""),
-        (
-            2.0,
-            "in all 2.000000 s: waiting 0.000000 s, prompt 0.500000 s, prompt and first decode steps "
-            "1.000000 s, decoding 0.500000 s",
-            "",
-        ),
-    ]
+    assert_told("a_request_from_arrival_to_finish", of_one(recorded(*CHUNKED), 0))
 
 
 def test_the_first_token_is_that_of_requests_parquet() -> None:
@@ -153,44 +140,7 @@ CROWDED = (
 
 
 def test_a_request_that_is_preempted_and_comes_back() -> None:
-    assert of_one(recorded(*CROWDED), 1) == [
-        (0.2, "arrives for m: 8 prompt tokens, at most 14 new ones", ""),
-        (0.2, "is assigned to instance 0", "1 outstanding"),
-        (1.0, "has waited 0.800000 s; a step on instance 0 takes tokens 1 to 7 of 8", "chunked"),
-        (2.0, "tokens 1 to 7 computed on instance 0 in 1.000000 s", ""),
-        (
-            3.0,
-            "token 8 computed on instance 0 in the first of 5 steps that took 1.000000 s: complete, it "
-            "decodes from the next step on",
-            "",
-        ),
-        (4.0, "decoded 6 tokens after 2.000000 s, one a step, among 1 other (2 reports)", ""),
-        (
-            4.0,
-            "is preempted on instance 0 with 7 tokens; its KV is dropped, it waits there again",
-            "no free KV block",
-        ),
-        (
-            5.0,
-            "has waited 1.000000 s; a step on instance 0 takes tokens 1 to 8 of 15 (7 of them its own)",
-            "chunked",
-        ),
-        (6.0, "tokens 1 to 8 computed on instance 0 in 1.000000 s", ""),
-        (
-            7.0,
-            "tokens 9 to 15 computed on instance 0 in the first of 3 steps that took 1.000000 s: complete, "
-            "it decodes from the next step on",
-            "",
-        ),
-        (7.0, "decoded 2 tokens after 6.000000 s, one a step, alone (1 report)", ""),
-        (7.0, "finishes on instance 0 with 10 tokens", ""),
-        (
-            7.0,
-            "in all 6.800000 s: waiting 1.800000 s, prompt 2.000000 s, prompt and first decode steps "
-            "2.000000 s, decoding 1.000000 s",
-            "",
-        ),
-    ]
+    assert_told("a_request_that_is_preempted_and_comes_back", of_one(recorded(*CROWDED), 1))
 
 
 def test_a_request_that_is_rejected() -> None:
@@ -210,48 +160,18 @@ LOSS = (
 
 
 def test_a_request_whose_instance_is_lost() -> None:
-    assert of_one(recorded(*LOSS), 2)[2:] == [
-        (0.1, "a step on instance 1 takes tokens 1 to 8 of 8", "chunked"),
-        (
-            1.0,
-            "tokens 1 to 8 computed on instance 1 in 0.900000 s: complete, it decodes from the next step on",
-            "",
-        ),
-        (1.6, "decoded 4 tokens after 1.000000 s, one a step, alone (1 report)", ""),
-        (1.6, "instance 1 is lost with all it held", "worker 1 ended with -9"),
-        (1.6, "fails with 5 tokens", "worker 1 ended with -9"),
-        (1.6, "in all 1.500000 s: waiting 0.000000 s, prompt 0.900000 s, decoding 0.600000 s", ""),
-    ]
+    assert_told("a_request_whose_instance_is_lost", of_one(recorded(*LOSS), 2)[2:])
 
 
 def test_an_instance_that_is_lost() -> None:
-    assert of_replica(recorded(*LOSS), 1) == [
-        (0.1, "is named for the first time: it serves from the start of the run", ""),
-        (
-            1.6,
-            "since 0.100000 s: 2 runs with 5 steps, busy 100 % of 1.500000 s; 1 assigned request; 8 prompt "
-            "tokens",
-            "",
-        ),
-        (1.6, "is lost with all it held", "worker 1 ended with -9"),
-        (1.7, "reports a run of before it was lost, which nobody waits for", ""),
-        (1.7, "the journal ends", ""),
-    ]
+    assert_told("an_instance_that_is_lost", of_replica(recorded(*LOSS), 1))
 
 
 def test_a_real_run_that_lost_a_worker() -> None:
     """Recorded from two own workers, one of which was ended by SIGKILL while requests were on it."""
     text = (ROOT / "tests" / "data" / "real_run_worker_lost.journal").read_text().splitlines()
     cause = "the worker process was ended by SIGKILL"
-    assert plain_ms(of_one(text, 1)) == [
-        (26, "arrives for tiny_llama: 318 prompt tokens, at most 2,048 new ones", ""),
-        (26, "is assigned to instance 1", "0 outstanding"),
-        (26, "a step on instance 1 takes tokens 1 to 256 of 318", "chunked"),
-        (210, "tokens 1 to 256 computed on instance 1 in 0.184391 s", ""),
-        (424, "instance 1 is lost with all it held", cause),
-        (424, "fails with 0 tokens", cause),
-        (424, "in all 0.398685 s: waiting 0.000000 s, prompt 0.398685 s", ""),
-    ]
+    assert_told("a_real_run_that_lost_a_worker", plain_ms(of_one(text, 1)))
     assert plain_ms(of_replica(text, 1))[1:] == [
         (
             424,
@@ -293,59 +213,11 @@ LIFE: list[tuple[int, Event, list[Action]]] = [
 
 
 def test_a_request_that_runs_on_two_instances_and_is_handed_over() -> None:
-    assert of_one(journal_of(LIFE), 5)[1:] == [
-        (1.0, "a step on instance 0 runs layers 0 to 1 of its prompt", "live"),
-        (
-            3.0,
-            "layers 0 to 1 of its 10 prompt tokens ran on instance 0 in 2.000000 s, with 1 other prompt",
-            "",
-        ),
-        (3.0, "its activations (3 MB, with that of 6) are sent from instance 0 to 1", "room"),
-        (4.0, "its activations have come to instance 1, after 1.000000 s", ""),
-        (6.0, "layer 2 of its 10 prompt tokens ran on instance 1 in 2.000000 s", ""),
-        (6.0, "its KV (3 MB, with that of 6) is sent from instance 0 to 1", "room"),
-        (7.0, "its KV has come to instance 1, after 1.000000 s", ""),
-        (7.0, "joins the run in progress on instance 1, from its next step on", "their KV has come"),
-        (8.0, "took part in all but 2 of the 6 steps reported now", ""),
-        (8.0, "decoded 4 tokens after 7.000000 s, one a step, alone (1 report)", ""),
-        (8.0, "finishes on instance 1 with 5 tokens", ""),
-        (
-            8.0,
-            "in all 7.000000 s: waiting 0.000000 s, prompt 5.000000 s, hand-over 1.000000 s, decoding "
-            "1.000000 s",
-            "",
-        ),
-    ]  # fmt: skip
+    assert_told("a_request_that_runs_on_two_instances_and_is_handed_over", of_one(journal_of(LIFE), 5)[1:])
 
 
 def test_an_instance_that_loads_while_it_serves_turns_and_goes() -> None:
-    assert of_replica(journal_of(LIFE), 1) == [
-        (1.0, "is placed on GPUs 4, 5 to serve m as prefill; its parameters are to come", "no room"),
-        (
-            1.0,
-            "load 3: parameters come from the SSD of host 0, as do those of instance 2; the process starts "
-            "first",
-            "backlog of 9",
-        ),
-        (2.0, "has 1 layer, 1.000000 s after load 3 began", ""),
-        (
-            5.0,
-            "since 1.000000 s: 0 runs with 0 steps, busy 25 % of 4.000000 s; 3 MB of activations received",
-            "",
-        ),
-        (5.0, "is fully loaded: 4 layers, 4.000000 s after load 3 began", ""),
-        (6.0, "since 5.000000 s: 1 run with 1 step, busy 100 % of 1.000000 s", ""),
-        (6.0, "serves as decode from now on", "few prompts"),
-        (8.0, "load 4: its parameters go to the memory of host 2", "a copy"),
-        (
-            9.0,
-            "since 6.000000 s: 1 run with 9 steps, busy 100 % of 3.000000 s; 2 received hand-overs; 1 "
-            "finished request; 3 MB of KV received",
-            "",
-        ),
-        (9.0, "is reclaimed: its GPUs are free", "empty"),
-        (9.0, "the journal ends", ""),
-    ]
+    assert_told("an_instance_that_loads_while_it_serves_turns_and_goes", of_replica(journal_of(LIFE), 1))
 
 
 def test_loads_and_transfers_that_stop() -> None:
@@ -358,12 +230,7 @@ def test_loads_and_transfers_that_stop() -> None:
             (3 * S, Sent(0, 1000, "asked to"), []),
         ]
     )
-    assert of_replica(journal, 1)[-4:] == [
-        (1.0, "load 3 is to stop", "host lost"),
-        (1.0, "transfer 0 is to stop", "late"),
-        (2.0, "load 3 ended early with 2 layers", "asked to"),
-        (3.0, "transfer 0 ended early", "asked to"),
-    ]
+    assert_told("loads_and_transfers_that_stop", of_replica(journal, 1)[-4:])
     assert of_one(journal, 5)[2:4] == [
         (1.0, "the transfer of its KV is to stop", "late"),
         (3.0, "its KV stopped after 1 kB", "asked to"),
@@ -613,11 +480,6 @@ def test_an_instance_of_some_layers_and_what_is_sent_of_them() -> None:
         (3 * S, Loaded(3, 0, 8, True, 8), [Run(1, 0, ((5, 0, 10),), False, 1, True, "live", True, (8, 16))]),
         (4 * S, Ran(1, 0, 1, ()), [Send(0, "kv", (6, 5), 1, 0, 10**6, "room", (8, 16), ((0, 4), (0, 10)))]),
     ]
-    assert of_replica(journal_of(stage), 1)[:4] == [
-        (1.0, "is placed on GPU 4 to serve layers 8 to 15 of m as both; its parameters are to come", "stage"),
-        (1.0, "load 3: parameters of layers 8 to 15 come from the SSD of host 0", "stage"),
-        (2.0, "has layer 8, 1.000000 s after load 3 began", ""),
-        (3.0, "is fully loaded: layers 8 to 15, 2.000000 s after load 3 began", ""),
-    ]
+    assert_told("an_instance_of_some_layers_and_what_is_sent_of_them", of_replica(journal_of(stage), 1)[:4])
     sent = "its KV of layers 8 to 15, tokens 1 to 10 (1 MB, with that of 6) is sent from instance 1 to 0"
     assert (4.0, sent, "room") in of_one(journal_of(stage), 5)

@@ -13,6 +13,7 @@ from servetwin.config.compose.compose import load_config
 from servetwin.config.compose.resolved import resolved_yaml
 from servetwin.config.workers_config import TRANSPORTS
 from serving.vocabulary.errors import UserError
+from tests.worlds.refusals import refuses
 
 
 def test_a_run_names_one_or_has_the_first_that_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,8 +24,7 @@ def test_a_run_names_one_or_has_the_first_that_there_is(monkeypatch: pytest.Monk
     monkeypatch.setattr(registry, "lack_of", lambda name: "no memfd" if name == "shared_memory" else None)
     assert transport_of(plain) == "tcp"
     shared = load_config(["out=OUT", "transport=shared_memory"], "realexec")
-    with pytest.raises(UserError, match=r"\(shared_memory: no memfd\): write transport=NAME of another"):
-        transport_of(shared)
+    refuses(UserError, r"\(shared_memory: no memfd\): write transport=NAME of another", transport_of, shared)
 
 
 def test_a_transport_whose_package_is_missing_is_refused(
@@ -32,8 +32,7 @@ def test_a_transport_whose_package_is_missing_is_refused(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     config = load_config(["out=OUT", "transport=nixl"], "realexec")
-    with pytest.raises(UserError, match="nixl package is not installed: write `pip install nixl`"):
-        transport_of(config)
+    refuses(UserError, "nixl package is not installed: write `pip install nixl`", transport_of, config)
     with (
         Arena.create(1) as arena,
         pytest.raises(UserError, match=r"nixl`\); or write transport=tcp"),
@@ -54,8 +53,7 @@ def test_a_nixl_that_cannot_be_imported_is_refused_in_a_sentence(
     (package / "_api.py").write_text("raise OSError('libucp.so.0: no such file')\n")
     why = r"nixl package cannot be imported \(OSError: libucp.so.0: no such file\): install it anew"
     assert re.search(why, str(registry.lack_of("nixl"))) and registry.missing()["tcp"] is None
-    with pytest.raises(UserError, match=why):
-        transport_of(load_config(["out=OUT", "transport=nixl"], "realexec"))
+    refuses(UserError, why, transport_of, load_config(["out=OUT", "transport=nixl"], "realexec"))
     with Arena.create(1) as arena, pytest.raises(UserError, match=why + ".*write transport=tcp"):
         registry.opened("nixl", arena)
     assert transport_of(load_config(["out=OUT"], "realexec")) == "shared_memory"

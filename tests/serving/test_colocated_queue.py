@@ -156,7 +156,7 @@ def drawn(seed: int, queue: Queue) -> Drawn:
 
 
 @pytest.mark.parametrize("queue", ["common", "per_instance"])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_coalesced_equals_step_by_step(seed: int, queue: Queue) -> None:
     case = on_links(drawn(seed, queue))
     (ran, _, _), (exact, _, _) = simulate(case), simulate(case, coalesce=False)
@@ -165,7 +165,7 @@ def test_coalesced_equals_step_by_step(seed: int, queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("queue", ["common", "per_instance"])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_requests_are_conserved_whatever_is_lost(seed: int, queue: Queue) -> None:
     """Invariants after every event; in a static system everybody ends."""
     case, random = drawn(seed, queue), Random(seed)

@@ -75,7 +75,7 @@ def test_a_role_of_both_is_refused() -> None:
         told.controller.services["m"].join(told.controller.engines[0].replica, "both", [])
 
 
-@on_drawn_seeds(range(20))
+@on_drawn_seeds(range(8))
 def test_the_queue_is_work_conserving(seed: int) -> None:
     """Nobody waits in it while an instance that prefills could compute the first prompt in it."""
     random = Random(seed)

@@ -16,7 +16,6 @@ from serving.vocabulary.events import Ran
 from serving.vocabulary.request import Request
 from tests.worlds.engine_script import (
     INTERRUPT,
-    ONE_MORE,
     Script,
     adopted,
     chunk_run,
@@ -26,6 +25,7 @@ from tests.worlds.engine_script import (
     prefill_run,
     run,
 )  # fmt: skip
+from tests.worlds.refusals import refuses
 
 
 def test_arrival_on_idle_starts_the_prompt_and_the_decoding_after_it() -> None:
@@ -78,18 +78,6 @@ def test_arrival_during_a_chunk_step_only_queues() -> None:
     assert script.arrive(1, 1) == []
     assert script.engine.state is EngineState.RUNNING
     assert script.queue() == [1]
-
-
-def test_a_long_prompt_is_chunked_over_steps_and_others_wait_behind_it() -> None:
-    script = Script(chunked())
-    assert script.arrive(0, 20) == [chunk_run((0, 0, 8))]
-    script.arrive(1, 3)
-    assert script.ran(1) == [chunk_run((0, 8, 8))]
-    # 4 tokens are left: request 1 shares the last step. 16 - 5 - 1 blocks // 2 requests, 4 steps each.
-    assert script.ran(1) == [chunk_run((0, 16, 4), (1, 0, 3), max_steps=1 + 5 * 4)]
-    # Nobody has decoded yet: in 2 steps request 0 goes to 22 positions (6 blocks), request 1 to 5 (2 blocks).
-    assert script.ran(3) == [decode_run(8 // 2 * 4)]
-    assert script.free == 8
 
 
 def test_no_interrupt_when_every_seat_is_taken() -> None:
@@ -212,94 +200,6 @@ def test_a_whole_prompt_cut_before_its_first_step_is_asked_for_again() -> None:
     assert script.ran(1) == [prefill_run((1, 0, 2), max_steps=1 + 13 // 2 * 4)]
 
 
-def test_preemption_takes_the_newest_first_and_queues_the_oldest_at_the_head() -> None:
-    script = Script(chunked(4, 16), blocks=5)
-    script.arrive(0, 4)
-    script.arrive(1, 4)
-    script.arrive(2, 4)
-    script.arrive(3, 4)
-    # Request 0 takes its second block while the three prompts take one each: no block is left.
-    assert script.ran(1) == [chunk_run((1, 0, 4), (2, 0, 4), (3, 0, 4))]
-    script.arrive(4, 1)
-    # Three blocks are wanted. 3 gives one, 2 another; then only request 1 wants one, and one is left over.
-    assert script.ran(1) == [preempt(3), preempt(2), ONE_MORE]
-    # Request 4 would have fitted: no admission in a step that preempted.
-    assert script.queue() == [2, 3, 4]
-    assert script.free == 2
-    assert script.engine.preemptions == 2
-
-
-def test_preemption_goes_on_when_the_newest_does_not_want_a_block_itself() -> None:
-    script = Script(chunked(4, 16), blocks=3)
-    script.arrive(9, 1)
-    script.arrive(0, 4)
-    script.arrive(1, 4)
-    script.arrive(2, 3)
-    assert script.ran(1, 9) == [chunk_run((0, 0, 4), (1, 0, 4), (2, 0, 3))]
-    # 0 and 1 want one each; the block of 2 serves one of them, and 1 gives way too.
-    assert script.ran(1) == [preempt(2), preempt(1), ONE_MORE]
-    assert script.queue() == [1, 2]
-
-
-def test_a_preempted_request_recomputes_prompt_and_generated_tokens() -> None:
-    script = Script(chunked(4, 8), blocks=4, block_tokens=2)
-    script.arrive(0, 2)
-    script.arrive(1, 2)
-    # 0 takes its second block, 1 its first: 1 of 4 free, room for no round of two requests.
-    assert script.ran(1) == [chunk_run((1, 0, 2))]
-    assert script.ran(1) == [decode_run(1)]
-    assert script.ran(1) == [preempt(1), ONE_MORE]
-    # Request 1 has sampled 2 tokens: 4 positions to compute, 2 blocks, 1 free.
-    assert script.ran(1) == [decode_run(2, until_finish=True)]
-    assert script.ran(2, 0) == [chunk_run((1, 0, 4), max_steps=1 + 2 // 1 * 2)]
-
-
-def test_a_partly_computed_prompt_gives_way_when_its_next_chunk_lacks_memory() -> None:
-    script = Script(chunked(), blocks=5)
-    script.arrive(0, 4)
-    script.arrive(1, 16)
-    assert script.ran(1) == [chunk_run((1, 0, 7))]
-    # One block is free, the next 7 tokens want two.
-    assert script.ran(1) == [preempt(1), ONE_MORE]
-    assert script.queue() == [1]
-    assert not script.engine.prefilling
-    # It starts from its first position again.
-    assert script.ran(1, 0) == [chunk_run((1, 0, 8))]
-
-
-def test_prefill_first_computes_whole_prompts_without_the_residents() -> None:
-    script = Script(PrefillFirst(4, 8))
-    assert script.arrive(0, 6) == [prefill_run((0, 0, 6), max_steps=57)]
-    assert script.arrive(1, 3) == [INTERRUPT]
-    assert script.arrive(2, 6) == []
-    # 3 + 6 tokens are beyond 8: request 2 waits for the next pass, and decoding waits for both.
-    assert script.ran(1) == [prefill_run((1, 0, 3))]
-    assert script.ran(1) == [prefill_run((2, 0, 6), max_steps=1 + (16 - 2 - 1 - 2) // 3 * 4)]
-
-
-def test_prefill_first_runs_a_prompt_longer_than_a_batch_alone() -> None:
-    script = Script(PrefillFirst(4, 8))
-    script.arrive(9, 1)
-    script.arrive(0, 20)
-    script.arrive(1, 1)
-    assert script.ran(1, 9) == [prefill_run((0, 0, 20))]
-    assert script.ran(1) == [prefill_run((1, 0, 1), max_steps=1 + 10 // 2 * 4)]
-
-
-@pytest.mark.parametrize(
-    ("prompt_tokens", "expected"),
-    [
-        (12, prefill_run((1, 0, 12), max_steps=1 + 2 // 2 * 4)),  # 3 blocks leave the 2 of the watermark
-        (13, decode_run(20, until_finish=True)),  # 4 would not; 5 free blocks do for 20 steps of request 0
-    ],
-)
-def test_prefill_first_admission_leaves_the_watermark_free(prompt_tokens: int, expected: Run) -> None:
-    script = Script(PrefillFirst(4, 16), blocks=6, watermark=2)
-    script.arrive(0, 4)
-    script.arrive(1, prompt_tokens)
-    assert script.ran(1) == [expected]
-
-
 def test_prefill_first_is_not_interrupted_for_a_queue_it_already_declined() -> None:
     script = Script(PrefillFirst(4, 16), blocks=6, watermark=2)
     script.arrive(0, 4)
@@ -307,17 +207,6 @@ def test_prefill_first_is_not_interrupted_for_a_queue_it_already_declined() -> N
     script.ran(1)
     assert script.arrive(2, 1) == []
     assert script.engine.state is EngineState.RUNNING
-
-
-def test_prefill_first_preempts_when_a_decode_lacks_a_block() -> None:
-    script = Script(PrefillFirst(4, 16), blocks=2)
-    script.arrive(0, 4)
-    script.arrive(1, 4)
-    assert script.ran(1) == [prefill_run((1, 0, 4))]
-    assert script.ran(1) == [preempt(1), ONE_MORE]
-    assert script.queue() == [1]
-    # Request 1 has 5 positions to compute and no block is free.
-    assert script.ran(1) == [decode_run(3, until_finish=True)]
 
 
 def test_losing_a_replica_fails_running_and_waiting_requests_ascending() -> None:
@@ -382,20 +271,10 @@ def test_a_world_cannot_run_other_steps_than_it_was_asked_for(steps: int) -> Non
         script.ran(steps)
 
 
-def test_an_idle_engine_has_no_steps_left_to_report() -> None:
-    script = Script(chunked())
-    script.arrive(0, 6)
-    script.ran(1, 0)
-    assert script.engine.state is EngineState.IDLE
-    with pytest.raises(AssertionError):
-        script.ran(1)
-
-
 def test_a_run_without_requests_cannot_go_on() -> None:
     script = Script(chunked())
     script.arrive(0, 6)
-    with pytest.raises(AssertionError, match="a run continues without requests"):
-        script.ran(1, 0, goes_on=True)
+    refuses(AssertionError, "a run continues without requests", script.ran, 1, 0, goes_on=True)
 
 
 def test_a_run_without_steps_left_cannot_go_on() -> None:
@@ -410,19 +289,16 @@ def test_an_old_epoch_is_ignored_even_by_a_running_engine() -> None:
     script.arrive(0, 8)
     assert script.ran(1, 0, epoch=-1) == []
     assert list(script.engine.running) == [0]
-    with pytest.raises(AssertionError, match="not begun"):
-        script.ran(1, 0, epoch=3)
+    refuses(AssertionError, "not begun", script.ran, 1, 0, epoch=3)
 
 
 def test_nobody_finishes_without_a_step_or_before_its_prompt_is_computed() -> None:
     script = Script(chunked())
     script.arrive(0, 8)
-    with pytest.raises(AssertionError, match="without a step"):
-        script.ran(0, 0)
+    refuses(AssertionError, "without a step", script.ran, 0, 0)
     script = Script(chunked())
     script.arrive(0, 10_000)  # longer than a step's budget
-    with pytest.raises(AssertionError, match="before its prompt"):
-        script.ran(1, 0)
+    refuses(AssertionError, "before its prompt", script.ran, 1, 0)
 
 
 # --- where a request stands ---

@@ -143,14 +143,6 @@ def test_an_instance_that_turns_computes_the_prompts_it_has_begun_as_prefill() -
 # A request at the source, on its way, arrived
 
 
-def at_source() -> Told:
-    """Request 1 is computed on replica 0 and finds no room on 2, which request 0 fills."""
-    told = static(prefill=2)
-    told.arrive(0, prompt=16, cap=48), told.arrive(1)
-    told.ran(0), told.sent(0), told.ran(1)
-    return told
-
-
 def on_its_way() -> Told:
     """Request 0 goes from replica 0 to 2; replica 3 decodes, too."""
     told = static(prefill=2, decode=2)
@@ -162,48 +154,6 @@ def arrived() -> Told:
     told = on_its_way()
     told.sent(0)
     return told
-
-
-def test_at_the_source_source_lost_fails() -> None:
-    told = at_source()
-    assert told.lose(1) == [Fail(1, "")]
-    assert list(told.controller.requests) == [0]
-
-
-def test_at_the_source_target_lost_stays() -> None:
-    told = at_source()
-    assert told.lose(2) == [Fail(0, "")]
-    assert [one.id for one in told.controller.engines[1].outgoing] == [1]
-
-
-def test_on_its_way_sent_decodes_at_the_target() -> None:
-    assert on_its_way().sent(0) == [JoinBatch(2, (0,), ""), decodes(2, 56)]
-
-
-def test_on_its_way_source_lost_fails_and_its_room_is_free() -> None:
-    told = on_its_way()
-    assert told.lose(0) == [Fail(0, ""), StopSend(0, "")]
-    assert told.controller.engines[2].ledger.free_blocks == 16
-    assert told.sent(0) == []  # the bytes were under way
-    assert told.controller.failed == 1
-
-
-def test_on_its_way_target_lost_is_sent_again() -> None:
-    told = on_its_way()
-    assert told.lose(2) == [StopSend(0, ""), send(1, (0,), 0, 3, 6)]
-    assert told.sent(0) == []
-    assert told.sent(1) == [JoinBatch(3, (0,), ""), decodes(3, 56)]
-
-
-def test_what_has_come_cannot_come_again() -> None:
-    with pytest.raises(KeyError):
-        arrived().sent(0)
-
-
-def test_what_has_come_survives_its_source_and_fails_with_its_target() -> None:
-    told = arrived()
-    assert told.lose(0) == []
-    assert told.lose(2) == [Fail(0, "")]
 
 
 def test_completed_while_another_batch_is_sent_waits() -> None:

@@ -5,6 +5,7 @@ import pytest
 from serving.elastic.instances import Instances
 from serving.vocabulary.replica import Role
 from tests.worlds.elastic_world import Setting
+from tests.worlds.refusals import refuses
 
 
 def instances(gpus: int = 1) -> Instances:
@@ -23,18 +24,15 @@ def in_state(state: str) -> Instances:
 
 
 def test_a_refusal_names_the_replica_and_its_state() -> None:
-    with pytest.raises(AssertionError, match="replica 0 is loading, not serving"):
-        in_state("loading").drain(0)
-    with pytest.raises(AssertionError, match="GPU 0 belongs to replica 0"):
-        in_state("serving").place(0, "decode", "loading")
+    refuses(AssertionError, "replica 0 is loading, not serving", in_state("loading").drain, 0)
+    refuses(AssertionError, "GPU 0 belongs to replica 0", in_state("serving").place, 0, "decode", "loading")
 
 
 def test_a_turn_moves_the_supply_from_role_to_role() -> None:
     found = in_state("serving")
     found.switch_role(0, "decode")
     assert (found.supply("m", "prefill"), found.supply("m", "decode")) == (0, 1)
-    with pytest.raises(AssertionError, match="cannot change its role"):
-        in_state("loading").switch_role(0, "decode")
+    refuses(AssertionError, "cannot change its role", in_state("loading").switch_role, 0, "decode")
 
 
 def test_a_seat_is_within_a_host_and_keeps_its_number() -> None:
@@ -84,8 +82,7 @@ def test_a_lost_host_has_no_seats_and_nothing_parked() -> None:
     found = in_state("draining")
     found.free(0, parked_until_ns=100)
     found.place(1, "decode", "serving")
-    with pytest.raises(AssertionError, match="still has the replicas"):
-        found.lost_host(0)
+    refuses(AssertionError, "still has the replicas", found.lost_host, 0)
     found.lost(1)
     found.lost_host(0)
     assert [seat.gpus for seat in found.free_slots("m")] == [(2,), (3,)]

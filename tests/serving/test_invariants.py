@@ -213,7 +213,7 @@ def progress_of(engine: Engine) -> list[Progress]:
 
 
 @given(data=st.data())
-@settings(max_examples=100)
+@settings(max_examples=33)
 def test_invariants_1_2_4_10_hold_whatever_the_world_does(data: st.DataObject) -> None:
     blocks = data.draw(st.integers(8, 20))
     replicas = [Replica(id, "m", LayerRange(0, 2), (id,), blocks, 4) for id in range(2)]

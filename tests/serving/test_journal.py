@@ -187,7 +187,7 @@ def test_the_strategies_know_every_event_and_action() -> None:
 
 
 @given(event=events)
-@settings(max_examples=200)
+@settings(max_examples=50)
 def test_events_come_back_as_they_were(event: Event) -> None:
     text = event_text(event)
     assert json.loads(text) == as_json(event)
@@ -205,7 +205,7 @@ def test_an_arrival_says_what_its_prompt_shares_and_a_line_without_it_reads_as_n
 
 
 @given(action=actions)
-@settings(max_examples=200)
+@settings(max_examples=50)
 def test_action_text_is_canonical_json(action: Action) -> None:
     text = action_text(action)
     assert json.loads(text) == as_json(action)
@@ -250,7 +250,7 @@ def test_what_older_journals_do_not_know_is_written_only_where_it_is_used() -> N
 
 
 @given(now_ns=numbers, event=events, answered=st.lists(actions, max_size=4))
-@settings(max_examples=200)
+@settings(max_examples=50)
 def test_a_line_is_one_json_array_in_ascii(now_ns: int, event: Event, answered: list[Action]) -> None:
     text = line(now_ns, event, answered)
     assert text.isascii() and text.isprintable()

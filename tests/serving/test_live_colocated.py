@@ -48,7 +48,7 @@ def sends(world: StepWorld, what: str) -> Iterator[Send]:
 
 
 @given(case=live_cases(), seed=st.integers(0, 1 << 32))
-@settings(max_examples=60)
+@settings(max_examples=15)
 def test_everybody_is_served_and_every_layer_runs_once(case: Drawn, seed: int) -> None:
     world = played(case, seed)
     assert world.ended == {"finished": len(case.requests)}
@@ -56,7 +56,7 @@ def test_everybody_is_served_and_every_layer_runs_once(case: Drawn, seed: int) -
 
 
 @given(case=live_cases(), seed=st.integers(0, 1 << 32))
-@settings(max_examples=60)
+@settings(max_examples=15)
 def test_a_part_is_sent_once_to_where_the_last_layers_ran(case: Drawn, seed: int) -> None:
     """And it is as large as its layers; who decodes has had it sent, or had all layers in one place."""
     world = played(case, seed)
@@ -85,7 +85,7 @@ def test_a_part_is_sent_once_to_where_the_last_layers_ran(case: Drawn, seed: int
 
 
 @given(case=live_cases(), seed=st.integers(0, 1 << 32), data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=15)
 def test_invariants_hold_whoever_is_lost(case: Drawn, seed: int, data: st.DataObject) -> None:
     """Who is not served at the end is of a model without instances that finds no GPUs that are left."""
     world = with_losses(case, seed, data)
@@ -122,14 +122,14 @@ def test_the_drawn_cases_reach_what_they_are_for() -> None:
 
 
 @given(case=live_cases())
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_coalesced_equals_step_by_step(case: Drawn) -> None:
     case = on_links(case)
     assert_same_times(simulate(case), simulate(case, coalesce=False), len(case.requests))
 
 
 @given(case=live_cases())
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_the_same_case_gives_the_same_journal_and_replays(case: Drawn) -> None:
     case = on_links(case)
     lines, again = simulate(case)[2].lines, simulate(case)[2].lines

@@ -25,7 +25,7 @@ def test_the_papers_example_finishes_as_its_ilp_free_schedule() -> None:
     costs=st.lists(st.integers(1, 4), min_size=1, max_size=8),
     load=st.integers(1, 9),
 )
-@settings(max_examples=300)
+@settings(max_examples=75)
 def test_a_pair_does_what_ilp_free_forecasts(layers: int, costs: list[int], load: int) -> None:
     schedule = ilp_free(LiveView(layers, load, tuple(costs)))
     ticks = Ticks(layers, costs, load)

@@ -41,7 +41,7 @@ def live_cases(draw: st.DrawFn) -> Drawn:
 
 
 @given(case=live_cases(), seed=st.integers(0, 1 << 32))
-@settings(max_examples=60)
+@settings(max_examples=15)
 def test_everybody_is_served_and_every_layer_runs_once(case: Drawn, seed: int) -> None:
     world = step_world(case, seed)
     world.run(case.requests[-1][0].arrival_ns + 100_000 * MS)
@@ -50,7 +50,7 @@ def test_everybody_is_served_and_every_layer_runs_once(case: Drawn, seed: int) -
 
 
 @given(case=live_cases(), seed=st.integers(0, 1 << 32))
-@settings(max_examples=60)
+@settings(max_examples=15)
 def test_the_kv_of_a_request_is_sent_once_wherever_its_layers_ran(case: Drawn, seed: int) -> None:
     world = step_world(case, seed)
     world.run(case.requests[-1][0].arrival_ns + 100_000 * MS)
@@ -66,7 +66,7 @@ def test_the_kv_of_a_request_is_sent_once_wherever_its_layers_ran(case: Drawn, s
 
 
 @given(case=live_cases(), seed=st.integers(0, 1 << 32), data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=15)
 def test_invariants_hold_whoever_is_lost(case: Drawn, seed: int, data: st.DataObject) -> None:
     with_losses(case, seed, data)
 

@@ -100,7 +100,7 @@ def test_worlds_that_once_went_wrong(seed: int, loses: bool) -> None:
 def digest() -> str:
     """Of what was decided in some of the worlds."""
     found = hashlib.sha256()
-    for seed in (15, 51, 81, 94, 136, 160, 165):
+    for seed in (51, 94, 160):
         found.update(repr([played(seed, loses).actions for loses in (False, True)]).encode())
     return found.hexdigest()
 

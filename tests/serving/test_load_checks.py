@@ -129,7 +129,7 @@ def test_invariant_14_names_free_blocks_that_are_told_wrongly_at_the_end_of_a_st
 
 
 @given(cases(), st.sampled_from(KINDS_OF_REPORTS), st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_invariant_14_holds_after_every_event(case: Case, kind: tuple[bool, str], coalesce: bool) -> None:
     """Whenever instances tell; where nobody migrates free blocks are compared too."""
     at = "changes" if kind[1] == "step_ends" and case.asynchronous else kind[1]

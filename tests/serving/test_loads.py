@@ -14,6 +14,7 @@ from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Lost,
 from serving.vocabulary.layers import LayerRange, Part
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
+from tests.worlds.refusals import refuses
 
 SHARDS = (Shard(-1, 0, 0.5, 1e10), Shard(-1, 1, 0.5, 1e10))
 PAIR = Load(
@@ -34,8 +35,7 @@ def test_a_load_is_forgotten_when_no_target_of_it_is_under_way() -> None:
     loads.loaded(Loaded(7, 0, 4, True))
     loads.ended_early(LoadStopped(7, 1, 0, "link down"))
     assert loads.in_flight == {} and (loads.done, loads.stopped) == (1, 1)
-    with pytest.raises(AssertionError, match="load 7, which is not under way"):
-        loads.loaded(Loaded(7, 1, 4, True))
+    refuses(AssertionError, "load 7, which is not under way", loads.loaded, Loaded(7, 1, 4, True))
 
 
 def test_sources_are_busy_as_long_as_a_target_of_theirs_is_under_way() -> None:
@@ -75,15 +75,13 @@ def test_the_load_to_a_replica_is_known_until_it_ends_there() -> None:
     ],
 )
 def test_reports_of_nothing_are_refused(event: Loaded, words: str) -> None:
-    with pytest.raises(AssertionError, match=words):
-        begun().loaded(event)
+    refuses(AssertionError, words, begun().loaded, event)
 
 
 def test_layers_that_were_whole_stay_whole() -> None:
     loads = begun()
     loads.loaded(Loaded(7, 1, 3, False))
-    with pytest.raises(AssertionError, match="a layer that was whole is not"):
-        loads.loaded(Loaded(7, 1, 2, False))
+    refuses(AssertionError, "a layer that was whole is not", loads.loaded, Loaded(7, 1, 2, False))
 
 
 @pytest.mark.parametrize(
@@ -100,8 +98,7 @@ def test_a_load_needs_sources_and_targets(
 ) -> None:
     with pytest.raises(AssertionError, match="load 1 needs sources and targets, each once"):
         Loads().begin(Load(1, "m", sources, targets, (), False, False, "", layers=(0, 4)))
-    with pytest.raises(AssertionError, match="under way already"):
-        begun().begin(PAIR)
+    refuses(AssertionError, "under way already", begun().begin, PAIR)
 
 
 def test_replicas_of_loads_are_their_targets() -> None:

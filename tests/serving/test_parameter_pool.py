@@ -9,6 +9,7 @@ from serving.parameters.parameter_pool import REMOTE, ParameterPool, Reload, bro
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.layers import Part
 from tests.worlds.parts import PARTS, A, B, C, D
+from tests.worlds.refusals import refuses
 
 
 def a_pool(
@@ -48,8 +49,7 @@ def test_a_spread_that_does_not_fit_says_what_to_change() -> None:
 
 
 def test_the_caches_must_keep_the_last_copy() -> None:
-    with pytest.raises(AssertionError, match="keep the last copy"):
-        ParameterPool(HostCaches(1, CacheRules(100)), {A: 40})
+    refuses(AssertionError, "keep the last copy", ParameterPool, HostCaches(1, CacheRules(100)), {A: 40})
 
 
 def test_a_model_that_was_never_placed_breaks_the_invariant_until_it_is_reloaded() -> None:
@@ -74,8 +74,7 @@ def test_a_copy_to_come_whose_room_is_gone_is_seen() -> None:
 def test_a_deployed_model_frees_its_host_memory() -> None:
     pool = a_pool()
     pool.spread(0)
-    with pytest.raises(AssertionError, match=r"no replica has layers \[0, 8\)"):
-        pool.drop_host_copies(A)
+    refuses(AssertionError, r"no replica has layers \[0, 8\)", pool.drop_host_copies, A)
     pool.deployed(A, 7, 1)
     assert pool.drop_host_copies(A) == [Evicted(0, A, "order")]
     assert pool.places(A).replicas == (7,) and pool.caches.used_bytes == [0, 0]
@@ -85,11 +84,9 @@ def test_a_deployed_model_frees_its_host_memory() -> None:
 def test_a_replica_is_deployed_once_and_on_a_host_that_lives() -> None:
     pool = a_pool(sizes_bytes={A: 10, B: 10})
     pool.deployed(A, 7, 1)
-    with pytest.raises(AssertionError, match="replica 7 is taken"):
-        pool.deployed(B, 7, 0)
+    refuses(AssertionError, "replica 7 is taken", pool.deployed, B, 7, 0)
     pool.lose_host(0, 0)
-    with pytest.raises(AssertionError, match="host 0 is gone"):
-        pool.deployed(B, 8, 0)
+    refuses(AssertionError, "host 0 is gone", pool.deployed, B, 8, 0)
 
 
 def test_a_replica_may_go_while_others_have_the_model() -> None:
@@ -110,8 +107,7 @@ def test_the_last_replica_goes_after_a_host_copy_has_come_back() -> None:
     reason = "replica 7 has the last copy and is to go"
     assert pool.bring_back(A, 7, 0) == Reload(A, ("replica", 7), 1, (), reason)
     assert pool.bring_back(A, 7, 0) is None, "it is under way"
-    with pytest.raises(AssertionError, match=r"the last copy of layers \[0, 8\) of m, or is read"):
-        pool.undeploy(A, 7)
+    refuses(AssertionError, r"the last copy of layers \[0, 8\) of m, or is read", pool.undeploy, A, 7)
     pool.arrived(A, 1, 5)
     pool.undeploy(A, 7)
     assert pool.places(A).domains == (1,) and broken(pool) == []
@@ -217,8 +213,7 @@ def test_a_model_without_room_is_stranded_until_a_host_is_back() -> None:
     pool = a_pool(hosts=1)
     pool.spread(0)
     assert pool.lose_host(0, 1) == [] and pool.stranded() == [A]
-    with pytest.raises(AssertionError, match="host 0 was not gone"):
-        a_pool(hosts=1).host_returned(0, 0)
+    refuses(AssertionError, "host 0 was not gone", a_pool(hosts=1).host_returned, 0, 0)
     assert pool.host_returned(0, 2) == [Reload(A, REMOTE, 0, (), "no copy is in memory")]
     assert broken(pool) == []
 

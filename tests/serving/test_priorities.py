@@ -23,7 +23,7 @@ def one(request: int, priority: int) -> Progress:
 
 
 @given(drawn=st.lists(st.tuples(st.integers(-2, 2), st.booleans()), max_size=12))
-@settings(max_examples=200)
+@settings(max_examples=50)
 def test_a_queue_is_by_priority_then_preempted_then_first_come(drawn: list[tuple[int, bool]]) -> None:
     queue = deque[Progress]()
     for number, (priority, preempted) in enumerate(drawn):
@@ -172,7 +172,7 @@ def priority_of(queue, request: int) -> int:  # type: ignore[no-untyped-def]
 
 
 @given(case=cases())
-@settings(max_examples=200)
+@settings(max_examples=50)
 def test_nobody_begins_before_a_more_urgent_one_that_waits(case: Case) -> None:
     """And among equals who came first begins first."""
     simulate(case, wrap=InOrder)

@@ -18,7 +18,7 @@ from servetwin.cli import main as cli
 from serving.composition import compose
 from serving.controller import Controller
 from serving.protocols.batch import Batcher
-from serving.record.journal import FORMAT, complete_journal, line
+from serving.record.journal import complete_journal, line
 from serving.record.replay import ReplayReport, replay
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.events import Arrived, Event, Lost, Ran
@@ -124,7 +124,7 @@ def test_an_untouched_journal_has_no_difference() -> None:
 
 
 @given(case=cases(), coalesce=st.booleans())
-@settings(max_examples=100)
+@settings(max_examples=33)
 def test_every_simulated_run_replays(case: Case, coalesce: bool) -> None:
     lines = simulate(case, coalesce)[2].lines
     report = replay(journal_of(lines), controller_of(case, coalesce))
@@ -446,7 +446,7 @@ def test_the_first_of_many_differences_is_named_and_all_are_counted() -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=300)
+@settings(max_examples=75)
 def test_no_altered_text_is_clean_or_makes_replay_stumble(data: st.DataObject) -> None:
     """Characters replaced, dropped or put in anywhere: a difference or a refusal, never another error."""
     text = "\n".join(recorded())
@@ -490,71 +490,6 @@ def test_replay_command_finds_no_difference(result: Path, capsys: pytest.Capture
     assert capsys.readouterr() == (counts, "")
 
 
-def test_replay_command_names_the_first_difference(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    edit(copy, lambda lines: [*lines[:1], lines[1].replace(b"0 outstanding", b"7 outstanding"), *lines[2:]])
-    assert cli.run(["replay", str(copy)]) == 1
-    out, err = capsys.readouterr()
-    assert out.splitlines()[0].endswith(" events compared, 1 differ")
-    assert out.splitlines()[1].startswith(
-        'first difference: line 2: action 1 was ["assign",0,0,"7 outstanding"]'
-    )
-    assert err == ""
-
-
-EDITS: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
-    "empty": (lambda lines: [], "the first line is not a ServeTwin journal header"),
-    "blank first line": (lambda lines: [b"", *lines], "the first line is not a ServeTwin journal header"),
-    "other format": (
-        lambda lines: [
-            lines[0].replace(f'"servetwin_journal":{FORMAT}'.encode(), b'"servetwin_journal":1'),
-            *lines[1:],
-        ],
-        f"a journal header of format 1, and this version reads format {FORMAT}: run again",
-    ),
-    "no actions": (
-        lambda lines: [lines[0].replace(b'"carries_out"', b'"carries"'), *lines[1:]],
-        "carries_out None, not a list of names of actions",
-    ),
-    "another seed": (lambda lines: [lines[0].replace(b'"seed":0', b'"seed":1'), *lines[1:]], "another seed"),
-    "no seed": (lambda lines: [lines[0].replace(b'"seed":0,', b""), *lines[1:]], "another seed"),
-    "binary junk": (lambda lines: [bytes(range(256)) * 8], "use a journal as it was written"),
-    "junk behind the header": (lambda lines: [lines[0], b"\xff\xfe\x00"], "is not text"),
-    "compressed": (lambda lines: [b"\x1f\x8b\x08\x00" + b"\x00" * 64], "use a journal as it was written"),
-    "null characters": (lambda lines: [lines[0], b"\x00" * 99], "line 2 is cut or altered"),
-}
-
-
-@pytest.mark.parametrize(
-    ("change", "where"),
-    [
-        (lambda lines: [*lines[:-2], b""], "ends behind line"),
-        (lambda lines: [*lines[:20], lines[20][:30]], "breaks off in line 21"),
-    ],
-)
-def test_replay_command_compares_a_cut_journal_as_far_as_it_goes(
-    copy: Path, capsys: pytest.CaptureFixture[str], change: Callable[[list[bytes]], list[bytes]], where: str
-) -> None:
-    edit(copy, change)
-    assert cli.run(["replay", str(copy)]) == 1
-    out, err = capsys.readouterr()
-    compared, cut = out.splitlines()
-    assert compared.endswith(" events compared, 0 differ") and not compared.startswith("0 ")
-    assert f"{copy / 'journal'} {where}" in cut and "its run was ended before it was complete" in cut
-    assert err == ""
-
-
-@pytest.mark.parametrize(("change", "words"), EDITS.values(), ids=EDITS)
-def test_replay_command_refuses_what_is_no_whole_journal(
-    copy: Path, capsys: pytest.CaptureFixture[str], change: Callable[[list[bytes]], list[bytes]], words: str
-) -> None:
-    edit(copy, change)
-    assert cli.run(["replay", str(copy)]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("servetwin: ") and err.count("\n") == 1
-    assert str(copy / "journal") in err and words in err
-
-
 def test_replay_command_refuses_a_journal_of_another_configuration(
     copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -565,15 +500,3 @@ def test_replay_command_refuses_a_journal_of_another_configuration(
     )
     assert cli.run(["replay", str(copy)]) == 2
     assert "another config_sha256 than config.yaml gives" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [[], ["a", "b"], ["does/not/exist"]])
-def test_replay_command_wants_one_folder(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["replay", *words]) == 2
-    assert "servetwin replay DIR" in capsys.readouterr().err
-
-
-def test_replay_command_wants_a_journal(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (copy / "journal").unlink()
-    assert cli.run(["replay", str(copy)]) == 2
-    assert "has no journal: run again with journal=true" in capsys.readouterr().err

@@ -39,7 +39,7 @@ class Watched:
         return self._inner.scale(view)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_drawn_worlds_under_each_scaler(seed: int) -> None:
     maker, losses = MAKERS[seed % len(MAKERS)], bool(seed % 3)
     world = drawn(seed, losses)

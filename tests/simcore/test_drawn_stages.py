@@ -5,12 +5,12 @@ import pytest
 from tests.worlds.drawn_stages import check_drawn
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(15))
 def test_drawn_stages(seed: int) -> None:
     check_drawn(seed, losses=False)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(25))
 def test_drawn_stages_with_losses(seed: int) -> None:
     check_drawn(seed, losses=True)
 

@@ -35,7 +35,7 @@ def drawn(draw: st.DrawFn) -> Drawn:
 
 
 @given(case=drawn(), seed=st.integers(0, 1 << 32))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_invariants_hold_and_everybody_is_served(case: Drawn, seed: int) -> None:
     world = step_world(case, seed)
     world.run(case.requests[-1][0].arrival_ns + 100_000 * MS)
@@ -47,7 +47,7 @@ def test_invariants_hold_and_everybody_is_served(case: Drawn, seed: int) -> None
 
 
 @given(case=drawn(), seed=st.integers(0, 1 << 32), data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_invariants_hold_whatever_is_lost(case: Drawn, seed: int, data: st.DataObject) -> None:
     """Who is not served is of a model that lacks a role and finds no GPUs that are left."""
     world = step_world(case, seed)
@@ -65,7 +65,7 @@ def test_invariants_hold_whatever_is_lost(case: Drawn, seed: int, data: st.DataO
 
 @pytest.mark.drawn
 def test_invariants_hold_when_less_is_reserved_than_is_written() -> None:
-    for seed in drawn_seeds(range(100)):
+    for seed in drawn_seeds(range(30)):
         random = Random(seed)
         setting = replace(draw_setting(random), coalesce=False)
         case = Drawn(setting, draw_requests(random, setting, reserved=1))
@@ -76,7 +76,7 @@ def test_invariants_hold_when_less_is_reserved_than_is_written() -> None:
 
 
 @given(case=drawn())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_coalesced_equals_step_by_step(case: Drawn) -> None:
     case = on_links(case)
     assert_same_times(simulate(case), simulate(case, coalesce=False), len(case.requests))

@@ -19,19 +19,19 @@ def assert_same(case: Case, recorder: Collected) -> None:
 
 
 @given(case=cases())
-@settings(max_examples=400)
+@settings(max_examples=100)
 def test_coalesced_equals_naive(case: Case) -> None:
     assert_same(case, simulate(case)[0])
 
 
 @given(case=cases())
-@settings(max_examples=200)
+@settings(max_examples=50)
 def test_exact_mode_equals_naive(case: Case) -> None:
     assert_same(case, simulate(case, coalesce=False)[0])
 
 
 @given(case=cases(), seed=st.integers(0, 2**32))
-@settings(max_examples=200)
+@settings(max_examples=50)
 def test_cuts_at_random_boundaries_change_nothing(case: Case, seed: int) -> None:
     random = Random(seed)
     recorder, _, _ = simulate(case, wrap=lambda batcher: RandomCuts(batcher, random))
@@ -57,7 +57,7 @@ class Capricious:
 
 
 @given(case=cases(), seed=st.integers(0, 2**32))
-@settings(max_examples=200)
+@settings(max_examples=50)
 def test_gaps_of_a_request_add_up_whatever_the_batcher_mixes(case: Case, seed: int) -> None:
     """One gap fewer than tokens, and together the time from first to last token."""
     random = Random(seed)

@@ -101,7 +101,7 @@ def test_times_count_from_later_on_while_batches_are_in_flight() -> None:
     assert told[0] == told[1]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(80, 120), st.integers(0, 3)), min_size=1, max_size=4),
     st.tuples(st.integers(60, 300), st.integers(0, 3)),

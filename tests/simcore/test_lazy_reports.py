@@ -44,7 +44,7 @@ def assert_as_by_looking_at_everything(setting: Setting, rule: str, threshold: f
     rounds=st.integers(1, 4),
     reports_at=st.sampled_from(("changes", "step_ends", "ticks")),
 )
-@settings(max_examples=200)
+@settings(max_examples=50)
 def test_what_is_left_out_changes_nothing(
     setting: Setting, rule: str, threshold: float, rounds: int, reports_at: ReportsAt
 ) -> None:

@@ -84,7 +84,7 @@ def lasts(setting: Setting) -> bool:
     rounds=st.integers(1, 4),
     reports_at=st.sampled_from(("changes", "step_ends", "ticks")),
 )
-@settings(max_examples=120)
+@settings(max_examples=40)
 def test_both_modes_know_and_do_the_same(
     setting: Setting, rule: str, threshold: float, rounds: int, reports_at: ReportsAt
 ) -> None:

@@ -54,21 +54,21 @@ def assert_same_counts(group: LockstepGroup, naive: Group) -> None:
 
 
 @given(drawn=groups())
-@settings(max_examples=300)
+@settings(max_examples=75)
 def test_a_coalesced_group_equals_the_naive_one(drawn: tuple[Case, ToyExperts]) -> None:
     recorder, group, _ = simulate(*drawn)
     assert_same(*drawn, recorder, group)
 
 
 @given(drawn=groups())
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_a_group_step_by_step_equals_the_naive_one(drawn: tuple[Case, ToyExperts]) -> None:
     recorder, group, _ = simulate(*drawn, coalesce=False)
     assert_same(*drawn, recorder, group)
 
 
 @given(drawn=groups(), seed=st.integers(0, 2**32))
-@settings(max_examples=100)
+@settings(max_examples=33)
 def test_cuts_at_random_boundaries_change_nothing_in_a_group(
     drawn: tuple[Case, ToyExperts], seed: int
 ) -> None:

@@ -57,7 +57,7 @@ def test_all_ranks_of_a_group_are_lost_with_one_and_say_why() -> None:
     case=cases(),
     faults=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 3)), min_size=1, max_size=3),
 )
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_every_request_ends_once_whatever_ranks_are_lost(
     queue: Queue | None, case: Case, faults: list[tuple[int, int]]
 ) -> None:

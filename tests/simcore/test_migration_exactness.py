@@ -12,7 +12,7 @@ from tests.worlds.naive_engine import Case
 
 
 @given(setting=migrating())
-@settings(max_examples=300)
+@settings(max_examples=75)
 @example(setting=Setting(BUSY))
 @example(setting=Setting(replace(BUSY, asynchronous=True)))
 @example(setting=Setting(BUSY, mode="stop_and_copy"))
@@ -46,7 +46,7 @@ class CountsContexts:
 
 
 @given(setting=migrating())
-@settings(max_examples=100)
+@settings(max_examples=33)
 def test_the_ledger_counts_every_token_once(setting: Setting) -> None:
     outputs = {id: min(one[2], one[3]) for id, one in enumerate(setting.case.requests)}
     play(setting, coalesce=False, wrap=lambda one: CountsContexts(one, outputs))  # type: ignore[arg-type,return-value]

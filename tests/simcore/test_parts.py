@@ -30,6 +30,7 @@ from simcore.data_plane.residency import Residency
 from simcore.replica.machine import PartSteps
 from simcore.simulation import Simulation
 from tests.worlds.data_planes import GBPS, MODEL_BYTES, SHAPE, UNITS, load, plane, told
+from tests.worlds.refusals import refuses
 from tests.worlds.toy_rows import ToyRows
 from tests.worlds.world import Collected
 
@@ -147,8 +148,7 @@ def test_a_source_sends_what_it_kept_and_what_still_comes() -> None:
 )
 def test_a_load_is_of_layers_that_its_ends_hold(action: Load, sentence: str) -> None:
     data = placed((0, 8), (8, 16), (0, L))
-    with pytest.raises(AssertionError, match=sentence):
-        data.carry_out(0, action)
+    refuses(AssertionError, sentence, data.carry_out, 0, action)
 
 
 def test_a_source_that_has_a_part_of_a_load_is_refused() -> None:
@@ -263,8 +263,7 @@ def test_a_run_of_layers_runs_where_they_are() -> None:
 @pytest.mark.parametrize("warm", [True, False])
 def test_a_run_of_layers_is_refused_where_they_are_not(warm: bool) -> None:
     script = Script(place(1, 1, (0, 8), warm), answers={Arrived: [[runs(1, (8, 16))]]})
-    with pytest.raises(AssertionError, match="replica 1 is to run layers 8 to 16, and h"):
-        world(script)
+    refuses(AssertionError, "replica 1 is to run layers 8 to 16, and h", world, script)
 
 
 def test_a_replica_that_loads_a_part_runs_the_layers_that_are_there() -> None:
@@ -274,8 +273,7 @@ def test_a_replica_that_loads_a_part_runs_the_layers_that_are_there() -> None:
         Ran: [[runs(1, (10, 12))]],
     }
     script = Script(place(1, 1, (8, 16)), loads((8, 16), ("host", 0), 1), answers=answers)
-    with pytest.raises(AssertionError, match="replica 1 is to run layers 10 to 12, and has 8 to 10"):
-        world(script)
+    refuses(AssertionError, "replica 1 is to run layers 10 to 12, and has 8 to 10", world, script)
     assert type(script.told[-1][1]) is Ran
 
 
@@ -351,5 +349,4 @@ def test_a_transfer_names_layers_and_positions() -> None:
 )
 def test_a_transfer_is_of_layers_that_its_ends_hold(send: Send, sentence: str) -> None:
     data = placed((8, 16), (0, 8), warm=True)
-    with pytest.raises(AssertionError, match=sentence):
-        data.carry_out(0, send)
+    refuses(AssertionError, sentence, data.carry_out, 0, send)

@@ -40,7 +40,7 @@ def lasts(setting: Setting) -> bool:
     urgent=st.lists(st.sampled_from((0, 0, 1)), min_size=40, max_size=40),
     order=st.sampled_from(("priority", "before_last")),
 )
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_both_modes_do_the_same(
     setting: Setting, rule: str, target_tokens: int, urgent: list[int], order: Order
 ) -> None:

@@ -53,7 +53,7 @@ def run(case: Case, seed: int, coalesce: bool = True, cut: bool = False) -> tupl
 
 
 @given(case=cases(), seed=st.integers(0, 2**32))
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_coalesced_runs_find_what_single_steps_find(case: Case, seed: int) -> None:
     coalesced = run(case, seed)
     assert coalesced == run(case, seed), "the same again"

@@ -39,13 +39,13 @@ TWO = Case(
 
 
 @given(case=swapping_cases())
-@settings(max_examples=300)
+@settings(max_examples=75)
 def test_coalesced_equals_naive(case: Case) -> None:
     assert_told(simulate(case)[0], run_naive(case))
 
 
 @given(case=swapping_cases())
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_step_by_step_equals_naive_and_a_replay_asks_for_the_same(case: Case) -> None:
     recorder, _, checked = simulate(case, coalesce=False)
     assert_told(recorder, run_naive(case))
@@ -54,7 +54,7 @@ def test_step_by_step_equals_naive_and_a_replay_asks_for_the_same(case: Case) ->
 
 
 @given(setting=migrating())
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_coalesced_equals_step_by_step_while_others_migrate(setting: Setting) -> None:
     case = replace(
         setting.case, batcher="prefill_first", reserve_full_prompt=False, prefix_caching=False,

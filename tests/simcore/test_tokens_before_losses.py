@@ -161,7 +161,7 @@ def test_a_group_by_hand(coalesce: bool) -> None:
 
 @BOTH_WAYS
 @given(case=cases(), share=SHARES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_an_engine(coalesce: bool, case: Case, share: tuple[float, int]) -> None:
     case = replace(case, replicas=1)
     outcomes, log = run_naive_logged(case)
@@ -175,7 +175,7 @@ def test_an_engine(coalesce: bool, case: Case, share: tuple[float, int]) -> None
 
 @BOTH_WAYS
 @given(case=cases(), share=SHARES, factors=st.lists(st.integers(1, 4), min_size=2, max_size=4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=33, deadline=None)
 def test_micro_batches(coalesce: bool, case: Case, share: tuple[float, int], factors: list[int]) -> None:
     case = replace(
         case, replicas=1, batcher="chunked", asynchronous=False, prefix_caching=False, priorities=(),
@@ -197,7 +197,7 @@ def test_micro_batches(coalesce: bool, case: Case, share: tuple[float, int], fac
 
 @BOTH_WAYS
 @given(case=cases(), share=SHARES, factors=st.lists(st.integers(1, 4), min_size=2, max_size=4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=33, deadline=None)
 def test_virtual_engines(coalesce: bool, case: Case, share: tuple[float, int], factors: list[int]) -> None:
     count = len(factors)
     case = replace(
@@ -219,7 +219,7 @@ def test_virtual_engines(coalesce: bool, case: Case, share: tuple[float, int], f
 
 @BOTH_WAYS
 @given(case=cases(), share=SHARES, ranks=st.integers(2, 4), expert=st.integers(0, 5 * NS))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=33, deadline=None)
 def test_a_group(coalesce: bool, case: Case, share: tuple[float, int], ranks: int, expert: int) -> None:
     case = replace(case, replicas=ranks, batcher="chunked", decode_spare_block=False)
     experts = ToyExperts(expert, NS, False)

@@ -66,7 +66,7 @@ def assert_same(case: Case, stages: ToyStages, coalesce: bool = True) -> None:
     assert [one.shop.computed() for one in replicas] == [one.work for one in naive]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(pipelines())
 def test_all_agree_with_the_naive_pipeline(drawn: tuple[Case, ToyStages]) -> None:
     assert_same(*drawn)

@@ -56,7 +56,7 @@ def _stamp_ns(stamp: str) -> int:
 
 
 @pytest.mark.parametrize("valid", [VALID_2023, VALID_2024])
-@settings(max_examples=400)
+@settings(max_examples=100)
 @given(
     line_edits=st.lists(line_edit, max_size=2),
     edits=st.lists(edit, max_size=3),
@@ -86,7 +86,7 @@ def test_damage_never_gives_a_wrong_row(
     assert workload.rows_read == len(expected) == len(kept) + sum(workload.dropped.values())
 
 
-@settings(max_examples=100)
+@settings(max_examples=33)
 @given(at=st.integers(0, 10_000), removed=st.integers(0, 4), added=st.binary(max_size=4))
 def test_damage_to_a_gzip_file_is_a_trace_error_or_nothing(
     tmp_path: Path, at: int, removed: int, added: bytes

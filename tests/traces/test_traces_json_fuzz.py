@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.worlds.refusals import refuses
 from traces.errors import TraceError
 from traces.importers.mooncake import read_mooncake
 from traces.importers.servegen import read_servegen
@@ -161,7 +162,7 @@ def damaged(draw: st.DrawFn, lines: tuple[str, ...]) -> bytes:
 
 @each_format
 @given(data=st.data())
-@settings(max_examples=120)
+@settings(max_examples=40)
 def test_damaged_files_are_refused_or_read_as_they_stand(name: str, data: st.DataObject) -> None:
     form = FORMATS[name]
     content = data.draw(damaged(form.lines))
@@ -179,7 +180,7 @@ def test_damaged_files_are_refused_or_read_as_they_stand(name: str, data: st.Dat
 
 
 @given(data=st.data())
-@settings(max_examples=120)
+@settings(max_examples=40)
 def test_damaged_conversations_are_refused_or_read_as_they_stand(data: st.DataObject) -> None:
     turns = '[{"from": "human", "value": "Hi \\u00e9"}, {"from": "gpt", "value": "Hello"}]'
     whole = f'{{"id": "a", "conversations": {turns}}}'
@@ -254,18 +255,14 @@ def test_json_is_strict(name: str, text: bytes, sentence: str, tmp_path: Path) -
 def test_nothing_is_no_trace(name: str, data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_bytes(data)
-    with pytest.raises(TraceError, match="has no requests: write one line for each, such as "):
-        FORMATS[name].read(path)
+    refuses(TraceError, "has no requests: write one line for each, such as ", FORMATS[name].read, path)
 
 
 @each_format
 def test_files_that_cannot_be_read(name: str, tmp_path: Path) -> None:
     read = FORMATS[name].read
-    with pytest.raises(TraceError, match="does not exist"):
-        read(tmp_path / "none.jsonl")
-    with pytest.raises(TraceError, match="is a directory"):
-        read(tmp_path)
+    refuses(TraceError, "does not exist", read, tmp_path / "none.jsonl")
+    refuses(TraceError, "is a directory", read, tmp_path)
     path = tmp_path / "x.jsonl.gz"
     path.write_bytes(gzip.compress("\n".join(FORMATS[name].lines).encode())[:-5])
-    with pytest.raises(TraceError, match="truncated gzip"):
-        read(path)
+    refuses(TraceError, "truncated gzip", read, path)

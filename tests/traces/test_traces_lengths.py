@@ -103,7 +103,7 @@ def test_fewer_are_a_prefix_of_more(one: int, two: int, rows: int, seed: int) ->
     assert drawn[1][:few] == drawn[0] and len(drawn[1]) == many
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     st.lists(st.integers(1, 5000), min_size=3, max_size=7),
     st.floats(0.05, 0.95),

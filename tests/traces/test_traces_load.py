@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.worlds.refusals import refuses
 from traces.errors import TraceError
 from traces.find import FILE_NAMES, find_trace
 from traces.load import load
@@ -64,8 +65,7 @@ def test_an_explicit_path_wins(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["azure", "", "azure_conv.csv"])
 def test_an_unknown_name_is_refused(name: str) -> None:
-    with pytest.raises(TraceError, match=r"azure_code, azure_conv, .*, file, azure_conv_like, "):
-        load(name, environ={})
+    refuses(TraceError, r"azure_code, azure_conv, .*, file, azure_conv_like, ", load, name, environ={})
 
 
 def test_load_reads(tmp_path: Path) -> None:
@@ -79,12 +79,10 @@ def test_load_reads_any_file_by_what_it_holds_or_as_told(tmp_path: Path) -> None
     path = placed(tmp_path, "mine.csv")
     assert load("file", path=path).name == "mine"
     assert load("file", path=path, format="azure").prompt_tokens.tolist() == [40, 100]
-    with pytest.raises(TraceError, match=r"mine\.csv, line 1"):
-        load("file", path=path, format="burstgpt")
+    refuses(TraceError, r"mine\.csv, line 1", load, "file", path=path, format="burstgpt")
     with pytest.raises(TraceError, match=r"trace\.format=xls is unknown: write one of azure, burstgpt"):
         load("file", path=path, format="xls")
-    with pytest.raises(TraceError, match=r"write trace\.path=FILE"):
-        load("file")
+    refuses(TraceError, r"write trace\.path=FILE", load, "file")
 
 
 def test_load_synthesises() -> None:

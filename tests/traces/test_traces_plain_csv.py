@@ -21,7 +21,7 @@ from traces.importers.plain_csv import read_plain_csv, write_plain_csv
 from traces.workload import COLUMNS, MAX_TOKENS, Workload
 
 INT64 = 2**63 - 1
-loose = settings(max_examples=150)
+loose = settings(max_examples=50)
 word = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\0"), min_size=1, max_size=20)
 
 
@@ -209,7 +209,7 @@ VALID = (
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=125)
 @given(
     line_edits=st.lists(line_edit, max_size=2),
     edits=st.lists(edit, max_size=3),

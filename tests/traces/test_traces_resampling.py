@@ -10,6 +10,7 @@ import pytest
 from servetwin.config.compose.compose import load_config
 from servetwin.config.compose.resolved import load_resolved, resolved_yaml
 from serving.vocabulary.errors import UserError
+from tests.worlds.refusals import refuses
 from traces.columns import Names, PrefixBlocks
 from traces.errors import TraceError
 from traces.resampling import block_rows, resampled
@@ -118,13 +119,11 @@ def test_turns_drawn_again_are_another_conversation() -> None:
 
 @pytest.mark.parametrize("size", [0, COUNT // 2 + 1])
 def test_blocks_that_cannot_be_are_refused(size: int) -> None:
-    with pytest.raises(TraceError, match=r"trace\.block_requests"):
-        resampled(bursty(), 0, size)
+    refuses(TraceError, r"trace\.block_requests", resampled, bursty(), 0, size)
 
 
 def test_one_request_cannot_be_drawn_again() -> None:
-    with pytest.raises(TraceError, match="has only one request"):
-        resampled(bursty().limited(1), 0)
+    refuses(TraceError, "has only one request", resampled, bursty().limited(1), 0)
 
 
 @pytest.mark.parametrize(
@@ -137,8 +136,7 @@ def test_one_request_cannot_be_drawn_again() -> None:
     ],
 )
 def test_a_configuration_that_makes_no_sense_is_refused(words: tuple[str, ...], sentence: str) -> None:
-    with pytest.raises(UserError, match=sentence):
-        load_config([*words, "out=unused"], "simulate")
+    refuses(UserError, sentence, load_config, [*words, "out=unused"], "simulate")
 
 
 def test_the_saved_configuration_has_the_keys_only_where_they_are_used(tmp_path: Path) -> None:

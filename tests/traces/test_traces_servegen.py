@@ -62,7 +62,7 @@ def test_zero_output_is_dropped_and_limit_takes_the_first_rows(tmp_path: Path) -
 
 
 @given(st.lists(st.floats(0, 9e9, allow_subnormal=True), min_size=1, max_size=8), st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_times_are_the_nearest_nanosecond_of_what_is_written(times_s: list[float], from_zero: bool) -> None:
     times_s = sorted([0.0, *times_s] if from_zero else times_s)
     with TemporaryDirectory() as folder:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.worlds.refusals import refuses
 from traces import reading
 from traces.errors import TraceError
 from traces.importers.azure import read_azure
@@ -45,8 +46,7 @@ def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_read(tmp_path: 
         tracemalloc.stop()
     assert str(FREE_BYTES + 100 * size) in str(told.value)
     assert peak_bytes < 8 * reading.BLOCK_BYTES, "its columns were kept"
-    with pytest.raises(TraceError, match="unpacks to more than"):
-        head_of(path)
+    refuses(TraceError, "unpacks to more than", head_of, path)
 
 
 @pytest.mark.usefixtures("little_is_free")
@@ -86,8 +86,7 @@ def test_a_text_above_every_limit_is_refused_by_its_size(
     path = tmp_path / "trace.csv"
     path.write_bytes(HEADER + ROW * 100)
     monkeypatch.setattr(reading, "MOST_BYTES", 1000)
-    with pytest.raises(TraceError, match="more than 1000 bytes of text: split it"):
-        read_azure(path)
+    refuses(TraceError, "more than 1000 bytes of text: split it", read_azure, path)
 
 
 @pytest.mark.parametrize("name", ["one.jsonl", "one.jsonl.gz"])
@@ -97,8 +96,7 @@ def test_one_enormous_line_is_refused_early(tmp_path: Path, name: str) -> None:
     path.write_bytes(gzip.compress(text, 1) if name.endswith(".gz") else text)
     tracemalloc.start()
     try:
-        with pytest.raises(TraceError, match="a line of over 2097152 bytes: write one request per line"):
-            read_mooncake(path)
+        refuses(TraceError, "a line of over 2097152 bytes: write one request per line", read_mooncake, path)
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

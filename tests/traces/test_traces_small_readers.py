@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.worlds.refusals import refuses
 from traces.errors import TraceError
 from traces.importers.azure import read_azure
 from traces.importers.azure_functions import short_names
@@ -81,14 +82,12 @@ def test_short_names_grow_only_where_functions_would_merge() -> None:
     )  # fmt: skip
     long = [("a" * 63 + end, "f") for end in "xyz"]
     assert short_names(long) == tuple(f"{app}/f" for app, _ in long)
-    with pytest.raises(TraceError, match="without /"):
-        short_names([("a/b", "c"), ("a", "b/c")])
+    refuses(TraceError, "without /", short_names, [("a/b", "c"), ("a", "b/c")])
 
 
 def test_a_negative_duration_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, "app,func,end_timestamp,duration", "a,b,5.5,-1")
-    with pytest.raises(TraceError, match="line 2, column duration: '-1' is negative"):
-        read_azure_functions_2021(path)
+    refuses(TraceError, "line 2, column duration: '-1' is negative", read_azure_functions_2021, path)
 
 
 def test_servegen_rows(tmp_path: Path) -> None:
@@ -119,8 +118,7 @@ def test_llmservingsim_rows(tmp_path: Path) -> None:
         ("5,0,1", "line 2, column input_toks"), ("5,1,0", "line 2, column output_toks"),
         ("5,1", "line 2: 2 fields are too few"), ("-5,1,1", "line 2, column arrival_time_ns"),
     ]:  # fmt: skip
-        with pytest.raises(TraceError, match=part):
-            read_llmservingsim(written(tmp_path, header, row))
+        refuses(TraceError, part, read_llmservingsim, written(tmp_path, header, row))
     with pytest.raises(TraceError, match="line 3, column arrival_time_ns"):
         read_llmservingsim(written(tmp_path, header, "5,1,1", "4,1,1"))
 
@@ -130,9 +128,6 @@ def test_llmservingsim_rows(tmp_path: Path) -> None:
 )
 def test_every_reader_refuses_what_is_no_trace(tmp_path: Path, read: Callable[..., Workload]) -> None:
     for lines in ([], ["x,y", "1,2"], ["\x00\xff"]):
-        with pytest.raises(TraceError, match=r"trace\.csv"):
-            read(written(tmp_path, *lines))
-    with pytest.raises(TraceError, match="does not exist"):
-        read(tmp_path / "absent.csv")
-    with pytest.raises(TraceError, match=r"trace\.limit=0"):
-        read(tmp_path / "absent.csv", limit=0)
+        refuses(TraceError, r"trace\.csv", read, written(tmp_path, *lines))
+    refuses(TraceError, "does not exist", read, tmp_path / "absent.csv")
+    refuses(TraceError, r"trace\.limit=0", read, tmp_path / "absent.csv", limit=0)

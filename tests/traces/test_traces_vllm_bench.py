@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.worlds.refusals import refuses
 from traces.errors import TraceError
 from traces.importers.json_lines import Spot
 from traces.importers.vllm_bench import measure_of, read_vllm_bench
@@ -25,10 +26,7 @@ def written(folder: Path, *rows: dict[str, Any]) -> Path:
 
 
 def refusal(path: Path, **options: Any) -> str:
-    with pytest.raises(TraceError) as caught:
-        read_vllm_bench(path, **({"rate_per_s": 2} | options))
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return refuses(TraceError, "", read_vllm_bench, path, **({"rate_per_s": 2} | options))
 
 
 def test_texts_are_estimated_and_arrivals_drawn(tmp_path: Path) -> None:

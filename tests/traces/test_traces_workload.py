@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.worlds.refusals import refuses
 from traces.columns import Names, PrefixBlocks
 from traces.errors import TraceError
 from traces.scaling import scale_rate, scale_tokens
@@ -54,8 +55,7 @@ def test_blocks_cover_every_row_once() -> None:
         slices = list(workload.blocks(size))
         assert [row for block in slices for row in range(4)[block]] == [0, 1, 2, 3]
         assert max(block.stop - block.start for block in slices) <= size
-    with pytest.raises(TraceError, match="size=0"):
-        workload.blocks(0)
+    refuses(TraceError, "size=0", workload.blocks, 0)
 
 
 def test_limited_keeps_the_first_rows_and_says_so() -> None:
@@ -100,8 +100,7 @@ def test_broken_invariants_are_refused(changes: dict[str, Any], part: str) -> No
 
 def test_a_workload_without_requests_is_refused() -> None:
     none = np.array([], dtype=np.int64)
-    with pytest.raises(TraceError, match="no requests"):
-        Workload(none, none, none, name="none", source="by hand")
+    refuses(TraceError, "no requests", Workload, none, none, none, name="none", source="by hand")
 
 
 def test_scaled_tokens_are_rounded_and_never_vanish() -> None:
@@ -116,14 +115,12 @@ def test_scaled_tokens_are_rounded_and_never_vanish() -> None:
 
 @pytest.mark.parametrize("factor", [0, -1, math.nan, math.inf, "2", None, True, 1e9])
 def test_bad_token_factors_are_refused(factor: Any) -> None:
-    with pytest.raises(TraceError, match="tokens_scale="):
-        scale_tokens(small(), factor)
+    refuses(TraceError, "tokens_scale=", scale_tokens, small(), factor)
 
 
 @pytest.mark.parametrize("factor", [0, -1, math.nan, math.inf, "2", None, True, 1e9])
 def test_bad_rate_factors_are_refused(factor: Any) -> None:
-    with pytest.raises(TraceError, match="rate_scale="):
-        scale_rate(small(), factor, 0)
+    refuses(TraceError, "rate_scale=", scale_rate, small(), factor, 0)
 
 
 def test_factor_one_changes_nothing() -> None:
@@ -142,8 +139,7 @@ def test_thinning_keeps_times_and_nests() -> None:
 
 
 def test_thinning_to_nothing_is_refused() -> None:
-    with pytest.raises(TraceError, match="leaves none of the 4 requests of small"):
-        scale_rate(small(), 1e-9, 0)
+    refuses(TraceError, "leaves none of the 4 requests of small", scale_rate, small(), 1e-9, 0)
 
 
 @pytest.mark.parametrize("factor", [1.3, 2, 3.5])

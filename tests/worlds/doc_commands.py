@@ -39,6 +39,7 @@ PARSED_ONLY: Final = (
     ("REPRODUCTION.md", "servetwin reproduce blitzscale fig21 fig8", LONG),
     ("REPRODUCTION.md", "servetwin reproduce blitzscale all", LONG),
     ("LLUMNIX.md", "servetwin reproduce llumnix fig10", LONG),
+    ("MIGRATION.md", "servetwin reproduce llumnix fig10", LONG),
     ("LLUMNIX.md", "servetwin reproduce llumnix all", LONG),
     ("BEYOND_LLUMNIX.md", "servetwin reproduce llumnix notice", LONG),
     ("QUART.md", "servetwin reproduce quart", LONG),

@@ -26,6 +26,7 @@ def set_up_hypothesis() -> None:
         derandomize=EXPLORED is None,
         database=None,
         deadline=None,
+        max_examples=40,  # make explore draws others, pass after pass
         print_blob=False,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     )

@@ -81,9 +81,12 @@ def read_resolved(path: Path | str) -> RunConfig:
     return config
 
 
+_hints = functools.cache(typing.get_type_hints)
+
+
 def built(config_class: type, data: Any, prefix: str, source: str) -> Any:
     """Build ``config_class`` from plain data, every key present and typed; UserError naming the key."""
-    hints = typing.get_type_hints(config_class)
+    hints = _hints(config_class)
     if not isinstance(data, dict):
         where = f"{prefix.rstrip('.')} in {source}" if prefix else source
         raise UserError(f"{where} is not a mapping: write the keys {', '.join(hints)} under it")
