@@ -96,12 +96,7 @@ class SystemConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """A model of the hardware catalogue, ``tp`` GPUs per replica, or for each of its ``pp`` pipeline stages.
-
-    ``pp_cut``: how its layers are cut (``hwmodels.models.stage_cuts``): a name, or the layers of each stage.
-    ``checkpoint``: the folder from which real workers read its parameters; None: random parameters.
-    ``dtype``: the number format of real workers.
-    """
+    """A model of the hardware catalogue, ``tp`` GPUs per replica, or for each of its ``pp`` pipeline stages."""
 
     name: str = key("the chosen option, or the path of a config.json")
     tp: int = key(
@@ -140,13 +135,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
-    """``gpus`` GPUs of one type. ``topology``: the cluster file with the links between them, if any.
-
-    ``start``: ``warm`` (parameters are loaded), or the source of every replica's first load (``STARTS``).
-    ``links``: ``given``, or for cluster=local ``measured``: ``*_gbps`` then hold the rates of the calibration
-    in ``engine.profile``.
-    ``*_gbps``: a link's rate in Gbit/s in place of the cluster file's, so that a sweep can vary it.
-    """
+    """``gpus`` GPUs of one type, with the links of a cluster file, if any."""
 
     name: str = key("the chosen option")
     gpu: str = key(
@@ -193,7 +182,7 @@ class ClusterConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloConfig:
-    """Latency objectives of one request in milliseconds, and their source."""
+    """Latency objectives of one request, and their source."""
 
     name: str = key("the chosen option, or `custom`")
     ttft_ms: float = key("longest time to the first token that meets the objective", within=OBJECTIVE_MS)
@@ -218,10 +207,7 @@ NO_SERIES: Final = SeriesConfig()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverConfig:
-    """``carries_out``: which actions the simulated driver executes (``servetwin.assemble.capabilities``).
-
-    None: all that it can; ``realexec``: those of real workers; else names of actions.
-    """
+    """Which actions the simulated driver executes (``servetwin.assemble.capabilities``)."""
 
     carries_out: str | None = key(
         "the actions that the driver executes: null (all), `realexec` (those of real "
@@ -237,17 +223,7 @@ ANY_DRIVER: Final = DriverConfig()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """Everything one run depends on. ``workers`` is None in a simulation.
-
-    ``transport``: how real workers read each other's memory, of ``TRANSPORTS``; None: the first of
-    `transports_asked` that the machine has. ``launcher``: starts the real workers, of ``LAUNCHERS``.
-    ``device``: of real workers: cpu, cuda, or cuda:N.
-    ``world``: of a real run, ``workers`` of this machine or ``http``, servers that already run. ``metrics``,
-    ``log``: what a real run reports while it runs; ``log``: ``json``, a line for every decision.
-    ``estimates``: what policies assume about speed: ``model`` (this run's own step times and links) or
-    ``artefact`` (the constants that BlitzScale's authors ship). ``uncertainty``: ``on`` also evaluates the
-    run at both ends of its step times' error (``servetwin.run.ends``), ``off`` does not.
-    """
+    """Everything one run depends on."""
 
     kind: str = key("`simulate` or `realexec`")
     engine: EngineConfig = key("the serving engine")

@@ -33,13 +33,7 @@ OVERHEAD_S: Final = Range(low=0, high=10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverheadConfig:
-    """The time that the engine adds to the operations of a step, and its source.
-
-    ``step_s`` every step, ``per_layer_s`` for each layer (gaps between its kernels), ``per_sequence_s`` for
-    each sequence, ``per_output_token_s`` for each token that decoding sequences have generated so far; with
-    ``cuda_graphs`` small batches are padded to the captured sizes. ``error_s``: possible error of a step's
-    overhead, if it was fitted (``servetwin.config.compose.overhead_file``).
-    """
+    """The time that the engine adds to the operations of a step, and its source."""
 
     step_s: float = key("seconds added to every step", within=OVERHEAD_S)
     per_layer_s: float = key("seconds per layer of the model, added to every step", within=OVERHEAD_S)
@@ -63,22 +57,7 @@ class OverheadConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """One serving engine: the software and version imitated, its scheduler and its memory.
-
-    ``usage_context``: selects vLLM's defaults of the two limits before it (``vllm_defaults``).
-    ``kv_tokens`` and ``reserve_activation_bytes`` None: derived from GPU memory, of which ``reserved_blocks``
-    are not usable. ``max_new_tokens`` caps requests whose trace gives no cap (None: at what context and
-    KV memory leave); one without any cap is counted with ``expected_new_tokens``. ``profile`` is a file of
-    operation tables (None: the catalogue's coefficients); ``profile_force`` uses it though it was changed or
-    measured for another set-up. ``asynchronous``: the next step is chosen while the current one runs.
-    ``max_model_len``: the longest context of a request in tokens (None: the model's).
-    ``data_parallel_size``, ``enable_expert_parallel``, ``expert_skew``: of mixtures of experts
-    (``hwmodels.models.parallelism``, ``hwmodels.step_times.expert_times``).
-    ``loader`` and ``start_up``: entries of loaders.yaml, for replicas that do not start warm. ``reserve``:
-    the output length that decode instances reserve memory for (``RESERVES``: the client's cap, the true
-    length, which only an oracle knows, or the trace's mean). ``preemption``, ``swap_space_gib``: see
-    ``servetwin.config.swapping``.
-    """
+    """One serving engine: the software and version imitated, its scheduler and its memory."""
 
     name: str = key("the chosen option")
     software: str = key("the imitated software; a profile must be of the same", read_by=(MODELS_THAT_DECODE,))

@@ -14,13 +14,7 @@ RATES: Final = ("replica_per_hour", "host_per_hour", "link_per_hour", "ssd_per_h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultsConfig:
-    """``none``: no faults; everything else is null.
-
-    ``one_replica``, ``one_host``, ``one_link``, ``one_ssd``: this one is lost at ``at_s``. ``listed``: the
-    faults of ``events``, ``AT_S:WHAT:WHICH`` with + between. ``drawn``: so many of each kind an hour on
-    average, in the whole cluster, from a random stream of the run's seed. ``notice_s``: how long before the
-    loss of a replica or a host the system receives a notice.
-    """
+    """The losses of a run, by option: ``none``, one component, those ``listed``, or ``drawn`` at mean rates."""
 
     name: str = key("the chosen option")
     at_s: float | None = key(

@@ -20,14 +20,7 @@ LOGS: Final = ("json",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpConfig:
-    """``servers``: their addresses, ``[http://HOST:PORT,...]``. ``model``: its name there; None: the first
-    that the servers name. ``lost``: a lost server's requests continue ``elsewhere``, or ``fail``.
-    ``report_ms``: between two reports of tokens, but for first and last ones; ``scrape_ms``: between two
-    reads of a server's metrics; ``timeout_s``: of those reads; ``silence_s``: in which a stream must bring a
-    token. ``check_tokens``: how many are generated again after the run, and compared.
-    ``hand_over``: send the request to the decode server ``after`` the prefill server, or to both
-    ``together``; None: as the servers' software requires.
-    """
+    """Servers that already run, and how requests are sent to them."""
 
     servers: str | None = key(
         "required with `world=http`: `[http://HOST:PORT,...]`; replica n is server n", default=None
@@ -71,7 +64,7 @@ NO_SERVERS: Final = HttpConfig()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsConfig:
-    """``port``: of 127.0.0.1, where the run serves its metrics; 0: any free port; None: no metrics."""
+    """Metrics of a real run while it runs."""
 
     port: int | None = key(
         "a port of 127.0.0.1 that serves the run's metrics to Prometheus while it lasts; 0: "

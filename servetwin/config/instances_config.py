@@ -23,18 +23,7 @@ LEAST_PERIOD_MS: Final = 0.001  # a shorter period would round to nothing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstancesConfig:
-    """``split``: prefill and decode run on separate instances.
-
-    ``size``: instances at the start, and throughout in a static system. ``full``: all that the GPUs hold,
-    ``prefill`` of them for prefill and ``decode`` for decode (null: five to three, BlitzScale's 10P+6D). If
-    an instance does both, ``both`` of them (null: all). ``half``: the workload's average need, computed.
-    ``minimum``: the fewest allowed. The other keys bound a scaler, per model (a maximum of null: what the
-    GPUs hold).
-
-    ``queue``: where requests wait if instances do both (``QUEUES``); None: common if there is a scaler.
-    ``start``, ``compile_cache``: what new instances find (``hwmodels.loading.starting``); start None: as
-    ``engine.start_up`` declares. ``scheduling_policy``: the order in which requests wait and are preempted.
-    """
+    """Number and roles of a system's instances, at the start and at most."""
 
     split: bool = key(
         "prefill and decode on separate instances; requires a cluster with links and "

@@ -23,14 +23,7 @@ SLOWDOWN: Final = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationConfig:
-    """``mode``: KV is copied while the request decodes (``live``), while it stops (``stop_and_copy``), or is
-    recomputed (``recompute``). ``last_stage``: the rule, of ``LAST_STAGES``. ``max_stages``: one more aborts.
-    ``period_ms``: between two calls of the policy. ``control_ms``: the last stage's time besides its bytes;
-    None: by the GPUs of an instance. ``victims``: of ``VICTIMS``; ``neighbour``: if the next step would leave
-    less than the share ``reserve`` of KV memory free, the next preemption victim migrates. ``into_loading``:
-    also to loading instances, which take the request when they are loaded. ``slowdown``: the share by which
-    steps of both ends take longer while KV is copied.
-    """
+    """How running requests migrate, if ``system/migration`` enables migration."""
 
     mode: str = key(
         "`live`; for comparison `stop_and_copy` (one stage, during which the request stops) "

@@ -17,16 +17,7 @@ _RATES: Final = ("rate_scale", "utilization", "prefill_share", "peak_share")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelsConfig:
-    """The models of a run. ``one``: that of ``model=``; everything else is null.
-
-    ``zipf``: ``count`` models that are copies of ``shapes`` in turns (``NAME`` or ``NAME:TP`` with + between;
-    null: of ``model=``), ranked by popularity with exponent ``zipf``, ``rate_per_s`` requests in all (null:
-    as many as the trace). Each has its own process: gaps of CV ``gap_cv`` along a rate that now and then
-    rises ``burst_factor`` fold within ``burst_ramp_s``, stays for ``burst_hold_s`` and falls within
-    ``burst_decay_s``, ``quiet_s`` apart on average. It ends after ``requests`` (null: as many as the trace
-    has, or no limit with ``duration_s``) or before ``duration_s``. Only lengths are taken from the trace.
-    ``of_trace``: models, arrivals and lengths of the trace; ``count`` and ``shapes`` as before.
-    """
+    """The models of a run: ``one`` (that of ``model=``), or several, with arrivals drawn or the trace's."""
 
     name: str = key("the chosen option")
     count: int | None = key(

@@ -16,19 +16,7 @@ MOST_STAGES: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineConfig:
-    """``cut`` into ``stages`` (None: as many as published): evenly by one of ``CUTS``.
-
-    ``replicas``: of each stage at the start, one number for all or one each with + between. ``queue``: one
-    per stage, or per replica. ``batch``: requests of a pass at most; each but the longest takes the share
-    ``batch_cost`` of its time. ``times``: of passes, drawn with ``times_cv`` around the stage's own (0: not
-    drawn). ``cpu_cores``: of a replica; ``cpu_share``: what 2 cores take of a pass before its GPU.
-
-    If ``system/stages`` scales, it is called once per ``period_s`` with the last ``window_s``. Each stage
-    keeps ``min_replicas``, a model has ``max_replicas`` at most (None: one for each GPU).
-    ``live``: replicas run their loaded layers while they load. ``moves``: KV moves from replicas about to
-    stop, and to those that have loaded. ``recut``: a language model is recut while it runs, by the measured
-    ``time`` of stages, or by the ``cv`` of arrivals into the fewer or the more of ``recut_stages``.
-    """
+    """How a model in stages is cut and served, if ``system/stages`` puts it in stages."""
 
     cut: str = key(
         "`published`, or evenly by `layers`, `bytes` or `time` into `pipeline.stages`",

@@ -31,20 +31,9 @@ _RATES: Final = (("rate_scale",), ("utilization",), ("prefill_share", "peak_shar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceConfig:
-    """A workload: recorded (read from ``path`` or the data folder) or synthetic, and its transformations.
+    """A workload, recorded or drawn, and its transformations, which are applied in this order.
 
-    They are applied in this order. ``window_s`` seconds from ``window_start_s`` on, or from where the rule
-    ``window`` finds them. ``lengths``: a length table to draw all lengths from. ``tokens_scale`` multiplies
-    them. ``identities`` false: ignore what prompts share. ``repeat``: so many times, one after the other,
-    with contents of their ``own`` each time or the ``same`` (``repeat_contents``). Rate, one of:
-    ``rate_scale`` times; ``utilization`` of the cluster's estimated capacity; ``prefill_share`` of the
-    cluster's prefill tokens per second on average and ``peak_share`` in the busiest 5 s, whichever is lower.
-    ``time_compression``: divides all times. ``limit``: the first requests. ``resample``:
-    ``block`` draws them again by the seed, ``block_requests`` in a row. ``clients``: so many clients take the
-    requests in turn, each ``client_think_s`` seconds after its last one has finished (a closed loop);
-    they begin within ``client_start_s``.
-    ``high_priority_share``: this share of requests, drawn by the seed, has priority 1. ``params``: parameters
-    of the drawn trace, or of the reader of a recorded one (trace.NAME on the command line).
+    ``params``: parameters of the drawn trace, or of the reader of a recorded one.
     """
 
     name: str = key("the chosen option")

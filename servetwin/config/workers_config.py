@@ -18,7 +18,7 @@ TRANSPORTS: Final = (SHARED_MEMORY, "tcp", "nixl", "verbs", "peer_copy", "nccl",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayConfig:
-    """``address`` of a running Ray cluster: ``auto``, or HOST:PORT."""
+    """The Ray cluster of ``launcher=ray``."""
 
     address: str | None = key(
         "`auto` (also the meaning of null) or HOST:PORT of a running cluster", default=None
