@@ -96,7 +96,7 @@ class SystemConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """A model of the hardware catalogue, ``tp`` GPUs per replica, or for each of its ``pp`` pipeline stages."""
+    """A model of the catalogue, ``tp`` GPUs per replica, or for each of its ``pp`` pipeline stages."""
 
     name: str = key("the chosen option, or the path of a config.json")
     tp: int = key(

@@ -14,7 +14,7 @@ RATES: Final = ("replica_per_hour", "host_per_hour", "link_per_hour", "ssd_per_h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultsConfig:
-    """The losses of a run, by option: ``none``, one component, those ``listed``, or ``drawn`` at mean rates."""
+    """The losses of a run: ``none``, one component, those ``listed``, or ``drawn`` at mean rates."""
 
     name: str = key("the chosen option")
     at_s: float | None = key(

@@ -1,6 +1,7 @@
 """Converts a resolved configuration to ``config.yaml`` and back, every key present and of its type."""
 
 import dataclasses
+import functools
 import typing
 from collections.abc import Mapping
 from pathlib import Path
