@@ -53,7 +53,7 @@ def _of_this_script(value: Any) -> bool:
 def _sweep(words: list[str], out: Path) -> Sweep:
     import pandas as pd
 
-    from servetwin.cli.sweep_answer import carried_out
+    from servetwin.cli.sweep import carried_out
     from servetwin.results.parquet_file import frame_of
     from servetwin.sweeps.sweep_words import sweep_words
 

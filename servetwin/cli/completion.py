@@ -25,8 +25,21 @@ complete -o nospace -o default -F _{name} {name}
 """
 
 
-def completion(words: Sequence[str], commands: Sequence[str], name: str = "servetwin") -> int:
-    """Print the script of the command ``name``, or its known words as JSON. Exit status 0."""
+def completion(words: Sequence[str]) -> int:
+    """Print the script of ``servetwin``, or its known words as JSON. Exit status 0."""
+    from servetwin.cli.main import COMMANDS
+
+    return _completion(words, list(COMMANDS), "servetwin")
+
+
+def realexec_completion(words: Sequence[str]) -> int:
+    """Print the same of ``realexec``."""
+    from servetwin.cli.realexec import COMMANDS
+
+    return _completion(words, list(COMMANDS), "realexec")
+
+
+def _completion(words: Sequence[str], commands: Sequence[str], name: str) -> int:
     words, as_json = asked_for_json(words)
     if len(words) != 1 or words[0] not in _SHELLS:
         raise UserError(f"completion takes a shell: write {name} completion {' | '.join(_SHELLS)}")

@@ -5,28 +5,15 @@ from pathlib import Path
 from typing import Final
 
 from servetwin.cli.flags import asked_for_json
-from servetwin.cli.process import tell, telling
+from servetwin.cli.process import tell
 from serving.vocabulary.errors import UserError
 
-USAGE: Final = """servetwin export: a run's numbers under the names of other tools
-
-  servetwin export DIR to=aiperf out=FILE            statistics, as profile_export_aiperf.json
-  servetwin export DIR to=aiperf_records out=FILE    a line per request, as profile_export.jsonl
-  servetwin export DIR to=inference_perf out=FILE    as summary_lifecycle_metrics.json
-  servetwin export DIR to=vllm_bench out=FILE        as vllm bench serve --save-result --save-detailed
-
-DIR is the out= of servetwin simulate or realexec run. overwrite=true replaces FILE.
-"""
 FORMS: Final = ("aiperf", "aiperf_records", "inference_perf", "vllm_bench")
 _KEYS: Final = ("to", "out", "overwrite")
 
 
 def export(words: Sequence[str]) -> int:
     """Exit status 0. UserError for a folder without a run and a file that cannot be written."""
-    if not words or any(word in ("-h", "--help", "help") for word in words):
-        with telling():
-            print(USAGE, end="")
-        return 0 if words else 2
     from servetwin.compare.own_result import read_result
     from servetwin.config.whole_file import write_whole
     from servetwin.export.told import told

@@ -7,26 +7,13 @@ from pathlib import Path
 from typing import Final
 
 from servetwin.cli.flags import asked_for_json
-from servetwin.cli.process import tell, telling
-from servetwin.config.overrides import Wanted, parse_value, parse_words
+from servetwin.cli.own_keys import check_range, split_own
+from servetwin.cli.process import tell
+from servetwin.config.overrides import Wanted, parse_words
 from servetwin.config.read_file import json_in
 from servetwin.config.whole_file import write_whole
 from serving.vocabulary.errors import UserError
 
-USAGE: Final = """realexec fidelity: how far simulations of this machine's workers are from real runs of them
-
-  realexec fidelity out=DIR                        measure steps, then run and simulate five cases
-  realexec fidelity engine.profile=PROFILE out=DIR with a profile that realexec calibrate made
-  realexec fidelity device=cuda out=DIR            on GPUs
-
-Cases: light, knee and overload (a static system at 0.3, 0.8 and 1.3 of what its instances keep up with),
-scaling (blitzscale) and migrating (a static system that migrates); cases=[light,scaling] makes these alone.
-Keys: repeat=3 (real runs of each case, at least 2), quick=false (of the profile), title=TEXT; others are
-those of realexec run and hold for all cases, such as workers=2, model=tiny_llama, trace.limit=40,
-trace.tokens_scale=0.1, device=, transport=.
-Writes page.md and fidelity.json, the profile and every run into DIR. The same command goes on after a break.
-Exit status: 0 done, whatever the numbers say; 1 a checked token differs.
-"""
 _OWN: Final = {
     "repeat": Wanted(int), "quick": Wanted(bool), "title": Wanted(str), "out": Wanted(str),
     "cases": Wanted(list, items=str),
@@ -38,24 +25,14 @@ PROFILE: Final = "engine.profile"
 
 def fidelity(words: Sequence[str]) -> int:
     """Exit status 0, and 1 if a token of a real run is wrong."""
-    if any(word in ("-h", "--help", "help") for word in words):
-        with telling():
-            print(USAGE, end="")
-        return 0
     from servetwin.cli.fidelity_page import as_page, lines_of
     from servetwin.cli.fidelity_runs import CASES, Asked, check, measured
 
     words, as_json = asked_for_json(words)
-    own = {
-        word.key: parse_value(word, _OWN[word.key])
-        for word in parse_words([word for word in words if word.partition("=")[0] in _OWN])
-    }
-    others = {
-        word.key: word.text for word in parse_words([w for w in words if w.partition("=")[0] not in _OWN])
-    }
+    own, of_runs = split_own(words, _OWN)
+    others = {word.key: word.text for word in parse_words(of_runs)}
     repeats = own.get("repeat", 3)
-    if not 2 <= repeats <= _MOST_REPEATS:
-        raise UserError(f"repeat={repeats} is out of range: write a number from 2 to {_MOST_REPEATS}")
+    check_range(f"repeat={repeats}", repeats, 2, _MOST_REPEATS)
     if not own.get("out"):
         raise UserError("out= is missing: write realexec fidelity out=DIR, a folder of its own")
     out = Path(own["out"]).expanduser().absolute()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hwmodels.errors import HardwareError
 from servetwin.cli.flags import asked_for_json
-from servetwin.cli.process import tell
+from servetwin.cli.process import help_of, tell
 from servetwin.cli.verbs import by_verb
 from servetwin.config.overrides import Override, Wanted, closest, echo, parse_value, unknown_key
 from serving.vocabulary.errors import UserError
@@ -280,27 +280,6 @@ def _overhead_text(
     )
 
 
-USAGE: Final = """servetwin profile: measured step times of one (GPU, model, tensor-parallel size)
-
-  servetwin profile import KEY=VALUE ...       published tables become a profile, one JSON file
-  servetwin profile check path=FILE_OR_FOLDER  what profiles hold, and errors on grid lines kept from a model
-  servetwin profile fit path=FILE              coefficients of the linear rung fitted to a profile
-  servetwin profile fit path=FOLDER against=X  what an engine adds to a step: whole steps less operations
-
-A FOLDER with meta.yaml and steps.csv is a profile of whole steps (docs/PROFILES.md), any other is searched
-for profiles. against is a profile's FILE, linear (the catalogue's) or roofline; fit then prints a file for
-engine.overhead=FILE.
-
-import takes format, path, gpu, model, tp and out; where the tables do not say it, engine_version; to replace
-a file, overwrite=true; format=vidur also aiconfigurator, the folder that attention and all-reduce come from.
-check takes path any number of times. Formats: aiconfigurator, llmservingsim, splitwise (whole steps), vidur.
-
-Example:
-  servetwin profile import format=llmservingsim path=profiles/RTX4090/meta-llama/Llama-3.1-8B \\
-    gpu=rtx4090 model=llama3_1_8b tp=1 out=llama3_1_8b.json
-  servetwin profile check path=llama3_1_8b.json
-"""
-
 _IMPORT_KEYS: Final = {
     "format": "llmservingsim",
     "path": "FOLDER",
@@ -319,7 +298,7 @@ def profile(words: Sequence[str]) -> int:
     verbs: dict[str, Callable[[Sequence[str]], int]] = {
         name: partial(verb, as_json=as_json) for name, verb in carried_out.items()
     }
-    return by_verb("profile", rest, verbs, USAGE)
+    return by_verb("profile", rest, verbs, help_of("profile"))
 
 
 def _import(words: Sequence[str], as_json: bool) -> int:

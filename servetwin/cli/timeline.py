@@ -2,30 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from servetwin.cli.flags import asked_for_json
-from servetwin.cli.process import tell, telling
+from servetwin.cli.process import tell
 from serving.vocabulary.errors import UserError
-
-USAGE: Final = """servetwin timeline: what every instance, load and transfer did when, for https://ui.perfetto.dev
-
-  servetwin timeline DIR [out=FILE]    DIR: the out= of a run with journal=true; FILE: timeline.json.gz here
-
-overwrite=true replaces FILE.
-
-Open the file on that page (it stays on your machine) or in chrome://tracing. Tracks: instances with their
-runs, loads, transfers, decisions with their reasons; of models in stages replicas, queue, use and arrivals of
-each stage as counters.
-"""
 
 
 def timeline(words: Sequence[str]) -> int:
     """Write the timeline; exit status 0. UserError for a folder without a journal."""
-    if not words or any(word in ("-h", "--help", "help") for word in words):
-        with telling():
-            print(USAGE, end="")
-        return 0 if words else 2
     from servetwin.config.whole_file import check_free
     from servetwin.report.timeline import write_timeline
 

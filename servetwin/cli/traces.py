@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from servetwin.cli.flags import asked_for_json
-from servetwin.cli.process import tell, telling
+from servetwin.cli.process import help_of, tell, telling
 from servetwin.cli.verbs import by_verb
 from servetwin.config.overrides import Wanted, echo
 from servetwin.run.progress import progress_bar
@@ -17,24 +17,6 @@ if TYPE_CHECKING:
     from servetwin.cli.trace_words import TraceWords
     from traces.workload import Workload
 
-USAGE: Final = """servetwin traces: workloads, published and drawn
-
-  servetwin traces list                       every trace by name, where it is from, and whether it is here
-  servetwin traces fetch NAME [folder=data]   download a published trace, check its hash, print its licence
-  servetwin traces describe TRACE ...         table of rates, bursts and lengths; plot=FILE.png, json=FILE
-  servetwin traces convert TRACE out=FILE     the same requests in another format
-  servetwin traces sample TRACE out=FILE ...  cut, scale, thin or redraw them; says what that did to bursts
-
-TRACE is a name of the list or a file's path; what a file's first bytes do not tell, format=NAME does, and
-time_unit=s|ms|us|ns|iso what its times are.
-Written by out=: .csv, .parquet, .jsonl (Mooncake), or to=csv | parquet | mooncake; overwrite=true replaces.
-sample and describe take what a run takes after trace.: window=busiest|onset or window_start_s, window_s,
-lengths, tokens_scale, rate_scale, time_compression, limit; and seed. A drawn trace takes its parameters.
-
-Example:
-  servetwin traces describe azure_code plot=azure_code.png
-  servetwin traces sample azure_code window_start_s=1965 window_s=300 rate_scale=2 out=burst.jsonl
-"""
 
 _SUFFIXES: Final = {".csv": "csv", ".parquet": "parquet", ".jsonl": "mooncake"}
 _OUT_KEYS: Final = {
@@ -55,7 +37,7 @@ def traces(words: Sequence[str]) -> int:
         "convert": _convert,
         "sample": _sample,
     }
-    return by_verb("traces", words, verbs, USAGE)
+    return by_verb("traces", words, verbs, help_of("traces"))
 
 
 def _list(words: Sequence[str]) -> int:
