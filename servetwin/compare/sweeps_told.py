@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from servetwin.compare.sweep_table import Values
 from servetwin.compare.sweeps import Against, SweepsBeside
-from servetwin.report.answer_page import answer, command, notes, page, table
+from servetwin.report import page_parts
+from servetwin.report.answer_page import answer, command, page, table
 from servetwin.report.metric_text import name_of
 from servetwin.report.number_text import counted
 from servetwin.sweeps.headline import USUAL
@@ -146,7 +147,7 @@ def setting_name(setting: Values) -> str:
 
 def as_page(found: SweepsBeside, words: str) -> str:
     """Return the HTML of the whole page."""
-    parts = [*map(answer, sentences(found)), notes(remarks(found))]
+    parts = [*map(answer, sentences(found)), page_parts.remarks(remarks(found))]
     if lines := rows(found):
         parts.append(table("Numbers, mean over seeds", head(found), lines, words=2))
     return page("Comparison of sweeps", " · ".join(found.names), "", [*parts, command(words)], _FOOT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from html import escape
 from typing import Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from servetwin.report.answer_page import COLORS, answer, command, page, table
 from servetwin.report.figures import figure
 from servetwin.report.metric_text import name_of, told
 from servetwin.report.number_text import number
+from servetwin.report.page_parts import charts
 
 _FOOT: Final = (
     "Every number is of a simulated run; docs/PLAN.md says how sizes are searched and what is assumed."
@@ -23,23 +25,15 @@ _FOOT: Final = (
 
 def plan_page(plan: Plan, words: str) -> str:
     """Return the HTML of the whole page."""
-    facts = "".join(f'<span class="chip">{text}</span>' for text in map(_escaped, remarks(plan)))
+    facts = "".join(f'<span class="chip">{escape(text)}</span>' for text in remarks(plan))
     parts = [answer(sentence(plan)), f'<p class="chips">{facts}</p>']
     if plan.ranked:
         parts.append(table("Layouts that meet it, best first", head(plan), rows(plan)))
-        parts.append(
-            f'<h2>What a size gives</h2><section class="grid2">{_sizes(plan)}{_pareto(plan)}</section>'
-        )
+        parts.append(charts("What a size gives", [_sizes(plan), _pareto(plan)]))
     if plan.unable:
         parts.append(table("Layouts without an answer", ["layout", "why"], unable(plan), words=2))
     parts.append(command(words))
     return page("Plan", str(plan.asked.objective), " ".join(plan.asked.words), parts, _FOOT)
-
-
-def _escaped(text: str) -> str:
-    from html import escape
-
-    return escape(text)
 
 
 def _tried(one: Candidate, metric: str) -> list[tuple[float, float]]:

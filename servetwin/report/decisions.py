@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from servetwin.report.number_text import count, counted, duration
+from servetwin.report.page_parts import filled, head, page_file
 from serving.record.journal import parse_action
 from serving.vocabulary import actions
 
@@ -37,21 +38,13 @@ _WHO: Final = {
     "Send": "hand-over",
     "StopSend": "hand-over",
 }
-SCRIPT: Final = """
-const rows=[...document.querySelectorAll('#decided tr[data-kind]')],text=document.getElementById('with-text'),
-kind=document.getElementById('of-kind'),left=document.getElementById('shown');
-const show=()=>{const words=text.value.toLowerCase().split(/\\s+/).filter(Boolean);let many=0;
-for(const row of rows){const told=row.textContent.toLowerCase();
-row.hidden=!((!kind.value||row.dataset.kind===kind.value)&&words.every(one=>told.includes(one)));many+=!row.hidden}
-left.textContent=many.toLocaleString('en')+' shown'};
-text.addEventListener('input',show);kind.addEventListener('change',show);show();
-"""
+_SCRIPT: Final = "decisions.js"
 _HEAD: Final = ("Time", "Who", "What", "About", "Why")
 
 
 def script_policy() -> str:
     """Return what a Content-Security-Policy must add to allow only this script."""
-    return f"; script-src 'sha256-{b64encode(sha256(SCRIPT.encode()).digest()).decode()}'"
+    return f"; script-src 'sha256-{b64encode(sha256(page_file(_SCRIPT).encode()).digest()).decode()}'"
 
 
 def decisions(journal: Path | None) -> str:
@@ -63,15 +56,9 @@ def decisions(journal: Path | None) -> str:
         return ""
     kinds: Counter[str] = Counter(what for _, _, what, _, _ in found)
     options = "".join(f"<option>{kind}</option>" for kind in sorted(kinds))
-    head = "".join(f'<th style="text-align:left">{name}</th>' for name in _HEAD)
-    return (
-        '<h2>Decisions</h2><div class="card">'
-        '<p class="filter"><label>With the words <input id="with-text" type="search"></label> '
-        f'<label>of kind <select id="of-kind"><option value="">every kind</option>{options}</select></label> '
-        f'<span id="shown" class="soft"></span></p><p class="soft small">{escape(_said(found, read_all))}</p>'
-        f'<div class="tall"><table class="from blocks" id="decided"><tr class="head">{head}</tr>'
-        f"{''.join(map(_row, found))}</table></div></div><script>{SCRIPT}</script>"
-    )
+    rows = head(_HEAD, range(len(_HEAD)), "head") + "".join(map(_row, found))
+    note, script = escape(_said(found, read_all)), page_file(_SCRIPT)
+    return filled("decisions.html", kinds=options, note=note, rows=rows, script=script)
 
 
 Decision = tuple[int, str, str, str, str]

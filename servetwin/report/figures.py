@@ -8,6 +8,7 @@ import numpy as np
 
 from servetwin.report import plots
 from servetwin.report.number_text import count, duration, is_known, number, section
+from servetwin.report.page_parts import card, charts
 from servetwin.results import series
 from servetwin.results.series import Floats, Requests
 
@@ -16,7 +17,7 @@ def figures(requests: Requests, config: Mapping[str, Any], summary: Mapping[str,
     """Return the sections Latency and Load as HTML."""
     if not len(requests):
         empty = "No request finished: there is nothing to plot."
-        return f'<h2>Latency and load</h2><div class="card soft">{empty}</div>'
+        return card("Latency and load", empty, "card soft")
     slo = section(config, "slo")
     ttft_slo, tpot_slo = slo.get("ttft_ms"), slo.get("tpot_ms")
     latency = [
@@ -33,10 +34,7 @@ def figures(requests: Requests, config: Mapping[str, Any], summary: Mapping[str,
         _finished_by_replica(requests),
         _busy_by_replica(summary),
     ]
-    return (
-        f'<h2>Latency</h2><section class="grid2">{"".join(latency)}</section>'
-        f'<h2>Load</h2><section class="grid2">{"".join(load)}</section>'
-    )
+    return charts("Latency", latency) + charts("Load", load)
 
 
 def figure(

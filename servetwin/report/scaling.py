@@ -11,6 +11,7 @@ import numpy as np
 from servetwin.report import plots
 from servetwin.report.figures import figure
 from servetwin.report.number_text import NOTHING, count, duration, is_known, number, section
+from servetwin.report.page_parts import charts, head, pairs, table
 from servetwin.report.table import OBSTACLES, live_facts
 
 Event = Mapping[str, Any]
@@ -47,11 +48,9 @@ def scaling(summary: Mapping[str, Any]) -> str:
     if not looks and not events:
         return ""
     figures = [_instances(events, summary)] if events else []
-    table = _table(events) if events else '<div class="card soft">No instance was started or released.</div>'
-    return (
-        f'<h2>Scaling</h2><section class="grid2">{"".join(figures)}</section>'
-        f'<div class="card" style="margin:14px 0"><dl>{_facts(summary, events)}</dl></div>{table}'
-    )
+    moves = _table(events) if events else '<div class="card soft">No instance was started or released.</div>'
+    facts = f'<div class="card" style="margin:14px 0">{pairs(_facts(summary, events))}</div>'
+    return charts("Scaling", figures) + facts + moves
 
 
 def instance_steps(
@@ -100,13 +99,13 @@ def _instances(events: Sequence[Event], summary: Mapping[str, Any]) -> str:
     return figure("Instances by role", detail, svg, key, wide=True)
 
 
-def _facts(summary: Mapping[str, Any], events: Sequence[Event]) -> str:
+def _facts(summary: Mapping[str, Any], events: Sequence[Event]) -> list[tuple[str, str]]:
     loads, tiers = section(summary, "loads"), section(section(summary, "loads"), "bytes_by_tier")
     seconds, host = loads.get("seconds") or {}, section(summary, "host_cache_bytes")
     cache, looks = section(summary, "cache"), section(summary, "decisions")
     took = f"{_seconds(seconds.get('mean'))}, slowest {_seconds(seconds.get('max'))}"
     roles = section(section(summary, "instances"), "mean_by_role")
-    pairs = [
+    return [
         *((f"mean {role} instances", number(mean)) for role, mean in roles.items()),
         ("load targets", f"{count(loads.get('count'))} complete, {count(loads.get('stopped'))} stopped"),
         ("time of a load, mean", took),
@@ -121,7 +120,6 @@ def _facts(summary: Mapping[str, Any], events: Sequence[Event]) -> str:
         ("CPU time of a check, P99", duration(looks.get("cpu_ms_p99"))),
         *((f"{act}: {_MEANING.get(act, '')}", count(times)) for act, times in _times(events)),
     ]
-    return "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in pairs)
 
 
 _FROM: Final = {"gpu": "other instances", "host": "host memory", "ssd": "SSD", "remote": "remote storage"}
@@ -151,14 +149,9 @@ def _table(events: Sequence[Event]) -> str:
             f'<tr><td class="text soft" colspan="6">{note}</td></tr>',
             *(_row(*row) for row in rows[-half:]),
         ]
-    head = "".join(
-        f'<th style="text-align:left">{name}</th>' for name in ("Instance", "Role", "Model", "Reason")
-    )
-    return (
-        '<div class="card scroll"><table class="from blocks"><tr class="head"><th>Time</th>'
-        '<th style="text-align:left">What</th>'
-        f"{head}</tr>{''.join(shown)}</table></div>"
-    )
+    names = ("Time", "What", "Instance", "Role", "Model", "Reason")
+    lines = [head(names, range(1, len(names)), "head"), *shown]
+    return f'<div class="card scroll">{table(lines, "from blocks")}</div>'
 
 
 _WHOLE: Final = " whole"  # one word, so that it is not broken

@@ -9,6 +9,7 @@ import numpy as np
 from servetwin.report import plots
 from servetwin.report.figures import figure
 from servetwin.report.number_text import number
+from servetwin.report.page_parts import charts
 
 SHOWN: Final = {
     "replicas": ("Replicas that serve", 1),
@@ -39,7 +40,7 @@ def stage_maps(load: Mapping[str, Any] | None) -> str:
         most = float(np.nanmax(values)) if np.isfinite(values).any() else 0.0
         told = f"by stage; the darkest is {number(most)}"
         cards.append(figure(caption, told, _map(caption, labels, times, values, most, color)))
-    return f'<h2>Stages over time</h2><section class="grid2">{"".join(cards)}</section>'
+    return charts("Stages over time", cards)
 
 
 def _map(

@@ -1,10 +1,10 @@
 """Rows about the stages of a run's pipelines, for the terminal and the page."""
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from servetwin.report.number_text import count, duration, number
+from servetwin.report.page_parts import card, cell, head, row, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -70,8 +70,8 @@ def _table(head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> "Table":
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))
     for name in head:
         table.add_column(name, justify="right", no_wrap=True)
-    for row in rows[:_MOST_SHOWN]:
-        table.add_row(*row)
+    for texts in rows[:_MOST_SHOWN]:
+        table.add_row(*texts)
     if len(rows) > _MOST_SHOWN:
         table.caption = f"and {len(rows) - _MOST_SHOWN} more stages (see report)"
     return table
@@ -84,13 +84,6 @@ def stages_section(summary: Mapping[str, Any]) -> str:
 
 
 def _section(names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join("<tr>" + _named(names, row) + "</tr>" for row in rows)
-    table = f'<table class="blocks"><tr class="head">{head}</tr>{body}</table>'
-    return f'<h2>Stages</h2><div class="card scroll">{table}</div>'
-
-
-def _named(names: Sequence[str], row: Sequence[str]) -> str:
-    """Return cells of a stage; on a narrow screen each is beside its column's name."""
-    cells = zip(names, row, strict=True)
-    return "".join(f'<td data-name="{escape(name)}">{escape(text)}</td>' for name, text in cells)
+    """Return a card with a row per stage; on a narrow screen each cell is beside its column's name."""
+    lines = [row(cell(text, name=name) for name, text in zip(names, texts, strict=True)) for texts in rows]
+    return card("Stages", table([head(names, kind="head"), *lines], "blocks"), "card scroll")

@@ -8,11 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from servetwin.report import plots
-from servetwin.report.answer_page import COLORS, answer, command, notes, page, table
+from servetwin.report import page_parts, plots
+from servetwin.report.answer_page import COLORS, answer, command, page, table
 from servetwin.report.figures import figure
 from servetwin.report.metric_text import name_of, told
 from servetwin.report.number_text import counted
+from servetwin.report.page_parts import charts
 from servetwin.sweeps.headline import USUAL, headline
 from servetwin.sweeps.table import SEED, Sweep, Values, differences, means, setting_of, typed
 from servetwin.sweeps.told import setting_name, told_difference, told_interval
@@ -33,7 +34,7 @@ def sweep_page(
     shown = [metric for metric in metrics if sweep.by_seed(metric)]
     parts = [
         *map(answer, best or headline(sweep, judged)),
-        notes([*verdicts(sweep, judged), *remarks(sweep)]),
+        page_parts.remarks([*verdicts(sweep, judged), *remarks(sweep)]),
         _settings(sweep, shown),
         *_compared(sweep, shown),
         _charts(sweep, shown),
@@ -179,8 +180,7 @@ def _charts(sweep: Sweep, metrics: Sequence[str]) -> str:
     axis = next((one for one in sweep.axes if _is_numeric(one.texts) and one.key != SEED), None)
     if axis is None:
         return ""
-    charts = [_chart(sweep, metric, axis.key) for metric in metrics]
-    return f'<h2>By {axis.key}</h2><section class="grid2">{"".join(charts)}</section>'
+    return charts(f"By {axis.key}", [_chart(sweep, metric, axis.key) for metric in metrics])
 
 
 def _is_numeric(texts: Sequence[str]) -> bool:
