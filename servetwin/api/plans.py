@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """``answer``: how many GPUs the best layout needs to meet the objective; None where no size meets it.
 
@@ -52,4 +52,11 @@ def plan(*words: str, **values: Any) -> Plan:
         for row in data["ranked"]
     ]
     ends = found.ends
-    return Plan(ends.mid, ends.low, ends.high, sentence(found), pd.DataFrame(rows), data)
+    return Plan(
+        answer=ends.mid,
+        low=ends.low,
+        high=ends.high,
+        sentence=sentence(found),
+        table=pd.DataFrame(rows),
+        data=data,
+    )

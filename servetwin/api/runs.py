@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Run:
     """``summary``: as summary.json (docs/METRICS.md). ``requests``: a row per finished request, times in ms.
 
@@ -89,10 +89,10 @@ def _read(path: Path, folder: Path | None) -> Run:
 
     unserved = path / "unserved.parquet"
     return Run(
-        json.loads((path / "summary.json").read_text(encoding="utf-8")),
-        frame_of(path / "requests.parquet"),
-        frame_of(unserved) if unserved.exists() else pd.DataFrame(),
-        (path / "config.yaml").read_text(encoding="utf-8"),
-        (path / "report.html").read_text(encoding="utf-8"),
-        folder,
+        summary=json.loads((path / "summary.json").read_text(encoding="utf-8")),
+        requests=frame_of(path / "requests.parquet"),
+        unserved=frame_of(unserved) if unserved.exists() else pd.DataFrame(),
+        config=(path / "config.yaml").read_text(encoding="utf-8"),
+        report=(path / "report.html").read_text(encoding="utf-8"),
+        folder=folder,
     )

@@ -54,7 +54,7 @@ class ProfileUse:
     noise: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
     """One replica: ``rows`` are its compiled step times, ``step`` is the model behind them.
 
@@ -92,7 +92,15 @@ def _of_stack(stack: LayerStack) -> Hardware:
     """Return a pass over all layers; a replica has some of them (``servetwin.assemble.stages``)."""
     overhead = EngineOverhead(source=OVERHEAD_INSIDE, inside=True)
     step = EngineStepModel(StackStep(stack), overhead)
-    return Hardware(StepRows(step), step, overhead, None, 1, "it keeps no KV", stack.layers)
+    return Hardware(
+        rows=StepRows(step),
+        step=step,
+        overhead=overhead,
+        profile=None,
+        kv_blocks=1,
+        kv_arithmetic="it keeps no KV",
+        layers=stack.layers,
+    )
 
 
 def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
@@ -104,13 +112,31 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
     shared = parallelism_of(engine, tp)
     if engine.expert_skew and llm.experts is None:
         raise HardwareError(f"{llm.name} has no experts to choose from: leave engine.expert_skew out")
-    operations = step_model(engine.step_time, gpu, llm, tp, profile, imitated, shared, engine.expert_skew)
+    operations = step_model(
+        engine.step_time,
+        gpu,
+        llm,
+        tp=tp,
+        profile=profile,
+        imitated=imitated,
+        parallelism=shared,
+        expert_skew=engine.expert_skew,
+    )
     overhead = overhead_of(engine, operations, llm.layers)
     step = EngineStepModel(operations, overhead)
     _check_limits(engine, gpu, step)
     kv = kv_memory(engine, gpu, llm, tp, cut_of(config, llm))
-    experts = _experts_of(engine, gpu, llm, shared, profile, overhead)
-    return Hardware(StepRows(step), step, overhead, use, kv.blocks, kv.arithmetic, llm.layers, experts)
+    experts = _experts_of(engine=engine, gpu=gpu, llm=llm, shared=shared, profile=profile, overhead=overhead)
+    return Hardware(
+        rows=StepRows(step),
+        step=step,
+        overhead=overhead,
+        profile=use,
+        kv_blocks=kv.blocks,
+        kv_arithmetic=kv.arithmetic,
+        layers=llm.layers,
+        experts=experts,
+    )
 
 
 def parallelism_of(engine: EngineConfig, tp: int) -> Parallelism:
@@ -119,6 +145,7 @@ def parallelism_of(engine: EngineConfig, tp: int) -> Parallelism:
 
 
 def _experts_of(
+    *,
     engine: EngineConfig,
     gpu: Gpu,
     llm: LlmShape,
@@ -188,24 +215,28 @@ def _profile_of(
         return None, None
     path = Path(engine.profile)
     if is_step_profile(path):
-        return _fitting(read_step_profile(path), engine, engine.profile, gpu, llm, tp)
-    return _fitting(load_profile(path, engine.profile_force), engine, engine.profile, gpu, llm, tp)
+        return _fitting(read_step_profile(path), engine=engine, path=engine.profile, gpu=gpu, llm=llm, tp=tp)
+    return _fitting(
+        load_profile(path, engine.profile_force), engine=engine, path=engine.profile, gpu=gpu, llm=llm, tp=tp
+    )
 
 
 def _fitting(
-    found: Loaded, engine: EngineConfig, path: str, gpu: Gpu, llm: LlmShape, tp: int
+    found: Loaded, *, engine: EngineConfig, path: str, gpu: Gpu, llm: LlmShape, tp: int
 ) -> tuple[Profile | StepProfile, ProfileUse]:
     loaded = require_profile(
         found,
         path,
-        gpu.name,
-        llm.name,
-        tp,
-        engine.software,
-        engine.version,
-        precision_of(llm),
-        engine.profile_force,
-        "" if engine.asynchronous else "engine.asynchronous=false",  # a system that splits roles needs it
+        gpu=gpu.name,
+        llm=llm.name,
+        tp=tp,
+        engine=engine.software,
+        engine_version=engine.version,
+        precision=precision_of(llm),
+        force=engine.profile_force,
+        kept=""
+        if engine.asynchronous
+        else "engine.asynchronous=false",  # a system that splits roles needs it
     )
     stamp = loaded.profile.stamp
     return loaded.profile, ProfileUse(path, loaded.digest, loaded.problems, stamp.files, stamp.noise)
@@ -225,9 +256,9 @@ def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int, cut: Cut |
                 gpu,
                 llm,
                 tp,
-                engine.gpu_memory_utilization,
-                engine.block_tokens,
-                engine.reserve_activation_bytes,
+                memory_utilization=engine.gpu_memory_utilization,
+                block_tokens=engine.block_tokens,
+                activation_reserve_bytes=engine.reserve_activation_bytes,
                 layers=part,
                 data_parallel=engine.data_parallel_size,
             )

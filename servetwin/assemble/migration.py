@@ -31,14 +31,14 @@ def migration_of(
     migrator = make_policy("system/migration", chosen, random=random, estimates=estimates)
     rules = {
         model.name: MigrationRules(
-            cast(Mode, one.mode),
-            LAST_STAGES[one.last_stage],
-            one.max_stages,
-            round(control_ms(one, model.tp) * NS_PER_MS),
-            model.shape.kv_bytes_per_token,
-            config.engine.max_num_seqs,
-            one.into_loading,
-            0 if config.kind == "realexec" else round(one.slowdown * _MILLION),
+            mode=cast(Mode, one.mode),
+            last_stage_blocks=LAST_STAGES[one.last_stage],
+            max_stages=one.max_stages,
+            control_ns=round(control_ms(one, model.tp) * NS_PER_MS),
+            kv_bytes_per_token=model.shape.kv_bytes_per_token,
+            max_num_seqs=config.engine.max_num_seqs,
+            into_loading=one.into_loading,
+            slowdown_ppm=0 if config.kind == "realexec" else round(one.slowdown * _MILLION),
         )
         for model in hosted_models(config)
     }

@@ -34,20 +34,20 @@ def stage_scaling(
     most = spec.gpus if one.max_replicas is None else one.max_replicas
     cores = _ANY if spec.cpu_cores is None else spec.cpu_cores
     return StageScaling(
-        _scaler(config, estimates, mean_rate_per_s(config, full_per_s)),
-        StageHosts(spec.hosts, spec.gpus_per_host, spec.host_memory_bytes, cores),
-        round(one.period_s * NS_PER_S),
-        round(one.window_s * NS_PER_S),
-        config.slo.ttft_ms / 1e3,
-        one.min_replicas,
-        most,
-        most,
-        one.cpu_cores,
-        exec_s,
-        sizes,
-        _peers(config, estimates),
-        one.batch_cost,
-        _copies_share(config),
+        scaler=_scaler(config, estimates, mean_rate_per_s(config, full_per_s)),
+        hosts=StageHosts(spec.hosts, spec.gpus_per_host, spec.host_memory_bytes, cores),
+        period_ns=round(one.period_s * NS_PER_S),
+        window_ns=round(one.window_s * NS_PER_S),
+        slo_s=config.slo.ttft_ms / 1e3,
+        minimum=one.min_replicas,
+        maximum=most,
+        max_replicas=most,
+        cores=one.cpu_cores,
+        exec_s=exec_s,
+        sizes_bytes=sizes,
+        peers=_peers(config, estimates),
+        batch_cost=one.batch_cost,
+        copies_share=_copies_share(config),
     )
 
 

@@ -95,7 +95,14 @@ def stage_replicas(config: RunConfig) -> list[Replica]:
         room[gpu] -= size
         cores.take(gpu, wants)
     return [
-        Replica(place, part.model, LayerRange(part.first, part.last), (gpus[place],), 1, 1)
+        Replica(
+            id=place,
+            model=part.model,
+            layers=LayerRange(part.first, part.last),
+            gpus=(gpus[place],),
+            kv_blocks=1,
+            block_tokens=1,
+        )
         for place, part in enumerate(wanted)
     ]
 
@@ -169,13 +176,13 @@ def pipelines_of(
     elastic = scaling is not None
     setups = {
         model.name: PipelineSetup(
-            parts_of(config, model),
-            stack_of(model).activation_bytes,
-            one.batch,
-            queues,
-            one.cpu_cores if elastic else 0,
-            elastic,
-            one.live,
+            parts=parts_of(config, model),
+            activation_bytes=stack_of(model).activation_bytes,
+            batch=one.batch,
+            queues=queues,
+            cpu_cores=one.cpu_cores if elastic else 0,
+            elastic=elastic,
+            live=one.live,
         )
         for model in hosted_models(config)
     }

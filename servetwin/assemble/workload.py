@@ -64,7 +64,14 @@ def _of_many(config: RunConfig, hosted: Sequence[HostedModel], wanted_per_s: flo
         requests = len(source)
     assert models.zipf is not None
     return many_models(
-        source, names, rate_per_s, models.zipf, models.bursts, seed, requests, models.duration_s
+        source,
+        names,
+        rate_per_s=rate_per_s,
+        exponent=models.zipf,
+        bursts=models.bursts,
+        seed=seed,
+        requests=requests,
+        duration_s=models.duration_s,
     )
 
 

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from servetwin.cli.flags import asked_for_json
 from servetwin.cli.process import telling
-from servetwin.report import browser
 from serving.vocabulary.errors import UserError
 
 _NEEDED: Final = (
@@ -36,9 +35,10 @@ _EXTRAS: Final = {
     "nixl": ("KV and parameters between real workers by NIXL (realexec run transport=nixl)", "nixl"),
 }
 # Purpose -> names of the program, and how to get it.
+BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _PROGRAMS: Final = {
     "compiling the core (make fast)": (("cc",), "install a C compiler, such as gcc"),
-    "tests of pages in a browser": (browser.NAMES, "install chromium"),
+    "tests of pages in a browser": (BROWSERS, "install chromium"),
 }
 _PLACES: Final = {
     "SERVETWIN_TRACES": "recorded traces lie in data/ otherwise",

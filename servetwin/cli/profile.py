@@ -211,11 +211,19 @@ def _operations(profile: "StepProfile", against: str) -> "StepModel":
     gpu, llm = load_gpu(stamp.gpu), load_llm(stamp.llm)
     imitated = Imitated(stamp.engine, stamp.engine_version)
     if against in ("linear", "roofline"):
-        model = step_model(against, gpu, llm, stamp.tp, None, imitated)
+        model = step_model(against, gpu, llm, tp=stamp.tp, profile=None, imitated=imitated)
     else:
-        of = stamp.gpu, stamp.llm, stamp.tp, stamp.engine, stamp.engine_version, stamp.precision
-        tables = require_profile(load_profile(Path(against)), against, *of).profile
-        model = step_model("op_table", gpu, llm, stamp.tp, tables, imitated)
+        tables = require_profile(
+            load_profile(Path(against)),
+            against,
+            gpu=stamp.gpu,
+            llm=stamp.llm,
+            tp=stamp.tp,
+            engine=stamp.engine,
+            engine_version=stamp.engine_version,
+            precision=stamp.precision,
+        ).profile
+        model = step_model("op_table", gpu, llm, tp=stamp.tp, profile=tables, imitated=imitated)
     if includes_overhead(model):
         raise UserError(
             f"against={against} is of whole steps as well, for {stamp.llm} on {stamp.gpu} tp={stamp.tp}: "

@@ -52,11 +52,13 @@ def _asked(words: Sequence[str]) -> dict[str, Any]:
 def _tell(journal: Journal, folder: Path, name: str, asked: dict[str, Any]) -> None:
     as_json = asked.get("json", False)
     if "request" in asked:
-        tale = Tale(asked["request"], first_token_ns(folder, asked["request"]))
+        tale = Tale(id=asked["request"], first_token_ns=first_token_ns(folder, asked["request"]))
         told = _print(request_story(journal.moments(), tale), as_json)
         noun = "request"
     elif "instance" in asked:
-        life = Life(asked["instance"], decisions(folder, asked["instance"]), starts=starts(folder))
+        life = Life(
+            id=asked["instance"], decisions=decisions(folder, asked["instance"]), starts=starts(folder)
+        )
         told = _print(instance_story(journal.moments(), life), as_json)
         noun = "instance"
     else:

@@ -31,7 +31,7 @@ MOST_APART: Final = 0.2
 AGREES, DIFFERS = "agrees", "differs"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """One metric. ``apart``: the share by which the slowest real run's mean is above the fastest.
 
@@ -136,7 +136,14 @@ def _of_metric(columns: Sequence[Floats]) -> Timing:
     to_repeat = float(np.mean([distance(one, other) for one, other in combinations(others, 2)]))
     means = [one["mean"] for one in each]
     apart = max(means) / min(means) - 1 if min(means) else 0.0
-    return Timing(len(ours), statistics(ours), real, to_real, to_repeat, apart)
+    return Timing(
+        requests=len(ours),
+        simulated=statistics(ours),
+        real=real,
+        to_real=to_real,
+        to_repeat=to_repeat,
+        apart=apart,
+    )
 
 
 def _refusals(simulated: Result, timing: Mapping[str, Timing]) -> list[str]:

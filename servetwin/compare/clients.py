@@ -28,7 +28,7 @@ LEAST_CHANCE: Final = 0.05
 SAME, DIFFER, TOO_FEW = "no difference", "differ", "too few runs"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Apart:
     """One metric. ``first``, ``second``: statistics by client, the mean over its runs, in ms.
 
@@ -117,16 +117,18 @@ def _of_metric(columns: Sequence[Floats], split: int) -> Apart:
     for one, other in combinations(range(count), 2):
         distances[one, other] = distances[other, one] = distance(columns[one], columns[other])
     least = 1 / len(columns[0])
-    true = _ratio(distances, range(split), least)
+    between, within, ratio = _ratio(distances, range(split), least)
     ratios = np.array([_ratio(distances, group, least)[2] for group in combinations(range(count), split)])
     return Apart(
-        len(columns[0]),
-        _mean_statistics(columns[:split]),
-        _mean_statistics(columns[split:]),
-        *true,
-        float(np.mean(ratios >= true[2] - 1e-12)),
+        requests=len(columns[0]),
+        first=_mean_statistics(columns[:split]),
+        second=_mean_statistics(columns[split:]),
+        between=between,
+        within=within,
+        ratio=ratio,
+        chance=float(np.mean(ratios >= ratio - 1e-12)),
         # If both groups have the same size, each division is counted twice.
-        (2 if 2 * split == count else 1) / len(ratios),
+        least_chance=(2 if 2 * split == count else 1) / len(ratios),
     )
 
 

@@ -29,17 +29,17 @@ def collected(
     known = known_times(times, output, failed, gaps=counts, span_ms=span_ms)
     gaps, more = token_gaps(rows, known)
     return Measured(
-        path,
-        format,
-        sha256,
-        None if None in ids else np.array(ids, dtype=np.int64),
-        np.array([row.arrival_s for row in rows], dtype=np.float64),
-        _tokens(row.prompt_tokens for row in rows),
-        output,
-        known.times,
-        np.array(gaps, dtype=np.float64),
-        failed,
-        (*remarks, *known.remarks, *more),
+        path=path,
+        format=format,
+        sha256=sha256,
+        request=None if None in ids else np.array(ids, dtype=np.int64),
+        arrival_s=np.array([row.arrival_s for row in rows], dtype=np.float64),
+        prompt_tokens=_tokens(row.prompt_tokens for row in rows),
+        output_tokens=output,
+        times=known.times,
+        gaps_ms=np.array(gaps, dtype=np.float64),
+        failed=failed,
+        remarks=(*remarks, *known.remarks, *more),
     )
 
 

@@ -100,7 +100,8 @@ def _read(path: Path) -> Iterator[Decision]:
             for fields in actions:
                 decided = decided_in(parse_action(fields))
                 if decided is not None:
-                    yield Decision(*decided, at_ns, told, json.dumps(fields))
+                    kind, key = decided
+                    yield Decision(kind, key, at_ns, told, json.dumps(fields))
 
 
 def decided_in(action: Action) -> tuple[str, Key] | None:

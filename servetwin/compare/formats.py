@@ -65,11 +65,11 @@ def _of_bench(place: Place, row: Mapping[str, Any], at: Mapping[str, float]) -> 
         return (at[key] - at["queued_ts"]) * MS_PER_S
 
     return Timing(
-        _number_in(place, row.get("request_id")),
-        place.number(row.get("arrival_time"), "arrival_time"),
-        place.whole(row.get("input_toks"), "input_toks"),
-        place.whole(row.get("output_toks"), "output_toks"),
-        since_queued("first_token_ts"),
+        request=_number_in(place, row.get("request_id")),
+        arrival_s=place.number(row.get("arrival_time"), "arrival_time"),
+        prompt_tokens=place.whole(row.get("input_toks"), "input_toks"),
+        output_tokens=place.whole(row.get("output_toks"), "output_toks"),
+        ttft_ms=since_queued("first_token_ts"),
         e2e_ms=since_queued("last_token_ts"),
         queue_ms=since_queued("scheduled_ts"),
         failed=at["last_token_ts"] != at["last_token_ts"],
@@ -105,13 +105,13 @@ def _of_aiperf(place: Place, metadata: Any, row: Any) -> Timing:
         place.number(metadata.get(key), key) for key in ("request_start_ns", "request_end_ns")
     )
     return Timing(
-        None,
-        start_ns / NS_PER_S,
-        place.whole(metric("input_sequence_length", "tokens"), "input_sequence_length"),
-        place.whole(metric("output_sequence_length", "tokens"), "output_sequence_length"),
-        place.time(metric("time_to_first_token", "ms"), "time_to_first_token"),
-        place.time(metric("inter_token_latency", "ms"), "inter_token_latency"),
-        place.time(metric("request_latency", "ms"), "request_latency"),
+        request=None,
+        arrival_s=start_ns / NS_PER_S,
+        prompt_tokens=place.whole(metric("input_sequence_length", "tokens"), "input_sequence_length"),
+        output_tokens=place.whole(metric("output_sequence_length", "tokens"), "output_sequence_length"),
+        ttft_ms=place.time(metric("time_to_first_token", "ms"), "time_to_first_token"),
+        tpot_ms=place.time(metric("inter_token_latency", "ms"), "inter_token_latency"),
+        e2e_ms=place.time(metric("request_latency", "ms"), "request_latency"),
         gaps_ms=tuple(place.numbers(metric("inter_chunk_latency", "ms"), "inter_chunk_latency")),
         failed=failed,
         span_ms=(end_ns - start_ns) / NS_PER_MS,

@@ -22,7 +22,7 @@ NS_PER_MS: Final = 1e6
 NS_PER_S: Final = 1e9
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """One request: NaN and None if the file does not have the value.
 
@@ -44,7 +44,7 @@ class Timing:
     span_ms: float = UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """All requests of a file in its order, as columns.
 

@@ -115,17 +115,17 @@ def own_result(path: Path, format: str) -> Measured:
     output, failed = columns["output_tokens"].astype(np.int64), np.zeros(count, dtype=bool)
     known = known_times(times, output, failed)
     return Measured(
-        path,
-        format,
-        _digest(path),
-        columns["request"].astype(np.int64),
-        columns["arrival_ns"] / NS_PER_S,
-        columns["prompt_tokens"].astype(np.int64),
-        output,
-        known.times,
-        np.array([], dtype=np.float64),
-        failed,
-        (*((SIMULATED_TOO,) if _is_simulated(path.parent) else ()), *known.remarks),
+        path=path,
+        format=format,
+        sha256=_digest(path),
+        request=columns["request"].astype(np.int64),
+        arrival_s=columns["arrival_ns"] / NS_PER_S,
+        prompt_tokens=columns["prompt_tokens"].astype(np.int64),
+        output_tokens=output,
+        times=known.times,
+        gaps_ms=np.array([], dtype=np.float64),
+        failed=failed,
+        remarks=(*((SIMULATED_TOO,) if _is_simulated(path.parent) else ()), *known.remarks),
     )
 
 

@@ -24,7 +24,7 @@ MOST_PROMPT_DIFFERENCE: Final = 0.1
 _SPAN_WORTH_TELLING: Final = 0.05
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
     """Rows of the simulated and of the measured columns with the same request, finished in both."""
 
@@ -47,12 +47,13 @@ def pairs_of(result: Result, measured: Measured) -> Pairs:
     known = result.columns["request"].astype(np.int64)
     place = np.minimum(np.searchsorted(known, numbers[done]), max(len(known) - 1, 0))
     both = known[place] == numbers[done] if len(known) else np.zeros(len(done), dtype=bool)
-    pairs = place[both], done[both]
+    simulated, rows = place[both], done[both]
     if not both.any():
         raise UserError(
             f"no request finished both in {result.folder} and in {measured.path}: compare the same workload"
         )
-    return Pairs(by, *pairs, (*_prompts(result, measured, *pairs), *_spans(result, measured, *pairs)))
+    remarks = (*_prompts(result, measured, simulated, rows), *_spans(result, measured, simulated, rows))
+    return Pairs(by=by, simulated=simulated, measured=rows, remarks=remarks)
 
 
 def _checked(result: Result, measured: Measured, numbers: Ints) -> Ints:

@@ -74,11 +74,11 @@ def _of_bench(place: Place, row: Mapping[str, Any]) -> Timing:
     if not 0 < latency < math.inf and _ends_with_gaps(ttft, gaps, tokens):
         latency = ttft + math.fsum(gaps)
     return Timing(
-        None,
-        place.number(row["start_times"], "start_times"),
-        place.whole(row["input_lens"], "input_lens"),
-        tokens,
-        ttft * MS_PER_S,
+        request=None,
+        arrival_s=place.number(row["start_times"], "start_times"),
+        prompt_tokens=place.whole(row["input_lens"], "input_lens"),
+        output_tokens=tokens,
+        ttft_ms=ttft * MS_PER_S,
         e2e_ms=latency * MS_PER_S,
         gaps_ms=() if failed else tuple(gap * MS_PER_S for gap in gaps),
         failed=failed,
@@ -121,13 +121,13 @@ def _of_guidellm(place: Place, row: Mapping[str, Any], failed: bool) -> Timing:
         for key in ("start_time", "end_time")
     )
     return Timing(
-        None,
-        start_s,
-        place.whole(row.get("prompt_tokens"), "prompt_tokens"),
-        place.whole(row.get("output_tokens"), "output_tokens"),
-        place.time(row.get("time_to_first_token_ms"), "time_to_first_token_ms"),
-        place.time(row.get("inter_token_latency_ms"), "inter_token_latency_ms"),
-        place.time(row.get("request_latency"), "request_latency") * MS_PER_S,
+        request=None,
+        arrival_s=start_s,
+        prompt_tokens=place.whole(row.get("prompt_tokens"), "prompt_tokens"),
+        output_tokens=place.whole(row.get("output_tokens"), "output_tokens"),
+        ttft_ms=place.time(row.get("time_to_first_token_ms"), "time_to_first_token_ms"),
+        tpot_ms=place.time(row.get("inter_token_latency_ms"), "inter_token_latency_ms"),
+        e2e_ms=place.time(row.get("request_latency"), "request_latency") * MS_PER_S,
         failed=failed,
         span_ms=(end_s - start_s) * MS_PER_S,
     )

@@ -28,10 +28,10 @@ def own_timing(place: Place, row: dict[str, object], gaps_ms: tuple[float, ...] 
     """Read a request in ServeTwin's own names; a request without any time has failed."""
     times = {name: place.time(row.get(name), name) for name in TIMES}
     return Timing(
-        place.whole(row.get("request"), "request"),
-        place.number(row.get("arrival_s"), "arrival_s"),
-        place.whole(row.get("prompt_tokens"), "prompt_tokens"),
-        place.whole(row.get("output_tokens"), "output_tokens"),
+        request=place.whole(row.get("request"), "request"),
+        arrival_s=place.number(row.get("arrival_s"), "arrival_s"),
+        prompt_tokens=place.whole(row.get("prompt_tokens"), "prompt_tokens"),
+        output_tokens=place.whole(row.get("output_tokens"), "output_tokens"),
         gaps_ms=gaps_ms,
         failed=all(value != value or value == NO_NUMBER for value in times.values()),
         **times,
@@ -51,11 +51,11 @@ def _of_servingsim(place: Place, row: dict[str, object]) -> Timing:
         except ValueError:
             place.refuse("ITL is no list of numbers", "write it as [1, 2]")
     return Timing(
-        place.whole(row.get("request id"), "request id"),
-        place.number(row.get("arrival"), "arrival") / NS_PER_S,
-        place.whole(row.get("input"), "input"),
-        None if gaps_ns is None else len(gaps_ns) + 1,
-        place.time(row.get("TTFT"), "TTFT") / NS_PER_MS,
+        request=place.whole(row.get("request id"), "request id"),
+        arrival_s=place.number(row.get("arrival"), "arrival") / NS_PER_S,
+        prompt_tokens=place.whole(row.get("input"), "input"),
+        output_tokens=None if gaps_ns is None else len(gaps_ns) + 1,
+        ttft_ms=place.time(row.get("TTFT"), "TTFT") / NS_PER_MS,
         e2e_ms=place.time(row.get("latency"), "latency") / NS_PER_MS,
         queue_ms=place.time(row.get("queuing_delay"), "queuing_delay") / NS_PER_MS,
         gaps_ms=tuple(gap / NS_PER_MS for gap in gaps_ns or ()),

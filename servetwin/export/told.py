@@ -17,7 +17,7 @@ MS_PER_S = 1e3
 NS_PER_S = 1e9
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
     """Finished requests in order of arrival; milliseconds, and NaN for TPOT of a request of one token.
 
@@ -52,12 +52,12 @@ def told(result: Result) -> Told:
     columns = {name: values[order] for name, values in columns.items()}
     arrival_s, counts = columns["arrival_ns"] / NS_PER_S, result.summary["requests"]
     return Told(
-        arrival_s - arrival_s[0] if len(arrival_s) else arrival_s,
-        columns["ttft_ms"],
-        columns["tpot_ms"],
-        columns["e2e_ms"],
-        columns["prompt_tokens"],
-        columns["output_tokens"],
-        counts["arrived"] - counts["finished"],
-        float(result.summary["duration_s"]),
+        start_s=arrival_s - arrival_s[0] if len(arrival_s) else arrival_s,
+        ttft_ms=columns["ttft_ms"],
+        tpot_ms=columns["tpot_ms"],
+        e2e_ms=columns["e2e_ms"],
+        prompt_tokens=columns["prompt_tokens"],
+        output_tokens=columns["output_tokens"],
+        unanswered=counts["arrived"] - counts["finished"],
+        duration_s=float(result.summary["duration_s"]),
     )

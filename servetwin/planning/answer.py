@@ -51,11 +51,13 @@ def guess_gpus(layout: Layout, words: tuple[str, ...]) -> int:
 
 
 def searched(
-    layout: Layout, words: tuple[str, ...], objective: Objective, most_gpus: int, end: End, guess: int
+    *, layout: Layout, words: tuple[str, ...], objective: Objective, most_gpus: int, end: End, guess: int
 ) -> Found:
     """Search a layout's least size; runs in a process of the crew."""
     guess = guess or guess_gpus(layout, words)
-    return least_gpus(layout, words, objective, most_gpus, end, guess)
+    return least_gpus(
+        layout=layout, words=words, objective=objective, most_gpus=most_gpus, end=end, guess=guess
+    )
 
 
 def refuse_moving_rate(asked: PlanWords) -> None:
@@ -90,11 +92,25 @@ def _least(asked: PlanWords, submit: Submit, on_done: Callable[[int, int], None]
         refused = next((one.found.refused for one in unable if one.found.refused), "")
         if refused and all(one.found.refused for one in unable):
             raise UserError(f"no layout runs; {unable[-1].found.layout.name}: {unable[-1].found.refused}")
-        return Plan(asked, (), (*unable, *dropped), Answers(None, None, None), runs=_runs(found))
+        return Plan(
+            asked=asked,
+            ranked=(),
+            unable=(*unable, *dropped),
+            ends=Answers(None, None, None),
+            runs=_runs(found),
+        )
     best = ranked[0].found
     assert best.gpus is not None
     rest = [
-        submit(searched, best.layout, asked.words, asked.objective, _most(asked), end, best.gpus)
+        submit(
+            searched,
+            layout=best.layout,
+            words=asked.words,
+            objective=asked.objective,
+            most_gpus=_most(asked),
+            end=end,
+            guess=best.gpus,
+        )
         for end in ("low", "high")
     ]
     more = (
@@ -104,9 +120,15 @@ def _least(asked: PlanWords, submit: Submit, on_done: Callable[[int, int], None]
     window = busiest_of(best.layout, best.gpus, asked.words, float(asked.own.get("window_s", _WINDOW_S)))
     factor, runs = (None, 0) if more is None else more.result()
     return Plan(
-        asked, tuple(ranked), (*unable, *dropped), Answers(low.gpus, best.gpus, high.gpus), factor, window,
-        runs=_runs([*found, low, high]) + runs, details={"low": low, "high": high},
-    )  # fmt: skip
+        asked=asked,
+        ranked=tuple(ranked),
+        unable=(*unable, *dropped),
+        ends=Answers(low.gpus, best.gpus, high.gpus),
+        headroom=factor,
+        busiest=window,
+        runs=_runs([*found, low, high]) + runs,
+        details={"low": low, "high": high},
+    )
 
 
 def _wants(asked: PlanWords) -> bool:
@@ -125,7 +147,18 @@ def _search_all(
     asked: PlanWords, layouts: Sequence[Layout], words: tuple[str, ...], submit: Submit,
     tell: Callable[[int], None] | None = None,
 ) -> list[Found]:  # fmt: skip
-    futures = [submit(searched, layout, words, asked.objective, _most(asked), "mid", 0) for layout in layouts]
+    futures = [
+        submit(
+            searched,
+            layout=layout,
+            words=words,
+            objective=asked.objective,
+            most_gpus=_most(asked),
+            end="mid",
+            guess=0,
+        )
+        for layout in layouts
+    ]
     return in_order(futures, tell)
 
 
@@ -223,7 +256,13 @@ def _highest_rate(asked: PlanWords, submit: Submit) -> Plan:
     mids = [submit(rate_of, layout, gpus, asked, "mid") for layout in ways]
     able = [(layout, *one) for layout, one in zip(ways, in_order(mids)) if one[0] is not None]
     if not able:
-        return Plan(asked, (), (), Answers(None, None, None), runs=sum(one.result()[1] for one in mids))
+        return Plan(
+            asked=asked,
+            ranked=(),
+            unable=(),
+            ends=Answers(None, None, None),
+            runs=sum(one.result()[1] for one in mids),
+        )
     layout, factor, _ = max(able, key=lambda one: one[1])
     (low, more), (high, most) = in_order(
         [submit(rate_of, layout, gpus, asked, end) for end in ("low", "high")]
@@ -231,10 +270,10 @@ def _highest_rate(asked: PlanWords, submit: Submit) -> Plan:
     rate = prepared_for((*asked.words, *layout.words_of(gpus))).workload.mean_rate_per_s
     others = sorted(able, key=lambda one: -one[1])
     return Plan(
-        asked, (), (), Answers(low, factor, high), None,
-        busiest_of(layout, gpus, asked.words, _WINDOW_S), rate,
-        sum(one.result()[1] for one in mids) + more + most,
-        {"layout": layout, "factors": [(one[0].name, one[1]) for one in others]},
+        asked=asked, ranked=(), unable=(), ends=Answers(low, factor, high), headroom=None,
+        busiest=busiest_of(layout, gpus, asked.words, _WINDOW_S), rate_per_s=rate,
+        runs=sum(one.result()[1] for one in mids) + more + most,
+        details={"layout": layout, "factors": [(one[0].name, one[1]) for one in others]},
     )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ class Candidate:
         return None if outcome is None else outcome.numbers["gpu_seconds"] / S_PER_HOUR
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """``ranked``: best first. ``ends``: the best one's answer at the low end, as modelled, at the high end.
 

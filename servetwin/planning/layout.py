@@ -17,7 +17,7 @@ class DoesNotFit(UserError):
     """Instances of so many GPUs do not fill whole hosts."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """``hardware``: a GPU's name, or a cluster of the catalogue, whose links are then modelled.
 
@@ -69,13 +69,15 @@ class Layout:
 
 
 def layout_of(
-    hardware: str, tp: int, pp: int, words: tuple[str, ...], split: float = 0.0, instances: int = 1
+    *, hardware: str, tp: int, pp: int, words: tuple[str, ...], split: float = 0.0, instances: int = 1
 ) -> Layout:
     """Return the layout. UserError for unknown hardware, and for a split that is not a share."""
     if tp < 1 or pp < 1 or not 0 <= split < 1:
         raise UserError("model.tp and model.pp are at least 1 and split a share: write model.tp=1 split=0.5")
     if hardware in CLUSTER_FAMILIES:
-        return Layout(hardware, tp, words, tp * pp, pp, split, instances)
+        return Layout(
+            hardware=hardware, tp=tp, words=words, step=tp * pp, pp=pp, split=split, instances=instances
+        )
     found = _SIZED.fullmatch(hardware)
     if found is None or found[1] not in topology_names():
         gpus, clusters = ", ".join(CLUSTER_FAMILIES), ", ".join(topology_names())
@@ -85,7 +87,9 @@ def layout_of(
     per_host = int(found[2]) if found[2] else gpus_per_host(found[1])
     if per_host % tp:
         raise DoesNotFit(f"model.tp={tp} does not fit hosts of {per_host} GPUs: write a tp that divides it")
-    return Layout(found[1], tp, words, per_host, pp, split, instances)
+    return Layout(
+        hardware=found[1], tp=tp, words=words, step=per_host, pp=pp, split=split, instances=instances
+    )
 
 
 def hardware_of_cluster(name: str) -> str:

@@ -54,7 +54,7 @@ def _sizes(plan: Plan) -> str:
     y_axis = plots.log_axis(name_of(limit.metric), *(one.y for one in series), write=_written(limit.metric))
     rule = plots.Rule("y", limit.value, "objective")
     legend = [(color, one.found.layout.name) for color, one in enumerate(shown, 1)]
-    svg = plots.line_plot("What a size gives", series, x_axis, y_axis, [rule])
+    svg = plots.line_plot("What a size gives", series, x_axis, y_axis, rules=[rule])
     return figure(name_of(limit.metric), "at the sizes that were run; logarithmic", svg, legend)
 
 
@@ -72,11 +72,10 @@ def _pareto(plan: Plan) -> str:
     fx, fy = np.array(best, dtype=np.float64).T
     cloud = plots.Series("runs", x, y, 2, "points")
     line = plots.Series("nothing is both cheaper and better", fx, fy, 1)
-    axes = (
-        plots.linear_axis(label, x, write=number),
-        plots.log_axis(name_of(limit.metric), y, write=_written(limit.metric)),
-    )
-    svg = plots.line_plot("Pareto front", [cloud, line], *axes, [plots.Rule("y", limit.value, "objective")])
+    x_axis = plots.linear_axis(label, x, write=number)
+    y_axis = plots.log_axis(name_of(limit.metric), y, write=_written(limit.metric))
+    rules = [plots.Rule("y", limit.value, "objective")]
+    svg = plots.line_plot("Pareto front", [cloud, line], x_axis, y_axis, rules=rules)
     legend = [(2, "a run"), (1, "nothing is both cheaper and better")]
     return figure(f"{name_of(limit.metric)} against {label}", "", svg, legend)
 

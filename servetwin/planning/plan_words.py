@@ -65,7 +65,7 @@ _SPLIT: Final = "split"
 _MOST_LAYOUTS: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanWords:
     """``words`` apply to every run; ``prices``: of each layout's ``hardware``, or none at all; ``tp_given``:
     whether the user chose the tensor parallelism.
@@ -124,7 +124,13 @@ def plan_words(words: Sequence[str]) -> PlanWords:
     refuse_unread_in_plan(given, every, any(limit.metric in AT_LEAST for limit in limits))
     folder = Path(out).expanduser().resolve() if out else None
     return PlanWords(
-        Objective(tuple(limits)), layouts, (*plain, "uncertainty=off"), prices, own, folder, tp_given
+        objective=Objective(tuple(limits)),
+        layouts=layouts,
+        words=(*plain, "uncertainty=off"),
+        prices=prices,
+        own=own,
+        out=folder,
+        tp_given=tp_given,
     )
 
 
@@ -210,7 +216,9 @@ def _layout(
         share = float(parse_value(Override(_SPLIT, split), Wanted(float))) if split else 0.0
         own = share if apart or not 0 <= share < 1 else 0.0
         tps, pps = _whole("model.tp", tp), _whole("model.pp", pp)
-        return layout_of(hardware, tps, pps, words, own, 2 if apart else 1)
+        return layout_of(
+            hardware=hardware, tp=tps, pp=pps, words=words, split=own, instances=2 if apart else 1
+        )
     except DoesNotFit:
         if given:
             raise

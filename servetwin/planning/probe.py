@@ -16,7 +16,6 @@ from serving.vocabulary.errors import PolicyError, UserError
 from traces.errors import TraceError
 
 End = Literal["low", "mid", "high"]
-ENDS: tuple[End, ...] = ("low", "mid", "high")
 
 
 @lru_cache(maxsize=4096)

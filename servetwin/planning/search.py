@@ -38,7 +38,7 @@ class Found:
 
 
 def least_gpus(
-    layout: Layout, words: tuple[str, ...], objective: Objective, most_gpus: int, end: End, guess: int = 0
+    *, layout: Layout, words: tuple[str, ...], objective: Objective, most_gpus: int, end: End, guess: int = 0
 ) -> Found:
     """Search for the least size. ``guess``: GPUs to begin with, 0 for the smallest size."""
     tried: dict[int, Outcome] = {}

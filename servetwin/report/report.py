@@ -130,6 +130,7 @@ _USE = {
 
 def write_report(
     path: Path,
+    *,
     summary: Mapping[str, Any],
     columns: Columns,
     config_yaml: str,

@@ -39,12 +39,14 @@ def stage_maps(load: Mapping[str, Any] | None) -> str:
         values = np.asarray(load[key], dtype=np.float64).reshape(len(times), len(labels)).T
         most = float(np.nanmax(values)) if np.isfinite(values).any() else 0.0
         told = f"by stage; the darkest is {number(most)}"
-        cards.append(figure(caption, told, _map(caption, labels, times, values, most, color)))
+        cards.append(
+            figure(caption, told, _map(caption, labels, times=times, values=values, most=most, color=color))
+        )
     return charts("Stages over time", cards)
 
 
 def _map(
-    title: str, labels: Sequence[str], times: plots.Floats, values: plots.Floats, most: float, color: int
+    title: str, labels: Sequence[str], *, times: plots.Floats, values: plots.Floats, most: float, color: int
 ) -> str:
     """Draw the map. Adjacent cells of equal value are drawn as one."""
     rows = min(len(labels), _MOST_STAGES)

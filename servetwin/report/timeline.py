@@ -86,7 +86,13 @@ class _Book:
                 told = {"steps": event.steps, "prompts_of": prompts, "finished": list(event.finished)}
                 name = f"layers {run.layers[0]} to {run.layers[1]}" if run.layers else run.reason
                 self._slice(
-                    INSTANCES, event.replica, f"instance {event.replica}", name, begun[0], now_ns, told
+                    pid=INSTANCES,
+                    tid=event.replica,
+                    track=f"instance {event.replica}",
+                    name=name,
+                    begun_ns=begun[0],
+                    now_ns=now_ns,
+                    told=told,
                 )
         elif isinstance(event, events.Loaded) and event.fully_loaded:
             self._load_ended(now_ns, event.load, event.target, "loaded")
@@ -101,14 +107,30 @@ class _Book:
         begun_ns, action = self._loads[load]
         kind, number = action.targets[target]
         told = {"from": [f"{one[0]} {one[1]}" for one in action.sources], "reason": action.reason, "end": how}
-        self._slice(LOADS, number, f"{kind} {number}", f"{action.model}", begun_ns, now_ns, told)
+        self._slice(
+            pid=LOADS,
+            tid=number,
+            track=f"{kind} {number}",
+            name=f"{action.model}",
+            begun_ns=begun_ns,
+            now_ns=now_ns,
+            told=told,
+        )
 
     def _sent(self, now_ns: int, event: events.Sent) -> None:
         if begun := self._sends.pop(event.transfer, None):
             begun_ns, send = begun
             told = {"bytes": event.moved_bytes, "requests": list(send.requests), "cause": event.cause}
             name = f"{send.what} from {send.source}"
-            self._slice(TRANSFERS, send.target, f"to instance {send.target}", name, begun_ns, now_ns, told)
+            self._slice(
+                pid=TRANSFERS,
+                tid=send.target,
+                track=f"to instance {send.target}",
+                name=name,
+                begun_ns=begun_ns,
+                now_ns=now_ns,
+                told=told,
+            )
 
     def _begun(self, now_ns: int, action: actions.Action) -> None:
         if isinstance(action, actions.Run):
@@ -129,7 +151,7 @@ class _Book:
         self.slices.append({"ph": "i", "s": "t", "name": f"{kind} {about(action)}", **where, "args": told})
 
     def _slice(
-        self, pid: int, tid: int, track: str, name: str, begun_ns: int, now_ns: int, told: dict[str, Any]
+        self, *, pid: int, tid: int, track: str, name: str, begun_ns: int, now_ns: int, told: dict[str, Any]
     ) -> None:
         self._tracks[pid, tid] = track
         times = {"ts": begun_ns / _US, "dur": (now_ns - begun_ns) / _US}

@@ -15,7 +15,7 @@ _BEGINS = ("load", "revive")
 _ENDS = ("released", "lost")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceUse:
     """Use over ``span_s``; an instance counts from the decision to load it until its GPUs are free again.
 
@@ -51,7 +51,14 @@ def instance_use(
             by_role[role] += count * lasts_s
     mean_by_role = {role: area / span_s if span_s else 0.0 for role, area in sorted(by_role.items())}
     most = max(sum(roles.values()) for _, _, roles in steps)
-    return InstanceUse(span_s, gpu_seconds, instance_seconds, most, mean_by_role, steps)
+    return InstanceUse(
+        span_s=span_s,
+        gpu_seconds=gpu_seconds,
+        instance_seconds=instance_seconds,
+        most=most,
+        mean_by_role=mean_by_role,
+        steps=steps,
+    )
 
 
 def _steps(

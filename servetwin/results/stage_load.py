@@ -27,7 +27,7 @@ _ROWS: Final = 200  # of each stage, about, if no period is set
 COLUMNS: Final = ("replicas", "loading", "queue", "busy", "arrivals_per_s", "arrival_cv", "is_key")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """Changes in a stage's numbers of serving and of loading replicas at ``now_ns``.
 
@@ -49,7 +49,10 @@ def changes_of(controller: Controller, placed: Sequence[Replica]) -> list[Change
         for one in controller.engines.values()
         if (service := _service(controller, one.replica.model)) is not None
     }
-    found = [Change(0, *stage_of[one.id], 1, 0) for one in placed]
+    found = []
+    for replica in placed:
+        model, stage = stage_of[replica.id]
+        found.append(Change(now_ns=0, model=model, stage=stage, serving=1, loading=0))
     control = controller.elastic
     if not isinstance(control, StageControl):
         return found
@@ -63,7 +66,10 @@ def changes_of(controller: Controller, placed: Sequence[Replica]) -> list[Change
         serving = (after == "serving") - (before == "serving")
         loading = (after == "loading") - (before == "loading")
         if serving or loading:
-            found.append(Change(event.now_ns, *stage_of[event.replica], serving, loading))
+            model, stage = stage_of[event.replica]
+            found.append(
+                Change(now_ns=event.now_ns, model=model, stage=stage, serving=serving, loading=loading)
+            )
     return sorted([*found, *_key_changes(control.marks)], key=lambda one: one.now_ns)
 
 
@@ -73,7 +79,14 @@ def _key_changes(marks: Sequence[KeyMark]) -> Iterator[Change]:
     for mark in marks:
         was = before.get(mark.model, frozenset())
         for stage in sorted(mark.stages ^ was):
-            yield Change(mark.now_ns, mark.model, stage, 0, 0, 1 if stage in mark.stages else -1)
+            yield Change(
+                now_ns=mark.now_ns,
+                model=mark.model,
+                stage=stage,
+                serving=0,
+                loading=0,
+                key=1 if stage in mark.stages else -1,
+            )
         before[mark.model] = mark.stages
 
 
@@ -106,7 +119,12 @@ def stage_load(
     instants: Ints = np.arange(-(-round(span_s * _NS_PER_S) // period_ns) + 1, dtype=np.int64) * period_ns
     stages = sorted({(one.model, one.stage) for one in changes})
     models = tuple(sorted({model for model, _ in stages}))
-    parts = [_of_stage(rows, model, stage, changes, instants, period_ns) for model, stage in stages]
+    parts = [
+        _of_stage(
+            rows=rows, model=model, stage=stage, changes=changes, instants=instants, period_ns=period_ns
+        )
+        for model, stage in stages
+    ]
     table: dict[str, Any] = {
         "time_s": np.repeat(instants / _NS_PER_S, len(stages)),
         "model": Names(
@@ -121,6 +139,7 @@ def stage_load(
 
 
 def _of_stage(
+    *,
     rows: Mapping[str, Any],
     model: str,
     stage: int,

@@ -86,6 +86,7 @@ def area(edges: Floats, steps: Steps) -> Floats:
 
 def use_over_time(
     sink: SeriesSink,
+    *,
     span_s: float,
     gpus: Steps,
     instances: Steps,

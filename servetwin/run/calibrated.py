@@ -59,8 +59,9 @@ def calibrate(
         )
     target = _target(config)
     engine = config.engine
-    most = engine.max_num_seqs, engine.max_num_batched_tokens, kv_tokens_of(config)
-    plan = plan_of(*most, repeats, quick)
+    plan = plan_of(
+        engine.max_num_seqs, engine.max_num_batched_tokens, kv_tokens_of(config), repeats=repeats, quick=quick
+    )
     fleet = fleet_of(config, plan)
     partial = target.with_name(f".{target.name}.calibrating")
     began_s = time.monotonic()
@@ -100,12 +101,12 @@ def fleet_of(config: RunConfig, plan: Plan) -> Fleet:
     assert config.workers is not None
     (model,) = hosted_models(config)
     return Fleet(
-        config.workers,
-        worker_model(config.model, config.device),
-        config.seed,
-        config.engine.max_num_seqs,
-        state_bytes(max(kv_tokens_of(config), plan.held_tokens), model.shape.kv_bytes_per_token),
-        transport_of(config),
+        workers=config.workers,
+        model=worker_model(config.model, config.device),
+        seed=config.seed,
+        batch_size=config.engine.max_num_seqs,
+        kv_bytes=state_bytes(max(kv_tokens_of(config), plan.held_tokens), model.shape.kv_bytes_per_token),
+        transport=transport_of(config),
     )
 
 
@@ -181,15 +182,22 @@ def write_profile(target: Path, config: RunConfig, found: Measured, record: Mapp
     busy = f"{record['workers_busy']} workers busy on {made['cores']} cores"
     precision = precision_of(model.shape) if config.model.dtype == FLOAT32 else config.model.dtype
     stamp = Stamp(
-        config.cluster.gpu, model.shape.name, model.tp, config.engine.software, config.engine.version,
-        precision, f"measured on {made['host']} ({made['processor']}), {busy}, {record['date']}", LICENCE, (),
-        (
+        gpu=config.cluster.gpu,
+        llm=model.shape.name,
+        tp=model.tp,
+        engine=config.engine.software,
+        engine_version=config.engine.version,
+        precision=precision,
+        source=f"measured on {made['host']} ({made['processor']}), {busy}, {record['date']}",
+        licence=LICENCE,
+        files=(),
+        notes=(
             *(f"{NOISE_LABEL}{one}" for one in found.noise),
             f"code {record['code']['version']}, commit {record['code']['commit']}, torch {made['torch']}",
             f"{CALIBRATION} has the spread of repeats, links and starts, sha256 {digest}",
             "of prompts in several chunks the last one alone is here",
         ),
-    )  # fmt: skip
+    )
     rows: list[Row] = [(*step, spread.repeats, spread.median / 1e6) for step, spread in found.steps.items()]
     if target.exists():
         shutil.rmtree(target)

@@ -74,16 +74,16 @@ def http_run(
         report = execute(
             controller,
             requests_of(config, build.arrivals_of(config, prepared.workload, prepared.limits)),
-            servers,
-            load_llm(config.model.name).vocab,
-            config.seed,
-            told.recorder,
-            told.journal,
-            None if on_progress is None else lambda ended, _: on_progress(ended, total),
-            Times(one.report_ms / 1e3, one.scrape_ms / 1e3, one.timeout_s, one.silence_s),
-            bool(getattr(controller.elastic, "has_rounds", False)),
-            roles,
-            awake,
+            servers=servers,
+            vocab_size=load_llm(config.model.name).vocab,
+            seed=config.seed,
+            recorder=told.recorder,
+            journal=told.journal,
+            on_progress=None if on_progress is None else lambda ended, _: on_progress(ended, total),
+            times=Times(one.report_ms / 1e3, one.scrape_ms / 1e3, one.timeout_s, one.silence_s),
+            opens=bool(getattr(controller.elastic, "has_rounds", False)),
+            roles=roles,
+            awake=awake,
         )
     real = {
         "policies": watch.section(),
@@ -97,7 +97,15 @@ def http_run(
         "looks_at_metrics": report.counts.observed,
     }
     checked = _checked(config, servers, report, roles)
-    found = RealRun(prepared, controller, metrics, report.run, config_yaml, checked, real)
+    found = RealRun(
+        prepared=prepared,
+        controller=controller,
+        metrics=metrics,
+        report=report.run,
+        config_yaml=config_yaml,
+        checked=checked,
+        real=real,
+    )
     return real_summary(found, folder)
 
 

@@ -25,7 +25,7 @@ OUTGROWS = "outgrows_expected"  # key of a journal's header
 Progress = Callable[[int, int], None]  # (requests arrived, requests in all)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """Everything about a run that is known before it starts.
 
@@ -57,7 +57,7 @@ class Prepared:
         return {"start": self.start, **longer}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Simulated:
     """Results of a run, and what it cost the machine."""
 

@@ -91,7 +91,16 @@ def real_run(
     moved = moved_section(report, rates) | where
     real = {"policies": watch.section(), **moved}
     checked = _token_check(config, model, report)
-    found = RealRun(prepared, controller, metrics, report, config_yaml, checked, real, sink)
+    found = RealRun(
+        prepared=prepared,
+        controller=controller,
+        metrics=metrics,
+        report=report,
+        config_yaml=config_yaml,
+        checked=checked,
+        real=real,
+        sink=sink,
+    )
     return real_summary(found, folder)
 
 

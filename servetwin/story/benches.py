@@ -10,7 +10,7 @@ from serving.vocabulary.request import Request
 Stage = Literal["waiting", "prompt", "handed over", "joining", "decoding", "ended"]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class RequestSoFar:
     """The progress of one request. ``made``: its tokens, without those of its current decode steps;
     ``begun``: ``made`` when its current or last decode steps began; ``since``: the instance's steps at that
@@ -30,7 +30,7 @@ class RequestSoFar:
         return self.request.prompt_tokens + self.made
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Bench:
     """One instance: its current run, the run's prompts not yet reported, the requests that decode here."""
 
@@ -43,7 +43,7 @@ class Bench:
     joins: list[tuple[int, ...]] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """The meaning of a ``Ran``. ``run`` is None for an earlier epoch's; for a ``Lost``: the interrupted run.
 

@@ -81,14 +81,14 @@ class Books:
 
 
 def _arrived(books: Books, now_ns: int, event: Arrived) -> None:
-    books.requests[event.request.id] = RequestSoFar(event.request)
+    books.requests[event.request.id] = RequestSoFar(request=event.request)
 
 
 def _ran(books: Books, now_ns: int, event: Ran) -> None:
     bench = books.bench(event.replica)
     run = bench.run if event.epoch >= bench.epoch else None
     if run is None:
-        books.report = Report(None, now_ns)
+        books.report = Report(run=None, began_ns=now_ns)
         return
     joined = _join(books, bench, event)
     left = event.steps - (event.joins[-1] if event.joins else 0)
@@ -103,7 +103,14 @@ def _ran(books: Books, now_ns: int, event: Ran) -> None:
         _end(books, request, 1)
     if not event.running:
         bench.run = None
-    books.report = Report(run, bench.run_ns, computed, tuple(completed), joined, decoding)
+    books.report = Report(
+        run=run,
+        began_ns=bench.run_ns,
+        computed=computed,
+        completed=tuple(completed),
+        joined=joined,
+        decoding=decoding,
+    )
 
 
 def _join(books: Books, bench: Bench, event: Ran) -> dict[int, int]:
@@ -189,8 +196,8 @@ def _lost(books: Books, now_ns: int, event: Lost) -> None:
     for request in sorted(bench.decoding):
         _stop(books, books.requests[request])
         books.requests[request].stage = "waiting"
-    books.report = Report(bench.run, bench.run_ns)
-    books.benches[event.replica] = Bench(bench.epoch + 1, steps=bench.steps)
+    books.report = Report(run=bench.run, began_ns=bench.run_ns)
+    books.benches[event.replica] = Bench(epoch=bench.epoch + 1, steps=bench.steps)
 
 
 def _assign(books: Books, now_ns: int, action: Assign) -> None:

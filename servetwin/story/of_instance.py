@@ -74,7 +74,7 @@ class Work:
         self.counts[what] = self.counts.get(what, 0) + amount
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Life:
     """State of one instance. ``decisions``: (time, what, why) of those in the summary but not the journal;
     ``starts``: the terms of a start, by load and target, if the summary has them.

@@ -32,7 +32,7 @@ class Best:
             self.who, self.much = who, much
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Overview:
     """Counts of a whole journal; while reading, only requests in flight are stored."""
 

@@ -22,7 +22,7 @@ class Decoding:
     with_prompts: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Tale:
     """State of one request. ``first_token_ns``: from requests.parquet. ``stages_ns``: time in each stage."""
 

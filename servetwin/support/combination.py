@@ -87,10 +87,10 @@ def combination_of(given: Mapping[str, str], engine: EngineConfig) -> Combinatio
     tables = loaded.profile if loaded else None
     imitated = Imitated(engine.software, engine.version)
     rungs = rungs_of(gpu, llm, tp, tables, imitated)
-    chosen = chosen_rung(rungs, gpu, llm, tp, tables, imitated)
+    chosen = chosen_rung(rungs=rungs, gpu=gpu, llm=llm, tp=tp, profile=tables, imitated=imitated)
     assert chosen.model is not None
     overhead = overhead_of(engine, chosen.model, llm.layers)
-    evidence = step_evidence(gpu, llm, tp, chosen, tables, imitated)
+    evidence = step_evidence(gpu=gpu, llm=llm, tp=tp, chosen=chosen, profile=tables, imitated=imitated)
     evidence += engine_evidence(gpu, llm, engine, overhead)
     misfits = _misfits(loaded, gpu, llm, tp, engine) if loaded else []
     picked = "" if "tp" in given else " (the smallest tp that fits)"
@@ -133,7 +133,15 @@ def _misfits(
 ) -> list[str]:
     """Return a run's error for a profile that does not fit the engine's version or the model's width."""
     stamp, version = loaded.profile.stamp, engine.version
-    problems = profile_problems(stamp, gpu.name, llm.name, tp, engine.software, version, precision_of(llm))
+    problems = profile_problems(
+        stamp,
+        gpu=gpu.name,
+        llm=llm.name,
+        tp=tp,
+        engine=engine.software,
+        engine_version=version,
+        precision=precision_of(llm),
+    )
     if not problems:
         return []
     return [f"the profile does not fit: {'; '.join(problems)}; a run needs engine.profile_force=true"]

@@ -43,7 +43,13 @@ class Evidence:
 
 
 def step_evidence(
-    gpu: Gpu, llm: LlmShape, tp: int, chosen: Rung, profile: Profile | StepProfile | None, imitated: Imitated
+    *,
+    gpu: Gpu,
+    llm: LlmShape,
+    tp: int,
+    chosen: Rung,
+    profile: Profile | StepProfile | None,
+    imitated: Imitated,
 ) -> list[Evidence]:
     """Return the evidence for the operations of a step."""
     model = chosen.model

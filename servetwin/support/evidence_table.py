@@ -71,7 +71,9 @@ def _row(key: LinearKey, engine: EngineConfig) -> list[str]:
     gpu, llm = load_gpu(key.gpu), load_llm(key.llm)
     chosen = Rung("linear", linear_step_model(key))
     imitated = Imitated(engine.software, engine.version)
-    words = words_by_part(step_evidence(gpu, llm, key.tp, chosen, None, imitated))
+    words = words_by_part(
+        step_evidence(gpu=gpu, llm=llm, tp=key.tp, chosen=chosen, profile=None, imitated=imitated)
+    )
     errors = held_out(chosen, gpu, llm, key.tp)
     numbers = [f"{errors[phase][1]:.1f}" if phase in errors else NOTHING for phase in PHASES]
     parts = [words[part] for part in ("products", "attention", "mixed", "all-reduce", "experts")]

@@ -73,13 +73,14 @@ def rungs_of(
     rungs = []
     for kind in ladder(profile):
         try:
-            rungs.append(Rung(kind, step_model(kind, gpu, llm, tp, profile, imitated)))
+            rungs.append(Rung(kind, step_model(kind, gpu, llm, tp=tp, profile=profile, imitated=imitated)))
         except HardwareError as error:
             rungs.append(Rung(kind, None, str(error)))
     return rungs
 
 
 def chosen_rung(
+    *,
     rungs: Sequence[Rung],
     gpu: Gpu,
     llm: LlmShape,
@@ -88,7 +89,7 @@ def chosen_rung(
     imitated: Imitated | None = None,
 ) -> Rung:
     """Return the rung that ``engine.step_time=auto`` chooses. Raises HardwareError if there is none."""
-    source = step_model("auto", gpu, llm, tp, profile, imitated).source
+    source = step_model("auto", gpu, llm, tp=tp, profile=profile, imitated=imitated).source
     return next(rung for rung in rungs if rung.model is not None and rung.model.source == source)
 
 

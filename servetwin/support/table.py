@@ -96,7 +96,7 @@ def _rungs_by_tp(gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> list[tuple[st
 def _best(gpu: Gpu, llm: LlmShape, tp: int) -> tuple[str, str] | None:
     """Return rung and error band; None: no rung has this tp, because its all-reduce time is unknown."""
     try:
-        rung = chosen_rung(rungs_of(gpu, llm, tp, None), gpu, llm, tp, None)
+        rung = chosen_rung(rungs=rungs_of(gpu, llm, tp, None), gpu=gpu, llm=llm, tp=tp, profile=None)
     except HardwareError:
         return None
     assert rung.model is not None

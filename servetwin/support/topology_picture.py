@@ -175,9 +175,16 @@ def _paint_host(axes: "Axes", plan: _Plan, host: int) -> None:
     memory = (right - left - 0.22) * (1.0 - share)
     disk = (right - left - 0.22) * share
     y = plan.rows["store"]
-    _box(axes, (left + 0.11 + memory / 2, y), memory, text if memory > 3.2 else "DRAM", _COLOURS["dram"], 6.5)
+    _box(
+        axes,
+        (left + 0.11 + memory / 2, y),
+        memory,
+        text if memory > 3.2 else "DRAM",
+        colour=_COLOURS["dram"],
+        size=6.5,
+    )
     if share:
-        _box(axes, (right - 0.11 - disk / 2, y), disk - 0.06, "SSD", _COLOURS["ssd"], 6.0)
+        _box(axes, (right - 0.11 - disk / 2, y), disk - 0.06, "SSD", colour=_COLOURS["ssd"], size=6.0)
 
 
 def _disk_share(topology: Topology) -> float:
@@ -198,7 +205,7 @@ def _paint_gpu(axes: "Axes", plan: _Plan, gpu: int) -> None:
         end = min(x, plan.column(topology.gpus_of(site.host)[0]) - 0.5 + reach)
         _line(axes, (x, rows["gpu"]), (end, rows["store"]), "pcie", 1.4)
     if "ssd" in rows:
-        _box(axes, (x, rows["ssd"]), _BOX, "SSD", _COLOURS["ssd"], 5.5)
+        _box(axes, (x, rows["ssd"]), _BOX, "SSD", colour=_COLOURS["ssd"], size=5.5)
     if "switch" in rows and gpu == topology.gpus_on_switch(site.switch)[0]:
         group = topology.gpus_on_switch(site.switch)
         _paint_switch(axes, plan, site.switch)
@@ -208,14 +215,16 @@ def _paint_gpu(axes: "Axes", plan: _Plan, gpu: int) -> None:
     if site.nic >= 0 and gpu == topology.gpus_on_nic(site.nic)[0]:
         middle = plan.middle(topology.gpus_on_nic(site.nic))
         local = site.nic % topology.spec.nics_per_host
-        _box(axes, (middle, rows["nic"]), _BOX, f"NIC{local}", _COLOURS["nic"], 5.5)
-    _box(axes, (x, rows["gpu"]), _BOX, str(gpu), _GPU_COLOUR, 7.5)
+        _box(axes, (middle, rows["nic"]), _BOX, f"NIC{local}", colour=_COLOURS["nic"], size=5.5)
+    _box(axes, (x, rows["gpu"]), _BOX, str(gpu), colour=_GPU_COLOUR, size=7.5)
 
 
 def _paint_switch(axes: "Axes", plan: _Plan, switch: int) -> None:
     group = plan.topology.gpus_on_switch(switch)
     width = max(_BOX, len(group) - 1 + _BOX)
-    _box(axes, (plan.middle(group), plan.rows["switch"]), width, "PCIe", _COLOURS["pcie_switch"], 6)
+    _box(
+        axes, (plan.middle(group), plan.rows["switch"]), width, "PCIe", colour=_COLOURS["pcie_switch"], size=6
+    )
 
 
 def _paint_domains(axes: "Axes", plan: _Plan) -> None:
@@ -249,11 +258,18 @@ def _paint_network(axes: "Axes", plan: _Plan) -> None:
     spines = min(_MOST_SPINES, topology.counts.up_spines)
     for spine, x in enumerate(plan.spread(number, spines) for number in range(spines)):
         for leaf in leaves:
-            ends = (at[leaf], rows["leaf"] + _HEIGHT / 2), (x, rows["spine"] - _HEIGHT / 2)
-            _line(axes, *ends, "leaf", 0.9)
-        _box(axes, (x, rows["spine"]), min(3.4, 0.8 * plan.width / spines), f"spine {spine}", "#4b3a73", 7.5)
+            above, below = (at[leaf], rows["leaf"] + _HEIGHT / 2), (x, rows["spine"] - _HEIGHT / 2)
+            _line(axes, above, below, "leaf", 0.9)
+        _box(
+            axes,
+            (x, rows["spine"]),
+            min(3.4, 0.8 * plan.width / spines),
+            f"spine {spine}",
+            colour="#4b3a73",
+            size=7.5,
+        )
     for leaf in leaves:
-        _box(axes, (at[leaf], rows["leaf"]), width, f"leaf {leaf}", "#274a8a", 7.5)
+        _box(axes, (at[leaf], rows["leaf"]), width, f"leaf {leaf}", colour="#274a8a", size=7.5)
 
 
 def _paint_key(axes: "Axes", plan: _Plan) -> None:
@@ -286,7 +302,7 @@ def _key(topology: Topology) -> Iterator[tuple[str, str]]:
         )
 
 
-def _box(axes: "Axes", at: Point, width: float, text: str, colour: str, size: float = 7.0) -> None:
+def _box(axes: "Axes", at: Point, width: float, text: str, *, colour: str, size: float = 7.0) -> None:
     from matplotlib.patches import Rectangle
 
     corner = (at[0] - width / 2, at[1] - _HEIGHT / 2)

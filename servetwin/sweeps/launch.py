@@ -21,7 +21,7 @@ Finished = Iterator[tuple[Point, Outcome]]
 LAUNCHERS: Final = ("local", "ray", "slurm")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """Settings of the launcher. ``folders``: where every point writes its full results, "" for nowhere."""
 

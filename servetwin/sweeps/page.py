@@ -214,9 +214,9 @@ def _series(setting: Values, points: Sequence[tuple[float, float]], color: int) 
 def _across(key: str, lines: Mapping[Values, Sequence[tuple[float, float]]]) -> plots.Axis:
     values = [x for points in lines.values() for x, _ in points]
     if min(values) > 0 and max(values) >= _SPANS_DECADES * min(values):
-        return plots.Axis(f"{key} (logarithmic)", min(values), max(values), log=True)
+        return plots.Axis(label=f"{key} (logarithmic)", low=min(values), high=max(values), log=True)
     return (
-        plots.Axis(key, min(values), max(values))
+        plots.Axis(label=key, low=min(values), high=max(values))
         if min(values) < max(values)
-        else plots.Axis(key, min(values) - 1, min(values) + 1)
+        else plots.Axis(label=key, low=min(values) - 1, high=min(values) + 1)
     )

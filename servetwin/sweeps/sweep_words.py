@@ -134,7 +134,3 @@ def file_words(name: str) -> dict[str, str]:
             "that lines such as 'seed: 0,1,2'"
         )
     return {str(key): value if isinstance(value, str) else text_of(value) for key, value in data.items()}
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

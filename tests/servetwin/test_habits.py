@@ -11,7 +11,6 @@ from servetwin.cli import main as cli
 from servetwin.cli import realexec as realexec_cli
 from servetwin.cli.completion import known_words
 from servetwin.cli.flags import without_flags
-from servetwin.report import browser
 from servetwin.sweeps.outcome import Outcome
 from servetwin.sweeps.points import Point
 from servetwin.sweeps.sweep_folder import SweepFolder
@@ -90,7 +89,7 @@ def test_the_doctor_lists_every_recorded_trace_and_the_programs(
     assert cli.run(["doctor", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert set(found["traces"]) == set(FILE_NAMES)
-    assert found["programs"] == dict.fromkeys(("cc", *browser.NAMES))
+    assert found["programs"] == dict.fromkeys(("cc", *doctor.BROWSERS))
     assert cli.run(["doctor"]) == 0
     shown = capsys.readouterr().out
     assert "install a C compiler" in shown

@@ -83,7 +83,7 @@ def test_many_layouts_are_halved_and_the_best_stays() -> None:
 
 
 def test_split_shares_become_instances_by_role() -> None:
-    layout = layout_of("blitz_a", 1, 1, ("system=distserve_full",), 0.25)
+    layout = layout_of(hardware="blitz_a", tp=1, pp=1, words=("system=distserve_full",), split=0.25)
     assert layout.words_of(16) == (
         "cluster=blitz_a_2x8", "model.tp=1", "system.instances.prefill=4", "system.instances.decode=12",
         "system=distserve_full",

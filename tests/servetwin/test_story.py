@@ -81,7 +81,7 @@ def plain_ms(told: Told) -> list[tuple[int, str, str]]:
 
 
 def of_one(text: Iterable[str], request: int, first_token_ns: int | None = None) -> Told:
-    return plain(request_story(moments(text), Tale(request, first_token_ns)))
+    return plain(request_story(moments(text), Tale(id=request, first_token_ns=first_token_ns)))
 
 
 def assert_told(name: str, told: Told) -> None:
@@ -90,7 +90,7 @@ def assert_told(name: str, told: Told) -> None:
 
 
 def of_replica(text: Iterable[str], replica: int) -> Told:
-    return plain(instance_story(moments(text), Life(replica)))
+    return plain(instance_story(moments(text), Life(id=replica)))
 
 
 # --- every kind is known ---
@@ -250,7 +250,7 @@ def test_a_story_reads_one_line_at_a_time_and_no_further_than_it_must() -> None:
             read += 1
             yield f"{one}\n"
 
-    story = request_story(Journal(lines(), "journal").moments(), Tale(0))
+    story = request_story(Journal(lines(), "journal").moments(), Tale(id=0))
     next(story)
     assert read == 2, "the header and the line of its arrival"
     assert len(list(story)) == 7 and read == len(text) - 1, "not the footer: the request is over"
@@ -322,7 +322,7 @@ def test_stories_agree_with_requests_parquet(run: Path) -> None:
         table["request"], wanted, strict=True
     ):
         with (run / "journal").open() as file:
-            told = list(request_story(Journal(file, "journal").moments(), Tale(request)))
+            told = list(request_story(Journal(file, "journal").moments(), Tale(id=request)))
         noun = "token" if output_tokens == 1 else "tokens"
         assert told[-2].what == f"finishes on instance {replica} with {output_tokens:,} {noun}"
         assert told[-1].now_ns == finish_ns == max(one.now_ns for one in told)

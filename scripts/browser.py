@@ -13,7 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
+from servetwin.cli.doctor import BROWSERS
+
 _FLAGS: Final = (
     "--headless=new --no-sandbox --disable-gpu --no-first-run --disable-extensions --disable-dev-shm-usage "
     "--hide-scrollbars --force-color-profile=srgb --disable-background-networking --remote-debugging-pipe"
@@ -41,10 +42,10 @@ return {width: page.scrollWidth, wide, height: page.scrollHeight, cut};
 
 def found() -> str | None:
     """Return the path of a browser on this machine."""
-    return next((path for path in map(shutil.which, NAMES) if path), None)
+    return next((path for path in map(shutil.which, BROWSERS) if path), None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """A displayed page: px of the document and its window, cut texts, console errors, outside requests."""
 
