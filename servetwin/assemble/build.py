@@ -19,7 +19,7 @@ from servetwin.assemble.expected_outputs import expected_tokens
 from servetwin.assemble.hardware import Hardware
 from servetwin.assemble.hosted import HostedModel, codes_of, hosted_models, seats_of
 from servetwin.assemble.language_stages import language_replicas
-from servetwin.assemble.lengths import Limits, max_model_len
+from servetwin.assemble.lengths import LengthLimits, max_model_len
 from servetwin.assemble.load_reports import reports_at, reports_period_ns
 from servetwin.assemble.migration import migration_of, reserve_blocks
 from servetwin.assemble.pipeline_plans import stage_rows
@@ -285,7 +285,7 @@ def _estimates_in_stages(
     prefill_s = max(rows.mixed(0, 0, ((0, 0, batch),))) / FIXED_PER_S
     each = -(-sequences // pp)
     _, intercepts, slopes = rows.decode(each)[0]
-    times = [one + slope * each * context for one, slope in zip(intercepts, slopes)]
+    times = [intercept + slope * each * context for intercept, slope in zip(intercepts, slopes)]
     decode_s = max(pp * max(times), sum(times)) / FIXED_PER_S
     kv_tokens = hardware.kv_blocks * config.engine.block_tokens
     return ModelEstimates(
@@ -298,7 +298,7 @@ def _estimates_in_stages(
     )
 
 
-def arrivals_of(config: RunConfig, workload: Workload, limits: Limits) -> Iterator[tuple[Request, int]]:
+def arrivals_of(config: RunConfig, workload: Workload, limits: LengthLimits) -> Iterator[tuple[Request, int]]:
     """Yield (request, true output tokens) by arrival, built a block of rows at a time.
 
     With engine.reserve=oracle the cap of a request is its true length, so every policy knows it. If prompts

@@ -84,8 +84,8 @@ def hardware_of(config: RunConfig) -> dict[str, Hardware]:
     """
     hosted = hosted_models(config)
     kinds = dict.fromkeys((model.shape_name, model.tp) for model in hosted)
-    found = {kind: _of_shape(config, *kind) for kind in kinds}
-    return {model.name: found[model.shape_name, model.tp] for model in hosted}
+    by_kind = {kind: _of_shape(config, *kind) for kind in kinds}
+    return {model.name: by_kind[model.shape_name, model.tp] for model in hosted}
 
 
 def _of_stack(stack: LayerStack) -> Hardware:
@@ -166,7 +166,7 @@ def _experts_of(
 def _check_limits(engine: EngineConfig, gpu: Gpu, step: StepModel) -> None:
     """Check that the engine's step limits lie in the range of the step times, even if never reached."""
     limits, by_gpu = step.limits, batch_defaults(gpu, engine.usage_context)
-    for key, largest, what in (
+    for key, largest, noun in (
         ("max_num_seqs", limits.max_decode_sequences, "sequences"),
         ("max_num_batched_tokens", limits.max_prefill_tokens, "prompt tokens of a step"),
     ):
@@ -174,14 +174,14 @@ def _check_limits(engine: EngineConfig, gpu: Gpu, step: StepModel) -> None:
         default = (
             f", vLLM's default on {gpu.name}," if engine.name == "vllm_v1" and value == by_gpu[key] else ""
         )
-        _check_range(key, value, largest, what, default)
+        _check_range(key, value, largest, noun, default)
 
 
-def _check_range(key: str, value: int, largest: int, what: str, default: str) -> None:
+def _check_range(key: str, value: int, largest: int, noun: str, default: str) -> None:
     """Refuse a value above ``largest``. ``default``: error text for a value the user did not write."""
     if value > largest:
         raise UserError(
-            f"engine.{key}={value}{default} is beyond the {largest} {what} that the step-time model knows: "
+            f"engine.{key}={value}{default} is beyond the {largest} {noun} that the step-time model knows: "
             f"write engine.{key}={largest} or less, or engine.step_time=roofline without engine.profile"
         )
 
@@ -222,10 +222,10 @@ def _profile_of(
 
 
 def _fitting(
-    found: Loaded, *, engine: EngineConfig, path: str, gpu: Gpu, llm: LlmShape, tp: int
+    profile: Loaded, *, engine: EngineConfig, path: str, gpu: Gpu, llm: LlmShape, tp: int
 ) -> tuple[Profile | StepProfile, ProfileUse]:
     loaded = require_profile(
-        found,
+        profile,
         path,
         gpu=gpu.name,
         llm=llm.name,
@@ -251,7 +251,7 @@ def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int, cut: Cut |
         blocks = engine.kv_tokens // engine.block_tokens
         arithmetic = f"engine.kv_tokens={engine.kv_tokens} // {engine.block_tokens} = {blocks} blocks"
     else:
-        found = [
+        capacities = [
             kv_capacity(
                 gpu,
                 llm,
@@ -264,10 +264,10 @@ def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int, cut: Cut |
             )
             for part in cut or (None,)
         ]
-        capacity = min(found, key=lambda one: one.blocks)
+        capacity = min(capacities, key=lambda kv: kv.blocks)
         blocks, arithmetic = capacity.blocks, capacity.arithmetic
         if cut is not None:
-            part = cut[found.index(capacity)]
+            part = cut[capacities.index(capacity)]
             arithmetic = f"least of {len(cut)} stages, layers {part.start} to {part.stop}: {arithmetic}"
     usable = blocks - engine.reserved_blocks
     if usable < 1:

@@ -137,8 +137,8 @@ def unused(workload: Workload, hosted: int = 1, shares: bool = False) -> list[st
     if isinstance(workload.prefix, Turns):
         del without["session"]  # names of the same conversations
     return labels + [
-        f"{what} of the trace are not used"
-        for column, what in without.items()
+        f"{noun} of the trace are not used"
+        for column, noun in without.items()
         if getattr(workload, column) is not None
     ]
 

@@ -60,22 +60,22 @@ def lines_of(record: Mapping[str, Any]) -> list[str]:
         rate = link.get("missing") or f"{link['median_bytes_per_s'] / 1e6:,.0f} MB/s"
         lines.append(f"  {name}  {rate}")
     ratio = quiet["wall_over_cpu"]
-    told = "is not known" if ratio is None else f"{ratio:.2f}"
-    lines.append(f"  time over CPU time of the workers  {told}")
-    return [*lines, *(f"noisy: {one}" for one in quiet["noisy"])]
+    shown = "is not known" if ratio is None else f"{ratio:.2f}"
+    lines.append(f"  time over CPU time of the workers  {shown}")
+    return [*lines, *(f"noisy: {cause}" for cause in quiet["noisy"])]
 
 
 def _shown(steps: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
     """Select the largest prompt alone, and one and the most sequences at the shortest context."""
-    prompts = [one for one in steps if one["prefill_tokens"] and not one["decode_sequences"]]
-    decodes = [one for one in steps if not one["prefill_tokens"]]
-    alone = [one for one in prompts if not one["cached_tokens"] and one["prefill_sequences"] == 1]
-    order = sorted(decodes, key=lambda one: one["context_tokens"] // one["decode_sequences"])
-    one, most = (pick(order, key=lambda step: step["decode_sequences"]) for pick in (min, max))
+    prompts = [step for step in steps if step["prefill_tokens"] and not step["decode_sequences"]]
+    decodes = [step for step in steps if not step["prefill_tokens"]]
+    alone = [prompt for prompt in prompts if not prompt["cached_tokens"] and prompt["prefill_sequences"] == 1]
+    order = sorted(decodes, key=lambda step: step["context_tokens"] // step["decode_sequences"])
+    single, most = (pick(order, key=lambda step: step["decode_sequences"]) for pick in (min, max))
     largest = max(alone, key=lambda step: step["prefill_tokens"])
     return [
         (f"a prompt of {largest['prefill_tokens']} tokens", largest),
-        *((f"a decode step of {step['decode_sequences']}", step) for step in (one, most)),
+        *((f"a decode step of {step['decode_sequences']}", step) for step in (single, most)),
     ]
 
 

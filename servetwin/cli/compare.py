@@ -30,8 +30,8 @@ KEYS: Final = {
 }
 _WIDTH: Final = 110
 _LEGEND: Final = (
-    "simulated and measured are means, the errors simulated / measured - 1; each: the sum of what single "
-    "requests differ / the sum measured"
+    "simulated and measured are means, the errors simulated / measured - 1; each: the differences of single "
+    "requests, summed / the sum measured"
 )
 _PART_HEADS: Final = ("simulated", "measured", "difference", "share of error")
 _PART_WIDTHS: Final = (11, 11, 13, 16)
@@ -46,29 +46,29 @@ def compare(words: Sequence[str]) -> int:
             "compare takes at least two places: write servetwin compare DIR DIR ... with runs or sweeps, or "
             "servetwin compare DIR MEASURED"
         )
-    asked = _given(words[len(places) :])
+    options = _given(words[len(places) :])
     if compare_clients.AGAINST in places:
         first, second = ([_path(place) for place in some] for some in compare_clients.sides(places))
-        return compare_clients.answer(first, second, asked)
+        return compare_clients.answer(first, second, options)
     paths = [_path(place) for place in places]
     if compare_sweeps.are_sweeps(paths):
-        return compare_sweeps.answer(paths, asked)
+        return compare_sweeps.answer(paths, options)
     if are_repeats(paths):
-        return compare_repeats.answer(paths, asked)
-    if are_runs(paths, asked):
-        return compare_runs.answer(paths, asked)
+        return compare_repeats.answer(paths, options)
+    if are_runs(paths, options):
+        return compare_runs.answer(paths, options)
     _refuse_more(paths)
-    asked = _asked(words[2:])
+    options = _asked(words[2:])
     result = read_result(_path(places[0]))
-    measured = read_measured(_path(places[1]), asked.get("format"), asked.get("run"))
-    found, decided = with_measured(result, measured), compare_repeats.of_two(*paths)
+    measured = read_measured(_path(places[1]), options.get("format"), options.get("run"))
+    comparison, decided = with_measured(result, measured), compare_repeats.of_two(*paths)
     with telling():
-        if asked.get("json", False):
+        if options.get("json", False):
             data = {"decisions": compare_repeats.matched_data(decided[0])} if decided else {}
-            print(json.dumps(found | data, indent=2, allow_nan=False))
+            print(json.dumps(comparison | data, indent=2, allow_nan=False))
         else:
-            told = ["", *compare_repeats.decision_lines(decided)] if decided else []
-            print("\n".join([*lines_of(found), *told]))
+            decision_text = ["", *compare_repeats.decision_lines(decided)] if decided else []
+            print("\n".join([*lines_of(comparison), *decision_text]))
     return 0
 
 
@@ -96,21 +96,21 @@ def _asked(words: Sequence[str]) -> dict[str, Any]:
             raise UserError(
                 f"'{echo(word)}' is one word too many: {_USE}, and json=true, format=NAME or run=N behind"
             )
-    given = _given(words)
-    if "page" in given:
+    options = _given(words)
+    if "page" in options:
         raise UserError(
             "page= is for several runs: leave it out, or write servetwin compare DIR DIR page=FILE"
         )
-    return given
+    return options
 
 
 def _given(words: Sequence[str]) -> dict[str, Any]:
     return only_own(words, KEYS, "servetwin compare", "json=true, format=NAME or run=N")
 
 
-def lines_of(found: Mapping[str, Any]) -> Iterator[str]:
+def lines_of(comparison: Mapping[str, Any]) -> Iterator[str]:
     """Return the comparison as readable lines."""
-    simulated, measured, matched = found["simulated"], found["measured"], found["matched"]
+    simulated, measured, matched = comparison["simulated"], comparison["measured"], comparison["matched"]
     finished = simulated["requests"]["finished"]
     yield f"simulated  {simulated['folder']}: {simulated['imitates']}, {finished:,} requests finished"
     yield (
@@ -119,19 +119,22 @@ def lines_of(found: Mapping[str, Any]) -> Iterator[str]:
     )
     yield f"matched    {matched['requests']:,} requests by {matched['by']}"
     yield ""
-    yield from _error_table(found)
-    yield from _range_table(found)
-    yield from _part_table(found)
-    remarks = [*([f"regimes: {found['regimes']}"] if found["regimes"] else []), *found["remarks"]]
+    yield from _error_table(comparison)
+    yield from _range_table(comparison)
+    yield from _part_table(comparison)
+    remarks = [
+        *([f"regimes: {comparison['regimes']}"] if comparison["regimes"] else []),
+        *comparison["remarks"],
+    ]
     for remark in remarks:
         yield from textwrap.wrap(_plain(remark), _WIDTH, subsequent_indent="  ")
 
 
-def _error_table(found: Mapping[str, Any]) -> Iterator[str]:
+def _error_table(comparison: Mapping[str, Any]) -> Iterator[str]:
     """Return one row per regime and metric."""
     head = "".join(f"{name:>9}" for name in STATISTICS)
     yield f"{'error':10}{'requests':>9}  {'metric':7}{'simulated':>11}{'measured':>11}{head}{'each':>9}"
-    for regime, metrics in found["errors"].items():
+    for regime, metrics in comparison["errors"].items():
         for key, label in LATENCIES:
             entry = metrics.get(key)
             if entry is None:
@@ -144,9 +147,9 @@ def _error_table(found: Mapping[str, Any]) -> Iterator[str]:
     yield ""
 
 
-def _range_table(found: Mapping[str, Any]) -> Iterator[str]:
+def _range_table(comparison: Mapping[str, Any]) -> Iterator[str]:
     """Return whether the run is too fast or too slow, and whether that flips inside its range."""
-    entries = found.get("range")
+    entries = comparison.get("range")
     if not entries:
         return
     yield f"{'range':10}{'measured':>12}{'lowest':>11}{'highest':>11}  the run is"
@@ -159,13 +162,13 @@ def _range_table(found: Mapping[str, Any]) -> Iterator[str]:
     yield ""
 
 
-def _part_table(found: Mapping[str, Any]) -> Iterator[str]:
+def _part_table(comparison: Mapping[str, Any]) -> Iterator[str]:
     """Return the parts of the difference of the mean end-to-end time."""
-    if not any(found["decomposition"].values()):
+    if not any(comparison["decomposition"].values()):
         return
     heads = "".join(f"{head:>{width}}" for head, width in zip(_PART_HEADS, _PART_WIDTHS, strict=True))
     yield f"{'where':10}  {'part':21}{heads}"
-    for regime, entries in found["decomposition"].items():
+    for regime, entries in comparison["decomposition"].items():
         for entry in entries:
             sides = "".join(f"{duration(entry[side]):>11}" for side in ("simulated_ms", "measured_ms"))
             share = NOTHING if entry["share_of_error"] is None else f"{entry['share_of_error']:.0%}"

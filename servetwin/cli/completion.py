@@ -46,7 +46,7 @@ def _completion(words: Sequence[str], commands: Sequence[str], name: str) -> int
     before = "autoload -U +X bashcompinit && bashcompinit\n" if words[0] == "zsh" else ""
     real = name != "servetwin"
     known, own = known_words("realexec" if real else "simulate"), own_of_real() if real else own_words()
-    cases = "\n".join(f'    {one}) known="$known {" ".join(keys)}";;' for one, keys in own.items())
+    cases = "\n".join(f'    {command}) known="$known {" ".join(keys)}";;' for command, keys in own.items())
     text = _SCRIPT.format(
         name=name,
         shell=words[0],
@@ -55,8 +55,8 @@ def _completion(words: Sequence[str], commands: Sequence[str], name: str) -> int
         commands=" ".join(commands),
         own=cases,
     )
-    found = {"shell": words[0], "commands": list(commands), "words": known, "own": own}
-    tell(found, text.splitlines(), as_json)
+    answer = {"shell": words[0], "commands": list(commands), "words": known, "own": own}
+    tell(answer, text.splitlines(), as_json)
     return 0
 
 
@@ -99,7 +99,9 @@ def known_words(kind: Kind = "simulate") -> list[str]:
     from servetwin.config.trace_options import trace_names, trace_parameters
 
     chosen = [f"{group}={option}" for group, options in option_groups().items() for option in options]
-    made = [f"cluster={name}" for name in (*(f"{one}_x" for one in CLUSTER_FAMILIES), *topology_names())]
+    made = [
+        f"cluster={name}" for name in (*(f"{family}_x" for family in CLUSTER_FAMILIES), *topology_names())
+    ]
     drawn = [f"trace.{name}" for trace in trace_names() for name in trace_parameters(trace)]
     keys = dict.fromkeys((*defaults(kind), *drawn, "config"))
     return [*chosen, *made, *(f"{key}=" for key in keys)]

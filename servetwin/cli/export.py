@@ -16,20 +16,20 @@ def export(words: Sequence[str]) -> int:
     """Exit status 0. UserError for a folder without a run and a file that cannot be written."""
     from servetwin.compare.own_result import read_result
     from servetwin.config.whole_file import write_whole
-    from servetwin.export.told import told
+    from servetwin.export.exported_run import exported_run
 
     words, as_json = asked_for_json(words)
     folder, *rest = words or [""]
-    given = _given(rest)
-    if not folder or given.get("to") not in FORMS or "out" not in given:
+    options = _given(rest)
+    if not folder or options.get("to") not in FORMS or "out" not in options:
         raise UserError(f"write servetwin export DIR to={'|'.join(FORMS)} out=FILE")
-    path = Path(given["out"]).expanduser()
-    if path.exists() and given.get("overwrite") != "true":
+    path = Path(options["out"]).expanduser()
+    if path.exists() and options.get("overwrite") != "true":
         raise UserError(f"out={path} is there: write overwrite=true to replace it, or another out=")
-    run = told(read_result(Path(folder).expanduser()))
-    write_whole("out", path, _writer(given["to"])(run))
-    found = {"requests": run.count, "to": given["to"], "file": str(path)}
-    tell(found, [f"{run.count} requests in {path}"], as_json)
+    run = exported_run(read_result(Path(folder).expanduser()))
+    write_whole("out", path, _writer(options["to"])(run))
+    answer = {"requests": run.count, "to": options["to"], "file": str(path)}
+    tell(answer, [f"{run.count} requests in {path}"], as_json)
     return 0
 
 
@@ -42,10 +42,10 @@ def _writer(form: str) -> Callable[..., str]:
 
 
 def _given(words: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for word in words:
         key, _, text = word.partition("=")
-        if key not in _KEYS or not text or key in found:
+        if key not in _KEYS or not text or key in options:
             raise UserError(f"{word} is one word too many: write servetwin export DIR to=aiperf out=FILE")
-        found[key] = text
-    return found
+        options[key] = text
+    return options

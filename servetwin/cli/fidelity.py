@@ -26,26 +26,28 @@ PROFILE: Final = "engine.profile"
 def fidelity(words: Sequence[str]) -> int:
     """Exit status 0, and 1 if a token of a real run is wrong."""
     from servetwin.cli.fidelity_page import as_page, lines_of
-    from servetwin.cli.fidelity_runs import CASES, Asked, check, measured
+    from servetwin.cli.fidelity_runs import CASES, FidelityOptions, check, measured
 
     words, as_json = asked_for_json(words)
     own, of_runs = split_own(words, _OWN)
-    others = {word.key: word.text for word in parse_words(of_runs)}
+    run_keys = {word.key: word.text for word in parse_words(of_runs)}
     repeats = own.get("repeat", 3)
     check_range(f"repeat={repeats}", repeats, 2, _MOST_REPEATS)
     if not own.get("out"):
         raise UserError("out= is missing: write realexec fidelity out=DIR, a folder of its own")
     out = Path(own["out"]).expanduser().absolute()
     cases = tuple(own.get("cases", CASES))
-    asked = Asked(out, repeats, own.get("quick", False), cases, others)
-    check(asked)
+    options = FidelityOptions(out, repeats, own.get("quick", False), cases, run_keys)
+    check(options)
     _begun(out, words)
-    found = measured(asked) | {"title": own.get("title"), "command": _shown(words)}
-    write_whole("out", out / "fidelity.json", json.dumps(found, indent=1) + "\n")
-    write_whole("out", out / "page.md", as_page(found))
-    kept = f"; the page is {out}/page.md"
-    tell(found, [*lines_of(found), f"page in {out}/page.md, numbers in {out}/fidelity.json"], as_json, kept)
-    return 1 if any(case["tokens"]["different"] for case in found["cases"].values()) else 0
+    report = measured(options) | {"title": own.get("title"), "command": _shown(words)}
+    write_whole("out", out / "fidelity.json", json.dumps(report, indent=1) + "\n")
+    write_whole("out", out / "page.md", as_page(report))
+    where = f"; the page is {out}/page.md"
+    tell(
+        report, [*lines_of(report), f"page in {out}/page.md, numbers in {out}/fidelity.json"], as_json, where
+    )
+    return 1 if any(case["tokens"]["different"] for case in report["cases"].values()) else 0
 
 
 def _shown(words: Sequence[str]) -> str:
@@ -58,7 +60,7 @@ def _shown(words: Sequence[str]) -> str:
 def _begun(out: Path, words: Sequence[str]) -> None:
     """Check that the folder is new, or belongs to a fidelity run with the same words, which continues."""
     mark, mine = out / ASKED, sorted(word for word in words if not word.startswith("title="))
-    with suppress(OSError, ValueError):  # there is none yet, or it is no such list
+    with suppress(OSError, ValueError):  # the folder is new, or asked.json is not a list of words
         if json_in(mark) == mine:
             return
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

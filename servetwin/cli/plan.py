@@ -8,10 +8,10 @@ from shlex import join
 from servetwin.cli.process import telling
 from servetwin.config.folder_kind import PLAN_ANSWER
 from servetwin.planning import answer
-from servetwin.planning.candidate import Plan
+from servetwin.planning.candidate import PlanAnswer
 from servetwin.planning.page import plan_page
 from servetwin.planning.plan_words import PlanWords, plan_words
-from servetwin.planning.told import as_data, head, remarks, rows, sentence, unable
+from servetwin.planning.text import as_data, head, remarks, rows, sentence, unable
 from servetwin.report.text_table import text_table
 from servetwin.results.result_folder import ResultFolder
 from servetwin.run.first_mistake import both
@@ -22,56 +22,56 @@ from traces.errors import TraceError
 
 def plan(words: Sequence[str]) -> int:
     """Exit status 0, or 1 if nothing meets the objective. UserError for unusable words."""
-    asked = plan_words(words)
+    options = plan_words(words)
     command = join(["servetwin", "plan", *words])
-    if asked.out is None:
-        found, place = _found(asked), ""
+    if options.out is None:
+        result, place = _found(options), ""
     else:
-        found, place = _kept(asked, asked.out, command)
+        result, place = _kept(options, options.out, command)
     with telling(f"; {place}"):
-        if asked.own.get("json"):
-            print(json.dumps(as_data(found), indent=1, ensure_ascii=False))
+        if options.own.get("json"):
+            print(json.dumps(as_data(result), indent=1, ensure_ascii=False))
         else:
-            print("\n".join([*lines_of(found), *([place] if place else [])]))
-    return 0 if found.ends.mid is not None else 1
+            print("\n".join([*lines_of(result), *([place] if place else [])]))
+    return 0 if result.ends.mid is not None else 1
 
 
-def _kept(asked: PlanWords, out: Path, command: str) -> tuple[Plan, str]:
+def _kept(options: PlanWords, out: Path, command: str) -> tuple[PlanAnswer, str]:
     """Return the answer, and where it was written."""
     try:
-        with ResultFolder(out, overwrite=bool(asked.own.get("overwrite"))) as folder:
-            found = _found(asked)
-            text = json.dumps(as_data(found), indent=1, ensure_ascii=False)
+        with ResultFolder(out, overwrite=bool(options.own.get("overwrite"))) as folder:
+            result = _found(options)
+            text = json.dumps(as_data(result), indent=1, ensure_ascii=False)
             (folder.path / PLAN_ANSWER).write_text(text + "\n", encoding="utf-8")
-            page = plan_page(found, command)
+            page = plan_page(result, command)
             (folder.path / "report.html").write_text(page, encoding="utf-8", errors="backslashreplace")
-            return found, f"results in {folder.commit()} (open report.html)"
+            return result, f"results in {folder.commit()} (open report.html)"
     except PlaceError as error:
-        raise both(error, _unplannable(asked)) from error
+        raise both(error, _unplannable(options)) from error
 
 
-def _unplannable(asked: PlanWords) -> str:
+def _unplannable(options: PlanWords) -> str:
     """Return why no layout can be tried, as far as that is known before a run; "" otherwise."""
     try:
-        answer.refuse_moving_rate(asked)
+        answer.refuse_moving_rate(options)
     except (UserError, TraceError) as error:
         return str(error)
     return ""
 
 
-def _found(asked: PlanWords) -> Plan:
+def _found(options: PlanWords) -> PlanAnswer:
     with progress_bar("planning") as bar:
-        return answer.plan(asked, bar)
+        return answer.plan(options, bar)
 
 
-def lines_of(found: Plan) -> list[str]:
+def lines_of(result: PlanAnswer) -> list[str]:
     """Return the lines for the console."""
-    lines = [sentence(found), *(f"  {remark}" for remark in remarks(found))]
-    if found.ranked:
-        lines += ["", *text_table([head(found), *rows(found)], numbers=True)]
+    lines = [sentence(result), *(f"  {remark}" for remark in remarks(result))]
+    if result.ranked:
+        lines += ["", *text_table([head(result), *rows(result)], numbers=True)]
     lines += [
-        f"  {name}: {factor:.3g} times the trace's rate" for name, factor in found.details.get("factors", ())
+        f"  {name}: {factor:.3g} times the trace's rate" for name, factor in result.details.get("factors", ())
     ]
-    if found.unable:
-        lines += ["", "without an answer:", *(f"  {name}: {why}" for name, why in unable(found))]
+    if result.unable:
+        lines += ["", "without an answer:", *(f"  {name}: {why}" for name, why in unable(result))]
     return lines

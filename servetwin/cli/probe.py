@@ -20,7 +20,7 @@ def probe(words: Sequence[str]) -> int:
     folder = Path(folders[0]).expanduser() if folders else None
     if folder is not None and not folder.is_dir():
         raise UserError(f"folder={folder} is no folder: write that of a disk to be measured")
-    found = machine.probe(folder=folder)
+    machine_data = machine.probe(folder=folder)
     with telling():
-        print(json.dumps(found, indent=2) if as_json else "\n".join(machine.lines_of(found)))
+        print(json.dumps(machine_data, indent=2) if as_json else "\n".join(machine.lines_of(machine_data)))
     return 0

@@ -86,8 +86,11 @@ def dispatch(words: Sequence[str], commands: Mapping[str, str], name: str) -> in
 
 
 @contextmanager
-def telling(kept: str = "") -> Iterator[None]:
-    """Wrap printing: a closed pipe (``| head``) is no error, a full disk is reported once."""
+def telling(where: str = "") -> Iterator[None]:
+    """Wrap printing: a closed pipe (``| head``) is no error, a full disk is reported once.
+
+    ``where``: appended to that error, such as where the results are.
+    """
     try:
         yield
         if sys.stdout is not None:
@@ -98,16 +101,16 @@ def telling(kept: str = "") -> Iterator[None]:
         _silence(sys.stdout)
         reason = os.strerror(error.errno or 0)
         raise UserError(
-            f"the output could not be written ({reason}): send standard output to another place{kept}"
+            f"the output could not be written ({reason}): send standard output to another place{where}"
         ) from None
 
 
 def tell(
-    found: Mapping[str, Any] | Sequence[Any], lines: Iterable[str], as_json: bool, kept: str = ""
+    data: Mapping[str, Any] | Sequence[Any], lines: Iterable[str], as_json: bool, where: str = ""
 ) -> None:
-    """Print a JSON document for programs, or readable lines; ``kept`` as for ``telling``."""
-    with telling(kept):
-        print(json.dumps(found, indent=1, ensure_ascii=False) if as_json else "\n".join(lines))
+    """Print a JSON document for programs, or readable lines; ``where`` as for ``telling``."""
+    with telling(where):
+        print(json.dumps(data, indent=1, ensure_ascii=False) if as_json else "\n".join(lines))
 
 
 def system_reason(error: OSError) -> str:

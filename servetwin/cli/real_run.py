@@ -28,8 +28,8 @@ OPEN_LOOP: Final = ("system=vllm", "system/dispatch=round_robin", "system/admiss
 def with_servers(words: Sequence[str]) -> list[str]:
     """Add ``workers=`` with the servers' number of GPUs if the words do not set it."""
     servers = [word.removeprefix(_SERVERS) for word in words if word.startswith(_SERVERS)]
-    said = any(word.startswith(("workers=", "cluster=", "cluster.gpus=", "config=")) for word in words)
-    if _WORLD not in words or said or not servers:
+    sized = any(word.startswith(("workers=", "cluster=", "cluster.gpus=", "config=")) for word in words)
+    if _WORLD not in words or sized or not servers:
         return list(words)
     each = 1
     for word in words:
@@ -85,8 +85,8 @@ def _run_once(config: "RunConfig", as_json: bool) -> int:
         with telling():
             print(slow)
     summary, target = real_folder(config)
-    real, who = summary["real"], "server" if config.world == HTTP else "worker"
-    lines = [f"{who} {replica} was lost: {cause}" for replica, cause in real["workers_lost"]]
+    real, kind = summary["real"], "server" if config.world == HTTP else "worker"
+    lines = [f"{kind} {replica} was lost: {cause}" for replica, cause in real["workers_lost"]]
     loose = [str(worker) for worker, pinned in enumerate(real.get("pinned", ())) if pinned is False]
     if loose:
         lines.append(
@@ -96,11 +96,11 @@ def _run_once(config: "RunConfig", as_json: bool) -> int:
     if real["first_difference"] is not None:
         lines.append(f"first difference: {real['first_difference']}")
     lines.append(f"results in {target} (open report.html)")
-    kept = f"; the results are in {target}"
+    where = f"; the results are in {target}"
     if not as_json:
-        with telling(kept):
+        with telling(where):
             print_summary(summary)
-    tell(summary, lines, as_json, kept)
+    tell(summary, lines, as_json, where)
     if real["tokens_different"]:
         return 1
     return WORKER_DIED if real["workers_lost"] and summary["requests"]["failed"] else 0
@@ -108,11 +108,11 @@ def _run_once(config: "RunConfig", as_json: bool) -> int:
 
 def _token_line(real: Mapping[str, Any]) -> str:
     if "servers" in real:
-        how, why, close = "asked for again", "a move or a loss", 0
+        checked, why, close = "asked for again", "a move or a loss", 0
     else:
-        how, why, close = f"checked against {real['reference']}", "preemption", real["tokens_close"]
+        checked, why, close = f"checked against {real['reference']}", "preemption", real["tokens_close"]
     rounded = f" and {close} are others that are as likely there within its rounding" if close else ""
     return (
-        f"tokens: {real['tokens_checked']} {how}, {real['tokens_different']} differ{rounded}; "
+        f"tokens: {real['tokens_checked']} {checked}, {real['tokens_different']} differ{rounded}; "
         f"{real['tokens_recomputed']} recomputed after {why}, {real['tokens_unchecked']} not checked"
     )

@@ -14,11 +14,11 @@ from servetwin.config.overrides import Wanted, echo
 from servetwin.results.journal_file import journal_in
 from servetwin.story.beside import decisions, first_token_ns, first_tokens, starts
 from servetwin.story.line import StoryLine
-from servetwin.story.moments import Journal
-from servetwin.story.of_instance import Life, instance_story
+from servetwin.story.moments import JournalReader
+from servetwin.story.of_instance import InstanceRecord, instance_story
 from servetwin.story.of_request import request_story
 from servetwin.story.overview import overview_of
-from servetwin.story.tale import Tale
+from servetwin.story.request_record import RequestRecord
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.units import NS_PER_S
 
@@ -30,11 +30,11 @@ def story(words: Sequence[str]) -> int:
     """Print the story that ``words`` name; exit status 0. Raises UserError if there is none."""
     if not words or "=" in words[0]:
         raise UserError("story takes one folder: write servetwin story DIR with the out= of a run")
-    folder, asked = Path(words[0]), _asked(words[1:])
+    folder, options = Path(words[0]), _asked(words[1:])
     path = journal_in(folder, "story")
-    journal = Journal(lines_of(path, "ascii"), str(path))
+    journal = JournalReader(lines_of(path, "ascii"), str(path))
     with journal.checked(), telling():
-        _tell(journal, path.parent, words[0], asked)
+        _tell(journal, path.parent, words[0], options)
     return 0
 
 
@@ -43,32 +43,34 @@ def _asked(words: Sequence[str]) -> dict[str, Any]:
     for word in words:
         if "=" not in word:
             raise UserError(f"'{echo(word)}' has no '=': write request=N or instance=N behind the folder")
-    given = only_own(words, KEYS, "servetwin story", "request=N or instance=N, and json=true")
-    if "request" in given and "instance" in given:
+    options = only_own(words, KEYS, "servetwin story", "request=N or instance=N, and json=true")
+    if "request" in options and "instance" in options:
         raise UserError("request= and instance= are two stories: write one of them")
-    return given
+    return options
 
 
-def _tell(journal: Journal, folder: Path, name: str, asked: dict[str, Any]) -> None:
-    as_json = asked.get("json", False)
-    if "request" in asked:
-        tale = Tale(id=asked["request"], first_token_ns=first_token_ns(folder, asked["request"]))
-        told = _print(request_story(journal.moments(), tale), as_json)
-        noun = "request"
-    elif "instance" in asked:
-        life = Life(
-            id=asked["instance"], decisions=decisions(folder, asked["instance"]), starts=starts(folder)
+def _tell(journal: JournalReader, folder: Path, name: str, options: dict[str, Any]) -> None:
+    as_json = options.get("json", False)
+    if "request" in options:
+        request = RequestRecord(
+            id=options["request"], first_token_ns=first_token_ns(folder, options["request"])
         )
-        told = _print(instance_story(journal.moments(), life), as_json)
+        any_line = _print(request_story(journal.moments(), request), as_json)
+        noun = "request"
+    elif "instance" in options:
+        instance = InstanceRecord(
+            id=options["instance"], decisions=decisions(folder, options["instance"]), starts=starts(folder)
+        )
+        any_line = _print(instance_story(journal.moments(), instance), as_json)
         noun = "instance"
     else:
         _print_overview(journal, folder, name, as_json)
         return
-    remarks = list(journal.remarks()) if not told or noun == "instance" or not tale.over else []
-    if not told:
+    remarks = list(journal.remarks()) if not any_line or noun == "instance" or not request.over else []
+    if not any_line:
         cut = f" ({remarks[0]})" if remarks else ""
         raise UserError(
-            f"no {noun} {asked[noun]} is in the journal of {folder}{cut}: write servetwin story "
+            f"no {noun} {options[noun]} is in the journal of {folder}{cut}: write servetwin story "
             f"{shlex.quote(name)} to see what is there"
         )
     _print_remarks(remarks, as_json)
@@ -76,22 +78,22 @@ def _tell(journal: Journal, folder: Path, name: str, asked: dict[str, Any]) -> N
 
 def _print(lines: Iterable[StoryLine], as_json: bool) -> bool:
     """Print the lines as they are produced; return whether there was any."""
-    told = False
+    any_line = False
     for line in lines:
         if as_json:
             print(json.dumps({"time_ns": line.now_ns, "what": line.what, "why": line.why}))
         else:
-            if not told:
+            if not any_line:
                 print("\n".join(_row("time s", "what", "why")))
             print("\n".join(_row(f"{line.now_ns / NS_PER_S:.6f}", line.what, line.why)))
-        told = True
-    return told
+        any_line = True
+    return any_line
 
 
-def _row(time: str, what: str, why: str) -> Iterator[str]:
+def _row(time: str, text: str, why: str) -> Iterator[str]:
     """Yield one line of the table, or as many as its text needs."""
     first, second, third = COLUMNS
-    left, right = textwrap.wrap(what, second), textwrap.wrap(_plain(why), third)
+    left, right = textwrap.wrap(text, second), textwrap.wrap(_plain(why), third)
     for position in range(max(len(left), len(right))):
         shown = left[position] if position < len(left) else ""
         reason = right[position] if position < len(right) else ""
@@ -103,7 +105,7 @@ def _plain(text: str) -> str:
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
-def _print_overview(journal: Journal, folder: Path, name: str, as_json: bool) -> None:
+def _print_overview(journal: JournalReader, folder: Path, name: str, as_json: bool) -> None:
     view = overview_of(journal.moments())
     rows = [
         (f"servetwin story {shlex.quote(name)} {example.subject}", example.why)

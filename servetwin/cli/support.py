@@ -31,68 +31,68 @@ def support(words: Sequence[str]) -> int:
     for what cannot be simulated; its sentence says what to write or to measure.
     """
     words, as_json = asked_for_json(words)
-    given = _parse(words)
-    if {"cluster", "plot", "overwrite"} & given.keys():
-        return _cluster(given, as_json)
-    name = given.get("engine", DEFAULT_ENGINE)
-    if "model" in given and "gpu" in given:
-        found = combination_of(given, _engine(name, load_gpu(given["gpu"]).name))
-        lines = [found.head]
-        for label, paragraphs in found.sections.items():
+    options = _parse(words)
+    if {"cluster", "plot", "overwrite"} & options.keys():
+        return _cluster(options, as_json)
+    name = options.get("engine", DEFAULT_ENGINE)
+    if "model" in options and "gpu" in options:
+        combination = combination_of(options, _engine(name, load_gpu(options["gpu"]).name))
+        lines = [combination.head]
+        for label, paragraphs in combination.sections.items():
             lines += _section(label, paragraphs)
-        tell(found.numbers | {"sections": found.sections}, lines, as_json)
+        tell(combination.numbers | {"sections": combination.sections}, lines, as_json)
     else:
-        _all_of(given, _engine(name), as_json)
+        _all_of(options, _engine(name), as_json)
     return 0
 
 
-def _all_of(given: dict[str, str], engine: EngineConfig, as_json: bool) -> None:
+def _all_of(options: dict[str, str], engine: EngineConfig, as_json: bool) -> None:
     """Print every model on every GPU, or the named ones."""
-    _refuse_half(given)
-    gpus = [load_gpu(name) for name in _names(given, "gpu", gpu_names())]
-    llms = [load_llm(name) for name in _names(given, "model", llm_names())]
+    _refuse_half(options)
+    gpus = [load_gpu(name) for name in _names(options, "gpu", gpu_names())]
+    llms = [load_llm(name) for name in _names(options, "model", llm_names())]
     if as_json:
         tell(listing_data(gpus, llms, engine), (), as_json)
-    elif given.keys() <= {"engine"}:
+    elif options.keys() <= {"engine"}:
         tell((), [*table(gpus, llms, engine), "", *evidence_tables(gpus, engine)], as_json)
     else:
         tell((), listing(gpus, llms, engine), as_json)
 
 
-def _cluster(given: dict[str, str], as_json: bool) -> int:
+def _cluster(options: dict[str, str], as_json: bool) -> int:
     """Print one cluster, and draw it if requested."""
     from hwmodels.topology.cluster_file import cluster_names
     from servetwin.config.compose.clusters import requested_cluster, topology_names
     from servetwin.config.options import option_groups
     from servetwin.support.cluster import cluster_data, cluster_lines
 
-    other = sorted(given.keys() - {"cluster", "plot", "overwrite"})
-    if "cluster" not in given or other:
+    other = sorted(options.keys() - {"cluster", "plot", "overwrite"})
+    if "cluster" not in options or other:
         wrong = f"{other[0]} does not go with cluster" if other else "plot has no cluster to draw"
         raise UserError(f"{wrong}: write servetwin support cluster=NAME, with plot=FILE.png for a picture")
-    chosen = requested_cluster(given["cluster"])
-    plain = given["cluster"] in option_groups()["cluster"] and given["cluster"] not in cluster_names()
+    chosen = requested_cluster(options["cluster"])
+    plain = options["cluster"] in option_groups()["cluster"] and options["cluster"] not in cluster_names()
     if plain or (chosen and chosen["topology"] is None):
         linked = ", ".join(topology_names())
         raise UserError(
-            f"cluster={given['cluster']} is GPUs without links: write a cluster that has some, {linked}"
+            f"cluster={options['cluster']} is GPUs without links: write a cluster that has some, {linked}"
         )
-    lines = [] if as_json else cluster_lines(given["cluster"])
-    if "plot" in given:
+    lines = [] if as_json else cluster_lines(options["cluster"])
+    if "plot" in options:
         from hwmodels.topology.cluster_file import load_cluster
         from hwmodels.topology.topology import build
         from servetwin.config.whole_file import check_free
         from servetwin.support.topology_picture import draw
 
-        check_free("plot", Path(given["plot"]), given.get("overwrite") == "true")
-        draw(build(load_cluster(given["cluster"])), Path(given["plot"]))
-        lines.append(f"picture in {given['plot']}")
-    tell(cluster_data(given["cluster"]) if as_json else (), lines, as_json)
+        check_free("plot", Path(options["plot"]), options.get("overwrite") == "true")
+        draw(build(load_cluster(options["cluster"])), Path(options["plot"]))
+        lines.append(f"picture in {options['plot']}")
+    tell(cluster_data(options["cluster"]) if as_json else (), lines, as_json)
     return 0
 
 
 def _parse(words: Sequence[str]) -> dict[str, str]:
-    given: dict[str, str] = {}
+    options: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not value:
@@ -102,21 +102,21 @@ def _parse(words: Sequence[str]) -> dict[str, str]:
             near = closest(key, _KEYS)
             hint = f", {near}={echo(value)} if that is meant" if near else ""
             raise UserError(f"unknown key '{echo(key)}' for support: write one of {', '.join(_KEYS)}{hint}")
-        if key in given:
+        if key in options:
             raise UserError(f"{key} is given twice: write it once")
-        given[key] = value
-    return given
+        options[key] = value
+    return options
 
 
-def _refuse_half(given: dict[str, str]) -> None:
+def _refuse_half(options: dict[str, str]) -> None:
     """Refuse tp and a profile without one model and one GPU."""
     for key in ("tp", "profile"):
-        if key in given:
+        if key in options:
             raise UserError(f"{key}= belongs to one model on one GPU: write both, for example {EXAMPLE}")
 
 
-def _names(given: dict[str, str], key: str, known: Sequence[str]) -> Sequence[str]:
-    return (given[key],) if key in given else known
+def _names(options: dict[str, str], key: str, known: Sequence[str]) -> Sequence[str]:
+    return (options[key],) if key in options else known
 
 
 def _engine(name: str, gpu: str | None = None) -> EngineConfig:

@@ -8,22 +8,22 @@ from typing import Any, Final
 from servetwin.cli.process import telling
 from servetwin.config.overrides import closest
 from servetwin.config.whole_file import write_whole
-from servetwin.report.metric_text import name_of, told
+from servetwin.report.metric_text import name_of, value_text
 from servetwin.report.number_text import counted
 from servetwin.run.first_mistake import both, mistake_in
 from servetwin.run.heartbeat import heartbeat
-from servetwin.sweeps.axes import Axis, axes_of
+from servetwin.sweeps.axes import SweepAxis, axes_of
 from servetwin.sweeps.headline import headline, judges
 from servetwin.sweeps.launch import Launch
-from servetwin.sweeps.outcome import Outcome
+from servetwin.sweeps.outcome import PointOutcome
 from servetwin.sweeps.page import has_intervals, named_axes, remarks, sweep_page
 from servetwin.sweeps.points import Point, points_of
 from servetwin.sweeps.search import best, searched
 from servetwin.sweeps.student import Interval
 from servetwin.sweeps.sweep_folder import SHARDS, SweepFolder
 from servetwin.sweeps.sweep_words import SweepWords, first_words, sweep_words
-from servetwin.sweeps.table import METRICS, Sweep, differences, means, write_means, write_table
-from servetwin.sweeps.told import setting_name, told_difference, told_interval
+from servetwin.sweeps.table import METRICS, SweepRuns, differences, means, write_means, write_table
+from servetwin.sweeps.text import difference_text, interval_text, setting_name
 from serving.vocabulary.errors import PlaceError, UserError
 
 _MOST_LINES: Final = 40
@@ -31,57 +31,57 @@ _MOST_LINES: Final = 40
 
 def sweep(words: Sequence[str]) -> int:
     """Exit status 0. UserError for unusable words, and if every point was refused."""
-    asked = sweep_words(words)
-    done = carried_out(asked, words)
-    check_metrics(done, metrics_of(asked))
-    with telling(f"; the results are in {asked.out}"):
-        if asked.own.get("json"):
-            print(json.dumps(as_data(done, metrics_of(asked), _answers(asked, done)), indent=1))
+    options = sweep_words(words)
+    done = carried_out(options, words)
+    check_metrics(done, metrics_of(options))
+    with telling(f"; the results are in {options.out}"):
+        if options.own.get("json"):
+            print(json.dumps(as_data(done, metrics_of(options), _answers(options, done)), indent=1))
         else:
-            print("\n".join(lines_of(done, metrics_of(asked), _answers(asked, done))))
-            print(f"results in {asked.out} (open report.html)")
+            print("\n".join(lines_of(done, metrics_of(options), _answers(options, done))))
+            print(f"results in {options.out} (open report.html)")
     return 0
 
 
-def carried_out(asked: SweepWords, words: Sequence[str]) -> Sweep:
+def carried_out(options: SweepWords, words: Sequence[str]) -> SweepRuns:
     """Run every point and write every file. ``words``: the user's arguments as written.
 
     UserError if every point was refused.
     """
     try:
-        with SweepFolder(asked.out) as folder:
-            done = sweep_of(asked, folder)
-            _write(asked, done, join(["servetwin", "sweep", *words]))
+        with SweepFolder(options.out) as folder:
+            done = sweep_of(options, folder)
+            _write(options, done, join(["servetwin", "sweep", *words]))
     except PlaceError as error:
-        raise both(error, mistake_in(first_words(*axes_of(asked.runs)[:2]))) from error
+        raise both(error, mistake_in(first_words(*axes_of(options.runs)[:2]))) from error
     refused = done.refused()
     if len(refused) == len(done.points):
         raise UserError(f"every point of the sweep was refused; {refused[0][0].name}: {refused[0][1]}")
     return done
 
 
-def sweep_of(asked: SweepWords, folder: SweepFolder) -> Sweep:
+def sweep_of(options: SweepWords, folder: SweepFolder) -> SweepRuns:
     """Return every point, those of earlier commands read from the folder."""
-    plain, axes, intervals = axes_of(asked.runs)
-    if not any(word.startswith("uncertainty=") for word in asked.runs):
+    plain, axes, intervals = axes_of(options.runs)
+    if not any(word.startswith("uncertainty=") for word in options.runs):
         plain.append("uncertainty=off")
-    if intervals or "search.minimize" in asked.own or "search.maximize" in asked.own:
-        return searched(plain, axes, intervals, asked.own, folder)
+    if intervals or "search.minimize" in options.own or "search.maximize" in options.own:
+        return searched(plain, axes, intervals, options.own, folder)
     points = points_of(plain, axes)
-    folder.tell({"words": list(asked.runs), "points": len(points)})
-    found = folder.known(points)
-    missing = [point for point in points if point.place not in found]
-    with heartbeat("sweep", len(points), len(found)) as tell:
-        for point, outcome in launch_of(asked, folder).carry_out(missing):
+    folder.tell({"words": list(options.runs), "points": len(points)})
+    outcomes = folder.known(points)
+    missing = [point for point in points if point.place not in outcomes]
+    with heartbeat("sweep", len(points), len(outcomes)) as tell:
+        for point, outcome in launch_of(options, folder).carry_out(missing):
             folder.keep(point, outcome)
-            found[point.place] = outcome
-            tell(len(found))
-    return _swept(axes, points, found)
+            outcomes[point.place] = outcome
+            tell(len(outcomes))
+    return _swept(axes, points, outcomes)
 
 
-def launch_of(asked: SweepWords, folder: SweepFolder) -> Launch:
+def launch_of(options: SweepWords, folder: SweepFolder) -> Launch:
     """Return how and where the points are run."""
-    own = asked.own
+    own = options.own
     scratch = folder.path / SHARDS
     if own.get("launcher") == "slurm":
         scratch.mkdir(exist_ok=True)
@@ -97,16 +97,18 @@ def launch_of(asked: SweepWords, folder: SweepFolder) -> Launch:
     )
 
 
-def _swept(axes: Sequence[Axis], points: Sequence[Point], found: dict[int, Outcome]) -> Sweep:
-    return Sweep(tuple(axes), tuple(points), tuple(found[point.place] for point in points))
+def _swept(
+    axes: Sequence[SweepAxis], points: Sequence[Point], outcomes: dict[int, PointOutcome]
+) -> SweepRuns:
+    return SweepRuns(tuple(axes), tuple(points), tuple(outcomes[point.place] for point in points))
 
 
-def metrics_of(asked: SweepWords) -> list[str]:
+def metrics_of(options: SweepWords) -> list[str]:
     """Return the requested metrics, or the usual ones."""
-    return list(asked.own.get("metrics", METRICS))
+    return list(options.own.get("metrics", METRICS))
 
 
-def check_metrics(done: Sweep, metrics: Sequence[str]) -> None:
+def check_metrics(done: SweepRuns, metrics: Sequence[str]) -> None:
     """Raise UserError for a metric that no run has."""
     known = {name for outcome in done.outcomes for name in outcome.numbers}
     for metric in metrics:
@@ -115,49 +117,49 @@ def check_metrics(done: Sweep, metrics: Sequence[str]) -> None:
             raise UserError(f"runs have no number {metric}: write metrics=[{near}] if that is meant")
 
 
-def _write(asked: SweepWords, done: Sweep, command: str) -> None:
-    write_table(done, asked.out / "sweep.parquet")
-    write_means(done, asked.out / "means.csv")
-    judged = judges(asked.own.get("metrics"))
-    text = sweep_page(done, command, metrics_of(asked), judged, _goal_line(asked, done))
-    write_whole("out", asked.out / "report.html", text)
+def _write(options: SweepWords, done: SweepRuns, command: str) -> None:
+    write_table(done, options.out / "sweep.parquet")
+    write_means(done, options.out / "means.csv")
+    judged = judges(options.own.get("metrics"))
+    text = sweep_page(done, command, metrics_of(options), judged, _goal_line(options, done))
+    write_whole("out", options.out / "report.html", text)
 
 
-def _goal_line(asked: SweepWords, done: Sweep) -> list[str]:
+def _goal_line(options: SweepWords, done: SweepRuns) -> list[str]:
     """Return the best point of a search."""
-    if not any(f"search.{way}" in asked.own for way in ("minimize", "maximize")):
+    if not any(f"search.{way}" in options.own for way in ("minimize", "maximize")):
         return []
-    found = best(done, asked.own)
-    if found is None:
+    answer = best(done, options.own)
+    if answer is None:
         return []
-    point, goal, value = found
-    return [f"Best by {name_of(goal)}: {point.name} ({told(goal, value)})."]
+    point, goal, value = answer
+    return [f"Best by {name_of(goal)}: {point.name} ({value_text(goal, value)})."]
 
 
-def _answers(asked: SweepWords, done: Sweep) -> list[str]:
+def _answers(options: SweepWords, done: SweepRuns) -> list[str]:
     """Return the sentences that answer the reader's question."""
-    return _goal_line(asked, done) or headline(done, judges(asked.own.get("metrics")))
+    return _goal_line(options, done) or headline(done, judges(options.own.get("metrics")))
 
 
-def lines_of(done: Sweep, metrics: Sequence[str], answers: Sequence[str]) -> list[str]:
+def lines_of(done: SweepRuns, metrics: Sequence[str], answers: Sequence[str]) -> list[str]:
     """Return the console's lines: answer, a block per metric, a line per setting, and differences."""
     lines = [counted(len(done.points), "point"), *answers, *remarks(done)]
     several = "mean over seeds (95 % interval)" if has_intervals(done) else "one run each"
     for metric in metrics[:4]:
-        if found := means(done, metric):
+        if by_setting := means(done, metric):
             lines += ["", f"{name_of(metric)}, {several}"]
-            lines += _block({setting: told_interval(metric, one) for setting, one in found.items()})
+            lines += _block({setting: interval_text(metric, mean) for setting, mean in by_setting.items()})
         for key in named_axes(done):
             lines += _compared(metric, key, done)
     return lines
 
 
-def _compared(metric: str, key: str, done: Sweep) -> list[str]:
-    found: dict[Any, Interval] = differences(done, metric, key)
-    if not found or all(one.half is None for one in found.values()):
+def _compared(metric: str, key: str, done: SweepRuns) -> list[str]:
+    by_setting: dict[Any, Interval] = differences(done, metric, key)
+    if not by_setting or all(difference.half is None for difference in by_setting.values()):
         return []
     first = next(axis.texts[0] for axis in done.axes if axis.key == key)
-    shown = {setting: told_difference(metric, one) for setting, one in found.items()}
+    shown = {setting: difference_text(metric, difference) for setting, difference in by_setting.items()}
     return [f"  against {key}={first}, the same seeds:", *_block(shown)]
 
 
@@ -169,7 +171,7 @@ def _block(shown: dict[Any, str]) -> list[str]:
     return lines if left <= 0 else [*lines[:_MOST_LINES], f"  ... {left} more in means.csv"]
 
 
-def as_data(done: Sweep, metrics: Sequence[str], answers: Sequence[str]) -> dict[str, Any]:
+def as_data(done: SweepRuns, metrics: Sequence[str], answers: Sequence[str]) -> dict[str, Any]:
     """Return the same as data for programs."""
     return {
         "points": len(done.points),
@@ -179,11 +181,11 @@ def as_data(done: Sweep, metrics: Sequence[str], answers: Sequence[str]) -> dict
             {
                 "setting": dict(setting),
                 "metric": metric,
-                "seeds": one.count,
-                "mean": one.mean,
-                "half": one.half,
+                "seeds": mean.count,
+                "mean": mean.mean,
+                "half": mean.half,
             }
             for metric in metrics
-            for setting, one in means(done, metric).items()
+            for setting, mean in means(done, metric).items()
         ],
     }

@@ -16,14 +16,14 @@ def timeline(words: Sequence[str]) -> int:
     words, as_json = asked_for_json(words)
     if not words:
         raise UserError("timeline takes one folder: write servetwin timeline DIR with the out= of a run")
-    given = {"out": "timeline.json.gz", "overwrite": "false"}
+    options = {"out": "timeline.json.gz", "overwrite": "false"}
     for word in words[1:]:
         key, _, text = word.partition("=")
-        if key not in given or not text or (key == "overwrite" and text not in ("true", "false")):
+        if key not in options or not text or (key == "overwrite" and text not in ("true", "false")):
             raise UserError(f"{word} is one word too many: write servetwin timeline DIR out=FILE")
-        given[key] = text
-    path = Path(given["out"]).expanduser()
-    check_free("out", path, given["overwrite"] == "true")
+        options[key] = text
+    path = Path(options["out"]).expanduser()
+    check_free("out", path, options["overwrite"] == "true")
     count = write_timeline(Path(words[0]), path)
     line = f"{count} slices in {path}: open it on https://ui.perfetto.dev"
     tell({"slices": count, "file": str(path)}, [line], as_json)

@@ -23,7 +23,7 @@ NS_PER_S: Final = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class RequestTiming:
     """One request: NaN and None if the file does not have the value.
 
     ``arrival_s`` counts from any moment, the same for all requests. ``ttft_ms`` contains ``queue_ms``.
@@ -45,7 +45,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredRun:
     """All requests of a file in its order, as columns.
 
     ``request``: numbers in the workload, None if the file has none. ``prompt_tokens`` and

@@ -41,7 +41,7 @@ def _cell(name: str, text: str, is_words: bool) -> str:
     number, bracket, remark = text.partition(" (")
     value, sign, half = number.partition(" ± ")
     parts = [value, *([f"± {half}"] if sign else [])]
-    inner = " ".join(f'<span class="part">{escape(one)}</span>' for one in parts)
+    inner = " ".join(f'<span class="part">{escape(part)}</span>' for part in parts)
     inner += f" ({escape(remark)}" if bracket else ""
     return f"<td{name}><span>{inner}</span></td>"
 

@@ -68,7 +68,7 @@ def _distributions(requests: Requests, ttft_slo: Any, tpot_slo: Any) -> str:
     x_axis = plots.log_axis("latency", *shown, np.array([rule.value for rule in rules]), write=duration)
     y_axis = plots.Axis(label="% of requests", low=0.0, high=100.0)
     svg = plots.line_plot("Latency distributions", drawn, x_axis, y_axis, rules=rules, width=plots.WIDE)
-    key = [(one.color, one.label) for one in drawn]
+    key = [(line.color, line.label) for line in drawn]
     return figure(
         "Latency distribution", "share of finished requests at or below a latency", svg, key, wide=True
     )
@@ -90,7 +90,7 @@ def _over_time(caption: str, requests: Requests, values_ms: Floats, slo_ms: Any,
         ]
         detail, key = "percentiles of equal stretches of time", [(color, "P99"), (other, "P50")]
     y_axis = plots.log_axis(
-        "", *(one.y for one in drawn), np.array([rule.value for rule in rules]), write=duration
+        "", *(line.y for line in drawn), np.array([rule.value for rule in rules]), write=duration
     )
     return figure(caption, detail, plots.line_plot(caption, drawn, time, y_axis, rules=rules), key)
 

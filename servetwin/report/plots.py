@@ -130,9 +130,9 @@ def _lines(
 ) -> str:
     right, bottom = width - _RIGHT, HEIGHT - _BOTTOM
     parts = [_frame(x, y, right, bottom)]
-    for one in series:
-        px, py = x.place(one.x, _LEFT, right), y.place(one.y, bottom, _TOP)
-        parts.append(_draw(one, px, py, right, bottom))
+    for line in series:
+        px, py = x.place(line.x, _LEFT, right), y.place(line.y, bottom, _TOP)
+        parts.append(_draw(line, px, py, right, bottom))
     parts += [_rule(rule, x, y, right, bottom - 15 * place) for place, rule in enumerate(rules)]
     return _svg(title, width, parts)
 

@@ -29,17 +29,17 @@ from servetwin.report.page_parts import (
     row,
     table,
 )
-from servetwin.report.range_text import ends_of, fact_range, range_head, told_range
+from servetwin.report.range_text import ends_of, fact_range, range_head, range_text
 from servetwin.report.scaling import scaling
 from servetwin.report.stage_maps import stage_maps
 from servetwin.report.stages import stages_section
-from servetwin.report.starts import start_told
+from servetwin.report.starts import start_text
 from servetwin.report.table import (
     LATENCIES,
     STATISTICS,
     classes_of,
     facts,
-    faults_told,
+    fault_rows,
     forced,
     lost,
     step_time_error,
@@ -97,10 +97,10 @@ def _host(use: Mapping[str, Any]) -> str:
 def _chart(
     caption: str, detail: str, ends_s: Any, lines: Sequence[tuple[int, str, Any]], wide: bool = False
 ) -> str:
-    x, values = _thinned(ends_s, [100 * np.asarray(one) for _, _, one in lines])
+    x, values = _thinned(ends_s, [100 * np.asarray(line) for _, _, line in lines])
     time, unit_s = plots.time_axis(float(ends_s[-1]))
     key = [(color, label) for color, label, _ in lines]
-    drawn = [plots.Series(label, x / unit_s, one, color) for (color, label), one in zip(key, values)]
+    drawn = [plots.Series(label, x / unit_s, value, color) for (color, label), value in zip(key, values)]
     height = plots.linear_axis("", *values, write=lambda value: f"{number(value)} %")
     svg = plots.line_plot(caption, drawn, time, height, width=plots.WIDE if wide else plots.HALF)
     return figure(caption, detail, svg, key, wide=wide)
@@ -115,7 +115,7 @@ def _thinned(ends_s: Any, columns: Sequence[Any]) -> tuple[Any, list[Any]]:
     first = np.unique(np.linspace(0, len(ends), points, endpoint=False).astype(np.int64))
     whole = np.add.reduceat(lasts, first)
     middles = begins[first] + whole / 2
-    return middles, [np.add.reduceat(np.asarray(one) * lasts, first) / whole for one in columns]
+    return middles, [np.add.reduceat(np.asarray(column) * lasts, first) / whole for column in columns]
 
 
 _ALWAYS_NAMED = ("dispatch", "batcher", "admission")
@@ -187,9 +187,9 @@ def _name(config: Mapping[str, Any], group: str) -> str:
 def _policies(system: Mapping[str, Any]) -> list[str]:
     """Return the policies in use: with split roles, prompts wait in one queue without a dispatcher."""
     parts = ("dispatch", "batcher", "admission", "scaler", "provision", "cache", "live")
-    asked = parts[1:] if section(system, "instances").get("split") else parts
-    found = [(part, section(system, part).get("name")) for part in asked if section(system, part)]
-    return [str(name) for part, name in found if part in _ALWAYS_NAMED or name != "none"]
+    names = parts[1:] if section(system, "instances").get("split") else parts
+    choices = [(part, section(system, part).get("name")) for part in names if section(system, part)]
+    return [str(name) for part, name in choices if part in _ALWAYS_NAMED or name != "none"]
 
 
 def _devices(count: object, kind: object) -> str:
@@ -211,8 +211,8 @@ def _header(title: str, config: Mapping[str, Any], summary: Mapping[str, Any], n
         ("Seed", str(config.get("seed", "unknown"))),
         ("Code", _code(summary)),
     ]
-    if told := start_told(section(summary, "starts")):
-        shown.append(("Starts", told))
+    if starts := start_text(section(summary, "starts")):
+        shown.append(("Starts", starts))
     items = "".join(f"<li><span>{name}</span><b>{escape(text)}</b></li>" for name, text in shown)
     kind = _KINDS.get(str(config.get("kind")), "Run")
     labels = (*_labels(summary), *step_time_labels(summary))
@@ -238,7 +238,7 @@ def _tiles(summary: Mapping[str, Any]) -> str:
 
 
 def _p99_range(summary: Mapping[str, Any], latency: str) -> str:
-    return told_range(summary, f"{latency}.p99", duration)
+    return range_text(summary, f"{latency}.p99", duration)
 
 
 def _small(between: str) -> str:
@@ -280,7 +280,8 @@ def _named(texts: Iterable[str]) -> list[str]:
 
 def _losses(summary: Mapping[str, Any]) -> str:
     rows = [
-        row([cell(what, "name"), cell(reason, "text"), cell(times)]) for what, reason, times in lost(summary)
+        row([cell(outcome, "name"), cell(reason, "text"), cell(times)])
+        for outcome, reason, times in lost(summary)
     ]
     title = "Requests without an answer"
     if not rows:
@@ -289,7 +290,7 @@ def _losses(summary: Mapping[str, Any]) -> str:
 
 
 def _faults(summary: Mapping[str, Any]) -> str:
-    rows = named_rows(faults_told(summary))
+    rows = named_rows(fault_rows(summary))
     return card("Faults", rows) if rows else ""
 
 

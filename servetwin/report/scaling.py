@@ -60,7 +60,7 @@ def instance_steps(
 
     The number at the start is derived from the mean, as events contain only changes.
     """
-    found = {}
+    steps = {}
     for role in ROLES:
         moves = [(min(float(at_s), span_s), change) for at_s, change in _changes(events, role)]
         if not moves and not mean_by_role.get(role):
@@ -68,8 +68,8 @@ def instance_steps(
         grown = sum(change * (span_s - at_s) for at_s, change in moves)
         start = round(mean_by_role.get(role, 0.0) - grown / span_s) if span_s else 0
         times = np.array([0.0, *(at_s for at_s, _ in moves)])
-        found[role] = times, np.cumsum([float(start), *(change for _, change in moves)])
-    return found
+        steps[role] = times, np.cumsum([float(start), *(change for _, change in moves)])
+    return steps
 
 
 def _changes(events: Sequence[Event], role: str) -> Iterator[tuple[float, int]]:
@@ -93,9 +93,9 @@ def _instances(events: Sequence[Event], summary: Mapping[str, Any]) -> str:
         drawn.append(plots.Series(role, x / unit_s, y, ROLES.index(role) + 1, "area"))
     if not drawn:
         return ""
-    height = plots.linear_axis("", *(one.y for one in drawn), whole=True)
+    height = plots.linear_axis("", *(line.y for line in drawn), whole=True)
     svg = plots.line_plot("Instances by role", drawn, time, height, width=plots.WIDE)
-    key = [(one.color, one.label) for one in drawn]
+    key = [(line.color, line.label) for line in drawn]
     return figure("Instances by role", detail, svg, key, wide=True)
 
 

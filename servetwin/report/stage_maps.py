@@ -38,9 +38,9 @@ def stage_maps(load: Mapping[str, Any] | None) -> str:
     for key, (caption, color) in SHOWN.items():
         values = np.asarray(load[key], dtype=np.float64).reshape(len(times), len(labels)).T
         most = float(np.nanmax(values)) if np.isfinite(values).any() else 0.0
-        told = f"by stage; the darkest is {number(most)}"
+        detail = f"by stage; the darkest is {number(most)}"
         cards.append(
-            figure(caption, told, _map(caption, labels, times=times, values=values, most=most, color=color))
+            figure(caption, detail, _map(caption, labels, times=times, values=values, most=most, color=color))
         )
     return charts("Stages over time", cards)
 
@@ -71,16 +71,16 @@ def _map(
 
 def _cells(values: plots.Floats, edges: plots.Floats, y: int, most: float, color: int) -> list[str]:
     """Draw a stage's cells, from each instant to the next; cells of 0 or unknown value are left out."""
-    found, start = [], 0
+    cells, start = [], 0
     for at in range(1, len(edges)):
         if at + 1 < len(edges) and values[at] == values[start]:
             continue
         value, width = float(values[start]), edges[at] - edges[start]
         if most > 0 and value > 0:
             shade = max(value / most, _FAINTEST)
-            found.append(
+            cells.append(
                 f'<rect class="f{color}" x="{edges[start]:.1f}" y="{y}" width="{width:.1f}" '
                 f'height="{_ROW - 2}" fill-opacity="{shade:.2f}"><title>{number(value)}</title></rect>'
             )
         start = at
-    return found
+    return cells

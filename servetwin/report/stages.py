@@ -19,22 +19,22 @@ def stage_cells(summary: Mapping[str, Any]) -> list[tuple[str, ...]]:
     stages = summary.get("stages")
     if not isinstance(stages, list):
         return []
-    several = len({one["model"] for one in stages}) > 1
-    return [_row(one, several) for one in stages]
+    several = len({stage["model"] for stage in stages}) > 1
+    return [_row(stage, several) for stage in stages]
 
 
-def _row(one: Mapping[str, Any], several: bool) -> tuple[str, ...]:
+def _row(stage: Mapping[str, Any], several: bool) -> tuple[str, ...]:
     return (
-        f"{one['model']} {one['stage']}" if several else str(one["stage"]),
-        number(one["bytes"] / 1e9),
-        count(one["replicas"]),
-        number(one["busy_replicas"]),
-        number(one["arrivals_per_s"]),
-        number(one["arrival_cv"]),
-        number(one["queue_mean"]),
-        count(one["queue_max"]),
-        duration(one["wait_ms_p99"]),
-        duration(one["pass_ms_mean"]),
+        f"{stage['model']} {stage['stage']}" if several else str(stage["stage"]),
+        number(stage["bytes"] / 1e9),
+        count(stage["replicas"]),
+        number(stage["busy_replicas"]),
+        number(stage["arrivals_per_s"]),
+        number(stage["arrival_cv"]),
+        number(stage["queue_mean"]),
+        count(stage["queue_max"]),
+        duration(stage["wait_ms_p99"]),
+        duration(stage["pass_ms_mean"]),
     )
 
 
@@ -45,14 +45,14 @@ def language_cells(summary: Mapping[str, Any]) -> list[tuple[str, ...]]:
         return []
     return [
         (
-            str(one["stage"]),
-            f"{one['layers'][0]} to {one['layers'][1] - 1}",
-            number(one["bytes"] / 1e9),
-            count(one["replicas"]),
-            number(one["busy_replicas"]),
-            count(one["kv_tokens"]),
+            str(stage["stage"]),
+            f"{stage['layers'][0]} to {stage['layers'][1] - 1}",
+            number(stage["bytes"] / 1e9),
+            count(stage["replicas"]),
+            number(stage["busy_replicas"]),
+            count(stage["kv_tokens"]),
         )
-        for one in stages
+        for stage in stages
     ]
 
 

@@ -64,8 +64,8 @@ def instance_use(
 def _steps(
     placed: Sequence[Replica], gpus_of: Mapping[str, int], history: Sequence[ScaleEvent]
 ) -> Iterator[tuple[float, int, Mapping[str, int]]]:
-    role_of: dict[int, str] = {one.id: one.role for one in placed}
-    gpus = sum(len(one.gpus) for one in placed)
+    role_of: dict[int, str] = {replica.id: replica.role for replica in placed}
+    gpus = sum(len(replica.gpus) for replica in placed)
     yield 0.0, gpus, dict(Counter(role_of.values()))
     for event in history:
         if event.act in _BEGINS:

@@ -68,10 +68,10 @@ class ResultFolder:
             self._check_target()
             _replace(written, self.target)
         except (UserError, OSError) as error:
-            kept = free_name(self.target)
-            written.rename(kept)
+            free = free_name(self.target)
+            written.rename(free)
             self._forget()
-            raise UserError(f"{error}; this run's results were kept in {kept}") from error
+            raise UserError(f"{error}; this run's results were kept in {free}") from error
         self._forget()
         return self.target
 
@@ -155,8 +155,8 @@ class ResultFolder:
 
     def _check_earlier_result(self) -> None:
         target = self.target
-        others = foreign(target)
-        if others is None:
+        strangers = foreign(target)
+        if strangers is None:
             raise PlaceError(
                 f"out={target} holds files that are not a ServeTwin result: write out= with a new folder"
             )
@@ -164,9 +164,9 @@ class ResultFolder:
             raise PlaceError(
                 f"out={target} already holds a result: write overwrite=true to replace it, or another out="
             )
-        if others:
+        if strangers:
             raise PlaceError(
-                f"out={target} holds {others[0]}, which is not part of its result or was changed since: "
+                f"out={target} holds {strangers[0]}, which is not part of its result or was changed since: "
                 "move it away, or write another out="
             )
 

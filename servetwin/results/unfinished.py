@@ -37,9 +37,9 @@ def replaced_name(parent: Path) -> Path:
 def free_name(target: Path) -> Path:
     """Return ``target.1``, or the next free name."""
     number = 1
-    while os.path.lexists(kept := target.parent / f"{target.name}.{number}"):
+    while os.path.lexists(aside := target.parent / f"{target.name}.{number}"):
         number += 1
-    return kept
+    return aside
 
 
 def hold(folder: Path, wait: bool) -> int | None:

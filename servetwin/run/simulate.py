@@ -369,10 +369,12 @@ def _moved(
     report: SimReport,
 ) -> dict[str, Any]:
     """Summarize loads, links, scaling and migration."""
-    found = data_plane_summary(data_plane, summary["duration_s"]) | start_summary(data_plane, prepared.config)
-    found |= elastic_summary(controller, prepared.replicas, summary, report)
-    found |= stage_scaling_summary(controller, prepared.replicas, summary, report)
-    return found | migration_summary(controller)
+    sections = data_plane_summary(data_plane, summary["duration_s"]) | start_summary(
+        data_plane, prepared.config
+    )
+    sections |= elastic_summary(controller, prepared.replicas, summary, report)
+    sections |= stage_scaling_summary(controller, prepared.replicas, summary, report)
+    return sections | migration_summary(controller)
 
 
 def _stage_load(
@@ -391,8 +393,8 @@ def _of_stages(
     config: RunConfig, controller: Controller, columns: dict[str, Any] | None, summary: dict[str, Any]
 ) -> dict[str, Any]:
     """Summarize the work of stages, for models with and without KV."""
-    found = stages_section(config, controller, columns, summary["duration_s"])
-    return found | language_section(config, controller, summary)
+    sections = stages_section(config, controller, columns, summary["duration_s"])
+    return sections | language_section(config, controller, summary)
 
 
 def _capacity_req_per_s(prepared: Prepared, workload: Workload) -> float:
@@ -418,10 +420,10 @@ def _watched(
     arrivals: Iterator[tuple[Request, int]], total: int, on_progress: Progress | None
 ) -> Iterator[tuple[Request, int]]:
     """Yield the same arrivals, calling ``on_progress`` now and then with the number yielded."""
-    return arrivals if on_progress is None else _told(arrivals, total, on_progress)
+    return arrivals if on_progress is None else _reporting(arrivals, total, on_progress)
 
 
-def _told(
+def _reporting(
     arrivals: Iterator[tuple[Request, int]], total: int, on_progress: Progress
 ) -> Iterator[tuple[Request, int]]:
     for arrived, arrival in enumerate(arrivals, start=1):
@@ -447,6 +449,6 @@ def provenance(prepared: Prepared) -> dict[str, Any]:
         ),
         "step_time": step_time_section(prepared.hardware),
         "kv_capacity": prepared.hardware.kv_arithmetic,
-        **({"parallelism": told} if (told := gpus_of_an_instance(config)) else {}),
+        **({"parallelism": parallelism} if (parallelism := gpus_of_an_instance(config)) else {}),
         "estimates": estimates.as_dict(),
     }

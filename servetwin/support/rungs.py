@@ -38,20 +38,20 @@ class Rung:
 
 def _tables(gpu: str, llm: LlmShape, tp: int, words: str) -> str:
     """Return where measured operations are published, or that they must be measured."""
-    found = published_for(gpu, llm, tp)
-    if found is None:
+    published = published_for(gpu, llm, tp)
+    if published is None:
         return (
             f"measure the layers of {llm.name} on {gpu} at tp={tp} with the engine's own kernels, write "
             f"'servetwin profile import format=FORMAT path=FOLDER {words} out=FILE', and profile=FILE here"
         )
-    version = found.engine_version
-    folders, beside = f"its folder {found.folder}", ""
-    if found.beside and (tp > 1 or found.beside_for != ALL_REDUCE):
-        folders += f" and, for {found.beside_for}, the folder {found.beside} of {AICONFIGURATOR}"
+    version = published.engine_version
+    folders, beside = f"its folder {published.folder}", ""
+    if published.beside and (tp > 1 or published.beside_for != ALL_REDUCE):
+        folders += f" and, for {published.beside_for}, the folder {published.beside} of {AICONFIGURATOR}"
         beside = " aiconfigurator=SECOND"
     return (
-        f"{found.source} has tables, measured with vLLM {version}: fetch {folders}, write 'servetwin profile "
-        f"import format={found.format_name} path=FOLDER{beside} {words} out=FILE', profile=FILE "
+        f"{published.source} has tables, measured with vLLM {version}: fetch {folders}, write 'servetwin "
+        f"profile import format={published.format_name} path=FOLDER{beside} {words} out=FILE', profile=FILE "
         f"here, and in a run engine.profile=FILE engine.version={version}"
     )
 

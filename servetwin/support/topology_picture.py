@@ -48,7 +48,7 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _Drawing:
     """The hosts to draw, and the height of every row."""
 
     topology: Topology
@@ -109,7 +109,7 @@ def draw(topology: Topology, path: Path) -> None:
     save(figure, path, dpi=130)
 
 
-def _plan(topology: Topology) -> _Plan:
+def _plan(topology: Topology) -> _Drawing:
     spec, counts = topology.spec, topology.counts
     hosts = spec.hosts if spec.gpus <= MOST_GPUS else max(1, FIRST_GPUS // spec.gpus_per_host)
     width = hosts * (spec.gpus_per_host + _HOST_GAP)
@@ -128,10 +128,10 @@ def _plan(topology: Topology) -> _Plan:
         if there:
             height += step
             rows[name] = height
-    return _Plan(topology, hosts, rows)
+    return _Drawing(topology, hosts, rows)
 
 
-def _paint(axes: "Axes", plan: _Plan) -> None:
+def _paint(axes: "Axes", plan: _Drawing) -> None:
     for host in range(plan.hosts):
         _paint_host(axes, plan, host)
     for gpu in range(plan.gpus):
@@ -145,7 +145,7 @@ def _paint(axes: "Axes", plan: _Plan) -> None:
     _paint_key(axes, plan)
 
 
-def _title(plan: _Plan) -> str:
+def _title(plan: _Drawing) -> str:
     spec, leaves = plan.topology.spec, plan.topology.counts.leaves
     text = f"{spec.name}: {spec.hosts} host{'s' * (spec.hosts > 1)} x {spec.gpus_per_host} {spec.gpu}"
     if plan.hosts == spec.hosts:
@@ -154,7 +154,7 @@ def _title(plan: _Plan) -> str:
     return f"{text}{switches}; the first {plan.hosts} host{'s' * (plan.hosts > 1)} drawn"
 
 
-def _paint_host(axes: "Axes", plan: _Plan, host: int) -> None:
+def _paint_host(axes: "Axes", plan: _Drawing, host: int) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     topology, group = plan.topology, plan.topology.gpus_of(host)
@@ -193,7 +193,7 @@ def _disk_share(topology: Topology) -> float:
     return max(0.25, min(0.5, 0.9 / topology.spec.gpus_per_host)) if own else 0.0
 
 
-def _paint_gpu(axes: "Axes", plan: _Plan, gpu: int) -> None:
+def _paint_gpu(axes: "Axes", plan: _Drawing, gpu: int) -> None:
     topology, rows, x = plan.topology, plan.rows, plan.column(gpu)
     site = topology.site(gpu)
     above = "switch" if "switch" in rows else "nic"
@@ -219,7 +219,7 @@ def _paint_gpu(axes: "Axes", plan: _Plan, gpu: int) -> None:
     _box(axes, (x, rows["gpu"]), _BOX, str(gpu), colour=_GPU_COLOUR, size=7.5)
 
 
-def _paint_switch(axes: "Axes", plan: _Plan, switch: int) -> None:
+def _paint_switch(axes: "Axes", plan: _Drawing, switch: int) -> None:
     group = plan.topology.gpus_on_switch(switch)
     width = max(_BOX, len(group) - 1 + _BOX)
     _box(
@@ -227,7 +227,7 @@ def _paint_switch(axes: "Axes", plan: _Plan, switch: int) -> None:
     )
 
 
-def _paint_domains(axes: "Axes", plan: _Plan) -> None:
+def _paint_domains(axes: "Axes", plan: _Drawing) -> None:
     """Draw a bar under the GPUs of each NVLink domain, across hosts if it spans several."""
     if "nvlink" not in plan.rows:
         return
@@ -242,7 +242,7 @@ def _paint_domains(axes: "Axes", plan: _Plan) -> None:
         first = group[-1] + 1
 
 
-def _paint_network(axes: "Axes", plan: _Plan) -> None:
+def _paint_network(axes: "Axes", plan: _Drawing) -> None:
     topology, rows = plan.topology, plan.rows
     if "leaf" not in rows:
         return
@@ -272,7 +272,7 @@ def _paint_network(axes: "Axes", plan: _Plan) -> None:
         _box(axes, (at[leaf], rows["leaf"]), width, f"leaf {leaf}", colour="#274a8a", size=7.5)
 
 
-def _paint_key(axes: "Axes", plan: _Plan) -> None:
+def _paint_key(axes: "Axes", plan: _Drawing) -> None:
     """Draw the colours with their rates."""
     from matplotlib.lines import Line2D
 
