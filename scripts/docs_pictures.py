@@ -133,7 +133,7 @@ def draw(picture: Picture, folder: Path) -> int:
 
     from scripts import browser
 
-    program = browser.found()
+    program = browser.installed()
     if program is None:
         sys.exit(f"docs_pictures: no browser here: install one of {', '.join(browser.BROWSERS)}")
     shot = folder / "shot.png"
