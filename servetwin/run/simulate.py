@@ -61,6 +61,7 @@ from servetwin.run.prepared import Parts, Prepared, Progress, Simulated
 from servetwin.run.write_results import SERIES_NAME, STAGES_NAME, write_parquet, write_results
 from serving.controller import Controller
 from serving.elastic.elastic import Elastic
+from serving.vocabulary.closed_loop import Requests
 from serving.vocabulary.driver import Control, JournalSink
 from serving.vocabulary.masked import Masked
 from serving.vocabulary.request import Request
@@ -261,13 +262,9 @@ def execute(
     sink = series_sink(config.series.period_s, controller.engines, hits or journal)
     faults = fault_plan_of(config, prepared.replicas)
     recovery = None if faults is None else RecoveryWatch(controller)
-    control: Control = recovery or controller
-    if is_masked(config):
-        control = Masked(control, driver_actions(config), *masked_words(config))
-    arrivals = build.arrivals_of(config, workload, prepared.limits)
     simulation = Simulation(
-        controller=control,
-        arrivals=requests_of(config, _watched(arrivals, len(workload), on_progress)),
+        controller=_masked(config, recovery or controller),
+        arrivals=_arrivals(prepared, on_progress),
         rows=[rows[replica.model] for replica in prepared.replicas],
         recorder=metrics,
         journal=watched(sink, controller, data_plane) or hits or journal,
@@ -320,6 +317,17 @@ def execute(
         stage_load=load,
         use=use,
     )
+
+
+def _masked(config: RunConfig, control: Control) -> Control:
+    """Return ``control`` without the actions that the configuration removes from the driver."""
+    return Masked(control, driver_actions(config), *masked_words(config)) if is_masked(config) else control
+
+
+def _arrivals(prepared: Prepared, on_progress: Progress | None) -> Requests:
+    config, workload = prepared.config, prepared.workload
+    arrivals = build.arrivals_of(config, workload, prepared.limits)
+    return requests_of(config, _watched(arrivals, len(workload), on_progress))
 
 
 def _summary_of(prepared: Prepared, metrics: RunMetrics, columns: dict[str, np.ndarray]) -> dict[str, Any]:
