@@ -9,7 +9,14 @@ from types import TracebackType
 from typing import Final
 
 from servetwin.results.known_files import foreign, write_marker
-from servetwin.results.unfinished import clear, free_name, hold, put_away, replaced_name, unfinished_name
+from servetwin.results.unfinished import (
+    clear,
+    free_name,
+    lock_folder,
+    put_away,
+    replaced_name,
+    unfinished_name,
+)
 from serving.vocabulary.errors import PlaceError, UserError
 
 # The folder's file system is at fault and not the run: another out= helps.
@@ -119,7 +126,7 @@ class ResultFolder:
             temporary = unfinished_name(self.target.parent)
             self._temporary = temporary  # before it exists, so that Ctrl-C removes it
             temporary.mkdir()
-            self._lock = hold(temporary, wait=True)
+            self._lock = lock_folder(temporary, wait=True)
             if temporary.exists():
                 return temporary
             self._unlock()
@@ -207,7 +214,7 @@ def _replace(written: Path, target: Path) -> None:
         written.rename(target)
         return
     aside = replaced_name(target.parent)
-    lock = hold(target, wait=False)
+    lock = lock_folder(target, wait=False)
     try:
         target.rename(aside)
         try:

@@ -55,7 +55,7 @@ Stage = Literal["waiting", "prompt", "handed over", "joining", "decoding", "ende
 
 
 @dataclass(slots=True, kw_only=True)
-class RequestState:
+class RequestProgress:
     """The progress of one request. ``made``: its tokens, without those of its current decode steps;
     ``begun``: ``made`` when its current or last decode steps began; ``since``: the instance's steps at that
     time. ``replica``: the instance that has the request, None if none has.
@@ -107,7 +107,7 @@ class StepReport:
 class ClusterState:
     """All requests in flight, all instances. ``report``: of the last event, if a ``Ran`` or ``Lost``."""
 
-    requests: dict[int, RequestState] = field(default_factory=dict)
+    requests: dict[int, RequestProgress] = field(default_factory=dict)
     instances: dict[int, InstanceState] = field(default_factory=dict)
     report: StepReport | None = None
 
@@ -115,7 +115,7 @@ class ClusterState:
         """Return the state of an instance, creating it when the journal first names the instance."""
         return self.instances.setdefault(replica, InstanceState())
 
-    def made(self, progress: RequestState) -> int:
+    def made(self, progress: RequestProgress) -> int:
         """Return the request's tokens as of the last report."""
         if progress.stage != "decoding" or progress.replica is None:
             return progress.made
@@ -132,7 +132,7 @@ class ClusterState:
 
 
 def _arrived(state: ClusterState, now_ns: int, event: Arrived) -> None:
-    state.requests[event.request.id] = RequestState(request=event.request)
+    state.requests[event.request.id] = RequestProgress(request=event.request)
 
 
 def _ran(state: ClusterState, now_ns: int, event: Ran) -> None:
@@ -206,14 +206,14 @@ def _decode(state: ClusterState, replica: int, request: int) -> None:
         _begin(state, replica, progress)
 
 
-def _begin(state: ClusterState, replica: int, progress: RequestState) -> None:
+def _begin(state: ClusterState, replica: int, progress: RequestProgress) -> None:
     instance = state.instance(replica)
     progress.replica, progress.stage = replica, "decoding"
     progress.begun, progress.since = progress.made, instance.steps
     instance.decoding.add(progress.request.id)
 
 
-def _stop(state: ClusterState, progress: RequestState) -> None:
+def _stop(state: ClusterState, progress: RequestProgress) -> None:
     """Stop a request's decoding on its instance; its tokens stay."""
     progress.made = state.made(progress)
     if progress.replica is not None:

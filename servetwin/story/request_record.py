@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from servetwin.story.cluster_state import ClusterState, RequestState
+from servetwin.story.cluster_state import ClusterState, RequestProgress
 from servetwin.story.line import Lines, StoryLine, count, seconds
 from serving.vocabulary.actions import Send
 
@@ -27,7 +27,7 @@ class RequestRecord:
 
     id: int
     first_token_ns: int | None = None
-    mine: RequestState | None = None
+    mine: RequestProgress | None = None
     arrived_ns: int = -1
     stage: str = ""
     since_ns: int = 0

@@ -14,7 +14,7 @@ from hwmodels.reading import read_limited
 from servetwin.config.folder_kind import SWEEP_POINTS
 from servetwin.config.whole_file import write_whole
 from servetwin.report.number_text import counted
-from servetwin.results.unfinished import hold
+from servetwin.results.unfinished import lock_folder
 from servetwin.sweeps.outcome import PointOutcome
 from servetwin.sweeps.points import Point
 from serving.record.json_text import json_data
@@ -43,7 +43,7 @@ class SweepFolder:
         try:
             self._check()
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = hold(self.path, wait=False)
+            self._lock = lock_folder(self.path, wait=False)
             if self._lock is None:
                 raise UserError(
                     f"another sweep writes to out={self.path}: wait for it, or write another out="
