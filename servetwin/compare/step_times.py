@@ -165,18 +165,18 @@ def _taken(
     rows = of_run(times[lives[requests[0]].request.model], lives) if requests else None
     joins = {request: at for request, at in report.joined.items() if request in lives}
     contexts.update(
-        {join: lives[join].request.prompt_tokens + max(1, lives[join].generated) for join in joins}
+        {number: lives[number].request.prompt_tokens + max(1, lives[number].generated) for number in joins}
     )
     fixed = 0
     for at in range(fact.steps):
         chunks: tuple[Chunk, ...] = () if at else computed
-        members = [context for context in contexts if joins.get(context, 0) <= at]
+        members = [request for request in contexts if joins.get(request, 0) <= at]
         if chunks and not report.run.decode:
             members = []
         if rows is not None and (members or chunks):
-            fixed += _cost(rows, [contexts[member] for member in members], chunks)
-        for member in members:
-            contexts[member] += 1
+            fixed += _cost(rows, [contexts[request] for request in members], chunks)
+        for request in members:
+            contexts[request] += 1
         if chunks and not report.run.hand_over:
             contexts.update(
                 {
@@ -202,6 +202,6 @@ def _kind(
         return "decodes alone"
     if steps > 1:
         return "prompts, then decodes"
-    parts = any(start or chunk not in report.completed for chunk, start, _ in chunks)
+    parts = any(start or request not in report.completed for request, start, _ in chunks)
     kind = "part of a prompt" if parts else "a whole prompt" if len(chunks) == 1 else "several prompts"
     return f"{kind} beside decodes" if decoding else kind

@@ -32,9 +32,7 @@ def first_tokens(folder: Path) -> Iterator[tuple[int, int, int]]:
 
 def first_token_ns(folder: Path, request: int) -> int | None:
     """Return the time of a request's first token."""
-    return next(
-        (first_ns for first_token, _, first_ns in first_tokens(folder) if first_token == request), None
-    )
+    return next((first_ns for number, _, first_ns in first_tokens(folder) if number == request), None)
 
 
 def decisions(folder: Path, replica: int) -> list[tuple[int, str, str]]:
