@@ -81,10 +81,10 @@ def _cut_of_replica(config: RunConfig, shape: LlmShape) -> Cut | None:
         return bytes_cut(shape, stages)
     if name == "time":
         return _cut_by_time(config, shape, stages)
-    return _given(name, stages, shape)
+    return _listed_cut(name, stages, shape)
 
 
-def _given(name: str, stages: int, shape: LlmShape) -> Cut:
+def _listed_cut(name: str, stages: int, shape: LlmShape) -> Cut:
     words = name.split("+")
     if not all(word.isdecimal() for word in words):
         raise UserError(

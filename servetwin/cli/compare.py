@@ -46,7 +46,7 @@ def compare(words: Sequence[str]) -> int:
             "compare takes at least two places: write servetwin compare DIR DIR ... with runs or sweeps, or "
             "servetwin compare DIR MEASURED"
         )
-    options = _given(words[len(places) :])
+    options = _options(words[len(places) :])
     if compare_clients.AGAINST in places:
         first, second = ([_path(place) for place in some] for some in compare_clients.sides(places))
         return compare_clients.answer(first, second, options)
@@ -58,7 +58,7 @@ def compare(words: Sequence[str]) -> int:
     if are_runs(paths, options):
         return compare_runs.answer(paths, options)
     _refuse_more(paths)
-    options = _asked(words[2:])
+    options = _options_of_measured(words[2:])
     result = read_result(_path(places[0]))
     measured = read_measured(_path(places[1]), options.get("format"), options.get("run"))
     comparison, decided = with_measured(result, measured), compare_repeats.of_two(*paths)
@@ -89,14 +89,14 @@ def _path(word: str) -> Path:
         raise UserError(f"{word} names a home that does not exist: {_USE}") from None
 
 
-def _asked(words: Sequence[str]) -> dict[str, Any]:
+def _options_of_measured(words: Sequence[str]) -> dict[str, Any]:
     """Return the arguments for a run and a measured file."""
     for word in words:
         if "=" not in word:
             raise UserError(
                 f"'{echo(word)}' is one word too many: {_USE}, and json=true, format=NAME or run=N behind"
             )
-    options = _given(words)
+    options = _options(words)
     if "page" in options:
         raise UserError(
             "page= is for several runs: leave it out, or write servetwin compare DIR DIR page=FILE"
@@ -104,7 +104,7 @@ def _asked(words: Sequence[str]) -> dict[str, Any]:
     return options
 
 
-def _given(words: Sequence[str]) -> dict[str, Any]:
+def _options(words: Sequence[str]) -> dict[str, Any]:
     return only_own(words, KEYS, "servetwin compare", "json=true, format=NAME or run=N")
 
 

@@ -20,7 +20,7 @@ def export(words: Sequence[str]) -> int:
 
     words, as_json = asked_for_json(words)
     folder, *rest = words or [""]
-    options = _given(rest)
+    options = _options(rest)
     if not folder or options.get("to") not in FORMS or "out" not in options:
         raise UserError(f"write servetwin export DIR to={'|'.join(FORMS)} out=FILE")
     path = Path(options["out"]).expanduser()
@@ -41,7 +41,7 @@ def _writer(form: str) -> Callable[..., str]:
     return dict(zip(FORMS, writers, strict=True))[form]
 
 
-def _given(words: Sequence[str]) -> dict[str, str]:
+def _options(words: Sequence[str]) -> dict[str, str]:
     options: dict[str, str] = {}
     for word in words:
         key, _, text = word.partition("=")

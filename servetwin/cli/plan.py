@@ -25,9 +25,9 @@ def plan(words: Sequence[str]) -> int:
     options = plan_words(words)
     command = join(["servetwin", "plan", *words])
     if options.out is None:
-        result, place = _found(options), ""
+        result, place = _searched(options), ""
     else:
-        result, place = _kept(options, options.out, command)
+        result, place = _written(options, options.out, command)
     with telling(f"; {place}"):
         if options.own.get("json"):
             print(json.dumps(as_data(result), indent=1, ensure_ascii=False))
@@ -36,11 +36,11 @@ def plan(words: Sequence[str]) -> int:
     return 0 if result.ends.mid is not None else 1
 
 
-def _kept(options: PlanWords, out: Path, command: str) -> tuple[PlanAnswer, str]:
+def _written(options: PlanWords, out: Path, command: str) -> tuple[PlanAnswer, str]:
     """Return the answer, and where it was written."""
     try:
         with ResultFolder(out, overwrite=bool(options.own.get("overwrite"))) as folder:
-            result = _found(options)
+            result = _searched(options)
             text = json.dumps(as_data(result), indent=1, ensure_ascii=False)
             (folder.path / PLAN_ANSWER).write_text(text + "\n", encoding="utf-8")
             page = plan_page(result, command)
@@ -59,7 +59,7 @@ def _unplannable(options: PlanWords) -> str:
     return ""
 
 
-def _found(options: PlanWords) -> PlanAnswer:
+def _searched(options: PlanWords) -> PlanAnswer:
     with progress_bar("planning") as bar:
         return answer.plan(options, bar)
 

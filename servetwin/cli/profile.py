@@ -304,7 +304,7 @@ def _import(words: Sequence[str], as_json: bool) -> int:
     from hwmodels.importers import ImportRequest, import_profile
     from hwmodels.profiles.profile_file import save_profile
 
-    options = _given(words, (*_IMPORT_KEYS, *_OPTIONAL_IMPORT_KEYS), "servetwin profile import")
+    options = _options(words, (*_IMPORT_KEYS, *_OPTIONAL_IMPORT_KEYS), "servetwin profile import")
     for key, example in _IMPORT_KEYS.items():
         if key not in options:
             raise UserError(f"servetwin profile import lacks {key}: write {key}={example}")
@@ -329,7 +329,7 @@ def _import(words: Sequence[str], as_json: bool) -> int:
 
 
 def _check(words: Sequence[str], as_json: bool) -> int:
-    options = _given(words, ("path",), "servetwin profile check", repeated=("path",))
+    options = _options(words, ("path",), "servetwin profile check", repeated=("path",))
     if "path" not in options:
         raise UserError("servetwin profile check lacks path: write path=FILE, or path=FOLDER for all in it")
     whole = [check_whole(Path(text)) for text in options["path"] if is_whole(Path(text))]
@@ -365,7 +365,7 @@ def _errors(loaded: "Profile") -> "list[tuple[str, Sequence[PhaseError] | Hardwa
 def _fit(words: Sequence[str], as_json: bool) -> int:
     from hwmodels.step_times.linear_fit import fit_linear
 
-    options = _given(words, ("path", "against"), "servetwin profile fit")
+    options = _options(words, ("path", "against"), "servetwin profile fit")
     if "path" not in options:
         raise UserError("servetwin profile fit lacks path: write path=FILE with a profile")
     path = Path(options["path"][0])
@@ -393,7 +393,7 @@ def _coefficients(coefficients: object, depth: int) -> list[str]:
     return lines
 
 
-def _given(
+def _options(
     words: Sequence[str], known: Sequence[str], command: str, repeated: Sequence[str] = ()
 ) -> dict[str, list[str]]:
     """Return values by key; UserError for a word other than ``key=value``, an unknown or repeated key."""

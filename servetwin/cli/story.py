@@ -30,7 +30,7 @@ def story(words: Sequence[str]) -> int:
     """Print the story that ``words`` name; exit status 0. Raises UserError if there is none."""
     if not words or "=" in words[0]:
         raise UserError("story takes one folder: write servetwin story DIR with the out= of a run")
-    folder, options = Path(words[0]), _asked(words[1:])
+    folder, options = Path(words[0]), _options(words[1:])
     path = journal_in(folder, "story")
     journal = JournalReader(lines_of(path, "ascii"), str(path))
     with journal.checked(), telling():
@@ -38,7 +38,7 @@ def story(words: Sequence[str]) -> int:
     return 0
 
 
-def _asked(words: Sequence[str]) -> dict[str, Any]:
+def _options(words: Sequence[str]) -> dict[str, Any]:
     """Return typed values by key; at most one of request and instance."""
     for word in words:
         if "=" not in word:

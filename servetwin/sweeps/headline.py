@@ -63,16 +63,16 @@ def _groups(by_setting: dict[Values, Interval]) -> dict[Values, dict[Values, Int
     """Map each combination of conditions to its settings."""
     groups: dict[Values, dict[Values, Interval]] = {}
     for setting, mean in by_setting.items():
-        groups.setdefault(_given(setting), {})[setting] = mean
+        groups.setdefault(_conditions(setting), {})[setting] = mean
     return groups
 
 
-def _given(setting: Values) -> Values:
+def _conditions(setting: Values) -> Values:
     return tuple(pair for pair in setting if pair[0].partition(".")[0] in _GIVEN)
 
 
 def _chosen(setting: Values) -> str:
-    return setting_name(tuple(pair for pair in setting if pair not in _given(setting)))
+    return setting_name(tuple(pair for pair in setting if pair not in _conditions(setting)))
 
 
 def _best_of(metric: str, group: dict[Values, Interval]) -> Values:
