@@ -32,7 +32,7 @@ def outcome_of(words: tuple[str, ...], folder: str = "") -> PointOutcome:
     began_s = process_time()
     try:
         config = load_config([*words, f"out={folder or 'none'}"], "simulate")
-        summary = _cached(config) if folder else _summary(config)
+        summary = _into_folder(config) if folder else _summary(config)
     except PolicyError as error:
         return PointOutcome({}, str(error))
     except (UserError, TraceError, HardwareError) as error:
@@ -46,7 +46,7 @@ def _summary(config: Any) -> Mapping[str, Any]:
     return evaluated(config)
 
 
-def _cached(config: Any) -> Mapping[str, Any]:
+def _into_folder(config: Any) -> Mapping[str, Any]:
     from servetwin.results.result_folder import ResultFolder
     from servetwin.run.simulate import simulate
 
