@@ -159,7 +159,7 @@ def print_help(name: str) -> None:
 
 
 def _print_keys(name: str, command: str, keys: Sequence[str]) -> None:
-    """Print the help text of ``name`` and the list of a run's keys, or what is declared of the named ``keys``."""
+    """Print the help text of ``name`` and the list of keys of a run, or only what is declared of ``keys``."""
     kind: Kind = "simulate" if command == "simulate" else "realexec"
     is_run = command in ("simulate", "run")
     if keys and is_run:
