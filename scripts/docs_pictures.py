@@ -1,6 +1,6 @@
 """The pictures of docs/GALLERY.md, from the commands of that page: ``python -m scripts.docs_pictures NAME``.
 
-Needs a browser (``servetwin.report.browser``) and pillow, which matplotlib brings.
+Needs a browser (``scripts/browser.py``) and pillow, which matplotlib brings.
 """
 
 import io
@@ -131,11 +131,11 @@ def draw(picture: Picture, folder: Path) -> int:
     """Its picture from the page that is there; bytes written."""
     from PIL import Image
 
-    from servetwin.report import browser
+    from scripts import browser
 
-    program = browser.found()
+    program = browser.installed()
     if program is None:
-        sys.exit(f"docs_pictures: no browser here: install one of {', '.join(browser.NAMES)}")
+        sys.exit(f"docs_pictures: no browser here: install one of {', '.join(browser.BROWSERS)}")
     shot = folder / "shot.png"
     with browser.Browser(program) as opened:
         look = opened.look(folder / picture.page, picture.width)

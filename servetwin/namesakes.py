@@ -17,10 +17,10 @@ def namesake() -> str | None:
         spec = find_spec(name)
         if spec is None or spec.origin is None:
             continue  # not installed whole; its import says so
-        found = Path(spec.origin).resolve()
-        if found.parent != home / name:
+        path = Path(spec.origin).resolve()
+        if path.parent != home / name:
             return (
-                f"{found} has the name of ServeTwin's package {name} and is found before it: give it another "
+                f"{path} has the name of ServeTwin's package {name} and is found before it: give it another "
                 "name, or start in another folder"
             )
     return None

@@ -9,7 +9,7 @@ from typing import Final
 from experiments.common.figure import Figure, FigureRow
 from experiments.common.shown import heading
 from servetwin.report.number_text import NOTHING, number
-from servetwin.report.style import STYLE
+from servetwin.report.page_parts import page_file
 
 FILE: Final = "page.html"
 # Forbids the page every outside address, whatever text ends up in it.
@@ -28,7 +28,7 @@ def as_html(figures: Sequence[Figure], command: str, commit: str | None, folder:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f"<title>{escape(command)}</title><style>{STYLE}{_MORE}</style></head>"
+        f"<title>{escape(command)}</title><style>{page_file('report.css')}{_MORE}</style></head>"
         f"<body><main>{head}{body}</main></body></html>\n"
     )
 

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """``answer``: how many GPUs the best layout needs to meet the objective; None where no size meets it.
 
-    With ``find=rate`` it is instead how many times the trace's rate the given GPUs serve: 1.5 means half as
-    many requests per second again. ``low``, ``high``: the same if every step took as little, or as much, time
-    as the error of the step times allows. ``table``: a row per layout that meets the objective, best first.
+    With ``find=rate`` it is the factor on the trace's rate that the given GPUs serve: 1.5 is half as many
+    requests per second again. ``low``, ``high``: the same if every step took as little, or as much, time as
+    the error of the step times allows. ``table``: a row per layout that meets the objective, best first.
     ``sentence``: the answer in words. ``data``: all of it, as in ``plan.json``.
     """
 
@@ -43,13 +43,20 @@ def plan(*words: str, **values: Any) -> Plan:
 
     from servetwin.planning.answer import plan as search
     from servetwin.planning.plan_words import plan_words
-    from servetwin.planning.told import as_data, sentence
+    from servetwin.planning.text import as_data, sentence
 
-    found = search(plan_words(words_of(words, values)))
-    data = as_data(found)
+    answer = search(plan_words(words_of(words, values)))
+    data = as_data(answer)
     rows = [
         {key: value for key, value in row.items() if key != "numbers"} | row["numbers"]
         for row in data["ranked"]
     ]
-    ends = found.ends
-    return Plan(ends.mid, ends.low, ends.high, sentence(found), pd.DataFrame(rows), data)
+    ends = answer.ends
+    return Plan(
+        answer=ends.mid,
+        low=ends.low,
+        high=ends.high,
+        sentence=sentence(answer),
+        table=pd.DataFrame(rows),
+        data=data,
+    )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Run:
     """``summary``: as summary.json (docs/METRICS.md). ``requests``: a row per finished request, times in ms.
 
@@ -49,8 +49,8 @@ class Run:
     def __repr__(self) -> str:
         names = ", ".join(str(self.summary.get(key)) for key in ("system", "model", "cluster"))
         p99 = self.summary["ttft_ms"]["p99"]
-        told = "no request finished" if p99 is None else f"TTFT P99 {p99:.4g} ms"
-        return f"<Run {names}: {self.summary['requests']['finished']} finished, {told}>"
+        latency = "no request finished" if p99 is None else f"TTFT P99 {p99:.4g} ms"
+        return f"<Run {names}: {self.summary['requests']['finished']} finished, {latency}>"
 
 
 def simulate(*words: str, out: str | Path | None = None, **values: Any) -> Run:
@@ -62,14 +62,14 @@ def simulate(*words: str, out: str | Path | None = None, **values: Any) -> Run:
     from servetwin.results.result_folder import ResultFolder
     from servetwin.run import simulate as simulated
 
-    given = words_of(words, values)
+    all_words = words_of(words, values)
     if out is not None:
-        config = load_config([*given, f"out={out}"], "simulate", alone=True)
+        config = load_config([*all_words, f"out={out}"], "simulate", alone=True)
         with ResultFolder(config.out, config.overwrite) as folder:
             simulated.simulate(config, folder.path)
             return read(folder.commit())
     with TemporaryDirectory() as name:
-        config = load_config([*given, f"out={name}"], "simulate", alone=True)
+        config = load_config([*all_words, f"out={name}"], "simulate", alone=True)
         simulated.simulate(config, Path(name))
         return _read(Path(name), None)
 
@@ -89,10 +89,10 @@ def _read(path: Path, folder: Path | None) -> Run:
 
     unserved = path / "unserved.parquet"
     return Run(
-        json.loads((path / "summary.json").read_text(encoding="utf-8")),
-        frame_of(path / "requests.parquet"),
-        frame_of(unserved) if unserved.exists() else pd.DataFrame(),
-        (path / "config.yaml").read_text(encoding="utf-8"),
-        (path / "report.html").read_text(encoding="utf-8"),
-        folder,
+        summary=json.loads((path / "summary.json").read_text(encoding="utf-8")),
+        requests=frame_of(path / "requests.parquet"),
+        unserved=frame_of(unserved) if unserved.exists() else pd.DataFrame(),
+        config=(path / "config.yaml").read_text(encoding="utf-8"),
+        report=(path / "report.html").read_text(encoding="utf-8"),
+        folder=folder,
     )

@@ -47,17 +47,17 @@ def sweep(*words: str, out: str | Path | None = None, **values: Any) -> Sweep:
 
 def _of_this_script(value: Any) -> bool:
     several = value if isinstance(value, list | tuple) else [value]
-    return any(isinstance(one, type) and one.__module__ == "__main__" for one in several)
+    return any(isinstance(item, type) and item.__module__ == "__main__" for item in several)
 
 
 def _sweep(words: list[str], out: Path) -> Sweep:
     import pandas as pd
 
-    from servetwin.cli.sweep_answer import carried_out
+    from servetwin.cli.sweep import carried_out
     from servetwin.results.parquet_file import frame_of
     from servetwin.sweeps.sweep_words import sweep_words
 
-    given = [*words, f"out={out}"]
-    done = carried_out(sweep_words(given), given)
+    all_words = [*words, f"out={out}"]
+    done = carried_out(sweep_words(all_words), all_words)
     table, means = frame_of(out / "sweep.parquet"), pd.read_csv(out / "means.csv")
     return Sweep(table, means, {point.name: why for point, why in done.refused()})

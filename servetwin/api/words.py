@@ -11,11 +11,11 @@ from serving.vocabulary.errors import UserError
 
 def words_of(words: Iterable[str], values: Mapping[str, Any]) -> list[str]:
     """``key=value`` words as they are, then one per keyword argument. UserError for what is no word."""
-    given = list(words)
-    for word in given:
+    plain = list(words)
+    for word in plain:
         if not isinstance(word, str) or "=" not in word:
             raise UserError(f"{word!r} is no word: write 'key=value', such as 'system=vllm'")
-    return [*given, *(f"{key_of(name)}={text_of(name, value)}" for name, value in values.items())]
+    return [*plain, *(f"{key_of(name)}={text_of(name, value)}" for name, value in values.items())]
 
 
 def key_of(name: str) -> str:
@@ -35,7 +35,7 @@ def text_of(name: str, value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, list | tuple | range):
-        return ",".join(text_of(name, one) for one in value)
+        return ",".join(text_of(name, item) for item in value)
     return str(value)
 
 

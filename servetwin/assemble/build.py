@@ -19,7 +19,7 @@ from servetwin.assemble.expected_outputs import expected_tokens
 from servetwin.assemble.hardware import Hardware
 from servetwin.assemble.hosted import HostedModel, codes_of, hosted_models, seats_of
 from servetwin.assemble.language_stages import language_replicas
-from servetwin.assemble.lengths import Limits, max_model_len
+from servetwin.assemble.lengths import LengthLimits, max_model_len
 from servetwin.assemble.load_reports import reports_at, reports_period_ns
 from servetwin.assemble.migration import migration_of, reserve_blocks
 from servetwin.assemble.pipeline_plans import stage_rows
@@ -148,6 +148,7 @@ def controller_of(
     hardware: Mapping[str, Hardware],
     replicas: list[Replica],
     estimates: Estimates,
+    *,
     named_requests: bytes | None = None,
     outgrows_expected: bool = False,
 ) -> Controller:
@@ -185,8 +186,8 @@ def controller_of(
         replicas,
         dispatcher,
         batcher_for,
-        admission,
-        EngineOptions(
+        admission=admission,
+        engine_options=EngineOptions(
             coalesce,
             engine.asynchronous,
             checks=checks,
@@ -196,19 +197,19 @@ def controller_of(
             pipeline_stages=config.model.pp,
             max_num_batched_tokens=engine.max_num_batched_tokens,
         ),
-        ServiceOptions(
-            hand_over_rules(config),
-            engine.max_num_batched_tokens,
-            queue,
-            None if config.world == HTTP else migration,
-            reports_ns,
-            reports_at(config, dispatcher),
-            pipelines_of(config, estimates, hardware),
-            order == "priority",
-            stock_of(config, migration),
+        service_options=ServiceOptions(
+            hand_overs=hand_over_rules(config),
+            max_num_batched_tokens=engine.max_num_batched_tokens,
+            queue=queue,
+            migration=None if config.world == HTTP else migration,
+            reports_period_ns=reports_ns,
+            reports_at=reports_at(config, dispatcher),
+            pipelines=pipelines_of(config, estimates, hardware),
+            by_priority=order == "priority",
+            stock=stock_of(config, migration),
         ),
-        starts_of(config, replicas),
-        elastic,
+        starts=starts_of(config, replicas),
+        elastic=elastic,
     )
 
 
@@ -259,29 +260,45 @@ def _estimates(config: RunConfig, model: str, hardware: Hardware) -> ModelEstima
         sequences -= 1
     batch = min(engine.max_num_batched_tokens, hardware.step.limits.prompt_tokens)
     if stage_count(config) > 1:
-        return _estimates_in_stages(config, model, hardware, batch, sequences, context)
+        return _estimates_in_stages(
+            config=config, model=model, hardware=hardware, batch=batch, sequences=sequences, context=context
+        )
     prefill, decode = rows.mixed(0, 0, ((0, 0, batch),)), rows.decode_cost(sequences, sequences * context)
     ranks = engine.data_parallel_size  # all ranks of a group do the same
     prefill_s = (prefill + hardware.together([batch] * ranks)) / FIXED_PER_S
     decode_s = (decode + hardware.together([sequences] * ranks)) / FIXED_PER_S
-    return ModelEstimates(model, batch / prefill_s, decode_s, sequences, context, kv_tokens)
+    return ModelEstimates(
+        model=model,
+        prefill_tokens_per_s=batch / prefill_s,
+        decode_step_s=decode_s,
+        decode_sequences=sequences,
+        decode_context_tokens=context,
+        kv_tokens=kv_tokens,
+    )
 
 
 def _estimates_in_stages(
-    config: RunConfig, model: str, hardware: Hardware, batch: int, sequences: int, context: int
+    *, config: RunConfig, model: str, hardware: Hardware, batch: int, sequences: int, context: int
 ) -> ModelEstimates:
     """Estimate from the slowest stage's time per micro-batch, or the time through all stages if longer."""
     rows, pp = stage_rows(config, hardware), stage_count(config)
     prefill_s = max(rows.mixed(0, 0, ((0, 0, batch),))) / FIXED_PER_S
     each = -(-sequences // pp)
     _, intercepts, slopes = rows.decode(each)[0]
-    times = [one + slope * each * context for one, slope in zip(intercepts, slopes)]
+    times = [intercept + slope * each * context for intercept, slope in zip(intercepts, slopes)]
     decode_s = max(pp * max(times), sum(times)) / FIXED_PER_S
     kv_tokens = hardware.kv_blocks * config.engine.block_tokens
-    return ModelEstimates(model, batch / prefill_s, decode_s, sequences, context, kv_tokens)
+    return ModelEstimates(
+        model=model,
+        prefill_tokens_per_s=batch / prefill_s,
+        decode_step_s=decode_s,
+        decode_sequences=sequences,
+        decode_context_tokens=context,
+        kv_tokens=kv_tokens,
+    )
 
 
-def arrivals_of(config: RunConfig, workload: Workload, limits: Limits) -> Iterator[tuple[Request, int]]:
+def arrivals_of(config: RunConfig, workload: Workload, limits: LengthLimits) -> Iterator[tuple[Request, int]]:
     """Yield (request, true output tokens) by arrival, built a block of rows at a time.
 
     With engine.reserve=oracle the cap of a request is its true length, so every policy knows it. If prompts

@@ -67,8 +67,8 @@ def _named(text: str) -> frozenset[type]:
 
 def masked_words(config: RunConfig) -> tuple[str, str]:
     """Return, for an error message, which driver lacks an action and what to write instead."""
-    who = f"a driver with driver.carries_out={config.driver.carries_out}"
-    return who, "add it to the list, or write another system"
+    driver = f"a driver with driver.carries_out={config.driver.carries_out}"
+    return driver, "add it to the list, or write another system"
 
 
 def needed_actions(config: RunConfig) -> frozenset[type]:

@@ -29,4 +29,4 @@ def client_starts_ns(config: RunConfig) -> list[int]:
     draw = Random(seed_of(config.seed, "client starts"))
     spread_ns = round(trace.client_start_s * NS_PER_S)
     starts_ns = sorted([round(draw.random() * spread_ns) for _ in range(trace.clients)])
-    return [one - starts_ns[0] for one in starts_ns]
+    return [start_ns - starts_ns[0] for start_ns in starts_ns]

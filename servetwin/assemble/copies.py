@@ -32,6 +32,7 @@ def pooled(
 def cached(
     sizes_bytes: Mapping[Part, int],
     hosts: int,
+    *,
     ttl_s: float | None = 30.0,
     since: str = "load",
     host_gb: float | None = None,

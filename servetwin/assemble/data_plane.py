@@ -44,13 +44,13 @@ def data_plane_of(config: RunConfig, replicas: list[Replica]) -> DataPlane | Non
         return None
     start_up = load_start_up(config.engine.start_up)
     setup = DataPlaneSetup(
-        build(spec),
-        shapes_by_model(config),
-        [replica.model for replica in replicas],
-        [replica.gpus for replica in replicas],
-        "direct" if config.system.in_stages else config.engine.loader,
-        start_up,
-        {replica.id: (replica.layers.first, replica.layers.last) for replica in replicas},
+        topology=build(spec),
+        shapes=shapes_by_model(config),
+        model_of=[replica.model for replica in replicas],
+        gpus_of=[replica.gpus for replica in replicas],
+        loader="direct" if config.system.in_stages else config.engine.loader,
+        start_up=start_up,
+        layers_of={replica.id: (replica.layers.first, replica.layers.last) for replica in replicas},
         contexts=None if start_up.pooled else 0,
         connected=start_up.pooled,
         starting=starting_of(config),
@@ -69,6 +69,17 @@ def starts_of(config: RunConfig, replicas: list[Replica]) -> list[Load]:
         source: Endpoint = ("remote", 0) if start == "remote" else (start, host)
         target: Endpoint = ("replica", replica.id)
         reason = f"cold start from {start}"
-        way = (source,), (target,), ()
-        loads.append(Load(replica.id, replica.model, *way, False, True, reason, layers=replica.part.layers))
+        loads.append(
+            Load(
+                load=replica.id,
+                model=replica.model,
+                sources=(source,),
+                targets=(target,),
+                shards=(),
+                every_layer=False,
+                cold=True,
+                reason=reason,
+                layers=replica.part.layers,
+            )
+        )
     return loads

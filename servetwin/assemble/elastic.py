@@ -158,7 +158,14 @@ def _limits(
         link = sum(port.bandwidth_bytes_per_s for port in nics.values())
         prefill_per_s, kv_tokens = own.prefill_tokens_per_s, own.kv_tokens
         kv_per_s = link / model.shape.kv_bytes_per_token
-    pass_ns = round(batch / prefill_per_s * NS_PER_S)
-    sizes = model.shape.weight_bytes, model.shape.hidden * BYTES_PER_ACTIVATION
-    kv_bytes, most = model.shape.kv_bytes_per_token, config.engine.max_num_seqs
-    return ModelLimits(bounds, prefill_per_s, kv_tokens, kv_per_s, pass_ns, *sizes, kv_bytes, most)
+    return ModelLimits(
+        bounds=bounds,
+        prefill_tokens_per_s=prefill_per_s,
+        kv_tokens=kv_tokens,
+        kv_tokens_per_s=kv_per_s,
+        pass_ns=round(batch / prefill_per_s * NS_PER_S),
+        size_bytes=model.shape.weight_bytes,
+        activation_bytes_per_token=model.shape.hidden * BYTES_PER_ACTIVATION,
+        kv_bytes_per_token=model.shape.kv_bytes_per_token,
+        max_num_seqs=config.engine.max_num_seqs,
+    )

@@ -25,14 +25,18 @@ def use_of_gpus(
     config: RunConfig, estimates: Estimates, workload: Workload, columns: Columns, summary: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return ``gpu_load_share`` and ``energy`` of summary.json."""
-    work = hosted_models(config), estimates, workload, columns
-    load = {"gpu_load_share": gpu_load_share(*work, summary["gpu_seconds"])}
-    return load | energy_section(config, *work, summary)
+    hosted = hosted_models(config)
+    load = gpu_load_share(hosted, estimates, workload, columns, summary["gpu_seconds"])
+    energy = energy_section(
+        config, hosted, estimates=estimates, workload=workload, columns=columns, summary=summary
+    )
+    return {"gpu_load_share": load} | energy
 
 
 def energy_section(
     config: RunConfig,
     hosted: Sequence[HostedModel],
+    *,
     estimates: Estimates,
     workload: Workload,
     columns: Columns,

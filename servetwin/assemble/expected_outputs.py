@@ -1,4 +1,4 @@
-"""What is counted in advance of a request's output: its cap, a declared number, or what an oracle knows.
+"""How many output tokens the control plane expects of a request: its cap, a declared number, or the true one.
 
 Nothing here limits an output: ``servetwin.assemble.lengths`` does.
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from math import ceil
 
-from servetwin.assemble.lengths import Limits
+from servetwin.assemble.lengths import LengthLimits
 from servetwin.assemble.stage_cut import decodes_in_stages
 from servetwin.config.config import RunConfig
 from traces.workload import Workload
 
 
-def expected_tokens(config: RunConfig, workload: Workload, limits: Limits) -> int:
-    """Return the output tokens that each request is counted with, at most its cap; 0: its cap.
+def expected_tokens(config: RunConfig, workload: Workload, limits: LengthLimits) -> int:
+    """Return the output tokens expected of each request, at most its cap; 0: its cap.
 
     The trace's mean after the caps with engine.reserve=mean; engine.expected_new_tokens for requests of
     which nobody named a cap. Engines that reserve such a request's whole context would decode a handful at a
@@ -29,8 +29,8 @@ def expected_tokens(config: RunConfig, workload: Workload, limits: Limits) -> in
     return config.engine.expected_new_tokens
 
 
-def outgrows_expected(config: RunConfig, workload: Workload, limits: Limits) -> bool:
-    """Return whether an output is longer than engine.expected_new_tokens, with which it is counted.
+def outgrows_expected(config: RunConfig, workload: Workload, limits: LengthLimits) -> bool:
+    """Return whether an output is longer than engine.expected_new_tokens, which is expected of it.
 
     Decode instances may then run out of memory, so a split system reports every step, as it always does with
     engine.reserve=mean. No policy sees the answer.
@@ -41,8 +41,8 @@ def outgrows_expected(config: RunConfig, workload: Workload, limits: Limits) -> 
     return bool(expected) and bool((workload.output_tokens.clip(max=limits.caps) > expected).any())
 
 
-def expected_labels(config: RunConfig, workload: Workload, limits: Limits) -> list[str]:
-    """Return, as labels, what the control plane counts a request with besides the client's cap."""
+def expected_labels(config: RunConfig, workload: Workload, limits: LengthLimits) -> list[str]:
+    """Return, as labels, the output that the control plane expects of a request without a client's cap."""
     engine, system = config.engine, config.system
     if engine.reserve == "oracle":
         return ["reserve=oracle: every request's cap is its true output length"]

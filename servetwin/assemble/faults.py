@@ -31,43 +31,43 @@ def fault_plan_of(config: RunConfig, replicas: Sequence[Replica]) -> FaultPlan |
         return None
     topology = None if spec is None else build(spec)
     gpus_of, groups = [replica.gpus for replica in replicas], groups_of(config, replicas)
-    world = _World(config, topology, len(replicas))
+    world = _FaultTargets(config, topology, len(replicas))
     notice_ns = round((faults.notice_s or 0.0) * NS_PER_S)
     if faults.name == "drawn":
-        rates = {what: getattr(faults, f"{what}_per_hour") or 0.0 for what in get_args(What)}
-        for what, rate in rates.items():
+        rates = {kind: getattr(faults, f"{kind}_per_hour") or 0.0 for kind in get_args(What)}
+        for kind, rate in rates.items():
             if rate:
-                world.most(what, f"faults.{what}_per_hour={rate:g}")
+                world.most(kind, f"faults.{kind}_per_hour={rate:g}")
         return FaultPlan(drawn(config.seed, rates), gpus_of, topology, groups, notice_ns)
     if faults.name == "listed":
         planned = [_listed(word.strip(), world) for word in str(faults.events).split("+")]
     else:
-        what = ONE_OF[faults.name]
+        kind = ONE_OF[faults.name]
         assert faults.at_s is not None
-        planned = [world.fault(faults.at_s, what, str(getattr(faults, what)), f"faults.{what}")]
-    return FaultPlan(sorted(planned, key=lambda one: one.at_ns), gpus_of, topology, groups, notice_ns)
+        planned = [world.fault(faults.at_s, kind, str(getattr(faults, kind)), f"faults.{kind}")]
+    return FaultPlan(sorted(planned, key=lambda fault: fault.at_ns), gpus_of, topology, groups, notice_ns)
 
 
 def drawn(seed: int, per_hour: dict[What, float]) -> Iterator[Fault]:
-    """Yield faults to the end of all time: a Poisson process per kind, whose stream no other kind affects."""
+    """Yield faults without end: a Poisson process per kind, whose random stream no other kind affects."""
     streams = [
-        _process(what, rate, Random(seed_of(seed, f"faults/{what}")))
-        for what, rate in per_hour.items()
+        _process(kind, rate, Random(seed_of(seed, f"faults/{kind}")))
+        for kind, rate in per_hour.items()
         if rate
     ]
-    return heapq.merge(*streams, key=lambda one: one.at_ns)
+    return heapq.merge(*streams, key=lambda fault: fault.at_ns)
 
 
-def _process(what: What, per_hour: float, random: Random) -> Iterator[Fault]:
+def _process(kind: What, per_hour: float, random: Random) -> Iterator[Fault]:
     at_hours = 0.0
     while True:
         at_hours -= math.log(1.0 - random.random()) / per_hour
         if not at_hours * 3600 <= MAX_TIME_S:
             return
-        yield Fault(round(at_hours * _NS_PER_HOUR), what, None, random.random())
+        yield Fault(round(at_hours * _NS_PER_HOUR), kind, None, random.random())
 
 
-def _listed(word: str, world: "_World") -> Fault:
+def _listed(word: str, world: "_FaultTargets") -> Fault:
     parts = word.split(":", 2)
     if len(parts) != 3:
         raise UserError(f"faults.events has '{word}': {_FORM}")
@@ -82,18 +82,18 @@ def _listed(word: str, world: "_World") -> Fault:
     return world.fault(at_s, parts[1], parts[2], f"faults.events has '{word}', and {parts[1]}")
 
 
-class _World:
+class _FaultTargets:
     """The parts of a run's cluster that can fail."""
 
     def __init__(self, config: RunConfig, topology: Topology | None, replicas: int) -> None:
         self._config, self._topology, self._replicas = config, topology, replicas
 
-    def fault(self, at_s: float, what: str, which: str, key: str) -> Fault:
+    def fault(self, at_s: float, name: str, which: str, key: str) -> Fault:
         """Return a fault that can happen in this cluster. ``key``: how the user wrote it."""
         kinds = {kind: kind for kind in get_args(What)}
-        if what not in kinds:
+        if name not in kinds:
             raise UserError(f"{key} is no kind of loss: write one of {', '.join(kinds)}")
-        kind: What = kinds[what]
+        kind: What = kinds[name]
         most = self.most(kind, f"{key}={which}")
         if kind == "link":
             return Fault(round(at_s * NS_PER_S), kind, self._cable(which, key))
@@ -104,10 +104,10 @@ class _World:
             )
         return Fault(round(at_s * NS_PER_S), kind, int(which))
 
-    def most(self, what: What, key: str) -> int:
+    def most(self, kind: What, key: str) -> int:
         """Return how many of this kind the run has, or may have. Raises UserError if it has none."""
         config, topology = self._config, self._topology
-        if what == "replica":
+        if kind == "replica":
             return self._replicas if not config.system.elastic else self._replicas + self._seats()
         cluster = config.cluster.name
         if topology is None:
@@ -119,9 +119,9 @@ class _World:
             "host": len(topology.hosts),
             "ssd": len(topology.hosts) if topology.spec.ssd is not None else 0,
             "link": len(cables_of(topology)),
-        }[what]
+        }[kind]
         if not there:
-            raise UserError(f"{key} cannot be lost in cluster={cluster}, which has no {what}: leave it out")
+            raise UserError(f"{key} cannot be lost in cluster={cluster}, which has no {kind}: leave it out")
         return there
 
     def _seats(self) -> int:

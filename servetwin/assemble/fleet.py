@@ -51,7 +51,7 @@ def fleet_of(
         kv_bytes=kv_bytes,
         rates=rates_of(config),
         transport=transport_of(config),
-        parts={one.id: one.part for one in replicas},
+        parts={replica.id: replica.part for replica in replicas},
         stages=config.system.in_stages,
     )
 
@@ -111,7 +111,9 @@ def rates_of(config: RunConfig) -> dict[str, float]:
 def slow_links(config: RunConfig) -> str | None:
     """Return a warning for the user if a load takes over ``SLOW_LOAD_S`` at the links' rate limit."""
     rate = rates_of(config).get("nic")
-    largest = max((one.shape for one in hosted_models(config)), key=lambda shape: shape.weight_bytes)
+    largest = max(
+        (hosted_model.shape for hosted_model in hosted_models(config)), key=lambda shape: shape.weight_bytes
+    )
     if rate is None or largest.weight_bytes < rate * SLOW_LOAD_S:
         return None
     kv_s = 1000 * largest.kv_bytes_per_token / rate

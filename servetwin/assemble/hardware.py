@@ -54,7 +54,7 @@ class ProfileUse:
     noise: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
     """One replica: ``rows`` are its compiled step times, ``step`` is the model behind them.
 
@@ -84,15 +84,23 @@ def hardware_of(config: RunConfig) -> dict[str, Hardware]:
     """
     hosted = hosted_models(config)
     kinds = dict.fromkeys((model.shape_name, model.tp) for model in hosted)
-    found = {kind: _of_shape(config, *kind) for kind in kinds}
-    return {model.name: found[model.shape_name, model.tp] for model in hosted}
+    by_kind = {kind: _of_shape(config, *kind) for kind in kinds}
+    return {model.name: by_kind[model.shape_name, model.tp] for model in hosted}
 
 
 def _of_stack(stack: LayerStack) -> Hardware:
     """Return a pass over all layers; a replica has some of them (``servetwin.assemble.stages``)."""
     overhead = EngineOverhead(source=OVERHEAD_INSIDE, inside=True)
     step = EngineStepModel(StackStep(stack), overhead)
-    return Hardware(StepRows(step), step, overhead, None, 1, "it keeps no KV", stack.layers)
+    return Hardware(
+        rows=StepRows(step),
+        step=step,
+        overhead=overhead,
+        profile=None,
+        kv_blocks=1,
+        kv_arithmetic="it keeps no KV",
+        layers=stack.layers,
+    )
 
 
 def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
@@ -104,13 +112,31 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
     shared = parallelism_of(engine, tp)
     if engine.expert_skew and llm.experts is None:
         raise HardwareError(f"{llm.name} has no experts to choose from: leave engine.expert_skew out")
-    operations = step_model(engine.step_time, gpu, llm, tp, profile, imitated, shared, engine.expert_skew)
+    operations = step_model(
+        engine.step_time,
+        gpu,
+        llm,
+        tp=tp,
+        profile=profile,
+        imitated=imitated,
+        parallelism=shared,
+        expert_skew=engine.expert_skew,
+    )
     overhead = overhead_of(engine, operations, llm.layers)
     step = EngineStepModel(operations, overhead)
     _check_limits(engine, gpu, step)
     kv = kv_memory(engine, gpu, llm, tp, cut_of(config, llm))
-    experts = _experts_of(engine, gpu, llm, shared, profile, overhead)
-    return Hardware(StepRows(step), step, overhead, use, kv.blocks, kv.arithmetic, llm.layers, experts)
+    experts = _experts_of(engine=engine, gpu=gpu, llm=llm, shared=shared, profile=profile, overhead=overhead)
+    return Hardware(
+        rows=StepRows(step),
+        step=step,
+        overhead=overhead,
+        profile=use,
+        kv_blocks=kv.blocks,
+        kv_arithmetic=kv.arithmetic,
+        layers=llm.layers,
+        experts=experts,
+    )
 
 
 def parallelism_of(engine: EngineConfig, tp: int) -> Parallelism:
@@ -119,6 +145,7 @@ def parallelism_of(engine: EngineConfig, tp: int) -> Parallelism:
 
 
 def _experts_of(
+    *,
     engine: EngineConfig,
     gpu: Gpu,
     llm: LlmShape,
@@ -139,7 +166,7 @@ def _experts_of(
 def _check_limits(engine: EngineConfig, gpu: Gpu, step: StepModel) -> None:
     """Check that the engine's step limits lie in the range of the step times, even if never reached."""
     limits, by_gpu = step.limits, batch_defaults(gpu, engine.usage_context)
-    for key, largest, what in (
+    for key, largest, noun in (
         ("max_num_seqs", limits.max_decode_sequences, "sequences"),
         ("max_num_batched_tokens", limits.max_prefill_tokens, "prompt tokens of a step"),
     ):
@@ -147,14 +174,14 @@ def _check_limits(engine: EngineConfig, gpu: Gpu, step: StepModel) -> None:
         default = (
             f", vLLM's default on {gpu.name}," if engine.name == "vllm_v1" and value == by_gpu[key] else ""
         )
-        _check_range(key, value, largest, what, default)
+        _check_range(key, value, largest, noun, default)
 
 
-def _check_range(key: str, value: int, largest: int, what: str, default: str) -> None:
+def _check_range(key: str, value: int, largest: int, noun: str, default: str) -> None:
     """Refuse a value above ``largest``. ``default``: error text for a value the user did not write."""
     if value > largest:
         raise UserError(
-            f"engine.{key}={value}{default} is beyond the {largest} {what} that the step-time model knows: "
+            f"engine.{key}={value}{default} is beyond the {largest} {noun} that the step-time model knows: "
             f"write engine.{key}={largest} or less, or engine.step_time=roofline without engine.profile"
         )
 
@@ -188,24 +215,28 @@ def _profile_of(
         return None, None
     path = Path(engine.profile)
     if is_step_profile(path):
-        return _fitting(read_step_profile(path), engine, engine.profile, gpu, llm, tp)
-    return _fitting(load_profile(path, engine.profile_force), engine, engine.profile, gpu, llm, tp)
+        return _fitting(read_step_profile(path), engine=engine, path=engine.profile, gpu=gpu, llm=llm, tp=tp)
+    return _fitting(
+        load_profile(path, engine.profile_force), engine=engine, path=engine.profile, gpu=gpu, llm=llm, tp=tp
+    )
 
 
 def _fitting(
-    found: Loaded, engine: EngineConfig, path: str, gpu: Gpu, llm: LlmShape, tp: int
+    profile: Loaded, *, engine: EngineConfig, path: str, gpu: Gpu, llm: LlmShape, tp: int
 ) -> tuple[Profile | StepProfile, ProfileUse]:
     loaded = require_profile(
-        found,
+        profile,
         path,
-        gpu.name,
-        llm.name,
-        tp,
-        engine.software,
-        engine.version,
-        precision_of(llm),
-        engine.profile_force,
-        "" if engine.asynchronous else "engine.asynchronous=false",  # a system that splits roles needs it
+        gpu=gpu.name,
+        llm=llm.name,
+        tp=tp,
+        engine=engine.software,
+        engine_version=engine.version,
+        precision=precision_of(llm),
+        force=engine.profile_force,
+        kept=""
+        if engine.asynchronous
+        else "engine.asynchronous=false",  # a system that splits roles needs it
     )
     stamp = loaded.profile.stamp
     return loaded.profile, ProfileUse(path, loaded.digest, loaded.problems, stamp.files, stamp.noise)
@@ -220,23 +251,23 @@ def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int, cut: Cut |
         blocks = engine.kv_tokens // engine.block_tokens
         arithmetic = f"engine.kv_tokens={engine.kv_tokens} // {engine.block_tokens} = {blocks} blocks"
     else:
-        found = [
+        capacities = [
             kv_capacity(
                 gpu,
                 llm,
                 tp,
-                engine.gpu_memory_utilization,
-                engine.block_tokens,
-                engine.reserve_activation_bytes,
+                memory_utilization=engine.gpu_memory_utilization,
+                block_tokens=engine.block_tokens,
+                activation_reserve_bytes=engine.reserve_activation_bytes,
                 layers=part,
                 data_parallel=engine.data_parallel_size,
             )
             for part in cut or (None,)
         ]
-        capacity = min(found, key=lambda one: one.blocks)
+        capacity = min(capacities, key=lambda kv: kv.blocks)
         blocks, arithmetic = capacity.blocks, capacity.arithmetic
         if cut is not None:
-            part = cut[found.index(capacity)]
+            part = cut[capacities.index(capacity)]
             arithmetic = f"least of {len(cut)} stages, layers {part.start} to {part.stop}: {arithmetic}"
     usable = blocks - engine.reserved_blocks
     if usable < 1:

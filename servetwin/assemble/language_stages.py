@@ -31,7 +31,7 @@ _TP: Final = 1
 def language_parts(config: RunConfig) -> tuple[Part, ...]:
     """Return the stages of the model in order."""
     (model,) = hosted_models(config)
-    return tuple([Part(model.name, one.start, one.stop) for one in required_cut(config)])
+    return tuple([Part(model.name, span.start, span.stop) for span in required_cut(config)])
 
 
 def language_setups(config: RunConfig, hardware: Mapping[str, Hardware]) -> dict[str, LanguageSetup]:
@@ -69,7 +69,7 @@ def _work(config: RunConfig, hardware: Hardware, parts: Iterable[Part]) -> dict[
     The number of batches is that of the run's own cut, also for parts of other cuts.
     """
     engine, stages, layers = config.engine, len(required_cut(config)), required_cut(config)[-1].stop
-    rows = stage_rows(config, hardware, cut=tuple([range(one, one + 1) for one in range(layers)]))
+    rows = stage_rows(config, hardware, cut=tuple([range(layer, layer + 1) for layer in range(layers)]))
     batch = min(engine.max_num_batched_tokens, hardware.step.limits.prompt_tokens)
     fits = hardware.kv_blocks * engine.block_tokens // PROMPT_TOKENS
     sequences = min(engine.max_num_seqs, max(1, fits // stages))
@@ -77,7 +77,7 @@ def _work(config: RunConfig, hardware: Hardware, parts: Iterable[Part]) -> dict[
     while sequences > 1 and context > rows.decode(sequences)[-1][0]:
         sequences, context = sequences - 1, context - PROMPT_TOKENS
     pieces = rows.decode(sequences)
-    _, intercepts, slopes = next((one for one in pieces if context <= one[0]), pieces[-1])
+    _, intercepts, slopes = next((piece for piece in pieces if context <= piece[0]), pieces[-1])
     return {
         part: StageWork(
             sum(prompts[part.first : part.last]) / batch / FIXED_PER_S,
@@ -92,18 +92,18 @@ def _work(config: RunConfig, hardware: Hardware, parts: Iterable[Part]) -> dict[
 def _prototypes(config: RunConfig) -> dict[Part, Replica]:
     """Return prototypes of the stages; if recutting, of every run of layers that fits a GPU with KV."""
     (model,), cut = hosted_models(config), required_cut(config)
-    found = {Part(model.name, one.start, one.stop): _prototype(config, one) for one in cut}
+    prototypes = {Part(model.name, span.start, span.stop): _prototype(config, span) for span in cut}
     if config.pipeline.recut == "none":
-        return found
+        return prototypes
     layers = cut[-1].stop
     for first in range(layers):
         for last in range(first + 1, layers + 1):
             try:
-                one = _prototype(config, range(first, last))
+                prototype = _prototype(config, range(first, last))
             except (HardwareError, UserError):
                 break
-            found.setdefault(Part(model.name, first, last), one)
-    return found
+            prototypes.setdefault(Part(model.name, first, last), prototype)
+    return prototypes
 
 
 def _most_layers(parts: Collection[Part], layers: int) -> int:
@@ -150,12 +150,12 @@ def language_replicas(config: RunConfig) -> list[Replica]:
         (turn, stage) for turn in range(max(counts)) for stage in range(len(cut)) if turn < counts[stage]
     ]
     gpu_of = {place: gpu for gpu, place in enumerate(turns)}
-    found = list[Replica]()
+    replicas = list[Replica]()
     for stage, layers in enumerate(cut):
         prototype = _prototype(config, layers)
         for turn in range(counts[stage]):
-            found.append(replace(prototype, id=len(found), gpus=(gpu_of[turn, stage],)))
-    return found
+            replicas.append(replace(prototype, id=len(replicas), gpus=(gpu_of[turn, stage],)))
+    return replicas
 
 
 def path_costs(config: RunConfig, hardware: Mapping[str, Hardware]) -> dict[str, PathCosts]:

@@ -33,12 +33,12 @@ CAP: Final = "max_new_tokens"
 
 def max_model_len(config: RunConfig, hosted: HostedModel) -> int:
     """Return the longest context of a request: the engine's setting, or else the model's own."""
-    told = config.engine.max_model_len
-    return hosted.max_context_tokens if told is None else told
+    limit = config.engine.max_model_len
+    return hosted.max_context_tokens if limit is None else limit
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LengthLimits:
     """What bounds the tokens of each request; one number where all requests are alike.
 
     ``contexts``: longest context of its model. ``rooms``: KV tokens of a replica of it. ``caps``: its
@@ -51,14 +51,14 @@ class Limits:
     named: bool
 
 
-def limits_of(config: RunConfig, workload: Workload, prototypes: Mapping[str, Replica]) -> Limits:
+def limits_of(config: RunConfig, workload: Workload, prototypes: Mapping[str, Replica]) -> LengthLimits:
     """Return the limits of a workload's requests. ``prototypes``: a replica of each model that keeps KV."""
     hosted = hosted_models(config)
     contexts = _by_model(workload, hosted, [max_model_len(config, model) for model in hosted])
-    kv_tokens = {name: one.longest_request_tokens for name, one in prototypes.items()}
+    kv_tokens = {name: prototype.longest_request_tokens for name, prototype in prototypes.items()}
     rooms = _by_model(workload, hosted, [kv_tokens.get(model.name, MAX_TOKENS) for model in hosted])
     named = workload.max_new_tokens is not None or config.engine.max_new_tokens is not None
-    return Limits(contexts, rooms, _caps_of(config, workload, contexts, rooms), named)
+    return LengthLimits(contexts, rooms, _caps_of(config, workload, contexts, rooms), named)
 
 
 def _caps_of(config: RunConfig, workload: Workload, contexts: Ints | int, rooms: Ints | int) -> Ints | int:
@@ -83,13 +83,13 @@ def _caps_of(config: RunConfig, workload: Workload, contexts: Ints | int, rooms:
     return np.where(cut, room, caps) if cut.any() else caps
 
 
-def is_within_context(config: RunConfig, workload: Workload, limits: Limits) -> NDArray[np.bool_]:
+def is_within_context(config: RunConfig, workload: Workload, limits: LengthLimits) -> NDArray[np.bool_]:
     """Return, for each request, whether the engine's context accepts its length."""
     within: NDArray[np.bool_] = _longest(config, workload, limits) <= limits.contexts
     return within
 
 
-def _longest(config: RunConfig, workload: Workload, limits: Limits) -> Ints:
+def _longest(config: RunConfig, workload: Workload, limits: LengthLimits) -> Ints:
     """Return the tokens that each request may have by its cap."""
     import numpy as np
 
@@ -99,7 +99,7 @@ def _longest(config: RunConfig, workload: Workload, limits: Limits) -> Ints:
     return workload.prompt_tokens + caps
 
 
-def truncated(config: RunConfig, workload: Workload, limits: Limits) -> dict[str, int]:
+def truncated(config: RunConfig, workload: Workload, limits: LengthLimits) -> dict[str, int]:
     """Count the served outputs that end before their length, by what ends them; only what ends some."""
     longest = _longest(config, workload, limits)
     served = (longest <= limits.contexts) & (longest <= limits.rooms)
@@ -107,27 +107,27 @@ def truncated(config: RunConfig, workload: Workload, limits: Limits) -> dict[str
     full = workload.prompt_tokens + limits.caps
     by_context = ends & (full == limits.contexts) & _beyond_cap(config, workload, limits)
     by_room = ends & ~by_context & (full == limits.rooms) & (not limits.named)
-    found = {CONTEXT: by_context, KV_MEMORY: by_room, CAP: ends & ~by_context & ~by_room}
-    return {name: int(rows.sum()) for name, rows in found.items() if rows.any()}
+    rows_by_cause = {CONTEXT: by_context, KV_MEMORY: by_room, CAP: ends & ~by_context & ~by_room}
+    return {name: int(rows.sum()) for name, rows in rows_by_cause.items() if rows.any()}
 
 
-def _beyond_cap(config: RunConfig, workload: Workload, limits: Limits) -> NDArray[np.bool_]:
+def _beyond_cap(config: RunConfig, workload: Workload, limits: LengthLimits) -> NDArray[np.bool_]:
     """Return whether the context, and not a smaller cap that was given, bounds a request."""
     import numpy as np
 
-    given = workload.max_new_tokens if workload.max_new_tokens is not None else config.engine.max_new_tokens
-    if given is None:
+    cap = workload.max_new_tokens if workload.max_new_tokens is not None else config.engine.max_new_tokens
+    if cap is None:
         return np.ones(len(workload), dtype=np.bool_)
-    return np.minimum(workload.output_tokens, given) > limits.caps
+    return np.minimum(workload.output_tokens, cap) > limits.caps
 
 
-def context_labels(config: RunConfig, workload: Workload, limits: Limits) -> list[str]:
+def context_labels(config: RunConfig, workload: Workload, limits: LengthLimits) -> list[str]:
     """Return labels: outputs that context or memory cut, and whether the context differs from the model's."""
     hosted, labels = hosted_models(config), []
-    told, least = config.engine.max_model_len, min(model.max_context_tokens for model in hosted)
-    if told is not None and told > least:
+    limit, least = config.engine.max_model_len, min(model.max_context_tokens for model in hosted)
+    if limit is not None and limit > least:
         labels.append(
-            f"engine.max_model_len={told} is beyond the {least} tokens of the model's context, which vLLM "
+            f"engine.max_model_len={limit} is beyond the {least} tokens of the model's context, which vLLM "
             "takes with VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 alone"
         )
     ended = truncated(config, workload, limits)
@@ -143,7 +143,7 @@ def check_lengths(
     workload: Workload,
     hardware: Mapping[str, Hardware],
     prototypes: Mapping[str, Replica],
-    limits: Limits,
+    limits: LengthLimits,
 ) -> None:
     """Refuse a trace with requests beyond the step-time model's range, or of which no request fits.
 

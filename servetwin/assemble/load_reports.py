@@ -16,10 +16,10 @@ def reports_period_ns(config: RunConfig, dispatcher: Any, migrator: Any | None, 
     A migrator sees the reserved memory of decode instances, which is in no load report.
     """
     policies = (dispatcher, None if config.system.instances.split else migrator, scaler)
-    readers = [one for one in policies if getattr(one, "reads_load_reports", False)]
+    readers = [policy for policy in policies if getattr(policy, "reads_load_reports", False)]
     if not readers:
         return 0
-    _check(config, [f"{type(one).__module__}:{type(one).__qualname__}" for one in readers])
+    _check(config, [f"{type(reader).__module__}:{type(reader).__qualname__}" for reader in readers])
     period_ms: float = config.migration.period_ms
     age_ms: float = getattr(dispatcher, "reports_age_ms", period_ms)
     if migrator is not None and age_ms != period_ms:
@@ -33,37 +33,37 @@ def reports_period_ns(config: RunConfig, dispatcher: Any, migrator: Any | None, 
 
 def reports_at(config: RunConfig, dispatcher: Any) -> ReportsAt:
     """Return when instances report their load; at every change if the dispatcher does not define it."""
-    told: ReportsAt | None = getattr(dispatcher, "reports_at", "changes")
-    if told is None:
+    kind: ReportsAt | None = getattr(dispatcher, "reports_at", "changes")
+    if kind is None:
         return "changes" if config.engine.asynchronous else "step_ends"
-    if told == "step_ends" and config.engine.asynchronous:
+    if kind == "step_ends" and config.engine.asynchronous:
         raise UserError(
             "system.dispatch.params.reports_at=step_ends is of engines that choose a step after the last one "
             f"has ended, and engine={config.engine.name} does not: write system.dispatch.reports_at=changes"
         )
-    return told
+    return kind
 
 
 def _check(config: RunConfig, readers: Sequence[str]) -> None:
     system = config.system
-    what, instead = f"{readers[0]} reads load reports", "write system/dispatch=least_outstanding"
+    cause, instead = f"{readers[0]} reads load reports", "write system/dispatch=least_outstanding"
     if system.instances.split:
         raise UserError(
-            f"{what}, which only instances make that do both, and those of system={system.name} do not: "
+            f"{cause}, which only instances make that do both, and those of system={system.name} do not: "
             f"{instead}"
         )
     if system.live.name != "none":
         raise UserError(
-            f"{what}, which instances that work while they load do not make "
+            f"{cause}, which instances that work while they load do not make "
             f"(system/live={system.live.name}): write system/live=none"
         )
     if system.instances.queue == "common":
         raise UserError(
-            f"{what}, which tell of the queue of each instance: write system.instances.queue=per_instance"
+            f"{cause}, which tell of the queue of each instance: write system.instances.queue=per_instance"
         )
     if config.engine.data_parallel_size > 1:
         raise UserError(
-            f"{what}, which ranks that step together do not make "
+            f"{cause}, which ranks that step together do not make "
             f"(engine.data_parallel_size={config.engine.data_parallel_size}): {instead}"
         )
 

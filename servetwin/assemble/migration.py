@@ -24,29 +24,29 @@ def migration_of(
     config: RunConfig, estimates: Estimates, prototypes: Mapping[str, Replica]
 ) -> MigrationParts | None:
     """Return None if requests stay where they decode. UserError for a policy that cannot be made."""
-    chosen, one = config.system.migration, config.migration
+    chosen, moving = config.system.migration, config.migration
     if chosen.name == "none":
         return None
     random = Random(seed_of(config.seed, "migration"))
     migrator = make_policy("system/migration", chosen, random=random, estimates=estimates)
     rules = {
         model.name: MigrationRules(
-            cast(Mode, one.mode),
-            LAST_STAGES[one.last_stage],
-            one.max_stages,
-            round(control_ms(one, model.tp) * NS_PER_MS),
-            model.shape.kv_bytes_per_token,
-            config.engine.max_num_seqs,
-            one.into_loading,
-            0 if config.kind == "realexec" else round(one.slowdown * _MILLION),
+            mode=cast(Mode, moving.mode),
+            last_stage_blocks=LAST_STAGES[moving.last_stage],
+            max_stages=moving.max_stages,
+            control_ns=round(control_ms(moving, model.tp) * NS_PER_MS),
+            kv_bytes_per_token=model.shape.kv_bytes_per_token,
+            max_num_seqs=config.engine.max_num_seqs,
+            into_loading=moving.into_loading,
+            slowdown_ppm=0 if config.kind == "realexec" else round(moving.slowdown * _MILLION),
         )
         for model in hosted_models(config)
     }
     victims = None
-    if one.victims == "neighbour":
+    if moving.victims == "neighbour":
         blocks = {model: reserve_blocks(config, replica) for model, replica in prototypes.items()}
         victims = VictimParts(NextVictim(), blocks)
-    return MigrationParts(migrator, round(one.period_ms * NS_PER_MS), rules, victims)
+    return MigrationParts(migrator, round(moving.period_ms * NS_PER_MS), rules, victims)
 
 
 def reserve_blocks(config: RunConfig, replica: Replica) -> int:

@@ -59,7 +59,7 @@ def hops_of(config: RunConfig, gpus: Sequence[int], topology: Topology | None) -
     if topology is None:
         return (Hop(0.0, 0.0),) * (pp - 1)
     part_bytes = activation_bytes(load_llm(config.model.name)) / tp
-    found = list[Hop]()
+    hops = list[Hop]()
     for stage in range(pp - 1):
         first = gpus[stage * tp : stage * tp + tp]
         following = gpus[stage * tp + tp : stage * tp + 2 * tp]
@@ -73,5 +73,5 @@ def hops_of(config: RunConfig, gpus: Sequence[int], topology: Topology | None) -
             for path in paths
             for link in path
         )
-        found.append(Hop(latency_s, token_s))
-    return tuple(found)
+        hops.append(Hop(latency_s, token_s))
+    return tuple(hops)

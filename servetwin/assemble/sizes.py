@@ -20,13 +20,13 @@ Bounds = Mapping[Role, tuple[int, int]]
 
 def bounds_of(config: RunConfig, hosted: Sequence[HostedModel]) -> Bounds:
     """Return the scaler's bounds. Several models share the GPUs: each may use all that others do not need."""
-    one, seats = config.system.instances, seat_count(config, hosted)
-    roles: tuple[Role, ...] = ("prefill", "decode") if one.split else ("both",)
+    instances, seats = config.system.instances, seat_count(config, hosted)
+    roles: tuple[Role, ...] = ("prefill", "decode") if instances.split else ("both",)
     bounds: dict[Role, tuple[int, int]] = {}
     for role in roles:
-        low, high = getattr(one, f"{role}_min"), getattr(one, f"{role}_max")
-        others = sum(getattr(one, f"{other}_min") for other in roles if other != role)
-        bounds[role] = (low, max(low, min(seats, high if high is not None else seats - others)))
+        low, high = getattr(instances, f"{role}_min"), getattr(instances, f"{role}_max")
+        other_roles = sum(getattr(instances, f"{other}_min") for other in roles if other != role)
+        bounds[role] = (low, max(low, min(seats, high if high is not None else seats - other_roles)))
     return bounds
 
 
@@ -37,15 +37,15 @@ def start_of(
 
     Raises UserError if they are more than the GPUs hold.
     """
-    one, seats = config.system.instances, seat_count(config, hosted)
+    instances, seats = config.system.instances, seat_count(config, hosted)
     _check_placeable(config, hosted, seats)
-    if one.size == "full" and not one.split:
-        return None if one.both is None else {"both": one.both}
-    if one.size == "minimum":
+    if instances.size == "full" and not instances.split:
+        return None if instances.both is None else {"both": instances.both}
+    if instances.size == "minimum":
         start = {role: low for role, (low, _) in bounds_of(config, hosted).items()}
     else:
         full = _full(config, seats)
-        start = full if one.size == "full" else _half(full, estimates, workload)
+        start = full if instances.size == "full" else _half(full, estimates, workload)
     needed = sum(start.values()) * len(hosted)
     if needed > seats:
         raise UserError(
@@ -88,11 +88,11 @@ def seat_count(config: RunConfig, hosted: Sequence[HostedModel]) -> int:
 
 
 def _full(config: RunConfig, seats: int) -> dict[Role, int]:
-    one = config.system.instances
-    if not one.split:
+    instances = config.system.instances
+    if not instances.split:
         return {"both": seats}
-    if one.prefill is not None and one.decode is not None:
-        return {"prefill": one.prefill, "decode": one.decode}
+    if instances.prefill is not None and instances.decode is not None:
+        return {"prefill": instances.prefill, "decode": instances.decode}
     prefill = min(max(1, round(seats * PREFILL_SHARE)), seats - 1)
     return {"prefill": prefill, "decode": seats - prefill}
 

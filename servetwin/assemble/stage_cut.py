@@ -43,11 +43,11 @@ def cut_of(config: RunConfig, shape: LlmShape) -> Cut | None:
 
 def _cut_of_language(config: RunConfig, shape: LlmShape) -> Cut:
     """Return the cut of ``pipeline.cut``; ``published``: as QUART's code cuts the model or its family."""
-    how, stages = config.pipeline.cut, config.pipeline.stages
-    if how == PUBLISHED:
-        found = stack_of_shape(shape.name)
-        if found is not None and stages in (None, len(found.cut)):
-            return given_cut(shape.layers, found.cut)
+    cut, stages = config.pipeline.cut, config.pipeline.stages
+    if cut == PUBLISHED:
+        stack = stack_of_shape(shape.name)
+        if stack is not None and stages in (None, len(stack.cut)):
+            return given_cut(shape.layers, stack.cut)
         stages = stages or STAGES_OF_FAMILY.get(shape.name.partition("_")[0])
     if stages is None:
         raise UserError(
@@ -57,9 +57,9 @@ def _cut_of_language(config: RunConfig, shape: LlmShape) -> Cut:
         raise UserError(
             f"pipeline.stages={stages} is more than the {shape.layers} layers of {shape.name}: write fewer"
         )
-    if how == "bytes":
+    if cut == "bytes":
         return bytes_cut(shape, stages)
-    return _cut_by_time(config, shape, stages) if how == "time" else even_cut(shape.layers, stages)
+    return _cut_by_time(config, shape, stages) if cut == "time" else even_cut(shape.layers, stages)
 
 
 def _cut_by_time(config: RunConfig, shape: LlmShape, stages: int) -> Cut:
@@ -81,10 +81,10 @@ def _cut_of_replica(config: RunConfig, shape: LlmShape) -> Cut | None:
         return bytes_cut(shape, stages)
     if name == "time":
         return _cut_by_time(config, shape, stages)
-    return _given(name, stages, shape)
+    return _listed_cut(name, stages, shape)
 
 
-def _given(name: str, stages: int, shape: LlmShape) -> Cut:
+def _listed_cut(name: str, stages: int, shape: LlmShape) -> Cut:
     words = name.split("+")
     if not all(word.isdecimal() for word in words):
         raise UserError(

@@ -30,24 +30,24 @@ def stage_scaling(
     ``full_per_s``: the requests per second that ``trace.utilization`` is a share of; None: not known.
     """
     assert config.cluster.topology is not None, "models in stages need links"
-    one, spec = config.pipeline, spec_of_cluster(config.cluster)
-    most = spec.gpus if one.max_replicas is None else one.max_replicas
+    pipeline, spec = config.pipeline, spec_of_cluster(config.cluster)
+    most = spec.gpus if pipeline.max_replicas is None else pipeline.max_replicas
     cores = _ANY if spec.cpu_cores is None else spec.cpu_cores
     return StageScaling(
-        _scaler(config, estimates, mean_rate_per_s(config, full_per_s)),
-        StageHosts(spec.hosts, spec.gpus_per_host, spec.host_memory_bytes, cores),
-        round(one.period_s * NS_PER_S),
-        round(one.window_s * NS_PER_S),
-        config.slo.ttft_ms / 1e3,
-        one.min_replicas,
-        most,
-        most,
-        one.cpu_cores,
-        exec_s,
-        sizes,
-        _peers(config, estimates),
-        one.batch_cost,
-        _copies_share(config),
+        scaler=_scaler(config, estimates, mean_rate_per_s(config, full_per_s)),
+        hosts=StageHosts(spec.hosts, spec.gpus_per_host, spec.host_memory_bytes, cores),
+        period_ns=round(pipeline.period_s * NS_PER_S),
+        window_ns=round(pipeline.window_s * NS_PER_S),
+        slo_s=config.slo.ttft_ms / 1e3,
+        minimum=pipeline.min_replicas,
+        maximum=most,
+        max_replicas=most,
+        cores=pipeline.cpu_cores,
+        exec_s=exec_s,
+        sizes_bytes=sizes,
+        peers=_peers(config, estimates),
+        batch_cost=pipeline.batch_cost,
+        copies_share=_copies_share(config),
     )
 
 
@@ -74,13 +74,15 @@ def mean_rate_per_s(config: RunConfig, full_per_s: float | None = None) -> float
 
 def _scaler(config: RunConfig, estimates: Estimates, mean_per_s: float) -> StageScaler:
     """Return the scaler, inside the policy that recuts the model if there is one."""
-    one = config.pipeline
+    pipeline = config.pipeline
     make: Callable[[], StageScaler] = policy_maker(
         "system/stages", config.system.stages, estimates=estimates, mean_rate_per_s=mean_per_s
     )
-    if one.recut == "none":
+    if pipeline.recut == "none":
         return make()
-    return Recutting(make, SlowestStage() if one.recut == "time" else BurstsByCv(*one.few_and_many()))
+    return Recutting(
+        make, SlowestStage() if pipeline.recut == "time" else BurstsByCv(*pipeline.few_and_many())
+    )
 
 
 def _peers(config: RunConfig, estimates: Estimates) -> PeerSetup | None:

@@ -51,10 +51,10 @@ def stack_of(model: HostedModel) -> LayerStack:
 
 def parts_of(config: RunConfig, model: HostedModel) -> tuple[Part, ...]:
     """Return the model's stages in order."""
-    one = config.pipeline
+    pipeline = config.pipeline
     return tuple(
         Part(model.name, layers.start, layers.stop)
-        for layers in cut_stack(stack_of(model), one.cut, one.stages)
+        for layers in cut_stack(stack_of(model), pipeline.cut, pipeline.stages)
     )
 
 
@@ -70,8 +70,8 @@ def sizes_of(config: RunConfig) -> dict[Part, int]:
 def gpu_bytes(config: RunConfig) -> int:
     """Return a GPU's bytes for parameters: its usable memory without room for activations."""
     engine, gpu = config.engine, load_gpu(config.cluster.gpu)
-    kept = engine.reserve_activation_bytes
-    reserve = gpu.activation_reserve_bytes if kept is None else kept
+    reserved = engine.reserve_activation_bytes
+    reserve = gpu.activation_reserve_bytes if reserved is None else reserved
     return int(gpu.memory_bytes * engine.gpu_memory_utilization) - reserve
 
 
@@ -84,30 +84,37 @@ def stage_replicas(config: RunConfig) -> list[Replica]:
     wanted = _wanted(config)
     cores = _cores_of_hosts(config)
     gpus, there = dict[int, int](), Counter[int]()
-    for place in sorted(range(len(wanted)), key=lambda one: (-sizes[wanted[one]], one)):
+    for place in sorted(range(len(wanted)), key=lambda layer: (-sizes[wanted[layer]], layer)):
         size, wants = sizes[wanted[place]], config.pipeline.cpu_cores
         free = [gpu for gpu, left in room.items() if left >= size and cores.left(gpu) >= wants]
         if not free:
             raise _no_room(config, wanted[place], size)
-        gpu = min(free, key=lambda one: (there[one], one))
+        gpu = min(free, key=lambda layer: (there[layer], layer))
         gpus[place] = gpu
         there[gpu] += 1
         room[gpu] -= size
         cores.take(gpu, wants)
     return [
-        Replica(place, part.model, LayerRange(part.first, part.last), (gpus[place],), 1, 1)
+        Replica(
+            id=place,
+            model=part.model,
+            layers=LayerRange(part.first, part.last),
+            gpus=(gpus[place],),
+            kv_blocks=1,
+            block_tokens=1,
+        )
         for place, part in enumerate(wanted)
     ]
 
 
 def _wanted(config: RunConfig) -> list[Part]:
     """Return the stage of every replica of the start."""
-    found = list[Part]()
+    wanted = list[Part]()
     for model in hosted_models(config):
         parts = parts_of(config, model)
         for part, count in zip(parts, config.pipeline.counts(len(parts)), strict=True):
-            found += [part] * count
-    return found
+            wanted += [part] * count
+    return wanted
 
 
 class _Cores:
@@ -156,12 +163,12 @@ def pipelines_of(
         return None
     if languages := language_setups(config, hardware):
         return _of_languages(config, estimates, languages)
-    one = config.pipeline
-    queues: StageQueues = "stage" if one.queue == "stage" else "replica"
+    pipeline = config.pipeline
+    queues: StageQueues = "stage" if pipeline.queue == "stage" else "replica"
     scaling = None
     if config.system.scales_stages:
         exec_s = {
-            part: stack_of(model).seconds_of(*part.layers) * _cores_factor(one)
+            part: stack_of(model).seconds_of(*part.layers) * _cores_factor(pipeline)
             for model in hosted_models(config)
             for part in parts_of(config, model)
         }
@@ -169,13 +176,13 @@ def pipelines_of(
     elastic = scaling is not None
     setups = {
         model.name: PipelineSetup(
-            parts_of(config, model),
-            stack_of(model).activation_bytes,
-            one.batch,
-            queues,
-            one.cpu_cores if elastic else 0,
-            elastic,
-            one.live,
+            parts=parts_of(config, model),
+            activation_bytes=stack_of(model).activation_bytes,
+            batch=pipeline.batch,
+            queues=queues,
+            cpu_cores=pipeline.cpu_cores if elastic else 0,
+            elastic=elastic,
+            live=pipeline.live,
         )
         for model in hosted_models(config)
     }
@@ -193,9 +200,9 @@ def _of_languages(
     return PipelineParts(setups, GpuSeats(room, dict.fromkeys(sizes, room)), scaling)
 
 
-def _cores_factor(one: PipelineConfig) -> float:
+def _cores_factor(pipeline: PipelineConfig) -> float:
     """Return a pass's time over the published time, with the replicas' cores."""
-    return 1.0 - one.cpu_share * (1.0 - TIMED_CORES / one.cpu_cores)
+    return 1.0 - pipeline.cpu_share * (1.0 - TIMED_CORES / pipeline.cpu_cores)
 
 
 def one_pass(config: RunConfig, workload: Workload) -> Workload:
@@ -228,37 +235,37 @@ def stage_plan(
 
 def _times(config: RunConfig, model: HostedModel, requests: int) -> StageTimes:
     """Draw the times. Each stage has its own stream, from which request n takes the n-th number."""
-    one, stack = config.pipeline, stack_of(model)
+    pipeline, stack = config.pipeline, stack_of(model)
     fixed: dict[Span, Sequence[int]] = {}
     for part in parts_of(config, model):
         name = f"pipeline/{model.name}/{part.first}-{part.last}"
         mean = stack.seconds_of(part.first, part.last) * NS_PER_S * (1 << FRACTION_BITS)
-        drawn = factors(one, config.seed, name, requests)
+        drawn = factors(pipeline, config.seed, name, requests)
         fixed[part.layers] = array("q", (drawn * mean).astype("int64").tolist())
-    share, batch = round(one.cpu_share * _PARTS), round(one.batch_cost * _PARTS)
+    share, batch = round(pipeline.cpu_share * _PARTS), round(pipeline.batch_cost * _PARTS)
     return StageTimes(fixed, TIMED_CORES, share, batch)
 
 
-def factors(one: PipelineConfig, seed: int, name: str, requests: int) -> Floats:
+def factors(pipeline: PipelineConfig, seed: int, name: str, requests: int) -> Floats:
     """Return the factor on the stage's time for each request: mean 1, the configured CV."""
     import numpy as np
 
-    if one.times_cv == 0.0:
+    if pipeline.times_cv == 0.0:
         return np.ones(requests)
     size, drawn = -(-requests // _DRAWN) * _DRAWN, stream(seed, name)
-    if one.times == "lognormal":
-        spread = np.log1p(one.times_cv**2)
-        found = drawn.lognormal(-spread / 2, np.sqrt(spread), size)
-    elif one.times == "gamma":
-        found = drawn.gamma(one.times_cv**-2, one.times_cv**2, size)
+    if pipeline.times == "lognormal":
+        spread = np.log1p(pipeline.times_cv**2)
+        times = drawn.lognormal(-spread / 2, np.sqrt(spread), size)
+    elif pipeline.times == "gamma":
+        times = drawn.gamma(pipeline.times_cv**-2, pipeline.times_cv**2, size)
     else:
-        found = drawn.exponential(1.0, size)
-    return found[:requests]
+        times = drawn.exponential(1.0, size)
+    return times[:requests]
 
 
 def used_gpus(replicas: Sequence[Replica]) -> int:
     """Count the GPUs that hold a replica."""
-    return len({gpu for one in replicas for gpu in one.gpus})
+    return len({gpu for replica in replicas for gpu in replica.gpus})
 
 
 def capacity_per_s(config: RunConfig) -> float:
@@ -271,8 +278,8 @@ def capacity_per_s(config: RunConfig) -> float:
 
 
 def _slowest_per_s(config: RunConfig, model: HostedModel) -> float:
-    one, stack, parts = config.pipeline, stack_of(model), parts_of(config, model)
+    pipeline, stack, parts = config.pipeline, stack_of(model), parts_of(config, model)
     return min(
-        count / (stack.seconds_of(*part.layers) * _cores_factor(one))
-        for part, count in zip(parts, one.counts(len(parts)), strict=True)
+        count / (stack.seconds_of(*part.layers) * _cores_factor(pipeline))
+        for part, count in zip(parts, pipeline.counts(len(parts)), strict=True)
     )

@@ -43,8 +43,8 @@ class StepBand:
         phases: dict[str, list[str]] = {}
         for phase, error in self._by_phase().items():
             phases.setdefault(error.how, []).append(phase)
-        hows = "; ".join(f"{', '.join(some)} {how}" for how, some in phases.items())
-        return f"step times x{low:.2f} to x{high:.2f} ({hows}); engine overhead {self.overhead_rests_on}"
+        sources = "; ".join(f"{', '.join(names)} {source}" for source, names in phases.items())
+        return f"step times x{low:.2f} to x{high:.2f} ({sources}); engine overhead {self.overhead_rests_on}"
 
     def _by_phase(self) -> dict[str, StepError]:
         return {phase: getattr(self.errors, phase) for phase in PHASES}
@@ -74,6 +74,6 @@ def _at_end(hardware: Hardware, end: End) -> Hardware:
     return replace(hardware, rows=rows, experts=experts, prompts_factor=factors.prefill)
 
 
-def told_once(texts: Iterable[str]) -> str:
+def joined_once(texts: Iterable[str]) -> str:
     """Join the texts of several kinds of replicas, each text once."""
     return " | ".join(dict.fromkeys(texts))

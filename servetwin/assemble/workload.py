@@ -64,7 +64,14 @@ def _of_many(config: RunConfig, hosted: Sequence[HostedModel], wanted_per_s: flo
         requests = len(source)
     assert models.zipf is not None
     return many_models(
-        source, names, rate_per_s, models.zipf, models.bursts, seed, requests, models.duration_s
+        source,
+        names,
+        rate_per_s=rate_per_s,
+        exponent=models.zipf,
+        bursts=models.bursts,
+        seed=seed,
+        requests=requests,
+        duration_s=models.duration_s,
     )
 
 
@@ -130,8 +137,8 @@ def unused(workload: Workload, hosted: int = 1, shares: bool = False) -> list[st
     if isinstance(workload.prefix, Turns):
         del without["session"]  # names of the same conversations
     return labels + [
-        f"{what} of the trace are not used"
-        for column, what in without.items()
+        f"{noun} of the trace are not used"
+        for column, noun in without.items()
         if getattr(workload, column) is not None
     ]
 

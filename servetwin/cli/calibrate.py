@@ -4,21 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from servetwin.cli.flags import asked_for_json
-from servetwin.cli.process import tell, telling
-from servetwin.config.overrides import Wanted, parse_value, parse_words
-from serving.vocabulary.errors import UserError
+from servetwin.cli.own_keys import check_range, split_own
+from servetwin.cli.process import tell
+from servetwin.config.overrides import Wanted
 
-USAGE: Final = """realexec calibrate: how fast workers of this machine are, as a profile for runs
-
-  realexec calibrate workers=N out=DIR              all N workers compute while steps are measured
-  realexec calibrate workers=N out=DIR quick=true   few points, few repeats: for a look
-  realexec calibrate ... repeats=R                  how often all is measured (5, with quick=true 2)
-
-Other keys are those of realexec run that steps depend on: model=, model.checkpoint=, model.dtype=,
-engine.max_num_seqs=, engine.max_num_batched_tokens=, engine.kv_tokens=, seed=; overwrite=true.
-A calibration that was stopped goes on where it was. DIR is for engine.profile=DIR of realexec run and
-servetwin simulate, and for servetwin profile check path=DIR. docs/CALIBRATE.md describes it.
-"""
 _OWN: Final = {"quick": Wanted(bool), "repeats": Wanted(int)}
 _MOST_REPEATS: Final = 1000
 _READ: Final = (
@@ -31,18 +20,16 @@ _READ: Final = (
 
 def calibrate(words: Sequence[str]) -> int:
     """Calibrate; exit status 0, also for a noisy machine, which the profile records."""
-    if any(word in ("-h", "--help", "help") for word in words):
-        with telling():
-            print(USAGE, end="")
-        return 0
     from servetwin.config.compose.compose import load_config
     from servetwin.config.compose.unread_keys import refuse_others
     from servetwin.run import calibrated
     from servetwin.run.progress import progress_bar
 
     words, as_json = asked_for_json(words)
-    quick, repeats = _own(words)
-    words = [word for word in words if word.partition("=")[0] not in _OWN]
+    own, words = split_own(words, _OWN)
+    quick = own.get("quick", False)
+    repeats = own.get("repeats", calibrated.QUICK_REPEATS if quick else calibrated.REPEATS)
+    check_range(f"repeats={repeats}", repeats, 1, _MOST_REPEATS)
     config = load_config(words, "realexec", alone=True)
     refuse_others(words, _READ, "realexec calibrate")
     resumed = list[int]()
@@ -55,21 +42,6 @@ def calibrate(words: Sequence[str]) -> int:
     ]
     tell(record, lines, as_json, f"; the profile is in {config.out}")
     return 0
-
-
-def _own(words: Sequence[str]) -> tuple[bool, int]:
-    """Return ``quick`` and ``repeats``."""
-    from servetwin.run.calibrated import QUICK_REPEATS, REPEATS
-
-    given = {
-        word.key: parse_value(word, _OWN[word.key])
-        for word in parse_words([word for word in words if word.partition("=")[0] in _OWN])
-    }
-    quick = bool(given.get("quick", False))
-    repeats = given.get("repeats", QUICK_REPEATS if quick else REPEATS)
-    if not 1 <= repeats <= _MOST_REPEATS:
-        raise UserError(f"repeats={repeats} is out of range: write a number from 1 to {_MOST_REPEATS}")
-    return quick, repeats
 
 
 def lines_of(record: Mapping[str, Any]) -> list[str]:
@@ -88,22 +60,22 @@ def lines_of(record: Mapping[str, Any]) -> list[str]:
         rate = link.get("missing") or f"{link['median_bytes_per_s'] / 1e6:,.0f} MB/s"
         lines.append(f"  {name}  {rate}")
     ratio = quiet["wall_over_cpu"]
-    told = "is not known" if ratio is None else f"{ratio:.2f}"
-    lines.append(f"  time over CPU time of the workers  {told}")
-    return [*lines, *(f"noisy: {one}" for one in quiet["noisy"])]
+    shown = "is not known" if ratio is None else f"{ratio:.2f}"
+    lines.append(f"  time over CPU time of the workers  {shown}")
+    return [*lines, *(f"noisy: {cause}" for cause in quiet["noisy"])]
 
 
 def _shown(steps: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
     """Select the largest prompt alone, and one and the most sequences at the shortest context."""
-    prompts = [one for one in steps if one["prefill_tokens"] and not one["decode_sequences"]]
-    decodes = [one for one in steps if not one["prefill_tokens"]]
-    alone = [one for one in prompts if not one["cached_tokens"] and one["prefill_sequences"] == 1]
-    order = sorted(decodes, key=lambda one: one["context_tokens"] // one["decode_sequences"])
-    one, most = (pick(order, key=lambda step: step["decode_sequences"]) for pick in (min, max))
+    prompts = [step for step in steps if step["prefill_tokens"] and not step["decode_sequences"]]
+    decodes = [step for step in steps if not step["prefill_tokens"]]
+    alone = [prompt for prompt in prompts if not prompt["cached_tokens"] and prompt["prefill_sequences"] == 1]
+    order = sorted(decodes, key=lambda step: step["context_tokens"] // step["decode_sequences"])
+    single, most = (pick(order, key=lambda step: step["decode_sequences"]) for pick in (min, max))
     largest = max(alone, key=lambda step: step["prefill_tokens"])
     return [
         (f"a prompt of {largest['prefill_tokens']} tokens", largest),
-        *((f"a decode step of {step['decode_sequences']}", step) for step in (one, most)),
+        *((f"a decode step of {step['decode_sequences']}", step) for step in (single, most)),
     ]
 
 

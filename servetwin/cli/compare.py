@@ -1,42 +1,186 @@
-"""``servetwin compare``: its help text and the command."""
+"""``servetwin compare``: its arguments and its output."""
 
-from collections.abc import Sequence
-from typing import Final
+import itertools
+import json
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
+from servetwin.cli import compare_clients, compare_repeats, compare_runs, compare_sweeps
+from servetwin.cli.compare_runs import are_runs
+from servetwin.cli.own_keys import only_own
 from servetwin.cli.process import telling
+from servetwin.compare.agreement import are_repeats
+from servetwin.compare.comparison import compare as with_measured
+from servetwin.compare.errors import STATISTICS
+from servetwin.compare.formats import FORMATS, read_measured
+from servetwin.compare.own_result import read_result
+from servetwin.config.overrides import Wanted, echo
+from servetwin.report.number_text import NOTHING, duration
+from servetwin.report.table import LATENCIES
+from serving.vocabulary.errors import UserError
 
-USAGE: Final = """servetwin compare: runs beside each other, or how far a run is from a measured one
-
-  servetwin compare DIR DIR ...                 runs: paired differences, settings, first other decision
-  servetwin compare DIR DIR ... page=FILE.html  the same as one page (overwrite=true replaces one);
-                                                json=true for programs
-  servetwin compare SWEEP SWEEP ...             sweeps, by points that both have; page=, json=true too
-
-  servetwin compare DIR MEASURED                error by metric, percentile and load regime, and where it lies
-  servetwin compare DIR MEASURED json=true      the same as one JSON document
-  servetwin compare DIR MEASURED format=NAME    if the format is not told right from the content
-  servetwin compare DIR MEASURED run=0          which run of a file that holds several
-
-  servetwin compare DIR REAL REAL ...           a simulated run and repeats of the real one: does it differ
-                                                more than they do? Exit status 1: it does, or nobody can tell
-
-  servetwin compare RUN RUN ... against RUN RUN ...
-                                                the same requests measured by two clients: do they differ more
-                                                than repeats of one client? Exit status 1: they do; json=true
-
-DIR is the out= of a run; with series.period_s=1 it has what load regimes are told from. MEASURED has
-per-request timings of the same workload: csv, jsonl (columns of ours), vllm_bench, guidellm, aiperf,
-llmservingsim, llmservingsim_csv, or servetwin (the out= of another run, such as that of realexec).
-docs/COMPARE.md describes them.
-"""
+KEYS: Final = {
+    "json": Wanted(bool),
+    "format": Wanted(str, choices=FORMATS),
+    "run": Wanted(int),
+    "page": Wanted(str),
+    "overwrite": Wanted(bool),
+}
+_WIDTH: Final = 110
+_LEGEND: Final = (
+    "simulated and measured are means, the errors simulated / measured - 1; each: the differences of single "
+    "requests, summed / the sum measured"
+)
+_PART_HEADS: Final = ("simulated", "measured", "difference", "share of error")
+_PART_WIDTHS: Final = (11, 11, 13, 16)
+_USE: Final = "write servetwin compare DIR MEASURED"
 
 
 def compare(words: Sequence[str]) -> int:
-    """Print the comparison that ``words`` request (``compare_text.answer``); exit status 0."""
-    if any(word in ("-h", "--help", "help") for word in words):
-        with telling():
-            print(USAGE, end="")
-        return 0
-    from servetwin.cli.compare_text import answer
+    """Print a comparison; exit status as its kind says. UserError for inputs that cannot be compared."""
+    places = list(itertools.takewhile(lambda word: "=" not in word, words))
+    if len(places) < 2:
+        raise UserError(
+            "compare takes at least two places: write servetwin compare DIR DIR ... with runs or sweeps, or "
+            "servetwin compare DIR MEASURED"
+        )
+    options = _options(words[len(places) :])
+    if compare_clients.AGAINST in places:
+        first, second = ([_path(place) for place in some] for some in compare_clients.sides(places))
+        return compare_clients.answer(first, second, options)
+    paths = [_path(place) for place in places]
+    if compare_sweeps.are_sweeps(paths):
+        return compare_sweeps.answer(paths, options)
+    if are_repeats(paths):
+        return compare_repeats.answer(paths, options)
+    if are_runs(paths, options):
+        return compare_runs.answer(paths, options)
+    _refuse_more(paths)
+    options = _options_of_measured(words[2:])
+    result = read_result(_path(places[0]))
+    measured = read_measured(_path(places[1]), options.get("format"), options.get("run"))
+    comparison, decided = with_measured(result, measured), compare_repeats.of_two(*paths)
+    with telling():
+        if options.get("json", False):
+            data = {"decisions": compare_repeats.matched_data(decided[0])} if decided else {}
+            print(json.dumps(comparison | data, indent=2, allow_nan=False))
+        else:
+            decision_text = ["", *compare_repeats.decision_lines(decided)] if decided else []
+            print("\n".join([*lines_of(comparison), *decision_text]))
+    return 0
 
-    return answer(words)
+
+def _refuse_more(paths: Sequence[Path]) -> None:
+    """Raise UserError naming the first of several places that is not a run's folder."""
+    for path in paths if len(paths) > 2 else ():
+        if not (path / "summary.json").is_file():
+            raise UserError(
+                f"{path} has no summary.json of a run: more than two places are the out= of runs, and of a "
+                f"measured file {_USE}"
+            )
+
+
+def _path(word: str) -> Path:
+    try:
+        return Path(word).expanduser()
+    except RuntimeError:
+        raise UserError(f"{word} names a home that does not exist: {_USE}") from None
+
+
+def _options_of_measured(words: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments for a run and a measured file."""
+    for word in words:
+        if "=" not in word:
+            raise UserError(
+                f"'{echo(word)}' is one word too many: {_USE}, and json=true, format=NAME or run=N behind"
+            )
+    options = _options(words)
+    if "page" in options:
+        raise UserError(
+            "page= is for several runs: leave it out, or write servetwin compare DIR DIR page=FILE"
+        )
+    return options
+
+
+def _options(words: Sequence[str]) -> dict[str, Any]:
+    return only_own(words, KEYS, "servetwin compare", "json=true, format=NAME or run=N")
+
+
+def lines_of(comparison: Mapping[str, Any]) -> Iterator[str]:
+    """Return the comparison as readable lines."""
+    simulated, measured, matched = comparison["simulated"], comparison["measured"], comparison["matched"]
+    finished = simulated["requests"]["finished"]
+    yield f"simulated  {simulated['folder']}: {simulated['imitates']}, {finished:,} requests finished"
+    yield (
+        f"measured   {measured['path']} ({measured['format']}): {measured['requests']:,} requests, "
+        f"{measured['failed']:,} failed"
+    )
+    yield f"matched    {matched['requests']:,} requests by {matched['by']}"
+    yield ""
+    yield from _error_table(comparison)
+    yield from _range_table(comparison)
+    yield from _part_table(comparison)
+    remarks = [
+        *([f"regimes: {comparison['regimes']}"] if comparison["regimes"] else []),
+        *comparison["remarks"],
+    ]
+    for remark in remarks:
+        yield from textwrap.wrap(_plain(remark), _WIDTH, subsequent_indent="  ")
+
+
+def _error_table(comparison: Mapping[str, Any]) -> Iterator[str]:
+    """Return one row per regime and metric."""
+    head = "".join(f"{name:>9}" for name in STATISTICS)
+    yield f"{'error':10}{'requests':>9}  {'metric':7}{'simulated':>11}{'measured':>11}{head}{'each':>9}"
+    for regime, metrics in comparison["errors"].items():
+        for key, label in LATENCIES:
+            entry = metrics.get(key)
+            if entry is None:
+                continue
+            means = "".join(f"{duration(entry[side]['mean']):>11}" for side in ("simulated", "measured"))
+            errors = "".join(f"{_signed(entry['error'][name]):>9}" for name in STATISTICS)
+            each = NOTHING if entry["per_request"] is None else f"{entry['per_request']:.1%}"
+            yield f"{regime:10}{entry['count']:>9,}  {label:7}{means}{errors}{each:>9}"
+    yield from textwrap.wrap(_LEGEND, _WIDTH)
+    yield ""
+
+
+def _range_table(comparison: Mapping[str, Any]) -> Iterator[str]:
+    """Return whether the run is too fast or too slow, and whether that flips inside its range."""
+    entries = comparison.get("range")
+    if not entries:
+        return
+    yield f"{'range':10}{'measured':>12}{'lowest':>11}{'highest':>11}  the run is"
+    labels = dict(LATENCIES)
+    for metric, entry in entries.items():
+        latency, _, statistic = metric.partition(".")
+        numbers = (duration(value) for value in (entry["measured"], *entry["range"]))
+        cells = "".join(f"{text:>{width}}" for text, width in zip(numbers, (12, 11, 11), strict=True))
+        yield f"{f'{labels[latency]} {statistic}':10}{cells}  {entry['verdict']}"
+    yield ""
+
+
+def _part_table(comparison: Mapping[str, Any]) -> Iterator[str]:
+    """Return the parts of the difference of the mean end-to-end time."""
+    if not any(comparison["decomposition"].values()):
+        return
+    heads = "".join(f"{head:>{width}}" for head, width in zip(_PART_HEADS, _PART_WIDTHS, strict=True))
+    yield f"{'where':10}  {'part':21}{heads}"
+    for regime, entries in comparison["decomposition"].items():
+        for entry in entries:
+            sides = "".join(f"{duration(entry[side]):>11}" for side in ("simulated_ms", "measured_ms"))
+            share = NOTHING if entry["share_of_error"] is None else f"{entry['share_of_error']:.0%}"
+            difference = f"{entry['difference_ms']:+,.1f} ms"
+            yield f"{regime:10}  {entry['part']:21}{sides}{difference:>13}{share:>16}"
+    yield ""
+
+
+def _signed(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:+.1%}"
+
+
+def _plain(text: str) -> str:
+    """Return the text without control characters, which a file's name may contain."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

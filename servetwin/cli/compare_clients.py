@@ -31,48 +31,48 @@ def sides(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     return words[:at], words[at + 1 :]
 
 
-def answer(places: Sequence[Path], others: Sequence[Path], asked: Mapping[str, Any]) -> int:
+def answer(places: Sequence[Path], second: Sequence[Path], options: Mapping[str, Any]) -> int:
     """Exit status 1 if the clients differ in a metric, else 0. UserError for runs of other requests."""
-    if unknown := [key for key in asked if key != "json"]:
+    if unknown := [key for key in options if key != "json"]:
         raise UserError(f"{unknown[0]}= is not for runs of two clients: leave it out")
-    found = apart(places, others)
+    metrics = apart(places, second)
     with telling():
-        if asked.get("json"):
-            print(json.dumps(as_data(places, others, found), indent=2, allow_nan=False))
+        if options.get("json"):
+            print(json.dumps(as_data(places, second, metrics), indent=2, allow_nan=False))
         else:
-            print("\n".join(lines_of(places, others, found)))
-    return RED if any(one.verdict == DIFFER for one in found.values()) else 0
+            print("\n".join(lines_of(places, second, metrics)))
+    return RED if any(row.verdict == DIFFER for row in metrics.values()) else 0
 
 
-def lines_of(places: Sequence[Path], others: Sequence[Path], found: Mapping[str, Apart]) -> Iterator[str]:
+def lines_of(places: Sequence[Path], second: Sequence[Path], metrics: Mapping[str, Apart]) -> Iterator[str]:
     """Return the table as readable lines."""
     yield f"first   {', '.join(map(str, places))}"
-    yield f"second  {', '.join(map(str, others))}"
+    yield f"second  {', '.join(map(str, second))}"
     yield ""
     labels = dict(LATENCIES)
     head = ["", "requests", "first", "second", *STATISTICS, "D_clients", "D_repeat", "ratio", "chance", ""]
-    yield from text_table([head, *([labels[metric], *_cells(one)] for metric, one in found.items())])
+    yield from text_table([head, *([labels[metric], *_cells(row)] for metric, row in metrics.items())])
     yield _LEGEND
-    for metric, one in found.items():
-        if one.left_out:
-            yield f"{labels[metric]} is without {one.left_out:,} requests: a run does not know theirs"
-    if any(one.verdict == TOO_FEW for one in found.values()):
+    for metric, row in metrics.items():
+        if row.left_out:
+            yield f"{labels[metric]} is without {row.left_out:,} requests: a run does not know theirs"
+    if any(row.verdict == TOO_FEW for row in metrics.values()):
         yield "no verdict: so few runs can be divided in too few ways; measure four times with each client"
 
 
-def _cells(one: Apart) -> list[str]:
+def _cells(row: Apart) -> list[str]:
     ratios = [
-        NOTHING if not one.first[name] else f"{one.second[name] / one.first[name]:.3f}" for name in STATISTICS
+        NOTHING if not row.first[name] else f"{row.second[name] / row.first[name]:.3f}" for name in STATISTICS
     ]
-    means = [duration(side["mean"]) for side in (one.first, one.second)]
-    numbers = [f"{one.between:.3f}", f"{one.within:.3f}", f"{one.ratio:.2f}", f"{one.chance:.2f}"]
-    return [f"{one.requests:,}", *means, *ratios, *numbers, one.verdict]
+    means = [duration(side["mean"]) for side in (row.first, row.second)]
+    numbers = [f"{row.between:.3f}", f"{row.within:.3f}", f"{row.ratio:.2f}", f"{row.chance:.2f}"]
+    return [f"{row.requests:,}", *means, *ratios, *numbers, row.verdict]
 
 
-def as_data(places: Sequence[Path], others: Sequence[Path], found: Mapping[str, Apart]) -> dict[str, Any]:
+def as_data(places: Sequence[Path], second: Sequence[Path], metrics: Mapping[str, Apart]) -> dict[str, Any]:
     """Return the same as data for programs."""
     return {
         "first": [str(path) for path in places],
-        "second": [str(path) for path in others],
-        "timing": {metric: {**asdict(one), "verdict": one.verdict} for metric, one in found.items()},
+        "second": [str(path) for path in second],
+        "timing": {metric: {**asdict(row), "verdict": row.verdict} for metric, row in metrics.items()},
     }

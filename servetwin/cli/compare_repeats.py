@@ -11,17 +11,17 @@ from servetwin.compare.agreement import (
     MOST_RATIO,
     STATISTICS,
     Agreement,
-    Timing,
+    TimingAgreement,
     agreement_of,
 )
 from servetwin.compare.decisions import KINDS, Decision, Matched, Parting, decisions_of, matched
-from servetwin.compare.step_times import Row, send_rows, step_rows
+from servetwin.compare.step_times import WorkRow, send_rows, step_rows
 from servetwin.report.number_text import NOTHING, duration
 from servetwin.report.table import LATENCIES
 from servetwin.report.text_table import text_table
 from serving.vocabulary.errors import UserError
 
-# Lines of ``servetwin compare`` about steps and sends, real and simulated.
+# Steps and sends, real and simulated.
 
 _STEPS: Final = "the same steps, real and as the simulation takes them (means of a step)"
 _SENDS: Final = "sends, real and simulated (means of a send)"
@@ -42,7 +42,7 @@ def work_lines(simulated: Path, real: Sequence[Path]) -> Iterator[str]:
         yield ""
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: WorkRow) -> list[str]:
     simulated = NOTHING if row.simulated_ms is None else duration(row.simulated_ms)
     ratio = NOTHING if row.ratio is None else f"{row.ratio:.2f}"
     return [row.kind, f"{row.amount:,}", simulated, duration(row.real_ms), ratio]
@@ -57,7 +57,7 @@ def work_data(simulated: Path, real: Sequence[Path]) -> dict[str, Any]:
     }
 
 
-def _data(row: Row) -> dict[str, Any]:
+def _data(row: WorkRow) -> dict[str, Any]:
     return {
         "kind": row.kind, "count": row.count, "amount": row.amount, "real_ms": row.real_ms,
         "simulated_ms": row.simulated_ms, "ratio": row.ratio,
@@ -69,51 +69,51 @@ _LEGEND: Final = (
     "ratios: simulated / mean of the real runs. D_sim: Kolmogorov-Smirnov distance to a real run, D_repeat: "
     f"between two real runs, means; a ratio of at most {MOST_RATIO:g} cannot be told from a rerun"
 )
-_DECISIONS: Final = "decisions in common with a real run, whenever they were taken"
+_DECISIONS: Final = "decisions in common with a real run, at whatever time they were taken"
 
 
-def answer(places: Sequence[Path], asked: Mapping[str, Any]) -> int:
+def answer(places: Sequence[Path], options: Mapping[str, Any]) -> int:
     """Exit status 0 if every metric agrees, else 1. UserError unless all are results of one workload."""
-    if unknown := [key for key in asked if key != "json"]:
+    if unknown := [key for key in options if key != "json"]:
         raise UserError(f"{unknown[0]}= is not for a simulated run and repeats of a real one: leave it out")
-    found = agreement_of(places[0], places[1:])
+    agreement = agreement_of(places[0], places[1:])
     with telling():
-        if asked.get("json"):
-            print(json.dumps(as_data(found), indent=2, allow_nan=False))
+        if options.get("json"):
+            print(json.dumps(as_data(agreement), indent=2, allow_nan=False))
         else:
-            print("\n".join(lines_of(found)))
-    return 0 if found.agrees else RED
+            print("\n".join(lines_of(agreement)))
+    return 0 if agreement.agrees else RED
 
 
-def lines_of(found: Agreement) -> Iterator[str]:
+def lines_of(agreement: Agreement) -> Iterator[str]:
     """Return the verdict as readable lines."""
-    yield f"simulated  {found.folders[0]}"
-    yield f"real       {', '.join(str(folder) for folder in found.folders[1:])}"
+    yield f"simulated  {agreement.folders[0]}"
+    yield f"real       {', '.join(str(folder) for folder in agreement.folders[1:])}"
     yield ""
     head = ["timing", "requests", "simulated", "real", *STATISTICS, "D_sim", "D_repeat", "ratio", ""]
     labels = dict(LATENCIES)
-    rows = [[labels[metric], *_timing_cells(one)] for metric, one in found.timing.items()]
+    rows = [[labels[metric], *_timing_cells(timing)] for metric, timing in agreement.timing.items()]
     yield from text_table([head, *rows])
     yield _LEGEND
     yield ""
-    yield from decision_lines(found.decisions, found.repeated)
-    yield from work_lines(found.folders[0], found.folders[1:])
-    for one in found.refused:
-        yield f"no agreement is claimed: {one}"
-    if not found.refused:
-        yield f"verdict: {AGREES if found.agrees else _where_not(found)}"
+    yield from decision_lines(agreement.decisions, agreement.repeated)
+    yield from work_lines(agreement.folders[0], agreement.folders[1:])
+    for cause in agreement.refused:
+        yield f"no agreement is claimed: {cause}"
+    if not agreement.refused:
+        yield f"verdict: {AGREES if agreement.agrees else _where_not(agreement)}"
 
 
-def _timing_cells(one: Timing) -> list[str]:
-    ratios = [NOTHING if value is None else f"{value:.2f}" for value in one.ratios.values()]
-    means = [duration(side["mean"]) for side in (one.simulated, one.real)]
-    distances = [f"{value:.3f}" for value in (one.to_real, one.to_repeat)]
-    return [f"{one.requests:,}", *means, *ratios, *distances, f"{one.ratio:.2f}", one.verdict]
+def _timing_cells(timing: TimingAgreement) -> list[str]:
+    ratios = [NOTHING if value is None else f"{value:.2f}" for value in timing.ratios.values()]
+    means = [duration(side["mean"]) for side in (timing.simulated, timing.real)]
+    distances = [f"{value:.3f}" for value in (timing.to_real, timing.to_repeat)]
+    return [f"{timing.requests:,}", *means, *ratios, *distances, f"{timing.ratio:.2f}", timing.verdict]
 
 
-def _where_not(found: Agreement) -> str:
+def _where_not(agreement: Agreement) -> str:
     labels = dict(LATENCIES)
-    apart = [labels[metric] for metric, one in found.timing.items() if one.verdict != AGREES]
+    apart = [labels[metric] for metric, timing in agreement.timing.items() if timing.verdict != AGREES]
     return f"differs in {', '.join(apart)}: more than one real run from another"
 
 
@@ -137,12 +137,12 @@ def decision_lines(against: Sequence[Matched], repeated: Sequence[Matched] = ())
 def parting_lines(parting: Parting) -> Iterator[str]:
     """Return the first decision that only one run took, with the event before it."""
     why = {
-        "observation": "they were told different things",
-        "timing": "they were told the same, but what came before at other times",
+        "observation": "their controllers received different events",
+        "timing": "their controllers received the same event, but earlier events at other times",
     }[parting.cause]
     yield f"first decision that only one of them took ({parting.kind}): {why}"
     for name, side in (("simulated", parting.first), ("real", parting.second)):
-        yield f"  {name}: {'nothing like it' if side is None else side.told()}"
+        yield f"  {name}: {'no such decision' if side is None else side.text()}"
 
 
 def of_two(simulated: Path, real: Path) -> tuple[Matched, ...]:
@@ -155,41 +155,42 @@ def _rates(several: Sequence[Matched]) -> list[str]:
     """Return the mean over several by kind, with the number of shared decisions in the first of them."""
     cells = []
     for kinds in (*((kind,) for kind in KINDS), KINDS):
-        rates = [rate for one in several if (rate := one.rate(*kinds)) is not None]
+        rates = [rate for match in several if (rate := match.rate(*kinds)) is not None]
         ours, theirs = (sum(several[0].counts[kind][side] for kind in kinds) for side in (0, 1))
         cells.append(f"{sum(rates) / len(rates):.1%} of {ours:,} and {theirs:,}" if rates else NOTHING)
-    apart = [one.apart_ms for one in several if one.apart_ms is not None]
+    apart = [match.apart_ms for match in several if match.apart_ms is not None]
     return [*cells, duration(sum(apart) / len(apart)) if apart else NOTHING]
 
 
-def as_data(found: Agreement) -> dict[str, Any]:
+def as_data(agreement: Agreement) -> dict[str, Any]:
     """Return the same as data for programs."""
     return {
-        "simulated": str(found.folders[0]),
-        "real": [str(folder) for folder in found.folders[1:]],
+        "simulated": str(agreement.folders[0]),
+        "real": [str(folder) for folder in agreement.folders[1:]],
         "timing": {
             metric: {
-                "requests": one.requests, "simulated": dict(one.simulated), "real": dict(one.real),
-                "ratio": one.ratios, "d_sim": one.to_real, "d_repeat": one.to_repeat,
-                "d_sim_over_d_repeat": one.ratio, "real_means_apart": one.apart, "verdict": one.verdict,
+                "requests": timing.requests, "simulated": dict(timing.simulated), "real": dict(timing.real),
+                "ratio": timing.ratios, "d_sim": timing.to_real, "d_repeat": timing.to_repeat,
+                "d_sim_over_d_repeat": timing.ratio, "real_means_apart": timing.apart,
+                "verdict": timing.verdict,
             }
-            for metric, one in found.timing.items()
+            for metric, timing in agreement.timing.items()
         },
-        "refused": list(found.refused),
-        "agrees": found.agrees,
-        "decisions": [matched_data(one) for one in found.decisions],
-        "repeated_decisions": [matched_data(one) for one in found.repeated],
-        "work": work_data(found.folders[0], found.folders[1:]),
+        "refused": list(agreement.refused),
+        "agrees": agreement.agrees,
+        "decisions": [matched_data(match) for match in agreement.decisions],
+        "repeated_decisions": [matched_data(match) for match in agreement.repeated],
+        "work": work_data(agreement.folders[0], agreement.folders[1:]),
     }  # fmt: skip
 
 
-def matched_data(one: Matched) -> dict[str, Any]:
+def matched_data(match: Matched) -> dict[str, Any]:
     """Return counts, rates and the first difference of two runs."""
-    parting = one.parting
+    parting = match.parting
     return {
-        "counts": {kind: list(counts) for kind, counts in one.counts.items()},
-        "rate": {kind: one.rate(kind) for kind in KINDS} | {"all": one.rate()},
-        "apart_ms": one.apart_ms,
+        "counts": {kind: list(counts) for kind, counts in match.counts.items()},
+        "rate": {kind: match.rate(kind) for kind in KINDS} | {"all": match.rate()},
+        "apart_ms": match.apart_ms,
         "parting": None if parting is None else {
             "kind": parting.kind, "cause": parting.cause,
             "first": _side(parting.first), "second": _side(parting.second),
@@ -197,7 +198,11 @@ def matched_data(one: Matched) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _side(one: Decision | None) -> dict[str, Any] | None:
-    if one is None:
+def _side(decision: Decision | None) -> dict[str, Any] | None:
+    if decision is None:
         return None
-    return {"at_ns": one.at_ns, "event": json.loads(one.event), "action": json.loads(one.action)}
+    return {
+        "at_ns": decision.at_ns,
+        "event": json.loads(decision.event),
+        "action": json.loads(decision.action),
+    }

@@ -22,29 +22,33 @@ from servetwin.config.whole_file import check_free, write_whole
 from servetwin.report.text_table import text_table
 
 
-def are_runs(places: Sequence[Path], asked: dict[str, Any]) -> bool:
+def are_runs(places: Sequence[Path], options: dict[str, Any]) -> bool:
     """Return whether to put run folders side by side. A real run as second of two is measured data."""
-    if "format" in asked or "run" in asked or not all((place / "summary.json").is_file() for place in places):
+    if (
+        "format" in options
+        or "run" in options
+        or not all((place / "summary.json").is_file() for place in places)
+    ):
         return False
     return len(places) > 2 or not is_real(places[1])
 
 
-def answer(places: Sequence[Path], asked: dict[str, Any]) -> int:
+def answer(places: Sequence[Path], options: dict[str, Any]) -> int:
     """Print the comparison; exit status 0. UserError for a folder without a result."""
-    found = side_by_side(places)
-    command = join(["servetwin", "compare", *map(str, places), f"page={asked.get('page')}"])
-    if "page" in asked:
-        check_free("page", Path(asked["page"]), bool(asked.get("overwrite")))
-        write_whole("page", Path(asked["page"]), as_page(found, command))
+    comparison = side_by_side(places)
+    command = join(["servetwin", "compare", *map(str, places), f"page={options.get('page')}"])
+    if "page" in options:
+        check_free("page", Path(options["page"]), bool(options.get("overwrite")))
+        write_whole("page", Path(options["page"]), as_page(comparison, command))
     with telling():
-        if asked.get("json"):
-            print(json.dumps(as_data(found), indent=1, ensure_ascii=False))
+        if options.get("json"):
+            print(json.dumps(as_data(comparison), indent=1, ensure_ascii=False))
             return 0
-        print("\n".join([*sentences(found), "", *text_table([head(found), *rows(found)])]))
-        if changed := what_differs(found):
+        print("\n".join([*sentences(comparison), "", *text_table([head(comparison), *rows(comparison)])]))
+        if changed := what_differs(comparison):
             print("\n".join(["", "what differs in the configuration:", *text_table(changed)]))
-        if lines := diverging(found):
+        if lines := diverging(comparison):
             print("\n".join(["", *lines]))
-        if "page" in asked:
-            print(f"page in {asked['page']}")
+        if "page" in options:
+            print(f"page in {options['page']}")
     return 0

@@ -10,7 +10,7 @@ from servetwin.cli.process import telling
 from servetwin.compare.side_by_side import short_names
 from servetwin.compare.sweep_table import is_sweep
 from servetwin.compare.sweeps import sweeps_beside
-from servetwin.compare.sweeps_told import as_data, as_page, head, remarks, rows, sentences
+from servetwin.compare.sweeps_text import as_data, as_page, head, remarks, rows, sentences
 from servetwin.config.whole_file import check_free, write_whole
 from servetwin.report.text_table import text_table
 from serving.vocabulary.errors import UserError
@@ -31,25 +31,32 @@ def are_sweeps(places: Sequence[Path]) -> bool:
     return all(there)
 
 
-def answer(places: Sequence[Path], asked: Mapping[str, Any]) -> int:
+def answer(places: Sequence[Path], options: Mapping[str, Any]) -> int:
     """Exit status 0. UserError for keys of measured files, and for sweeps that share no point."""
     for key in _OF_MEASURED:
-        if key in asked:
+        if key in options:
             raise UserError(f"{key}= is for a measured file: leave it out of a comparison of sweeps")
-    page = Path(asked["page"]) if "page" in asked else None
+    page = Path(options["page"]) if "page" in options else None
     if page is not None:
-        check_free("page", page, bool(asked.get("overwrite")))
-    found = sweeps_beside(places, short_names(places))
+        check_free("page", page, bool(options.get("overwrite")))
+    comparison = sweeps_beside(places, short_names(places))
     if page is not None:
-        command = join(["servetwin", "compare", *map(str, places), f"page={asked['page']}"])
-        write_whole("page", page, as_page(found, command))
+        command = join(["servetwin", "compare", *map(str, places), f"page={options['page']}"])
+        write_whole("page", page, as_page(comparison, command))
     with telling():
-        if asked.get("json"):
-            print(json.dumps(as_data(found), indent=1, ensure_ascii=False))
+        if options.get("json"):
+            print(json.dumps(as_data(comparison), indent=1, ensure_ascii=False))
             return 0
-        lines = text_table([head(found), *rows(found)])
+        lines = text_table([head(comparison), *rows(comparison)])
         print(
-            "\n".join([*sentences(found), *(f"  {one}" for one in remarks(found)), "", *lines[:_MOST_LINES]])
+            "\n".join(
+                [
+                    *sentences(comparison),
+                    *(f"  {remark}" for remark in remarks(comparison)),
+                    "",
+                    *lines[:_MOST_LINES],
+                ]
+            )
         )
         if len(lines) > _MOST_LINES:
             print(f"... {len(lines) - _MOST_LINES} more lines: write page=FILE.html or json=true")

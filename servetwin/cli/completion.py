@@ -25,15 +25,28 @@ complete -o nospace -o default -F _{name} {name}
 """
 
 
-def completion(words: Sequence[str], commands: Sequence[str], name: str = "servetwin") -> int:
-    """Print the script of the command ``name``, or its known words as JSON. Exit status 0."""
+def completion(words: Sequence[str]) -> int:
+    """Print the script of ``servetwin``, or its known words as JSON. Exit status 0."""
+    from servetwin.cli.main import COMMANDS
+
+    return _completion(words, list(COMMANDS), "servetwin")
+
+
+def realexec_completion(words: Sequence[str]) -> int:
+    """Print the same of ``realexec``."""
+    from servetwin.cli.realexec import COMMANDS
+
+    return _completion(words, list(COMMANDS), "realexec")
+
+
+def _completion(words: Sequence[str], commands: Sequence[str], name: str) -> int:
     words, as_json = asked_for_json(words)
     if len(words) != 1 or words[0] not in _SHELLS:
         raise UserError(f"completion takes a shell: write {name} completion {' | '.join(_SHELLS)}")
     before = "autoload -U +X bashcompinit && bashcompinit\n" if words[0] == "zsh" else ""
     real = name != "servetwin"
     known, own = known_words("realexec" if real else "simulate"), own_of_real() if real else own_words()
-    cases = "\n".join(f'    {one}) known="$known {" ".join(keys)}";;' for one, keys in own.items())
+    cases = "\n".join(f'    {command}) known="$known {" ".join(keys)}";;' for command, keys in own.items())
     text = _SCRIPT.format(
         name=name,
         shell=words[0],
@@ -42,8 +55,8 @@ def completion(words: Sequence[str], commands: Sequence[str], name: str = "serve
         commands=" ".join(commands),
         own=cases,
     )
-    found = {"shell": words[0], "commands": list(commands), "words": known, "own": own}
-    tell(found, text.splitlines(), as_json)
+    answer = {"shell": words[0], "commands": list(commands), "words": known, "own": own}
+    tell(answer, text.splitlines(), as_json)
     return 0
 
 
@@ -86,7 +99,9 @@ def known_words(kind: Kind = "simulate") -> list[str]:
     from servetwin.config.trace_options import trace_names, trace_parameters
 
     chosen = [f"{group}={option}" for group, options in option_groups().items() for option in options]
-    made = [f"cluster={name}" for name in (*(f"{one}_x" for one in CLUSTER_FAMILIES), *topology_names())]
+    made = [
+        f"cluster={name}" for name in (*(f"{family}_x" for family in CLUSTER_FAMILIES), *topology_names())
+    ]
     drawn = [f"trace.{name}" for trace in trace_names() for name in trace_parameters(trace)]
     keys = dict.fromkeys((*defaults(kind), *drawn, "config"))
     return [*chosen, *made, *(f"{key}=" for key in keys)]

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from servetwin.cli.flags import asked_for_json
 from servetwin.cli.process import telling
-from servetwin.report import browser
 from serving.vocabulary.errors import UserError
 
 _NEEDED: Final = (
@@ -36,9 +35,10 @@ _EXTRAS: Final = {
     "nixl": ("KV and parameters between real workers by NIXL (realexec run transport=nixl)", "nixl"),
 }
 # Purpose -> names of the program, and how to get it.
+BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _PROGRAMS: Final = {
     "compiling the core (make fast)": (("cc",), "install a C compiler, such as gcc"),
-    "tests of pages in a browser": (browser.NAMES, "install chromium"),
+    "tests of pages in a browser": (BROWSERS, "install chromium"),
 }
 _PLACES: Final = {
     "SERVETWIN_TRACES": "recorded traces lie in data/ otherwise",
@@ -52,10 +52,10 @@ def doctor(words: Sequence[str]) -> int:
     rest, as_json = asked_for_json(words)
     if rest:
         raise UserError(f"{rest[0]} is one word too many: write servetwin doctor, or servetwin doctor --json")
-    found = examined()
+    installed = examined()
     with telling():
-        print(json.dumps(found, indent=1) if as_json else "\n".join(lines_of(found)))
-    return 1 if found["missing"] else 0
+        print(json.dumps(installed, indent=1) if as_json else "\n".join(lines_of(installed)))
+    return 1 if installed["missing"] else 0
 
 
 def examined() -> dict[str, Any]:
@@ -80,37 +80,39 @@ def examined() -> dict[str, Any]:
     }
 
 
-def lines_of(found: dict[str, Any]) -> list[str]:
+def lines_of(installed: dict[str, Any]) -> list[str]:
     """Return the same as readable lines: one fact a line, with a remedy for missing parts."""
-    code = found["servetwin"]
-    lines = [f"servetwin {code['version']}, commit {code['commit'] or 'unknown'}, Python {found['python']}"]
-    core = found["core"].get("core", "unknown")
+    code = installed["servetwin"]
+    lines = [
+        f"servetwin {code['version']}, commit {code['commit'] or 'unknown'}, Python {installed['python']}"
+    ]
+    core = installed["core"].get("core", "unknown")
     lines.append(f"core: {core}" + ("" if core == "compiled" else " (make fast compiles it: twice as fast)"))
-    lines += _block("packages", found["packages"], "pip install servetwin")
+    lines += _block("packages", installed["packages"], "pip install servetwin")
     lines += ["extras:"]
-    for name, version in found["extras"].items():
+    for name, version in installed["extras"].items():
         use, extra = _EXTRAS[name]
-        how = version or f"not installed: pip install 'servetwin[{extra}]'"
-        lines.append(f"  {name:<14}{how:<48}{use}")
+        state = version or f"not installed: pip install 'servetwin[{extra}]'"
+        lines.append(f"  {name:<14}{state:<48}{use}")
     lines += ["recorded traces:"]
-    for name, place in found["traces"].items():
+    for name, place in installed["traces"].items():
         lines.append(f"  {name:<28}{place or _remedy(name)}")
     lines += ["programs:"]
     for use, names in _by_use().items():
-        place = next((found["programs"][name] for name in names if found["programs"][name]), None)
+        place = next((installed["programs"][name] for name in names if installed["programs"][name]), None)
         lines.append(f"  {names[0]:<14}{place or f'not found: {_PROGRAMS[use][1]}':<48}{use}")
     lines += ["places:"]
     lines += [
-        f"  {name:<20}{value or 'not set'}   ({_PLACES[name]})" for name, value in found["places"].items()
+        f"  {name:<20}{value or 'not set'}   ({_PLACES[name]})" for name, value in installed["places"].items()
     ]
-    lines.append(f"kept compositions: {found['cache'] or 'none are kept (SERVETWIN_CACHE)'}")
-    return [*lines, *found["missing"]]
+    lines.append(f"kept compositions: {installed['cache'] or 'none are kept (SERVETWIN_CACHE)'}")
+    return [*lines, *installed["missing"]]
 
 
-def _block(title: str, found: dict[str, str | None], remedy: str) -> list[str]:
+def _block(title: str, versions: dict[str, str | None], remedy: str) -> list[str]:
     return [
         f"{title}:",
-        *(f"  {name:<14}{version or f'missing: {remedy}'}" for name, version in found.items()),
+        *(f"  {name:<14}{version or f'missing: {remedy}'}" for name, version in versions.items()),
     ]
 
 

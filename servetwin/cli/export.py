@@ -5,44 +5,31 @@ from pathlib import Path
 from typing import Final
 
 from servetwin.cli.flags import asked_for_json
-from servetwin.cli.process import tell, telling
+from servetwin.cli.process import tell
 from serving.vocabulary.errors import UserError
 
-USAGE: Final = """servetwin export: a run's numbers under the names of other tools
-
-  servetwin export DIR to=aiperf out=FILE            statistics, as profile_export_aiperf.json
-  servetwin export DIR to=aiperf_records out=FILE    a line per request, as profile_export.jsonl
-  servetwin export DIR to=inference_perf out=FILE    as summary_lifecycle_metrics.json
-  servetwin export DIR to=vllm_bench out=FILE        as vllm bench serve --save-result --save-detailed
-
-DIR is the out= of servetwin simulate or realexec run. overwrite=true replaces FILE.
-"""
 FORMS: Final = ("aiperf", "aiperf_records", "inference_perf", "vllm_bench")
 _KEYS: Final = ("to", "out", "overwrite")
 
 
 def export(words: Sequence[str]) -> int:
     """Exit status 0. UserError for a folder without a run and a file that cannot be written."""
-    if not words or any(word in ("-h", "--help", "help") for word in words):
-        with telling():
-            print(USAGE, end="")
-        return 0 if words else 2
     from servetwin.compare.own_result import read_result
     from servetwin.config.whole_file import write_whole
-    from servetwin.export.told import told
+    from servetwin.export.exported_run import exported_run
 
     words, as_json = asked_for_json(words)
     folder, *rest = words or [""]
-    given = _given(rest)
-    if not folder or given.get("to") not in FORMS or "out" not in given:
+    options = _options(rest)
+    if not folder or options.get("to") not in FORMS or "out" not in options:
         raise UserError(f"write servetwin export DIR to={'|'.join(FORMS)} out=FILE")
-    path = Path(given["out"]).expanduser()
-    if path.exists() and given.get("overwrite") != "true":
+    path = Path(options["out"]).expanduser()
+    if path.exists() and options.get("overwrite") != "true":
         raise UserError(f"out={path} is there: write overwrite=true to replace it, or another out=")
-    run = told(read_result(Path(folder).expanduser()))
-    write_whole("out", path, _writer(given["to"])(run))
-    found = {"requests": run.count, "to": given["to"], "file": str(path)}
-    tell(found, [f"{run.count} requests in {path}"], as_json)
+    run = exported_run(read_result(Path(folder).expanduser()))
+    write_whole("out", path, _writer(options["to"])(run))
+    answer = {"requests": run.count, "to": options["to"], "file": str(path)}
+    tell(answer, [f"{run.count} requests in {path}"], as_json)
     return 0
 
 
@@ -54,11 +41,11 @@ def _writer(form: str) -> Callable[..., str]:
     return dict(zip(FORMS, writers, strict=True))[form]
 
 
-def _given(words: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _options(words: Sequence[str]) -> dict[str, str]:
+    options: dict[str, str] = {}
     for word in words:
         key, _, text = word.partition("=")
-        if key not in _KEYS or not text or key in found:
+        if key not in _KEYS or not text or key in options:
             raise UserError(f"{word} is one word too many: write servetwin export DIR to=aiperf out=FILE")
-        found[key] = text
-    return found
+        options[key] = text
+    return options

@@ -7,26 +7,13 @@ from pathlib import Path
 from typing import Final
 
 from servetwin.cli.flags import asked_for_json
-from servetwin.cli.process import tell, telling
-from servetwin.config.overrides import Wanted, parse_value, parse_words
+from servetwin.cli.own_keys import check_range, split_own
+from servetwin.cli.process import tell
+from servetwin.config.overrides import Wanted, parse_words
 from servetwin.config.read_file import json_in
 from servetwin.config.whole_file import write_whole
 from serving.vocabulary.errors import UserError
 
-USAGE: Final = """realexec fidelity: how far simulations of this machine's workers are from real runs of them
-
-  realexec fidelity out=DIR                        measure steps, then run and simulate five cases
-  realexec fidelity engine.profile=PROFILE out=DIR with a profile that realexec calibrate made
-  realexec fidelity device=cuda out=DIR            on GPUs
-
-Cases: light, knee and overload (a static system at 0.3, 0.8 and 1.3 of what its instances keep up with),
-scaling (blitzscale) and migrating (a static system that migrates); cases=[light,scaling] makes these alone.
-Keys: repeat=3 (real runs of each case, at least 2), quick=false (of the profile), title=TEXT; others are
-those of realexec run and hold for all cases, such as workers=2, model=tiny_llama, trace.limit=40,
-trace.tokens_scale=0.1, device=, transport=.
-Writes page.md and fidelity.json, the profile and every run into DIR. The same command goes on after a break.
-Exit status: 0 done, whatever the numbers say; 1 a checked token differs.
-"""
 _OWN: Final = {
     "repeat": Wanted(int), "quick": Wanted(bool), "title": Wanted(str), "out": Wanted(str),
     "cases": Wanted(list, items=str),
@@ -38,37 +25,29 @@ PROFILE: Final = "engine.profile"
 
 def fidelity(words: Sequence[str]) -> int:
     """Exit status 0, and 1 if a token of a real run is wrong."""
-    if any(word in ("-h", "--help", "help") for word in words):
-        with telling():
-            print(USAGE, end="")
-        return 0
     from servetwin.cli.fidelity_page import as_page, lines_of
-    from servetwin.cli.fidelity_runs import CASES, Asked, check, measured
+    from servetwin.cli.fidelity_runs import CASES, FidelityOptions, check, measured
 
     words, as_json = asked_for_json(words)
-    own = {
-        word.key: parse_value(word, _OWN[word.key])
-        for word in parse_words([word for word in words if word.partition("=")[0] in _OWN])
-    }
-    others = {
-        word.key: word.text for word in parse_words([w for w in words if w.partition("=")[0] not in _OWN])
-    }
+    own, of_runs = split_own(words, _OWN)
+    run_keys = {word.key: word.text for word in parse_words(of_runs)}
     repeats = own.get("repeat", 3)
-    if not 2 <= repeats <= _MOST_REPEATS:
-        raise UserError(f"repeat={repeats} is out of range: write a number from 2 to {_MOST_REPEATS}")
+    check_range(f"repeat={repeats}", repeats, 2, _MOST_REPEATS)
     if not own.get("out"):
         raise UserError("out= is missing: write realexec fidelity out=DIR, a folder of its own")
     out = Path(own["out"]).expanduser().absolute()
     cases = tuple(own.get("cases", CASES))
-    asked = Asked(out, repeats, own.get("quick", False), cases, others)
-    check(asked)
+    options = FidelityOptions(out, repeats, own.get("quick", False), cases, run_keys)
+    check(options)
     _begun(out, words)
-    found = measured(asked) | {"title": own.get("title"), "command": _shown(words)}
-    write_whole("out", out / "fidelity.json", json.dumps(found, indent=1) + "\n")
-    write_whole("out", out / "page.md", as_page(found))
-    kept = f"; the page is {out}/page.md"
-    tell(found, [*lines_of(found), f"page in {out}/page.md, numbers in {out}/fidelity.json"], as_json, kept)
-    return 1 if any(case["tokens"]["different"] for case in found["cases"].values()) else 0
+    report = measured(options) | {"title": own.get("title"), "command": _shown(words)}
+    write_whole("out", out / "fidelity.json", json.dumps(report, indent=1) + "\n")
+    write_whole("out", out / "page.md", as_page(report))
+    where = f"; the page is {out}/page.md"
+    tell(
+        report, [*lines_of(report), f"page in {out}/page.md, numbers in {out}/fidelity.json"], as_json, where
+    )
+    return 1 if any(case["tokens"]["different"] for case in report["cases"].values()) else 0
 
 
 def _shown(words: Sequence[str]) -> str:
@@ -81,7 +60,7 @@ def _shown(words: Sequence[str]) -> str:
 def _begun(out: Path, words: Sequence[str]) -> None:
     """Check that the folder is new, or belongs to a fidelity run with the same words, which continues."""
     mark, mine = out / ASKED, sorted(word for word in words if not word.startswith("title="))
-    with suppress(OSError, ValueError):  # there is none yet, or it is no such list
+    with suppress(OSError, ValueError):  # the folder is new, or asked.json is not a list of words
         if json_in(mark) == mine:
             return
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

@@ -13,66 +13,66 @@ _LABELS: Final = dict(LATENCIES)
 _MEGA: Final = 1e6
 _GIGA: Final = 1e9
 _VERSIONS: Final = {"Python": "python", "torch": "torch", "transformers": "transformers"}
-Found = Mapping[str, Any]
+Report = Mapping[str, Any]
 
 
-def as_page(found: Found) -> str:
+def as_page(report: Report) -> str:
     """Return Markdown for the content of fidelity.json."""
-    title = found["title"] or f"{found['machine']['processor']}, {found['machine']['cores']} cores"
-    lines = [f"# Fidelity: {title}", "", claim(found), "", f"    $ {found['command']}", ""]
+    title = report["title"] or f"{report['machine']['processor']}, {report['machine']['cores']} cores"
+    lines = [f"# Fidelity: {title}", "", claim(report), "", f"    $ {report['command']}", ""]
     for part in (_timing, _holds, _decisions, _moved, _rates, _stamp):
-        lines += [*part(found), ""]
+        lines += [*part(report), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def lines_of(found: Found) -> Iterator[str]:
+def lines_of(report: Report) -> Iterator[str]:
     """Return lines for a terminal."""
-    yield claim(found)
-    for name, case in found["cases"].items():
+    yield claim(report)
+    for name, case in report["cases"].items():
         timing = case["agreement"]["timing"]
         ratios = ", ".join(
-            f"{_LABELS[metric]} {_number(one['ratio']['mean'])}" for metric, one in timing.items()
+            f"{_LABELS[metric]} {_number(row['ratio']['mean'])}" for metric, row in timing.items()
         )
         tokens = case["tokens"]
         checked = f"{tokens['checked']} tokens checked, {tokens['different']} differ"
         yield f"{name}: simulated / real {ratios}; {checked}"
 
 
-def claim(found: Found) -> str:
+def claim(report: Report) -> str:
     """Return the claim as one sentence, or that nothing is claimed."""
-    refused = {name: case["agreement"]["refused"] for name, case in found["cases"].items()}
-    noisy = found["profile"]["noisy"]
+    refused = {name: case["agreement"]["refused"] for name, case in report["cases"].items()}
+    noisy = report["profile"]["noisy"]
     if noisy:
         return (
             f"**Nothing is claimed: the machine was not quiet while its steps were measured ({noisy[0]}).** "
-            f"The numbers are of that hour.{_not_scaled(found)}"
+            f"The numbers are of that hour.{_not_scaled(report)}"
         )
     unclear = [name for name, why in refused.items() if why]
     more = (
         f"; nothing is claimed of {', '.join(unclear)}, for the real runs differ too much" if unclear else ""
     )
-    return f"**{_how_many_agree(found)}{more}.**{_not_scaled(found)}"
+    return f"**{_how_many_agree(report)}{more}.**{_not_scaled(report)}"
 
 
-def _how_many_agree(found: Found) -> str:
+def _how_many_agree(report: Report) -> str:
     """Count table rows in which the simulation is as near to the real runs as they are to each other."""
-    cases = {name: case["agreement"] for name, case in found["cases"].items()}
+    cases = {name: case["agreement"] for name, case in report["cases"].items()}
     rows = [
-        (name, one["verdict"])
+        (name, row["verdict"])
         for name, agreement in cases.items()
-        for one in ([] if agreement["refused"] else agreement["timing"].values())
+        for row in ([] if agreement["refused"] else agreement["timing"].values())
     ]
     alike = [name for name, verdict in rows if verdict == AGREES]
-    told = f"In {len(alike)} of {len(rows)} rows the simulation cannot be told from a rerun"
+    sentence = f"In {len(alike)} of {len(rows)} rows the simulation cannot be told from a rerun"
     whole = [name for name, agreement in cases.items() if agreement["agrees"]]
     if whole:
-        return f"{told}, in {', '.join(whole)} in all"
-    return f"{told} ({', '.join(dict.fromkeys(alike))})" if alike else told
+        return f"{sentence}, in {', '.join(whole)} in all"
+    return f"{sentence} ({', '.join(dict.fromkeys(alike))})" if alike else sentence
 
 
-def _not_scaled(found: Found) -> str:
+def _not_scaled(report: Report) -> str:
     """Return a warning if a run of the scaling case did not scale: it shows nothing about scaling."""
-    case = found["cases"].get(SCALING)
+    case = report["cases"].get(SCALING)
     without = [] if case is None else [loads for loads in case["moved"]["loads"] if not loads]
     if case is None or not without:
         return ""
@@ -80,29 +80,29 @@ def _not_scaled(found: Found) -> str:
     return f" **{of_runs} loaded nothing: its rows are not of a system that scales.**"
 
 
-def _timing(found: Found) -> Iterator[str]:
+def _timing(report: Report) -> Iterator[str]:
     yield "## Simulated over real"
     yield ""
     yield (
-        f"Means over {found['repeats']} real runs of each case. D_sim: Kolmogorov-Smirnov distance from the "
+        f"Means over {report['repeats']} real runs of each case. D_sim: Kolmogorov-Smirnov distance from the "
         "simulation to a real run, D_repeat: from one real run to another; "
         f"a ratio of at most {MOST_RATIO:g} cannot be told from a rerun."
     )
     yield ""
     head = ["case", "load", "metric", "requests", *STATISTICS, "D_sim / D_repeat", "real means apart", ""]
     rows = []
-    for name, case in found["cases"].items():
+    for name, case in report["cases"].items():
         agreement = case["agreement"]
-        for metric, one in agreement["timing"].items():
-            ratios = [_number(one["ratio"][statistic]) for statistic in STATISTICS]
-            verdict = "not claimed" if agreement["refused"] else one["verdict"]
+        for metric, row in agreement["timing"].items():
+            ratios = [_number(row["ratio"][statistic]) for statistic in STATISTICS]
+            verdict = "not claimed" if agreement["refused"] else row["verdict"]
             rows.append(
-                [name, case["keys"]["trace.utilization"], _LABELS[metric], str(one["requests"]), *ratios,
-                 _number(one["d_sim_over_d_repeat"]), f"{one['real_means_apart']:.0%}", verdict]
+                [name, case["keys"]["trace.utilization"], _LABELS[metric], str(row["requests"]), *ratios,
+                 _number(row["d_sim_over_d_repeat"]), f"{row['real_means_apart']:.0%}", verdict]
             )  # fmt: skip
     yield from _table(head, rows)
     causes: dict[str, list[str]] = {}  # causes shared by several cases are printed once
-    for name, case in found["cases"].items():
+    for name, case in report["cases"].items():
         for why in case["agreement"]["refused"]:
             causes.setdefault(why, []).append(name)
     if causes:
@@ -112,29 +112,35 @@ def _timing(found: Found) -> Iterator[str]:
         yield from (f"* {', '.join(names)}: {why}" for why, names in causes.items())
 
 
-def _holds(found: Found) -> Iterator[str]:
+def _holds(report: Report) -> Iterator[str]:
     yield "## Range"
     yield ""
-    yield "Of the static system, up to which load (times what its instances keep up with) it agrees:"
+    yield (
+        "The highest load up to which the simulation of the static system agrees, as a multiple of the load "
+        "that its instances keep up with:"
+    )
     yield ""
-    rows = [[_LABELS[m], "nowhere" if load is None else f"{load:g}"] for m, load in found["holds"].items()]
+    rows = [[_LABELS[m], "nowhere" if load is None else f"{load:g}"] for m, load in report["holds"].items()]
     yield from _table(["metric", "up to"], rows or [["none was compared", NOTHING]])
 
 
-def _decisions(found: Found) -> Iterator[str]:
+def _decisions(report: Report) -> Iterator[str]:
     yield "## Decisions in common"
     yield ""
-    yield "Of a kind that both took, whenever they did, as a share of both; beside it two real runs."
+    yield (
+        "Decisions that both runs took, at whatever time, as a share of all decisions of the two: simulated "
+        "and real / two real runs."
+    )
     yield ""
     rows = []
-    for name, case in found["cases"].items():
+    for name, case in report["cases"].items():
         sides = (case["agreement"]["decisions"], case["agreement"]["repeated_decisions"])
         rows.append([name, *(" / ".join(_rate(side, kind) for side in sides) for kind in (*KINDS, "all"))])
     yield from _table(["case: simulated / rerun", *KINDS, "all"], rows)
 
 
-def _moved(found: Found) -> Iterator[str]:
-    yield "## What moved for real, and tokens"
+def _moved(report: Report) -> Iterator[str]:
+    yield "## Loads, moves and tokens of the real runs"
     yield ""
     head = [
         "case",
@@ -148,7 +154,7 @@ def _moved(found: Found) -> Iterator[str]:
         "failed",
     ]
     rows = []
-    for name, case in found["cases"].items():
+    for name, case in report["cases"].items():
         moved, tokens = case["moved"], case["tokens"]
         cells = [_each(moved[key]) for key in ("loads", "live_passes", "migrations", "handoffs", "transport")]
         checked = [f"{tokens['checked']:,}", str(tokens["different"])]
@@ -156,18 +162,21 @@ def _moved(found: Found) -> Iterator[str]:
     yield from _table(head, rows)
 
 
-def _rates(found: Found) -> Iterator[str]:
+def _rates(report: Report) -> Iterator[str]:
     yield "## Rates"
     yield ""
-    yield "Raw: without any of this code. The others: medians of the profile, of worker processes."
+    yield (
+        "raw: measured without ServeTwin's code. The others: medians that worker processes measured for the "
+        "profile."
+    )
     yield ""
-    rates = found["rates"]
+    rates = report["rates"]
     rows = [[f"raw: {name}", _mb(rate)] for name, rate in rates["raw"].items()]
     yield from _table(["path", "MB/s"], [*rows, *([name, _mb(rate)] for name, rate in rates["ways"].items())])
 
 
-def _stamp(found: Found) -> Iterator[str]:
-    machine, code, profile = found["machine"], found["code"], found["profile"]
+def _stamp(report: Report) -> Iterator[str]:
+    machine, code, profile = report["machine"], report["code"], report["profile"]
     ratio = profile["wall_over_cpu"]
     yield "## Stamp"
     yield ""
@@ -179,11 +188,11 @@ def _stamp(found: Found) -> Iterator[str]:
         ["GPUs", ", ".join(machine["cuda_devices"]) or "none"],
         ["software", ", ".join([machine["system"].partition("-")[0], *versions])],
         ["code", " ".join(str(part) for part in code.values() if part is not None)],
-        ["date", found["date"]],
+        ["date", report["date"]],
         ["profile", f"{profile['steps']} kinds of steps, {busy}"],
         ["time over CPU time of its workers", "not known" if ratio is None else f"{ratio:.2f}"],
         ["noisy", "; ".join(profile["noisy"]) or "no"],
-        ["keys", ", ".join(f"`{key}={text}`" for key, text in found["keys"].items())],
+        ["keys", ", ".join(f"`{key}={text}`" for key, text in report["keys"].items())],
     ]
     yield from _table(["", ""], rows)
 
@@ -194,8 +203,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     yield from (f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows)
 
 
-def _rate(side: Sequence[Found], kind: str) -> str:
-    rates = [one["rate"][kind] for one in side if one["rate"][kind] is not None]
+def _rate(side: Sequence[Report], kind: str) -> str:
+    rates = [match["rate"][kind] for match in side if match["rate"][kind] is not None]
     return f"{sum(rates) / len(rates):.0%}" if rates else NOTHING
 
 

@@ -87,7 +87,7 @@ _MOVED: Final = ("loads", "live_passes", "migrations", "handoffs", "loaded_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FidelityOptions:
     """``cases``: names of ``CASES``. ``keys``: of `realexec run`, for all cases; they include
     ``engine.profile`` if a profile exists already."""
 
@@ -98,141 +98,143 @@ class Asked:
     keys: Mapping[str, str]
 
 
-def check(asked: Asked) -> None:
+def check(options: FidelityOptions) -> None:
     """Raise UserError for wrong arguments, before anything is measured or written."""
-    for key in asked.keys:
+    for key in options.keys:
         if key in _FIXED:
-            raise UserError(f"{key}={asked.keys[key]} is said by each case: leave it out")
-    if unknown := [name for name in asked.cases if name not in CASES]:
+            raise UserError(f"{key}={options.keys[key]} is said by each case: leave it out")
+    if unknown := [name for name in options.cases if name not in CASES]:
         raise UserError(f"there is no case {unknown[0]!r}: write cases= with some of {', '.join(CASES)}")
-    for case in asked.cases:
-        load_config(_words(asked, case, None), "realexec")
+    for case in options.cases:
+        load_config(_words(options, case, None), "realexec")
 
 
-def measured(asked: Asked) -> dict[str, Any]:
+def measured(options: FidelityOptions) -> dict[str, Any]:
     """Return the content of fidelity.json."""
-    profile = _profile(asked)
+    profile = _profile(options)
     record = json.loads((profile / CALIBRATION).read_text(encoding="utf-8"))
-    _run(asked, profile)
-    cases = {name: _case(asked, name, profile) for name in asked.cases}
+    _run(options, profile)
+    cases = {name: _case(options, name, profile) for name in options.cases}
     return {
         "format": "servetwin-fidelity", "schema": 1,
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "code": code_version(),
-        "machine": _without_host(calibrated.machine()), "keys": {**BASE, **asked.keys, PROFILE: profile.name},
-        "repeats": asked.repeats,
-        "profile": _of_profile(record), "rates": _rates(record, asked), "cases": cases, "holds": holds(cases),
+        "machine": _without_host(calibrated.machine()),
+        "keys": {**BASE, **options.keys, PROFILE: profile.name}, "repeats": options.repeats,
+        "profile": _of_profile(record), "rates": _rates(record, options),
+        "cases": cases, "holds": holds(cases),
     }  # fmt: skip
 
 
 def holds(cases: Mapping[str, Any]) -> dict[str, float | None]:
     """Map metric to the highest load up to which all static cases agree and none is refused, or None."""
-    found: dict[str, float | None] = {}
+    ends: dict[str, float | None] = {}
     static = {name: load for name, load in LOADS.items() if name in cases}
     for metric in {metric: 0 for name in static for metric in cases[name]["agreement"]["timing"]}:
-        found[metric] = None
+        ends[metric] = None
         for name, load in static.items():
             agreement = cases[name]["agreement"]
             if agreement["refused"] or agreement["timing"].get(metric, {}).get("verdict") != AGREES:
                 break
-            found[metric] = load
-    return found
+            ends[metric] = load
+    return ends
 
 
-def words_of(asked: Asked, case: str, profile: Path) -> tuple[list[str], dict[str, str]]:
+def words_of(options: FidelityOptions, case: str, profile: Path) -> tuple[list[str], dict[str, str]]:
     """Return the arguments of a case's real run, and which of them the case sets."""
-    words, keys = _words(asked, case, profile), dict(CASES[case])
+    words, keys = _words(options, case, profile), dict(CASES[case])
     if case == SCALING:
-        told = scaling_keys(load_config(words, "realexec"))
-        keys |= told
-        words += [f"{key}={text}" for key, text in told.items()]
+        scaling = scaling_keys(load_config(words, "realexec"))
+        keys |= scaling
+        words += [f"{key}={text}" for key, text in scaling.items()]
     return words, keys
 
 
-def _words(asked: Asked, case: str, profile: Path | None) -> list[str]:
-    given = {**BASE, **asked.keys, **CASES[case]}
-    given |= {"journal": "true", "out": str(asked.out / case / "real")}
-    if profile is None and PROFILE not in asked.keys:  # as if it existed: loads and links depend on it
-        given = {
-            key: text for key, text in given.items() if key not in ("trace.utilization", "cluster.links")
-        }
+def _words(options: FidelityOptions, case: str, profile: Path | None) -> list[str]:
+    keys = {**BASE, **options.keys, **CASES[case]}
+    keys |= {"journal": "true", "out": str(options.out / case / "real")}
+    if profile is None and PROFILE not in options.keys:  # as if it existed: loads and links depend on it
+        keys = {key: text for key, text in keys.items() if key not in ("trace.utilization", "cluster.links")}
     elif profile is not None:
-        given[PROFILE] = str(profile)
-    return [f"{key}={text}" for key, text in given.items()]
+        keys[PROFILE] = str(profile)
+    return [f"{key}={text}" for key, text in keys.items()]
 
 
-def _profile(asked: Asked) -> Path:
+def _profile(options: FidelityOptions) -> Path:
     """Return the given profile, or measure one now; an interrupted calibration is resumed."""
-    if PROFILE in asked.keys:
-        folder = Path(asked.keys[PROFILE]).expanduser().absolute()
+    if PROFILE in options.keys:
+        folder = Path(options.keys[PROFILE]).expanduser().absolute()
         if not (folder / CALIBRATION).is_file():
             raise UserError(
                 f"{PROFILE}={folder} has no {CALIBRATION}: write a folder that realexec calibrate made"
             )
         return folder
-    folder = asked.out / "profile"
+    folder = options.out / "profile"
     if not (folder / CALIBRATION).is_file():
-        given = {**BASE, **asked.keys}
-        words = [f"{key}={text}" for key, text in given.items() if key.split(".")[0] in _OF_STEPS]
-        repeats = calibrated.QUICK_REPEATS if asked.quick else calibrated.REPEATS
-        _told("profile: steps, links and sends are measured")
-        calibrated.calibrate(load_config([*words, f"out={folder}"], "realexec"), asked.quick, repeats)
+        keys = {**BASE, **options.keys}
+        words = [f"{key}={text}" for key, text in keys.items() if key.split(".")[0] in _OF_STEPS]
+        repeats = calibrated.QUICK_REPEATS if options.quick else calibrated.REPEATS
+        _print_progress("profile: steps, links and sends are measured")
+        calibrated.calibrate(load_config([*words, f"out={folder}"], "realexec"), options.quick, repeats)
     return folder
 
 
-def _run(asked: Asked, profile: Path) -> None:
+def _run(options: FidelityOptions, profile: Path) -> None:
     """Make the missing real runs, repeat by repeat and not case by case.
 
     The speed of a shared machine drifts within the hour. In this order the repeats of one case are as far
     apart in time as different cases are.
     """
-    for number in range(asked.repeats):
-        for name in asked.cases:
-            folder = _reals(asked, name)[number]
+    for number in range(options.repeats):
+        for name in options.cases:
+            folder = _reals(options, name)[number]
             if not _there(folder):
-                _told(f"{name}: real run {number + 1} of {asked.repeats}")
-                words, _ = words_of(asked, name, profile)
+                _print_progress(f"{name}: real run {number + 1} of {options.repeats}")
+                words, _ = words_of(options, name, profile)
                 real_folder(load_config(words, "realexec"), str(folder))
 
 
-def _reals(asked: Asked, name: str) -> list[Path]:
-    return [asked.out / name / f"real-{number}" for number in range(1, asked.repeats + 1)]
+def _reals(options: FidelityOptions, name: str) -> list[Path]:
+    return [options.out / name / f"real-{number}" for number in range(1, options.repeats + 1)]
 
 
-def _case(asked: Asked, name: str, profile: Path) -> dict[str, Any]:
+def _case(options: FidelityOptions, name: str, profile: Path) -> dict[str, Any]:
     """Return the real runs and the simulated run of a case, and their agreement."""
-    _, keys = words_of(asked, name, profile)
-    reals = _reals(asked, name)
-    twin = asked.out / name / "twin"
+    _, keys = words_of(options, name, profile)
+    reals = _reals(options, name)
+    twin = options.out / name / "twin"
     if not _there(twin):
         simulated_folder(load_config([f"config={reals[0]}", f"out={twin}"], "simulate"))
     summaries = [_summary(folder) for folder in reals]
-    data = as_data(agreement_of(twin, reals)) | {"simulated": twin.name, "real": [one.name for one in reals]}
-    told = [one["real"] for one in summaries]
+    data = as_data(agreement_of(twin, reals)) | {
+        "simulated": twin.name,
+        "real": [real.name for real in reals],
+    }
+    runs = [summary["real"] for summary in summaries]
     return {
         "keys": keys, "agreement": data,
         "requests": {
-            key: [one["requests"].get(key) for one in (_summary(twin), *summaries)]
+            key: [summary["requests"].get(key) for summary in (_summary(twin), *summaries)]
             for key in ("finished", "failed")
         },
         "tokens": {
-            "checked": sum(one["tokens_checked"] for one in told),
-            "different": sum(one["tokens_different"] for one in told),
+            "checked": sum(run["tokens_checked"] for run in runs),
+            "different": sum(run["tokens_different"] for run in runs),
         },
-        "moved": {key: [one[key] for one in told] for key in _MOVED},
-        "pinned": [one["pinned"] for one in told],
+        "moved": {key: [run[key] for run in runs] for key in _MOVED},
+        "pinned": [run["pinned"] for run in runs],
     }  # fmt: skip
 
 
-def _rates(record: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
+def _rates(record: Mapping[str, Any], options: FidelityOptions) -> dict[str, Any]:
     """Return bytes/s: of the machine itself, of its disk, and of each transport of the workers."""
     from realexec.calibration.raw import raw_rates
     from realexec.probe.memory import disk
 
-    device = asked.keys.get("device", "cpu")
+    device = options.keys.get("device", "cpu")
     raw: dict[str, float | None] = dict(raw_rates(5, device))
-    raw["disk past the page cache"] = disk(asked.out)["read_bytes_per_s"]
-    ways = {**{f"link by {name}": one for name, one in record["links"].items()}, **record["parameters"]}
-    return {"raw": raw, "ways": {name: one.get("median_bytes_per_s") for name, one in ways.items()}}
+    raw["disk past the page cache"] = disk(options.out)["read_bytes_per_s"]
+    ways = {**{f"link by {name}": link for name, link in record["links"].items()}, **record["parameters"]}
+    return {"raw": raw, "ways": {name: way.get("median_bytes_per_s") for name, way in ways.items()}}
 
 
 def _of_profile(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -254,11 +256,11 @@ def _there(folder: Path) -> bool:
 
 
 def _summary(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
-    return found
+    answer: dict[str, Any] = json.loads((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
+    return answer
 
 
-def _told(line: str) -> None:
+def _print_progress(line: str) -> None:
     """Print progress to stderr during a run of minutes; standard output has only the result."""
     if sys.stderr is not None:
         print(line, file=sys.stderr, flush=True)

@@ -16,10 +16,10 @@ def without_flags(words: Sequence[str]) -> tuple[list[str], bool]:
     quiet = any(word in _QUIET for word in words)
     if any(word in _LOUD for word in words):
         os.environ[TRACEBACK_VARIABLE] = "1"
-    kept = [word for word in words if word not in (*_QUIET, *_LOUD, "--json")]
+    rest = [word for word in words if word not in (*_QUIET, *_LOUD, "--json")]
     if "--json" in words:
-        kept.append("json=true")
-    return kept, quiet
+        rest.append("json=true")
+    return rest, quiet
 
 
 def asked_for_json(words: Sequence[str]) -> tuple[list[str], bool]:

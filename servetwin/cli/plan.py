@@ -1,42 +1,77 @@
-"""``servetwin plan``: its help text and the command."""
+"""Answers a plan's question on the console and, if requested, in a folder."""
 
+import json
 from collections.abc import Sequence
-from typing import Final
+from pathlib import Path
+from shlex import join
 
 from servetwin.cli.process import telling
-
-USAGE: Final = """servetwin plan: fewest GPUs, highest rate or cheapest layout that meets an objective
-
-  servetwin plan trace=T model=M gpu=h100 slo.ttft_p99_ms=500             fewest GPUs (docs/PLAN.md)
-  servetwin plan ... gpu=h100,a100 model.tp=4,8 system=vllm,vllm_full     the best of several layouts
-  servetwin plan ... find=rate gpus=16                                    the highest rate that 16 GPUs serve
-  servetwin plan ... find=cheapest price.h100=2.5EUR price.a100=1.3EUR    least money
-
-Objective, one or more: slo.{ttft,tpot,itl,e2e}_{mean,p50,p90,p95,p99,max}_ms=N (at most),
-slo.attainment=0.99 (at least; of slo.ttft_ms and slo.tpot_ms). Other keys are those of servetwin simulate;
-several values (A,B) make layouts of their own.
-
-  gpu=a100                GPUs without links, or a cluster that has them, such as blitz_a (split systems)
-  model.tp=1,2,4,8        what was not given is tried
-  split=0.25,0.5          share of the instances that prefill, where prefill and decode are apart
-  max_gpus=256            no more than these
-  prices=FILE.yaml        per_gpu_hour, source, date and currency by GPU
-  currency=EUR            of all prices, if they name none
-  headroom=true           by how much the rate may grow at the answer
-  window_s=60             the busiest stretch that is told
-  halving=true            of more than 4 layouts the worse half is dropped by the first eighth of the requests
-  processes=2  out=DIR    (plan.json, report.html)  json=true
-
-Each answer is given as modelled and at both ends of the step times' error (docs/HOW_FAR_OFF.md).
-"""
+from servetwin.config.folder_kind import PLAN_ANSWER
+from servetwin.planning import answer
+from servetwin.planning.candidate import PlanAnswer
+from servetwin.planning.page import plan_page
+from servetwin.planning.plan_words import PlanWords, plan_words
+from servetwin.planning.text import as_data, head, remarks, rows, sentence, unable
+from servetwin.report.text_table import text_table
+from servetwin.results.result_folder import ResultFolder
+from servetwin.run.first_mistake import both
+from servetwin.run.progress import progress_bar
+from serving.vocabulary.errors import PlaceError, UserError
+from traces.errors import TraceError
 
 
 def plan(words: Sequence[str]) -> int:
-    """Exit status 0, or 1 if nothing meets the objective."""
-    if not words or any(word in ("-h", "--help", "help") for word in words):
-        with telling():
-            print(USAGE, end="")
-        return 0 if words else 2
-    from servetwin.cli.plan_answer import answer
+    """Exit status 0, or 1 if nothing meets the objective. UserError for unusable words."""
+    options = plan_words(words)
+    command = join(["servetwin", "plan", *words])
+    if options.out is None:
+        result, place = _searched(options), ""
+    else:
+        result, place = _written(options, options.out, command)
+    with telling(f"; {place}"):
+        if options.own.get("json"):
+            print(json.dumps(as_data(result), indent=1, ensure_ascii=False))
+        else:
+            print("\n".join([*lines_of(result), *([place] if place else [])]))
+    return 0 if result.ends.mid is not None else 1
 
-    return answer(words)
+
+def _written(options: PlanWords, out: Path, command: str) -> tuple[PlanAnswer, str]:
+    """Return the answer, and where it was written."""
+    try:
+        with ResultFolder(out, overwrite=bool(options.own.get("overwrite"))) as folder:
+            result = _searched(options)
+            text = json.dumps(as_data(result), indent=1, ensure_ascii=False)
+            (folder.path / PLAN_ANSWER).write_text(text + "\n", encoding="utf-8")
+            page = plan_page(result, command)
+            (folder.path / "report.html").write_text(page, encoding="utf-8", errors="backslashreplace")
+            return result, f"results in {folder.commit()} (open report.html)"
+    except PlaceError as error:
+        raise both(error, _unplannable(options)) from error
+
+
+def _unplannable(options: PlanWords) -> str:
+    """Return why no layout can be tried, as far as that is known before a run; "" otherwise."""
+    try:
+        answer.refuse_moving_rate(options)
+    except (UserError, TraceError) as error:
+        return str(error)
+    return ""
+
+
+def _searched(options: PlanWords) -> PlanAnswer:
+    with progress_bar("planning") as bar:
+        return answer.plan(options, bar)
+
+
+def lines_of(result: PlanAnswer) -> list[str]:
+    """Return the lines for the console."""
+    lines = [sentence(result), *(f"  {remark}" for remark in remarks(result))]
+    if result.ranked:
+        lines += ["", *text_table([head(result), *rows(result)], numbers=True)]
+    lines += [
+        f"  {name}: {factor:.3g} times the trace's rate" for name, factor in result.details.get("factors", ())
+    ]
+    if result.unable:
+        lines += ["", "without an answer:", *(f"  {name}: {why}" for name, why in unable(result))]
+    return lines

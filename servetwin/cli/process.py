@@ -20,12 +20,13 @@ from traces.errors import TraceError
 if TYPE_CHECKING:
     from servetwin.config.config import Kind
 
-_ASKING: Final = ("-h", "--help")
-# These print their own help text.
-_SELF_EXPLAINING: Final = (
-    "story", "compare", "support", "profile", "traces", "reproduce", "sweep", "plan", "new-policy",
-    "timeline", "calibrate", "export", "fidelity",
-)  # fmt: skip
+_FLAGS: Final = ("-h", "--help")
+_ASKING: Final = (*_FLAGS, "help")
+# Without words these print their help text: they can do nothing.
+_NEED_WORDS: Final = ("plan", "sweep", "timeline", "export", "new-policy")
+# These print the help text of all their subcommands (``by_verb``).
+_WITH_VERBS: Final = ("profile", "traces", "reproduce")
+_HELP: Final = Path(__file__).parent / "help"
 _LONGEST_SENTENCE: Final = 1500
 
 Command = Callable[[Sequence[str]], int]
@@ -56,24 +57,13 @@ def as_process(command: Command) -> int:
     return command(sys.argv[1:])
 
 
-def loaded_when_run(place: str) -> Command:
-    """Return a command that imports its function, ``module:function``, when it is called.
+def dispatch(words: Sequence[str], commands: Mapping[str, str], name: str) -> int:
+    """Run the command of the first word; every failure is one sentence on stderr without a traceback.
 
-    A command that is not run costs no import.
+    ``commands`` maps it to ``module:function``, imported when it runs. ``name``: servetwin or realexec.
     """
-
-    def command(words: Sequence[str]) -> int:
-        module, _, function = place.partition(":")
-        status: int = getattr(import_module(module), function)(words)
-        return status
-
-    return command
-
-
-def dispatch(words: Sequence[str], commands: Mapping[str, Command], usage: str, name: str) -> int:
-    """Run the command of the first word; every failure is one sentence on stderr without a traceback."""
     try:
-        return _chosen(words, commands, usage, name)
+        return _chosen(words, commands, name)
     except (UserError, HardwareError, TraceError) as error:
         if isinstance(error, PolicyError):
             _trace(error)
@@ -96,8 +86,11 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command], usage: str, 
 
 
 @contextmanager
-def telling(kept: str = "") -> Iterator[None]:
-    """Wrap printing: a closed pipe (``| head``) is no error, a full disk is reported once."""
+def telling(where: str = "") -> Iterator[None]:
+    """Wrap printing: a closed pipe (``| head``) is no error, a full disk is reported once.
+
+    ``where``: appended to that error, such as where the results are.
+    """
     try:
         yield
         if sys.stdout is not None:
@@ -108,16 +101,16 @@ def telling(kept: str = "") -> Iterator[None]:
         _silence(sys.stdout)
         reason = os.strerror(error.errno or 0)
         raise UserError(
-            f"the output could not be written ({reason}): send standard output to another place{kept}"
+            f"the output could not be written ({reason}): send standard output to another place{where}"
         ) from None
 
 
 def tell(
-    found: Mapping[str, Any] | Sequence[Any], lines: Iterable[str], as_json: bool, kept: str = ""
+    data: Mapping[str, Any] | Sequence[Any], lines: Iterable[str], as_json: bool, where: str = ""
 ) -> None:
-    """Print a JSON document for programs, or readable lines; ``kept`` as for ``telling``."""
-    with telling(kept):
-        print(json.dumps(found, indent=1, ensure_ascii=False) if as_json else "\n".join(lines))
+    """Print a JSON document for programs, or readable lines; ``where`` as for ``telling``."""
+    with telling(where):
+        print(json.dumps(data, indent=1, ensure_ascii=False) if as_json else "\n".join(lines))
 
 
 def system_reason(error: OSError) -> str:
@@ -126,41 +119,61 @@ def system_reason(error: OSError) -> str:
     return reason if error.filename is None else f"{reason} ({error.filename})"
 
 
-def _chosen(words: Sequence[str], commands: Mapping[str, Command], usage: str, name: str) -> int:
-    if not words or words[0] in (*_ASKING, "help"):
-        with telling():
-            print(usage, end="")
+def _chosen(words: Sequence[str], commands: Mapping[str, str], name: str) -> int:
+    if not words or words[0] in _ASKING:
+        print_help(name)
         return 0 if words else 2
-    if words[0] == "--version":
+    command = words[0]
+    if command == "--version":
         from servetwin.config.version import code_version
 
         with telling():
             print(name, *(part for part in code_version().values() if part is not None))
         return 0
-    if words[0] not in commands:
-        raise UserError(f"there is no command {words[0]!r}: write {name} {' | '.join(commands)}")
-    if any(word in _ASKING for word in words[1:]) and words[0] not in _SELF_EXPLAINING:
-        with telling():
-            _print_help(words[0], [word for word in words[1:] if word not in _ASKING], usage)
+    if command not in commands:
+        raise UserError(f"there is no command {command!r}: write {name} {' | '.join(commands)}")
+    explains_itself = command in _WITH_VERBS or (_HELP / f"{command}.txt").is_file()
+    if not explains_itself and any(word in _FLAGS for word in words[1:]):
+        _print_keys(name, command, [word for word in words[1:] if word not in _FLAGS])
         return 0
     rest, quiet = without_flags(words[1:])
     with printing(quiet):
-        return commands[words[0]](rest)
+        asks = any(word in _ASKING for word in rest) or (not rest and command in _NEED_WORDS)
+        if asks and explains_itself and command not in _WITH_VERBS:
+            print_help(command)
+            return 0 if rest else 2
+        module, _, function = commands[command].partition(":")
+        status: int = getattr(import_module(module), function)(rest)
+        return status
 
 
-def _print_help(command: str, keys: Sequence[str], usage: str) -> None:
-    """Print the usage and, of a run, the list of keys; what is declared of ``keys`` if some are named."""
+def help_of(name: str) -> str:
+    """Return the help text of a command, or of servetwin or realexec."""
+    return (_HELP / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def print_help(name: str) -> None:
+    """Print ``help_of``."""
+    with telling():
+        print(help_of(name), end="")
+
+
+def _print_keys(name: str, command: str, keys: Sequence[str]) -> None:
+    """Print the help text of ``name`` and the list of keys of a run, or only what is declared of ``keys``."""
     kind: Kind = "simulate" if command == "simulate" else "realexec"
-    if keys and command in ("simulate", "run"):
+    is_run = command in ("simulate", "run")
+    if keys and is_run:
         from servetwin.config.compose.key_text import key_help
 
-        print("\n".join(key_help(key, kind) for key in keys), end="")
+        with telling():
+            print("\n".join(key_help(key, kind) for key in keys), end="")
         return
-    print(usage, end="")
-    if command in ("simulate", "run"):
+    print_help(name)
+    if is_run:
         from servetwin.cli.help_text import help_text
 
-        print("\n" + help_text(kind), end="")
+        with telling():
+            print("\n" + help_text(kind), end="")
 
 
 def _refused(name: str, sentence: str, status: int) -> int:

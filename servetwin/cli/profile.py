@@ -1,5 +1,6 @@
 """``servetwin profile``: import measured tables, check profiles and their rungs, fit coefficients."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from functools import partial
@@ -8,30 +9,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hwmodels.errors import HardwareError
 from servetwin.cli.flags import asked_for_json
-from servetwin.cli.process import tell
+from servetwin.cli.process import help_of, tell
 from servetwin.cli.verbs import by_verb
 from servetwin.config.overrides import Override, Wanted, closest, echo, parse_value, unknown_key
 from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:
-    from hwmodels.profiles.profile import Profile
+    from collections.abc import Iterable
+
+    from hwmodels.profiles.profile import Curve, Lattice, OpTables, Profile, Stamp
     from hwmodels.profiles.profile_file import LoadedProfile
-    from hwmodels.step_times.held_out import PhaseError
-
-import json
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
     from hwmodels.profiles.step_profile import StepProfile, Steps
+    from hwmodels.step_times.held_out import PhaseError
     from hwmodels.step_times.overhead_fit import OverheadFit
     from hwmodels.step_times.step_time import StepModel
-
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from hwmodels.profiles.profile import Curve, Lattice, OpTables, Profile, Stamp
-    from hwmodels.step_times.held_out import PhaseError
 
 
 # Formats profiles: the stamp, the measured ranges, and the table of errors in Markdown.
@@ -59,10 +50,10 @@ def stamp_data(stamp: "Stamp", digest: str) -> dict[str, Any]:
 def errors_data(rungs: "Iterable[tuple[str, Sequence[PhaseError] | HardwareError]]") -> dict[str, Any]:
     """Map rung to its errors by phase, or to why it cannot be judged."""
     return {
-        rung: {"not_judged": str(found)}
-        if isinstance(found, HardwareError)
-        else [asdict(one) for one in found]
-        for rung, found in rungs
+        rung: {"not_judged": str(errors)}
+        if isinstance(errors, HardwareError)
+        else [asdict(error) for error in errors]
+        for rung, errors in rungs
     }
 
 
@@ -132,18 +123,18 @@ def is_whole(path: Path) -> bool:
     return path.is_dir() and (path / _META).is_file()
 
 
-def import_splitwise(given: Mapping[str, Sequence[str]], as_json: bool) -> int:
+def import_splitwise(options: Mapping[str, Sequence[str]], as_json: bool) -> int:
     """Convert Splitwise's table of one GPU and tp to a folder."""
     from hwmodels.importers.step_profile_write import splitwise_steps, write_step_profile
 
-    out = Path(given["out"][0])
+    out = Path(options["out"][0])
     if out.exists():
         raise UserError(f"out={out} exists: write the name of a folder that does not")
-    tp = parse_value(Override("tp", given["tp"][0]), Wanted(int))
-    stamp, rows = splitwise_steps(Path(given["path"][0]), given["gpu"][0], given["model"][0], tp)
+    tp = parse_value(Override("tp", options["tp"][0]), Wanted(int))
+    stamp, rows = splitwise_steps(Path(options["path"][0]), options["gpu"][0], options["model"][0], tp)
     write_step_profile(out, stamp, True, rows)
-    found = {"folder": str(out), "rows": len(rows), "stamp": asdict(stamp)}
-    tell(found, [f"profile of {len(rows)} rows in {out}"], as_json, f"; the profile is in {out}")
+    answer = {"folder": str(out), "rows": len(rows), "stamp": asdict(stamp)}
+    tell(answer, [f"profile of {len(rows)} rows in {out}"], as_json, f"; the profile is in {out}")
     return 0
 
 
@@ -167,14 +158,14 @@ def check_whole(folder: Path) -> tuple[list[str], dict[str, Any]]:
         "\nError of whole steps on grid lines kept from the model, in percent.\n",
         "| phase | points | out of range | mean | p95 | bias |\n|---|---|---|---|---|---|",
     ]
-    for one in errors:
-        numbers = f"{one.mean_percent:.1f} | {one.p95_percent:.1f} | {one.bias_percent:+.1f}"
-        lines.append(f"| {one.phase} | {one.rows} | {one.refused} | {numbers} |")
-    found = {
+    for error in errors:
+        numbers = f"{error.mean_percent:.1f} | {error.p95_percent:.1f} | {error.bias_percent:+.1f}"
+        lines.append(f"| {error.phase} | {error.rows} | {error.refused} | {numbers} |")
+    answer = {
         "path": str(folder), **stamp_data(profile.stamp, loaded.digest), "whole_steps": len(profile.steps),
-        "notes": list(notes), "errors": {"whole_steps": [asdict(one) for one in errors]},
+        "notes": list(notes), "errors": {"whole_steps": [asdict(error) for error in errors]},
     }  # fmt: skip
-    return [*lines, ""], found
+    return [*lines, ""], answer
 
 
 def fit_whole(folder: Path, against: str | None, as_json: bool) -> int:
@@ -193,9 +184,9 @@ def fit_whole(folder: Path, against: str | None, as_json: bool) -> int:
     profile = read_step_profile(folder).profile
     operations = _operations(profile, against)
     graphs = vllm_graph_batches(operations.limits.max_decode_sequences)
-    found = fit_overhead(profile, operations, graphs)
-    overhead = {**asdict(found), "against": against, "stamp": asdict(profile.stamp)}
-    tell(overhead, [_overhead_text(profile, operations, against, found)], as_json)
+    fitted = fit_overhead(profile, operations, graphs)
+    overhead = {**asdict(fitted), "against": against, "stamp": asdict(profile.stamp)}
+    tell(overhead, [_overhead_text(profile, operations, against, fitted)], as_json)
     return 0
 
 
@@ -211,11 +202,19 @@ def _operations(profile: "StepProfile", against: str) -> "StepModel":
     gpu, llm = load_gpu(stamp.gpu), load_llm(stamp.llm)
     imitated = Imitated(stamp.engine, stamp.engine_version)
     if against in ("linear", "roofline"):
-        model = step_model(against, gpu, llm, stamp.tp, None, imitated)
+        model = step_model(against, gpu, llm, tp=stamp.tp, profile=None, imitated=imitated)
     else:
-        of = stamp.gpu, stamp.llm, stamp.tp, stamp.engine, stamp.engine_version, stamp.precision
-        tables = require_profile(load_profile(Path(against)), against, *of).profile
-        model = step_model("op_table", gpu, llm, stamp.tp, tables, imitated)
+        tables = require_profile(
+            load_profile(Path(against)),
+            against,
+            gpu=stamp.gpu,
+            llm=stamp.llm,
+            tp=stamp.tp,
+            engine=stamp.engine,
+            engine_version=stamp.engine_version,
+            precision=stamp.precision,
+        ).profile
+        model = step_model("op_table", gpu, llm, tp=stamp.tp, profile=tables, imitated=imitated)
     if includes_overhead(model):
         raise UserError(
             f"against={against} is of whole steps as well, for {stamp.llm} on {stamp.gpu} tp={stamp.tp}: "
@@ -236,8 +235,8 @@ def _held(profile: "StepProfile") -> list[str]:
         rows = steps.where(steps.phase(phase))
         lines.append(f"{phase}: {_ranges(rows) if len(rows) else 'not measured'}")
     spread = profile.repeat_spread
-    told = "no step comes twice" if spread is None else f"p95 {spread:.1%} from their mean"
-    return [*lines, f"repeats of one step: {told}"]
+    shown = "no step comes twice" if spread is None else f"p95 {spread:.1%} from their mean"
+    return [*lines, f"repeats of one step: {shown}"]
 
 
 def _ranges(rows: "Steps") -> str:
@@ -250,56 +249,35 @@ def _ranges(rows: "Steps") -> str:
 
 
 def _overhead_text(
-    profile: "StepProfile", operations: "StepModel", against: str, found: "OverheadFit"
+    profile: "StepProfile", operations: "StepModel", against: str, overhead: "OverheadFit"
 ) -> str:
     stamp = profile.stamp
     of = f"{stamp.llm} on {stamp.gpu} tp={stamp.tp}, {stamp.engine} {stamp.engine_version}"
     rung = operations.source.partition(":")[0]
-    source = f"fitted to {found.rows} measured steps of {of}, less {against} ({rung})"
+    source = f"fitted to {overhead.rows} measured steps of {of}, less {against} ({rung})"
     lines = [
         f"# What an engine adds to the operations of a step: {of}.",
-        f"# Fitted to {found.rows} steps; {found.refused} more are beyond what {against} answers for.",
+        f"# Fitted to {overhead.rows} steps; {overhead.refused} more are beyond what {against} answers for.",
         "# Measured less the sum of operations, and how far off sum + overhead is (held out, of the step):",
     ]
-    for one in found.regimes:
-        mean, p95 = one.held_out_percent
-        beyond = f"{1e3 * one.beyond_s:+.3f} ms, {one.beyond_share:+.1%} of the step"
-        lines.append(f"#   {one.phase}: {one.rows} steps, {beyond}; {mean:.1f} % mean, {p95:.1f} % p95")
-    if not found.step_s and not found.per_sequence_s:
+    for regime in overhead.regimes:
+        mean, p95 = regime.held_out_percent
+        beyond = f"{1e3 * regime.beyond_s:+.3f} ms, {regime.beyond_share:+.1%} of the step"
+        lines.append(f"#   {regime.phase}: {regime.rows} steps, {beyond}; {mean:.1f} % mean, {p95:.1f} % p95")
+    if not overhead.step_s and not overhead.per_sequence_s:
         lines.append("# The sum of operations is above the measured steps: no overhead is left to add.")
     return "\n".join(
         [
             *lines,
-            f"step_s: {found.step_s:.4g}",
+            f"step_s: {overhead.step_s:.4g}",
             "per_layer_s: 0.0",
-            f"per_sequence_s: {found.per_sequence_s:.4g}",
+            f"per_sequence_s: {overhead.per_sequence_s:.4g}",
             "cuda_graphs: true",
-            f"error_s: {found.error_s:.4g}",
+            f"error_s: {overhead.error_s:.4g}",
             f"source: {json.dumps(source)}",
         ]
     )
 
-
-USAGE: Final = """servetwin profile: measured step times of one (GPU, model, tensor-parallel size)
-
-  servetwin profile import KEY=VALUE ...       published tables become a profile, one JSON file
-  servetwin profile check path=FILE_OR_FOLDER  what profiles hold, and errors on grid lines kept from a model
-  servetwin profile fit path=FILE              coefficients of the linear rung fitted to a profile
-  servetwin profile fit path=FOLDER against=X  what an engine adds to a step: whole steps less operations
-
-A FOLDER with meta.yaml and steps.csv is a profile of whole steps (docs/PROFILES.md), any other is searched
-for profiles. against is a profile's FILE, linear (the catalogue's) or roofline; fit then prints a file for
-engine.overhead=FILE.
-
-import takes format, path, gpu, model, tp and out; where the tables do not say it, engine_version; to replace
-a file, overwrite=true; format=vidur also aiconfigurator, the folder that attention and all-reduce come from.
-check takes path any number of times. Formats: aiconfigurator, llmservingsim, splitwise (whole steps), vidur.
-
-Example:
-  servetwin profile import format=llmservingsim path=profiles/RTX4090/meta-llama/Llama-3.1-8B \\
-    gpu=rtx4090 model=llama3_1_8b tp=1 out=llama3_1_8b.json
-  servetwin profile check path=llama3_1_8b.json
-"""
 
 _IMPORT_KEYS: Final = {
     "format": "llmservingsim",
@@ -319,55 +297,55 @@ def profile(words: Sequence[str]) -> int:
     verbs: dict[str, Callable[[Sequence[str]], int]] = {
         name: partial(verb, as_json=as_json) for name, verb in carried_out.items()
     }
-    return by_verb("profile", rest, verbs, USAGE)
+    return by_verb("profile", rest, verbs, help_of("profile"))
 
 
 def _import(words: Sequence[str], as_json: bool) -> int:
     from hwmodels.importers import ImportRequest, import_profile
     from hwmodels.profiles.profile_file import save_profile
 
-    given = _given(words, (*_IMPORT_KEYS, *_OPTIONAL_IMPORT_KEYS), "servetwin profile import")
+    options = _options(words, (*_IMPORT_KEYS, *_OPTIONAL_IMPORT_KEYS), "servetwin profile import")
     for key, example in _IMPORT_KEYS.items():
-        if key not in given:
+        if key not in options:
             raise UserError(f"servetwin profile import lacks {key}: write {key}={example}")
-    if given["format"][0] == SPLITWISE:
-        return import_splitwise(given, as_json)
-    out = _free(Path(given["out"][0]), _flag(given, "overwrite"))
-    others = given.get("aiconfigurator")
+    if options["format"][0] == SPLITWISE:
+        return import_splitwise(options, as_json)
+    out = _free(Path(options["out"][0]), _flag(options, "overwrite"))
+    attention = options.get("aiconfigurator")
     request = ImportRequest(
-        path=Path(given["path"][0]),
-        gpu=_known_gpu(given["gpu"][0]),
-        llm=given["model"][0],
-        tp=parse_value(Override("tp", given["tp"][0]), Wanted(int)),
-        engine_version=given.get("engine_version", [None])[0],
-        aiconfigurator=Path(others[0]) if others else None,
+        path=Path(options["path"][0]),
+        gpu=_known_gpu(options["gpu"][0]),
+        llm=options["model"][0],
+        tp=parse_value(Override("tp", options["tp"][0]), Wanted(int)),
+        engine_version=options.get("engine_version", [None])[0],
+        aiconfigurator=Path(attention[0]) if attention else None,
     )
-    imported = import_profile(given["format"][0], request)
+    imported = import_profile(options["format"][0], request)
     digest = save_profile(imported, out)
     lines = (stamp_text(imported.stamp, digest), f"profile in {out}")
-    found = {"file": str(out), **stamp_data(imported.stamp, digest)}
-    tell(found, lines, as_json, f"; the profile is in {out}")
+    answer = {"file": str(out), **stamp_data(imported.stamp, digest)}
+    tell(answer, lines, as_json, f"; the profile is in {out}")
     return 0
 
 
 def _check(words: Sequence[str], as_json: bool) -> int:
-    given = _given(words, ("path",), "servetwin profile check", repeated=("path",))
-    if "path" not in given:
+    options = _options(words, ("path",), "servetwin profile check", repeated=("path",))
+    if "path" not in options:
         raise UserError("servetwin profile check lacks path: write path=FILE, or path=FOLDER for all in it")
-    whole = [check_whole(Path(text)) for text in given["path"] if is_whole(Path(text))]
-    lines, found = [line for text, _ in whole for line in text], [data for _, data in whole]
-    texts = [text for text in given["path"] if not is_whole(Path(text))]
+    whole = [check_whole(Path(text)) for text in options["path"] if is_whole(Path(text))]
+    lines, answers = [line for text, _ in whole for line in text], [data for _, data in whole]
+    texts = [text for text in options["path"] if not is_whole(Path(text))]
     loaded = [(path, _load(path, force=True)) for text in texts for path in _files(Path(text))]
-    errors = [(one.profile, _errors(one.profile)) for _, one in loaded]
-    for (path, one), (_, judged) in zip(loaded, errors, strict=True):
-        lines += [f"{path}", stamp_text(one.profile.stamp, one.digest), ranges_text(one.profile.tables)]
-        lines += [*(f"  problem: {problem}" for problem in one.problems), ""]
-        stamped = stamp_data(one.profile.stamp, one.digest)
-        found.append(
-            {"path": str(path), **stamped, "problems": list(one.problems), "errors": errors_data(judged)}
+    errors = [(entry.profile, _errors(entry.profile)) for _, entry in loaded]
+    for (path, entry), (_, judged) in zip(loaded, errors, strict=True):
+        lines += [f"{path}", stamp_text(entry.profile.stamp, entry.digest), ranges_text(entry.profile.tables)]
+        lines += [*(f"  problem: {problem}" for problem in entry.problems), ""]
+        stamped = stamp_data(entry.profile.stamp, entry.digest)
+        answers.append(
+            {"path": str(path), **stamped, "problems": list(entry.problems), "errors": errors_data(judged)}
         )
-    tell({"profiles": found}, [*lines, *([errors_table(errors)] if loaded else [])], as_json)
-    return 1 if any(one.problems for _, one in loaded) else 0
+    tell({"profiles": answers}, [*lines, *([errors_table(errors)] if loaded else [])], as_json)
+    return 1 if any(entry.problems for _, entry in loaded) else 0
 
 
 def _errors(loaded: "Profile") -> "list[tuple[str, Sequence[PhaseError] | HardwareError]]":
@@ -375,38 +353,38 @@ def _errors(loaded: "Profile") -> "list[tuple[str, Sequence[PhaseError] | Hardwa
     from hwmodels.step_times.held_out import held_out_errors, op_table_model
     from hwmodels.step_times.linear_fit import linear_model
 
-    found: list[tuple[str, Sequence[PhaseError] | HardwareError]] = []
+    errors: list[tuple[str, Sequence[PhaseError] | HardwareError]] = []
     for rung, build in (("op_table", op_table_model), ("linear", linear_model)):
         try:
-            found.append((rung, held_out_errors(loaded, build)))
+            errors.append((rung, held_out_errors(loaded, build)))
         except HardwareError as error:
-            found.append((rung, error))
-    return found
+            errors.append((rung, error))
+    return errors
 
 
 def _fit(words: Sequence[str], as_json: bool) -> int:
     from hwmodels.step_times.linear_fit import fit_linear
 
-    given = _given(words, ("path", "against"), "servetwin profile fit")
-    if "path" not in given:
+    options = _options(words, ("path", "against"), "servetwin profile fit")
+    if "path" not in options:
         raise UserError("servetwin profile fit lacks path: write path=FILE with a profile")
-    path = Path(given["path"][0])
-    if is_whole(path) or "against" in given:
-        return fit_whole(path, given.get("against", [None])[0], as_json)
+    path = Path(options["path"][0])
+    if is_whole(path) or "against" in options:
+        return fit_whole(path, options.get("against", [None])[0], as_json)
     loaded = _load(path, force=False)
-    found = fit_linear(loaded.profile)
+    coefficients = fit_linear(loaded.profile)
     stamp: Any = loaded.profile.stamp
-    lines = (stamp_text(stamp, loaded.digest), *_coefficients(found, 0))
-    tell({**stamp_data(stamp, loaded.digest), "coefficients": asdict(found)}, lines, as_json)
+    lines = (stamp_text(stamp, loaded.digest), *_coefficients(coefficients, 0))
+    tell({**stamp_data(stamp, loaded.digest), "coefficients": asdict(coefficients)}, lines, as_json)
     return 0
 
 
-def _coefficients(found: object, depth: int) -> list[str]:
+def _coefficients(coefficients: object, depth: int) -> list[str]:
     """Return YAML: every number of a dataclass of coefficients, parts indented below their names."""
-    assert is_dataclass(found)
+    assert is_dataclass(coefficients)
     lines = []
-    for field in fields(found):
-        value = getattr(found, field.name)
+    for field in fields(coefficients):
+        value = getattr(coefficients, field.name)
         if is_dataclass(value):
             lines += [f"{'  ' * depth}{field.name}:", *_coefficients(value, depth + 1)]
         else:
@@ -415,11 +393,11 @@ def _coefficients(found: object, depth: int) -> list[str]:
     return lines
 
 
-def _given(
+def _options(
     words: Sequence[str], known: Sequence[str], command: str, repeated: Sequence[str] = ()
 ) -> dict[str, list[str]]:
     """Return values by key; UserError for a word other than ``key=value``, an unknown or repeated key."""
-    given: dict[str, list[str]] = {}
+    options: dict[str, list[str]] = {}
     for word in words:
         key, equals, text = word.partition("=")
         if not equals:
@@ -429,14 +407,14 @@ def _given(
             raise unknown_key(key, known, command)
         if not text:
             raise UserError(f"{key}= has no value: write {key}=VALUE")
-        if key in given and key not in repeated:
-            raise UserError(f"{key} is given twice ({echo(given[key][0])} and {echo(text)}): write it once")
-        given.setdefault(key, []).append(text)
-    return given
+        if key in options and key not in repeated:
+            raise UserError(f"{key} is given twice ({echo(options[key][0])} and {echo(text)}): write it once")
+        options.setdefault(key, []).append(text)
+    return options
 
 
-def _flag(given: Mapping[str, list[str]], key: str) -> bool:
-    return key in given and bool(parse_value(Override(key, given[key][0]), Wanted(bool)))
+def _flag(options: Mapping[str, list[str]], key: str) -> bool:
+    return key in options and bool(parse_value(Override(key, options[key][0]), Wanted(bool)))
 
 
 def _free(out: Path, overwrite: bool) -> Path:
@@ -458,10 +436,10 @@ def _files(path: Path) -> list[Path]:
     """Return the file itself, or every .json in a folder, sorted."""
     if not path.is_dir():
         return [path]
-    found = sorted(path.glob("*.json"))
-    if not found:
+    files = sorted(path.glob("*.json"))
+    if not files:
         raise UserError(f"path={path} is a folder without .json files: write a profile or a folder of them")
-    return found
+    return files
 
 
 def _load(path: Path, force: bool) -> "LoadedProfile":

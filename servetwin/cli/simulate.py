@@ -24,9 +24,9 @@ def simulate(words: Sequence[str]) -> int:
             target = folder.commit()
     except PlaceError as error:
         raise both(error, mistake_in(words, alone=True)) from error
-    kept = f"; the results are in {target}"
+    where = f"; the results are in {target}"
     if not as_json:
-        with telling(kept):
+        with telling(where):
             print_summary(summary)
-    tell(summary, [f"results in {target} (open report.html)"], as_json, kept)
+    tell(summary, [f"results in {target} (open report.html)"], as_json, where)
     return 0

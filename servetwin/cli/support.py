@@ -1,30 +1,151 @@
-"""``servetwin support``: its help text and the command."""
+"""Which step times, memory and overhead a simulation of (model, GPU, tp) uses: ``servetwin support``."""
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final
 
-from servetwin.cli.process import telling
+from hwmodels.catalogue import gpu_names, llm_names, load_gpu, load_llm
+from servetwin.cli.flags import asked_for_json
+from servetwin.cli.process import tell
+from servetwin.config.engine_config import EngineConfig
+from servetwin.config.overrides import closest, echo
+from servetwin.support.combination import combination_of
+from servetwin.support.evidence_table import evidence_tables
+from servetwin.support.table import listing, listing_data, table
+from serving.vocabulary.errors import UserError
 
-USAGE: Final = """servetwin support: which step times and how much KV memory a combination has
-
-  servetwin support                                  every model on every GPU, with the best rung; and what is
-                                                     measured, derived or assumed of each, with its error
-  servetwin support model=M   or   gpu=G             one model on every GPU, or one GPU with every model
-  servetwin support model=M gpu=G [tp=N] [profile=FILE_OR_FOLDER] [engine=vllm_v1]
-  servetwin support cluster=C [plot=FILE.png]        hosts, links, rates of a cluster, and what loads take
-                                                     (overwrite=true replaces FILE.png)
-
-M is a model of the catalogue, a config.json or the folder that holds one; without tp the smallest that fits.
-C is a cluster of the catalogue, one of another size (blitz_a_16x8: 16 hosts of 8 GPUs), or a YAML file.
-"""
+EXAMPLE: Final = "servetwin support model=llama3_8b gpu=a100_80g tp=1"
+DEFAULT_ENGINE: Final = "vllm_v1"
+_KEYS: Final = ("model", "gpu", "tp", "profile", "engine", "cluster", "plot", "overwrite")
+# Names of the keys in other commands and their error messages.
+_ALIASES: Final = {"model.tp": "tp", "model.name": "model", "cluster.gpu": "gpu"}
+_WIDTH: Final = 100
+_LABEL: Final = 14
 
 
 def support(words: Sequence[str]) -> int:
-    """Print the data on the combination in ``words`` (``support_answer.answer``); exit status 0."""
-    if any(word in ("-h", "--help", "help") for word in words):
-        with telling():
-            print(USAGE, end="")
-        return 0
-    from servetwin.cli.support_answer import answer
+    """Print the data on the combination in ``words`` (``key=value``); exit status 0.
 
-    return answer(words)
+    Without model and gpu: a table of all combinations. Raises UserError for unusable words, or HardwareError
+    for what cannot be simulated; its sentence says what to write or to measure.
+    """
+    words, as_json = asked_for_json(words)
+    options = _parse(words)
+    if {"cluster", "plot", "overwrite"} & options.keys():
+        return _cluster(options, as_json)
+    name = options.get("engine", DEFAULT_ENGINE)
+    if "model" in options and "gpu" in options:
+        combination = combination_of(options, _engine(name, load_gpu(options["gpu"]).name))
+        lines = [combination.head]
+        for label, paragraphs in combination.sections.items():
+            lines += _section(label, paragraphs)
+        tell(combination.numbers | {"sections": combination.sections}, lines, as_json)
+    else:
+        _all_of(options, _engine(name), as_json)
+    return 0
+
+
+def _all_of(options: dict[str, str], engine: EngineConfig, as_json: bool) -> None:
+    """Print every model on every GPU, or the named ones."""
+    _refuse_half(options)
+    gpus = [load_gpu(name) for name in _names(options, "gpu", gpu_names())]
+    llms = [load_llm(name) for name in _names(options, "model", llm_names())]
+    if as_json:
+        tell(listing_data(gpus, llms, engine), (), as_json)
+    elif options.keys() <= {"engine"}:
+        tell((), [*table(gpus, llms, engine), "", *evidence_tables(gpus, engine)], as_json)
+    else:
+        tell((), listing(gpus, llms, engine), as_json)
+
+
+def _cluster(options: dict[str, str], as_json: bool) -> int:
+    """Print one cluster, and draw it if requested."""
+    from hwmodels.topology.cluster_file import cluster_names
+    from servetwin.config.compose.clusters import requested_cluster, topology_names
+    from servetwin.config.options import option_groups
+    from servetwin.support.cluster import cluster_data, cluster_lines
+
+    other = sorted(options.keys() - {"cluster", "plot", "overwrite"})
+    if "cluster" not in options or other:
+        wrong = f"{other[0]} does not go with cluster" if other else "plot has no cluster to draw"
+        raise UserError(f"{wrong}: write servetwin support cluster=NAME, with plot=FILE.png for a picture")
+    chosen = requested_cluster(options["cluster"])
+    plain = options["cluster"] in option_groups()["cluster"] and options["cluster"] not in cluster_names()
+    if plain or (chosen and chosen["topology"] is None):
+        linked = ", ".join(topology_names())
+        raise UserError(
+            f"cluster={options['cluster']} is GPUs without links: write a cluster that has some, {linked}"
+        )
+    lines = [] if as_json else cluster_lines(options["cluster"])
+    if "plot" in options:
+        from hwmodels.topology.cluster_file import load_cluster
+        from hwmodels.topology.topology import build
+        from servetwin.config.whole_file import check_free
+        from servetwin.support.topology_picture import draw
+
+        check_free("plot", Path(options["plot"]), options.get("overwrite") == "true")
+        draw(build(load_cluster(options["cluster"])), Path(options["plot"]))
+        lines.append(f"picture in {options['plot']}")
+    tell(cluster_data(options["cluster"]) if as_json else (), lines, as_json)
+    return 0
+
+
+def _parse(words: Sequence[str]) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not value:
+            raise UserError(f"'{echo(word)}' is no key=value: write for example {EXAMPLE}")
+        key = _ALIASES.get(key, key)
+        if key not in _KEYS:
+            near = closest(key, _KEYS)
+            hint = f", {near}={echo(value)} if that is meant" if near else ""
+            raise UserError(f"unknown key '{echo(key)}' for support: write one of {', '.join(_KEYS)}{hint}")
+        if key in options:
+            raise UserError(f"{key} is given twice: write it once")
+        options[key] = value
+    return options
+
+
+def _refuse_half(options: dict[str, str]) -> None:
+    """Refuse tp and a profile without one model and one GPU."""
+    for key in ("tp", "profile"):
+        if key in options:
+            raise UserError(f"{key}= belongs to one model on one GPU: write both, for example {EXAMPLE}")
+
+
+def _names(options: dict[str, str], key: str, known: Sequence[str]) -> Sequence[str]:
+    return (options[key],) if key in options else known
+
+
+def _engine(name: str, gpu: str | None = None) -> EngineConfig:
+    """Return an engine as in a run on ``gpu``, all options resolved."""
+    from servetwin.config.compose.clusters import requested_cluster
+    from servetwin.config.compose.compose import load_config
+    from servetwin.config.options import option_groups
+
+    known = option_groups()["engine"]
+    if name not in known:
+        near = closest(name, known)
+        hint = f", engine={near} if that is meant" if near else ""
+        raise UserError(f"unknown engine '{echo(name)}': write engine=NAME, one of {', '.join(known)}{hint}")
+    made = f"{gpu}_x1"
+    cluster = (f"cluster={made}",) if requested_cluster(made) else ()
+    return load_config([f"engine={name}", *cluster, "out=unused"], "simulate").engine
+
+
+def _section(label: str, paragraphs: Iterable[str]) -> list[str]:
+    """Return a label and its paragraphs, each wrapped behind the label's column."""
+    lines: list[str] = []
+    for paragraph in paragraphs:
+        head = label if not lines else ""
+        lines += textwrap.wrap(
+            paragraph,
+            _WIDTH,
+            initial_indent=f"{head:<{_LABEL}}",
+            subsequent_indent=" " * (_LABEL + 2),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return ["", *lines]

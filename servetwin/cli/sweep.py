@@ -1,42 +1,191 @@
-"""``servetwin sweep``: its help text and the command."""
+"""Executes a sweep, reports its progress, writes its tables and its page."""
 
+import json
 from collections.abc import Sequence
-from typing import Final
+from shlex import join
+from typing import Any, Final
 
 from servetwin.cli.process import telling
+from servetwin.config.overrides import closest
+from servetwin.config.whole_file import write_whole
+from servetwin.report.metric_text import name_of, value_text
+from servetwin.report.number_text import counted
+from servetwin.run.first_mistake import both, mistake_in
+from servetwin.run.heartbeat import heartbeat
+from servetwin.sweeps.axes import SweepAxis, axes_of
+from servetwin.sweeps.headline import headline, judges
+from servetwin.sweeps.launch import Launch
+from servetwin.sweeps.outcome import PointOutcome
+from servetwin.sweeps.page import has_intervals, named_axes, remarks, sweep_page
+from servetwin.sweeps.points import Point, points_of
+from servetwin.sweeps.search import best, searched
+from servetwin.sweeps.student import Interval
+from servetwin.sweeps.sweep_folder import SHARDS, SweepFolder
+from servetwin.sweeps.sweep_words import SweepWords, first_words, sweep_words
+from servetwin.sweeps.table import METRICS, SweepRuns, differences, means, write_means, write_table
+from servetwin.sweeps.text import difference_text, interval_text, setting_name
+from serving.vocabulary.errors import PlaceError, UserError
 
-USAGE: Final = """servetwin sweep: many runs of one command, each kept as it finishes
-
-  servetwin sweep KEY=A,B KEY=range(1,5) ... out=DIR      every combination (docs/SWEEP.md)
-  servetwin sweep sweep=NAME-or-FILE ... out=DIR          what a file lists, as Hydra's sweeper.params
-  servetwin sweep KEY=interval(0.1,1) search.minimize=ttft_ms.p99 search.trials=40 ... out=DIR    a search
-
-Values are written as for Hydra's --multirun ("seed=range(0,8)" is 0 to 7); KEY is any key or group of
-servetwin simulate. The same command again goes on where it was ended, and repeats no point.
-
-  processes=2             processes of this machine (launcher=local)
-  launcher=ray            a Ray cluster: ray.address=auto attaches to a running one, else one is started here
-  launcher=slurm          slurm.jobs=8 jobs (slurm.partition=NAME; slurm.cluster=local without Slurm)
-  folders=true            every run's result folder too, in DIR/runs
-  metrics=ttft_ms.p99,tpot_ms.mean    the numbers that decide what is best and are shown (else
-                          slo.attainment and ttft_ms.p99 decide)
-  json=true               the means over seeds as one JSON document
-
-DIR holds sweep.parquet (a row per point), means.csv (mean and 95 % interval over seeds), report.html,
-sweep.json, points.jsonl. uncertainty=off unless you write uncertainty=on, which adds the range of step times
-and runs each point three times.
-
-Example: servetwin sweep system=vllm,round_robin seed=0,1,2 trace=azure_conv_like trace.requests=2000 \\
-           trace.rate_per_s=20,30,40 cluster=a100_x8 out=out/rates
-"""
+_MOST_LINES: Final = 40
 
 
 def sweep(words: Sequence[str]) -> int:
-    """Execute the sweep in ``words``; exit status 0, or 2 if every point was refused."""
-    if not words or any(word in ("-h", "--help", "help") for word in words):
-        with telling():
-            print(USAGE, end="")
-        return 0 if words else 2
-    from servetwin.cli.sweep_answer import answer
+    """Exit status 0. UserError for unusable words, and if every point was refused."""
+    options = sweep_words(words)
+    done = carried_out(options, words)
+    check_metrics(done, metrics_of(options))
+    with telling(f"; the results are in {options.out}"):
+        if options.own.get("json"):
+            print(json.dumps(as_data(done, metrics_of(options), _answers(options, done)), indent=1))
+        else:
+            print("\n".join(lines_of(done, metrics_of(options), _answers(options, done))))
+            print(f"results in {options.out} (open report.html)")
+    return 0
 
-    return answer(words)
+
+def carried_out(options: SweepWords, words: Sequence[str]) -> SweepRuns:
+    """Run every point and write every file. ``words``: the user's arguments as written.
+
+    UserError if every point was refused.
+    """
+    try:
+        with SweepFolder(options.out) as folder:
+            done = sweep_of(options, folder)
+            _write(options, done, join(["servetwin", "sweep", *words]))
+    except PlaceError as error:
+        raise both(error, mistake_in(first_words(*axes_of(options.runs)[:2]))) from error
+    refused = done.refused()
+    if len(refused) == len(done.points):
+        raise UserError(f"every point of the sweep was refused; {refused[0][0].name}: {refused[0][1]}")
+    return done
+
+
+def sweep_of(options: SweepWords, folder: SweepFolder) -> SweepRuns:
+    """Return every point, those of earlier commands read from the folder."""
+    plain, axes, intervals = axes_of(options.runs)
+    if not any(word.startswith("uncertainty=") for word in options.runs):
+        plain.append("uncertainty=off")
+    if intervals or "search.minimize" in options.own or "search.maximize" in options.own:
+        return searched(plain, axes, intervals, options.own, folder)
+    points = points_of(plain, axes)
+    folder.tell({"words": list(options.runs), "points": len(points)})
+    outcomes = folder.known(points)
+    missing = [point for point in points if point.place not in outcomes]
+    with heartbeat("sweep", len(points), len(outcomes)) as tell:
+        for point, outcome in launch_of(options, folder).carry_out(missing):
+            folder.keep(point, outcome)
+            outcomes[point.place] = outcome
+            tell(len(outcomes))
+    return _swept(axes, points, outcomes)
+
+
+def launch_of(options: SweepWords, folder: SweepFolder) -> Launch:
+    """Return how and where the points are run."""
+    own = options.own
+    scratch = folder.path / SHARDS
+    if own.get("launcher") == "slurm":
+        scratch.mkdir(exist_ok=True)
+    return Launch(
+        launcher=own.get("launcher", "local"),
+        processes=own.get("processes", 2),
+        folders=str(folder.path / "runs") if own.get("folders") else "",
+        ray_address=own.get("ray.address", ""),
+        slurm_cluster=own.get("slurm.cluster", "slurm"),
+        slurm_partition=own.get("slurm.partition", ""),
+        slurm_jobs=own.get("slurm.jobs", 8),
+        scratch=str(scratch),
+    )
+
+
+def _swept(
+    axes: Sequence[SweepAxis], points: Sequence[Point], outcomes: dict[int, PointOutcome]
+) -> SweepRuns:
+    return SweepRuns(tuple(axes), tuple(points), tuple(outcomes[point.place] for point in points))
+
+
+def metrics_of(options: SweepWords) -> list[str]:
+    """Return the requested metrics, or the usual ones."""
+    return list(options.own.get("metrics", METRICS))
+
+
+def check_metrics(done: SweepRuns, metrics: Sequence[str]) -> None:
+    """Raise UserError for a metric that no run has."""
+    known = {name for outcome in done.outcomes for name in outcome.numbers}
+    for metric in metrics:
+        if metric not in known and metric not in METRICS:
+            near = closest(metric, known) or "ttft_ms.p99"
+            raise UserError(f"runs have no number {metric}: write metrics=[{near}] if that is meant")
+
+
+def _write(options: SweepWords, done: SweepRuns, command: str) -> None:
+    write_table(done, options.out / "sweep.parquet")
+    write_means(done, options.out / "means.csv")
+    judged = judges(options.own.get("metrics"))
+    text = sweep_page(done, command, metrics_of(options), judged, _goal_line(options, done))
+    write_whole("out", options.out / "report.html", text)
+
+
+def _goal_line(options: SweepWords, done: SweepRuns) -> list[str]:
+    """Return the best point of a search."""
+    if not any(f"search.{way}" in options.own for way in ("minimize", "maximize")):
+        return []
+    answer = best(done, options.own)
+    if answer is None:
+        return []
+    point, goal, value = answer
+    return [f"Best by {name_of(goal)}: {point.name} ({value_text(goal, value)})."]
+
+
+def _answers(options: SweepWords, done: SweepRuns) -> list[str]:
+    """Return the sentences that answer the reader's question."""
+    return _goal_line(options, done) or headline(done, judges(options.own.get("metrics")))
+
+
+def lines_of(done: SweepRuns, metrics: Sequence[str], answers: Sequence[str]) -> list[str]:
+    """Return the console's lines: answer, a block per metric, a line per setting, and differences."""
+    lines = [counted(len(done.points), "point"), *answers, *remarks(done)]
+    several = "mean over seeds (95 % interval)" if has_intervals(done) else "one run each"
+    for metric in metrics[:4]:
+        if by_setting := means(done, metric):
+            lines += ["", f"{name_of(metric)}, {several}"]
+            lines += _block({setting: interval_text(metric, mean) for setting, mean in by_setting.items()})
+        for key in named_axes(done):
+            lines += _compared(metric, key, done)
+    return lines
+
+
+def _compared(metric: str, key: str, done: SweepRuns) -> list[str]:
+    by_setting: dict[Any, Interval] = differences(done, metric, key)
+    if not by_setting or all(difference.half is None for difference in by_setting.values()):
+        return []
+    first = next(axis.texts[0] for axis in done.axes if axis.key == key)
+    shown = {setting: difference_text(metric, difference) for setting, difference in by_setting.items()}
+    return [f"  against {key}={first}, the same seeds:", *_block(shown)]
+
+
+def _block(shown: dict[Any, str]) -> list[str]:
+    names = {setting: setting_name(setting) for setting in shown}
+    wide = max(map(len, names.values()))
+    lines = [f"  {names[setting]:<{wide}}  {text}" for setting, text in shown.items()]
+    left = len(lines) - _MOST_LINES
+    return lines if left <= 0 else [*lines[:_MOST_LINES], f"  ... {left} more in means.csv"]
+
+
+def as_data(done: SweepRuns, metrics: Sequence[str], answers: Sequence[str]) -> dict[str, Any]:
+    """Return the same as data for programs."""
+    return {
+        "points": len(done.points),
+        "answers": list(answers),
+        "refused": [{"point": dict(point.values), "why": why} for point, why in done.refused()],
+        "means": [
+            {
+                "setting": dict(setting),
+                "metric": metric,
+                "seeds": mean.count,
+                "mean": mean.mean,
+                "half": mean.half,
+            }
+            for metric in metrics
+            for setting, mean in means(done, metric).items()
+        ],
+    }

@@ -9,8 +9,8 @@ from traces.synthetic.registry import SYNTHETIC
 def known_traces() -> list[dict[str, str]]:
     """Return the traces as data for programs."""
     recorded = [
-        {"name": one.name, "kind": "recorded", "here": _where(one), "file": one.file_name}
-        for one in SOURCES.values()
+        {"name": source.name, "kind": "recorded", "here": _where(source), "file": source.file_name}
+        for source in SOURCES.values()
     ]
     drawn = [{"name": name, "kind": "drawn", "here": "yes", "file": ""} for name in SYNTHETIC]
     return [*recorded, *drawn]

@@ -38,14 +38,14 @@ def trace_words(verb: str, words: Sequence[str], own: Mapping[str, Wanted], chan
         raise UserError(f"servetwin traces {verb} lacks a trace: write a name or a file's path after {verb}")
     name, path = named(words[0])
     keys = {**_keys(name, changes), **own}
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for word in parse_words([f"trace.{word}" if word.startswith("path=") else word for word in words[1:]]):
         key = word.key.removeprefix("trace.")
         if key not in keys:
             raise _unknown(verb, key, name, keys)
-        given[key] = parse_value(word, keys[key]) if key not in LITERAL else word.text
+        values[key] = parse_value(word, keys[key]) if key not in LITERAL else word.text
     return TraceWords(
-        _trace(name, path, given), given.get("seed", 0), {k: given[k] for k in own if k in given}
+        _trace(name, path, values), values.get("seed", 0), {k: values[k] for k in own if k in values}
     )
 
 
@@ -70,10 +70,10 @@ def _keys(name: str, changes: bool) -> dict[str, Wanted]:
     return shared | own | {"seed": Wanted(int)}
 
 
-def _trace(name: str, path: str | None, given: Mapping[str, Any]) -> TraceConfig:
+def _trace(name: str, path: str | None, values: Mapping[str, Any]) -> TraceConfig:
     params = default_parameters(name)
-    params |= {key: given[key] for key in params if key in given}
-    settings = DEFAULTS | {key: given[key] for key in DEFAULTS if key in given and key not in params}
+    params |= {key: values[key] for key in params if key in values}
+    settings = DEFAULTS | {key: values[key] for key in DEFAULTS if key in values and key not in params}
     if path is not None:
         settings["path"] = path
     trace = TraceConfig(name=name, synthetic=name in SYNTHETIC, params=params, **settings)

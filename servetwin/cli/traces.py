@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from servetwin.cli.flags import asked_for_json
-from servetwin.cli.process import tell, telling
+from servetwin.cli.process import help_of, tell, telling
 from servetwin.cli.verbs import by_verb
 from servetwin.config.overrides import Wanted, echo
 from servetwin.run.progress import progress_bar
@@ -17,24 +17,6 @@ if TYPE_CHECKING:
     from servetwin.cli.trace_words import TraceWords
     from traces.workload import Workload
 
-USAGE: Final = """servetwin traces: workloads, published and drawn
-
-  servetwin traces list                       every trace by name, where it is from, and whether it is here
-  servetwin traces fetch NAME [folder=data]   download a published trace, check its hash, print its licence
-  servetwin traces describe TRACE ...         table of rates, bursts and lengths; plot=FILE.png, json=FILE
-  servetwin traces convert TRACE out=FILE     the same requests in another format
-  servetwin traces sample TRACE out=FILE ...  cut, scale, thin or redraw them; says what that did to bursts
-
-TRACE is a name of the list or a file's path; what a file's first bytes do not tell, format=NAME does, and
-time_unit=s|ms|us|ns|iso what its times are.
-Written by out=: .csv, .parquet, .jsonl (Mooncake), or to=csv | parquet | mooncake; overwrite=true replaces.
-sample and describe take what a run takes after trace.: window=busiest|onset or window_start_s, window_s,
-lengths, tokens_scale, rate_scale, time_compression, limit; and seed. A drawn trace takes its parameters.
-
-Example:
-  servetwin traces describe azure_code plot=azure_code.png
-  servetwin traces sample azure_code window_start_s=1965 window_s=300 rate_scale=2 out=burst.jsonl
-"""
 
 _SUFFIXES: Final = {".csv": "csv", ".parquet": "parquet", ".jsonl": "mooncake"}
 _OUT_KEYS: Final = {
@@ -55,7 +37,7 @@ def traces(words: Sequence[str]) -> int:
         "convert": _convert,
         "sample": _sample,
     }
-    return by_verb("traces", words, verbs, USAGE)
+    return by_verb("traces", words, verbs, help_of("traces"))
 
 
 def _list(words: Sequence[str]) -> int:
@@ -99,9 +81,9 @@ def _fetch(words: Sequence[str]) -> int:
                 empty.rmdir()
         raise
     size = path.stat().st_size
-    found = {"file": str(path), "bytes": size, "licence": source.licence, "citation": source.citation}
+    answer = {"file": str(path), "bytes": size, "licence": source.licence, "citation": source.citation}
     lines = (f"{path}: {size:,} bytes, sha256 as pinned", terms(source))
-    tell(found, lines, as_json, f"; the file is in {path}")
+    tell(answer, lines, as_json, f"; the file is in {path}")
     return 0
 
 
@@ -112,18 +94,18 @@ def _describe(words: Sequence[str]) -> int:
     from traces.replacing import replacing
 
     words, as_json = asked_for_json(words)
-    given = trace_words("describe", words, _SHOW_KEYS, changes=True)
-    targets = [_free(given, key) for key in ("plot", "json") if key in given.other]
-    workload = _changed(given)
+    parsed = trace_words("describe", words, _SHOW_KEYS, changes=True)
+    targets = [_free(parsed, key) for key in ("plot", "json") if key in parsed.other]
+    workload = _changed(parsed)
     description = describe(workload)
     text = json.dumps(description.as_dict(), indent=1, sort_keys=True, allow_nan=False)
-    if "json" in given.other:
-        with replacing(Path(given.other["json"]), True) as half:  # checked for overwriting before
+    if "json" in parsed.other:
+        with replacing(Path(parsed.other["json"]), True) as half:  # checked for overwriting before
             half.write_text(text + "\n", encoding="utf-8")
-    if "plot" in given.other:
+    if "plot" in parsed.other:
         from servetwin.report.trace_plot import plot
 
-        plot(workload, description, Path(given.other["plot"]))
+        plot(workload, description, Path(parsed.other["plot"]))
     with telling():
         if as_json:
             print(text)
@@ -138,10 +120,10 @@ def _convert(words: Sequence[str]) -> int:
     from servetwin.cli.trace_words import trace_words
 
     words, as_json = asked_for_json(words)
-    given = trace_words("convert", words, _OUT_KEYS, changes=False)
-    write, target = _writer(given, "convert")
-    found, lines = _written(given, write, _changed(given), target)
-    tell(found, lines, as_json, f"; the requests are in {target}")
+    parsed = trace_words("convert", words, _OUT_KEYS, changes=False)
+    write, target = _writer(parsed, "convert")
+    answer, lines = _written(parsed, write, _changed(parsed), target)
+    tell(answer, lines, as_json, f"; the requests are in {target}")
     return 0
 
 
@@ -153,60 +135,60 @@ def _sample(words: Sequence[str]) -> int:
     from traces.description import describe
 
     words, as_json = asked_for_json(words)
-    given = trace_words("sample", words, _OUT_KEYS, changes=True)
-    write, target = _writer(given, "sample")
-    source = selected(given.trace, given.seed)
-    sample = finished(given.trace, given.seed, source)
-    found, lines = _written(given, write, sample, target)
-    counts, scale = arrival_counts(source), given.trace.rate_scale
-    same_axis = given.trace.time_compression == 1 and given.trace.limit is None
+    parsed = trace_words("sample", words, _OUT_KEYS, changes=True)
+    write, target = _writer(parsed, "sample")
+    source = selected(parsed.trace, parsed.seed)
+    sample = finished(parsed.trace, parsed.seed, source)
+    answer, lines = _written(parsed, write, sample, target)
+    counts, scale = arrival_counts(source), parsed.trace.rate_scale
+    same_axis = parsed.trace.time_compression == 1 and parsed.trace.limit is None
     after = arrival_counts(sample, bins_of=source if same_axis else None)
-    expected = {} if scale is None or scale >= 1 else expected_under_thinning(counts, scale, given.seed)
+    expected = {} if scale is None or scale >= 1 else expected_under_thinning(counts, scale, parsed.seed)
     described, before, left = describe(sample), count_statistics(counts), count_statistics(after)
     if as_json:
         bursts = {"source": asdict(before), "sample": asdict(left)}
-        bursts["expected"] = {name: asdict(one) for name, one in expected.items()}
-        tell({**found, "description": described.as_dict(), "bursts": bursts}, (), as_json)
+        bursts["expected"] = {name: asdict(statistics) for name, statistics in expected.items()}
+        tell({**answer, "description": described.as_dict(), "bursts": bursts}, (), as_json)
         return 0
-    tell(found, lines, as_json, f"; the requests are in {target}")
+    tell(answer, lines, as_json, f"; the requests are in {target}")
     with telling():
         print_description(described)
         print_comparison(before, left, expected, scale)
     return 0
 
 
-def _changed(given: "TraceWords") -> "Workload":
+def _changed(parsed: "TraceWords") -> "Workload":
     from servetwin.assemble.workload import finished, selected
 
-    return finished(given.trace, given.seed, selected(given.trace, given.seed))
+    return finished(parsed.trace, parsed.seed, selected(parsed.trace, parsed.seed))
 
 
-def _writer(given: "TraceWords", verb: str) -> tuple[Callable[..., tuple[str, ...]], Path]:
+def _writer(parsed: "TraceWords", verb: str) -> tuple[Callable[..., tuple[str, ...]], Path]:
     """Return the writing function and its target, both checked before a long read."""
     from traces.formats import writer_named
 
-    if "out" not in given.other:
+    if "out" not in parsed.other:
         raise UserError(f"servetwin traces {verb} lacks out: write out=FILE.csv, .parquet or .jsonl")
-    target = _free(given, "out")
-    name = given.other.get("to") or _SUFFIXES.get(target.suffix)
+    target = _free(parsed, "out")
+    name = parsed.other.get("to") or _SUFFIXES.get(target.suffix)
     if name is None:
         raise UserError(f"out={target} does not tell the format: write to=csv, to=parquet or to=mooncake")
-    if given.other.get("exact") and name != "mooncake":
+    if parsed.other.get("exact") and name != "mooncake":
         raise UserError(f"exact=true is for to=mooncake, and {name} is exact anyway: leave it out")
     return writer_named(name), target
 
 
 def _written(
-    given: "TraceWords", write: Callable[..., tuple[str, ...]], workload: "Workload", target: Path
+    parsed: "TraceWords", write: Callable[..., tuple[str, ...]], workload: "Workload", target: Path
 ) -> tuple[dict[str, Any], list[str]]:
     """Write the file; return its description as data for programs and as readable lines."""
-    options: dict[str, Any] = {"overwrite": given.other.get("overwrite", False)}
-    if given.other.get("exact"):
+    options: dict[str, Any] = {"overwrite": parsed.other.get("overwrite", False)}
+    if parsed.other.get("exact"):
         options["exact"] = True
     lost = write(workload, target, **options)
-    labels = [*(lost or ()), *_not_in_the_file(workload, target, given.other.get("to"))]
-    found = {"requests": len(workload), "file": str(target), "remarks": labels}
-    return found, [f"{len(workload):,} requests in {target}", *(f"  {label}" for label in labels)]
+    labels = [*(lost or ()), *_not_in_the_file(workload, target, parsed.other.get("to"))]
+    answer = {"requests": len(workload), "file": str(target), "remarks": labels}
+    return answer, [f"{len(workload):,} requests in {target}", *(f"  {label}" for label in labels)]
 
 
 def _not_in_the_file(workload: "Workload", target: Path, to: str | None) -> list[str]:
@@ -217,10 +199,10 @@ def _not_in_the_file(workload: "Workload", target: Path, to: str | None) -> list
     return lines
 
 
-def _free(given: "TraceWords", key: str) -> Path:
+def _free(options: "TraceWords", key: str) -> Path:
     """Return the path of ``key``, which must not exist unless it may be replaced."""
-    path = Path(given.other[key]).expanduser()
-    if path.exists() and not given.other.get("overwrite"):
+    path = Path(options.other[key]).expanduser()
+    if path.exists() and not options.other.get("overwrite"):
         raise UserError(f"{key}={path} exists: write another name, or overwrite=true to replace it")
     if not path.parent.is_dir():
         raise UserError(f"{key}={path} is in a folder that does not exist: make {path.parent} first")

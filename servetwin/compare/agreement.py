@@ -31,8 +31,8 @@ MOST_APART: Final = 0.2
 AGREES, DIFFERS = "agrees", "differs"
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimingAgreement:
     """One metric. ``apart``: the share by which the slowest real run's mean is above the fastest.
 
     ``to_real``: the distance from the simulated run to a real one, ``to_repeat`` from one real run to
@@ -73,7 +73,7 @@ class Agreement:
     """
 
     folders: tuple[Path, ...]
-    timing: Mapping[str, Timing]
+    timing: Mapping[str, TimingAgreement]
     refused: tuple[str, ...]
     decisions: tuple[Matched, ...]
     repeated: tuple[Matched, ...]
@@ -81,7 +81,7 @@ class Agreement:
     @property
     def agrees(self) -> bool:
         """Whether every metric agrees and no reason rules out the claim."""
-        return not self.refused and all(one.verdict == AGREES for one in self.timing.values())
+        return not self.refused and all(timing.verdict == AGREES for timing in self.timing.values())
 
 
 def agreement_of(simulated: Path, real: Sequence[Path]) -> Agreement:
@@ -89,25 +89,25 @@ def agreement_of(simulated: Path, real: Sequence[Path]) -> Agreement:
     results = [read_result(folder) for folder in (simulated, *real)]
     timing = _timing(results)
     journals = [decisions_of(folder) for folder in (simulated, *real)]
-    ours, others = journals[0], [one for one in journals[1:] if one is not None]
-    against = [] if ours is None else [matched(ours, one) for one in others]
-    repeated = [matched(one, other) for one, other in combinations(others, 2)]
+    ours, reals = journals[0], [journal for journal in journals[1:] if journal is not None]
+    against = [] if ours is None else [matched(ours, journal) for journal in reals]
+    repeated = [matched(first, other) for first, other in combinations(reals, 2)]
     return Agreement(
         (simulated, *real), timing, tuple(_refusals(results[0], timing)), tuple(against), tuple(repeated)
     )
 
 
-def _timing(results: Sequence[Result]) -> dict[str, Timing]:
+def _timing(results: Sequence[Result]) -> dict[str, TimingAgreement]:
     rows = _of_all(results)
-    found = {}
+    timings = {}
     for metric in METRICS:
         columns = [
             result.columns[metric][at].astype(np.float64) for result, at in zip(results, rows, strict=True)
         ]
         known = ~np.isnan(columns).any(axis=0)
         if known.any():
-            found[metric] = _of_metric([column[known] for column in columns])
-    return found
+            timings[metric] = _of_metric([column[known] for column in columns])
+    return timings
 
 
 def _of_all(results: Sequence[Result]) -> list[Any]:
@@ -128,27 +128,34 @@ def _of_all(results: Sequence[Result]) -> list[Any]:
     return rows
 
 
-def _of_metric(columns: Sequence[Floats]) -> Timing:
-    ours, others = columns[0], columns[1:]
-    each = [statistics(column) for column in others]
-    real = {name: float(np.mean([one[name] for one in each])) for name in STATISTICS}
-    to_real = float(np.mean([distance(ours, other) for other in others]))
-    to_repeat = float(np.mean([distance(one, other) for one, other in combinations(others, 2)]))
-    means = [one["mean"] for one in each]
+def _of_metric(columns: Sequence[Floats]) -> TimingAgreement:
+    ours, reals = columns[0], columns[1:]
+    each = [statistics(column) for column in reals]
+    real = {name: float(np.mean([run[name] for run in each])) for name in STATISTICS}
+    to_real = float(np.mean([distance(ours, other) for other in reals]))
+    to_repeat = float(np.mean([distance(first, other) for first, other in combinations(reals, 2)]))
+    means = [run["mean"] for run in each]
     apart = max(means) / min(means) - 1 if min(means) else 0.0
-    return Timing(len(ours), statistics(ours), real, to_real, to_repeat, apart)
+    return TimingAgreement(
+        requests=len(ours),
+        simulated=statistics(ours),
+        real=real,
+        to_real=to_real,
+        to_repeat=to_repeat,
+        apart=apart,
+    )
 
 
-def _refusals(simulated: Result, timing: Mapping[str, Timing]) -> list[str]:
+def _refusals(simulated: Result, timing: Mapping[str, TimingAgreement]) -> list[str]:
     """Return the reasons that rule out a verdict."""
-    found = [f"the profile of its step times is noisy: {one}" for one in noise_of(simulated)]
-    for metric, one in timing.items():
-        if one.apart > MOST_APART:
-            found.append(
-                f"the real runs differ too much among themselves: the mean {metric} by {one.apart:.0%}, at "
+    causes = [f"the profile of its step times is noisy: {cause}" for cause in noise_of(simulated)]
+    for metric, entry in timing.items():
+        if entry.apart > MOST_APART:
+            causes.append(
+                f"the real runs differ too much among themselves: the mean {metric} by {entry.apart:.0%}, at "
                 f"most {MOST_APART:.0%} where anything can be told"
             )
-    return found
+    return causes
 
 
 def noise_of(result: Result) -> list[str]:
@@ -156,7 +163,7 @@ def noise_of(result: Result) -> list[str]:
     step_time = result.summary.get("step_time")
     use = step_time.get("profile") if isinstance(step_time, dict) else None
     noisy = use.get("noisy") if isinstance(use, dict) else None
-    return [str(one) for one in noisy] if isinstance(noisy, list) else []
+    return [str(cause) for cause in noisy] if isinstance(noisy, list) else []
 
 
 def are_repeats(places: Sequence[Path]) -> bool:

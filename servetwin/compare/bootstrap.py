@@ -42,12 +42,12 @@ def differences(first: Floats, second: Floats, percents: tuple[float, ...]) -> l
     """
     count = len(first)
     places = _blocks(count, max(1, math.isqrt(count)))
-    told = [_difference(second.mean() - first.mean(), (second - first)[places].mean(axis=1))]
+    intervals = [_difference(second.mean() - first.mean(), (second - first)[places].mean(axis=1))]
     if percents:
         drawn = _quantiles(second[places], percents) - _quantiles(first[places], percents)
         whole = np.quantile(second, percents) - np.quantile(first, percents)
-        told += [_difference(float(value), row) for value, row in zip(whole, drawn)]
-    return told
+        intervals += [_difference(float(value), row) for value, row in zip(whole, drawn)]
+    return intervals
 
 
 def _blocks(count: int, length: int) -> NDArray[np.int64]:

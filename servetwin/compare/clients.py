@@ -13,7 +13,7 @@ import numpy as np
 from servetwin.compare.distance import distance
 from servetwin.compare.errors import METRICS, statistics
 from servetwin.compare.formats import read_measured
-from servetwin.compare.measured import TPOT, Measured
+from servetwin.compare.measured import TPOT, MeasuredRun
 from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ LEAST_CHANCE: Final = 0.05
 SAME, DIFFER, TOO_FEW = "no difference", "differ", "too few runs"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Apart:
     """One metric. ``first``, ``second``: statistics by client, the mean over its runs, in ms.
 
@@ -70,25 +70,25 @@ def apart(first: Sequence[Path], second: Sequence[Path]) -> dict[str, Apart]:
     runs = [read_measured(path) for path in (*first, *second)]
     rows = [_in_order(run) for run in runs]
     _refuse_others(runs, rows)
-    found = {}
+    metrics = {}
     for metric in METRICS:
         columns = [run.times[metric][at] for run, at in zip(runs, rows, strict=True)]
         known: NDArray[np.bool_] = ~np.any(np.isnan(columns), axis=0)
         if known.any():
             of_known = _of_metric([column[known] for column in columns], len(first))
-            found[metric] = replace(of_known, left_out=_left_out(known, runs[0], rows[0], metric))
-    if not found:
+            metrics[metric] = replace(of_known, left_out=_left_out(known, runs[0], rows[0], metric))
+    if not metrics:
         raise UserError(f"{first[0]} and {second[0]} have no time in common: give runs with TTFT or E2E")
-    return found
+    return metrics
 
 
-def _left_out(known: NDArray[np.bool_], run: Measured, at: NDArray[np.int64], metric: str) -> int:
+def _left_out(known: NDArray[np.bool_], run: MeasuredRun, at: NDArray[np.int64], metric: str) -> int:
     """Count the requests that were not compared; an answer of one token has no TPOT to compare."""
     due = run.output_tokens[at] != 1 if metric == TPOT else np.ones(len(known), dtype=bool)
     return int((due & ~known).sum())
 
 
-def _in_order(run: Measured) -> NDArray[np.int64]:
+def _in_order(run: MeasuredRun) -> NDArray[np.int64]:
     """Return rows by number in the workload, otherwise by arrival, otherwise in the file's order."""
     if run.failed.any():
         raise UserError(f"{run.path}: {int(run.failed.sum())} requests failed; measure again without them")
@@ -100,11 +100,11 @@ def _in_order(run: Measured) -> NDArray[np.int64]:
     return order
 
 
-def _refuse_others(runs: Sequence[Measured], rows: Sequence[NDArray[np.int64]]) -> None:
+def _refuse_others(runs: Sequence[MeasuredRun], rows: Sequence[NDArray[np.int64]]) -> None:
     for name in ("prompt_tokens", "output_tokens"):
         lengths = [getattr(run, name)[at] for run, at in zip(runs, rows, strict=True)]
-        for run, one in zip(runs, lengths, strict=True):
-            if not np.array_equal(one, lengths[0]):
+        for run, column in zip(runs, lengths, strict=True):
+            if not np.array_equal(column, lengths[0]):
                 raise UserError(
                     f"{run.path} has requests of other lengths ({name}) than {runs[0].path}: let both "
                     "clients send the same workload"
@@ -114,19 +114,21 @@ def _refuse_others(runs: Sequence[Measured], rows: Sequence[NDArray[np.int64]]) 
 def _of_metric(columns: Sequence[Floats], split: int) -> Apart:
     count = len(columns)
     distances = np.zeros((count, count))
-    for one, other in combinations(range(count), 2):
-        distances[one, other] = distances[other, one] = distance(columns[one], columns[other])
+    for first, other in combinations(range(count), 2):
+        distances[first, other] = distances[other, first] = distance(columns[first], columns[other])
     least = 1 / len(columns[0])
-    true = _ratio(distances, range(split), least)
+    between, within, ratio = _ratio(distances, range(split), least)
     ratios = np.array([_ratio(distances, group, least)[2] for group in combinations(range(count), split)])
     return Apart(
-        len(columns[0]),
-        _mean_statistics(columns[:split]),
-        _mean_statistics(columns[split:]),
-        *true,
-        float(np.mean(ratios >= true[2] - 1e-12)),
+        requests=len(columns[0]),
+        first=_mean_statistics(columns[:split]),
+        second=_mean_statistics(columns[split:]),
+        between=between,
+        within=within,
+        ratio=ratio,
+        chance=float(np.mean(ratios >= ratio - 1e-12)),
         # If both groups have the same size, each division is counted twice.
-        (2 if 2 * split == count else 1) / len(ratios),
+        least_chance=(2 if 2 * split == count else 1) / len(ratios),
     )
 
 
@@ -142,4 +144,4 @@ def _ratio(distances: Floats, group: Sequence[int], least: float) -> tuple[float
 
 def _mean_statistics(columns: Sequence[Floats]) -> dict[str, float]:
     each = [statistics(column) for column in columns]
-    return {name: float(np.mean([one[name] for one in each])) for name in STATISTICS}
+    return {name: float(np.mean([run[name] for run in each])) for name in STATISTICS}

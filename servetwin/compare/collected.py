@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servetwin.compare.measured import TIMES, Measured, Timing
+from servetwin.compare.measured import TIMES, MeasuredRun, RequestTiming
 from servetwin.compare.token_gaps import token_gaps
 from servetwin.compare.unknown_times import known_times
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def collected(
-    path: Path, format: str, sha256: str, rows: Sequence[Timing], remarks: Sequence[str] = ()
-) -> Measured:
+    path: Path, format: str, sha256: str, rows: Sequence[RequestTiming], remarks: Sequence[str] = ()
+) -> MeasuredRun:
     """Return the rows as columns, without times that cannot be true (``unknown_times``)."""
     ids = [row.request for row in rows]
     times = {name: np.array([getattr(row, name) for row in rows], dtype=np.float64) for name in TIMES}
@@ -28,18 +28,18 @@ def collected(
     span_ms = np.array([row.span_ms for row in rows], dtype=np.float64)
     known = known_times(times, output, failed, gaps=counts, span_ms=span_ms)
     gaps, more = token_gaps(rows, known)
-    return Measured(
-        path,
-        format,
-        sha256,
-        None if None in ids else np.array(ids, dtype=np.int64),
-        np.array([row.arrival_s for row in rows], dtype=np.float64),
-        _tokens(row.prompt_tokens for row in rows),
-        output,
-        known.times,
-        np.array(gaps, dtype=np.float64),
-        failed,
-        (*remarks, *known.remarks, *more),
+    return MeasuredRun(
+        path=path,
+        format=format,
+        sha256=sha256,
+        request=None if None in ids else np.array(ids, dtype=np.int64),
+        arrival_s=np.array([row.arrival_s for row in rows], dtype=np.float64),
+        prompt_tokens=_tokens(row.prompt_tokens for row in rows),
+        output_tokens=output,
+        times=known.times,
+        gaps_ms=np.array(gaps, dtype=np.float64),
+        failed=failed,
+        remarks=(*remarks, *known.remarks, *more),
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from servetwin.compare.errors import ITL, METRICS, decomposition_of, errors_of, gap_errors
-from servetwin.compare.measured import NS_PER_S, Measured
+from servetwin.compare.measured import NS_PER_S, MeasuredRun
 from servetwin.compare.own_result import Result
 from servetwin.compare.pairs import pairs_of
 from servetwin.results.ranges import LATENCIES, Answers, range_in, value_of
@@ -31,7 +31,7 @@ from hwmodels.profiles.profile_file import load_profile
 _SHOWN: Final = 12  # hexadecimal digits of a digest
 
 
-def check_provenance(result: Result, measured: Measured) -> list[str]:
+def check_provenance(result: Result, measured: MeasuredRun) -> list[str]:
     """Raise UserError for data that the step times were fitted on; return remarks on unknown cases."""
     step_time = result.summary.get("step_time")
     step_time = step_time if isinstance(step_time, dict) else {}
@@ -47,7 +47,7 @@ def check_provenance(result: Result, measured: Measured) -> list[str]:
     return remarks
 
 
-def _refuse(result: Result, measured: Measured, of: str) -> None:
+def _refuse(result: Result, measured: MeasuredRun, of: str) -> None:
     raise UserError(
         f"{measured.path} went into {of} that {result.folder} was simulated with, so it cannot judge them: "
         "compare with data that was kept aside"
@@ -58,7 +58,7 @@ def _files_of(use: dict[str, Any]) -> tuple[list[tuple[str, str]], list[str]]:
     """Return (name, sha256) of the profile's source files: from the summary, otherwise from the profile."""
     files = use.get("files")
     if isinstance(files, list):
-        return [(str(one["name"]), str(one["sha256"])) for one in files], []
+        return [(str(file["name"]), str(file["sha256"])) for file in files], []
     path = use.get("path")
     try:
         loaded = load_profile(Path(str(path)), force=True)
@@ -107,8 +107,8 @@ def regimes_of(series: Columns, arrival_ns: NDArray[np.generic]) -> NDArray[np.i
     share = _around(np.maximum(waiting, common), round(WINDOW_S / 2 / period_s))
     regime = np.searchsorted([KNEE_FROM, OVERLOAD_FROM], share, side="right")
     at = np.searchsorted(times_s, arrival_ns.astype(np.float64) / NS_PER_S, side="right") - 1
-    found: NDArray[np.int64] = regime[np.clip(at, 0, len(regime) - 1)]
-    return found
+    rows: NDArray[np.int64] = regime[np.clip(at, 0, len(regime) - 1)]
+    return rows
 
 
 def _around(values: NDArray[np.float64], half: int) -> NDArray[np.float64]:
@@ -161,7 +161,7 @@ NO_SERIES: Final = (
 NOT_ALL: Final = "no word on the run's range, which is that of all its requests: some were not measured"
 
 
-def compare(result: Result, measured: Measured) -> dict[str, Any]:
+def compare(result: Result, measured: MeasuredRun) -> dict[str, Any]:
     """Compare. UserError for another workload's data, or data that the step times were fitted on."""
     remarks = [*check_provenance(result, measured), *measured.remarks]
     pairs = pairs_of(result, measured)
@@ -174,9 +174,9 @@ def compare(result: Result, measured: Measured) -> dict[str, Any]:
         groups |= {name: regime == code for code, name in enumerate(REGIMES) if (regime == code).any()}
     errors = {name: errors_of(result, measured, pairs, rows) for name, rows in groups.items()}
     if not errors[ALL]:
-        said = f" ({'; '.join(measured.remarks)})" if measured.remarks else ""
+        why = f" ({'; '.join(measured.remarks)})" if measured.remarks else ""
         raise UserError(
-            f"{measured.path} has no time of a request that finished in {result.folder}{said}: write one of "
+            f"{measured.path} has no time of a request that finished in {result.folder}{why}: write one of "
             f"{', '.join(METRICS)}"
         )
     gaps = gap_errors(result, measured)
@@ -215,7 +215,7 @@ def _simulated(result: Result) -> dict[str, Any]:
     return {"folder": str(result.folder), **names, "requests": summary["requests"]}
 
 
-def _file(measured: Measured) -> dict[str, Any]:
+def _file(measured: MeasuredRun) -> dict[str, Any]:
     return {
         "path": str(Path(measured.path)),
         "format": measured.format,

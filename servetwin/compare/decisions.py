@@ -49,7 +49,7 @@ class Decision:
     event: str
     action: str
 
-    def told(self) -> str:
+    def text(self) -> str:
         """Return the decision as a readable line."""
         return f"{self.at_ns / NS_PER_S:.6f} s, {_short(self.event)} -> {_short(self.action)}"
 
@@ -83,7 +83,7 @@ class Matched:
     def rate(self, *kinds: str) -> float | None:
         """Return the share of both runs' decisions that the other run has too; None if there are none."""
         chosen = [self.counts[kind] for kind in kinds or KINDS]
-        whole = sum(one + other for one, other, _ in chosen)
+        whole = sum(ours + other for ours, other, _ in chosen)
         return 2 * sum(both for _, _, both in chosen) / whole if whole else None
 
 
@@ -96,11 +96,12 @@ def decisions_of(folder: Path) -> list[Decision] | None:
 def _read(path: Path) -> Iterator[Decision]:
     with parsing(path):
         for at_ns, event, actions, *_ in journal_lines(path):
-            told = json.dumps(event)
+            event_text = json.dumps(event)
             for fields in actions:
                 decided = decided_in(parse_action(fields))
                 if decided is not None:
-                    yield Decision(*decided, at_ns, told, json.dumps(fields))
+                    kind, key = decided
+                    yield Decision(kind, key, at_ns, event_text, json.dumps(fields))
 
 
 def decided_in(action: Action) -> tuple[str, Key] | None:
@@ -137,42 +138,43 @@ def decided_in(action: Action) -> tuple[str, Key] | None:
 
 def matched(first: Sequence[Decision], second: Sequence[Decision]) -> Matched:
     """Match the n-th occurrence of a decision in one run with the n-th in the other."""
-    one, other = _numbered(first), _numbered(second)
-    both = one.keys() & other.keys()
+    ours, other = _numbered(first), _numbered(second)
+    both = ours.keys() & other.keys()
     counts = {
-        kind: (_of(one, kind), _of(other, kind), sum(one[key].kind == kind for key in both)) for kind in KINDS
+        kind: (_of(ours, kind), _of(other, kind), sum(ours[key].kind == kind for key in both))
+        for kind in KINDS
     }
-    apart = [abs(one[key].at_ns - other[key].at_ns) / _NS_PER_MS for key in both]
-    return Matched(counts, statistics.median(apart) if apart else None, _parting(one, other))
+    apart = [abs(ours[key].at_ns - other[key].at_ns) / _NS_PER_MS for key in both]
+    return Matched(counts, statistics.median(apart) if apart else None, _parting(ours, other))
 
 
 def _numbered(decisions: Sequence[Decision]) -> dict[tuple[Key, int], Decision]:
     seen: Counter[Key] = Counter()
-    found = {}
+    numbered = {}
     for decision in decisions:
-        found[decision.key, seen[decision.key]] = decision
+        numbered[decision.key, seen[decision.key]] = decision
         seen[decision.key] += 1
-    return found
+    return numbered
 
 
 def _of(decisions: dict[tuple[Key, int], Decision], kind: str) -> int:
-    return sum(one.kind == kind for one in decisions.values())
+    return sum(decision.kind == kind for decision in decisions.values())
 
 
-def _parting(one: dict[tuple[Key, int], Decision], other: dict[tuple[Key, int], Decision]) -> Parting | None:
+def _parting(ours: dict[tuple[Key, int], Decision], other: dict[tuple[Key, int], Decision]) -> Parting | None:
     """Return the earliest unshared decision, with the other run's on the same subject or kind."""
-    alone = [decision for key, decision in one.items() if key not in other]
-    others = [decision for key, decision in other.items() if key not in one]
-    if not alone and not others:
+    alone = [decision for key, decision in ours.items() if key not in other]
+    unmatched = [decision for key, decision in other.items() if key not in ours]
+    if not alone and not unmatched:
         return None
-    if not others or (alone and alone[0].at_ns <= others[0].at_ns):
-        return Parting(alone[0].kind, alone[0], _counterpart(alone[0], others))
-    return Parting(others[0].kind, _counterpart(others[0], alone), others[0])
+    if not unmatched or (alone and alone[0].at_ns <= unmatched[0].at_ns):
+        return Parting(alone[0].kind, alone[0], _counterpart(alone[0], unmatched))
+    return Parting(unmatched[0].kind, _counterpart(unmatched[0], alone), unmatched[0])
 
 
-def _counterpart(decision: Decision, others: Sequence[Decision]) -> Decision | None:
-    same = [one for one in others if one.key[:2] == decision.key[:2]]
-    like = [one for one in others if one.kind == decision.kind]
+def _counterpart(decision: Decision, candidates: Sequence[Decision]) -> Decision | None:
+    same = [candidate for candidate in candidates if candidate.key[:2] == decision.key[:2]]
+    like = [candidate for candidate in candidates if candidate.kind == decision.kind]
     return next(iter([*same, *like]), None)
 
 

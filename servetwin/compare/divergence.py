@@ -34,14 +34,14 @@ class Divergence:
     first: str
     second: str
 
-    def told(self, names: tuple[str, str]) -> list[str]:
+    def text(self, names: tuple[str, str]) -> list[str]:
         """Return readable lines."""
-        what = {
+        explanation = {
             OBSERVED: "then the worlds report different events",
             DECIDED: "then the same event is answered differently",
             ENDED: "then one journal ends",
         }[self.kind]
-        lines = [f"first difference: {self.events} events and their answers are alike, {what}"]
+        lines = [f"first difference: {self.events} events and their answers are alike, {explanation}"]
         return [
             *lines,
             f"  {names[0]}: {self.first or 'nothing more'}",
@@ -58,13 +58,13 @@ def divergence_of(first: Path, second: Path) -> Divergence | None:
         return None
     pairs = zip_longest(journal_lines(first / NAME), journal_lines(second / NAME))
     with parsing(second / NAME):
-        for count, (one, other) in enumerate(pairs):
-            if one is None or other is None:
-                return Divergence(ENDED, count, _told(one), _told(other))
-            if one[:2] != other[:2]:
-                return Divergence(OBSERVED, count, _told(one), _told(other))
-            if one[2] != other[2] and _done(one[2]) != _done(other[2]):
-                return Divergence(DECIDED, count, _told(one), _told(other))
+        for count, (pair, other) in enumerate(pairs):
+            if pair is None or other is None:
+                return Divergence(ENDED, count, _line_text(pair), _line_text(other))
+            if pair[:2] != other[:2]:
+                return Divergence(OBSERVED, count, _line_text(pair), _line_text(other))
+            if pair[2] != other[2] and _done(pair[2]) != _done(other[2]):
+                return Divergence(DECIDED, count, _line_text(pair), _line_text(other))
     return None
 
 
@@ -92,7 +92,7 @@ def _done(actions: list[list[Any]]) -> list[Action]:
     return [dataclasses.replace(parse_action(fields), reason="") for fields in actions]
 
 
-def _told(line: list[Any] | None) -> str:
+def _line_text(line: list[Any] | None) -> str:
     if line is None:
         return ""
     text = f"{line[0] / NS_PER_S:.6f} s, {json.dumps(line[1])} -> {json.dumps(line[2])}"
@@ -101,9 +101,9 @@ def _told(line: list[Any] | None) -> str:
 
 def changed_keys(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Map dotted key to both values, for differing keys of two configurations; ignores where results are."""
-    one, other = dict(_leaves(first)), dict(_leaves(second))
-    keys = [key for key in {**one, **other} if key not in ("out", "overwrite")]
-    return {key: (one.get(key), other.get(key)) for key in keys if one.get(key) != other.get(key)}
+    ours, other = dict(_leaves(first)), dict(_leaves(second))
+    keys = [key for key in {**ours, **other} if key not in ("out", "overwrite")]
+    return {key: (ours.get(key), other.get(key)) for key in keys if ours.get(key) != other.get(key)}
 
 
 def _leaves(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from servetwin.compare.measured import E2E, NS_PER_MS, QUEUE, TPOT, TTFT, Measured
+from servetwin.compare.measured import E2E, NS_PER_MS, QUEUE, TPOT, TTFT, MeasuredRun
 from servetwin.compare.own_result import SCHEDULED, Result
 from servetwin.compare.pairs import Pairs
 from servetwin.results.metrics import QUANTILES
@@ -25,9 +25,9 @@ PARTS: Final = ("queueing", "prefill", "decode")
 _FIRST_PARTS: Final = "queueing and prefill"
 
 
-def errors_of(result: Result, measured: Measured, pairs: Pairs, rows: Rows) -> dict[str, Any]:
+def errors_of(result: Result, measured: MeasuredRun, pairs: Pairs, rows: Rows) -> dict[str, Any]:
     """Return errors by metric for the pairs that ``rows`` selects; without metrics that no pair has."""
-    found = {}
+    errors = {}
     for metric in METRICS:
         ours = result.columns[metric][pairs.simulated][rows].astype(np.float64)
         theirs = measured.times[metric][pairs.measured][rows]
@@ -35,13 +35,13 @@ def errors_of(result: Result, measured: Measured, pairs: Pairs, rows: Rows) -> d
         if both.any():
             ours, theirs = ours[both], theirs[both]
             apart = float(np.abs(ours - theirs).sum())
-            found[metric] = _beside(statistics(ours), statistics(theirs), len(ours)) | {
+            errors[metric] = _beside(statistics(ours), statistics(theirs), len(ours)) | {
                 "per_request": apart / float(theirs.sum()) if theirs.sum() else None
             }
-    return found
+    return errors
 
 
-def gap_errors(result: Result, measured: Measured) -> dict[str, Any] | None:
+def gap_errors(result: Result, measured: MeasuredRun) -> dict[str, Any] | None:
     """Return errors of single token gaps: the whole simulated run against all gaps in the file."""
     ours = result.summary[ITL]
     if not len(measured.gaps_ms) or any(ours.get(name) is None for name in STATISTICS):
@@ -65,7 +65,7 @@ def _beside(ours: Mapping[str, float], theirs: Mapping[str, float], count: int) 
     return {"count": count, "simulated": dict(ours), "measured": dict(theirs), "error": error}
 
 
-def decomposition_of(result: Result, measured: Measured, pairs: Pairs, rows: Rows) -> list[dict[str, Any]]:
+def decomposition_of(result: Result, measured: MeasuredRun, pairs: Pairs, rows: Rows) -> list[dict[str, Any]]:
     """Return mean ms of each part of the end-to-end time, and its share of the difference.
 
     Queueing and prefill are one part unless both sides know when a request was first scheduled.
@@ -110,5 +110,5 @@ def _simulated(result: Result, pairs: Pairs) -> dict[str, Floats]:
     return {**times, QUEUE: queue}
 
 
-def _measured(measured: Measured, pairs: Pairs) -> dict[str, Floats]:
+def _measured(measured: MeasuredRun, pairs: Pairs) -> dict[str, Floats]:
     return {name: values[pairs.measured] for name, values in measured.times.items()}

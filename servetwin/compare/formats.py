@@ -9,16 +9,16 @@ from typing import Any, Final
 from hwmodels.reading import read_limited
 from servetwin.compare import reports, tables
 from servetwin.compare.collected import collected
-from servetwin.compare.measured import MS_PER_S, NS_PER_MS, NS_PER_S, UNKNOWN, Measured, Timing
+from servetwin.compare.measured import MS_PER_S, NS_PER_MS, NS_PER_S, UNKNOWN, MeasuredRun, RequestTiming
 from servetwin.compare.own_result import REQUESTS, own_result
 from servetwin.compare.tables import OWN_COLUMNS, own_timing
-from servetwin.compare.values import Place
+from servetwin.compare.values import FilePlace
 from serving.record.json_text import json_data
 from serving.vocabulary.errors import UserError
 
 # Reads JSON lines of timings, one request a line: ServeTwin's own keys, LLMServingSim's bench, AIPerf.
 
-Line = tuple[Place, Any]
+Line = tuple[FilePlace, Any]
 OWN_KEYS: Final = (*OWN_COLUMNS, "itl_ms")
 # bench/core/recorder.py, write_requests: vLLM's timestamps in seconds; arrival_time is on another clock.
 BENCH_KEYS: Final = (
@@ -30,7 +30,7 @@ AIPERF_KEYS: Final = ("metadata", "metrics", "error", "trace_data")
 _PHASE: Final = "profiling"
 
 
-def own_lines(lines: Iterable[Line]) -> list[Timing]:
+def own_lines(lines: Iterable[Line]) -> list[RequestTiming]:
     """Read the CSV's columns as keys; ``itl_ms`` is the list of gaps between tokens."""
     rows = []
     for place, value in lines:
@@ -41,7 +41,7 @@ def own_lines(lines: Iterable[Line]) -> list[Timing]:
     return rows
 
 
-def llmservingsim_bench(lines: Iterable[Line]) -> list[Timing]:
+def llmservingsim_bench(lines: Iterable[Line]) -> list[RequestTiming]:
     """Read ``requests.jsonl`` of a vLLM run that LLMServingSim's bench recorded."""
     rows = []
     for place, value in lines:
@@ -52,31 +52,31 @@ def llmservingsim_bench(lines: Iterable[Line]) -> list[Timing]:
     return rows
 
 
-def _stamp(place: Place, row: Mapping[str, Any], key: str) -> float:
+def _stamp(place: FilePlace, row: Mapping[str, Any], key: str) -> float:
     """Return vLLM's timestamp; it is 0 until the moment comes (vllm/v1/metrics/stats.py)."""
     at = place.time(row.get(key), key)
     return at if at > 0 else UNKNOWN
 
 
-def _of_bench(place: Place, row: Mapping[str, Any], at: Mapping[str, float]) -> Timing:
+def _of_bench(place: FilePlace, row: Mapping[str, Any], at: Mapping[str, float]) -> RequestTiming:
     """Read a request; one that has no last token has failed."""
 
     def since_queued(key: str) -> float:
         return (at[key] - at["queued_ts"]) * MS_PER_S
 
-    return Timing(
-        _number_in(place, row.get("request_id")),
-        place.number(row.get("arrival_time"), "arrival_time"),
-        place.whole(row.get("input_toks"), "input_toks"),
-        place.whole(row.get("output_toks"), "output_toks"),
-        since_queued("first_token_ts"),
+    return RequestTiming(
+        request=_number_in(place, row.get("request_id")),
+        arrival_s=place.number(row.get("arrival_time"), "arrival_time"),
+        prompt_tokens=place.whole(row.get("input_toks"), "input_toks"),
+        output_tokens=place.whole(row.get("output_toks"), "output_toks"),
+        ttft_ms=since_queued("first_token_ts"),
         e2e_ms=since_queued("last_token_ts"),
         queue_ms=since_queued("scheduled_ts"),
         failed=at["last_token_ts"] != at["last_token_ts"],
     )
 
 
-def aiperf(lines: Iterable[Line]) -> list[Timing]:
+def aiperf(lines: Iterable[Line]) -> list[RequestTiming]:
     """Read AIPerf's ``profile_export.jsonl`` without warm-up requests. Requests have no workload numbers."""
     rows = []
     for place, value in lines:
@@ -88,7 +88,7 @@ def aiperf(lines: Iterable[Line]) -> list[Timing]:
     return rows
 
 
-def _of_aiperf(place: Place, metadata: Any, row: Any) -> Timing:
+def _of_aiperf(place: FilePlace, metadata: Any, row: Any) -> RequestTiming:
     metrics = place.mapping(row.get("metrics") or {}, "metrics")
     failed = row.get("error") is not None or bool(metadata.get("was_cancelled"))
 
@@ -104,21 +104,21 @@ def _of_aiperf(place: Place, metadata: Any, row: Any) -> Timing:
     start_ns, end_ns = (
         place.number(metadata.get(key), key) for key in ("request_start_ns", "request_end_ns")
     )
-    return Timing(
-        None,
-        start_ns / NS_PER_S,
-        place.whole(metric("input_sequence_length", "tokens"), "input_sequence_length"),
-        place.whole(metric("output_sequence_length", "tokens"), "output_sequence_length"),
-        place.time(metric("time_to_first_token", "ms"), "time_to_first_token"),
-        place.time(metric("inter_token_latency", "ms"), "inter_token_latency"),
-        place.time(metric("request_latency", "ms"), "request_latency"),
+    return RequestTiming(
+        request=None,
+        arrival_s=start_ns / NS_PER_S,
+        prompt_tokens=place.whole(metric("input_sequence_length", "tokens"), "input_sequence_length"),
+        output_tokens=place.whole(metric("output_sequence_length", "tokens"), "output_sequence_length"),
+        ttft_ms=place.time(metric("time_to_first_token", "ms"), "time_to_first_token"),
+        tpot_ms=place.time(metric("inter_token_latency", "ms"), "inter_token_latency"),
+        e2e_ms=place.time(metric("request_latency", "ms"), "request_latency"),
         gaps_ms=tuple(place.numbers(metric("inter_chunk_latency", "ms"), "inter_chunk_latency")),
         failed=failed,
         span_ms=(end_ns - start_ns) / NS_PER_MS,
     )
 
 
-def _number_in(place: Place, value: Any) -> int | None:
+def _number_in(place: FilePlace, value: Any) -> int | None:
     """Return a request id as a number if it is one, written as number or text; None otherwise."""
     plain = isinstance(value, int) or (isinstance(value, str) and value.isdecimal() and value.isascii())
     return place.whole(value, "request_id") if plain else None
@@ -126,23 +126,23 @@ def _number_in(place: Place, value: Any) -> int | None:
 
 OWN_RESULT: Final = "servetwin"
 MOST_BYTES: Final = 512 << 20  # a run of some 100,000 requests with the time of every token
-CSV: Final[dict[str, Callable[[str, str], list[Timing]]]] = {
+CSV: Final[dict[str, Callable[[str, str], list[RequestTiming]]]] = {
     "csv": tables.own_csv,
     "llmservingsim_csv": tables.llmservingsim_csv,
 }
-LINES: Final[dict[str, Callable[[Iterator[Line]], list[Timing]]]] = {
+LINES: Final[dict[str, Callable[[Iterator[Line]], list[RequestTiming]]]] = {
     "jsonl": own_lines,
     "llmservingsim": llmservingsim_bench,
     "aiperf": aiperf,
 }
-REPORTS: Final[dict[str, Callable[[Place, Any], tuple[list[Timing], list[str]]]]] = {
+REPORTS: Final[dict[str, Callable[[FilePlace, Any], tuple[list[RequestTiming], list[str]]]]] = {
     "vllm_bench": reports.vllm_bench,
     "guidellm": reports.guidellm,
 }
 FORMATS: Final = (*CSV, *LINES, *REPORTS, OWN_RESULT)
 
 
-def read_measured(path: Path, format: str | None = None, run: int | None = None) -> Measured:
+def read_measured(path: Path, format: str | None = None, run: int | None = None) -> MeasuredRun:
     """Read the timings in ``path``; ``format`` None: detected. ``run``: index of the run in the file.
 
     A folder is a result of ServeTwin, such as that of ``realexec run``. Raises UserError.
@@ -156,12 +156,12 @@ def read_measured(path: Path, format: str | None = None, run: int | None = None)
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is no text ({error.reason}): give one of {', '.join(FORMATS)}") from None
-    found = format or _format_of(str(path), text)
-    rows, remarks = _rows(str(path), text, found, run)
+    name = format or _format_of(str(path), text)
+    rows, remarks = _rows(str(path), text, name, run)
     if not rows:
         raise UserError(f"{path} holds no requests: give a file with one row per request")
     rows = [replace(row, gaps_ms=()) if row.failed else row for row in rows]
-    return collected(path, found, sha256(content).hexdigest(), rows, remarks)
+    return collected(path, name, sha256(content).hexdigest(), rows, remarks)
 
 
 def _content(path: Path) -> bytes:
@@ -199,7 +199,7 @@ def _format_of(name: str, text: str) -> str:
     return "jsonl"
 
 
-def _rows(name: str, text: str, format: str, run: int | None) -> tuple[list[Timing], list[str]]:
+def _rows(name: str, text: str, format: str, run: int | None) -> tuple[list[RequestTiming], list[str]]:
     if format in REPORTS:
         runs = _runs(name, text, format)
         if run is None and len(runs) != 1:
@@ -210,7 +210,7 @@ def _rows(name: str, text: str, format: str, run: int | None) -> tuple[list[Timi
             raise UserError(f"{name} holds {len(runs)} runs: write run= from 0 to {len(runs) - 1}")
         number = run or 0
         remarks = [f"run {number} of {len(runs)} in the file"] if len(runs) > 1 else []
-        rows, more = REPORTS[format](Place(name), runs[number])
+        rows, more = REPORTS[format](FilePlace(name), runs[number])
         return rows, [*remarks, *more]
     if run is not None:
         raise UserError(f"{name} holds one run: leave run={run} out")
@@ -225,7 +225,7 @@ def _runs(name: str, text: str, format: str) -> list[Any]:
     if format == "guidellm":
         if whole is None:
             raise UserError(f"{name} is no JSON document: give the benchmarks.json that guidellm wrote")
-        return list(reports.guidellm_runs(Place(name), whole))
+        return list(reports.guidellm_runs(FilePlace(name), whole))
     return [whole] if whole is not None else [value for _, value in _lines(name, text)]
 
 
@@ -240,7 +240,7 @@ def _document(text: str) -> Any:
 def _lines(name: str, text: str) -> Iterator[Line]:
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
-            place = Place(f"{name}, line {number}")
+            place = FilePlace(f"{name}, line {number}")
             try:
                 yield place, json_data(line)
             except ValueError:

@@ -22,8 +22,8 @@ NS_PER_MS: Final = 1e6
 NS_PER_S: Final = 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestTiming:
     """One request: NaN and None if the file does not have the value.
 
     ``arrival_s`` counts from any moment, the same for all requests. ``ttft_ms`` contains ``queue_ms``.
@@ -44,8 +44,8 @@ class Timing:
     span_ms: float = UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRun:
     """All requests of a file in its order, as columns.
 
     ``request``: numbers in the workload, None if the file has none. ``prompt_tokens`` and

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hwmodels.reading import open_regular
-from servetwin.compare.measured import NS_PER_MS, NS_PER_S, QUEUE, TIMES, Measured
+from servetwin.compare.measured import NS_PER_MS, NS_PER_S, QUEUE, TIMES, MeasuredRun
 from servetwin.config.folder_kind import another_kind
 from servetwin.config.read_file import json_in
 from servetwin.results.parquet_file import table_of
@@ -98,7 +98,7 @@ def columns_of(path: Path, needed: tuple[str, ...] = ()) -> Columns:
     raise UserError(f"{path} cannot be used ({reason}): give the out= of a run of this version") from None
 
 
-def own_result(path: Path, format: str) -> Measured:
+def own_result(path: Path, format: str) -> MeasuredRun:
     """Return the requests of another result folder as measured ones."""
     import numpy as np
 
@@ -114,18 +114,18 @@ def own_result(path: Path, format: str) -> Measured:
         times[QUEUE] = (columns[SCHEDULED] - columns["arrival_ns"]) / NS_PER_MS
     output, failed = columns["output_tokens"].astype(np.int64), np.zeros(count, dtype=bool)
     known = known_times(times, output, failed)
-    return Measured(
-        path,
-        format,
-        _digest(path),
-        columns["request"].astype(np.int64),
-        columns["arrival_ns"] / NS_PER_S,
-        columns["prompt_tokens"].astype(np.int64),
-        output,
-        known.times,
-        np.array([], dtype=np.float64),
-        failed,
-        (*((SIMULATED_TOO,) if _is_simulated(path.parent) else ()), *known.remarks),
+    return MeasuredRun(
+        path=path,
+        format=format,
+        sha256=_digest(path),
+        request=columns["request"].astype(np.int64),
+        arrival_s=columns["arrival_ns"] / NS_PER_S,
+        prompt_tokens=columns["prompt_tokens"].astype(np.int64),
+        output_tokens=output,
+        times=known.times,
+        gaps_ms=np.array([], dtype=np.float64),
+        failed=failed,
+        remarks=(*((SIMULATED_TOO,) if _is_simulated(path.parent) else ()), *known.remarks),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from servetwin.compare.measured import Measured
+from servetwin.compare.measured import MeasuredRun
 from servetwin.compare.own_result import Result
 from serving.vocabulary.errors import UserError
 
@@ -24,7 +24,7 @@ MOST_PROMPT_DIFFERENCE: Final = 0.1
 _SPAN_WORTH_TELLING: Final = 0.05
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
     """Rows of the simulated and of the measured columns with the same request, finished in both."""
 
@@ -37,7 +37,7 @@ class Pairs:
         return len(self.simulated)
 
 
-def pairs_of(result: Result, measured: Measured) -> Pairs:
+def pairs_of(result: Result, measured: MeasuredRun) -> Pairs:
     """Match by request number if the file has them, otherwise by order. UserError if neither works."""
     if measured.request is not None:
         by, numbers = BY_ID, _checked(result, measured, measured.request)
@@ -47,23 +47,24 @@ def pairs_of(result: Result, measured: Measured) -> Pairs:
     known = result.columns["request"].astype(np.int64)
     place = np.minimum(np.searchsorted(known, numbers[done]), max(len(known) - 1, 0))
     both = known[place] == numbers[done] if len(known) else np.zeros(len(done), dtype=bool)
-    pairs = place[both], done[both]
+    simulated, rows = place[both], done[both]
     if not both.any():
         raise UserError(
             f"no request finished both in {result.folder} and in {measured.path}: compare the same workload"
         )
-    return Pairs(by, *pairs, (*_prompts(result, measured, *pairs), *_spans(result, measured, *pairs)))
+    remarks = (*_prompts(result, measured, simulated, rows), *_spans(result, measured, simulated, rows))
+    return Pairs(by=by, simulated=simulated, measured=rows, remarks=remarks)
 
 
-def _checked(result: Result, measured: Measured, numbers: Ints) -> Ints:
+def _checked(result: Result, measured: MeasuredRun, numbers: Ints) -> Ints:
     """Check that every number occurs once and belongs to the run."""
-    found, counts = np.unique(numbers, return_counts=True)
+    known, counts = np.unique(numbers, return_counts=True)
     if counts.max() > 1:
         raise UserError(
-            f"{measured.path} has request {found[counts.argmax()]} twice: give every request one number"
+            f"{measured.path} has request {known[counts.argmax()]} twice: give every request one number"
         )
-    if found[0] < 0 or found[-1] >= result.handed_over:
-        wrong = found[0] if found[0] < 0 else found[-1]
+    if known[0] < 0 or known[-1] >= result.handed_over:
+        wrong = known[0] if known[0] < 0 else known[-1]
         raise UserError(
             f"{measured.path} has a request {wrong} and {result.folder} has 0 to {result.handed_over - 1}: "
             "number requests as rows of the workload, from 0"
@@ -71,7 +72,7 @@ def _checked(result: Result, measured: Measured, numbers: Ints) -> Ints:
     return numbers
 
 
-def _by_order(result: Result, measured: Measured) -> tuple[str, Ints]:
+def _by_order(result: Result, measured: MeasuredRun) -> tuple[str, Ints]:
     """Match by order: the workload's rows are in order of arrival, so the n-th to arrive is number n."""
     if len(measured) != result.handed_over:
         raise UserError(
@@ -86,12 +87,12 @@ def _by_order(result: Result, measured: Measured) -> tuple[str, Ints]:
     return BY_ARRIVAL, numbers
 
 
-def _prompts(result: Result, measured: Measured, rows: Ints, others: Ints) -> list[str]:
+def _prompts(result: Result, measured: MeasuredRun, rows: Ints, measured_rows: Ints) -> list[str]:
     """Compare the lengths, which show whether the workloads are the same."""
     remarks = []
     for name, noun in (("prompt_tokens", "prompts"), ("output_tokens", "outputs")):
         ours = result.columns[name][rows].astype(np.int64)
-        theirs = getattr(measured, name)[others]
+        theirs = getattr(measured, name)[measured_rows]
         ours, theirs = ours[theirs >= 0], theirs[theirs >= 0]
         if not len(ours):
             remarks.append(f"lengths of {noun} are not in the file, so they were not compared")
@@ -110,12 +111,12 @@ def _prompts(result: Result, measured: Measured, rows: Ints, others: Ints) -> li
     return remarks
 
 
-def _spans(result: Result, measured: Measured, rows: Ints, others: Ints) -> list[str]:
+def _spans(result: Result, measured: MeasuredRun, rows: Ints, measured_rows: Ints) -> list[str]:
     """Compare the arrival rates of both sides."""
-    if len(rows) < 2 or np.isnan(measured.arrival_s[others]).any():
+    if len(rows) < 2 or np.isnan(measured.arrival_s[measured_rows]).any():
         return []
     ours = float(np.ptp(result.columns["arrival_ns"][rows].astype(np.int64))) / 1e9
-    theirs = float(np.ptp(measured.arrival_s[others]))
+    theirs = float(np.ptp(measured.arrival_s[measured_rows]))
     if abs(ours - theirs) <= _SPAN_WORTH_TELLING * max(ours, theirs):
         return []
     return [

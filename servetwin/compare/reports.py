@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from servetwin.compare.measured import MS_PER_S, Timing
-from servetwin.compare.values import Place
+from servetwin.compare.measured import MS_PER_S, RequestTiming
+from servetwin.compare.values import FilePlace
 
 # vllm/benchmarks/serve.py (--save-result --save-detailed): lists with one entry per request, in sending
 # order; times in seconds.
@@ -29,7 +29,7 @@ GUIDELLM_KEYS: Final = (
 _STATUSES: Final = ("successful", "incomplete", "errored", "total")
 
 
-def vllm_bench(place: Place, report: Any) -> tuple[list[Timing], list[str]]:
+def vllm_bench(place: FilePlace, report: Any) -> tuple[list[RequestTiming], list[str]]:
     """Read one run of ``vllm bench serve``; a request with an error has failed.
 
     Unknown lists are refused; other keys are settings and statistics of the whole run.
@@ -52,7 +52,7 @@ def vllm_bench(place: Place, report: Any) -> tuple[list[Timing], list[str]]:
     return rows, list(_client_queue(place, columns["queue_times"]))
 
 
-def _client_queue(place: Place, values: Sequence[Any]) -> Iterator[str]:
+def _client_queue(place: FilePlace, values: Sequence[Any]) -> Iterator[str]:
     """Name queue_times as unused: a request waits there in the client, before any of its times begins.
 
     ``client_queue_time`` of vllm/benchmarks/lib/endpoint_request_func.py.
@@ -67,18 +67,18 @@ def _client_queue(place: Place, values: Sequence[Any]) -> Iterator[str]:
         )
 
 
-def _of_bench(place: Place, row: Mapping[str, Any]) -> Timing:
+def _of_bench(place: FilePlace, row: Mapping[str, Any]) -> RequestTiming:
     gaps, failed = place.numbers(row["itls"], "itls"), bool(row["errors"])
     ttft, latency = place.time(row["ttfts"], "ttfts"), place.time(row["latencies"], "latencies")
     tokens = place.whole(row["output_lens"], "output_lens")
     if not 0 < latency < math.inf and _ends_with_gaps(ttft, gaps, tokens):
         latency = ttft + math.fsum(gaps)
-    return Timing(
-        None,
-        place.number(row["start_times"], "start_times"),
-        place.whole(row["input_lens"], "input_lens"),
-        tokens,
-        ttft * MS_PER_S,
+    return RequestTiming(
+        request=None,
+        arrival_s=place.number(row["start_times"], "start_times"),
+        prompt_tokens=place.whole(row["input_lens"], "input_lens"),
+        output_tokens=tokens,
+        ttft_ms=ttft * MS_PER_S,
         e2e_ms=latency * MS_PER_S,
         gaps_ms=() if failed else tuple(gap * MS_PER_S for gap in gaps),
         failed=failed,
@@ -91,7 +91,7 @@ def _ends_with_gaps(ttft: float, gaps: Sequence[float], tokens: int | None) -> b
     return known and (len(gaps) > 0 or tokens == 1)
 
 
-def guidellm_runs(place: Place, report: Any) -> Sequence[Any]:
+def guidellm_runs(place: FilePlace, report: Any) -> Sequence[Any]:
     """Return the benchmarks in a ``benchmarks.json``."""
     runs = place.mapping(report, "the report").get("benchmarks")
     if not isinstance(runs, list):
@@ -99,7 +99,7 @@ def guidellm_runs(place: Place, report: Any) -> Sequence[Any]:
     return runs
 
 
-def guidellm(place: Place, run: Any) -> tuple[list[Timing], list[str]]:
+def guidellm(place: FilePlace, run: Any) -> tuple[list[RequestTiming], list[str]]:
     """Read one benchmark of the report; ``inter_token_latency_ms`` is the mean gap after the first token."""
     requests = place.mapping(place.mapping(run, "the benchmark").get("requests"), "requests")
     place.only(requests, _STATUSES, "status")
@@ -115,19 +115,19 @@ def guidellm(place: Place, run: Any) -> tuple[list[Timing], list[str]]:
     return rows, []
 
 
-def _of_guidellm(place: Place, row: Mapping[str, Any], failed: bool) -> Timing:
+def _of_guidellm(place: FilePlace, row: Mapping[str, Any], failed: bool) -> RequestTiming:
     start_s, end_s = (
         place.number(row.get(f"request_{key}", row.get(key)), f"request_{key}")
         for key in ("start_time", "end_time")
     )
-    return Timing(
-        None,
-        start_s,
-        place.whole(row.get("prompt_tokens"), "prompt_tokens"),
-        place.whole(row.get("output_tokens"), "output_tokens"),
-        place.time(row.get("time_to_first_token_ms"), "time_to_first_token_ms"),
-        place.time(row.get("inter_token_latency_ms"), "inter_token_latency_ms"),
-        place.time(row.get("request_latency"), "request_latency") * MS_PER_S,
+    return RequestTiming(
+        request=None,
+        arrival_s=start_s,
+        prompt_tokens=place.whole(row.get("prompt_tokens"), "prompt_tokens"),
+        output_tokens=place.whole(row.get("output_tokens"), "output_tokens"),
+        ttft_ms=place.time(row.get("time_to_first_token_ms"), "time_to_first_token_ms"),
+        tpot_ms=place.time(row.get("inter_token_latency_ms"), "inter_token_latency_ms"),
+        e2e_ms=place.time(row.get("request_latency"), "request_latency") * MS_PER_S,
         failed=failed,
         span_ms=(end_s - start_s) * MS_PER_S,
     )

@@ -52,11 +52,11 @@ def side_by_side(folders: Sequence[Path]) -> SideBySide:
     """Compare at least two result folders. UserError for other folders."""
     results = tuple(map(read_result, folders))
     configs = [_config(folder) for folder in folders]
-    others = [
+    compared = [
         _beside(results[0], result, changed_keys(configs[0], config))
         for result, config in zip(results[1:], configs[1:], strict=True)
     ]
-    return SideBySide(tuple(short_names(folders)), results, tuple(others))
+    return SideBySide(tuple(short_names(folders)), results, tuple(compared))
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -96,13 +96,16 @@ def _why_not(first: Result, second: Result, at: Any, other_at: Any) -> str:
 
 
 def _of_latencies(first: Result, second: Result, at: Any, other_at: Any) -> dict[str, Difference]:
-    found: dict[str, Difference] = {}
+    by_metric: dict[str, Difference] = {}
     order = np.argsort(first.columns["arrival_ns"][at], kind="stable")
     for latency in LATENCIES:
-        one = first.columns[latency][at][order].astype(np.float64)
+        ours = first.columns[latency][at][order].astype(np.float64)
         other = second.columns[latency][other_at][order].astype(np.float64)
-        known = ~(np.isnan(one) | np.isnan(other))
+        known = ~(np.isnan(ours) | np.isnan(other))
         if known.sum() >= _FEW:
-            told = differences(one[known], other[known], tuple(PERCENTS.values()))
-            found |= {f"{latency}.{name}": one for name, one in zip(("mean", *PERCENTS), told, strict=True)}
-    return found
+            paired = differences(ours[known], other[known], tuple(PERCENTS.values()))
+            by_metric |= {
+                f"{latency}.{name}": difference
+                for name, difference in zip(("mean", *PERCENTS), paired, strict=True)
+            }
+    return by_metric

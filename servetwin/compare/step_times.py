@@ -1,4 +1,4 @@
-"""Which model is wrong: compares all steps and sends of real journals with the simulation's times for them.
+"""Compares all steps and sends of real journals with the simulation's times for them.
 
 A step is priced as it really ran, with its chunks and contexts, so earlier differences do not count. Times of
 sends are taken from each run's own journal.
@@ -18,8 +18,7 @@ from servetwin.assemble.world_rows import world_rows
 from servetwin.compare.divergence import journal_lines, parsing
 from servetwin.config.compose.resolved import read_resolved
 from servetwin.results.journal_file import NAME
-from servetwin.story.benches import Report
-from servetwin.story.books import Books
+from servetwin.story.cluster_state import ClusterState, StepReport
 from serving.record.journal import parse_action, parse_event
 from serving.vocabulary.actions import Chunk, Run, Send
 from serving.vocabulary.errors import UserError
@@ -43,7 +42,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class WorkRow:
     """Mean times of one kind of step or send. ``amount``: of all of them together."""
 
     kind: str
@@ -58,36 +57,40 @@ class Row:
         return self.simulated_ms / self.real_ms if self.simulated_ms is not None and self.real_ms else None
 
 
-def step_rows(simulated: Path, real: Sequence[Path]) -> list[Row] | str:
+def step_rows(simulated: Path, real: Sequence[Path]) -> list[WorkRow] | str:
     """Return mean times by kind of step, or a sentence that says why they are not available."""
     try:
         times = world_rows(hardware_of(read_resolved(simulated / "config.yaml")))
     except (UserError, HardwareError, OSError) as error:
         return f"step times by kind are not told: {error}"
-    taken = [one for folder in real if (folder / NAME).is_file() for one in steps_of(folder, times)]
+    taken = [step for folder in real if (folder / NAME).is_file() for step in steps_of(folder, times)]
     kinds: dict[str, list[Taken]] = {}
-    for one in taken:
-        kinds.setdefault(one.kind, []).append(one)
+    for step in taken:
+        kinds.setdefault(step.kind, []).append(step)
     return [_of_steps(kind, kinds[kind]) for kind in sorted(kinds)]
 
 
-def _of_steps(kind: str, taken: Sequence[Taken]) -> Row:
-    steps = sum(one.amount for one in taken)
-    real_ms, simulated_ms = sum(one.took_ms for one in taken), sum(one.simulated_ms for one in taken)
-    return Row(kind, len(taken), steps, real_ms / steps, simulated_ms / steps)
+def _of_steps(kind: str, taken: Sequence[Taken]) -> WorkRow:
+    steps = sum(step.amount for step in taken)
+    real_ms, simulated_ms = sum(step.took_ms for step in taken), sum(step.simulated_ms for step in taken)
+    return WorkRow(kind, len(taken), steps, real_ms / steps, simulated_ms / steps)
 
 
-def send_rows(simulated: Path, real: Sequence[Path]) -> list[Row]:
+def send_rows(simulated: Path, real: Sequence[Path]) -> list[WorkRow]:
     """Return mean times of completed sends by content."""
-    theirs = [one for folder in real if (folder / NAME).is_file() for one in sends_of(folder)]
+    theirs = [send for folder in real if (folder / NAME).is_file() for send in sends_of(folder)]
     ours = list(sends_of(simulated)) if (simulated / NAME).is_file() else []
-    found = []
-    for kind in sorted({one.kind for one in theirs}):
-        of_real, of_sim = ([one for one in side if one.kind == kind] for side in (theirs, ours))
-        took_ms = sum(one.took_ms for one in of_real) / len(of_real)
-        sim_ms = sum(one.took_ms for one in of_sim) / len(of_sim) if of_sim else None
-        found.append(Row(kind, len(of_real), sum(one.amount for one in of_real), took_ms, sim_ms))
-    return found
+    rows = []
+    for kind in sorted({transfer.kind for transfer in theirs}):
+        of_real, of_sim = (
+            [transfer for transfer in side if transfer.kind == kind] for side in (theirs, ours)
+        )
+        took_ms = sum(transfer.took_ms for transfer in of_real) / len(of_real)
+        sim_ms = sum(transfer.took_ms for transfer in of_sim) / len(of_sim) if of_sim else None
+        rows.append(
+            WorkRow(kind, len(of_real), sum(transfer.amount for transfer in of_real), took_ms, sim_ms)
+        )
+    return rows
 
 
 def sends_of(folder: Path) -> Iterator[Taken]:
@@ -97,9 +100,9 @@ def sends_of(folder: Path) -> Iterator[Taken]:
         for at_ns, event, actions, *_ in journal_lines(folder / NAME):
             fact = parse_event(event)
             if isinstance(fact, Sent) and fact.transfer in begun:
-                since_ns, what = begun.pop(fact.transfer)
+                since_ns, transfer = begun.pop(fact.transfer)
                 if not fact.cause:
-                    yield Taken(what, fact.moved_bytes, (at_ns - since_ns) / _NS_PER_MS)
+                    yield Taken(transfer, fact.moved_bytes, (at_ns - since_ns) / _NS_PER_MS)
             for fields in actions:
                 action = parse_action(fields)
                 if isinstance(action, Send):
@@ -111,20 +114,20 @@ def steps_of(folder: Path, times: Mapping[str, StepTimes]) -> Iterator[Taken]:
 
     Passes over some layers and batches of pipelines are left out: they wait for other things than steps.
     """
-    books, reported_ns = Books(), dict[int, int]()
+    state, reported_ns = ClusterState(), dict[int, int]()
     with parsing(folder / NAME):
         for at_ns, event, actions, *_ in journal_lines(folder / NAME):
             fact = parse_event(event)
-            before = _before(books, fact.replica) if isinstance(fact, Ran) else None
-            books.happens(at_ns, fact)
+            before = _before(state, fact.replica) if isinstance(fact, Ran) else None
+            state.happens(at_ns, fact)
             if isinstance(fact, Ran):
-                report, since_ns = books.report, reported_ns.get(fact.replica, 0)
+                report, since_ns = state.report, reported_ns.get(fact.replica, 0)
                 reported_ns[fact.replica] = at_ns
                 if before is not None and report is not None and fact.steps and _is_plain(report.run):
                     took_ms = (at_ns - max(since_ns, report.began_ns)) / _NS_PER_MS
                     yield _taken(fact, report, before, times, took_ms)
             for fields in actions:
-                books.follows(at_ns, parse_action(fields))
+                state.follows(at_ns, parse_action(fields))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +138,15 @@ class _Before:
     contexts: dict[int, int]
 
 
-def _before(books: Books, replica: int) -> _Before:
+def _before(state: ClusterState, replica: int) -> _Before:
     lives = {}
-    for number, progress in books.requests.items():
-        life = lives[number] = Lifetime(progress.request, 0)
-        life.generated = progress.made
-    decoding = books.bench(replica).decoding
+    for number, progress in state.requests.items():
+        lifetime = lives[number] = Lifetime(progress.request, 0)
+        lifetime.generated = progress.made
+    decoding = state.instance(replica).decoding
     contexts = {
-        one: books.requests[one].request.prompt_tokens + books.made(books.requests[one]) for one in decoding
+        request: state.requests[request].request.prompt_tokens + state.made(state.requests[request])
+        for request in decoding
     }
     return _Before(lives, contexts)
 
@@ -152,7 +156,7 @@ def _is_plain(run: Run | None) -> bool:
 
 
 def _taken(
-    fact: Ran, report: Report, before: _Before, times: Mapping[str, StepTimes], took_ms: float
+    fact: Ran, report: StepReport, before: _Before, times: Mapping[str, StepTimes], took_ms: float
 ) -> Taken:
     """Price the steps of a report in order, each with the requests that decode in it."""
     assert report.run is not None
@@ -160,20 +164,25 @@ def _taken(
     requests = [*(chunk[0] for chunk in computed), *contexts, *report.joined]
     rows = of_run(times[lives[requests[0]].request.model], lives) if requests else None
     joins = {request: at for request, at in report.joined.items() if request in lives}
-    contexts.update({one: lives[one].request.prompt_tokens + max(1, lives[one].generated) for one in joins})
+    contexts.update(
+        {number: lives[number].request.prompt_tokens + max(1, lives[number].generated) for number in joins}
+    )
     fixed = 0
     for at in range(fact.steps):
         chunks: tuple[Chunk, ...] = () if at else computed
-        members = [one for one in contexts if joins.get(one, 0) <= at]
+        members = [request for request in contexts if joins.get(request, 0) <= at]
         if chunks and not report.run.decode:
             members = []
         if rows is not None and (members or chunks):
-            fixed += _cost(rows, [contexts[one] for one in members], chunks)
-        for one in members:
-            contexts[one] += 1
+            fixed += _cost(rows, [contexts[request] for request in members], chunks)
+        for request in members:
+            contexts[request] += 1
         if chunks and not report.run.hand_over:
             contexts.update(
-                {one: lives[one].request.prompt_tokens + lives[one].generated + 1 for one in report.completed}
+                {
+                    request: lives[request].request.prompt_tokens + lives[request].generated + 1
+                    for request in report.completed
+                }
             )
     kind = _kind(fact.steps, computed, report, len(before.contexts) if report.run.decode else 0, lives)
     return Taken(kind, fact.steps, took_ms, fixed / FIXED_PER_S * _MS_PER_S)
@@ -187,12 +196,12 @@ def _cost(rows: StepTimes, contexts: Sequence[int], chunks: Sequence[Chunk]) -> 
 
 
 def _kind(
-    steps: int, chunks: Sequence[Chunk], report: Report, decoding: int, lives: Mapping[int, Lifetime]
+    steps: int, chunks: Sequence[Chunk], report: StepReport, decoding: int, lives: Mapping[int, Lifetime]
 ) -> str:
     if not chunks:
         return "decodes alone"
     if steps > 1:
         return "prompts, then decodes"
-    parts = any(start or one not in report.completed for one, start, _ in chunks)
-    what = "part of a prompt" if parts else "a whole prompt" if len(chunks) == 1 else "several prompts"
-    return f"{what} beside decodes" if decoding else what
+    parts = any(start or request not in report.completed for request, start, _ in chunks)
+    kind = "part of a prompt" if parts else "a whole prompt" if len(chunks) == 1 else "several prompts"
+    return f"{kind} beside decodes" if decoding else kind

@@ -51,7 +51,9 @@ class SweepTable:
         if self.words is None:
             raise UserError(f"{self.folder} has no {ABOUT}, so its {key} is unknown: run its command again")
         swept = (f"{axis}={_text(self.frame[axis].iloc[row])}" for axis in self.axes if axis != "seed")
-        return _configured(self.folder, (*(f"{one}={text}" for one, text in self.fixed.items()), *swept), key)
+        return _configured(
+            self.folder, (*(f"{fixed}={text}" for fixed, text in self.fixed.items()), *swept), key
+        )
 
 
 def is_sweep(folder: Path) -> bool:
@@ -87,9 +89,9 @@ def plain_value(value: Any) -> Any:
 
 def words_apart(first: SweepTable, second: SweepTable) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the words that only one of the sweeps has; the order of a word's values is ignored."""
-    one, other = ({_unordered(word): word for word in table.words or ()} for table in (first, second))
-    only = tuple(word for key, word in one.items() if key not in other)
-    return only, tuple(word for key, word in other.items() if key not in one)
+    ours, other = ({_unordered(word): word for word in table.words or ()} for table in (first, second))
+    only = tuple(word for key, word in ours.items() if key not in other)
+    return only, tuple(word for key, word in other.items() if key not in ours)
 
 
 def _unordered(word: str) -> tuple[str, frozenset[Any]]:
@@ -100,10 +102,10 @@ def _unordered(word: str) -> tuple[str, frozenset[Any]]:
 
 def _words(folder: Path) -> tuple[str, ...] | None:
     try:
-        told = json_in(folder / ABOUT)["words"]
+        words = json_in(folder / ABOUT)["words"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return tuple(map(str, told))
+    return tuple(map(str, words))
 
 
 def _text(value: Any) -> str:

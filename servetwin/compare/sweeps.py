@@ -43,16 +43,16 @@ class SweepsBeside:
 
 def sweeps_beside(folders: Sequence[Path], names: Sequence[str]) -> SweepsBeside:
     """Compare at least two sweeps. UserError if one shares no point with the first."""
-    first, *others = map(sweep_table, folders)
-    tables = [first, *others]
-    metrics = tuple(one for one in METRICS if any(one in table.frame.columns for table in tables))
+    first, *rest = map(sweep_table, folders)
+    tables = [first, *rest]
+    metrics = tuple(metric for metric in METRICS if any(metric in table.frame.columns for table in tables))
     rows = {setting: list(of.values()) for setting, of in _grouped(first, range(len(first.frame))).items()}
     means = {}
     for setting, of in rows.items():
         runs = [_numbers(first, row, metrics) for row in of]
-        means[setting] = _means([one for one, _ in _seeds_told([(run, run) for run in runs])])
+        means[setting] = _means([run for run, _ in _distinct_seeds([(run, run) for run in runs])])
     return SweepsBeside(
-        tuple(names), metrics, means, tuple(_against(first, other, metrics) for other in others)
+        tuple(names), metrics, means, tuple(_against(first, other, metrics) for other in rest)
     )
 
 
@@ -69,7 +69,9 @@ def _against(first: SweepTable, other: SweepTable, metrics: Sequence[str]) -> Ag
     means, apart = dict[Values, dict[str, Interval]](), dict[Values, dict[str, Interval]]()
     for setting, seeds in _grouped(first, of_first).items():
         rows = [(at, of_first[at]) for at in seeds.values()]
-        pairs = _seeds_told([(_numbers(first, at, metrics), _numbers(other, to, metrics)) for at, to in rows])
+        pairs = _distinct_seeds(
+            [(_numbers(first, at, metrics), _numbers(other, to, metrics)) for at, to in rows]
+        )
         means[setting], apart[setting] = _means([to for _, to in pairs]), _apart(pairs)
     left_out = len(ours) - len(shared), len(theirs) - len(shared)
     return Against(len(shared), left_out, means, apart, words_apart(first, other))
@@ -81,22 +83,22 @@ def _places(table: SweepTable, keys: Sequence[str]) -> dict[Values, int]:
 
 def _grouped(table: SweepTable, rows: Iterable[int]) -> dict[Values, dict[Any, int]]:
     """Map setting without the seed to seed to row."""
-    found: dict[Values, dict[Any, int]] = {}
+    counts: dict[Values, dict[Any, int]] = {}
     for row in rows:
         values = table.values_at(row, table.axes)
         setting = tuple(pair for pair in values if pair[0] != SEED)
-        found.setdefault(setting, {})[dict(values).get(SEED)] = row
-    return found
+        counts.setdefault(setting, {})[dict(values).get(SEED)] = row
+    return counts
 
 
-def _seeds_told(pairs: Sequence[tuple[Numbers, Numbers]]) -> list[tuple[Numbers, Numbers]]:
+def _distinct_seeds(pairs: Sequence[tuple[Numbers, Numbers]]) -> list[tuple[Numbers, Numbers]]:
     """Return a single pair if every seed gave the same: copies of a run carry no random variation."""
     return list(pairs[:1] if all(pair == pairs[0] for pair in pairs) else pairs)
 
 
 def _numbers(table: SweepTable, row: int, metrics: Sequence[str]) -> Numbers:
-    found = ((metric, _number(table, row, metric)) for metric in metrics)
-    return {metric: value for metric, value in found if value is not None}
+    pairs = ((metric, _number(table, row, metric)) for metric in metrics)
+    return {metric: value for metric, value in pairs if value is not None}
 
 
 def _number(table: SweepTable, row: int, metric: str) -> float | None:
@@ -107,8 +109,8 @@ def _number(table: SweepTable, row: int, metric: str) -> float | None:
 
 
 def _means(runs: Sequence[Numbers]) -> dict[str, Interval]:
-    metrics = dict.fromkeys(metric for one in runs for metric in one)
-    return {metric: interval_of([one[metric] for one in runs if metric in one]) for metric in metrics}
+    metrics = dict.fromkeys(metric for run in runs for metric in run)
+    return {metric: interval_of([run[metric] for run in runs if metric in run]) for metric in metrics}
 
 
 def _apart(pairs: Sequence[tuple[Numbers, Numbers]]) -> dict[str, Interval]:
@@ -118,14 +120,14 @@ def _apart(pairs: Sequence[tuple[Numbers, Numbers]]) -> dict[str, Interval]:
 def _why(keys: Sequence[str], ours: Mapping[Values, int], theirs: Mapping[Values, int]) -> str:
     """Return the first key without a common value, and what to do."""
     for key in keys:
-        one, other = ({dict(values)[key]: None for values in side} for side in (ours, theirs))
-        if not one.keys() & other.keys():
+        left, other = ({dict(values)[key]: None for values in side} for side in (ours, theirs))
+        if not left.keys() & other.keys():
             return (
-                f"{key} is {_several(one)} and {_several(other)}: compare sweeps over the same values of it"
+                f"{key} is {_several(left)} and {_several(other)}: compare sweeps over the same values of it"
             )
     return "no combination of values is in both: compare sweeps over the same values"
 
 
 def _several(values: Mapping[Any, None]) -> str:
-    told = [str(value) for value in list(values)[:_NAMED]]
-    return ",".join(told) + (",..." if len(values) > _NAMED else "")
+    named = [str(value) for value in list(values)[:_NAMED]]
+    return ",".join(named) + (",..." if len(values) > _NAMED else "")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from servetwin.compare.measured import E2E, TTFT, Timing
+from servetwin.compare.measured import E2E, TTFT, RequestTiming
 from servetwin.compare.unknown_times import OFF_MS, OFF_SHARE, Known
 
 # ITL of the file is that of the requests whose gaps are complete, if these are nearly all of them: short
@@ -17,7 +17,7 @@ _FEWER: Final = "fewer gaps than tokens, so they lie between chunks"
 _WRONG: Final = "gaps of 0 or below"
 
 
-def token_gaps(rows: Sequence[Timing], known: Known) -> tuple[list[float], list[str]]:
+def token_gaps(rows: Sequence[RequestTiming], known: Known) -> tuple[list[float], list[str]]:
     """Return the gaps in ms that are inter-token latencies, of all requests together, and remarks."""
     due = [at for at, row in enumerate(rows) if not row.failed and row.output_tokens not in (0, 1)]
     if not any(rows[at].gaps_ms for at in due):
@@ -30,16 +30,16 @@ def token_gaps(rows: Sequence[Timing], known: Known) -> tuple[list[float], list[
     lacking = len(due) - len(complete)
     listed = "; ".join(f"{count:,}: {reason}" for reason, count in reasons.items())
     if len(complete) >= LEAST_COMPLETE * len(due):
-        kept = [gap for at in complete for gap in rows[at].gaps_ms]
-        return kept, [f"ITL is without {lacking:,} of {len(due):,} requests ({listed})"]
+        gaps = [gap for at in complete for gap in rows[at].gaps_ms]
+        return gaps, [f"ITL is without {lacking:,} of {len(due):,} requests ({listed})"]
     between = [gap for at in due if why[at] in (_FEWER, _WRONG) for gap in rows[at].gaps_ms if _above_0(gap)]
-    told = f"ITL is unknown: {lacking:,} of {len(due):,} requests lack a gap per token ({listed})"
+    remark = f"ITL is unknown: {lacking:,} of {len(due):,} requests lack a gap per token ({listed})"
     if between:
-        told += f"; the mean gap between their chunks is {math.fsum(between) / len(between):,.3g} ms"
-    return [], [told]
+        remark += f"; the mean gap between their chunks is {math.fsum(between) / len(between):,.3g} ms"
+    return [], [remark]
 
 
-def _incomplete(row: Timing, decoded_ms: float) -> str:
+def _incomplete(row: RequestTiming, decoded_ms: float) -> str:
     """Return why the gaps are not those after each token; "" if they are.
 
     One gap more than tokens - 1 is usual: a last chunk without a token.

@@ -40,7 +40,7 @@ class Known:
 
 
 @dataclass(slots=True)
-class _Sieve:
+class _TimeFilter:
     """Leaves times out, and remembers the first reason of each."""
 
     times: dict[str, Floats]
@@ -68,7 +68,7 @@ def known_times(
     ``tokens``: output tokens, -1 unknown. ``gaps``: the number of gaps between tokens of each request.
     ``span_ms``: from start to end by other columns, NaN without. Infinite: written, and no number.
     """
-    sieve = _Sieve({name: np.where(failed, np.nan, values) for name, values in times.items()})
+    sieve = _TimeFilter({name: np.where(failed, np.nan, values) for name, values in times.items()})
     sieve.times[TPOT][(tokens == 0) | (tokens == 1)] = np.nan  # one token has no time between tokens
     for name, values in sieve.times.items():
         sieve.leave_out(name, np.isinf(values), "no number")
@@ -84,10 +84,10 @@ def known_times(
         sieve.leave_out(TPOT, more, "more gaps than output tokens")
         decoded = np.where(more, np.nan, decoded)
     _tpot(sieve, decoded)
-    return Known(sieve.times, list(_told(sieve, failed, tokens)))
+    return Known(sieve.times, list(_remarks(sieve, failed, tokens)))
 
 
-def _contradictions(sieve: _Sieve, several: Rows, span_ms: Floats | None) -> None:
+def _contradictions(sieve: _TimeFilter, several: Rows, span_ms: Floats | None) -> None:
     if span_ms is not None:
         apart = _apart(sieve.times[E2E], np.where(span_ms > 0, span_ms, np.nan))
         sieve.leave_out(E2E, apart, "not the time from the request's start to its end")
@@ -103,7 +103,7 @@ def _contradictions(sieve: _Sieve, several: Rows, span_ms: Floats | None) -> Non
     sieve.leave_out(QUEUE, queued, "above TTFT")
 
 
-def _tpot(sieve: _Sieve, decoded: Floats) -> None:
+def _tpot(sieve: _TimeFilter, decoded: Floats) -> None:
     spent_ms = sieve.times[E2E] - sieve.times[TTFT]
     apart = _apart(sieve.times[TPOT] * decoded, spent_ms)
     derived = np.where(apart, np.nan, spent_ms / decoded)
@@ -112,14 +112,14 @@ def _tpot(sieve: _Sieve, decoded: Floats) -> None:
     sieve.times[TPOT][computed] = derived[computed]
 
 
-def _apart(values: Floats, others: Floats) -> Rows:
+def _apart(values: Floats, reference: Floats) -> Rows:
     """Return where both are known and differ beyond what rounding and the end of a request explain."""
     with np.errstate(invalid="ignore"):
-        apart: Rows = np.abs(values - others) > OFF_SHARE * others + OFF_MS
+        apart: Rows = np.abs(values - reference) > OFF_SHARE * reference + OFF_MS
     return apart
 
 
-def _told(sieve: _Sieve, failed: Rows, tokens: Ints) -> Sequence[str]:
+def _remarks(sieve: _TimeFilter, failed: Rows, tokens: Ints) -> Sequence[str]:
     """Return a remark for each time that some finished requests lack and others have, or had wrong."""
     remarks = []
     for name in TIMES:

@@ -14,7 +14,7 @@ MOST: Final = 1e20  # any other number: a moment in ns since 1970 has 19 digits
 LARGEST: Final = 10**12  # for whole numbers: more than any count of requests or tokens
 
 
-class Place:
+class FilePlace:
     """A value's position in a file, such as ``runs.csv, row 3``."""
 
     __slots__ = ("_text",)
@@ -22,9 +22,9 @@ class Place:
     def __init__(self, text: str) -> None:
         self._text = text
 
-    def refuse(self, what: str, remedy: str) -> NoReturn:
+    def refuse(self, problem: str, remedy: str) -> NoReturn:
         """Raise the UserError that names the position."""
-        raise UserError(f"{self._text}: {what}: {remedy}")
+        raise UserError(f"{self._text}: {problem}: {remedy}")
 
     def number(self, value: Any, key: str) -> float:
         """Return a finite number; NaN if there is none (missing, null or an empty cell)."""
@@ -77,13 +77,13 @@ class Place:
             return []
         if not isinstance(value, list):
             self.refuse(f"{key} is no list", f"write {key} as a list of numbers")
-        return [self.time(one, key) for one in value]
+        return [self.time(item, key) for item in value]
 
-    def only(self, given: Collection[str], known: Collection[str], noun: str) -> None:
+    def only(self, keys: Collection[str], known: Collection[str], noun: str) -> None:
         """Refuse unknown names."""
-        for name in given:
+        for name in keys:
             if name not in known:
-                longer = [one for one in known if one.startswith(f"{name}_")]
+                longer = [key for key in known if key.startswith(f"{name}_")]
                 near = longer[0] if longer else closest(str(name), known)
                 meant = f"write {near} if that is meant, or delete it" if near else "delete it"
                 self.refuse(

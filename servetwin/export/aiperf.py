@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from servetwin.export.told import MS_PER_S, NS_PER_S, Told
+from servetwin.export.exported_run import MS_PER_S, NS_PER_S, ExportedRun
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 _PERCENTILES: Final = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 
 
-def statistics(run: Told) -> str:
+def statistics(run: ExportedRun) -> str:
     """The JSON document with a block of statistics per metric."""
     prompt, output = float(run.prompt_tokens.sum()), float(run.output_tokens.sum())
     decoded = run.tpot_ms[run.tpot_ms > 0]
-    found = {
+    metrics = {
         "request_latency": _spread(run.e2e_ms, "ms"),
         "time_to_first_token": _spread(run.ttft_ms, "ms"),
         "inter_token_latency": _spread(run.tpot_ms, "ms"),
@@ -36,15 +36,15 @@ def statistics(run: Told) -> str:
         "error_request_count": _single(run.unanswered, "requests"),
         "benchmark_duration": _single(run.duration_s, "sec"),
     }
-    return json.dumps({name: block for name, block in found.items() if block}, indent=1) + "\n"
+    return json.dumps({name: block for name, block in metrics.items() if block}, indent=1) + "\n"
 
 
-def records(run: Told) -> str:
+def records(run: ExportedRun) -> str:
     """A line per finished request."""
     return "".join(json.dumps(_record(run, place)) + "\n" for place in range(run.count))
 
 
-def _record(run: Told, place: int) -> dict[str, Any]:
+def _record(run: ExportedRun, place: int) -> dict[str, Any]:
     values = {
         "time_to_first_token": (run.ttft_ms, "ms"),
         "inter_token_latency": (run.tpot_ms, "ms"),

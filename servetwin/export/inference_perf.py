@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from servetwin.export.told import MS_PER_S, Told
+from servetwin.export.exported_run import MS_PER_S, ExportedRun
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,7 +17,7 @@ _PERCENTILES: Final = {
 }  # fmt: skip
 
 
-def summary(run: Told) -> str:
+def summary(run: ExportedRun) -> str:
     """The JSON document."""
     prompt, output = float(run.prompt_tokens.sum()), float(run.output_tokens.sum())
     latency = {
@@ -54,5 +54,5 @@ def _spread(values: NDArray[np.float64]) -> dict[str, Any] | None:
     known = values[~np.isnan(values)]
     if not len(known):
         return None
-    found = {name: float(np.percentile(known, part)) for name, part in _PERCENTILES.items()}
-    return {"mean": float(known.mean()), "min": float(known.min()), **found, "max": float(known.max())}
+    percentiles = {name: float(np.percentile(known, part)) for name, part in _PERCENTILES.items()}
+    return {"mean": float(known.mean()), "min": float(known.min()), **percentiles, "max": float(known.max())}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from servetwin.export.told import MS_PER_S, Told
+from servetwin.export.exported_run import MS_PER_S, ExportedRun
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
-def report(run: Told) -> str:
+def report(run: ExportedRun) -> str:
     """The JSON document."""
     prompt, output = float(run.prompt_tokens.sum()), float(run.output_tokens.sum())
     counts = {

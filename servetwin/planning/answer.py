@@ -9,16 +9,16 @@ from typing import Final
 
 from hwmodels.errors import HardwareError
 from servetwin.planning.busiest import Busiest, busiest
-from servetwin.planning.candidate import Candidate, Plan
+from servetwin.planning.candidate import Candidate, PlanAnswer
 from servetwin.planning.layout import Layout
 from servetwin.planning.objective import Objective
 from servetwin.planning.plan_words import RATE, PlanWords
 from servetwin.planning.probe import End, prepared_for, probe
 from servetwin.planning.ranking import equal_to, ranked_layouts
-from servetwin.planning.search import Found, highest_factor, least_gpus
+from servetwin.planning.search import LayoutSearch, highest_factor, least_gpus
 from servetwin.results.ranges import Answers
 from servetwin.run.crew import Submit, crew, in_order
-from servetwin.sweeps.outcome import Outcome
+from servetwin.sweeps.outcome import PointOutcome
 from serving.vocabulary.errors import UserError
 from traces.errors import TraceError
 
@@ -28,13 +28,13 @@ _FIRST: Final = 8  # more layouts start on the first eighth of it
 _WINDOW_S: Final = 60.0
 
 
-def plan(asked: PlanWords, on_done: Callable[[int, int], None] | None = None) -> Plan:
+def plan(options: PlanWords, on_done: Callable[[int, int], None] | None = None) -> PlanAnswer:
     """Search for the answer. UserError if no layout runs at all."""
-    refuse_moving_rate(asked)
-    with crew(int(asked.own.get("processes", 2))) as submit:
-        if asked.find == RATE:
-            return _highest_rate(asked, submit)
-        return _least(asked, submit, on_done)
+    refuse_moving_rate(options)
+    with crew(int(options.own.get("processes", 2))) as submit:
+        if options.find == RATE:
+            return _highest_rate(options, submit)
+        return _least(options, submit, on_done)
 
 
 def guess_gpus(layout: Layout, words: tuple[str, ...]) -> int:
@@ -51,22 +51,24 @@ def guess_gpus(layout: Layout, words: tuple[str, ...]) -> int:
 
 
 def searched(
-    layout: Layout, words: tuple[str, ...], objective: Objective, most_gpus: int, end: End, guess: int
-) -> Found:
+    *, layout: Layout, words: tuple[str, ...], objective: Objective, most_gpus: int, end: End, guess: int
+) -> LayoutSearch:
     """Search a layout's least size; runs in a process of the crew."""
     guess = guess or guess_gpus(layout, words)
-    return least_gpus(layout, words, objective, most_gpus, end, guess)
+    return least_gpus(
+        layout=layout, words=words, objective=objective, most_gpus=most_gpus, end=end, guess=guess
+    )
 
 
-def refuse_moving_rate(asked: PlanWords) -> None:
+def refuse_moving_rate(options: PlanWords) -> None:
     """Refuse a rate that depends on the cluster, which would pose a different question for every size.
 
     Raises TraceError if no layout has its trace: then the trace is at fault, not the layouts.
     """
     unread: list[TraceError] = []
-    for layout in asked.layouts:
+    for layout in options.layouts:
         try:
-            trace = prepared_for((*asked.words, *layout.words_of(layout.least))).config.trace
+            trace = prepared_for((*options.words, *layout.words_of(layout.least))).config.trace
         except TraceError as error:
             unread.append(error)
             continue
@@ -81,75 +83,110 @@ def refuse_moving_rate(asked: PlanWords) -> None:
         raise unread[0]
 
 
-def _least(asked: PlanWords, submit: Submit, on_done: Callable[[int, int], None] | None) -> Plan:
-    layouts, dropped = _after_halving(asked, submit)
+def _least(options: PlanWords, submit: Submit, on_done: Callable[[int, int], None] | None) -> PlanAnswer:
+    layouts, dropped = _after_halving(options, submit)
     tell = None if on_done is None else (lambda done: on_done(done, len(layouts) + 2))
-    found = _search_all(asked, layouts, asked.words, submit, tell)
-    ranked, unable = ranked_layouts(asked, found)
+    searches = _search_all(options, layouts, options.words, submit, tell)
+    ranked, unable = ranked_layouts(options, searches)
     if not ranked:
-        refused = next((one.found.refused for one in unable if one.found.refused), "")
-        if refused and all(one.found.refused for one in unable):
-            raise UserError(f"no layout runs; {unable[-1].found.layout.name}: {unable[-1].found.refused}")
-        return Plan(asked, (), (*unable, *dropped), Answers(None, None, None), runs=_runs(found))
-    best = ranked[0].found
+        refused = next((candidate.search.refused for candidate in unable if candidate.search.refused), "")
+        if refused and all(candidate.search.refused for candidate in unable):
+            raise UserError(f"no layout runs; {unable[-1].search.layout.name}: {unable[-1].search.refused}")
+        return PlanAnswer(
+            options=options,
+            ranked=(),
+            unable=(*unable, *dropped),
+            ends=Answers(None, None, None),
+            runs=_runs(searches),
+        )
+    best = ranked[0].search
     assert best.gpus is not None
     rest = [
-        submit(searched, best.layout, asked.words, asked.objective, _most(asked), end, best.gpus)
+        submit(
+            searched,
+            layout=best.layout,
+            words=options.words,
+            objective=options.objective,
+            most_gpus=_most(options),
+            end=end,
+            guess=best.gpus,
+        )
         for end in ("low", "high")
     ]
     more = (
-        submit(headroom_of, best.layout, best.gpus, asked.words, asked.objective) if _wants(asked) else None
+        submit(headroom_of, best.layout, best.gpus, options.words, options.objective)
+        if _wants(options)
+        else None
     )
     low, high = in_order(rest)
-    window = busiest_of(best.layout, best.gpus, asked.words, float(asked.own.get("window_s", _WINDOW_S)))
+    window = busiest_of(best.layout, best.gpus, options.words, float(options.own.get("window_s", _WINDOW_S)))
     factor, runs = (None, 0) if more is None else more.result()
-    return Plan(
-        asked, tuple(ranked), (*unable, *dropped), Answers(low.gpus, best.gpus, high.gpus), factor, window,
-        runs=_runs([*found, low, high]) + runs, details={"low": low, "high": high},
-    )  # fmt: skip
+    return PlanAnswer(
+        options=options,
+        ranked=tuple(ranked),
+        unable=(*unable, *dropped),
+        ends=Answers(low.gpus, best.gpus, high.gpus),
+        headroom=factor,
+        busiest=window,
+        runs=_runs([*searches, low, high]) + runs,
+        details={"low": low, "high": high},
+    )
 
 
-def _wants(asked: PlanWords) -> bool:
-    return bool(asked.own.get("headroom", True))
+def _wants(options: PlanWords) -> bool:
+    return bool(options.own.get("headroom", True))
 
 
-def _most(asked: PlanWords) -> int:
-    return int(asked.own.get("max_gpus", MOST_GPUS))
+def _most(options: PlanWords) -> int:
+    return int(options.own.get("max_gpus", MOST_GPUS))
 
 
-def _runs(found: Sequence[Found]) -> int:
-    return sum(len(one.tried) for one in found)
+def _runs(searches: Sequence[LayoutSearch]) -> int:
+    return sum(len(search.tried) for search in searches)
 
 
 def _search_all(
-    asked: PlanWords, layouts: Sequence[Layout], words: tuple[str, ...], submit: Submit,
+    options: PlanWords, layouts: Sequence[Layout], words: tuple[str, ...], submit: Submit,
     tell: Callable[[int], None] | None = None,
-) -> list[Found]:  # fmt: skip
-    futures = [submit(searched, layout, words, asked.objective, _most(asked), "mid", 0) for layout in layouts]
+) -> list[LayoutSearch]:  # fmt: skip
+    futures = [
+        submit(
+            searched,
+            layout=layout,
+            words=words,
+            objective=options.objective,
+            most_gpus=_most(options),
+            end="mid",
+            guess=0,
+        )
+        for layout in layouts
+    ]
     return in_order(futures, tell)
 
 
-def _after_halving(asked: PlanWords, submit: Submit) -> tuple[list[Layout], list[Candidate]]:
+def _after_halving(options: PlanWords, submit: Submit) -> tuple[list[Layout], list[Candidate]]:
     """Repeatedly keep the better half of many layouts on the first requests; return kept and dropped."""
-    layouts, dropped, share = list(asked.layouts), list[Candidate](), _FIRST
-    if len(layouts) <= _FEW or not asked.own.get("halving", True) or _limited(asked.words):
+    layouts, dropped, share = list(options.layouts), list[Candidate](), _FIRST
+    if len(layouts) <= _FEW or not options.own.get("halving", True) or _limited(options.words):
         return layouts, dropped
-    total = requests_of(layouts, asked.words)
+    total = requests_of(layouts, options.words)
     while len(layouts) > _FEW and share > 1 and total:
-        words = (*asked.words, f"trace.limit={max(1, total // share)}")
-        ranked, unable = ranked_layouts(asked, _search_all(asked, layouts, words, submit))
-        kept = max(_FEW, len(ranked) // 2)
+        words = (*options.words, f"trace.limit={max(1, total // share)}")
+        ranked, unable = ranked_layouts(options, _search_all(options, layouts, words, submit))
+        most = max(_FEW, len(ranked) // 2)
         first = f"the first {total // share:,} requests"
         why = f"dropped after {first}: others served these better (halving=false searches all)"
-        for one in ranked[kept:]:
-            same = equal_to(asked, one, ranked[:kept])
+        for candidate in ranked[most:]:
+            same = equal_to(options, candidate, ranked[:most])
             equal = f"dropped after {first}: there in every number as {same[0]}" if same else ""
-            dropped.append(replace(one, dropped=equal or why))
+            dropped.append(replace(candidate, dropped=equal or why))
         failed = f"dropped after {first}: no size met the objective on these"
-        dropped += [replace(one, dropped="" if one.found.refused else failed) for one in unable]
-        layouts, share = [one.found.layout for one in ranked[:kept]], share // 2
+        dropped += [
+            replace(candidate, dropped="" if candidate.search.refused else failed) for candidate in unable
+        ]
+        layouts, share = [candidate.search.layout for candidate in ranked[:most]], share // 2
         if not layouts:
-            return [one.found.layout for one in unable], []
+            return [candidate.search.layout for candidate in unable], []
     return layouts, dropped
 
 
@@ -171,15 +208,15 @@ def headroom_of(
     layout: Layout, gpus: int, words: tuple[str, ...], objective: Objective
 ) -> tuple[float | None, int]:
     """Return the highest rate factor that meets the objective at this size, up to 4, and the runs."""
-    found, tried = _factor(layout, gpus, words, objective, "mid", least=1.0, most=4.0)
-    return found, len(tried)
+    factor, tried = _factor(layout, gpus, words, objective, "mid", least=1.0, most=4.0)
+    return factor, len(tried)
 
 
 def _factor(
     layout: Layout, gpus: int, words: tuple[str, ...], objective: Objective, end: End, **bounds: float
-) -> tuple[float | None, list[Outcome]]:
+) -> tuple[float | None, list[PointOutcome]]:
     """Return the highest rate factor within ``bounds`` (``highest_factor``), and each trial's outcome."""
-    tried = list[Outcome]()
+    tried = list[PointOutcome]()
 
     def meets(factor: float) -> bool:
         tried.append(probe((*scaled(words, factor), *layout.words_of(gpus)), end))
@@ -208,41 +245,47 @@ def rate_at(
     layout: Layout, gpus: int, words: tuple[str, ...], objective: Objective, end: End
 ) -> tuple[float | None, int]:
     """Return the highest rate factor at one end, and its number of runs. UserError if no run succeeds."""
-    found, tried = _factor(layout, gpus, words, objective, end)
-    refused = [one.refused for one in tried if one.refused]
+    factor, tried = _factor(layout, gpus, words, objective, end)
+    refused = [outcome.refused for outcome in tried if outcome.refused]
     if len(refused) == len(tried):
         raise UserError(f"{layout.name} does not run: {refused[0]}")
-    return found, len(tried)
+    return factor, len(tried)
 
 
-def _highest_rate(asked: PlanWords, submit: Submit) -> Plan:
-    gpus = int(asked.own["gpus"])
-    ways = [layout for layout in asked.layouts if gpus % layout.step == 0]
+def _highest_rate(options: PlanWords, submit: Submit) -> PlanAnswer:
+    gpus = int(options.own["gpus"])
+    ways = [layout for layout in options.layouts if gpus % layout.step == 0]
     if not ways:
-        raise UserError(f"gpus={gpus} is no multiple of {asked.layouts[0].step}: write one that is")
-    mids = [submit(rate_of, layout, gpus, asked, "mid") for layout in ways]
-    able = [(layout, *one) for layout, one in zip(ways, in_order(mids)) if one[0] is not None]
+        raise UserError(f"gpus={gpus} is no multiple of {options.layouts[0].step}: write one that is")
+    mids = [submit(rate_of, layout, gpus, options, "mid") for layout in ways]
+    able = [(layout, *pair) for layout, pair in zip(ways, in_order(mids)) if pair[0] is not None]
     if not able:
-        return Plan(asked, (), (), Answers(None, None, None), runs=sum(one.result()[1] for one in mids))
-    layout, factor, _ = max(able, key=lambda one: one[1])
+        return PlanAnswer(
+            options=options,
+            ranked=(),
+            unable=(),
+            ends=Answers(None, None, None),
+            runs=sum(mid.result()[1] for mid in mids),
+        )
+    layout, factor, _ = max(able, key=lambda pair: pair[1])
     (low, more), (high, most) = in_order(
-        [submit(rate_of, layout, gpus, asked, end) for end in ("low", "high")]
+        [submit(rate_of, layout, gpus, options, end) for end in ("low", "high")]
     )
-    rate = prepared_for((*asked.words, *layout.words_of(gpus))).workload.mean_rate_per_s
-    others = sorted(able, key=lambda one: -one[1])
-    return Plan(
-        asked, (), (), Answers(low, factor, high), None,
-        busiest_of(layout, gpus, asked.words, _WINDOW_S), rate,
-        sum(one.result()[1] for one in mids) + more + most,
-        {"layout": layout, "factors": [(one[0].name, one[1]) for one in others]},
+    rate = prepared_for((*options.words, *layout.words_of(gpus))).workload.mean_rate_per_s
+    runners_up = sorted(able, key=lambda pair: -pair[1])
+    return PlanAnswer(
+        options=options, ranked=(), unable=(), ends=Answers(low, factor, high), headroom=None,
+        busiest=busiest_of(layout, gpus, options.words, _WINDOW_S), rate_per_s=rate,
+        runs=sum(mid.result()[1] for mid in mids) + more + most,
+        details={"layout": layout, "factors": [(pair[0].name, pair[1]) for pair in runners_up]},
     )  # fmt: skip
 
 
-def rate_of(layout: Layout, gpus: int, asked: PlanWords, end: End) -> tuple[float | None, int]:
+def rate_of(layout: Layout, gpus: int, options: PlanWords, end: End) -> tuple[float | None, int]:
     """Return ``rate_at``, or None for a layout that does not run with a tp that the user did not choose."""
     try:
-        return rate_at(layout, gpus, asked.words, asked.objective, end)
+        return rate_at(layout, gpus, options.words, options.objective, end)
     except UserError:
-        if asked.tp_given:
+        if options.tp_given:
             raise
         return None, 0

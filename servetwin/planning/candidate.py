@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from servetwin.planning.busiest import Busiest
 from servetwin.planning.plan_words import PlanWords
-from servetwin.planning.search import Found
+from servetwin.planning.search import LayoutSearch
 from servetwin.results.ranges import Answers
 
 S_PER_HOUR: Final = 3600.0
@@ -20,26 +20,26 @@ class Candidate:
     ``dropped``: why it was not searched on the whole workload; empty if it was.
     """
 
-    found: Found
+    search: LayoutSearch
     cost: float | None = None
     dropped: str = ""
 
     @property
     def gpu_hours(self) -> float | None:
         """GPU-hours that the run held."""
-        outcome = self.found.outcome
+        outcome = self.search.outcome
         return None if outcome is None else outcome.numbers["gpu_seconds"] / S_PER_HOUR
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanAnswer:
     """``ranked``: best first. ``ends``: the best one's answer at the low end, as modelled, at the high end.
 
     ``headroom``: factor by which the rate may grow at the answer. With find=rate the answers are factors on
     the trace's rate, and ``rate_per_s`` is that of the factor 1.
     """
 
-    asked: PlanWords
+    options: PlanWords
     ranked: tuple[Candidate, ...]
     unable: tuple[Candidate, ...]
     ends: Answers

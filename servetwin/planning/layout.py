@@ -17,7 +17,7 @@ class DoesNotFit(UserError):
     """Instances of so many GPUs do not fill whole hosts."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """``hardware``: a GPU's name, or a cluster of the catalogue, whose links are then modelled.
 
@@ -69,32 +69,36 @@ class Layout:
 
 
 def layout_of(
-    hardware: str, tp: int, pp: int, words: tuple[str, ...], split: float = 0.0, instances: int = 1
+    *, hardware: str, tp: int, pp: int, words: tuple[str, ...], split: float = 0.0, instances: int = 1
 ) -> Layout:
     """Return the layout. UserError for unknown hardware, and for a split that is not a share."""
     if tp < 1 or pp < 1 or not 0 <= split < 1:
         raise UserError("model.tp and model.pp are at least 1 and split a share: write model.tp=1 split=0.5")
     if hardware in CLUSTER_FAMILIES:
-        return Layout(hardware, tp, words, tp * pp, pp, split, instances)
-    found = _SIZED.fullmatch(hardware)
-    if found is None or found[1] not in topology_names():
+        return Layout(
+            hardware=hardware, tp=tp, words=words, step=tp * pp, pp=pp, split=split, instances=instances
+        )
+    sized = _SIZED.fullmatch(hardware)
+    if sized is None or sized[1] not in topology_names():
         gpus, clusters = ", ".join(CLUSTER_FAMILIES), ", ".join(topology_names())
         near = near_family(hardware) or closest(hardware, [*CLUSTER_FAMILIES, *topology_names()])
         hint = f"gpu={near} if that is meant, or " if near else ""
         raise UserError(f"gpu={hardware} is unknown: write {hint}a GPU of {gpus}, or a cluster of {clusters}")
-    per_host = int(found[2]) if found[2] else gpus_per_host(found[1])
+    per_host = int(sized[2]) if sized[2] else gpus_per_host(sized[1])
     if per_host % tp:
         raise DoesNotFit(f"model.tp={tp} does not fit hosts of {per_host} GPUs: write a tp that divides it")
-    return Layout(found[1], tp, words, per_host, pp, split, instances)
+    return Layout(
+        hardware=sized[1], tp=tp, words=words, step=per_host, pp=pp, split=split, instances=instances
+    )
 
 
 def hardware_of_cluster(name: str) -> str:
     """Return ``gpu=`` for ``cluster=name``: h100 for h100_x8, blitz_a for blitz_a_2x8."""
     family = re.sub(r"_x[0-9]+$", "", name)
-    found = _SIZED.fullmatch(name)
-    if family in CLUSTER_FAMILIES or found is None or not found[2] or found[1] not in topology_names():
+    sized = _SIZED.fullmatch(name)
+    if family in CLUSTER_FAMILIES or sized is None or not sized[2] or sized[1] not in topology_names():
         return family if family in topology_names() else near_family(family) or family
-    return found[1] if int(found[2]) == gpus_per_host(found[1]) else f"{found[1]}_1x{found[2]}"
+    return sized[1] if int(sized[2]) == gpus_per_host(sized[1]) else f"{sized[1]}_1x{sized[2]}"
 
 
 def gpus_per_host(name: str) -> int:

@@ -28,10 +28,10 @@ class Limit:
 
     def met_by(self, numbers: Mapping[str, float]) -> bool:
         """Return whether the number meets the limit; a missing number does not."""
-        found = numbers.get(self.metric)
-        if found is None:
+        value = numbers.get(self.metric)
+        if value is None:
             return False
-        return found <= self.value if self.at_most else found >= self.value
+        return value <= self.value if self.at_most else value >= self.value
 
     def __str__(self) -> str:
         """Return ``ttft_ms.p99 <= 500``."""
@@ -89,8 +89,8 @@ def is_limit(key: str) -> bool:
 def nearest_limit(key: str) -> str:
     """Return the objective that a wrong key such as ``ttft_p99`` must mean; "" if there is none."""
     parts = set(re.split(r"[._]", key.lower()))
-    latency = next((one for one in LATENCIES if one in parts), "")
-    statistic = next((one for one in STATISTICS if one in parts), "")
+    latency = next((latency_name for latency_name in LATENCIES if latency_name in parts), "")
+    statistic = next((statistic_name for statistic_name in STATISTICS if statistic_name in parts), "")
     return f"slo.{latency}_{statistic}_ms" if latency and statistic else ""
 
 
@@ -121,10 +121,10 @@ def no_objective(words: Sequence[str]) -> UserError:
 def limit_of(key: str, text: str) -> Limit:
     """Parse a limit. UserError for a value that is no positive number, or a share above 1."""
     value = float(parse_value(Override(key, text), Wanted(float)))
-    found = _KEY.fullmatch(key)
+    matched = _KEY.fullmatch(key)
     if value <= 0 or (key == "slo.attainment" and value > 1):
-        example = EXAMPLE if found else f"{key}=0.9"
+        example = EXAMPLE if matched else f"{key}=0.9"
         raise UserError(f"{key}={text} is out of range: write a number such as {example}")
-    if found is None:
+    if matched is None:
         return Limit(key, value, at_most=False)
-    return Limit(f"{found[1]}_ms.{found[2]}", value, at_most=True)
+    return Limit(f"{matched[1]}_ms.{matched[2]}", value, at_most=True)

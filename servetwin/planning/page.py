@@ -3,72 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from html import escape
 from typing import Final
 
 import numpy as np
 
-from servetwin.planning.candidate import Candidate, Plan
+from servetwin.planning.candidate import Candidate, PlanAnswer
 from servetwin.planning.ranking import price_of
-from servetwin.planning.told import head, remarks, rows, sentence, unable
+from servetwin.planning.text import head, remarks, rows, sentence, unable
 from servetwin.report import plots
 from servetwin.report.answer_page import COLORS, answer, command, page, table
 from servetwin.report.figures import figure
-from servetwin.report.metric_text import name_of, told
+from servetwin.report.metric_text import name_of, value_text
 from servetwin.report.number_text import number
+from servetwin.report.page_parts import charts
 
 _FOOT: Final = (
     "Every number is of a simulated run; docs/PLAN.md says how sizes are searched and what is assumed."
 )
 
 
-def plan_page(plan: Plan, words: str) -> str:
+def plan_page(plan: PlanAnswer, words: str) -> str:
     """Return the HTML of the whole page."""
-    facts = "".join(f'<span class="chip">{text}</span>' for text in map(_escaped, remarks(plan)))
+    facts = "".join(f'<span class="chip">{escape(text)}</span>' for text in remarks(plan))
     parts = [answer(sentence(plan)), f'<p class="chips">{facts}</p>']
     if plan.ranked:
         parts.append(table("Layouts that meet it, best first", head(plan), rows(plan)))
-        parts.append(
-            f'<h2>What a size gives</h2><section class="grid2">{_sizes(plan)}{_pareto(plan)}</section>'
-        )
+        parts.append(charts("What a size gives", [_sizes(plan), _pareto(plan)]))
     if plan.unable:
         parts.append(table("Layouts without an answer", ["layout", "why"], unable(plan), words=2))
     parts.append(command(words))
-    return page("Plan", str(plan.asked.objective), " ".join(plan.asked.words), parts, _FOOT)
+    return page("Plan", str(plan.options.objective), " ".join(plan.options.words), parts, _FOOT)
 
 
-def _escaped(text: str) -> str:
-    from html import escape
-
-    return escape(text)
-
-
-def _tried(one: Candidate, metric: str) -> list[tuple[float, float]]:
-    pairs = [(gpus, outcome.numbers.get(metric)) for gpus, outcome in sorted(one.found.tried.items())]
+def _tried(candidate: Candidate, metric: str) -> list[tuple[float, float]]:
+    pairs = [(gpus, outcome.numbers.get(metric)) for gpus, outcome in sorted(candidate.search.tried.items())]
     return [(float(gpus), value) for gpus, value in pairs if value is not None]
 
 
-def _sizes(plan: Plan) -> str:
+def _sizes(plan: PlanAnswer) -> str:
     """Draw the first limit's number at every size that was run."""
-    limit = plan.asked.objective.limits[0]
-    shown = [one for one in plan.ranked[:COLORS] if _tried(one, limit.metric)]
+    limit = plan.options.objective.limits[0]
+    shown = [candidate for candidate in plan.ranked[:COLORS] if _tried(candidate, limit.metric)]
     series = []
-    for color, one in enumerate(shown, 1):
-        x, y = np.array(_tried(one, limit.metric), dtype=np.float64).T
-        series.append(plots.Series(one.found.layout.name, x, y, color))
-        series.append(plots.Series(one.found.layout.name, x, y, color, "points"))
-    x_axis = plots.linear_axis("GPUs", *(one.x for one in series), whole=True)
-    y_axis = plots.log_axis(name_of(limit.metric), *(one.y for one in series), write=_written(limit.metric))
+    for color, candidate in enumerate(shown, 1):
+        x, y = np.array(_tried(candidate, limit.metric), dtype=np.float64).T
+        series.append(plots.Series(candidate.search.layout.name, x, y, color))
+        series.append(plots.Series(candidate.search.layout.name, x, y, color, "points"))
+    x_axis = plots.linear_axis("GPUs", *(line.x for line in series), whole=True)
+    y_axis = plots.log_axis(name_of(limit.metric), *(line.y for line in series), write=_written(limit.metric))
     rule = plots.Rule("y", limit.value, "objective")
-    legend = [(color, one.found.layout.name) for color, one in enumerate(shown, 1)]
-    svg = plots.line_plot("What a size gives", series, x_axis, y_axis, [rule])
+    legend = [(color, candidate.search.layout.name) for color, candidate in enumerate(shown, 1)]
+    svg = plots.line_plot("What a size gives", series, x_axis, y_axis, rules=[rule])
     return figure(name_of(limit.metric), "at the sizes that were run; logarithmic", svg, legend)
 
 
-def _pareto(plan: Plan) -> str:
+def _pareto(plan: PlanAnswer) -> str:
     """Draw cost (or GPUs) against the first limit's number: every run, and a line through the best."""
-    limit = plan.asked.objective.limits[0]
-    priced = all(one.cost is not None for one in plan.ranked)
-    unit = f", {plan.asked.currency}" if plan.asked.currency else ""
+    limit = plan.options.objective.limits[0]
+    priced = all(candidate.cost is not None for candidate in plan.ranked)
+    unit = f", {plan.options.currency}" if plan.options.currency else ""
     label = f"cost per hour{unit}" if priced else "GPUs held"
     points = sorted(_points(plan, limit.metric, priced))
     if not points:
@@ -78,34 +72,33 @@ def _pareto(plan: Plan) -> str:
     fx, fy = np.array(best, dtype=np.float64).T
     cloud = plots.Series("runs", x, y, 2, "points")
     line = plots.Series("nothing is both cheaper and better", fx, fy, 1)
-    axes = (
-        plots.linear_axis(label, x, write=number),
-        plots.log_axis(name_of(limit.metric), y, write=_written(limit.metric)),
-    )
-    svg = plots.line_plot("Pareto front", [cloud, line], *axes, [plots.Rule("y", limit.value, "objective")])
+    x_axis = plots.linear_axis(label, x, write=number)
+    y_axis = plots.log_axis(name_of(limit.metric), y, write=_written(limit.metric))
+    rules = [plots.Rule("y", limit.value, "objective")]
+    svg = plots.line_plot("Pareto front", [cloud, line], x_axis, y_axis, rules=rules)
     legend = [(2, "a run"), (1, "nothing is both cheaper and better")]
     return figure(f"{name_of(limit.metric)} against {label}", "", svg, legend)
 
 
-def _points(plan: Plan, metric: str, priced: bool) -> list[tuple[float, float]]:
-    found = []
-    for one in plan.ranked:
-        price = price_of(plan.asked, one.found.layout)
+def _points(plan: PlanAnswer, metric: str, priced: bool) -> list[tuple[float, float]]:
+    points = []
+    for candidate in plan.ranked:
+        price = price_of(plan.options, candidate.search.layout)
         each = price.per_gpu_hour if priced and price else 1.0
-        for numbers in (outcome.numbers for outcome in one.found.tried.values()):
+        for numbers in (outcome.numbers for outcome in candidate.search.tried.values()):
             if numbers.get(metric, 0.0) > 0:
-                found.append((each * numbers["gpu_seconds"] / numbers["duration_s"], numbers[metric]))
-    return found
+                points.append((each * numbers["gpu_seconds"] / numbers["duration_s"], numbers[metric]))
+    return points
 
 
 def front(points: list[tuple[float, float]], at_most: bool) -> list[tuple[float, float]]:
     """Return, by ascending cost, the points that no cheaper point beats."""
-    found: list[tuple[float, float]] = []
+    best: list[tuple[float, float]] = []
     for cost, value in points:
-        if not found or (value < found[-1][1] if at_most else value > found[-1][1]):
-            found.append((cost, value))
-    return found
+        if not best or (value < best[-1][1] if at_most else value > best[-1][1]):
+            best.append((cost, value))
+    return best
 
 
 def _written(metric: str) -> Callable[[float], str]:
-    return lambda value: told(metric, value)
+    return lambda value: value_text(metric, value)

@@ -33,7 +33,7 @@ from servetwin.planning.prices import (
     prices_in,
     prices_of,
 )
-from servetwin.sweeps.axes import Axis, axes_of, refuse_twice
+from servetwin.sweeps.axes import SweepAxis, axes_of, refuse_twice
 from serving.vocabulary.errors import UserError
 
 # Whether a system prefills and decodes on separate instances, known before a run.
@@ -44,10 +44,10 @@ _SYSTEM = "system"
 
 def splits_roles(words: Sequence[str]) -> bool:
     """Return the choice in the words of a run; False for an unknown system, which its run refuses."""
-    given = {key: text for key, _, text in (word.partition("=") for word in words)}
-    if SPLIT_KEY in given:
-        return bool(parse_value(Override(SPLIT_KEY, given[SPLIT_KEY]), Wanted(bool)))
-    name = given.get(_SYSTEM)
+    values = {key: text for key, _, text in (word.partition("=") for word in words)}
+    if SPLIT_KEY in values:
+        return bool(parse_value(Override(SPLIT_KEY, values[SPLIT_KEY]), Wanted(bool)))
+    name = values.get(_SYSTEM)
     if name is not None and name not in option_groups()[_SYSTEM]:
         return False
     choices = [] if name is None else [Override(_SYSTEM, name)]
@@ -65,7 +65,7 @@ _SPLIT: Final = "split"
 _MOST_LAYOUTS: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanWords:
     """``words`` apply to every run; ``prices``: of each layout's ``hardware``, or none at all; ``tp_given``:
     whether the user chose the tensor parallelism.
@@ -119,37 +119,43 @@ def plan_words(words: Sequence[str]) -> PlanWords:
     if own.get("find") == RATE and "gpus" not in own:
         raise UserError("find=rate needs a size: write gpus=8")
     _refuse_moving_rate(runs)
-    given = [key for word in runs if (key := word.partition("=")[0]) not in ("gpu", _SPLIT)]
+    keys = [key for word in runs if (key := word.partition("=")[0]) not in ("gpu", _SPLIT)]
     every = ((*plain, "uncertainty=off", *layout.words_of(layout.least)) for layout in layouts)
-    refuse_unread_in_plan(given, every, any(limit.metric in AT_LEAST for limit in limits))
+    refuse_unread_in_plan(keys, every, any(limit.metric in AT_LEAST for limit in limits))
     folder = Path(out).expanduser().resolve() if out else None
     return PlanWords(
-        Objective(tuple(limits)), layouts, (*plain, "uncertainty=off"), prices, own, folder, tp_given
+        objective=Objective(tuple(limits)),
+        layouts=layouts,
+        words=(*plain, "uncertainty=off"),
+        prices=prices,
+        own=own,
+        out=folder,
+        tp_given=tp_given,
     )
 
 
 def _checked_prices(
-    given: Mapping[str, Price], layouts: Sequence[Layout], own: Mapping[str, Any]
+    prices: Mapping[str, Price], layouts: Sequence[Layout], own: Mapping[str, Any]
 ) -> dict[str, Price]:
     """Return the price of every layout's GPUs, before anything runs; none if none was given."""
     hardware = dict.fromkeys(layout.hardware for layout in layouts)
-    if not given and own.get("find") == CHEAPEST:
+    if not prices and own.get("find") == CHEAPEST:
         names = ", ".join(f"{PREFIX}{name}=NUMBER" for name in hardware)
         raise UserError(
             f"find=cheapest needs prices: write {names} (per GPU-hour, with the currency: 2.5EUR), or "
             "prices=FILE.yaml"
         )
     currency = currency_of_word(own[CURRENCY]) if CURRENCY in own else ""
-    if not given:
+    if not prices:
         if currency:
             raise UserError(f"{CURRENCY}={currency} is of prices: add price.h100=2.5, or leave it out")
         return {}
     if own.get("find") == RATE:
         raise UserError(
-            f"find=rate tells no money: leave {PREFIX}{next(iter(given))} and prices= out, or write "
+            f"find=rate tells no money: leave {PREFIX}{next(iter(prices))} and prices= out, or write "
             f"find={CHEAPEST}"
         )
-    return prices_of(given, hardware, currency)
+    return prices_of(prices, hardware, currency)
 
 
 def _refuse_unknown(key: str, text: str) -> None:
@@ -191,18 +197,18 @@ def _layouts(runs: Sequence[str]) -> tuple[list[str], tuple[Layout, ...], bool]:
     ways = list(itertools.product(hardware, tps or _TP, pps, splits, *rest))
     if len(ways) > _MOST_LAYOUTS:
         raise UserError(f"{len(ways)} layouts are too many: write fewer values, at most {_MOST_LAYOUTS}")
-    layouts = [_layout(plain, *way, given=bool(tps)) for way in ways]
-    found = tuple(dict.fromkeys(one for one in layouts if one is not None))
-    if splits != ("",) and not any(one.split for one in found):
+    layouts = [_layout(plain, *way, must_fit=bool(tps)) for way in ways]
+    fitting = tuple(dict.fromkeys(layout for layout in layouts if layout is not None))
+    if splits != ("",) and not any(layout.split for layout in fitting):
         raise UserError(
             f"{_SPLIT}={splits[0]} is for systems that prefill and decode on instances of their own: write "
             "system=distserve_full, or leave it out"
         )
-    return plain, found, bool(tps)
+    return plain, fitting, bool(tps)
 
 
 def _layout(
-    plain: Sequence[str], hardware: str, tp: str, pp: str, split: str, *words: str, given: bool
+    plain: Sequence[str], hardware: str, tp: str, pp: str, split: str, *words: str, must_fit: bool
 ) -> Layout | None:
     """Return the layout; None if it does not fit. A split is only for systems with separate roles."""
     apart = splits_roles((*plain, *words))
@@ -210,9 +216,11 @@ def _layout(
         share = float(parse_value(Override(_SPLIT, split), Wanted(float))) if split else 0.0
         own = share if apart or not 0 <= share < 1 else 0.0
         tps, pps = _whole("model.tp", tp), _whole("model.pp", pp)
-        return layout_of(hardware, tps, pps, words, own, 2 if apart else 1)
+        return layout_of(
+            hardware=hardware, tp=tps, pp=pps, words=words, split=own, instances=2 if apart else 1
+        )
     except DoesNotFit:
-        if given:
+        if must_fit:
             raise
         return None  # a default tp does not fit the hosts
 
@@ -221,7 +229,7 @@ def _whole(key: str, text: str) -> int:
     return int(parse_value(Override(key, text), Wanted(int)))
 
 
-def _take(key: str, plain: list[str], axes: list[Axis]) -> tuple[str, ...]:
+def _take(key: str, plain: list[str], axes: list[SweepAxis]) -> tuple[str, ...]:
     """Remove a key from the words and return its values; () if it was not given."""
     for axis in axes:
         if axis.key == key:

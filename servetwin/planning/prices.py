@@ -54,17 +54,17 @@ def price_of_word(key: str, text: str) -> tuple[str, Price]:
 
 
 def _price_of_text(key: str, text: str) -> Price:
-    found = _AMOUNT.fullmatch(text.strip())
-    if found is not None and not all(_is_currency(name) for name in (found[1], found[3]) if name):
-        found = None  # a percent sign, a bracket
-    if found is not None and found[1] and found[3]:
+    amount = _AMOUNT.fullmatch(text.strip())
+    if amount is not None and not all(_is_currency(name) for name in (amount[1], amount[3]) if name):
+        amount = None  # a percent sign, a bracket
+    if amount is not None and amount[1] and amount[3]:
         raise UserError(f"{key}={text} names two currencies: write one of them")
-    value = float(parse_value(Override(key, found[2] if found else text), Wanted(float)))
+    value = float(parse_value(Override(key, amount[2] if amount else text), Wanted(float)))
     if not 0 < value < LARGEST:
         raise UserError(
             f"{key}={text} is no price: write a number above 0 and below {LARGEST:g}, such as {key}=2.5"
         )
-    return Price(value, _COMMAND, "", (found[1] or found[3] or "") if found else "")
+    return Price(value, _COMMAND, "", (amount[1] or amount[3] or "") if amount else "")
 
 
 def currency_of_word(text: str) -> str:
@@ -108,35 +108,35 @@ def _is_price(amount: object) -> TypeGuard[float]:
     return isinstance(amount, int | float) and not isinstance(amount, bool) and 0 < amount < LARGEST
 
 
-def prices_of(given: Mapping[str, Price], hardware: Iterable[str], currency: str = "") -> dict[str, Price]:
-    """Return the price of each ``hardware`` of a plan, all in one currency; ``given``: by GPU or cluster.
+def prices_of(prices: Mapping[str, Price], hardware: Iterable[str], currency: str = "") -> dict[str, Price]:
+    """Return the price of each ``hardware`` of a plan, all in one currency; ``prices``: by GPU or cluster.
 
     The price of a GPU holds for every cluster of such GPUs that has none of its own. UserError for hardware
     without a price, for a written price that none has, and for two currencies.
     """
-    names, found, used = list(dict.fromkeys(hardware)), dict[str, Price](), set[str]()
+    names, gpus, used = list(dict.fromkeys(hardware)), dict[str, Price](), set[str]()
     for name in names:
-        same = [name] if name in given else _of_same_gpu(given, name)
+        same = [name] if name in prices else _of_same_gpu(prices, name)
         if not same:
             gpu = _family(name)
             raise UserError(
                 f"{name} has no price: write {PREFIX}{gpu}=NUMBER (per GPU-hour), or add {gpu} to prices="
             )
-        found[name] = given[same[0]]
+        gpus[name] = prices[same[0]]
         used.update(same)
-    for key, price in given.items():
+    for key, price in prices.items():
         if price.source == _COMMAND and key not in used:
             raise UserError(
                 f"{PREFIX}{key} is of no GPU in this plan, which has {', '.join(names)}: leave it out, or "
                 f"add it to gpu="
             )
-    return _in_one_currency(found, currency)
+    return _in_one_currency(gpus, currency)
 
 
-def _of_same_gpu(given: Mapping[str, Price], name: str) -> list[str]:
+def _of_same_gpu(prices: Mapping[str, Price], name: str) -> list[str]:
     """Return the names with a price of the GPU that ``name`` has. UserError for two prices of one GPU."""
-    same = [key for key in given if key in CLUSTER_FAMILIES and _gpu(key) == _gpu(name)]
-    if len({given[key].per_gpu_hour for key in same}) > 1:
+    same = [key for key in prices if key in CLUSTER_FAMILIES and _gpu(key) == _gpu(name)]
+    if len({prices[key].per_gpu_hour for key in same}) > 1:
         raise UserError(f"{' and '.join(same)} are one GPU with two prices: write one of them")
     return same
 
@@ -150,15 +150,15 @@ def _family(name: str) -> str:
     return next((family for family, gpu in CLUSTER_FAMILIES.items() if gpu == _gpu(name)), name)
 
 
-def _in_one_currency(found: Mapping[str, Price], currency: str) -> dict[str, Price]:
-    named = {price.currency for price in found.values() if price.currency} | ({currency} - {""})
+def _in_one_currency(prices: Mapping[str, Price], currency: str) -> dict[str, Price]:
+    named = {price.currency for price in prices.values() if price.currency} | ({currency} - {""})
     if len(named) > 1:
         raise UserError(f"prices in {' and '.join(sorted(named))} cannot be added: write all in one currency")
-    bare = [name for name, price in found.items() if not price.currency]
+    bare = [name for name, price in prices.items() if not price.currency]
     if named and bare and not currency:
-        (one,) = named
+        (name,) = named
         raise UserError(
-            f"the price of {bare[0]} names no currency and others are in {one}: write {CURRENCY}={one}, or "
+            f"the price of {bare[0]} names no currency and others are in {name}: write {CURRENCY}={name}, or "
             "the currency behind each price"
         )
-    return {name: replace(price, currency=next(iter(named), "")) for name, price in found.items()}
+    return {name: replace(price, currency=next(iter(named), "")) for name, price in prices.items()}

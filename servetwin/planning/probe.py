@@ -11,16 +11,15 @@ from hwmodels.errors import HardwareError
 from servetwin.assemble.step_band import at_end
 from servetwin.config.config import NO_SERIES
 from servetwin.planning.layout import hardware_of_cluster
-from servetwin.sweeps.outcome import Outcome, numbers_in
+from servetwin.sweeps.outcome import PointOutcome, numbers_in
 from serving.vocabulary.errors import PolicyError, UserError
 from traces.errors import TraceError
 
 End = Literal["low", "mid", "high"]
-ENDS: tuple[End, ...] = ("low", "mid", "high")
 
 
 @lru_cache(maxsize=4096)
-def probe(words: tuple[str, ...], end: End) -> Outcome:
+def probe(words: tuple[str, ...], end: End) -> PointOutcome:
     """Run ``words`` (of a single run, without out=). A user error is also returned as an outcome."""
     from time import process_time
 
@@ -34,15 +33,15 @@ def probe(words: tuple[str, ...], end: End) -> Outcome:
             prepared = replace(prepared, hardware_of_model=hardware)
         summary = execute(prepared).summary
     except PolicyError as error:
-        return Outcome({}, str(error))
+        return PointOutcome({}, str(error))
     except (UserError, TraceError, HardwareError) as error:
-        return Outcome({}, in_words_of_a_plan(str(error)))
-    return Outcome(dict(numbers_in(summary)), cpu_s=process_time() - began_s)
+        return PointOutcome({}, in_words_of_a_plan(str(error)))
+    return PointOutcome(dict(numbers_in(summary)), cpu_s=process_time() - began_s)
 
 
 def in_words_of_a_plan(text: str) -> str:
     """Rewrite a run's error with a plan's words: gpu=blitz_a for cluster=blitz_a_2x8."""
-    return re.sub(r"\bcluster=([a-z0-9_]+)", lambda found: f"gpu={hardware_of_cluster(found[1])}", text)
+    return re.sub(r"\bcluster=([a-z0-9_]+)", lambda prepared: f"gpu={hardware_of_cluster(prepared[1])}", text)
 
 
 @lru_cache(maxsize=2)

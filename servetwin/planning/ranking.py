@@ -1,4 +1,4 @@
-"""Ranks layouts, and tells which of them the ranking cannot tell apart."""
+"""Ranks layouts, and names those whose results are equal to another's."""
 
 from __future__ import annotations
 
@@ -10,89 +10,110 @@ from servetwin.planning.layout import Layout
 from servetwin.planning.objective import beyond_context
 from servetwin.planning.plan_words import CHEAPEST, PlanWords
 from servetwin.planning.prices import Price
-from servetwin.planning.search import RATE_STEP, Found
-from servetwin.report.metric_text import told
+from servetwin.planning.search import RATE_STEP, LayoutSearch
+from servetwin.report.metric_text import value_text
 from servetwin.report.number_text import NOTHING, number
 
 GPU_KWH: Final = "energy.gpu_kwh"
 
 
-def ranked_layouts(asked: PlanWords, found: Sequence[Found]) -> tuple[list[Candidate], list[Candidate]]:
+def ranked_layouts(
+    options: PlanWords, searches: Sequence[LayoutSearch]
+) -> tuple[list[Candidate], list[Candidate]]:
     """Return candidates with an answer, best first, and the others."""
-    every = [Candidate(one, cost_of(asked, one)) for one in found]
-    able = sorted((one for one in every if one.found.gpus is not None), key=lambda one: _rank(asked, one))
-    return able, [one for one in every if one.found.gpus is None]
+    every = [Candidate(search, cost_of(options, search)) for search in searches]
+    able = sorted(
+        (candidate for candidate in every if candidate.search.gpus is not None),
+        key=lambda candidate: _rank(options, candidate),
+    )
+    return able, [candidate for candidate in every if candidate.search.gpus is None]
 
 
-def _rank(asked: PlanWords, one: Candidate) -> tuple[float, float, float, str]:
+def _rank(options: PlanWords, candidate: Candidate) -> tuple[float, float, float, str]:
     """Return the order; a layout whose context is too short for more requests is behind the others."""
-    gpus = float(one.found.gpus or 0)
-    first = (one.cost or 0.0) if asked.find == CHEAPEST else gpus
-    limit = asked.objective.limits[0]
-    outcome = one.found.outcome
+    gpus = float(candidate.search.gpus or 0)
+    first = (candidate.cost or 0.0) if options.find == CHEAPEST else gpus
+    limit = options.objective.limits[0]
+    outcome = candidate.search.outcome
     second = outcome.numbers.get(limit.metric, 0.0) if outcome else 0.0
-    return _beyond_context(one), first, second if limit.at_most else -second, one.found.layout.name
+    return (
+        _beyond_context(candidate),
+        first,
+        second if limit.at_most else -second,
+        candidate.search.layout.name,
+    )
 
 
-def _beyond_context(one: Candidate) -> float:
-    outcome = one.found.outcome
+def _beyond_context(candidate: Candidate) -> float:
+    outcome = candidate.search.outcome
     return 0.0 if outcome is None else beyond_context(outcome.numbers)
 
 
-def rejected_by(one: Candidate) -> int:
+def rejected_by(candidate: Candidate) -> int:
     """Return the requests that the layout rejects at its answer."""
-    outcome = one.found.outcome
+    outcome = candidate.search.outcome
     return 0 if outcome is None else int(outcome.numbers.get("requests.rejected", 0))
 
 
-def cost_of(asked: PlanWords, one: Found) -> float | None:
+def cost_of(options: PlanWords, search: LayoutSearch) -> float | None:
     """Return the hourly cost of the GPUs that the run held on average."""
-    price = price_of(asked, one.layout)
-    if price is None or one.outcome is None:
+    price = price_of(options, search.layout)
+    if price is None or search.outcome is None:
         return None
-    numbers = one.outcome.numbers
+    numbers = search.outcome.numbers
     return price.per_gpu_hour * numbers["gpu_seconds"] / numbers["duration_s"]
 
 
-def price_of(asked: PlanWords, layout: Layout) -> Price | None:
+def price_of(options: PlanWords, layout: Layout) -> Price | None:
     """Return the price of the layout's GPUs."""
-    return asked.prices.get(layout.hardware)
+    return options.prices.get(layout.hardware)
 
 
-def cells_of(asked: PlanWords, one: Candidate) -> list[str]:
+def cells_of(options: PlanWords, candidate: Candidate) -> list[str]:
     """Return what a table shows of a layout with an answer, besides its name."""
-    outcome = one.found.outcome
+    outcome = candidate.search.outcome
     assert outcome is not None
-    limits = [told(limit.metric, outcome.numbers.get(limit.metric)) for limit in asked.objective.limits]
-    cost = NOTHING if one.cost is None else number(one.cost)
+    limits = [
+        value_text(limit.metric, outcome.numbers.get(limit.metric)) for limit in options.objective.limits
+    ]
+    cost = NOTHING if candidate.cost is None else number(candidate.cost)
     kwh = number(outcome.numbers.get(GPU_KWH))
-    return [str(one.found.gpus), number(one.gpu_hours), kwh, cost, *limits, number(rejected_by(one))]
-
-
-def equal_to(asked: PlanWords, one: Candidate, others: Sequence[Candidate]) -> list[str]:
-    """Return the names of the other layouts whose shown numbers are all the same."""
-    cells = cells_of(asked, one)
     return [
-        other.found.layout.name for other in others if other is not one and cells_of(asked, other) == cells
+        str(candidate.search.gpus),
+        number(candidate.gpu_hours),
+        kwh,
+        cost,
+        *limits,
+        number(rejected_by(candidate)),
     ]
 
 
-def tied_with(asked: PlanWords, ranked: Sequence[Candidate]) -> list[str]:
+def equal_to(options: PlanWords, candidate: Candidate, rest: Sequence[Candidate]) -> list[str]:
+    """Return the names of the other layouts whose shown numbers are all the same."""
+    cells = cells_of(options, candidate)
+    return [
+        other.search.layout.name
+        for other in rest
+        if other is not candidate and cells_of(options, other) == cells
+    ]
+
+
+def tied_with(options: PlanWords, ranked: Sequence[Candidate]) -> list[str]:
     """Return the layouts that cost as little as the first, as shown, and differ from it in another number."""
     if not ranked:
         return []
-    first, same = ranked[0], equal_to(asked, ranked[0], ranked)
-    criterion = _criterion(asked, first)
+    first, same = ranked[0], equal_to(options, ranked[0], ranked)
+    criterion = _criterion(options, first)
     return [
-        one.found.layout.name
-        for one in ranked[1:]
-        if _criterion(asked, one) == criterion and one.found.layout.name not in same
+        candidate.search.layout.name
+        for candidate in ranked[1:]
+        if _criterion(options, candidate) == criterion and candidate.search.layout.name not in same
     ]
 
 
-def _criterion(asked: PlanWords, one: Candidate) -> tuple[float, str]:
-    shown = number(one.cost) if asked.find == CHEAPEST else str(one.found.gpus)
-    return _beyond_context(one), shown
+def _criterion(options: PlanWords, candidate: Candidate) -> tuple[float, str]:
+    shown = number(candidate.cost) if options.find == CHEAPEST else str(candidate.search.gpus)
+    return _beyond_context(candidate), shown
 
 
 def as_fast(factors: Sequence[tuple[str, float]]) -> list[str]:

@@ -11,37 +11,37 @@ from typing import Final
 from servetwin.planning.layout import Layout
 from servetwin.planning.objective import Objective
 from servetwin.planning.probe import End, probe
-from servetwin.sweeps.outcome import Outcome
+from servetwin.sweeps.outcome import PointOutcome
 
 RATE_STEP: Final = 1.02  # precision of the highest rate: 2 %
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LayoutSearch:
     """The result for a layout at one end: ``gpus`` None if no size suffices. ``tried``: size -> outcome."""
 
     layout: Layout
     end: End
     gpus: int | None
-    tried: dict[int, Outcome] = field(default_factory=dict)
+    tried: dict[int, PointOutcome] = field(default_factory=dict)
 
     @property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> PointOutcome | None:
         """The outcome at the answer's size."""
         return None if self.gpus is None else self.tried[self.gpus]
 
     @property
     def refused(self) -> str:
         """Why no size ran at all; empty if one did."""
-        whys = [one.refused for one in self.tried.values()]
+        whys = [outcome.refused for outcome in self.tried.values()]
         return whys[-1] if whys and all(whys) else ""
 
 
 def least_gpus(
-    layout: Layout, words: tuple[str, ...], objective: Objective, most_gpus: int, end: End, guess: int = 0
-) -> Found:
+    *, layout: Layout, words: tuple[str, ...], objective: Objective, most_gpus: int, end: End, guess: int = 0
+) -> LayoutSearch:
     """Search for the least size. ``guess``: GPUs to begin with, 0 for the smallest size."""
-    tried: dict[int, Outcome] = {}
+    tried: dict[int, PointOutcome] = {}
     sizes = layout.sizes(most_gpus)
 
     def meets(place: int) -> bool:
@@ -51,7 +51,7 @@ def least_gpus(
 
     first = min(max((guess - layout.least) // layout.step, 0), len(sizes) - 1) if sizes else 0
     place = first_true(meets, len(sizes), first)
-    return Found(layout, end, None if place is None else sizes[place], tried)
+    return LayoutSearch(layout, end, None if place is None else sizes[place], tried)
 
 
 def first_true(meets: Callable[[int], bool], count: int, start: int = 0) -> int | None:

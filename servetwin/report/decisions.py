@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from servetwin.report.number_text import count, counted, duration
+from servetwin.report.page_parts import filled, head, page_file
 from serving.record.journal import parse_action
 from serving.vocabulary import actions
 
@@ -37,41 +38,27 @@ _WHO: Final = {
     "Send": "hand-over",
     "StopSend": "hand-over",
 }
-SCRIPT: Final = """
-const rows=[...document.querySelectorAll('#decided tr[data-kind]')],text=document.getElementById('with-text'),
-kind=document.getElementById('of-kind'),left=document.getElementById('shown');
-const show=()=>{const words=text.value.toLowerCase().split(/\\s+/).filter(Boolean);let many=0;
-for(const row of rows){const told=row.textContent.toLowerCase();
-row.hidden=!((!kind.value||row.dataset.kind===kind.value)&&words.every(one=>told.includes(one)));many+=!row.hidden}
-left.textContent=many.toLocaleString('en')+' shown'};
-text.addEventListener('input',show);kind.addEventListener('change',show);show();
-"""
+_SCRIPT: Final = "decisions.js"
 _HEAD: Final = ("Time", "Who", "What", "About", "Why")
 
 
 def script_policy() -> str:
     """Return what a Content-Security-Policy must add to allow only this script."""
-    return f"; script-src 'sha256-{b64encode(sha256(SCRIPT.encode()).digest()).decode()}'"
+    return f"; script-src 'sha256-{b64encode(sha256(page_file(_SCRIPT).encode()).digest()).decode()}'"
 
 
 def decisions(journal: Path | None) -> str:
     """Return HTML with a script; empty without a journal or a decision in it."""
     if journal is None or not journal.is_file():
         return ""
-    found, read_all = _read(journal)
-    if not found:
+    decided, read_all = _read(journal)
+    if not decided:
         return ""
-    kinds: Counter[str] = Counter(what for _, _, what, _, _ in found)
+    kinds: Counter[str] = Counter(kind for _, _, kind, _, _ in decided)
     options = "".join(f"<option>{kind}</option>" for kind in sorted(kinds))
-    head = "".join(f'<th style="text-align:left">{name}</th>' for name in _HEAD)
-    return (
-        '<h2>Decisions</h2><div class="card">'
-        '<p class="filter"><label>With the words <input id="with-text" type="search"></label> '
-        f'<label>of kind <select id="of-kind"><option value="">every kind</option>{options}</select></label> '
-        f'<span id="shown" class="soft"></span></p><p class="soft small">{escape(_said(found, read_all))}</p>'
-        f'<div class="tall"><table class="from blocks" id="decided"><tr class="head">{head}</tr>'
-        f"{''.join(map(_row, found))}</table></div></div><script>{SCRIPT}</script>"
-    )
+    rows = head(_HEAD, range(len(_HEAD)), "head") + "".join(map(_row, decided))
+    note, script = escape(_note(decided, read_all)), page_file(_SCRIPT)
+    return filled("decisions.html", kinds=options, note=note, rows=rows, script=script)
 
 
 Decision = tuple[int, str, str, str, str]
@@ -79,16 +66,16 @@ Decision = tuple[int, str, str, str, str]
 
 def _read(journal: Path) -> tuple[list[Decision], bool]:
     """Return decisions in order of time, and whether they are complete."""
-    kept, of_kind, whole = list[Decision](), Counter[str](), True
+    shown, of_kind, whole = list[Decision](), Counter[str](), True
     with journal.open(encoding="utf-8") as file:
         for text in islice(file, MOST_LINES):
-            for one in _of_line(text):
-                of_kind[one[2]] += 1
-                if of_kind[one[2]] > _MOST_OF_A_KIND or len(kept) >= MOST_ROWS:
+            for decision in _of_line(text):
+                of_kind[decision[2]] += 1
+                if of_kind[decision[2]] > _MOST_OF_A_KIND or len(shown) >= MOST_ROWS:
                     whole = False
                 else:
-                    kept.append(one)
-        return kept, whole and not file.readline()
+                    shown.append(decision)
+        return shown, whole and not file.readline()
 
 
 def _of_line(text: str) -> Iterator[Decision]:
@@ -102,10 +89,10 @@ def _of_line(text: str) -> Iterator[Decision]:
             yield line[0], _WHO.get(kind, ""), kind, about(action), action.reason
 
 
-def _said(found: list[Decision], read_all: bool) -> str:
+def _note(decided: list[Decision], read_all: bool) -> str:
     usual = "Steps of the engine are not listed: servetwin timeline shows them."
     if read_all:
-        return f"{counted(len(found), 'decision')} of the journal. {usual}"
+        return f"{counted(len(decided), 'decision')} of the journal. {usual}"
     return (
         f"The journal is long: shown are the first {_MOST_OF_A_KIND} decisions of each kind, at most "
         f"{count(MOST_ROWS)}, within its first {count(MOST_LINES)} lines. {usual} servetwin story tells "
@@ -133,9 +120,9 @@ def _ends(places: tuple[tuple[str, int], ...]) -> str:
     return ", ".join(f"{kind} {number}" for kind, number in dict.fromkeys(places))
 
 
-def _row(one: Decision) -> str:
-    now_ns, who, what, subject, why = one
-    cells = zip(_HEAD[1:], (who, what, subject, why), strict=True)
+def _row(decision: Decision) -> str:
+    now_ns, part, kind, subject, why = decision
+    cells = zip(_HEAD[1:], (part, kind, subject, why), strict=True)
     rest = "".join(f'<td class="text" data-name="{name}"><span>{escape(t)}</span></td>' for name, t in cells)
     when = f'<td class="name" data-name="Time">{duration(now_ns / 1e6)}</td>'
-    return f'<tr data-kind="{what}">{when}{rest}</tr>'
+    return f'<tr data-kind="{kind}">{when}{rest}</tr>'

@@ -8,6 +8,7 @@ import numpy as np
 
 from servetwin.report import plots
 from servetwin.report.number_text import count, duration, is_known, number, section
+from servetwin.report.page_parts import card, charts
 from servetwin.results import series
 from servetwin.results.series import Floats, Requests
 
@@ -16,7 +17,7 @@ def figures(requests: Requests, config: Mapping[str, Any], summary: Mapping[str,
     """Return the sections Latency and Load as HTML."""
     if not len(requests):
         empty = "No request finished: there is nothing to plot."
-        return f'<h2>Latency and load</h2><div class="card soft">{empty}</div>'
+        return card("Latency and load", empty, "card soft")
     slo = section(config, "slo")
     ttft_slo, tpot_slo = slo.get("ttft_ms"), slo.get("tpot_ms")
     latency = [
@@ -33,10 +34,7 @@ def figures(requests: Requests, config: Mapping[str, Any], summary: Mapping[str,
         _finished_by_replica(requests),
         _busy_by_replica(summary),
     ]
-    return (
-        f'<h2>Latency</h2><section class="grid2">{"".join(latency)}</section>'
-        f'<h2>Load</h2><section class="grid2">{"".join(load)}</section>'
-    )
+    return charts("Latency", latency) + charts("Load", load)
 
 
 def figure(
@@ -68,9 +66,9 @@ def _distributions(requests: Requests, ttft_slo: Any, tpot_slo: Any) -> str:
         if is_known(value)
     ]
     x_axis = plots.log_axis("latency", *shown, np.array([rule.value for rule in rules]), write=duration)
-    y_axis = plots.Axis("% of requests", 0.0, 100.0)
-    svg = plots.line_plot("Latency distributions", drawn, x_axis, y_axis, rules, plots.WIDE)
-    key = [(one.color, one.label) for one in drawn]
+    y_axis = plots.Axis(label="% of requests", low=0.0, high=100.0)
+    svg = plots.line_plot("Latency distributions", drawn, x_axis, y_axis, rules=rules, width=plots.WIDE)
+    key = [(line.color, line.label) for line in drawn]
     return figure(
         "Latency distribution", "share of finished requests at or below a latency", svg, key, wide=True
     )
@@ -92,9 +90,9 @@ def _over_time(caption: str, requests: Requests, values_ms: Floats, slo_ms: Any,
         ]
         detail, key = "percentiles of equal stretches of time", [(color, "P99"), (other, "P50")]
     y_axis = plots.log_axis(
-        "", *(one.y for one in drawn), np.array([rule.value for rule in rules]), write=duration
+        "", *(line.y for line in drawn), np.array([rule.value for rule in rules]), write=duration
     )
-    return figure(caption, detail, plots.line_plot(caption, drawn, time, y_axis, rules), key)
+    return figure(caption, detail, plots.line_plot(caption, drawn, time, y_axis, rules=rules), key)
 
 
 def _positive(values: Floats) -> Floats:
@@ -123,7 +121,7 @@ def _arrivals(requests: Requests, wide: bool) -> str:
 
 def _finished_by_replica(requests: Requests) -> str:
     finished = np.bincount(requests.replica[requests.replica >= 0]).astype(np.float64)
-    return _bars("Finished requests by replica", finished, 1, count, whole=True)
+    return _bars("Finished requests by replica", finished, color=1, write=count, whole=True)
 
 
 def _busy_by_replica(summary: Mapping[str, Any]) -> str:
@@ -133,12 +131,15 @@ def _busy_by_replica(summary: Mapping[str, Any]) -> str:
         return ""
     percent = 100 * np.array([value if is_known(value) else 0.0 for value in busy])
     detail = "share of the run with a step running"
-    return _bars("GPU busy by replica", percent, 3, lambda value: f"{number(value)} %", detail=detail)
+    return _bars(
+        "GPU busy by replica", percent, color=3, write=lambda value: f"{number(value)} %", detail=detail
+    )
 
 
 def _bars(
     caption: str,
     values: Floats,
+    *,
     color: int,
     write: Callable[[float], str],
     whole: bool = False,
@@ -149,5 +150,5 @@ def _bars(
         grouped = f"mean of groups of neighbouring replicas, {len(values)} in all"
         detail = f"{detail}; {grouped}" if detail else grouped
     y_axis = plots.linear_axis("", heights, write=write, whole=whole)
-    svg = plots.bar_plot(caption, labels, heights, "replica", y_axis, color=color)
+    svg = plots.bar_plot(caption, labels, heights, x_label="replica", y=y_axis, color=color)
     return figure(caption, detail, svg)

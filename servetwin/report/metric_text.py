@@ -22,7 +22,7 @@ def name_of(metric: str) -> str:
     return metric
 
 
-def told(metric: str, value: float | None) -> str:
+def value_text(metric: str, value: float | None) -> str:
     """Return a value in a readable unit."""
     if metric.partition(".")[0].endswith("_ms"):
         return duration(value)

@@ -11,8 +11,8 @@ Number = float | int | None
 
 def section(summary: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return a part of the summary; empty if the run has none."""
-    found = summary.get(name)
-    return found if isinstance(found, Mapping) else {}
+    part = summary.get(name)
+    return part if isinstance(part, Mapping) else {}
 
 
 def is_known(value: Any) -> bool:

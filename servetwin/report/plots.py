@@ -24,7 +24,7 @@ _LETTER: Final = 6.4  # px, the least width of a letter of the text
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 18, 42
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
     """One axis: data range, label, log or linear, format of ticks, whether only integers are marked."""
 
@@ -89,7 +89,7 @@ def linear_axis(
 ) -> Axis:
     """Return an axis from 0 to a little above the largest value."""
     high = max((float(np.nanmax(part)) for part in values if len(part)), default=0.0)
-    return Axis(label, 0.0, high * 1.08 if high > 0 else 1.0, write=write, whole=whole)
+    return Axis(label=label, low=0.0, high=high * 1.08 if high > 0 else 1.0, write=write, whole=whole)
 
 
 def log_axis(label: str, *values: Floats, write: Callable[[float], str] = number) -> Axis:
@@ -97,12 +97,12 @@ def log_axis(label: str, *values: Floats, write: Callable[[float], str] = number
     joined = np.concatenate([np.asarray(part, dtype=np.float64) for part in values])
     positive = joined[np.isfinite(joined) & (joined > 0)]
     if not len(positive):
-        return Axis(label, 1.0, 10.0, log=True, write=write)
+        return Axis(label=label, low=1.0, high=10.0, log=True, write=write)
     low, high = float(positive.min()) / 1.15, float(positive.max()) * 1.15
     if high < 10 * low:
         middle = math.sqrt(low * high)
         low, high = middle / math.sqrt(10), middle * math.sqrt(10)
-    return Axis(label, low, high, log=True, write=write)
+    return Axis(label=label, low=low, high=high, log=True, write=write)
 
 
 def time_axis(end_s: float) -> tuple[Axis, float]:
@@ -111,22 +111,28 @@ def time_axis(end_s: float) -> tuple[Axis, float]:
         unit, seconds = "s", 1.0
     else:
         unit, seconds = ("min", 60.0) if end_s < 10_800 else ("h", 3600.0)
-    return Axis(f"time since the start ({unit})", 0.0, end_s / seconds if end_s > 0 else 1.0), seconds
+    return Axis(
+        label=f"time since the start ({unit})", low=0.0, high=end_s / seconds if end_s > 0 else 1.0
+    ), seconds
 
 
 def line_plot(
-    title: str, series: Sequence[Series], x: Axis, y: Axis, rules: Sequence[Rule] = (), width: int = HALF
+    title: str, series: Sequence[Series], x: Axis, y: Axis, *, rules: Sequence[Rule] = (), width: int = HALF
 ) -> str:
     """Draw axes, grid, rules and the series, in order, as two SVG elements: for wide and narrow screens."""
-    return _lines(title, series, x, y, rules, width) + _lines(title, series, x, y, rules, SLIM)
+    return _lines(title, series, x, y, rules=rules, width=width) + _lines(
+        title, series, x, y, rules=rules, width=SLIM
+    )
 
 
-def _lines(title: str, series: Sequence[Series], x: Axis, y: Axis, rules: Sequence[Rule], width: int) -> str:
+def _lines(
+    title: str, series: Sequence[Series], x: Axis, y: Axis, *, rules: Sequence[Rule], width: int
+) -> str:
     right, bottom = width - _RIGHT, HEIGHT - _BOTTOM
     parts = [_frame(x, y, right, bottom)]
-    for one in series:
-        px, py = x.place(one.x, _LEFT, right), y.place(one.y, bottom, _TOP)
-        parts.append(_draw(one, px, py, right, bottom))
+    for line in series:
+        px, py = x.place(line.x, _LEFT, right), y.place(line.y, bottom, _TOP)
+        parts.append(_draw(line, px, py, right, bottom))
     parts += [_rule(rule, x, y, right, bottom - 15 * place) for place, rule in enumerate(rules)]
     return _svg(title, width, parts)
 
@@ -135,18 +141,19 @@ def bar_plot(
     title: str,
     labels: Sequence[str],
     values: Floats,
+    *,
     x_label: str,
     y: Axis,
     width: int = HALF,
     color: int = 1,
 ) -> str:
     """Draw upright bars with a tooltip each; if there are many, only some labels are drawn."""
-    wide = _bars(title, labels, values, x_label, y, width, color)
-    return wide + _bars(title, labels, values, x_label, y, SLIM, color)
+    wide = _bars(title, labels, values, x_label=x_label, y=y, width=width, color=color)
+    return wide + _bars(title, labels, values, x_label=x_label, y=y, width=SLIM, color=color)
 
 
 def _bars(
-    title: str, labels: Sequence[str], values: Floats, x_label: str, y: Axis, width: int, color: int
+    title: str, labels: Sequence[str], values: Floats, *, x_label: str, y: Axis, width: int, color: int
 ) -> str:
     right, bottom = width - _RIGHT, HEIGHT - _BOTTOM
     parts = [_grid(y, right, bottom), _x_label(x_label, right)]

@@ -24,7 +24,7 @@ def has_range(summary: Mapping[str, Any]) -> bool:
     return bool(section(summary, "range"))
 
 
-def told_range(summary: Mapping[str, Any], metric: str, written: _Writer) -> str:
+def range_text(summary: Mapping[str, Any], metric: str, written: _Writer) -> str:
     """Return the range, such as ``371 to 466 ms``; empty if there is none."""
     pair = range_in(summary, metric)
     if pair is None:
@@ -41,7 +41,7 @@ def range_head(summary: Mapping[str, Any]) -> str:
     if not has_range(summary):
         return ""
     parts = [
-        f"{name} {written(value_of(summary, metric))} (range {told_range(summary, metric, written)})"
+        f"{name} {written(value_of(summary, metric))} (range {range_text(summary, metric, written)})"
         for name, metric, written in _HEAD
         if is_known(value_of(summary, metric))
     ]
@@ -50,7 +50,7 @@ def range_head(summary: Mapping[str, Any]) -> str:
 
 def fact_range(summary: Mapping[str, Any], name: str) -> str:
     """Return the range of a number in the table of facts, by its name there."""
-    return told_range(summary, *FACTS[name]) if name in FACTS else ""
+    return range_text(summary, *FACTS[name]) if name in FACTS else ""
 
 
 def ends_of(

@@ -16,18 +16,30 @@ from servetwin.report.cut_outputs import cut_at_cap
 from servetwin.report.decisions import decisions, script_policy
 from servetwin.report.figures import figure, figures
 from servetwin.report.number_text import NOTHING, count, duration, number, section, share
-from servetwin.report.range_text import ends_of, fact_range, range_head, told_range
+from servetwin.report.page_parts import (
+    card,
+    cell,
+    charts,
+    filled,
+    head,
+    header,
+    named_rows,
+    page,
+    remarks,
+    row,
+    table,
+)
+from servetwin.report.range_text import ends_of, fact_range, range_head, range_text
 from servetwin.report.scaling import scaling
 from servetwin.report.stage_maps import stage_maps
 from servetwin.report.stages import stages_section
-from servetwin.report.starts import start_told
-from servetwin.report.style import RANGE_STYLE, STYLE
+from servetwin.report.starts import start_text
 from servetwin.report.table import (
     LATENCIES,
     STATISTICS,
     classes_of,
     facts,
-    faults_told,
+    fault_rows,
     forced,
     lost,
     step_time_error,
@@ -54,7 +66,7 @@ def use_section(use: Mapping[str, Any] | None) -> str:
         return ""
     kinds = [name.removesuffix(MEAN) for name in use if name.endswith(MEAN)]
     cards = [_gpus(use), *(_link(use, kind) for kind in kinds), _host(use)]
-    return f'<h2>Use over time</h2><section class="grid2">{"".join(cards)}</section>'
+    return charts("Use over time", cards)
 
 
 def _gpus(use: Mapping[str, Any]) -> str:
@@ -85,10 +97,10 @@ def _host(use: Mapping[str, Any]) -> str:
 def _chart(
     caption: str, detail: str, ends_s: Any, lines: Sequence[tuple[int, str, Any]], wide: bool = False
 ) -> str:
-    x, values = _thinned(ends_s, [100 * np.asarray(one) for _, _, one in lines])
+    x, values = _thinned(ends_s, [100 * np.asarray(line) for _, _, line in lines])
     time, unit_s = plots.time_axis(float(ends_s[-1]))
     key = [(color, label) for color, label, _ in lines]
-    drawn = [plots.Series(label, x / unit_s, one, color) for (color, label), one in zip(key, values)]
+    drawn = [plots.Series(label, x / unit_s, value, color) for (color, label), value in zip(key, values)]
     height = plots.linear_axis("", *values, write=lambda value: f"{number(value)} %")
     svg = plots.line_plot(caption, drawn, time, height, width=plots.WIDE if wide else plots.HALF)
     return figure(caption, detail, svg, key, wide=wide)
@@ -103,7 +115,7 @@ def _thinned(ends_s: Any, columns: Sequence[Any]) -> tuple[Any, list[Any]]:
     first = np.unique(np.linspace(0, len(ends), points, endpoint=False).astype(np.int64))
     whole = np.add.reduceat(lasts, first)
     middles = begins[first] + whole / 2
-    return middles, [np.add.reduceat(np.asarray(one) * lasts, first) / whole for one in columns]
+    return middles, [np.add.reduceat(np.asarray(column) * lasts, first) / whole for column in columns]
 
 
 _ALWAYS_NAMED = ("dispatch", "batcher", "admission")
@@ -114,12 +126,11 @@ _USE = {
     "served in full batches while they were held.",
     "GPU busy": "the share of time with a step running, of however few requests.",
 }
-# Blocks all requests to outside addresses, whatever text the page contains.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def write_report(
     path: Path,
+    *,
     summary: Mapping[str, Any],
     columns: Columns,
     config_yaml: str,
@@ -153,20 +164,11 @@ def write_report(
         _losses(summary),
         _faults(summary),
         _sources(summary),
-        '<h2>Configuration</h2><details class="card"><summary>Every value of this run (config.yaml)</summary>'
-        f"<pre>{escape(config_yaml)}</pre></details>",
-        "<footer>ServeTwin run report. Latencies are those of finished requests; docs/METRICS.md defines "
-        "every number.</footer>",
+        filled("configuration.html", config=escape(config_yaml)),
     ]
-    style = STYLE + (RANGE_STYLE if range_head(summary) else "")
-    page = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}{script_policy() if decided else ""}">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>ServeTwin: {escape(title)}</title><style>{style}</style></head>"
-        f"<body><main>{''.join(body)}</main></body></html>\n"
-    )
-    Path(path).write_text(page, encoding="utf-8", errors="backslashreplace")
+    styles = ["report.css", *(["range.css"] if range_head(summary) else [])]
+    text = page(title, body, styles, script_policy() if decided else "")
+    Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def _mapping(text: str) -> Mapping[str, Any]:
@@ -185,9 +187,9 @@ def _name(config: Mapping[str, Any], group: str) -> str:
 def _policies(system: Mapping[str, Any]) -> list[str]:
     """Return the policies in use: with split roles, prompts wait in one queue without a dispatcher."""
     parts = ("dispatch", "batcher", "admission", "scaler", "provision", "cache", "live")
-    asked = parts[1:] if section(system, "instances").get("split") else parts
-    found = [(part, section(system, part).get("name")) for part in asked if section(system, part)]
-    return [str(name) for part, name in found if part in _ALWAYS_NAMED or name != "none"]
+    names = parts[1:] if section(system, "instances").get("split") else parts
+    choices = [(part, section(system, part).get("name")) for part in names if section(system, part)]
+    return [str(name) for part, name in choices if part in _ALWAYS_NAMED or name != "none"]
 
 
 def _devices(count: object, kind: object) -> str:
@@ -209,17 +211,14 @@ def _header(title: str, config: Mapping[str, Any], summary: Mapping[str, Any], n
         ("Seed", str(config.get("seed", "unknown"))),
         ("Code", _code(summary)),
     ]
-    if told := start_told(section(summary, "starts")):
-        shown.append(("Starts", told))
+    if starts := start_text(section(summary, "starts")):
+        shown.append(("Starts", starts))
     items = "".join(f"<li><span>{name}</span><b>{escape(text)}</b></li>" for name, text in shown)
     kind = _KINDS.get(str(config.get("kind")), "Run")
     labels = (*_labels(summary), *step_time_labels(summary))
     chips = "".join(f'<span class="chip">{escape(label)}</span>' for label in labels)
-    warnings = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
-    return (
-        f'<header><p class="kind">{kind}</p><h1>{escape(title)}</h1><p class="claim">{escape(claim)}</p>'
-        f'<ul class="facts">{items}</ul><p class="chips">{chips}</p>{warnings}</header>'
-    )
+    more = f'<ul class="facts">{items}</ul><p class="chips">{chips}</p>{remarks(notes)}'
+    return header(kind, title, claim, more)
 
 
 def _tiles(summary: Mapping[str, Any]) -> str:
@@ -239,7 +238,7 @@ def _tiles(summary: Mapping[str, Any]) -> str:
 
 
 def _p99_range(summary: Mapping[str, Any], latency: str) -> str:
-    return told_range(summary, f"{latency}.p99", duration)
+    return range_text(summary, f"{latency}.p99", duration)
 
 
 def _small(between: str) -> str:
@@ -249,65 +248,50 @@ def _small(between: str) -> str:
 
 def _how_far_off(summary: Mapping[str, Any]) -> str:
     """Return one line before the numbers and the range's sources in full; empty without a range."""
-    head = range_head(summary)
-    if not head:
+    line = range_head(summary)
+    if not line:
         return ""
     full = "; ".join(str(summary[key]) for key in ("range_is", "range_rests_on") if summary.get(key))
-    return (
-        f'<div class="card far"><p>{escape(head)}</p><details>'
-        f'<summary>What the range is and rests on</summary><p class="soft small">{escape(full)}</p>'
-        "</details></div>"
-    )
+    return filled("range.html", line=escape(line), full=escape(full))
 
 
 def _numbers(summary: Mapping[str, Any]) -> str:
-    head = "".join(f"<th>{name}</th>" for name in STATISTICS)
-    rows = ""
+    rows = [head(["Latency", *STATISTICS], kind="head")]
     for key, label in LATENCIES:
         values = section(summary, key)
         cells = _named(duration(values.get(name)) for name in STATISTICS)
-        rows += f'<tr><td class="name">{label}</td>{cells}</tr>'
+        rows.append(row([cell(label, "name"), *cells]))
         for end, texts in [*classes_of(summary, key), *ends_of(summary, key, STATISTICS)]:
-            cells = _named(texts)
-            rows += f'<tr class="end"><td>{end}</td>{cells}</tr>'
+            rows.append(row([cell(end), *_named(texts)], "end"))
     shown = list(facts(summary))
     pairs = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(text)}{_small(fact_range(summary, name))}</dd></div>"
         for name, text in shown
     )
     use = " ".join(f"{name}: {_USE[name]}" for name, _ in shown if name in _USE)
-    return (
-        '<h2>Key numbers</h2><div class="card scroll"><table class="blocks">'
-        f'<tr class="head"><th>Latency</th>{head}</tr>{rows}</table></div>'
-        f'<div class="card" style="margin-top:14px"><dl>{pairs}</dl><p class="soft small">{use}</p></div>'
-    )
+    latencies = card("Key numbers", table(rows, "blocks"), "card scroll")
+    return latencies + filled("numbers.html", pairs=pairs, use=use)
 
 
-def _named(texts: Iterable[str]) -> str:
+def _named(texts: Iterable[str]) -> list[str]:
     """Return cells of statistics; on a narrow screen each is beside its name."""
-    cells = zip(STATISTICS, texts, strict=True)
-    return "".join(f'<td data-name="{name}">{text}</td>' for name, text in cells)
+    return [cell(text, name=name) for name, text in zip(STATISTICS, texts, strict=True)]
 
 
 def _losses(summary: Mapping[str, Any]) -> str:
-    rows = "".join(
-        f'<tr><td class="name">{escape(what)}</td><td class="text">{escape(reason)}</td><td>{times}</td></tr>'
-        for what, reason, times in lost(summary)
-    )
+    rows = [
+        row([cell(outcome, "name"), cell(reason, "text"), cell(times)])
+        for outcome, reason, times in lost(summary)
+    ]
+    title = "Requests without an answer"
     if not rows:
-        return '<h2>Requests without an answer</h2><div class="card soft">None.</div>'
-    return (
-        '<h2>Requests without an answer</h2><div class="card"><table><tr><th>What happened</th>'
-        f'<th style="text-align:left">Reason</th><th>Requests</th></tr>{rows}</table></div>'
-    )
+        return card(title, "None.", "card soft")
+    return card(title, table([head(("What happened", "Reason", "Requests"), words=(1,)), *rows]))
 
 
 def _faults(summary: Mapping[str, Any]) -> str:
-    rows = "".join(
-        f'<tr><td class="name">{escape(when)}</td><td class="text">{escape(what)}</td></tr>'
-        for when, what in faults_told(summary)
-    )
-    return f'<h2>Faults</h2><div class="card"><table>{rows}</table></div>' if rows else ""
+    rows = named_rows(fault_rows(summary))
+    return card("Faults", rows) if rows else ""
 
 
 def _code(summary: Mapping[str, Any]) -> str:
@@ -361,8 +345,4 @@ def _sources(summary: Mapping[str, Any]) -> str:
             for term, source in section(section(summary, "starts"), "sources").items()
         ),
     ]
-    cells = "".join(
-        f'<tr><td class="name">{name}</td><td class="text">{escape(text)}</td></tr>' for name, text in rows
-    )
-    table = f'<table class="from sources">{cells}</table>'
-    return f'<h2>Where the numbers come from</h2><div class="card">{table}</div>'
+    return card("Where the numbers come from", named_rows(rows, "from sources"))

@@ -11,6 +11,7 @@ import numpy as np
 from servetwin.report import plots
 from servetwin.report.figures import figure
 from servetwin.report.number_text import NOTHING, count, duration, is_known, number, section
+from servetwin.report.page_parts import charts, head, pairs, table
 from servetwin.report.table import OBSTACLES, live_facts
 
 Event = Mapping[str, Any]
@@ -47,11 +48,9 @@ def scaling(summary: Mapping[str, Any]) -> str:
     if not looks and not events:
         return ""
     figures = [_instances(events, summary)] if events else []
-    table = _table(events) if events else '<div class="card soft">No instance was started or released.</div>'
-    return (
-        f'<h2>Scaling</h2><section class="grid2">{"".join(figures)}</section>'
-        f'<div class="card" style="margin:14px 0"><dl>{_facts(summary, events)}</dl></div>{table}'
-    )
+    moves = _table(events) if events else '<div class="card soft">No instance was started or released.</div>'
+    facts = f'<div class="card" style="margin:14px 0">{pairs(_facts(summary, events))}</div>'
+    return charts("Scaling", figures) + facts + moves
 
 
 def instance_steps(
@@ -61,7 +60,7 @@ def instance_steps(
 
     The number at the start is derived from the mean, as events contain only changes.
     """
-    found = {}
+    steps = {}
     for role in ROLES:
         moves = [(min(float(at_s), span_s), change) for at_s, change in _changes(events, role)]
         if not moves and not mean_by_role.get(role):
@@ -69,8 +68,8 @@ def instance_steps(
         grown = sum(change * (span_s - at_s) for at_s, change in moves)
         start = round(mean_by_role.get(role, 0.0) - grown / span_s) if span_s else 0
         times = np.array([0.0, *(at_s for at_s, _ in moves)])
-        found[role] = times, np.cumsum([float(start), *(change for _, change in moves)])
-    return found
+        steps[role] = times, np.cumsum([float(start), *(change for _, change in moves)])
+    return steps
 
 
 def _changes(events: Sequence[Event], role: str) -> Iterator[tuple[float, int]]:
@@ -94,19 +93,19 @@ def _instances(events: Sequence[Event], summary: Mapping[str, Any]) -> str:
         drawn.append(plots.Series(role, x / unit_s, y, ROLES.index(role) + 1, "area"))
     if not drawn:
         return ""
-    height = plots.linear_axis("", *(one.y for one in drawn), whole=True)
+    height = plots.linear_axis("", *(line.y for line in drawn), whole=True)
     svg = plots.line_plot("Instances by role", drawn, time, height, width=plots.WIDE)
-    key = [(one.color, one.label) for one in drawn]
+    key = [(line.color, line.label) for line in drawn]
     return figure("Instances by role", detail, svg, key, wide=True)
 
 
-def _facts(summary: Mapping[str, Any], events: Sequence[Event]) -> str:
+def _facts(summary: Mapping[str, Any], events: Sequence[Event]) -> list[tuple[str, str]]:
     loads, tiers = section(summary, "loads"), section(section(summary, "loads"), "bytes_by_tier")
     seconds, host = loads.get("seconds") or {}, section(summary, "host_cache_bytes")
     cache, looks = section(summary, "cache"), section(summary, "decisions")
     took = f"{_seconds(seconds.get('mean'))}, slowest {_seconds(seconds.get('max'))}"
     roles = section(section(summary, "instances"), "mean_by_role")
-    pairs = [
+    return [
         *((f"mean {role} instances", number(mean)) for role, mean in roles.items()),
         ("load targets", f"{count(loads.get('count'))} complete, {count(loads.get('stopped'))} stopped"),
         ("time of a load, mean", took),
@@ -121,7 +120,6 @@ def _facts(summary: Mapping[str, Any], events: Sequence[Event]) -> str:
         ("CPU time of a check, P99", duration(looks.get("cpu_ms_p99"))),
         *((f"{act}: {_MEANING.get(act, '')}", count(times)) for act, times in _times(events)),
     ]
-    return "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in pairs)
 
 
 _FROM: Final = {"gpu": "other instances", "host": "host memory", "ssd": "SSD", "remote": "remote storage"}
@@ -151,14 +149,9 @@ def _table(events: Sequence[Event]) -> str:
             f'<tr><td class="text soft" colspan="6">{note}</td></tr>',
             *(_row(*row) for row in rows[-half:]),
         ]
-    head = "".join(
-        f'<th style="text-align:left">{name}</th>' for name in ("Instance", "Role", "Model", "Reason")
-    )
-    return (
-        '<div class="card scroll"><table class="from blocks"><tr class="head"><th>Time</th>'
-        '<th style="text-align:left">What</th>'
-        f"{head}</tr>{''.join(shown)}</table></div>"
-    )
+    names = ("Time", "What", "Instance", "Role", "Model", "Reason")
+    lines = [head(names, range(1, len(names)), "head"), *shown]
+    return f'<div class="card scroll">{table(lines, "from blocks")}</div>'
 
 
 _WHOLE: Final = " whole"  # one word, so that it is not broken

@@ -9,6 +9,7 @@ import numpy as np
 from servetwin.report import plots
 from servetwin.report.figures import figure
 from servetwin.report.number_text import number
+from servetwin.report.page_parts import charts
 
 SHOWN: Final = {
     "replicas": ("Replicas that serve", 1),
@@ -37,13 +38,15 @@ def stage_maps(load: Mapping[str, Any] | None) -> str:
     for key, (caption, color) in SHOWN.items():
         values = np.asarray(load[key], dtype=np.float64).reshape(len(times), len(labels)).T
         most = float(np.nanmax(values)) if np.isfinite(values).any() else 0.0
-        told = f"by stage; the darkest is {number(most)}"
-        cards.append(figure(caption, told, _map(caption, labels, times, values, most, color)))
-    return f'<h2>Stages over time</h2><section class="grid2">{"".join(cards)}</section>'
+        detail = f"by stage; the darkest is {number(most)}"
+        cards.append(
+            figure(caption, detail, _map(caption, labels, times=times, values=values, most=most, color=color))
+        )
+    return charts("Stages over time", cards)
 
 
 def _map(
-    title: str, labels: Sequence[str], times: plots.Floats, values: plots.Floats, most: float, color: int
+    title: str, labels: Sequence[str], *, times: plots.Floats, values: plots.Floats, most: float, color: int
 ) -> str:
     """Draw the map. Adjacent cells of equal value are drawn as one."""
     rows = min(len(labels), _MOST_STAGES)
@@ -68,16 +71,16 @@ def _map(
 
 def _cells(values: plots.Floats, edges: plots.Floats, y: int, most: float, color: int) -> list[str]:
     """Draw a stage's cells, from each instant to the next; cells of 0 or unknown value are left out."""
-    found, start = [], 0
+    cells, start = [], 0
     for at in range(1, len(edges)):
         if at + 1 < len(edges) and values[at] == values[start]:
             continue
         value, width = float(values[start]), edges[at] - edges[start]
         if most > 0 and value > 0:
             shade = max(value / most, _FAINTEST)
-            found.append(
+            cells.append(
                 f'<rect class="f{color}" x="{edges[start]:.1f}" y="{y}" width="{width:.1f}" '
                 f'height="{_ROW - 2}" fill-opacity="{shade:.2f}"><title>{number(value)}</title></rect>'
             )
         start = at
-    return found
+    return cells

@@ -1,10 +1,10 @@
 """Rows about the stages of a run's pipelines, for the terminal and the page."""
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from servetwin.report.number_text import count, duration, number
+from servetwin.report.page_parts import card, cell, head, row, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,22 +19,22 @@ def stage_cells(summary: Mapping[str, Any]) -> list[tuple[str, ...]]:
     stages = summary.get("stages")
     if not isinstance(stages, list):
         return []
-    several = len({one["model"] for one in stages}) > 1
-    return [_row(one, several) for one in stages]
+    several = len({stage["model"] for stage in stages}) > 1
+    return [_row(stage, several) for stage in stages]
 
 
-def _row(one: Mapping[str, Any], several: bool) -> tuple[str, ...]:
+def _row(stage: Mapping[str, Any], several: bool) -> tuple[str, ...]:
     return (
-        f"{one['model']} {one['stage']}" if several else str(one["stage"]),
-        number(one["bytes"] / 1e9),
-        count(one["replicas"]),
-        number(one["busy_replicas"]),
-        number(one["arrivals_per_s"]),
-        number(one["arrival_cv"]),
-        number(one["queue_mean"]),
-        count(one["queue_max"]),
-        duration(one["wait_ms_p99"]),
-        duration(one["pass_ms_mean"]),
+        f"{stage['model']} {stage['stage']}" if several else str(stage["stage"]),
+        number(stage["bytes"] / 1e9),
+        count(stage["replicas"]),
+        number(stage["busy_replicas"]),
+        number(stage["arrivals_per_s"]),
+        number(stage["arrival_cv"]),
+        number(stage["queue_mean"]),
+        count(stage["queue_max"]),
+        duration(stage["wait_ms_p99"]),
+        duration(stage["pass_ms_mean"]),
     )
 
 
@@ -45,14 +45,14 @@ def language_cells(summary: Mapping[str, Any]) -> list[tuple[str, ...]]:
         return []
     return [
         (
-            str(one["stage"]),
-            f"{one['layers'][0]} to {one['layers'][1] - 1}",
-            number(one["bytes"] / 1e9),
-            count(one["replicas"]),
-            number(one["busy_replicas"]),
-            count(one["kv_tokens"]),
+            str(stage["stage"]),
+            f"{stage['layers'][0]} to {stage['layers'][1] - 1}",
+            number(stage["bytes"] / 1e9),
+            count(stage["replicas"]),
+            number(stage["busy_replicas"]),
+            count(stage["kv_tokens"]),
         )
-        for one in stages
+        for stage in stages
     ]
 
 
@@ -70,8 +70,8 @@ def _table(head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> "Table":
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))
     for name in head:
         table.add_column(name, justify="right", no_wrap=True)
-    for row in rows[:_MOST_SHOWN]:
-        table.add_row(*row)
+    for texts in rows[:_MOST_SHOWN]:
+        table.add_row(*texts)
     if len(rows) > _MOST_SHOWN:
         table.caption = f"and {len(rows) - _MOST_SHOWN} more stages (see report)"
     return table
@@ -84,13 +84,6 @@ def stages_section(summary: Mapping[str, Any]) -> str:
 
 
 def _section(names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join("<tr>" + _named(names, row) + "</tr>" for row in rows)
-    table = f'<table class="blocks"><tr class="head">{head}</tr>{body}</table>'
-    return f'<h2>Stages</h2><div class="card scroll">{table}</div>'
-
-
-def _named(names: Sequence[str], row: Sequence[str]) -> str:
-    """Return cells of a stage; on a narrow screen each is beside its column's name."""
-    cells = zip(names, row, strict=True)
-    return "".join(f'<td data-name="{escape(name)}">{escape(text)}</td>' for name, text in cells)
+    """Return a card with a row per stage; on a narrow screen each cell is beside its column's name."""
+    lines = [row(cell(text, name=name) for name, text in zip(names, texts, strict=True)) for texts in rows]
+    return card("Stages", table([head(names, kind="head"), *lines], "blocks"), "card scroll")

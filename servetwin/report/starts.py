@@ -6,7 +6,7 @@ from typing import Any, Final
 _NAMES: Final = {"first_request": "first request", "falls_asleep": "falling asleep"}
 
 
-def start_told(starts: Mapping[str, Any]) -> str:
+def start_text(starts: Mapping[str, Any]) -> str:
     """Return the assumed start, the number of starts, median seconds of each term; "" without starts."""
     if not starts or not starts.get("count"):
         return ""

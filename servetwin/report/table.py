@@ -8,7 +8,7 @@ from servetwin.report.cut_outputs import cut_at_cap
 from servetwin.report.number_text import count, duration, is_known, number, section, share, whole
 from servetwin.report.range_text import FACTS, ends_of, fact_range, has_range, range_head
 from servetwin.report.stages import stage_tables
-from servetwin.report.starts import start_told
+from servetwin.report.starts import start_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,14 +27,14 @@ OBSTACLES: Final = {  # descriptions of those in serving.protocols.scaling
 
 def classes_of(summary: Mapping[str, Any], latency: str) -> list[tuple[str, list[str]]]:
     """Return rows of a latency table by statistic: one per priority, none if all requests have the same."""
-    found = summary.get("priorities")
+    classes = summary.get("priorities")
     return [
         (
-            f"priority {one['priority']}",
-            [duration(section(one, latency).get(name)) for name in STATISTICS],
+            f"priority {priority['priority']}",
+            [duration(section(priority, latency).get(name)) for name in STATISTICS],
         )
-        for one in (found if isinstance(found, list) else ())
-        if latency in one
+        for priority in (classes if isinstance(classes, list) else ())
+        if latency in priority
     ]
 
 
@@ -44,13 +44,13 @@ def lost(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     rejected = section(summary, "rejected_reasons")
     dropped = section(section(summary, "trace"), "dropped")
     failed = section(summary, "failed_reasons")
-    for what, reasons in (("rejected", rejected), ("failed", failed), ("dropped from the trace", dropped)):
+    for outcome, reasons in (("rejected", rejected), ("failed", failed), ("dropped from the trace", dropped)):
         ordered = sorted(reasons.items(), key=lambda item: (-item[1], str(item[0])))
-        rows += [(what, str(reason), count(times)) for reason, times in ordered if times]
+        rows += [(outcome, str(reason), count(times)) for reason, times in ordered if times]
     return rows
 
 
-def faults_told(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+def fault_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return (time and fault, consequence) of every fault of a simulated run."""
     rows: list[tuple[str, str]] = []
     faults = summary.get("faults")
@@ -180,34 +180,36 @@ def _loads(loads: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def shortages(summary: Mapping[str, Any]) -> list[str]:
     """Return one line per obstacle that prevented starts of instances, most frequent first."""
-    found = sorted(
+    by_count = sorted(
         ((times, key) for key, times in section(summary, "shortages").items() if times), reverse=True
     )
-    return [f"instances not started {count(times)} times: {OBSTACLES.get(key, key)}" for times, key in found]
+    return [
+        f"instances not started {count(times)} times: {OBSTACLES.get(key, key)}" for times, key in by_count
+    ]
 
 
-def _migrations(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _migrations(migrations: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return how many running requests migrated and how long they were in no batch; empty without any."""
-    if not found:
+    if not migrations:
         return []
-    aborted = sum(section(found, "aborted").values())
-    down = section(found, "down_ms")
-    said = f"{count(found.get('committed'))}, {count(aborted)} aborted"
+    aborted = sum(section(migrations, "aborted").values())
+    down = section(migrations, "down_ms")
+    line = f"{count(migrations.get('committed'))}, {count(aborted)} aborted"
     stopped = f"{duration(down.get('p50'))} / {duration(down.get('p99'))}"
-    return [("migrations", said), ("down time P50/P99", stopped)]
+    return [("migrations", line), ("down time P50/P99", stopped)]
 
 
 def live_facts(live: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return requests and passes of instances that were still loading; empty without live scaling."""
     if not live:
         return []
-    found = [("served while loading", f"{count(live['requests'])} requests, {count(live['passes'])} passes")]
+    rows = [("served while loading", f"{count(live['requests'])} requests, {count(live['passes'])} passes")]
     plans = {key: live[f"plans_{key}"] for key in ("used", "refused", "late")}
     if any(plans.values()):
-        found.append(
+        rows.append(
             ("live scheduling plans", ", ".join(f"{count(many)} {key}" for key, many in plans.items()))
         )
-    return found
+    return rows
 
 
 def _cost_of_simulation(sim: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -238,8 +240,8 @@ def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) 
         console.print(Text(f"  {head}", style="bold"))
     if several := summary.get("parallelism"):
         console.print(Text(f"  {several}", style="dim"))
-    if told := start_told(section(summary, "starts")):
-        console.print(Text(f"  {told}", style="dim"))
+    if start := start_text(section(summary, "starts")):
+        console.print(Text(f"  {start}", style="dim"))
     console.print(_latency_table(summary))
     if has_range(summary):
         console.print(_range_table(summary))
@@ -251,11 +253,11 @@ def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) 
         console.print(Text(f"  {slow}", style="yellow"))
     if (why := run.get("why_interpreted") or "").endswith(OUT_OF_DATE):
         console.print(Text(f"  the compiled core was not used, {why}: run make fast", style="yellow"))
-    for what, reason, times in lost(summary):
-        console.print(Text(f"  {times} {what}: {reason}", style="yellow"))
-    for when, what in faults_told(summary)[:_MOST_FAULTS]:
-        console.print(Text(f"  {when} {what}", style="yellow"))
-    if (more := len(faults_told(summary)) - _MOST_FAULTS) > 0:
+    for outcome, reason, times in lost(summary):
+        console.print(Text(f"  {times} {outcome}: {reason}", style="yellow"))
+    for when, consequence in fault_rows(summary)[:_MOST_FAULTS]:
+        console.print(Text(f"  {when} {consequence}", style="yellow"))
+    if (more := len(fault_rows(summary)) - _MOST_FAULTS) > 0:
         console.print(Text(f"  and {count(more)} more faults (see report)", style="yellow"))
     for line in shortages(summary):
         console.print(Text(f"  {line}", style="yellow"))
@@ -270,8 +272,8 @@ def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) 
     if section(summary, "step_time") and not section(summary, "real"):
         kind = section(summary, "step_time").get("kind") or "unknown model"
         text = f"step time: {kind}, error {step_time_error(summary)}"
-        told = shorten(text, _LONGEST_LINE, placeholder=" ... (see report)")
-        console.print(Text(f"  {told}", style="dim"))
+        line = shorten(text, _LONGEST_LINE, placeholder=" ... (see report)")
+        console.print(Text(f"  {line}", style="dim"))
 
 
 def _latency_table(summary: Mapping[str, Any]) -> "Table":

@@ -14,7 +14,7 @@ from servetwin.report.decisions import USUAL, about
 from servetwin.results.journal_file import journal_in
 from servetwin.results.parquet_file import table_of
 from servetwin.results.stage_load import COLUMNS, STAGE_LOAD_NAME
-from servetwin.story.moments import Journal
+from servetwin.story.moments import JournalReader
 from serving.vocabulary import actions, events
 
 # Processes of the trace, which Perfetto displays as groups of tracks.
@@ -31,7 +31,7 @@ Slice = dict[str, Any]
 def write_timeline(folder: Path, out: Path) -> int:
     """Write Chrome's trace format, gzipped; return the number of slices. UserError without a journal."""
     book, path = _Book(), journal_in(folder, "timeline")
-    journal = Journal(lines_of(path), str(path))
+    journal = JournalReader(lines_of(path), str(path))
     with journal.checked():
         for moment in journal.moments():
             book.take(*moment)
@@ -83,10 +83,16 @@ class _Book:
             if begun := self._runs.pop(event.replica, None):
                 run = begun[1]
                 prompts = [request for request, _, _ in run.chunks[:_MOST_NAMED]]
-                told = {"steps": event.steps, "prompts_of": prompts, "finished": list(event.finished)}
+                arguments = {"steps": event.steps, "prompts_of": prompts, "finished": list(event.finished)}
                 name = f"layers {run.layers[0]} to {run.layers[1]}" if run.layers else run.reason
                 self._slice(
-                    INSTANCES, event.replica, f"instance {event.replica}", name, begun[0], now_ns, told
+                    pid=INSTANCES,
+                    tid=event.replica,
+                    track=f"instance {event.replica}",
+                    name=name,
+                    begun_ns=begun[0],
+                    now_ns=now_ns,
+                    arguments=arguments,
                 )
         elif isinstance(event, events.Loaded) and event.fully_loaded:
             self._load_ended(now_ns, event.load, event.target, "loaded")
@@ -95,20 +101,40 @@ class _Book:
         elif isinstance(event, events.Sent):
             self._sent(now_ns, event)
 
-    def _load_ended(self, now_ns: int, load: int, target: int, how: str) -> None:
+    def _load_ended(self, now_ns: int, load: int, target: int, end: str) -> None:
         if load not in self._loads:
             return
         begun_ns, action = self._loads[load]
         kind, number = action.targets[target]
-        told = {"from": [f"{one[0]} {one[1]}" for one in action.sources], "reason": action.reason, "end": how}
-        self._slice(LOADS, number, f"{kind} {number}", f"{action.model}", begun_ns, now_ns, told)
+        arguments = {
+            "from": [f"{source[0]} {source[1]}" for source in action.sources],
+            "reason": action.reason,
+            "end": end,
+        }
+        self._slice(
+            pid=LOADS,
+            tid=number,
+            track=f"{kind} {number}",
+            name=f"{action.model}",
+            begun_ns=begun_ns,
+            now_ns=now_ns,
+            arguments=arguments,
+        )
 
     def _sent(self, now_ns: int, event: events.Sent) -> None:
         if begun := self._sends.pop(event.transfer, None):
             begun_ns, send = begun
-            told = {"bytes": event.moved_bytes, "requests": list(send.requests), "cause": event.cause}
+            arguments = {"bytes": event.moved_bytes, "requests": list(send.requests), "cause": event.cause}
             name = f"{send.what} from {send.source}"
-            self._slice(TRANSFERS, send.target, f"to instance {send.target}", name, begun_ns, now_ns, told)
+            self._slice(
+                pid=TRANSFERS,
+                tid=send.target,
+                track=f"to instance {send.target}",
+                name=name,
+                begun_ns=begun_ns,
+                now_ns=now_ns,
+                arguments=arguments,
+            )
 
     def _begun(self, now_ns: int, action: actions.Action) -> None:
         if isinstance(action, actions.Run):
@@ -122,15 +148,25 @@ class _Book:
 
     def _decided(self, now_ns: int, action: actions.Action) -> None:
         kind = type(action).__name__
-        track = sorted(one.__name__ for one in actions.Action.__args__).index(kind)
+        track = sorted(member.__name__ for member in actions.Action.__args__).index(kind)
         self._tracks[DECISIONS, track] = kind
-        told = {"reason": action.reason}
+        arguments = {"reason": action.reason}
         where = {"pid": DECISIONS, "tid": track, "ts": now_ns / _US}
-        self.slices.append({"ph": "i", "s": "t", "name": f"{kind} {about(action)}", **where, "args": told})
+        self.slices.append(
+            {"ph": "i", "s": "t", "name": f"{kind} {about(action)}", **where, "args": arguments}
+        )
 
     def _slice(
-        self, pid: int, tid: int, track: str, name: str, begun_ns: int, now_ns: int, told: dict[str, Any]
+        self,
+        *,
+        pid: int,
+        tid: int,
+        track: str,
+        name: str,
+        begun_ns: int,
+        now_ns: int,
+        arguments: dict[str, Any],
     ) -> None:
         self._tracks[pid, tid] = track
         times = {"ts": begun_ns / _US, "dur": (now_ns - begun_ns) / _US}
-        self.slices.append({"ph": "X", "name": name, "pid": pid, "tid": tid, **times, "args": told})
+        self.slices.append({"ph": "X", "name": name, "pid": pid, "tid": tid, **times, "args": arguments})

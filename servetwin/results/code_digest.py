@@ -15,13 +15,13 @@ _OPTIONS: Final = "conf"  # all that runs read of experiments
 @cache
 def code_digest() -> str:
     """Return the SHA-256 over the files of the packages that a run uses."""
-    top, found = Path(__file__).resolve().parents[2], hashlib.sha256()
+    top, digest = Path(__file__).resolve().parents[2], hashlib.sha256()
     for package in _PACKAGES:
         for path in sorted((top / package).rglob("*")):
             place = path.relative_to(top)
             if path.suffix in _CONTENT and not _only_shows(place):
-                found.update(place.as_posix().encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()
+                digest.update(place.as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _only_shows(place: Path) -> bool:

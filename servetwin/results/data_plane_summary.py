@@ -32,9 +32,9 @@ def data_plane_summary(data_plane: DataPlane, span_s: float) -> dict[str, Any]:
 
 
 def _network(data_plane: DataPlane, span_s: float) -> dict[str, Any]:
-    fabric, found, could = data_plane.fabric, dict[str, dict[str, Any]](), dict[str, float]()
+    fabric, links, could = data_plane.fabric, dict[str, dict[str, Any]](), dict[str, float]()
     for number, link in enumerate(data_plane.topology.links):
-        entry = found.setdefault(
+        entry = links.setdefault(
             link.kind, {"links": 0, "bytes": dict.fromkeys(KINDS, 0.0), "peak_share": 0.0}
         )
         entry["links"] += 1
@@ -42,7 +42,7 @@ def _network(data_plane: DataPlane, span_s: float) -> dict[str, Any]:
         for kind in KINDS:
             entry["bytes"][kind] += fabric.carried_bytes(number, kind)
         could[link.kind] = could.get(link.kind, 0.0) + link.rate_bytes_per_s * span_s
-    for kind, entry in found.items():
+    for kind, entry in links.items():
         carried = sum(entry["bytes"].values())
         entry["mean_share"] = carried / could[kind] if could[kind] else 0.0
-    return found
+    return links

@@ -52,18 +52,18 @@ def elastic_summary(
 
 def live_summary(controller: Controller) -> dict[str, Any]:
     """Summarize the work of instances during their loads, all models together; empty if none could work."""
-    counts = [one.live.counts for one in controller.services.values() if one.live.enabled]
+    counts = [service.live.counts for service in controller.services.values() if service.live.enabled]
     if not counts:
         return {}
-    seen = {layers for one in counts for layers in one.layer_counts}
+    seen = {layers for count in counts for layers in count.layer_counts}
     return {
         "live": {
-            "passes": sum(one.passes for one in counts),
-            "requests": sum(one.requests for one in counts),
+            "passes": sum(count.passes for count in counts),
+            "requests": sum(count.requests for count in counts),
             "layer_counts_seen": sorted(seen),
-            "plans_used": sum(one.plans_used for one in counts),
-            "plans_refused": sum(one.plans_refused for one in counts),
-            "plans_late": sum(one.plans_late for one in counts),
+            "plans_used": sum(count.plans_used for count in counts),
+            "plans_refused": sum(count.plans_refused for count in counts),
+            "plans_late": sum(count.plans_late for count in counts),
         }
     }
 
@@ -84,8 +84,8 @@ def event_row(event: ScaleEvent) -> dict[str, Any]:
 
 def shortages(history: Sequence[ScaleEvent]) -> dict[str, int]:
     """Count wanted instances that could not be started, by obstacle."""
-    found = Counter(event.obstacle for event in history if event.obstacle)
-    return {obstacle: found[obstacle] for obstacle in OBSTACLES}
+    obstacles = Counter(event.obstacle for event in history if event.obstacle)
+    return {obstacle: obstacles[obstacle] for obstacle in OBSTACLES}
 
 
 def _p99_ms(decisions_ns: Sequence[int]) -> float | None:

@@ -26,8 +26,8 @@ class RecoveryWatch:
 
     def handle(self, now_ns: int, event: Event) -> Sequence[Action]:
         """Forward the event; return the controller's actions."""
-        # The first event after a loss finds what all losses of that moment left. When it comes depends on
-        # how many events the world reports, so as many as before count from the loss on.
+        # All losses of one moment have been applied when the next event arrives. If as many instances serve
+        # then as before, recovery is dated at the loss: the time of the next event depends on the driver.
         self._recover(now_ns, at_the_loss=True)
         if type(event) in (Lost, LossNotice):
             at_ns = event.at_ns if isinstance(event, LossNotice) else now_ns
@@ -58,10 +58,10 @@ class RecoveryWatch:
 def faults_section(losses: Sequence[Loss], watch: RecoveryWatch) -> dict[str, Any]:
     """Return every fault for summary.json by time, with what was lost and when as many served again."""
     elastic = isinstance(watch.elastic, Elastic)
-    found = []
+    rows = []
     for loss in losses:
         recovered_ns = watch.recovered_ns.get(loss.at_ns) if loss.replicas and elastic else None
-        found.append(
+        rows.append(
             {
                 "at_s": loss.at_ns / NS_PER_S,
                 "what": loss.what,
@@ -71,4 +71,4 @@ def faults_section(losses: Sequence[Loss], watch: RecoveryWatch) -> dict[str, An
                 "recovered_s": None if recovered_ns is None else (recovered_ns - loss.at_ns) / NS_PER_S,
             }
         )
-    return {"faults": found}
+    return {"faults": rows}

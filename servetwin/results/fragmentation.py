@@ -60,11 +60,11 @@ def _blocks(sink: SeriesSink, engine: int) -> int:
 
 def _heads(grid: Grid, sink: SeriesSink) -> Floats:
     """Return [instant, engine] -> blocks that the head of its queue needs; 0 for an empty queue."""
-    found = np.zeros((len(grid.instants_ns), len(grid.engines)))
+    largest = np.zeros((len(grid.instants_ns), len(grid.engines)))
     now_ns, engines, blocks = np.frombuffer(sink.heads, dtype=np.int64).reshape(-1, len(HEAD_FIELDS)).T
     for column, engine in enumerate(grid.engines.tolist()):
         mine = engines == engine
         at = np.searchsorted(now_ns[mine], grid.instants_ns, side="right") - 1
         if mine.any():
-            found[:, column] = np.where(at < 0, 0, blocks[mine][np.maximum(at, 0)])
-    return found
+            largest[:, column] = np.where(at < 0, 0, blocks[mine][np.maximum(at, 0)])
+    return largest

@@ -34,16 +34,16 @@ def models_section(
         hosted[index].name: _numbers(int(requests[index]), ttft_ms[finished == index])
         for index in order[:BUSIEST].tolist()
     }
-    others = order[BUSIEST:]
+    smaller = order[BUSIEST:]
     section: dict[str, Any] = {
         "count": len(hosted),
         "asked_for": int((requests > 0).sum()),
         "shapes": _shapes(hosted, hardware),
         "busiest": busiest,
     }
-    if len(others):
-        rest = _numbers(int(requests[others].sum()), ttft_ms[np.isin(finished, others)])
-        section["others"] = {"count": len(others), **rest}
+    if len(smaller):
+        rest = _numbers(int(requests[smaller].sum()), ttft_ms[np.isin(finished, smaller)])
+        section["others"] = {"count": len(smaller), **rest}
     return {"models": section}
 
 

@@ -15,7 +15,7 @@ _BEGINS = ("load", "revive")
 _ENDS = ("released", "lost")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceUse:
     """Use over ``span_s``; an instance counts from the decision to load it until its GPUs are free again.
 
@@ -51,14 +51,21 @@ def instance_use(
             by_role[role] += count * lasts_s
     mean_by_role = {role: area / span_s if span_s else 0.0 for role, area in sorted(by_role.items())}
     most = max(sum(roles.values()) for _, _, roles in steps)
-    return InstanceUse(span_s, gpu_seconds, instance_seconds, most, mean_by_role, steps)
+    return InstanceUse(
+        span_s=span_s,
+        gpu_seconds=gpu_seconds,
+        instance_seconds=instance_seconds,
+        most=most,
+        mean_by_role=mean_by_role,
+        steps=steps,
+    )
 
 
 def _steps(
     placed: Sequence[Replica], gpus_of: Mapping[str, int], history: Sequence[ScaleEvent]
 ) -> Iterator[tuple[float, int, Mapping[str, int]]]:
-    role_of: dict[int, str] = {one.id: one.role for one in placed}
-    gpus = sum(len(one.gpus) for one in placed)
+    role_of: dict[int, str] = {replica.id: replica.role for replica in placed}
+    gpus = sum(len(replica.gpus) for replica in placed)
     yield 0.0, gpus, dict(Counter(role_of.values()))
     for event in history:
         if event.act in _BEGINS:

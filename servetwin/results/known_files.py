@@ -47,9 +47,9 @@ def read_marker(folder: Path) -> Marker | None:
     if not text.startswith("{"):
         return Marker(None, dict.fromkeys(text.splitlines()))
     try:
-        found = json_data(text)
-        sizes = {str(name): int(size) for name, size in found["files"].items()}
-        name = str(found["name"])
+        data = json_data(text)
+        sizes = {str(name): int(size) for name, size in data["files"].items()}
+        name = str(data["name"])
     except (ArithmeticError, ValueError, KeyError, TypeError, AttributeError):
         return None
     plain = name == Path(name).name and name not in ("", "..") and "\0" not in name
@@ -90,8 +90,8 @@ def _is_known(folder: Path, name: str, marker: Marker) -> bool:
     """Return whether it is the file that the run wrote, judged by its type and size."""
     if name not in marker.sizes:
         return False
-    found, size = (folder / name).lstat(), marker.sizes[name]
-    return stat.S_ISREG(found.st_mode) and size in (None, found.st_size)
+    status, size = (folder / name).lstat(), marker.sizes[name]
+    return stat.S_ISREG(status.st_mode) and size in (None, status.st_size)
 
 
 def _entries(folder: Path) -> list[str]:

@@ -14,13 +14,13 @@ def language_section(config: RunConfig, controller: Controller, summary: dict[st
     """Return ``language_stages``: per stage, with the KV of one of its replicas; empty for other models."""
     if not decodes_in_stages(config):
         return {}
-    (model,), found = hosted_models(config), []
+    (model,), rows = hosted_models(config), []
     service, busy = controller.services[model.name], summary["replica_busy_share"]
     assert isinstance(service, LanguagePipeline)
     for stage in service.stages:
-        own = [one.replica for one in controller.engines.values() if one.replica.part == stage.part]
+        own = [engine.replica for engine in controller.engines.values() if engine.replica.part == stage.part]
         units = model_units(model.shape, layers=range(*stage.part.layers))
-        found.append(
+        rows.append(
             {
                 "model": model.name,
                 "stage": stage.index,
@@ -28,10 +28,10 @@ def language_section(config: RunConfig, controller: Controller, summary: dict[st
                 "bytes": sum([unit.size_bytes for unit in units]),
                 "replicas": stage.fleet.replicas,
                 "kv_tokens": own[0].kv_blocks * own[0].block_tokens,
-                "busy_replicas": sum([busy[one.id] for one in own if one.id < len(busy)]),
+                "busy_replicas": sum([busy[replica.id] for replica in own if replica.id < len(busy)]),
             }
         )
-    return {"language_stages": found, **_moves(service), **_cuts(service)}
+    return {"language_stages": rows, **_moves(service), **_cuts(service)}
 
 
 def _cuts(service: LanguagePipeline) -> dict[str, Any]:

@@ -27,9 +27,9 @@ class MigratedBlocks:
         self._held: dict[int, tuple[int, int]] = {}
         self._paused: set[int] = set()
 
-    def begun(self, told: Migrate) -> None:
+    def begun(self, action: Migrate) -> None:
         """Record that a request's migration began."""
-        self._begun.add(told.request)
+        self._begun.add(action.request)
 
     def is_stage(self, send: Send) -> bool:
         """Return whether the KV is a migrating request's: each of its stages is one send of it alone."""
@@ -45,15 +45,17 @@ class MigratedBlocks:
         """Record that the request left its batch for the last stage; its blocks stay there."""
         self._paused.add(detach.request)
 
-    def ended(self, told: Migrate) -> list[Change]:
+    def ended(self, action: Migrate) -> list[Change]:
         """Return the changes on instances that still exist; empty if no stage had begun."""
-        held, paused = self._held.pop(told.request, None), told.request in self._paused
-        self._paused.discard(told.request)
-        self._begun.discard(told.request)
+        held, paused = self._held.pop(action.request, None), action.request in self._paused
+        self._paused.discard(action.request)
+        self._begun.discard(action.request)
         if held is None:
             return []
-        if told.phase == "committed":
-            changes = [(told.source, -held[0], 0), (told.target, 0, 1)]
+        if action.phase == "committed":
+            changes = [(action.source, -held[0], 0), (action.target, 0, 1)]
         else:
-            changes = [(told.target, -held[1], 0), (told.source, 0, int(paused))]
-        return [one for one in changes if any(one[1:]) and self._engines[one[0]].state not in GONE]
+            changes = [(action.target, -held[1], 0), (action.source, 0, int(paused))]
+        return [
+            change for change in changes if any(change[1:]) and self._engines[change[0]].state not in GONE
+        ]

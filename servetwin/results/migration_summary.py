@@ -28,27 +28,27 @@ def first_after_s(
     if not isinstance(controller.elastic, Elastic):
         return [], []
     commits: dict[int, list[int]] = {}
-    for one in records:  # in order of their ends
-        if one.outcome == COMMITTED:
-            commits.setdefault(one.destination, []).append(one.ended_ns)
+    for record in records:  # in order of their ends
+        if record.outcome == COMMITTED:
+            commits.setdefault(record.destination, []).append(record.ended_ns)
     of_replica: dict[int, list[ScaleEvent]] = {}
     for event in controller.elastic.deployment.log.events:
         if event.act in ("load", "ready", "released", "lost"):
             of_replica.setdefault(event.replica, []).append(event)
-    found = [span for replica, own in of_replica.items() for span in spans(own, commits.get(replica, []))]
-    return [decision_ns / NS_PER_S for decision_ns, _ in found], [ns / NS_PER_S for _, ns in found]
+    running = [span for replica, own in of_replica.items() for span in spans(own, commits.get(replica, []))]
+    return [decision_ns / NS_PER_S for decision_ns, _ in running], [ns / NS_PER_S for _, ns in running]
 
 
 def spans(own: Sequence[ScaleEvent], commits: Sequence[int]) -> list[tuple[int, int]]:
     """Return (ns from decision, ns from load) to the first commit, for each time the replica was loaded."""
-    found = []
+    ends = []
     for load, ready, after in zip(own, own[1:], [*own[2:], None]):
         if (load.act, ready.act) != ("load", "ready"):
             continue
         first = bisect_left(commits, ready.now_ns)
         if first < len(commits) and (after is None or commits[first] <= after.now_ns):
-            found.append((commits[first] - load.now_ns, commits[first] - ready.now_ns))
-    return found
+            ends.append((commits[first] - load.now_ns, commits[first] - ready.now_ns))
+    return ends
 
 
 def migration_summary(controller: Controller) -> dict[str, Any]:
@@ -58,7 +58,9 @@ def migration_summary(controller: Controller) -> dict[str, Any]:
     request to move. ``active_s``: how long at least one migration was in progress.
     """
     services = controller.services.values()
-    logs = [one.migrations.log for one in services if isinstance(one, Migrating | DecodeMigrating)]
+    logs = [
+        service.migrations.log for service in services if isinstance(service, Migrating | DecodeMigrating)
+    ]
     if not logs:
         return {}
     records = [record for log in logs for record in log.records]
@@ -72,10 +74,10 @@ def migration_summary(controller: Controller) -> dict[str, Any]:
             "paired_in_vain": sum(log.declined for log in logs),
             "requests": len({record.request for record in committed}),
             "down_ms": _spread([record.down_ns / NS_PER_MS for record in committed]),
-            "took_ms": _spread([(one.ended_ns - one.begun_ns) / NS_PER_MS for one in committed]),
+            "took_ms": _spread([(record.ended_ns - record.begun_ns) / NS_PER_MS for record in committed]),
             "stages": dict(sorted(Counter(str(record.stages) for record in committed).items())),
             "moved_bytes": sum(record.moved_bytes for record in records),
-            "wasted_bytes": sum(one.moved_bytes for one in records if one.outcome != COMMITTED),
+            "wasted_bytes": sum(record.moved_bytes for record in records if record.outcome != COMMITTED),
             "active_s": _active_ns(records) / NS_PER_S,
             **_new_instances(controller, records),
         }
@@ -108,7 +110,7 @@ def _spread(values: Sequence[float]) -> dict[str, float | None]:
 def _active_ns(records: Sequence[MigrationRecord]) -> int:
     """Return how long at least one migration was in progress."""
     active_ns = last_ns = 0
-    for begun_ns, ended_ns in sorted((one.begun_ns, one.ended_ns) for one in records):
+    for begun_ns, ended_ns in sorted((record.begun_ns, record.ended_ns) for record in records):
         if ended_ns > last_ns:
             active_ns += ended_ns - max(begun_ns, last_ns)
             last_ns = ended_ns

@@ -18,12 +18,12 @@ def pipelines_section(config: RunConfig, pipelines: Pipelines) -> dict[str, Any]
     if not replicas:
         return {}
     stages = config.model.pp
-    used = sum([stages * one.used_fixed for one in replicas])
-    work = sum([one.shop.computed() for one in replicas])
+    used = sum([stages * replica.used_fixed for replica in replicas])
+    work = sum([replica.shop.computed() for replica in replicas])
     section: dict[str, Any] = {
         "stages": stages,
         "layers": [len(part) for part in required_cut(config)],
-        "steps": sum([one.steps for one in replicas]),
+        "steps": sum([replica.steps for replica in replicas]),
         "bubble_share": 1.0 - work / used if used else None,
     }
     if (pools := virtual_engines(config)) > 1:

@@ -18,8 +18,8 @@ def add_preemption_loss(
     Adds nothing to a run without preemptions.
     """
     if losses_ns and len(columns["request"]):
-        found = [losses_ns.get(one, 0) for one in columns["request"].tolist()]
-        columns["preemption_loss_ms"] = loss_ms = np.array(found, dtype=float) / NS_PER_MS
+        losses = [losses_ns.get(request, 0) for request in columns["request"].tolist()]
+        columns["preemption_loss_ms"] = loss_ms = np.array(losses, dtype=float) / NS_PER_MS
         p99 = float(np.quantile(loss_ms, 0.99))
         summary["preemption_loss_ms"] = {
             "mean": float(loss_ms.mean()),

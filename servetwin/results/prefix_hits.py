@@ -25,9 +25,9 @@ def cached_tokens(chunks: ChunkStarts, requests: int) -> Ints:
     """Return the cached tokens of each request id below ``requests``; ``NEVER`` if no engine began it."""
     rows = np.frombuffer(chunks.starts, dtype=np.int64).reshape(-1, 2)
     request, first = np.unique(rows[:, 0], return_index=True)
-    found = np.full(requests, NEVER, dtype=np.int64)
-    found[request] = rows[first, 1]
-    return found
+    cached = np.full(requests, NEVER, dtype=np.int64)
+    cached[request] = rows[first, 1]
+    return cached
 
 
 def prefix_section(

@@ -28,15 +28,15 @@ def add_priorities(summary: dict[str, Any], columns: dict[str, Any], workload: W
     columns["priority"] = priority = workload.priority[columns["request"]]
     summary["priorities"] = [
         {
-            "priority": int(one),
+            "priority": int(number),
             "requests": int(many),
-            "finished": int((priority == one).sum()),
-            **{key: spread(_of(columns[key], priority, one)) for key in LATENCIES},
+            "finished": int((priority == number).sum()),
+            **{key: spread(_of(columns[key], priority, number)) for key in LATENCIES},
         }
-        for one, many in list(zip(classes, requests))[::-1]
+        for number, many in list(zip(classes, requests))[::-1]
     ]
 
 
-def _of(values: np.ndarray, priority: np.ndarray, one: int) -> np.ndarray:
-    found: np.ndarray = values[priority == one]
-    return found
+def _of(values: np.ndarray, priority: np.ndarray, chosen: int) -> np.ndarray:
+    chosen_values: np.ndarray = values[priority == chosen]
+    return chosen_values

@@ -27,27 +27,27 @@ NOT_AN_INTERVAL: Final = (
 
 def value_of(summary: Mapping[str, Any], metric: str) -> float | None:
     """Return a number by its dotted name, ``ttft_ms.p99`` or ``gpu_seconds``; None if it is missing."""
-    found: Any = summary
+    value: Any = summary
     for part in metric.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found if isinstance(found, int | float) else None
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value if isinstance(value, int | float) else None
 
 
 def ranges_of(summaries: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
     """Map metric to [lowest, highest] over ``summaries``, without metrics that one of them lacks."""
-    found: dict[str, list[float]] = {}
+    ranges: dict[str, list[float]] = {}
     for metric in METRICS:
         values = [value_of(summary, metric) for summary in summaries]
         known = [value for value in values if value is not None]
         if len(known) == len(values):
-            found[metric] = [min(known), max(known)]
-    return found
+            ranges[metric] = [min(known), max(known)]
+    return ranges
 
 
 def range_in(summary: Mapping[str, Any], metric: str) -> tuple[float, float] | None:
     """Return the metric's range in a summary; None if the run had no ends."""
-    found = summary.get("range")
-    pair = found.get(metric) if isinstance(found, Mapping) else None
+    ranges = summary.get("range")
+    pair = ranges.get(metric) if isinstance(ranges, Mapping) else None
     return (pair[0], pair[1]) if isinstance(pair, Sequence) and len(pair) == 2 else None
 
 
@@ -72,12 +72,12 @@ class Answers:
         if not self.flips:
             return f"{question}: {self.mid}, at both ends of the range too"
         ends = {"low": self.low, "high": self.high}
-        other = [
+        differing = [
             f"{answer} with all step times at their {end} end"
             for end, answer in ends.items()
             if answer != self.mid
         ]
-        return f"{question}: {self.mid}, but {' and '.join(other)}: the answer flips inside the range"
+        return f"{question}: {self.mid}, but {' and '.join(differing)}: the answer flips inside the range"
 
 
 def flips(low: Any, mid: Any, high: Any) -> bool:

@@ -9,7 +9,14 @@ from types import TracebackType
 from typing import Final
 
 from servetwin.results.known_files import foreign, write_marker
-from servetwin.results.unfinished import clear, free_name, hold, put_away, replaced_name, unfinished_name
+from servetwin.results.unfinished import (
+    clear,
+    free_name,
+    lock_folder,
+    put_away,
+    replaced_name,
+    unfinished_name,
+)
 from serving.vocabulary.errors import PlaceError, UserError
 
 # The folder's file system is at fault and not the run: another out= helps.
@@ -68,10 +75,10 @@ class ResultFolder:
             self._check_target()
             _replace(written, self.target)
         except (UserError, OSError) as error:
-            kept = free_name(self.target)
-            written.rename(kept)
+            free = free_name(self.target)
+            written.rename(free)
             self._forget()
-            raise UserError(f"{error}; this run's results were kept in {kept}") from error
+            raise UserError(f"{error}; this run's results were kept in {free}") from error
         self._forget()
         return self.target
 
@@ -119,7 +126,7 @@ class ResultFolder:
             temporary = unfinished_name(self.target.parent)
             self._temporary = temporary  # before it exists, so that Ctrl-C removes it
             temporary.mkdir()
-            self._lock = hold(temporary, wait=True)
+            self._lock = lock_folder(temporary, wait=True)
             if temporary.exists():
                 return temporary
             self._unlock()
@@ -155,8 +162,8 @@ class ResultFolder:
 
     def _check_earlier_result(self) -> None:
         target = self.target
-        others = foreign(target)
-        if others is None:
+        strangers = foreign(target)
+        if strangers is None:
             raise PlaceError(
                 f"out={target} holds files that are not a ServeTwin result: write out= with a new folder"
             )
@@ -164,9 +171,9 @@ class ResultFolder:
             raise PlaceError(
                 f"out={target} already holds a result: write overwrite=true to replace it, or another out="
             )
-        if others:
+        if strangers:
             raise PlaceError(
-                f"out={target} holds {others[0]}, which is not part of its result or was changed since: "
+                f"out={target} holds {strangers[0]}, which is not part of its result or was changed since: "
                 "move it away, or write another out="
             )
 
@@ -207,7 +214,7 @@ def _replace(written: Path, target: Path) -> None:
         written.rename(target)
         return
     aside = replaced_name(target.parent)
-    lock = hold(target, wait=False)
+    lock = lock_folder(target, wait=False)
     try:
         target.rename(aside)
         try:

@@ -16,7 +16,7 @@ _GROUPS = 64
 MOST_POINTS = 1500
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
     """Finished requests; all arrays of equal length, times in seconds, latencies in ms (TPOT may be NaN)."""
 

@@ -1,4 +1,4 @@
-"""Records during the run what its series are computed from.
+"""Records, during a run, the data that its series are computed from.
 
 The sink takes the journal's place, receives every event with the controller's actions, and forwards both to
 the journal if there is one. A run without series has no sink.
@@ -174,14 +174,14 @@ class SeriesSink:
         elif type(action) is Migrate:
             self._migrates(now_ns, action, before)
 
-    def _migrates(self, now_ns: int, told: Migrate, before: int) -> None:
+    def _migrates(self, now_ns: int, action: Migrate, before: int) -> None:
         """Record a migration. The request decodes at its destination once the migration is committed."""
-        if told.phase == "begun":
-            self._migrated.begun(told)
+        if action.phase == "begun":
+            self._migrated.begun(action)
             return
-        changes = self._migrated.ended(told)
-        if changes and told.phase == "committed":
-            self.moves.extend((now_ns, told.request, told.target, RUNNING, 0))
+        changes = self._migrated.ended(action)
+        if changes and action.phase == "committed":
+            self.moves.extend((now_ns, action.request, action.target, RUNNING, 0))
         known = self.readings[before + 1 :: len(READING_FIELDS)]  # including readings of this event
         for engine, blocks, growing in changes:
             if engine not in known:

@@ -96,7 +96,7 @@ def series_of(
     lasting = stays.end_ns > stays.begin_ns
     grid = grid_of(sink, stays, end_s)
     period_ns, instants, engines = grid.period_ns, grid.instants_ns, grid.engines
-    found = {
+    by_name = {
         RUNNING_GAUGE: _at_once(grid, stays, lasting & (stays.state == RUNNING)),
         WAITING_GAUGE: _at_once(grid, stays, lasting & (stays.state == WAITING)),
         KV_GAUGE: kv_usage(grid, sink),
@@ -104,12 +104,12 @@ def series_of(
     }
     seconds = period_ns / _NS_PER_S
     for rate, counter in ((PROMPT_RATE, PROMPT_TOKENS), (GENERATION_RATE, GENERATION_TOKENS)):
-        found[rate] = np.diff(found[counter], axis=0, prepend=0.0) / seconds
-    whole = {RUNNING_GAUGE, WAITING_GAUGE, *(name for name in found if name.endswith("_total"))}
+        by_name[rate] = np.diff(by_name[counter], axis=0, prepend=0.0) / seconds
+    whole = {RUNNING_GAUGE, WAITING_GAUGE, *(name for name in by_name if name.endswith("_total"))}
     return {
         TIME: np.repeat(instants / _NS_PER_S, len(engines)),
         ENGINE: np.tile(engines, len(instants)),
-        **{name: _flat(values, name in whole) for name, values in found.items()},
+        **{name: _flat(values, name in whole) for name, values in by_name.items()},
     }
 
 
@@ -128,8 +128,8 @@ def scheduled_ns(sink: SeriesSink, columns: Columns) -> Ints:
     begun = moves["state"] == RUNNING
     request, first = np.unique(moves["request"][begun], return_index=True)
     place = np.searchsorted(request, np.asarray(columns["request"], dtype=np.int64))
-    found: Ints = moves["now_ns"][begun][first][place]
-    return found
+    counts: Ints = moves["now_ns"][begun][first][place]
+    return counts
 
 
 def stays_of(sink: SeriesSink, columns: Columns, end_ns: int) -> Stays:
@@ -213,10 +213,10 @@ def _counters(grid: Grid, sink: SeriesSink, columns: Columns, stays: Stays) -> d
         for name in ("first_token_ns", "finish_ns", "replica", "prompt_tokens", "output_tokens")
     )
     preempted = np.frombuffer(sink.preempted, dtype=np.int64).reshape(-1, 2)
-    asked_ns, engine, asked, hits = _first_looks(sink)
+    asked_ns, engine, looks, hits = _first_looks(sink)
     return {
         PREEMPTIONS: grid.sums(preempted[:, 0], preempted[:, 1], 1),
-        PREFIX_QUERIES: grid.sums(asked_ns, engine, asked),
+        PREFIX_QUERIES: grid.sums(asked_ns, engine, looks),
         PREFIX_HITS: grid.sums(asked_ns, engine, hits),
         PROMPT_TOKENS: grid.sums(first, replica, prompt),
         GENERATION_TOKENS: _generated(grid, first, finish, replica, output),
@@ -232,8 +232,8 @@ def _first_looks(sink: SeriesSink) -> tuple[Ints, Ints, Ints, Ints]:
     request, first = np.unique(moves["request"][begun], return_index=True)
     arrived, row = np.unique(moves["request"][came], return_index=True)
     prompt = moves["tokens"][came][row][np.searchsorted(arrived, request)]
-    now_ns, engine, found = (moves[name][begun][first] for name in ("now_ns", "engine", "tokens"))
-    return now_ns, engine, prompt, found
+    now_ns, engine, values = (moves[name][begun][first] for name in ("now_ns", "engine", "tokens"))
+    return now_ns, engine, prompt, values
 
 
 def _generated(grid: Grid, first: Ints, finish: Ints, replica: Ints, output: Ints) -> Floats:

@@ -27,7 +27,7 @@ _ROWS: Final = 200  # of each stage, about, if no period is set
 COLUMNS: Final = ("replicas", "loading", "queue", "busy", "arrivals_per_s", "arrival_cv", "is_key")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """Changes in a stage's numbers of serving and of loading replicas at ``now_ns``.
 
@@ -45,15 +45,18 @@ class Change:
 def changes_of(controller: Controller, placed: Sequence[Replica]) -> list[Change]:
     """Return the changes: the start's replicas first, at 0; then replicas added and removed."""
     stage_of = {
-        one.replica.id: (one.replica.model, service.index_of(one.replica.id) or 0)
-        for one in controller.engines.values()
-        if (service := _service(controller, one.replica.model)) is not None
+        engine.replica.id: (engine.replica.model, service.index_of(engine.replica.id) or 0)
+        for engine in controller.engines.values()
+        if (service := _service(controller, engine.replica.model)) is not None
     }
-    found = [Change(0, *stage_of[one.id], 1, 0) for one in placed]
+    changes = []
+    for replica in placed:
+        model, stage = stage_of[replica.id]
+        changes.append(Change(now_ns=0, model=model, stage=stage, serving=1, loading=0))
     control = controller.elastic
     if not isinstance(control, StageControl):
-        return found
-    states = {one.id: "serving" for one in placed}
+        return changes
+    states = {start_replica.id: "serving" for start_replica in placed}
     for event in control.replicas.history:
         before = states.get(event.replica, "")
         after = {"load": "loading", "ready": "serving"}.get(event.act, "")
@@ -63,8 +66,11 @@ def changes_of(controller: Controller, placed: Sequence[Replica]) -> list[Change
         serving = (after == "serving") - (before == "serving")
         loading = (after == "loading") - (before == "loading")
         if serving or loading:
-            found.append(Change(event.now_ns, *stage_of[event.replica], serving, loading))
-    return sorted([*found, *_key_changes(control.marks)], key=lambda one: one.now_ns)
+            model, stage = stage_of[event.replica]
+            changes.append(
+                Change(now_ns=event.now_ns, model=model, stage=stage, serving=serving, loading=loading)
+            )
+    return sorted([*changes, *_key_changes(control.marks)], key=lambda change: change.now_ns)
 
 
 def _key_changes(marks: Sequence[KeyMark]) -> Iterator[Change]:
@@ -73,7 +79,14 @@ def _key_changes(marks: Sequence[KeyMark]) -> Iterator[Change]:
     for mark in marks:
         was = before.get(mark.model, frozenset())
         for stage in sorted(mark.stages ^ was):
-            yield Change(mark.now_ns, mark.model, stage, 0, 0, 1 if stage in mark.stages else -1)
+            yield Change(
+                now_ns=mark.now_ns,
+                model=mark.model,
+                stage=stage,
+                serving=0,
+                loading=0,
+                key=1 if stage in mark.stages else -1,
+            )
         before[mark.model] = mark.stages
 
 
@@ -104,9 +117,14 @@ def stage_load(
 
     period_ns = round(period_s * _NS_PER_S)
     instants: Ints = np.arange(-(-round(span_s * _NS_PER_S) // period_ns) + 1, dtype=np.int64) * period_ns
-    stages = sorted({(one.model, one.stage) for one in changes})
+    stages = sorted({(change.model, change.stage) for change in changes})
     models = tuple(sorted({model for model, _ in stages}))
-    parts = [_of_stage(rows, model, stage, changes, instants, period_ns) for model, stage in stages]
+    parts = [
+        _of_stage(
+            rows=rows, model=model, stage=stage, changes=changes, instants=instants, period_ns=period_ns
+        )
+        for model, stage in stages
+    ]
     table: dict[str, Any] = {
         "time_s": np.repeat(instants / _NS_PER_S, len(stages)),
         "model": Names(
@@ -121,6 +139,7 @@ def stage_load(
 
 
 def _of_stage(
+    *,
     rows: Mapping[str, Any],
     model: str,
     stage: int,
@@ -131,8 +150,8 @@ def _of_stage(
     """Return the columns of one stage."""
     import numpy as np
 
-    own = [one for one in changes if (one.model, one.stage) == (model, stage)]
-    times = np.array([one.now_ns for one in own], dtype=np.int64)
+    own = [change for change in changes if (change.model, change.stage) == (model, stage)]
+    times = np.array([change.now_ns for change in own], dtype=np.int64)
     at = np.searchsorted(times, instants, side="right")
     mine = rows["stage"] == stage
     if model in rows["model"].words:
@@ -142,14 +161,14 @@ def _of_stage(
     served = _sum_since(np.sort(passes[1]), instants) - _sum_since(np.sort(passes[2]), instants)
     rate, cv = _arrivals(arrived, instants, period_ns)
     return {
-        "replicas": np.concatenate([[0], np.cumsum([one.serving for one in own])])[at],
-        "loading": np.concatenate([[0], np.cumsum([one.loading for one in own])])[at],
+        "replicas": np.concatenate([[0], np.cumsum([change.serving for change in own])])[at],
+        "loading": np.concatenate([[0], np.cumsum([change.loading for change in own])])[at],
         "queue": np.searchsorted(arrived, instants, side="right")
         - np.searchsorted(began, instants, side="right"),
         "busy": np.diff(served, prepend=0) / period_ns,
         "arrivals_per_s": rate,
         "arrival_cv": cv,
-        "is_key": np.concatenate([[0], np.cumsum([one.key for one in own])])[at],
+        "is_key": np.concatenate([[0], np.cumsum([change.key for change in own])])[at],
     }
 
 
@@ -159,8 +178,8 @@ def _sum_since(moments: Ints, instants: Ints) -> Ints:
 
     sums = np.concatenate([[0], np.cumsum(moments)])
     at = np.searchsorted(moments, instants, side="right")
-    found: Ints = at * instants - sums[at]
-    return found
+    values: Ints = at * instants - sums[at]
+    return values
 
 
 def _arrivals(arrived: Ints, instants: Ints, period_ns: int) -> tuple[Floats, Floats]:

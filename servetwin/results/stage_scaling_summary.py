@@ -44,7 +44,7 @@ def gpu_seconds(
     placed: Sequence[Replica], gpu_of: Mapping[int, int], history: Sequence[ScaleEvent], span_s: float
 ) -> float:
     """Return the time that GPUs hold a replica, summed over all GPUs."""
-    on = Counter(gpu_of[one.id] for one in placed)
+    on = Counter(gpu_of[replica.id] for replica in placed)
     total, since_s = 0.0, 0.0
     for event in history:
         if event.act not in ("load", "released", "lost"):

@@ -25,24 +25,29 @@ NS_PER_MS = 1e6
 
 def pipelines_in(controller: Controller) -> list[Pipeline]:
     """Return the services of models in stages, by model."""
-    return [one for _, one in sorted(controller.services.items()) if isinstance(one, Pipeline)]
+    return [service for _, service in sorted(controller.services.items()) if isinstance(service, Pipeline)]
 
 
 def stage_rows(controller: Controller) -> dict[str, np.ndarray | Names] | None:
     """Return a row per request and stage in the order in which passes ended; None without stages."""
     import numpy as np
 
-    found = pipelines_in(controller)
-    if not found:
+    pipelines = pipelines_in(controller)
+    if not pipelines:
         return None
-    tables = [np.frombuffer(one.log.rows, dtype=np.int64).reshape(-1, len(FIELDS)) for one in found]
+    tables = [
+        np.frombuffer(pipeline.log.rows, dtype=np.int64).reshape(-1, len(FIELDS)) for pipeline in pipelines
+    ]
     codes = np.concatenate([np.full(len(table), code) for code, table in enumerate(tables)])
     rows = np.concatenate(tables)
     order = np.argsort(rows[:, FIELDS.index("ended_ns")], kind="stable")
     columns: dict[str, np.ndarray | Names] = {
         name: np.ascontiguousarray(rows[order, at]) for at, name in enumerate(FIELDS)
     }
-    return {"model": Names(codes[order].astype(np.int32), tuple(one.model for one in found)), **columns}
+    return {
+        "model": Names(codes[order].astype(np.int32), tuple(pipeline.model for pipeline in pipelines)),
+        **columns,
+    }
 
 
 def stages_section(
@@ -54,14 +59,14 @@ def stages_section(
     """Return ``stages``: one entry per stage, in order of models and stages; empty without stages."""
     if rows is None:
         return {}
-    found = []
+    table = []
     for model in hosted_models(config):
         service = controller.services[model.name]
         assert isinstance(service, Pipeline)
         own = _of_model(rows, model.name)
         for index, part in enumerate(parts_of(config, model)):
             stage = service.stages[index]
-            found.append(
+            table.append(
                 {
                     "model": model.name,
                     "stage": index,
@@ -72,7 +77,7 @@ def stages_section(
                     **_numbers({key: own[key][own["stage"] == index] for key in own}, span_s),
                 }
             )
-    return {"stages": found}
+    return {"stages": table}
 
 
 def _of_model(rows: Mapping[str, Any], model: str) -> dict[str, Ints]:

@@ -36,7 +36,7 @@ def start_summary(data_plane: DataPlane, config: RunConfig) -> dict[str, Any]:
     records = [record for record in data_plane.starts.records if record.complete]
     early = runs_layers_early(config)
     compiles = config.system.instances.start in ("cold", "hot")
-    found: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "start": config.system.instances.start or DECLARED,
         "engine": config.engine.start_up,
         "compile_cache": config.system.instances.compile_cache if compiles else None,
@@ -47,13 +47,13 @@ def start_summary(data_plane: DataPlane, config: RunConfig) -> dict[str, Any]:
     }
     if records:
         total_s = median(record.seconds for record in records)
-        found["median_s"] = {**_terms(records), "total": total_s}
+        answer["median_s"] = {**_terms(records), "total": total_s}
     if (starting := starting_of(config)) is not None:
-        found["each"] = [_one(record) for record in data_plane.starts.records]
-        found["sources"] = {term: starting.terms.sources[term] for term in _SOURCES[starting.kind]}
+        answer["each"] = [_one(record) for record in data_plane.starts.records]
+        answer["sources"] = {term: starting.terms.sources[term] for term in _SOURCES[starting.kind]}
     elif early and load_start_up(config.engine.start_up).engine_init_s:
-        found["note"] = f"{early} runs layers before the engine's preparations, which follow the last"
-    return {"starts": found}
+        answer["note"] = f"{early} runs layers before the engine's preparations, which follow the last"
+    return {"starts": answer}
 
 
 def _one(record: StartRecord) -> dict[str, Any]:
@@ -73,5 +73,5 @@ def _terms(records: list[StartRecord]) -> dict[str, float]:
     weights = [max(0.0, record.seconds - sum(seconds for _, seconds in record.terms)) for record in records]
     names = dict.fromkeys(name for record in records for name, _ in record.terms)
     of_each = [dict(record.terms) for record in records]
-    terms = {name: median(one.get(name, 0.0) for one in of_each) for name in names}
+    terms = {name: median(terms_s.get(name, 0.0) for terms_s in of_each) for name in names}
     return terms | {"weights": median(weights)}

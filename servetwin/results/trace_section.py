@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from servetwin.assemble.expected_outputs import expected_labels
-from servetwin.assemble.lengths import Limits, context_labels, truncated
+from servetwin.assemble.lengths import LengthLimits, context_labels, truncated
 from servetwin.assemble.shared_prefixes import shares_prefixes
 from servetwin.assemble.workload import unused
 from servetwin.config.config import RunConfig
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def trace_section(
-    config: RunConfig, workload: Workload, limits: Limits, hosted: int, capacity: float
+    config: RunConfig, workload: Workload, limits: LengthLimits, hosted: int, capacity: float
 ) -> dict[str, Any]:
     """Return the section. ``mean_rate_per_s`` is the trace's; a closed loop ignores it and has none."""
     ended = truncated(config, workload, limits)

@@ -37,12 +37,12 @@ def replaced_name(parent: Path) -> Path:
 def free_name(target: Path) -> Path:
     """Return ``target.1``, or the next free name."""
     number = 1
-    while os.path.lexists(kept := target.parent / f"{target.name}.{number}"):
+    while os.path.lexists(aside := target.parent / f"{target.name}.{number}"):
         number += 1
-    return kept
+    return aside
 
 
-def hold(folder: Path, wait: bool) -> int | None:
+def lock_folder(folder: Path, wait: bool) -> int | None:
     """Lock the folder and return its descriptor, to be closed later.
 
     None if another process holds the lock (with ``wait`` this call waits for it), if the folder is gone or a
@@ -66,7 +66,7 @@ def clear(parent: Path) -> None:
     """Clean up after crashed runs in ``parent``: complete results get their name, others are removed."""
     for prefix, finish in ((_UNFINISHED, _finish), (_REPLACED, put_away)):
         for folder in _named(parent, prefix):
-            descriptor = hold(folder, wait=False)
+            descriptor = lock_folder(folder, wait=False)
             if descriptor is None:
                 continue
             try:

@@ -36,7 +36,7 @@ _SHORTEST_S: Final = 1e-9  # work of zero length counts at its instant
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class GpuWork:
     """Full-batch GPU seconds of finished work, each amount spread evenly from its begin to its end."""
 
     begin_s: Floats
@@ -44,14 +44,14 @@ class Work:
     gpu_s: Floats
 
 
-def work_of(columns: Columns, prompt_gpu_s: Floats, decode_gpu_s: Floats) -> Work:
+def work_of(columns: Columns, prompt_gpu_s: Floats, decode_gpu_s: Floats) -> GpuWork:
     """Return the work: prompts from first step to first token, outputs from first to last token."""
     scheduled, first, finish = (
         np.asarray(columns[name], dtype=np.float64) / _NS_PER_S
         for name in ("scheduled_ns", "first_token_ns", "finish_ns")
     )
     begin, end = np.concatenate([scheduled, first]), np.concatenate([first, finish])
-    return Work(begin, end, np.concatenate([prompt_gpu_s, decode_gpu_s]))
+    return GpuWork(begin, end, np.concatenate([prompt_gpu_s, decode_gpu_s]))
 
 
 def edges_of(period_s: float, span_s: float) -> Floats:
@@ -86,10 +86,11 @@ def area(edges: Floats, steps: Steps) -> Floats:
 
 def use_over_time(
     sink: SeriesSink,
+    *,
     span_s: float,
     gpus: Steps,
     instances: Steps,
-    work: Work | None = None,
+    work: GpuWork | None = None,
     host_bytes: Steps = (),
     links: Mapping[str, Floats] | None = None,
 ) -> dict[str, NDArray[Any]] | None:
@@ -102,15 +103,15 @@ def use_over_time(
         return None
     edges = edges_of(sink.period_s, span_s)
     lasts, held_s, instance_s = np.diff(edges), area(edges, gpus), area(edges, instances)
-    found: dict[str, NDArray[Any]] = {TIME: edges[1:], INSTANCES: instance_s / lasts, GPUS: held_s / lasts}
+    columns: dict[str, NDArray[Any]] = {TIME: edges[1:], INSTANCES: instance_s / lasts, GPUS: held_s / lasts}
     if work is not None:
-        found[LOAD] = _share(spread(edges, work.begin_s, work.end_s, work.gpu_s), held_s)
+        columns[LOAD] = _share(spread(edges, work.begin_s, work.end_s, work.gpu_s), held_s)
     if sink.one_pass:
         begin, end = sink.busy_s(span_s)
-        found[BUSY] = _share(spread(edges, begin, end, end - begin), instance_s)
+        columns[BUSY] = _share(spread(edges, begin, end, end - begin), instance_s)
     if any(value for _, value in host_bytes):
-        found[HOST] = area(edges, host_bytes) / lasts
-    return found | dict(links or {})
+        columns[HOST] = area(edges, host_bytes) / lasts
+    return columns | dict(links or {})
 
 
 def link_shares(fabric: Fabric, links: Sequence[Link], period_s: float, span_s: float) -> dict[str, Floats]:

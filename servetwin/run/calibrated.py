@@ -59,8 +59,9 @@ def calibrate(
         )
     target = _target(config)
     engine = config.engine
-    most = engine.max_num_seqs, engine.max_num_batched_tokens, kv_tokens_of(config)
-    plan = plan_of(*most, repeats, quick)
+    plan = plan_of(
+        engine.max_num_seqs, engine.max_num_batched_tokens, kv_tokens_of(config), repeats=repeats, quick=quick
+    )
     fleet = fleet_of(config, plan)
     partial = target.with_name(f".{target.name}.calibrating")
     began_s = time.monotonic()
@@ -68,9 +69,9 @@ def calibrate(
         if log.resumed and on_resumed is not None:
             on_resumed(log.resumed)
         measure(fleet, plan, log, on_progress)
-        found = measured(fleet, plan, log)
-    record = record_of(config, found) | {"took_s": time.monotonic() - began_s}
-    write_profile(target, config, found, record)
+        measurements = measured(fleet, plan, log)
+    record = record_of(config, measurements) | {"took_s": time.monotonic() - began_s}
+    write_profile(target, config, measurements, record)
     shutil.rmtree(partial, ignore_errors=True)
     return record
 
@@ -100,12 +101,12 @@ def fleet_of(config: RunConfig, plan: Plan) -> Fleet:
     assert config.workers is not None
     (model,) = hosted_models(config)
     return Fleet(
-        config.workers,
-        worker_model(config.model, config.device),
-        config.seed,
-        config.engine.max_num_seqs,
-        state_bytes(max(kv_tokens_of(config), plan.held_tokens), model.shape.kv_bytes_per_token),
-        transport_of(config),
+        workers=config.workers,
+        model=worker_model(config.model, config.device),
+        seed=config.seed,
+        batch_size=config.engine.max_num_seqs,
+        kv_bytes=state_bytes(max(kv_tokens_of(config), plan.held_tokens), model.shape.kv_bytes_per_token),
+        transport=transport_of(config),
     )
 
 
@@ -122,20 +123,21 @@ def machine() -> dict[str, Any]:
     """Describe the measured machine and the library versions."""
     from realexec.probe.machine import probe
 
-    told = probe()
+    hardware = probe()
     return {
         "host": platform.node(), "system": platform.platform(), "processor": _processor(),
-        "cores": told["cpus"], "memory_bytes": told["memory_bytes"], "python": platform.python_version(),
-        "torch": told["torch"], "transformers": told["transformers"], "cuda_devices": told["cuda_devices"],
+        "cores": hardware["cpus"], "memory_bytes": hardware["memory_bytes"],
+        "python": platform.python_version(), "torch": hardware["torch"],
+        "transformers": hardware["transformers"], "cuda_devices": hardware["cuda_devices"],
     }  # fmt: skip
 
 
 def _processor() -> str:
     """Return the processor's name, if the system reports it."""
-    return _told(_CPU_INFO, "model name") or platform.processor() or platform.machine()
+    return _value_in(_CPU_INFO, "model name") or platform.processor() or platform.machine()
 
 
-def _told(path: Path, name: str) -> str | None:
+def _value_in(path: Path, name: str) -> str | None:
     """Return the value of the first line ``name : value``."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -145,12 +147,12 @@ def _told(path: Path, name: str) -> str | None:
     return values[0] if values else None
 
 
-def record_of(config: RunConfig, found: Measured) -> dict[str, Any]:
+def record_of(config: RunConfig, measurements: Measured) -> dict[str, Any]:
     """Return all measurements and a description of the machine."""
     assert config.workers is not None
     (model,) = hosted_models(config)
     each = model.shape.kv_bytes_per_token
-    free = _told(_MEMORY_INFO, "MemAvailable")
+    free = _value_in(_MEMORY_INFO, "MemAvailable")
     fits = None if free is None else int(free.split()[0]) * 1024 // config.workers // each
     return {
         "format": "servetwin-calibration",
@@ -161,7 +163,7 @@ def record_of(config: RunConfig, found: Measured) -> dict[str, Any]:
         "model": config.model.name,
         "workers_busy": config.workers,
         "max_num_seqs": config.engine.max_num_seqs,
-        **found.record,
+        **measurements.record,
         "kv": {
             "tokens": kv_tokens_of(config),
             "bytes_per_token": each,
@@ -170,7 +172,7 @@ def record_of(config: RunConfig, found: Measured) -> dict[str, Any]:
     }
 
 
-def write_profile(target: Path, config: RunConfig, found: Measured, record: Mapping[str, Any]) -> None:
+def write_profile(target: Path, config: RunConfig, measurements: Measured, record: Mapping[str, Any]) -> None:
     """Write the profile folder at ``target``, replacing an older profile if there is one."""
     from realexec.model.chunk_cuts import FEWEST_CUT, KEY_BLOCK, SMALL_PRODUCT_ROWS
 
@@ -181,16 +183,25 @@ def write_profile(target: Path, config: RunConfig, found: Measured, record: Mapp
     busy = f"{record['workers_busy']} workers busy on {made['cores']} cores"
     precision = precision_of(model.shape) if config.model.dtype == FLOAT32 else config.model.dtype
     stamp = Stamp(
-        config.cluster.gpu, model.shape.name, model.tp, config.engine.software, config.engine.version,
-        precision, f"measured on {made['host']} ({made['processor']}), {busy}, {record['date']}", LICENCE, (),
-        (
-            *(f"{NOISE_LABEL}{one}" for one in found.noise),
+        gpu=config.cluster.gpu,
+        llm=model.shape.name,
+        tp=model.tp,
+        engine=config.engine.software,
+        engine_version=config.engine.version,
+        precision=precision,
+        source=f"measured on {made['host']} ({made['processor']}), {busy}, {record['date']}",
+        licence=LICENCE,
+        files=(),
+        notes=(
+            *(f"{NOISE_LABEL}{cause}" for cause in measurements.noise),
             f"code {record['code']['version']}, commit {record['code']['commit']}, torch {made['torch']}",
             f"{CALIBRATION} has the spread of repeats, links and starts, sha256 {digest}",
             "of prompts in several chunks the last one alone is here",
         ),
-    )  # fmt: skip
-    rows: list[Row] = [(*step, spread.repeats, spread.median / 1e6) for step, spread in found.steps.items()]
+    )
+    rows: list[Row] = [
+        (*step, spread.repeats, spread.median / 1e6) for step, spread in measurements.steps.items()
+    ]
     if target.exists():
         shutil.rmtree(target)
     # A worker runs each prompt chunk and then its decodes (step_engine.py), and lays out each chunk.

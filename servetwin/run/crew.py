@@ -38,9 +38,9 @@ def _threads(processes: int) -> dict[str, str]:
     return {name: os.environ.get(name, share) for name in _THREADS}
 
 
-def _here(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+def _here(function: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
     done: Future[Any] = Future()
-    done.set_result(function(*arguments))
+    done.set_result(function(*arguments, **named))
     return done
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from hwmodels.errors import HardwareError
-from servetwin.assemble.step_band import ENDS, StepBand, at_end, band_of, told_once
+from servetwin.assemble.step_band import ENDS, StepBand, at_end, band_of, joined_once
 from servetwin.config.config import NO_SERIES
 from servetwin.results.ranges import NOT_AN_INTERVAL, ranges_of
 from servetwin.run.prepared import Prepared
@@ -25,11 +25,11 @@ def range_section(prepared: Prepared, summary: Mapping[str, Any], loop: Loop) ->
     estimate as in the run itself: from the step-time model, without its error.
     """
     bands = bands_of(prepared)
-    short = told_once(band.in_short() for band in bands)
+    short = joined_once(band.in_short() for band in bands)
     if prepared.config.system.elastic:
         short += "; the system scales, so the ends need not bound what lies between them"
-    told = {
-        "range_rests_on": told_once(band.rests_on() for band in bands),
+    source = {
+        "range_rests_on": joined_once(band.rests_on() for band in bands),
         "range_in_short": short,
         "range_is": NOT_AN_INTERVAL,
     }
@@ -42,9 +42,9 @@ def range_section(prepared: Prepared, summary: Mapping[str, Any], loop: Loop) ->
                 return {
                     "range": {},
                     "range_refused": f"the run at the {end} end was refused: {error}",
-                    **told,
+                    **source,
                 }
-    return {"range": ranges_of(runs), **told}
+    return {"range": ranges_of(runs), **source}
 
 
 def bands_of(prepared: Prepared) -> list[StepBand]:

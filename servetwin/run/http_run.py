@@ -49,12 +49,12 @@ def http_run(
     roles = _roles(config, prepared.replicas)
     if roles is not None:
         servers = probe_hand_overs(servers, roles)
-    awake = [one.id for one in prepared.replicas] if config.system.elastic else None
+    awake = [replica.id for replica in prepared.replicas] if config.system.elastic else None
     if awake is not None:
         probe_sleeps(servers)
     config_yaml = resolved_yaml(config)
     write_config(folder, config_yaml)
-    metrics, total, one = RunMetrics(), len(prepared.workload), config.http
+    metrics, total, http = RunMetrics(), len(prepared.workload), config.http
     with ExitStack() as stack:
         journal = None
         if config.journal:
@@ -70,20 +70,20 @@ def http_run(
             prepared.estimates,
             outgrows_expected=prepared.outgrows_expected,
         )
-        told = stack.enter_context(telling_of(config, controller, metrics, journal))
+        telling = stack.enter_context(telling_of(config, controller, metrics, journal))
         report = execute(
             controller,
             requests_of(config, build.arrivals_of(config, prepared.workload, prepared.limits)),
-            servers,
-            load_llm(config.model.name).vocab,
-            config.seed,
-            told.recorder,
-            told.journal,
-            None if on_progress is None else lambda ended, _: on_progress(ended, total),
-            Times(one.report_ms / 1e3, one.scrape_ms / 1e3, one.timeout_s, one.silence_s),
-            bool(getattr(controller.elastic, "has_rounds", False)),
-            roles,
-            awake,
+            servers=servers,
+            vocab_size=load_llm(config.model.name).vocab,
+            seed=config.seed,
+            recorder=telling.recorder,
+            journal=telling.journal,
+            on_progress=None if on_progress is None else lambda ended, _: on_progress(ended, total),
+            times=Times(http.report_ms / 1e3, http.scrape_ms / 1e3, http.timeout_s, http.silence_s),
+            opens=bool(getattr(controller.elastic, "has_rounds", False)),
+            roles=roles,
+            awake=awake,
         )
     real = {
         "policies": watch.section(),
@@ -97,34 +97,42 @@ def http_run(
         "looks_at_metrics": report.counts.observed,
     }
     checked = _checked(config, servers, report, roles)
-    found = RealRun(prepared, controller, metrics, report.run, config_yaml, checked, real)
-    return real_summary(found, folder)
+    real_run = RealRun(
+        prepared=prepared,
+        controller=controller,
+        metrics=metrics,
+        report=report.run,
+        config_yaml=config_yaml,
+        checked=checked,
+        real=real,
+    )
+    return real_summary(real_run, folder)
 
 
 def as_found(config: RunConfig, servers: Sequence[Server]) -> RunConfig:
     """Return the configuration with the smallest memory and context that any server reports."""
     engine = config.engine
-    tokens = [one.kv_tokens for one in servers if one.kv_tokens]
-    blocks = [one.block_tokens for one in servers if one.block_tokens]
-    contexts = [one.max_model_len for one in servers if one.max_model_len]
+    tokens = [server.kv_tokens for server in servers if server.kv_tokens]
+    blocks = [server.block_tokens for server in servers if server.block_tokens]
+    contexts = [server.max_model_len for server in servers if server.max_model_len]
     if len(tokens) == len(servers) and len(blocks) == len(servers):
         engine = replace(engine, kv_tokens=min(tokens), block_tokens=max(blocks), watermark=0.0)
         engine = replace(engine, reserved_blocks=0)
     longest = load_llm(config.model.name).max_context_tokens
     if contexts:
         engine = replace(engine, max_model_len=min(*contexts, longest))
-    one = config.http
-    if config.system.instances.split and one.hand_over is None:
+    http = config.http
+    if config.system.instances.split and http.hand_over is None:
         kind = servers[0].dialect.name
-        one = replace(one, hand_over=TOGETHER if kind == "sglang" else AFTER)
-    return replace(config, engine=engine, http=one)
+        http = replace(http, hand_over=TOGETHER if kind == "sglang" else AFTER)
+    return replace(config, engine=engine, http=http)
 
 
 def _roles(config: RunConfig, replicas: Sequence[Replica]) -> Roles | None:
     """Return which servers prefill; None: every server does both."""
     if not config.system.instances.split:
         return None
-    prefills = frozenset([one.id for one in replicas if one.role == "prefill"])
+    prefills = frozenset([replica.id for replica in replicas if replica.role == "prefill"])
     return Roles(prefills, config.http.hand_over == TOGETHER)
 
 
@@ -132,12 +140,12 @@ def _check_moves(config: RunConfig, servers: Sequence[Server]) -> None:
     """Refuse a policy that moves requests if a server cannot resume one."""
     if config.system.migration.name == "none":
         return
-    for one in servers:
-        if not one.token_ids or not one.aborts:
-            what = "gives no token ids back" if not one.token_ids else "was not seen to abort a request"
+    for server in servers:
+        if not server.token_ids or not server.aborts:
+            reason = "gives no token ids back" if not server.token_ids else "was not seen to abort a request"
             raise UserError(
                 f"system/migration={config.system.migration.name} moves running requests, and the server at "
-                f"{one.address} {what}: write system/migration=none"
+                f"{server.address} {reason}: write system/migration=none"
             )
 
 
@@ -146,16 +154,16 @@ def _checked(
 ) -> dict[str, Any]:
     """Generate tokens again at servers that were not lost and serve requests alone, and compare them."""
     lost = {replica for replica, _ in report.run.lost}
-    left = [one for replica, one in enumerate(servers) if replica not in lost and not one.mode]
+    left = [server for replica, server in enumerate(servers) if replica not in lost and not server.mode]
     generations = report.run.generations.values()
     wanted = chosen(generations, config.http.check_tokens) if left else []
-    longest = max([len(one.tokens) for one in wanted], default=0)
+    longest = max([len(kind.tokens) for kind in wanted], default=0)
     check, why = TokenCheck(), None
     try:
         check = ask_again(left, wanted, config.http.timeout_s + longest * _S_PER_TOKEN) if wanted else check
     except (OSError, Refused) as error:
         why = f"the tokens could not be asked for again: {error or type(error).__name__}"
-    everything = sum(len(one.tokens) for one in generations)
+    everything = sum(len(generation.tokens) for generation in generations)
     return {
         "tokens_checked": check.checked,
         "tokens_different": check.different,

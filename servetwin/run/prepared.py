@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from servetwin.assemble.expected_outputs import outgrows_expected
 from servetwin.assemble.hardware import Hardware
-from servetwin.assemble.lengths import Limits
+from servetwin.assemble.lengths import LengthLimits
 from servetwin.config.config import RunConfig
 from servetwin.results.unserved import Unserved
 from serving.vocabulary.estimates import Estimates
@@ -25,7 +25,7 @@ OUTGROWS = "outgrows_expected"  # key of a journal's header
 Progress = Callable[[int, int], None]  # (requests arrived, requests in all)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """Everything about a run that is known before it starts.
 
@@ -37,7 +37,7 @@ class Prepared:
     replicas: list[Replica]
     estimates: Estimates
     workload: Workload
-    limits: Limits
+    limits: LengthLimits
     start: dict[Role, int] | None = None  # instances of every model by role; None: as many as fit
     on_controller: Callable[[Controller], None] | None = None
 
@@ -48,7 +48,7 @@ class Prepared:
 
     @property
     def outgrows_expected(self) -> bool:
-        """Whether an output is longer than its request is counted with."""
+        """Whether an output is longer than what the control plane expects of its request."""
         return outgrows_expected(self.config, self.workload, self.limits)
 
     def journal_header(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class Prepared:
         return {"start": self.start, **longer}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Simulated:
     """Results of a run, and what it cost the machine."""
 
@@ -83,7 +83,7 @@ class Parts:
 
     def progress(self, place: int) -> Progress | None:
         """Return the progress callback of the part at ``place``, counted from 0."""
-        told, parts = self.on_progress, self.parts
-        if told is None or parts == 1:
-            return told
-        return lambda arrived, total: told((place * total + arrived) // parts, total)
+        report, parts = self.on_progress, self.parts
+        if report is None or parts == 1:
+            return report
+        return lambda arrived, total: report((place * total + arrived) // parts, total)

@@ -71,7 +71,7 @@ def real_run(
         sink = series_sink(config.series.period_s, controller.engines, journal)
         fleet = fleet_of(config, controller, prepared.hardware, prepared.replicas)
         fleet = replace(fleet, models=several)
-        told = stack.enter_context(telling_of(config, controller, metrics, sink or journal))
+        telling = stack.enter_context(telling_of(config, controller, metrics, sink or journal))
         report = execute(
             controller,
             requests_of(config, build.arrivals_of(config, prepared.workload, prepared.limits)),
@@ -79,8 +79,8 @@ def real_run(
             model=model,
             seed=config.seed,
             batch_size=config.engine.max_num_seqs,
-            recorder=told.recorder,
-            journal=told.journal,
+            recorder=telling.recorder,
+            journal=telling.journal,
             on_progress=None if on_progress is None else lambda ended, _: on_progress(ended, total),
             start_timeout_s=start_timeout_s(config, fleet),
             fleet=fleet,
@@ -91,8 +91,17 @@ def real_run(
     moved = moved_section(report, rates) | where
     real = {"policies": watch.section(), **moved}
     checked = _token_check(config, model, report)
-    found = RealRun(prepared, controller, metrics, report, config_yaml, checked, real, sink)
-    return real_summary(found, folder)
+    finished = RealRun(
+        prepared=prepared,
+        controller=controller,
+        metrics=metrics,
+        report=report,
+        config_yaml=config_yaml,
+        checked=checked,
+        real=real,
+        sink=sink,
+    )
+    return real_summary(finished, folder)
 
 
 def transformers_config(name: str) -> dict[str, Any]:
@@ -133,8 +142,8 @@ def models_of(config: RunConfig) -> dict[str, dict[str, Any]]:
             f"model.checkpoint={config.model.checkpoint} has the parameters of one model, and models="
             f"{config.models.name} has {len(hosted)}: leave it out"
         )
-    how = {"dtype": config.model.dtype, "device": config.device}
-    return {one.name: transformers_config(one.shape_name) | how for one in hosted}
+    dtype = {"dtype": config.model.dtype, "device": config.device}
+    return {model.name: transformers_config(model.shape_name) | dtype for model in hosted}
 
 
 def moved_section(report: RunReport, rates: Mapping[str, float]) -> dict[str, Any]:
@@ -164,7 +173,7 @@ def _token_check(config: RunConfig, model: dict[str, Any], report: RunReport) ->
     keys = {"": model, **models_of(config)}
     checks = []
     for number, name in enumerate(list(models_of(config)) or [""]):  # each model has its own parameters
-        own = [one for one in chosen if name in ("", one.model)]
+        own = [hosted for hosted in chosen if name in ("", hosted.model)]
         checks.append(check_tokens(keys[name], config.seed + number, config.engine.max_num_seqs, own))
     check = together(checks)
     everything = sum(len(generation.tokens) for generation in report.generations.values())

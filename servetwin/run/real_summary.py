@@ -27,7 +27,7 @@ from serving.controller import Controller
 from simcore.sim_report import SimReport
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RealRun:
     """Input and results of a real run. ``checked``: token check; ``real``: what only a real world reports."""
 
@@ -47,7 +47,12 @@ def real_summary(run: RealRun, folder: Path) -> dict[str, Any]:
     config, workload = prepared.config, prepared.workload
     columns = metrics.columns()
     summary = summarize(
-        metrics, columns, workload.dropped, config.slo, config.cluster.gpus, len(prepared.replicas)
+        metrics,
+        columns,
+        dropped=workload.dropped,
+        slo=config.slo,
+        gpus=config.cluster.gpus,
+        instances=len(prepared.replicas),
     )
     summary |= provenance(prepared) | clients_section(config.trace, metrics, columns)
     add_priorities(summary, columns, workload)
@@ -80,5 +85,11 @@ def real_summary(run: RealRun, folder: Path) -> dict[str, Any]:
         from servetwin.results.series_table import series_of
 
         write_parquet(folder / SERIES_NAME, series_of(run.sink, columns, summary["duration_s"]))
-    write_results(folder, summary, {**columns, **names}, run.config_yaml, metrics.unserved)
+    write_results(
+        folder,
+        summary=summary,
+        columns={**columns, **names},
+        config_yaml=run.config_yaml,
+        unserved=metrics.unserved,
+    )
     return summary

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import perf_counter, process_time, thread_time_ns
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from servetwin.assemble.clients import requests_of
 from servetwin.assemble.data_plane import data_plane_of
 from servetwin.assemble.energy import use_of_gpus
 from servetwin.assemble.faults import fault_plan_of
-from servetwin.assemble.gpu_load import CACHED_TOKENS
+from servetwin.assemble.gpu_load import CACHED_TOKENS, work_gpu_s
 from servetwin.assemble.groups import group_plans
 from servetwin.assemble.hardware import hardware_of
 from servetwin.assemble.hosted import hosted_models
@@ -37,6 +38,7 @@ from servetwin.results.elastic_summary import elastic_summary
 from servetwin.results.faults_summary import RecoveryWatch, faults_section
 from servetwin.results.groups_summary import groups_section
 from servetwin.results.hosted_summary import add_models, shown_estimates, shown_model
+from servetwin.results.instance_use import instance_use
 from servetwin.results.journal_file import NAME as JOURNAL_NAME
 from servetwin.results.journal_file import JournalFile, header_fields
 from servetwin.results.language_summary import language_section
@@ -47,15 +49,19 @@ from servetwin.results.pipelines_summary import pipelines_section
 from servetwin.results.preemption_loss import add_preemption_loss, swaps_section
 from servetwin.results.prefix_hits import cached_tokens, prefix_section
 from servetwin.results.priorities import add_priorities
-from servetwin.results.series_sink import series_sink
+from servetwin.results.series_sink import SeriesSink, series_sink
 from servetwin.results.stage_scaling_summary import stage_scaling_summary
 from servetwin.results.stages_summary import stage_rows, stages_section
 from servetwin.results.start_summary import start_summary
 from servetwin.results.step_times import step_time_section
 from servetwin.results.trace_section import clients_section, trace_section
+from servetwin.results.use_over_time import Steps, link_shares, steps_of, use_over_time, work_of
 from servetwin.run.ends import RUNS, range_section
 from servetwin.run.prepared import Parts, Prepared, Progress, Simulated
 from servetwin.run.write_results import SERIES_NAME, STAGES_NAME, write_parquet, write_results
+from serving.controller import Controller
+from serving.elastic.elastic import Elastic
+from serving.vocabulary.closed_loop import Requests
 from serving.vocabulary.driver import Control, JournalSink
 from serving.vocabulary.masked import Masked
 from serving.vocabulary.request import Request
@@ -64,27 +70,11 @@ from simcore.simulation import Simulation
 from traces.workload import Workload
 
 if TYPE_CHECKING:
-    from serving.controller import Controller
-    from simcore.data_plane.data_plane import DataPlane
-    from simcore.sim_report import SimReport
-
-import gc
-from collections.abc import Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-from servetwin.assemble.gpu_load import work_gpu_s
-from servetwin.results.instance_use import instance_use
-from servetwin.results.series_sink import SeriesSink
-from servetwin.results.use_over_time import Steps, link_shares, steps_of, use_over_time, work_of
-from serving.controller import Controller
-from serving.elastic.elastic import Elastic
-
-if TYPE_CHECKING:
     import numpy as np
 
-    from servetwin.run.prepared import Prepared
     from simcore.data_plane.data_plane import DataPlane
+    from simcore.sim_report import SimReport
+    from traces.columns import Names
 
 
 # The use of GPUs, links and host memory over time, for a run with series.
@@ -106,6 +96,7 @@ def watched(
 
 def use_series(
     prepared: Prepared,
+    *,
     controller: Controller,
     data_plane: DataPlane | None,
     sink: SeriesSink | None,
@@ -122,7 +113,9 @@ def use_series(
     links = None
     if data_plane is not None:
         links = link_shares(data_plane.fabric, data_plane.topology.links, sink.period_s, span_s)
-    return use_over_time(sink, span_s, gpus, instances, work, host, links)
+    return use_over_time(
+        sink, span_s=span_s, gpus=gpus, instances=instances, work=work, host_bytes=host, links=links
+    )
 
 
 def _held(
@@ -193,7 +186,15 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
         "policies": done.policies,
         **nativecore.section(),
     }
-    write_results(folder, summary, done.columns, config_yaml, done.unserved, done.stage_load, done.use)
+    write_results(
+        folder,
+        summary=summary,
+        columns=done.columns,
+        config_yaml=config_yaml,
+        unserved=done.unserved,
+        stage_load=done.stage_load,
+        use=done.use,
+    )
     if done.series is not None:
         write_parquet(folder / SERIES_NAME, done.series)
     if done.stages is not None:
@@ -236,7 +237,15 @@ def prepare(config: RunConfig) -> Prepared:
         replicas = build.replicas_of(config, hardware, start)
     # Checked here, so that an impossible fault is refused before any file is written.
     fault_plan_of(config, replicas)
-    return Prepared(config, hardware, replicas, estimates, workload, limits, start)
+    return Prepared(
+        config=config,
+        hardware_of_model=hardware,
+        replicas=replicas,
+        estimates=estimates,
+        workload=workload,
+        limits=limits,
+        start=start,
+    )
 
 
 def execute(
@@ -253,38 +262,27 @@ def execute(
     sink = series_sink(config.series.period_s, controller.engines, hits or journal)
     faults = fault_plan_of(config, prepared.replicas)
     recovery = None if faults is None else RecoveryWatch(controller)
-    control: Control = recovery or controller
-    if is_masked(config):
-        control = Masked(control, driver_actions(config), *masked_words(config))
-    arrivals = build.arrivals_of(config, workload, prepared.limits)
     simulation = Simulation(
-        control,
-        requests_of(config, _watched(arrivals, len(workload), on_progress)),
-        [rows[replica.model] for replica in prepared.replicas],
-        metrics,
-        watched(sink, controller, data_plane) or hits or journal,
-        data_plane,
-        rows,
-        thread_time_ns,
-        faults,
-        group_plans(config, prepared.replicas, prepared.hardware_of_model),
-        stages,
-        pipeline_plans(config, prepared.replicas, prepared.hardware_of_model),
+        controller=_masked(config, recovery or controller),
+        arrivals=_arrivals(prepared, on_progress),
+        rows=[rows[replica.model] for replica in prepared.replicas],
+        recorder=metrics,
+        journal=watched(sink, controller, data_plane) or hits or journal,
+        data_plane=data_plane,
+        rows_of=rows,
+        cpu_ns=thread_time_ns,
+        faults=faults,
+        groups=group_plans(config, prepared.replicas, prepared.hardware_of_model),
+        stages=stages,
+        pipelines=pipeline_plans(config, prepared.replicas, prepared.hardware_of_model),
     )
     with undisturbed():
         wall_s, cpu_s = perf_counter(), process_time()
         with PolicyWatch(simulation.now_ns) as watch:
             report = simulation.run()
         columns = metrics.columns()
-        held = _provisioned_gpus(prepared), max(1, len(prepared.replicas))
-        summary = summarize(metrics, columns, workload.dropped, config.slo, *held)
-        series = None
-        if sink is not None:
-            from servetwin.results.fragmentation import fragmentation_section
-            from servetwin.results.series_table import series_of
-
-            series = series_of(sink, columns, summary["duration_s"])
-            summary |= fragmentation_section(sink, columns, summary["duration_s"])
+        summary = _summary_of(prepared, metrics, columns)
+        series = _series_of(sink, columns, summary)
         cpu_s, wall_s = process_time() - cpu_s, perf_counter() - wall_s
     counted = summary["requests"]["arrived"] - summary["requests"]["dropped"]
     assert counted == controller.arrived == len(workload), "invariant 1: requests conserved"
@@ -302,15 +300,70 @@ def execute(
         summary |= faults_section(simulation.losses.records, recovery)
     summary |= _of_stages(config, controller, (stage_columns := stage_rows(controller)), summary)
     summary |= use_of_gpus(config, prepared.estimates, workload, columns, summary)
-    told = report.events, watch.section(), series, metrics.unserved, stage_columns
     load = _stage_load(prepared, controller, stage_columns, summary["duration_s"])
-    use = use_series(prepared, controller, data_plane, sink, columns, summary)
-    return Simulated(summary, {**columns, **names}, wall_s, cpu_s, *told, load, use)
+    use = use_series(
+        prepared, controller=controller, data_plane=data_plane, sink=sink, columns=columns, summary=summary
+    )
+    return Simulated(
+        summary=summary,
+        columns={**columns, **names},
+        wall_s=wall_s,
+        cpu_s=cpu_s,
+        events=report.events,
+        policies=watch.section(),
+        series=series,
+        unserved=metrics.unserved,
+        stages=stage_columns,
+        stage_load=load,
+        use=use,
+    )
+
+
+def _masked(config: RunConfig, control: Control) -> Control:
+    """Return ``control`` without the actions that the configuration removes from the driver."""
+    return Masked(control, driver_actions(config), *masked_words(config)) if is_masked(config) else control
+
+
+def _arrivals(prepared: Prepared, on_progress: Progress | None) -> Requests:
+    config, workload = prepared.config, prepared.workload
+    arrivals = build.arrivals_of(config, workload, prepared.limits)
+    return requests_of(config, _watched(arrivals, len(workload), on_progress))
+
+
+def _summary_of(prepared: Prepared, metrics: RunMetrics, columns: dict[str, np.ndarray]) -> dict[str, Any]:
+    return summarize(
+        metrics,
+        columns,
+        dropped=prepared.workload.dropped,
+        slo=prepared.config.slo,
+        gpus=_provisioned_gpus(prepared),
+        instances=max(1, len(prepared.replicas)),
+    )
+
+
+def _series_of(
+    sink: SeriesSink | None, columns: dict[str, np.ndarray], summary: dict[str, Any]
+) -> dict[str, np.ndarray | Names] | None:
+    """Return the columns of series.parquet, and add fragmentation to the summary; None without series."""
+    if sink is None:
+        return None
+    from servetwin.results.fragmentation import fragmentation_section
+    from servetwin.results.series_table import series_of
+
+    series = series_of(sink, columns, summary["duration_s"])
+    summary |= fragmentation_section(sink, columns, summary["duration_s"])
+    return series
 
 
 def _controller_of(prepared: Prepared, named: bytes) -> Controller:
-    parts = prepared.hardware_of_model, prepared.replicas, prepared.estimates
-    controller = build.controller_of(prepared.config, *parts, named, prepared.outgrows_expected)
+    controller = build.controller_of(
+        prepared.config,
+        prepared.hardware_of_model,
+        prepared.replicas,
+        prepared.estimates,
+        named_requests=named,
+        outgrows_expected=prepared.outgrows_expected,
+    )
     if prepared.on_controller is not None:
         prepared.on_controller(controller)
     return controller
@@ -324,10 +377,12 @@ def _moved(
     report: SimReport,
 ) -> dict[str, Any]:
     """Summarize loads, links, scaling and migration."""
-    found = data_plane_summary(data_plane, summary["duration_s"]) | start_summary(data_plane, prepared.config)
-    found |= elastic_summary(controller, prepared.replicas, summary, report)
-    found |= stage_scaling_summary(controller, prepared.replicas, summary, report)
-    return found | migration_summary(controller)
+    sections = data_plane_summary(data_plane, summary["duration_s"]) | start_summary(
+        data_plane, prepared.config
+    )
+    sections |= elastic_summary(controller, prepared.replicas, summary, report)
+    sections |= stage_scaling_summary(controller, prepared.replicas, summary, report)
+    return sections | migration_summary(controller)
 
 
 def _stage_load(
@@ -346,8 +401,8 @@ def _of_stages(
     config: RunConfig, controller: Controller, columns: dict[str, Any] | None, summary: dict[str, Any]
 ) -> dict[str, Any]:
     """Summarize the work of stages, for models with and without KV."""
-    found = stages_section(config, controller, columns, summary["duration_s"])
-    return found | language_section(config, controller, summary)
+    sections = stages_section(config, controller, columns, summary["duration_s"])
+    return sections | language_section(config, controller, summary)
 
 
 def _capacity_req_per_s(prepared: Prepared, workload: Workload) -> float:
@@ -373,10 +428,10 @@ def _watched(
     arrivals: Iterator[tuple[Request, int]], total: int, on_progress: Progress | None
 ) -> Iterator[tuple[Request, int]]:
     """Yield the same arrivals, calling ``on_progress`` now and then with the number yielded."""
-    return arrivals if on_progress is None else _told(arrivals, total, on_progress)
+    return arrivals if on_progress is None else _reporting(arrivals, total, on_progress)
 
 
-def _told(
+def _reporting(
     arrivals: Iterator[tuple[Request, int]], total: int, on_progress: Progress
 ) -> Iterator[tuple[Request, int]]:
     for arrived, arrival in enumerate(arrivals, start=1):
@@ -402,6 +457,6 @@ def provenance(prepared: Prepared) -> dict[str, Any]:
         ),
         "step_time": step_time_section(prepared.hardware),
         "kv_capacity": prepared.hardware.kv_arithmetic,
-        **({"parallelism": told} if (told := gpus_of_an_instance(config)) else {}),
+        **({"parallelism": parallelism} if (parallelism := gpus_of_an_instance(config)) else {}),
         "estimates": estimates.as_dict(),
     }

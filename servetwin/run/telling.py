@@ -20,7 +20,7 @@ from serving.vocabulary.recorder import Recorder
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RunSinks:
     """Replaces the driver's recorder and journal."""
 
     recorder: Recorder
@@ -30,7 +30,7 @@ class Told:
 @contextmanager
 def telling_of(
     config: RunConfig, controller: Controller, recorder: Recorder, journal: JournalSink | None
-) -> Iterator[Told]:
+) -> Iterator[RunSinks]:
     """Yield the driver's recorder and journal, extended by the log and the metrics endpoint if configured."""
     with ExitStack() as stack:
         if config.log is not None:
@@ -43,25 +43,25 @@ def telling_of(
             )
             stack.enter_context(endpoint)
             print(f"metrics at {endpoint.url}", file=sys.stderr, flush=True)
-        yield Told(recorder, journal)
+        yield RunSinks(recorder, journal)
 
 
 def standings(controller: Controller) -> Mapping[int, Standing]:
     """Return the load of every live replica. Called from another thread, so it reads lengths only."""
-    found = {}
+    names = {}
     for number, engine in sorted(dict(controller.engines).items()):
         if engine.state in GONE:
             continue
         service = controller.services[engine.replica.model]
         if isinstance(service, Stock):
-            one = service.stock.by_replica[number]
-            seen, all_of_it = one.seen, one.kv_capacity_tokens
+            instance = service.stock.by_replica[number]
+            seen, all_of_it = instance.seen, instance.kv_capacity_tokens
             used = seen.used_blocks / seen.total_blocks if seen is not None and seen.total_blocks else None
-            share = one.running_tokens / max(1, all_of_it) if used is None else used
-            found[number] = Standing(one.running, len(one.own) - one.running, share)
+            share = instance.running_tokens / max(1, all_of_it) if used is None else used
+            names[number] = Standing(instance.running, len(instance.own) - instance.running, share)
         else:
             total = engine.ledger.total_blocks
             share = (total - engine.ledger.free_blocks) / max(1, total)
             waiting = len(engine.waiting) + len(engine.unseen_arrivals)
-            found[number] = Standing(len(engine.running), waiting, share)
-    return found
+            names[number] = Standing(len(engine.running), waiting, share)
+    return names

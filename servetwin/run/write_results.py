@@ -28,6 +28,7 @@ UNSERVED_NAME: Final = "unserved.parquet"
 
 def write_results(
     folder: Path,
+    *,
     summary: dict[str, Any],
     columns: Columns,
     config_yaml: str,
@@ -52,7 +53,16 @@ def write_results(
         write_parquet(folder / USE_NAME, use)
     journal = folder / JOURNAL_NAME
     page = folder / "report.html"
-    write_report(page, summary, numbers(columns), config_yaml, [], stage_load, journal, use)
+    write_report(
+        page,
+        summary=summary,
+        columns=numbers(columns),
+        config_yaml=config_yaml,
+        notes=[],
+        stage_load=stage_load,
+        journal=journal,
+        use=use,
+    )
 
 
 def write_config(folder: Path, config_yaml: str) -> None:

@@ -32,17 +32,19 @@ def first_tokens(folder: Path) -> Iterator[tuple[int, int, int]]:
 
 def first_token_ns(folder: Path, request: int) -> int | None:
     """Return the time of a request's first token."""
-    return next((first_ns for one, _, first_ns in first_tokens(folder) if one == request), None)
+    return next((first_ns for number, _, first_ns in first_tokens(folder) if number == request), None)
 
 
 def decisions(folder: Path, replica: int) -> list[tuple[int, str, str]]:
     """Return (time, what, why) of an instance's decisions that no action in the journal shows."""
     try:
         events = json_in(folder / "summary.json")["scale_events"]
-        found = [(one["t_s"], one["act"], one["reason"]) for one in events if one["replica"] == replica]
+        rows = [
+            (event["t_s"], event["act"], event["reason"]) for event in events if event["replica"] == replica
+        ]
         return [
             (round(t_s * NS_PER_S), _NOT_IN_THE_JOURNAL[act], f"{reason} (summary.json)")
-            for t_s, act, reason in found
+            for t_s, act, reason in rows
             if act in _NOT_IN_THE_JOURNAL
         ]
     except (ArithmeticError, OSError, ValueError, LookupError, TypeError):
@@ -53,7 +55,7 @@ def starts(folder: Path) -> dict[tuple[int, int], str]:
     """Return (load, target) -> the terms of the start besides the parameters, from summary.json."""
     try:
         each = json_in(folder / "summary.json")["starts"]["each"]
-        return {(one["load"], one["target"]): _start(one["kind"], one["terms_s"]) for one in each}
+        return {(start["load"], start["target"]): _start(start["kind"], start["terms_s"]) for start in each}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return {}
 

@@ -19,7 +19,7 @@ class Moment(NamedTuple):
     actions: tuple[Action, ...]
 
 
-class Journal:
+class JournalReader:
     """``moments`` reads it once; ``header`` is known from the first moment on, ``remarks`` at the end."""
 
     def __init__(self, lines: Iterable[str], name: str) -> None:
@@ -37,7 +37,9 @@ class Journal:
         for number, now_ns, event, actions, _ in self._lines.entries():
             self.number = number
             try:
-                moment = Moment(now_ns, parse_event(event), tuple([parse_action(one) for one in actions]))
+                moment = Moment(
+                    now_ns, parse_event(event), tuple([parse_action(action) for action in actions])
+                )
             except (TypeError, ValueError, IndexError) as error:
                 raise self._lines.altered(number, str(error)) from None
             yield moment

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from servetwin.story.books import Books
+from servetwin.story.cluster_state import ClusterState
 from servetwin.story.line import (
     Lines,
     StoryLine,
@@ -60,7 +60,7 @@ _WHAT: Final = {"kv": "KV"}
 
 
 @dataclass(slots=True)
-class Work:
+class WorkCount:
     """The instance's work since the last line of its story."""
 
     since_ns: int
@@ -69,13 +69,13 @@ class Work:
     in_runs_ns: int = 0
     counts: dict[str, int] = field(default_factory=dict)
 
-    def add(self, what: str, amount: int = 1) -> None:
+    def add(self, noun: str, amount: int = 1) -> None:
         """Add to something that is only counted."""
-        self.counts[what] = self.counts.get(what, 0) + amount
+        self.counts[noun] = self.counts.get(noun, 0) + amount
 
 
-@dataclass(slots=True)
-class Life:
+@dataclass(slots=True, kw_only=True)
+class InstanceRecord:
     """State of one instance. ``decisions``: (time, what, why) of those in the summary but not the journal;
     ``starts``: the terms of a start, by load and target, if the summary has them.
     """
@@ -83,53 +83,53 @@ class Life:
     id: int
     decisions: Sequence[tuple[int, str, str]] = ()
     seen: bool = False
-    work: Work = field(default_factory=lambda: Work(0))
+    work: WorkCount = field(default_factory=lambda: WorkCount(0))
     loads: dict[int, tuple[int, Load]] = field(default_factory=dict)
     layers: dict[int, int] = field(default_factory=dict)  # complete so far, by load
     transfers: dict[int, Send] = field(default_factory=dict)
-    told: int = 0  # decisions already reported
+    reported: int = 0  # decisions already in the story
     starts: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
 
-def instance_story(moments: Iterator[Moment], life: Life) -> Lines:
+def instance_story(moments: Iterator[Moment], record: InstanceRecord) -> Lines:
     """Yield the instance's lines to the end of the journal; none if the journal does not name it."""
-    books, now_ns = Books(), 0
+    state, now_ns = ClusterState(), 0
     for now_ns, event, actions in moments:
-        books.happens(now_ns, event)
-        yield from _heard(life, now_ns, event)
-        yield from EVENTS[type(event)](life, books, now_ns, event)
-        yield from _decided(life, now_ns)
+        state.happens(now_ns, event)
+        yield from _heard(record, now_ns, event)
+        yield from EVENTS[type(event)](record, state, now_ns, event)
+        yield from _decided(record, now_ns)
         for action in actions:
-            books.follows(now_ns, action)
-            yield from _heard(life, now_ns, action)
-            yield from ACTIONS[type(action)](life, books, now_ns, action)
-    if life.seen:
-        yield from _worked(life, books, now_ns)
+            state.follows(now_ns, action)
+            yield from _heard(record, now_ns, action)
+            yield from ACTIONS[type(action)](record, state, now_ns, action)
+    if record.seen:
+        yield from _worked(record, state, now_ns)
         yield StoryLine(now_ns, "the journal ends")
 
 
-def _heard(life: Life, now_ns: int, fact: Event | Action) -> Lines:
+def _heard(record: InstanceRecord, now_ns: int, fact: Event | Action) -> Lines:
     """Note the first fact of an instance. Without a placement it exists from the start."""
-    if not life.seen and getattr(fact, "replica", None) == life.id:
-        life.seen = True
-        life.work = Work(now_ns)
+    if not record.seen and getattr(fact, "replica", None) == record.id:
+        record.seen = True
+        record.work = WorkCount(now_ns)
         if not isinstance(fact, AllocateGpus):
             yield StoryLine(now_ns, "is named for the first time: it serves from the start of the run")
 
 
-def _decided(life: Life, now_ns: int) -> Lines:
-    while life.told < len(life.decisions) and life.decisions[life.told][0] <= now_ns:
-        at_ns, what, why = life.decisions[life.told]
-        life.told += 1
-        yield StoryLine(at_ns, what, why)
+def _decided(record: InstanceRecord, now_ns: int) -> Lines:
+    while record.reported < len(record.decisions) and record.decisions[record.reported][0] <= now_ns:
+        at_ns, text, why = record.decisions[record.reported]
+        record.reported += 1
+        yield StoryLine(at_ns, text, why)
 
 
-def _worked(life: Life, books: Books, now_ns: int) -> Lines:
+def _worked(record: InstanceRecord, state: ClusterState, now_ns: int) -> Lines:
     """Yield one line for the runs since the last line, if there were any."""
-    work, life.work = life.work, Work(now_ns)
-    bench = books.bench(life.id)
-    if bench.run is not None:
-        work.in_runs_ns += now_ns - max(bench.run_ns, work.since_ns)
+    work, record.work = record.work, WorkCount(now_ns)
+    instance = state.instance(record.id)
+    if instance.run is not None:
+        work.in_runs_ns += now_ns - max(instance.run_ns, work.since_ns)
     if not work.runs and not work.counts:
         return
     span_ns = now_ns - work.since_ns
@@ -144,46 +144,46 @@ def _worked(life: Life, books: Books, now_ns: int) -> Lines:
     yield StoryLine(now_ns, f"since {seconds(work.since_ns)}: {'; '.join([did, *parts])}")
 
 
-def _ran(life: Life, books: Books, now_ns: int, event: Ran) -> Lines:
-    report = books.report
-    if event.replica != life.id or report is None:
+def _ran(record: InstanceRecord, state: ClusterState, now_ns: int, event: Ran) -> Lines:
+    report = state.report
+    if event.replica != record.id or report is None:
         return
     if report.run is None:
         yield StoryLine(now_ns, "reports a run of before it was lost, which nobody waits for")
         return
-    life.work.steps += event.steps
+    record.work.steps += event.steps
     prompts = sum(amount for _, _, amount in report.computed) if report.run.layers is None else 0
     for name, amount in (("prompt token", prompts), ("finished request", len(event.finished))):
         if amount:
-            life.work.add(name, amount)
+            record.work.add(name, amount)
     if not event.running:
-        life.work.runs += 1
-        life.work.in_runs_ns += now_ns - max(report.began_ns, life.work.since_ns)
+        record.work.runs += 1
+        record.work.in_runs_ns += now_ns - max(report.began_ns, record.work.since_ns)
 
 
-def _lost(life: Life, books: Books, now_ns: int, event: Lost) -> Lines:
-    if event.replica == life.id:
-        if books.report is not None and books.report.run is not None:
-            life.work.in_runs_ns += now_ns - max(books.report.began_ns, life.work.since_ns)
-        yield from _worked(life, books, now_ns)
+def _lost(record: InstanceRecord, state: ClusterState, now_ns: int, event: Lost) -> Lines:
+    if event.replica == record.id:
+        if state.report is not None and state.report.run is not None:
+            record.work.in_runs_ns += now_ns - max(state.report.began_ns, record.work.since_ns)
+        yield from _worked(record, state, now_ns)
         yield StoryLine(now_ns, "is lost with all it held", event.cause)
 
 
-def _noticed(life: Life, books: Books, now_ns: int, event: LossNotice) -> Lines:
-    if event.what == "replica" and event.number == life.id:
-        yield from _worked(life, books, now_ns)
+def _noticed(record: InstanceRecord, state: ClusterState, now_ns: int, event: LossNotice) -> Lines:
+    if event.what == "replica" and event.number == record.id:
+        yield from _worked(record, state, now_ns)
         yield StoryLine(now_ns, f"takes nothing new: it is lost at {seconds(event.at_ns)}", event.cause)
 
 
-def _loaded(life: Life, books: Books, now_ns: int, event: Loaded) -> Lines:
-    began_ns, load = life.loads.get(event.load, (0, None))
-    if load is None or load.targets[event.target] != ("replica", life.id):
+def _loaded(record: InstanceRecord, state: ClusterState, now_ns: int, event: Loaded) -> Lines:
+    began_ns, load = record.loads.get(event.load, (0, None))
+    if load is None or load.targets[event.target] != ("replica", record.id):
         return
-    earlier, life.layers[event.load] = life.layers.get(event.load, 0), event.layers
+    earlier, record.layers[event.load] = record.layers.get(event.load, 0), event.layers
     after = seconds(now_ns - began_ns)
     if event.fully_loaded:
-        del life.loads[event.load]
-        yield from _worked(life, books, now_ns)
+        del record.loads[event.load]
+        yield from _worked(record, state, now_ns)
         yield StoryLine(
             now_ns, f"is fully loaded: {layers_there(event)}, {after} after load {event.load} began"
         )
@@ -191,108 +191,108 @@ def _loaded(life: Life, books: Books, now_ns: int, event: Loaded) -> Lines:
         yield StoryLine(now_ns, f"has {layers_there(event)}, {after} after load {event.load} began")
 
 
-def _load_stopped(life: Life, books: Books, now_ns: int, event: LoadStopped) -> Lines:
-    _, load = life.loads.get(event.load, (0, None))
-    if load is not None and load.targets[event.target] == ("replica", life.id):
-        del life.loads[event.load]
+def _load_stopped(record: InstanceRecord, state: ClusterState, now_ns: int, event: LoadStopped) -> Lines:
+    _, load = record.loads.get(event.load, (0, None))
+    if load is not None and load.targets[event.target] == ("replica", record.id):
+        del record.loads[event.load]
         yield StoryLine(now_ns, f"load {event.load} ended early with {layers_there(event)}", event.cause)
 
 
-def _sent(life: Life, books: Books, now_ns: int, event: Sent) -> Lines:
+def _sent(record: InstanceRecord, state: ClusterState, now_ns: int, event: Sent) -> Lines:
     """Count received and sent transfers."""
-    send = life.transfers.pop(event.transfer, None)
+    send = record.transfers.pop(event.transfer, None)
     if send is not None:
-        way = "received" if send.target == life.id else "sent"
-        life.work.add(f"bytes {_WHAT.get(send.what, send.what)} {way}", event.moved_bytes)
+        way = "received" if send.target == record.id else "sent"
+        record.work.add(f"bytes {_WHAT.get(send.what, send.what)} {way}", event.moved_bytes)
         if event.cause:
             yield StoryLine(now_ns, f"transfer {event.transfer} ended early", event.cause)
 
 
-def _place(life: Life, books: Books, now_ns: int, action: AllocateGpus) -> Lines:
-    if action.replica == life.id:
-        life.work = Work(now_ns)
+def _place(record: InstanceRecord, state: ClusterState, now_ns: int, action: AllocateGpus) -> Lines:
+    if action.replica == record.id:
+        record.work = WorkCount(now_ns)
         gpus = f"{'GPU' if len(action.gpus) == 1 else 'GPUs'} {numbers(action.gpus)}"
         parameters = "its parameters are there already" if action.warm else "its parameters are to come"
         model = action.model if action.layers is None else f"{layer_range(action.layers)} of {action.model}"
-        what = f"is placed on {gpus} to serve {model} as {action.role}; {parameters}"
-        yield StoryLine(now_ns, what, action.reason)
+        text = f"is placed on {gpus} to serve {model} as {action.role}; {parameters}"
+        yield StoryLine(now_ns, text, action.reason)
 
 
-def _load(life: Life, books: Books, now_ns: int, action: Load) -> Lines:
-    me = "replica", life.id
+def _load(record: InstanceRecord, state: ClusterState, now_ns: int, action: Load) -> Lines:
+    me = "replica", record.id
     if me in action.targets:
-        life.loads[action.load] = now_ns, action
-        others = [endpoint for endpoint in action.targets if endpoint != me]
-        beside = f", as do those of {places(others)}" if others else ""
-        start = life.starts.get((action.load, action.targets.index(me)), "the process starts first")
+        record.loads[action.load] = now_ns, action
+        rest = [endpoint for endpoint in action.targets if endpoint != me]
+        beside = f", as do those of {places(rest)}" if rest else ""
+        start = record.starts.get((action.load, action.targets.index(me)), "the process starts first")
         cold = f"; {start}" if action.cold else ""
         of = "" if action.layers is None else f" of {layer_range(action.layers)}"
-        what = f"load {action.load}: parameters{of} come from {places(action.sources)}{beside}{cold}"
-        yield StoryLine(now_ns, what, action.reason)
+        text = f"load {action.load}: parameters{of} come from {places(action.sources)}{beside}{cold}"
+        yield StoryLine(now_ns, text, action.reason)
     elif me in action.sources:
         yield StoryLine(
             now_ns, f"load {action.load}: its parameters go to {places(action.targets)}", action.reason
         )
 
 
-def _stop_load(life: Life, books: Books, now_ns: int, action: StopLoad) -> Lines:
-    if action.load in life.loads:
+def _stop_load(record: InstanceRecord, state: ClusterState, now_ns: int, action: StopLoad) -> Lines:
+    if action.load in record.loads:
         yield StoryLine(now_ns, f"load {action.load} is to stop", action.reason)
 
 
-def _turn(life: Life, books: Books, now_ns: int, action: SwitchRole) -> Lines:
-    if action.replica == life.id:
-        yield from _worked(life, books, now_ns)
+def _turn(record: InstanceRecord, state: ClusterState, now_ns: int, action: SwitchRole) -> Lines:
+    if action.replica == record.id:
+        yield from _worked(record, state, now_ns)
         yield StoryLine(now_ns, f"serves as {action.role} from now on", action.reason)
 
 
-def _reclaim(life: Life, books: Books, now_ns: int, action: ReleaseGpus) -> Lines:
-    if action.replica == life.id:
-        yield from _worked(life, books, now_ns)
+def _reclaim(record: InstanceRecord, state: ClusterState, now_ns: int, action: ReleaseGpus) -> Lines:
+    if action.replica == record.id:
+        yield from _worked(record, state, now_ns)
         yield StoryLine(now_ns, "is reclaimed: its GPUs are free", action.reason)
 
 
-def _send(life: Life, books: Books, now_ns: int, action: Send) -> Lines:
-    if life.id in (action.source, action.target):
-        life.transfers[action.transfer] = action
+def _send(record: InstanceRecord, state: ClusterState, now_ns: int, action: Send) -> Lines:
+    if record.id in (action.source, action.target):
+        record.transfers[action.transfer] = action
     return iter(())
 
 
-def _stop_send(life: Life, books: Books, now_ns: int, action: StopSend) -> Lines:
-    if action.transfer in life.transfers:
+def _stop_send(record: InstanceRecord, state: ClusterState, now_ns: int, action: StopSend) -> Lines:
+    if action.transfer in record.transfers:
         yield StoryLine(now_ns, f"transfer {action.transfer} is to stop", action.reason)
 
 
-def _counted(what: str) -> "Teller":
+def _counted(noun: str) -> "Teller":
     """Return a function that only counts an action."""
 
-    def tell(life: Life, books: Books, now_ns: int, action: Any) -> Lines:
-        if action.replica == life.id:
-            life.work.add(what)
+    def tell(record: InstanceRecord, state: ClusterState, now_ns: int, action: Any) -> Lines:
+        if action.replica == record.id:
+            record.work.add(noun)
         return iter(())
 
     return tell
 
 
-def _adopt(life: Life, books: Books, now_ns: int, action: JoinBatch) -> Lines:
-    if action.replica == life.id:
-        life.work.add("received hand-over", len(action.requests))
+def _adopt(record: InstanceRecord, state: ClusterState, now_ns: int, action: JoinBatch) -> Lines:
+    if action.replica == record.id:
+        record.work.add("received hand-over", len(action.requests))
     return iter(())
 
 
-def _migrate(life: Life, books: Books, now_ns: int, action: Migrate) -> Lines:
-    if life.id in (action.source, action.target) and action.phase != "begun":
-        way = "migrated-out request" if action.source == life.id else "migrated-in request"
-        life.work.add(way if action.phase == "committed" else "aborted migration")
+def _migrate(record: InstanceRecord, state: ClusterState, now_ns: int, action: Migrate) -> Lines:
+    if record.id in (action.source, action.target) and action.phase != "begun":
+        way = "migrated-out request" if action.source == record.id else "migrated-in request"
+        record.work.add(way if action.phase == "committed" else "aborted migration")
     return iter(())
 
 
-def _nothing(life: Life, books: Books, now_ns: int, fact: Any) -> Lines:
+def _nothing(record: InstanceRecord, state: ClusterState, now_ns: int, fact: Any) -> Lines:
     """Ignore a fact that names no instance, or whose effects have their own facts."""
     return iter(())
 
 
-Teller = Callable[[Life, Books, int, Any], Lines]
+Teller = Callable[[InstanceRecord, ClusterState, int, Any], Lines]
 EVENTS: Final[Mapping[type, Teller]] = {
     Ran: _ran,
     Lost: _lost,

@@ -3,11 +3,19 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from servetwin.story.books import Books
+from servetwin.story.cluster_state import ClusterState
 from servetwin.story.line import Lines, StoryLine, count, layer_range, numbers, seconds, size, tokens
 from servetwin.story.moments import Moment
 from servetwin.story.of_stock import OF_REQUEST
-from servetwin.story.tale import FIRST_STEPS, Tale, count_report, decoded, decodes, stages, unfinished
+from servetwin.story.request_record import (
+    FIRST_STEPS,
+    RequestRecord,
+    count_report,
+    decoded,
+    decodes,
+    stages,
+    unfinished,
+)
 from serving.vocabulary.actions import (
     AllocateGpus,
     Assign,
@@ -52,42 +60,42 @@ _SAID = {
 }
 
 
-def migrates(tale: Tale, books: Books, now_ns: int, action: Migrate) -> Lines:
+def migrates(record: RequestRecord, state: ClusterState, now_ns: int, action: Migrate) -> Lines:
     """Report the phase of this request's migration."""
-    if action.request == tale.id:
+    if action.request == record.id:
         yield StoryLine(now_ns, _SAID[action.phase].format(action.source, action.target), action.reason)
 
 
-def leaves_batch(tale: Tale, books: Books, now_ns: int, action: Detach) -> Lines:
+def leaves_batch(record: RequestRecord, state: ClusterState, now_ns: int, action: Detach) -> Lines:
     """Report that the request left its batch; it decodes again at its destination or at its source."""
-    if action.request == tale.id and tale.mine is not None:
-        yield from decoded(tale, books, now_ns)
-        tale.enter("migration", now_ns)
-        what = f"leaves the batch of instance {action.replica} with {count(tale.mine.made, 'token')}"
-        yield StoryLine(now_ns, what, action.reason)
+    if action.request == record.id and record.mine is not None:
+        yield from decoded(record, state, now_ns)
+        record.enter("migration", now_ns)
+        text = f"leaves the batch of instance {action.replica} with {count(record.mine.made, 'token')}"
+        yield StoryLine(now_ns, text, action.reason)
 
 
-def request_story(moments: Iterator[Moment], tale: Tale) -> Lines:
+def request_story(moments: Iterator[Moment], record: RequestRecord) -> Lines:
     """Yield the request's lines from its arrival until it ends; reads no further."""
-    books, now_ns = Books(), 0
+    state, now_ns = ClusterState(), 0
     for now_ns, event, actions in moments:
-        books.happens(now_ns, event)
-        yield from EVENTS[type(event)](tale, books, now_ns, event)
+        state.happens(now_ns, event)
+        yield from EVENTS[type(event)](record, state, now_ns, event)
         for action in actions:
-            books.follows(now_ns, action)
-            yield from ACTIONS[type(action)](tale, books, now_ns, action)
-        if tale.over:
+            state.follows(now_ns, action)
+            yield from ACTIONS[type(action)](record, state, now_ns, action)
+        if record.over:
             return
-    if tale.mine is not None:
-        yield from unfinished(tale, books, now_ns)
+    if record.mine is not None:
+        yield from unfinished(record, state, now_ns)
 
 
-def _arrived(tale: Tale, books: Books, now_ns: int, event: Arrived) -> Lines:
+def _arrived(record: RequestRecord, state: ClusterState, now_ns: int, event: Arrived) -> Lines:
     request = event.request
-    if request.id != tale.id:
+    if request.id != record.id:
         return
-    tale.mine, tale.arrived_ns = books.requests[tale.id], now_ns
-    tale.enter("waiting", now_ns)
+    record.mine, record.arrived_ns = state.requests[record.id], now_ns
+    record.enter("waiting", now_ns)
     prompt, most = count(request.prompt_tokens, "prompt token"), count(request.max_new_tokens, "new one")
     more = f", priority {request.priority}" if request.priority else ""
     if request.reserved_tokens:
@@ -97,88 +105,95 @@ def _arrived(tale: Tale, books: Books, now_ns: int, event: Arrived) -> Lines:
     yield StoryLine(now_ns, f"arrives for {request.model}: {prompt}, at most {most}{more}")
 
 
-def _ran(tale: Tale, books: Books, now_ns: int, event: Ran) -> Lines:
-    report = books.report
-    if tale.mine is None or report is None or report.run is None:
+def _ran(record: RequestRecord, state: ClusterState, now_ns: int, event: Ran) -> Lines:
+    report = state.report
+    if record.mine is None or report is None or report.run is None:
         return
-    if any(request == tale.id for request, _, _ in report.computed):
-        yield from _computed(tale, books, now_ns, event)
-    if tale.id in report.joined:
-        decodes(tale, now_ns)
-        before = report.joined[tale.id]
+    if any(request == record.id for request, _, _ in report.computed):
+        yield from _computed(record, state, now_ns, event)
+    if record.id in report.joined:
+        decodes(record, now_ns)
+        before = report.joined[record.id]
         yield StoryLine(now_ns, f"took part in all but {before:,} of the {event.steps:,} steps reported now")
-    only_prompt = event.steps == 1 and tale.id in report.completed
-    if tale.decoding is not None and tale.mine.replica == event.replica and event.steps and not only_prompt:
-        beside = any(request != tale.id for request, _, _ in report.computed)
-        count_report(tale.decoding, report.decoding - 1, beside)
-    if tale.id in event.finished:
-        yield from _finished(tale, books, now_ns, event)
+    only_prompt = event.steps == 1 and record.id in report.completed
+    if (
+        record.decoding is not None
+        and record.mine.replica == event.replica
+        and event.steps
+        and not only_prompt
+    ):
+        beside = any(request != record.id for request, _, _ in report.computed)
+        count_report(record.decoding, report.decoding - 1, beside)
+    if record.id in event.finished:
+        yield from _finished(record, state, now_ns, event)
 
 
-def _computed(tale: Tale, books: Books, now_ns: int, event: Ran) -> Lines:
+def _computed(record: RequestRecord, state: ClusterState, now_ns: int, event: Ran) -> Lines:
     """Report that a step, the first of the reported ones, computed tokens of the request's prompt."""
-    report, mine = books.report, tale.mine
+    report, mine = state.report, record.mine
     assert report is not None and report.run is not None and mine is not None
-    start, amount = next((start, amount) for request, start, amount in report.computed if request == tale.id)
-    others = len(report.computed) - 1
-    beside = f", with {count(others, 'other prompt')}" if others else ""
+    start, amount = next(
+        (start, amount) for request, start, amount in report.computed if request == record.id
+    )
+    rest = len(report.computed) - 1
+    beside = f", with {count(rest, 'other prompt')}" if rest else ""
     took = seconds(now_ns - report.began_ns)
     if report.run.layers is not None:
-        what = f"{layer_range(report.run.layers)} of its {count(amount, 'prompt token')}"
-        yield StoryLine(now_ns, f"{what} ran on instance {event.replica} in {took}{beside}")
+        text = f"{layer_range(report.run.layers)} of its {count(amount, 'prompt token')}"
+        yield StoryLine(now_ns, f"{text} ran on instance {event.replica} in {took}{beside}")
         return
     steps = f"{took}" if event.steps == 1 else f"the first of {event.steps:,} steps that took {took}"
-    what = f"{tokens(start, amount)} computed on instance {event.replica} in {steps}{beside}"
-    if tale.id not in report.completed:
-        yield StoryLine(now_ns, what)
+    text = f"{tokens(start, amount)} computed on instance {event.replica} in {steps}{beside}"
+    if record.id not in report.completed:
+        yield StoryLine(now_ns, text)
     elif report.run.hand_over:
-        tale.enter("hand-over", now_ns)
-        yield StoryLine(now_ns, f"{what}: the prompt is complete and waits there for its KV to be taken over")
+        record.enter("hand-over", now_ns)
+        yield StoryLine(now_ns, f"{text}: the prompt is complete and waits there for its KV to be taken over")
     else:
-        yield from _first_token(tale, now_ns, report.began_ns, event.steps)
-        yield StoryLine(now_ns, f"{what}: complete, it decodes from the next step on")
+        yield from _first_token(record, now_ns, report.began_ns, event.steps)
+        yield StoryLine(now_ns, f"{text}: complete, it decodes from the next step on")
 
 
-def _first_token(tale: Tale, now_ns: int, began_ns: int, steps: int) -> Lines:
+def _first_token(record: RequestRecord, now_ns: int, began_ns: int, steps: int) -> Lines:
     """Report the first token, after the first step; of several steps only requests.parquet has its time."""
-    first_ns = tale.first_token_ns
+    first_ns = record.first_token_ns
     if steps == 1:
-        decodes(tale, now_ns)
+        decodes(record, now_ns)
     elif first_ns is not None and began_ns < first_ns < now_ns:
-        decodes(tale, first_ns)
+        decodes(record, first_ns)
         yield StoryLine(first_ns, "first token", "from requests.parquet")
     else:
-        tale.enter(FIRST_STEPS, began_ns)
-        decodes(tale, now_ns, began_ns)
+        record.enter(FIRST_STEPS, began_ns)
+        decodes(record, now_ns, began_ns)
 
 
-def _finished(tale: Tale, books: Books, now_ns: int, event: Ran) -> Lines:
-    assert tale.mine is not None
-    yield from decoded(tale, books, now_ns)
-    made = tale.mine.made
-    why = "that is max_new_tokens" if made >= tale.mine.request.max_new_tokens else ""
+def _finished(record: RequestRecord, state: ClusterState, now_ns: int, event: Ran) -> Lines:
+    assert record.mine is not None
+    yield from decoded(record, state, now_ns)
+    made = record.mine.made
+    why = "that is max_new_tokens" if made >= record.mine.request.max_new_tokens else ""
     yield StoryLine(now_ns, f"finishes on instance {event.replica} with {count(made, 'token')}", why)
-    yield from stages(tale, now_ns)
-    tale.over = True
+    yield from stages(record, now_ns)
+    record.over = True
 
 
-def _lost(tale: Tale, books: Books, now_ns: int, event: Lost) -> Lines:
-    if tale.mine is None:
+def _lost(record: RequestRecord, state: ClusterState, now_ns: int, event: Lost) -> Lines:
+    if record.mine is None:
         return
-    ends = {end for _, send in tale.transfers.values() for end in (send.source, send.target)}
-    if event.replica == tale.mine.replica or event.replica in ends:
-        yield from decoded(tale, books, now_ns)
+    ends = {end for _, send in record.transfers.values() for end in (send.source, send.target)}
+    if event.replica == record.mine.replica or event.replica in ends:
+        yield from decoded(record, state, now_ns)
         yield StoryLine(now_ns, f"instance {event.replica} is lost with all it held", event.cause)
 
 
-def _closing(tale: Tale, books: Books, now_ns: int, event: Closing) -> Lines:
-    if tale.mine is not None:
-        yield from decoded(tale, books, now_ns)
+def _closing(record: RequestRecord, state: ClusterState, now_ns: int, event: Closing) -> Lines:
+    if record.mine is not None:
+        yield from decoded(record, state, now_ns)
         yield StoryLine(now_ns, "the run ends before the request does", event.cause)
 
 
-def _sent(tale: Tale, books: Books, now_ns: int, event: Sent) -> Lines:
-    began_ns, send = tale.transfers.pop(event.transfer, (0, None))
+def _sent(record: RequestRecord, state: ClusterState, now_ns: int, event: Sent) -> Lines:
+    began_ns, send = record.transfers.pop(event.transfer, (0, None))
     if send is None:
         return
     took = seconds(now_ns - began_ns)
@@ -191,124 +206,124 @@ def _sent(tale: Tale, books: Books, now_ns: int, event: Sent) -> Lines:
         )
 
 
-def _assign(tale: Tale, books: Books, now_ns: int, action: Assign) -> Lines:
-    if action.request == tale.id:
+def _assign(record: RequestRecord, state: ClusterState, now_ns: int, action: Assign) -> Lines:
+    if action.request == record.id:
         yield StoryLine(now_ns, f"is assigned to instance {action.replica}", action.reason)
 
 
-def _reject(tale: Tale, books: Books, now_ns: int, action: Reject) -> Lines:
-    if action.request == tale.id:
-        tale.over = True
+def _reject(record: RequestRecord, state: ClusterState, now_ns: int, action: Reject) -> Lines:
+    if action.request == record.id:
+        record.over = True
         yield StoryLine(now_ns, "is rejected", action.reason)
 
 
-def _fail(tale: Tale, books: Books, now_ns: int, action: Fail) -> Lines:
-    if action.request == tale.id and tale.mine is not None:
-        yield from decoded(tale, books, now_ns)
-        tale.over = True
-        yield StoryLine(now_ns, f"fails with {count(tale.mine.made, 'token')}", action.reason)
-        yield from stages(tale, now_ns)
+def _fail(record: RequestRecord, state: ClusterState, now_ns: int, action: Fail) -> Lines:
+    if action.request == record.id and record.mine is not None:
+        yield from decoded(record, state, now_ns)
+        record.over = True
+        yield StoryLine(now_ns, f"fails with {count(record.mine.made, 'token')}", action.reason)
+        yield from stages(record, now_ns)
 
 
-def _run(tale: Tale, books: Books, now_ns: int, action: Run) -> Lines:
+def _run(record: RequestRecord, state: ClusterState, now_ns: int, action: Run) -> Lines:
     """Report the first step of the prompt, which ends a wait; later steps are reported when computed."""
-    chunk = next((chunk for chunk in action.chunks if chunk[0] == tale.id), None)
-    if chunk is None or tale.mine is None or tale.stage != "waiting":
+    chunk = next((chunk for chunk in action.chunks if chunk[0] == record.id), None)
+    if chunk is None or record.mine is None or record.stage != "waiting":
         return
-    waited_ns = tale.enter("prompt", now_ns)
+    waited_ns = record.enter("prompt", now_ns)
     waited = f"has waited {seconds(waited_ns)}; " if waited_ns else ""
-    found = (
+    reused = (
         f"; the KV of {count(chunk[1], 'token')} was found again"
         if chunk[1] and action.layers is None
         else ""
     )
-    whole = f"{tale.mine.known_tokens:,}"
-    if tale.mine.made:
-        whole += f" ({tale.mine.made:,} of them its own)"
-    what = f"takes {tokens(chunk[1], chunk[2])} of {whole}{found}"
+    whole = f"{record.mine.known_tokens:,}"
+    if record.mine.made:
+        whole += f" ({record.mine.made:,} of them its own)"
+    text = f"takes {tokens(chunk[1], chunk[2])} of {whole}{reused}"
     if action.layers is not None:
-        what = f"runs {layer_range(action.layers)} of its prompt"
-    yield StoryLine(now_ns, f"{waited}a step on instance {action.replica} {what}", action.reason)
+        text = f"runs {layer_range(action.layers)} of its prompt"
+    yield StoryLine(now_ns, f"{waited}a step on instance {action.replica} {text}", action.reason)
 
 
-def _interrupt(tale: Tale, books: Books, now_ns: int, action: Interrupt) -> Lines:
+def _interrupt(record: RequestRecord, state: ClusterState, now_ns: int, action: Interrupt) -> Lines:
     """Report an interrupt that this request's arrival caused."""
-    if tale.arrived_ns == now_ns and tale.mine is not None and action.replica == tale.mine.replica:
+    if record.arrived_ns == now_ns and record.mine is not None and action.replica == record.mine.replica:
         grace = (
             f" after {count(action.grace_steps, 'more step')}" if action.grace_steps else " at the next step"
         )
         yield StoryLine(now_ns, f"the run on instance {action.replica} is to end{grace}", action.reason)
 
 
-def _preempt(tale: Tale, books: Books, now_ns: int, action: Preempt) -> Lines:
-    if action.request == tale.id and tale.mine is not None:
-        yield from decoded(tale, books, now_ns)
-        tale.enter("waiting", now_ns)
-        what = f"is preempted on instance {action.replica} with {count(tale.mine.made, 'token')}"
+def _preempt(record: RequestRecord, state: ClusterState, now_ns: int, action: Preempt) -> Lines:
+    if action.request == record.id and record.mine is not None:
+        yield from decoded(record, state, now_ns)
+        record.enter("waiting", now_ns)
+        text = f"is preempted on instance {action.replica} with {count(record.mine.made, 'token')}"
         kv = "goes to host memory" if action.swap_ns else "is dropped"
-        yield StoryLine(now_ns, f"{what}; its KV {kv}, it waits there again", action.reason)
+        yield StoryLine(now_ns, f"{text}; its KV {kv}, it waits there again", action.reason)
 
 
-def _send(tale: Tale, books: Books, now_ns: int, action: Send) -> Lines:
-    if tale.id not in action.requests:
+def _send(record: RequestRecord, state: ClusterState, now_ns: int, action: Send) -> Lines:
+    if record.id not in action.requests:
         return
-    tale.transfers[action.transfer] = now_ns, action
-    if tale.stage == "prompt" and action.what == "kv":  # the last layer has run, if run layer by layer
-        tale.enter("hand-over", now_ns)
-    others = [one for one in action.requests if one != tale.id]
-    beside = f", with that of {numbers(others, 4)}" if others else ""
+    record.transfers[action.transfer] = now_ns, action
+    if record.stage == "prompt" and action.what == "kv":  # the last layer has run, if run layer by layer
+        record.enter("hand-over", now_ns)
+    rest = [request for request in action.requests if request != record.id]
+    beside = f", with that of {numbers(rest, 4)}" if rest else ""
     way = f"from instance {action.source} to {action.target}"
     if action.source == action.target:
         way = f"on instance {action.source}"
-    what = f"{_name(action)}{_extent(tale.id, action)}"
+    text = f"{_name(action)}{_extent(record.id, action)}"
     yield StoryLine(
         now_ns,
-        f"its {what} ({size(action.size_bytes)}{beside}) {_verb(action, 'is', 'are')} sent {way}",
+        f"its {text} ({size(action.size_bytes)}{beside}) {_verb(action, 'is', 'are')} sent {way}",
         action.reason,
     )
 
 
 def _extent(request: int, send: Send) -> str:
     """Return the layers and tokens, if the transfer names them."""
-    said = "" if send.layers is None or send.what != "kv" else f" of {layer_range(send.layers)}"
+    span = "" if send.layers is None or send.what != "kv" else f" of {layer_range(send.layers)}"
     if send.positions:
         first, last = send.positions[send.requests.index(request)]
-        said += f"{',' if said else ' of'} {tokens(first, last - first)}"
-    return said
+        span += f"{',' if span else ' of'} {tokens(first, last - first)}"
+    return span
 
 
 def _name(send: Send) -> str:
     return "KV" if send.what == "kv" else send.what
 
 
-def _verb(send: Send, one: str, several: str) -> str:
-    return one if send.what == "kv" else several
+def _verb(send: Send, single: str, several: str) -> str:
+    return single if send.what == "kv" else several
 
 
-def _stop_send(tale: Tale, books: Books, now_ns: int, action: StopSend) -> Lines:
-    if action.transfer in tale.transfers:
-        name = _name(tale.transfers[action.transfer][1])
+def _stop_send(record: RequestRecord, state: ClusterState, now_ns: int, action: StopSend) -> Lines:
+    if action.transfer in record.transfers:
+        name = _name(record.transfers[action.transfer][1])
         yield StoryLine(now_ns, f"the transfer of its {name} is to stop", action.reason)
 
 
-def _adopt(tale: Tale, books: Books, now_ns: int, action: JoinBatch) -> Lines:
-    if tale.id not in action.requests or tale.mine is None:
+def _adopt(record: RequestRecord, state: ClusterState, now_ns: int, action: JoinBatch) -> Lines:
+    if record.id not in action.requests or record.mine is None:
         return
-    if tale.mine.stage == "joining":
-        tale.enter("decoding", now_ns)
-        what = f"joins the run in progress on instance {action.replica}, from its next step on"
+    if record.mine.stage == "joining":
+        record.enter("decoding", now_ns)
+        text = f"joins the run in progress on instance {action.replica}, from its next step on"
     else:
-        decodes(tale, now_ns)
-        what = f"decodes on instance {action.replica} from its next step on"
-    yield StoryLine(now_ns, what, action.reason)
+        decodes(record, now_ns)
+        text = f"decodes on instance {action.replica} from its next step on"
+    yield StoryLine(now_ns, text, action.reason)
 
 
-def _nothing(tale: Tale, books: Books, now_ns: int, fact: Any) -> Lines:
+def _nothing(record: RequestRecord, state: ClusterState, now_ns: int, fact: Any) -> Lines:
     """Ignore a fact about instances; its effects on the request have their own facts."""
     return iter(())
 
 
-Teller = Callable[[Tale, Books, int, Any], Lines]
+Teller = Callable[[RequestRecord, ClusterState, int, Any], Lines]
 EVENTS: Final[Mapping[type, Teller]] = {
     Arrived: _arrived,
     Ran: _ran,

@@ -129,9 +129,9 @@ def shared_by(topology: Topology, kind: str) -> str:
 def _link_rows(topology: Topology) -> Iterator[list[str]]:
     yield ["", "shared by", "Gbps", "reached", "of it", "links"]
     for kind in _SHOWN:
-        found = [link for link in topology.links if link.kind == kind]
-        if found:
-            yield [kind, shared_by(topology, kind), *_link_cells(found[0]), number(len(found))]
+        links = [link for link in topology.links if link.kind == kind]
+        if links:
+            yield [kind, shared_by(topology, kind), *_link_cells(links[0]), number(len(links))]
 
 
 def _link_cells(link: Link) -> list[str]:
@@ -210,16 +210,16 @@ def _efficiency_lines(topology: Topology) -> list[str]:
     """Return every reason once, with its kinds of link."""
     reasons: dict[tuple[float, str], list[str]] = {}
     for kind in _kinds(topology):
-        found = topology.spec.classes[kind]
-        reasons.setdefault((found.efficiency, found.efficiency_source), []).append(kind)
+        rates = topology.spec.classes[kind]
+        reasons.setdefault((rates.efficiency, rates.efficiency_source), []).append(kind)
     return [f"{', '.join(about)} {share:g}: {reason}" for (share, reason), about in reasons.items()]
 
 
 def _latency_lines(topology: Topology) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for kind in _kinds(topology):
-        found = topology.spec.classes[kind]
-        reasons.setdefault(found.latency_source, []).append(f"{kind} {found.latency_s * 1e6:g}")
+        rates = topology.spec.classes[kind]
+        reasons.setdefault(rates.latency_source, []).append(f"{kind} {rates.latency_s * 1e6:g}")
     return [f"us per link: {', '.join(about)}; {reason}" for reason, about in reasons.items()]
 
 
@@ -232,8 +232,8 @@ def _memory(spec: ClusterSpec) -> str:
     return f"{spec.host_memory_bytes / 1e9:,.6g} GB each, {spec.host_memory_source}"
 
 
-def _many(count: int, what: str, plural: str = "s") -> str:
-    return f"{count:,} {what}{plural if count != 1 else ''}"
+def _many(count: int, noun: str, plural: str = "s") -> str:
+    return f"{count:,} {noun}{plural if count != 1 else ''}"
 
 
 def _table(label: str, rows: Iterable[list[str]]) -> list[str]:

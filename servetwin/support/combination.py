@@ -46,21 +46,21 @@ def start_lines(engine: EngineConfig, llm: LlmShape, tp: int) -> list[str]:
     for kind in KINDS:
         parts = (*before_weights(kind, seconds, True), *after_weights(kind, seconds, True))
         first = f"; the first on a host {cold:.3g} s" if kind == "cold" and cold > seconds_of(parts) else ""
-        lines.append(f"{kind}: {seconds_of(parts):.3g} s and its parameters{_told(parts)}{first}")
-    said: dict[str, list[str]] = {}
+        lines.append(f"{kind}: {seconds_of(parts):.3g} s and its parameters{_terms_text(parts)}{first}")
+    sections: dict[str, list[str]] = {}
     for name, source in terms.sources.items():
         if getattr(terms, name):
-            said.setdefault(source, []).append(name)
+            sections.setdefault(source, []).append(name)
     return [
         *lines,
         f"unless a run says which, that of {engine.start_up} in loaders.yaml",
-        *(f"{', '.join(names)}: {source}" for source, names in said.items()),
+        *(f"{', '.join(names)}: {source}" for source, names in sections.items()),
     ]
 
 
-def _told(parts: Terms) -> str:
-    told = " + ".join(f"{name.replace('_', ' ')} {seconds:.3g}" for name, seconds in parts if seconds)
-    return f": {told}" if told else ""
+def _terms_text(parts: Terms) -> str:
+    terms = " + ".join(f"{name.replace('_', ' ')} {seconds:.3g}" for name, seconds in parts if seconds)
+    return f": {terms}" if terms else ""
 
 
 SAMPLE_CONTEXT_TOKENS: Final = 1024
@@ -77,23 +77,23 @@ class Combination:
     sections: dict[str, list[str]]
 
 
-def combination_of(given: Mapping[str, str], engine: EngineConfig) -> Combination:
+def combination_of(options: Mapping[str, str], engine: EngineConfig) -> Combination:
     """Return the words' combination. UserError or HardwareError if it cannot be simulated."""
-    gpu, llm = load_gpu(given["gpu"]), load_llm(given["model"])
-    tp = _tp(given, gpu, llm, engine)
+    gpu, llm = load_gpu(options["gpu"]), load_llm(options["model"])
+    tp = _tp(options, gpu, llm, engine)
     llm.require_tp(tp)
-    loaded = _loaded(Path(given["profile"])) if "profile" in given else None
+    loaded = _loaded(Path(options["profile"])) if "profile" in options else None
     capacity = kv_memory(engine, gpu, llm, tp)
     tables = loaded.profile if loaded else None
     imitated = Imitated(engine.software, engine.version)
     rungs = rungs_of(gpu, llm, tp, tables, imitated)
-    chosen = chosen_rung(rungs, gpu, llm, tp, tables, imitated)
+    chosen = chosen_rung(rungs=rungs, gpu=gpu, llm=llm, tp=tp, profile=tables, imitated=imitated)
     assert chosen.model is not None
     overhead = overhead_of(engine, chosen.model, llm.layers)
-    evidence = step_evidence(gpu, llm, tp, chosen, tables, imitated)
+    evidence = step_evidence(gpu=gpu, llm=llm, tp=tp, chosen=chosen, profile=tables, imitated=imitated)
     evidence += engine_evidence(gpu, llm, engine, overhead)
     misfits = _misfits(loaded, gpu, llm, tp, engine) if loaded else []
-    picked = "" if "tp" in given else " (the smallest tp that fits)"
+    picked = "" if "tp" in options else " (the smallest tp that fits)"
     sections = {
         "model": _model_lines(llm),
         "gpu": _gpu_lines(gpu, chosen),
@@ -113,11 +113,11 @@ def combination_of(given: Mapping[str, str], engine: EngineConfig) -> Combinatio
     return Combination(f"{llm.name} on {tp} x {gpu.name}{picked}, engine {engine.name}", numbers, sections)
 
 
-def _tp(given: Mapping[str, str], gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> int:
+def _tp(options: Mapping[str, str], gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> int:
     """Return the given tp, else the smallest that fits, else 1, for which the memory check then fails."""
-    if "tp" not in given:
+    if "tp" not in options:
         return smallest_for(gpu, llm, engine) or 1
-    text = given["tp"]
+    text = options["tp"]
     if not _GPUS.fullmatch(text):
         raise UserError(f"tp={echo(text)} is no number of GPUs: write a whole one, such as tp=1")
     return int(text)
@@ -133,7 +133,15 @@ def _misfits(
 ) -> list[str]:
     """Return a run's error for a profile that does not fit the engine's version or the model's width."""
     stamp, version = loaded.profile.stamp, engine.version
-    problems = profile_problems(stamp, gpu.name, llm.name, tp, engine.software, version, precision_of(llm))
+    problems = profile_problems(
+        stamp,
+        gpu=gpu.name,
+        llm=llm.name,
+        tp=tp,
+        engine=engine.software,
+        engine_version=version,
+        precision=precision_of(llm),
+    )
     if not problems:
         return []
     return [f"the profile does not fit: {'; '.join(problems)}; a run needs engine.profile_force=true"]

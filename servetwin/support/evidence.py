@@ -43,7 +43,13 @@ class Evidence:
 
 
 def step_evidence(
-    gpu: Gpu, llm: LlmShape, tp: int, chosen: Rung, profile: Profile | StepProfile | None, imitated: Imitated
+    *,
+    gpu: Gpu,
+    llm: LlmShape,
+    tp: int,
+    chosen: Rung,
+    profile: Profile | StepProfile | None,
+    imitated: Imitated,
 ) -> list[Evidence]:
     """Return the evidence for the operations of a step."""
     model = chosen.model
@@ -81,7 +87,10 @@ def held_out(chosen: Rung, gpu: Gpu, llm: LlmShape, tp: int) -> Mapping[str, tup
 def entry_errors(entry: Mapping[str, Any]) -> Mapping[str, tuple[float, float]]:
     """Return the errors of a catalogue entry; empty if it was not judged."""
     errors = entry.get("errors_percent", {})
-    return {phase: (float(one["held_out_mean"]), float(one["held_out_p95"])) for phase, one in errors.items()}
+    return {
+        phase: (float(error["held_out_mean"]), float(error["held_out_p95"]))
+        for phase, error in errors.items()
+    }
 
 
 def all_reduce_word(gpu: str, tp: int, imitated: Imitated) -> str:
@@ -94,12 +103,12 @@ def all_reduce_word(gpu: str, tp: int, imitated: Imitated) -> str:
 
 def _whole_steps(profile: StepProfile, tp: int, llm: LlmShape, mixed: str) -> list[Evidence]:
     word = MEASURED if profile.includes_overhead else DERIVED
-    what = "in whole steps" if profile.includes_overhead else "in sums of operations"
+    kind = "in whole steps" if profile.includes_overhead else "in sums of operations"
     known = [("products", word), ("attention", word)]
     known.append(("mixed", DERIVED if mixed == "held out" else ASSUMED))
     known.append(("all-reduce", word if tp > 1 else NOTHING))
     known.append(("experts", NOTHING if llm.experts is None else word))
-    return [Evidence(part, one, what if one != NOTHING else "none") for part, one in known]
+    return [Evidence(part, source, kind if source != NOTHING else "none") for part, source in known]
 
 
 def _operations(
@@ -135,12 +144,12 @@ def _all_reduce(gpu: Gpu, tp: int, chosen: Rung, imitated: Imitated) -> Evidence
     if tp == 1:
         return Evidence("all-reduce", NOTHING, "none, one GPU")
     assert chosen.model is not None
-    found = load_all_reduce(gpu.name, imitated).of(tp)
+    all_reduce = load_all_reduce(gpu.name, imitated).of(tp)
     labels = [label for label in chosen.model.labels if label.startswith("all-reduce")]
     if not labels and chosen.kind in ("linear", "roofline"):
-        labels = [found.label]  # the catalogue's coefficients include the catalogue's all-reduces
+        labels = [all_reduce.label]  # the catalogue's coefficients include the catalogue's all-reduces
     label = next(iter(labels), "")
-    return Evidence("all-reduce", _label_word(label), label or found.source)
+    return Evidence("all-reduce", _label_word(label), label or all_reduce.source)
 
 
 def _label_word(label: str) -> str:
@@ -190,11 +199,11 @@ def _start_up(llm: LlmShape, engine: EngineConfig) -> Evidence:
         terms = start_terms_of(engine)
     except HardwareError as error:
         return Evidence("start-up", NOTHING, str(error))
-    said = {source for name, source in terms.sources.items() if getattr(terms, name)}
-    word = ASSUMED if not said or any(source.startswith(_DECLARED) for source in said) else DERIVED
+    sources = {source for name, source in terms.sources.items() if getattr(terms, name)}
+    word = ASSUMED if not sources or any(source.startswith(_DECLARED) for source in sources) else DERIVED
     return Evidence("start-up", word, "see start")
 
 
-def words_by_part(found: Sequence[Evidence]) -> dict[str, str]:
+def words_by_part(evidence: Sequence[Evidence]) -> dict[str, str]:
     """Map part to word."""
-    return {one.part: one.word for one in found}
+    return {part.part: part.word for part in evidence}

@@ -54,16 +54,16 @@ def evidence_tables(gpus: Sequence[Gpu], engine: EngineConfig) -> list[str]:
     ]  # fmt: skip
 
 
-def evidence_lines(found: Sequence[Evidence], errors: Mapping[str, tuple[float, float]]) -> list[str]:
+def evidence_lines(evidence: Sequence[Evidence], errors: Mapping[str, tuple[float, float]]) -> list[str]:
     """Return the word and source of each part; parts with the same source share a line."""
     by_why: dict[str, list[str]] = {}
-    for one in found:
-        if one.word != NOTHING:
-            by_why.setdefault(one.why, []).append(f"{one.part} {one.word}")
+    for part in evidence:
+        if part.word != NOTHING:
+            by_why.setdefault(part.why, []).append(f"{part.part} {part.word}")
     lines = [f"{', '.join(parts)}: {why}" for why, parts in by_why.items()]
     if errors:
-        told = ", ".join(f"{phase} {mean:.1f} / {p95:.1f} %" for phase, (mean, p95) in errors.items())
-        lines.append(f"held-out error, mean / p95: {told}")
+        errors_text = ", ".join(f"{phase} {mean:.1f} / {p95:.1f} %" for phase, (mean, p95) in errors.items())
+        lines.append(f"held-out error, mean / p95: {errors_text}")
     return lines
 
 
@@ -71,7 +71,9 @@ def _row(key: LinearKey, engine: EngineConfig) -> list[str]:
     gpu, llm = load_gpu(key.gpu), load_llm(key.llm)
     chosen = Rung("linear", linear_step_model(key))
     imitated = Imitated(engine.software, engine.version)
-    words = words_by_part(step_evidence(gpu, llm, key.tp, chosen, None, imitated))
+    words = words_by_part(
+        step_evidence(gpu=gpu, llm=llm, tp=key.tp, chosen=chosen, profile=None, imitated=imitated)
+    )
     errors = held_out(chosen, gpu, llm, key.tp)
     numbers = [f"{errors[phase][1]:.1f}" if phase in errors else NOTHING for phase in PHASES]
     parts = [words[part] for part in ("products", "attention", "mixed", "all-reduce", "experts")]

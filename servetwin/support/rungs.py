@@ -38,20 +38,20 @@ class Rung:
 
 def _tables(gpu: str, llm: LlmShape, tp: int, words: str) -> str:
     """Return where measured operations are published, or that they must be measured."""
-    found = published_for(gpu, llm, tp)
-    if found is None:
+    published = published_for(gpu, llm, tp)
+    if published is None:
         return (
             f"measure the layers of {llm.name} on {gpu} at tp={tp} with the engine's own kernels, write "
             f"'servetwin profile import format=FORMAT path=FOLDER {words} out=FILE', and profile=FILE here"
         )
-    version = found.engine_version
-    folders, beside = f"its folder {found.folder}", ""
-    if found.beside and (tp > 1 or found.beside_for != ALL_REDUCE):
-        folders += f" and, for {found.beside_for}, the folder {found.beside} of {AICONFIGURATOR}"
+    version = published.engine_version
+    folders, beside = f"its folder {published.folder}", ""
+    if published.beside and (tp > 1 or published.beside_for != ALL_REDUCE):
+        folders += f" and, for {published.beside_for}, the folder {published.beside} of {AICONFIGURATOR}"
         beside = " aiconfigurator=SECOND"
     return (
-        f"{found.source} has tables, measured with vLLM {version}: fetch {folders}, write 'servetwin profile "
-        f"import format={found.format_name} path=FOLDER{beside} {words} out=FILE', profile=FILE "
+        f"{published.source} has tables, measured with vLLM {version}: fetch {folders}, write 'servetwin "
+        f"profile import format={published.format_name} path=FOLDER{beside} {words} out=FILE', profile=FILE "
         f"here, and in a run engine.profile=FILE engine.version={version}"
     )
 
@@ -73,13 +73,14 @@ def rungs_of(
     rungs = []
     for kind in ladder(profile):
         try:
-            rungs.append(Rung(kind, step_model(kind, gpu, llm, tp, profile, imitated)))
+            rungs.append(Rung(kind, step_model(kind, gpu, llm, tp=tp, profile=profile, imitated=imitated)))
         except HardwareError as error:
             rungs.append(Rung(kind, None, str(error)))
     return rungs
 
 
 def chosen_rung(
+    *,
     rungs: Sequence[Rung],
     gpu: Gpu,
     llm: LlmShape,
@@ -88,7 +89,7 @@ def chosen_rung(
     imitated: Imitated | None = None,
 ) -> Rung:
     """Return the rung that ``engine.step_time=auto`` chooses. Raises HardwareError if there is none."""
-    source = step_model("auto", gpu, llm, tp, profile, imitated).source
+    source = step_model("auto", gpu, llm, tp=tp, profile=profile, imitated=imitated).source
     return next(rung for rung in rungs if rung.model is not None and rung.model.source == source)
 
 

@@ -40,12 +40,12 @@ def listing(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig)
     rows = [["model", "gpu", "tp", "step times", "kv tokens", "error"]]
     for llm in llms:
         for gpu in gpus:
-            found = _rungs_by_tp(gpu, llm, engine)
+            by_tp = _rungs_by_tp(gpu, llm, engine)
             rows += [
                 [llm.name, gpu.name, str(tp), kind, str(kv_memory(engine, gpu, llm, tp).tokens), error]
-                for kind, tp, error in found
+                for kind, tp, error in by_tp
             ]
-            if not found:
+            if not by_tp:
                 fits = smallest_for(gpu, llm, engine) is not None
                 why = "no step times without a profile" if fits else f"does not fit on {_ALL_GPUS}"
                 rows.append([llm.name, gpu.name, "-", why])
@@ -54,17 +54,17 @@ def listing(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig)
 
 def listing_data(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig) -> list[dict[str, Any]]:
     """Return the lines of ``listing`` as data; only names for a combination that cannot run."""
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for llm in llms:
         for gpu in gpus:
             names = {"model": llm.name, "gpu": gpu.name}
             rungs = _rungs_by_tp(gpu, llm, engine)
-            found += [
+            rows += [
                 {**names, "tp": tp, "step_time": kind, "error": error,
                  "kv_tokens": kv_memory(engine, gpu, llm, tp).tokens}
                 for kind, tp, error in rungs
             ] or [names]  # fmt: skip
-    return found
+    return rows
 
 
 def aligned(rows: Sequence[Sequence[str]], gap: int = 2) -> list[str]:
@@ -76,27 +76,27 @@ def aligned(rows: Sequence[Sequence[str]], gap: int = 2) -> list[str]:
 
 def _cell(gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> str:
     """Return a cell such as ``R2/L4``: roofline at tp 2, the smallest that fits, and linear at tp 4."""
-    found = _rungs_by_tp(gpu, llm, engine)
-    return "/".join(f"{kind[0].upper()}{tp}" for kind, tp, _ in found) or "-"
+    by_tp = _rungs_by_tp(gpu, llm, engine)
+    return "/".join(f"{kind[0].upper()}{tp}" for kind, tp, _ in by_tp) or "-"
 
 
 def _rungs_by_tp(gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> list[tuple[str, int, str]]:
     """Return (rung, tp, error band) at the smallest tp that fits and at larger ones with a better rung."""
     smallest = smallest_for(gpu, llm, engine)
-    found: list[tuple[str, int, str]] = []
+    rows: list[tuple[str, int, str]] = []
     for tp in CANDIDATE_TP:
         if smallest is None or tp < smallest or not llm.splits_into(tp):
             continue
         best = _best(gpu, llm, tp)
-        if best and (not found or ladder().index(best[0]) < ladder().index(found[-1][0])):
-            found.append((best[0], tp, best[1]))
-    return found
+        if best and (not rows or ladder().index(best[0]) < ladder().index(rows[-1][0])):
+            rows.append((best[0], tp, best[1]))
+    return rows
 
 
 def _best(gpu: Gpu, llm: LlmShape, tp: int) -> tuple[str, str] | None:
     """Return rung and error band; None: no rung has this tp, because its all-reduce time is unknown."""
     try:
-        rung = chosen_rung(rungs_of(gpu, llm, tp, None), gpu, llm, tp, None)
+        rung = chosen_rung(rungs=rungs_of(gpu, llm, tp, None), gpu=gpu, llm=llm, tp=tp, profile=None)
     except HardwareError:
         return None
     assert rung.model is not None

@@ -48,7 +48,7 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _Drawing:
     """The hosts to draw, and the height of every row."""
 
     topology: Topology
@@ -109,7 +109,7 @@ def draw(topology: Topology, path: Path) -> None:
     save(figure, path, dpi=130)
 
 
-def _plan(topology: Topology) -> _Plan:
+def _plan(topology: Topology) -> _Drawing:
     spec, counts = topology.spec, topology.counts
     hosts = spec.hosts if spec.gpus <= MOST_GPUS else max(1, FIRST_GPUS // spec.gpus_per_host)
     width = hosts * (spec.gpus_per_host + _HOST_GAP)
@@ -128,10 +128,10 @@ def _plan(topology: Topology) -> _Plan:
         if there:
             height += step
             rows[name] = height
-    return _Plan(topology, hosts, rows)
+    return _Drawing(topology, hosts, rows)
 
 
-def _paint(axes: "Axes", plan: _Plan) -> None:
+def _paint(axes: "Axes", plan: _Drawing) -> None:
     for host in range(plan.hosts):
         _paint_host(axes, plan, host)
     for gpu in range(plan.gpus):
@@ -145,7 +145,7 @@ def _paint(axes: "Axes", plan: _Plan) -> None:
     _paint_key(axes, plan)
 
 
-def _title(plan: _Plan) -> str:
+def _title(plan: _Drawing) -> str:
     spec, leaves = plan.topology.spec, plan.topology.counts.leaves
     text = f"{spec.name}: {spec.hosts} host{'s' * (spec.hosts > 1)} x {spec.gpus_per_host} {spec.gpu}"
     if plan.hosts == spec.hosts:
@@ -154,7 +154,7 @@ def _title(plan: _Plan) -> str:
     return f"{text}{switches}; the first {plan.hosts} host{'s' * (plan.hosts > 1)} drawn"
 
 
-def _paint_host(axes: "Axes", plan: _Plan, host: int) -> None:
+def _paint_host(axes: "Axes", plan: _Drawing, host: int) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     topology, group = plan.topology, plan.topology.gpus_of(host)
@@ -175,9 +175,16 @@ def _paint_host(axes: "Axes", plan: _Plan, host: int) -> None:
     memory = (right - left - 0.22) * (1.0 - share)
     disk = (right - left - 0.22) * share
     y = plan.rows["store"]
-    _box(axes, (left + 0.11 + memory / 2, y), memory, text if memory > 3.2 else "DRAM", _COLOURS["dram"], 6.5)
+    _box(
+        axes,
+        (left + 0.11 + memory / 2, y),
+        memory,
+        text if memory > 3.2 else "DRAM",
+        colour=_COLOURS["dram"],
+        size=6.5,
+    )
     if share:
-        _box(axes, (right - 0.11 - disk / 2, y), disk - 0.06, "SSD", _COLOURS["ssd"], 6.0)
+        _box(axes, (right - 0.11 - disk / 2, y), disk - 0.06, "SSD", colour=_COLOURS["ssd"], size=6.0)
 
 
 def _disk_share(topology: Topology) -> float:
@@ -186,7 +193,7 @@ def _disk_share(topology: Topology) -> float:
     return max(0.25, min(0.5, 0.9 / topology.spec.gpus_per_host)) if own else 0.0
 
 
-def _paint_gpu(axes: "Axes", plan: _Plan, gpu: int) -> None:
+def _paint_gpu(axes: "Axes", plan: _Drawing, gpu: int) -> None:
     topology, rows, x = plan.topology, plan.rows, plan.column(gpu)
     site = topology.site(gpu)
     above = "switch" if "switch" in rows else "nic"
@@ -198,7 +205,7 @@ def _paint_gpu(axes: "Axes", plan: _Plan, gpu: int) -> None:
         end = min(x, plan.column(topology.gpus_of(site.host)[0]) - 0.5 + reach)
         _line(axes, (x, rows["gpu"]), (end, rows["store"]), "pcie", 1.4)
     if "ssd" in rows:
-        _box(axes, (x, rows["ssd"]), _BOX, "SSD", _COLOURS["ssd"], 5.5)
+        _box(axes, (x, rows["ssd"]), _BOX, "SSD", colour=_COLOURS["ssd"], size=5.5)
     if "switch" in rows and gpu == topology.gpus_on_switch(site.switch)[0]:
         group = topology.gpus_on_switch(site.switch)
         _paint_switch(axes, plan, site.switch)
@@ -208,17 +215,19 @@ def _paint_gpu(axes: "Axes", plan: _Plan, gpu: int) -> None:
     if site.nic >= 0 and gpu == topology.gpus_on_nic(site.nic)[0]:
         middle = plan.middle(topology.gpus_on_nic(site.nic))
         local = site.nic % topology.spec.nics_per_host
-        _box(axes, (middle, rows["nic"]), _BOX, f"NIC{local}", _COLOURS["nic"], 5.5)
-    _box(axes, (x, rows["gpu"]), _BOX, str(gpu), _GPU_COLOUR, 7.5)
+        _box(axes, (middle, rows["nic"]), _BOX, f"NIC{local}", colour=_COLOURS["nic"], size=5.5)
+    _box(axes, (x, rows["gpu"]), _BOX, str(gpu), colour=_GPU_COLOUR, size=7.5)
 
 
-def _paint_switch(axes: "Axes", plan: _Plan, switch: int) -> None:
+def _paint_switch(axes: "Axes", plan: _Drawing, switch: int) -> None:
     group = plan.topology.gpus_on_switch(switch)
     width = max(_BOX, len(group) - 1 + _BOX)
-    _box(axes, (plan.middle(group), plan.rows["switch"]), width, "PCIe", _COLOURS["pcie_switch"], 6)
+    _box(
+        axes, (plan.middle(group), plan.rows["switch"]), width, "PCIe", colour=_COLOURS["pcie_switch"], size=6
+    )
 
 
-def _paint_domains(axes: "Axes", plan: _Plan) -> None:
+def _paint_domains(axes: "Axes", plan: _Drawing) -> None:
     """Draw a bar under the GPUs of each NVLink domain, across hosts if it spans several."""
     if "nvlink" not in plan.rows:
         return
@@ -233,7 +242,7 @@ def _paint_domains(axes: "Axes", plan: _Plan) -> None:
         first = group[-1] + 1
 
 
-def _paint_network(axes: "Axes", plan: _Plan) -> None:
+def _paint_network(axes: "Axes", plan: _Drawing) -> None:
     topology, rows = plan.topology, plan.rows
     if "leaf" not in rows:
         return
@@ -249,14 +258,21 @@ def _paint_network(axes: "Axes", plan: _Plan) -> None:
     spines = min(_MOST_SPINES, topology.counts.up_spines)
     for spine, x in enumerate(plan.spread(number, spines) for number in range(spines)):
         for leaf in leaves:
-            ends = (at[leaf], rows["leaf"] + _HEIGHT / 2), (x, rows["spine"] - _HEIGHT / 2)
-            _line(axes, *ends, "leaf", 0.9)
-        _box(axes, (x, rows["spine"]), min(3.4, 0.8 * plan.width / spines), f"spine {spine}", "#4b3a73", 7.5)
+            above, below = (at[leaf], rows["leaf"] + _HEIGHT / 2), (x, rows["spine"] - _HEIGHT / 2)
+            _line(axes, above, below, "leaf", 0.9)
+        _box(
+            axes,
+            (x, rows["spine"]),
+            min(3.4, 0.8 * plan.width / spines),
+            f"spine {spine}",
+            colour="#4b3a73",
+            size=7.5,
+        )
     for leaf in leaves:
-        _box(axes, (at[leaf], rows["leaf"]), width, f"leaf {leaf}", "#274a8a", 7.5)
+        _box(axes, (at[leaf], rows["leaf"]), width, f"leaf {leaf}", colour="#274a8a", size=7.5)
 
 
-def _paint_key(axes: "Axes", plan: _Plan) -> None:
+def _paint_key(axes: "Axes", plan: _Drawing) -> None:
     """Draw the colours with their rates."""
     from matplotlib.lines import Line2D
 
@@ -286,7 +302,7 @@ def _key(topology: Topology) -> Iterator[tuple[str, str]]:
         )
 
 
-def _box(axes: "Axes", at: Point, width: float, text: str, colour: str, size: float = 7.0) -> None:
+def _box(axes: "Axes", at: Point, width: float, text: str, *, colour: str, size: float = 7.0) -> None:
     from matplotlib.patches import Rectangle
 
     corner = (at[0] - width / 2, at[1] - _HEIGHT / 2)

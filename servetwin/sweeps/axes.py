@@ -36,7 +36,7 @@ _MOST_BRACKETS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class SweepAxis:
     """A key and its values, as texts of single runs; ``end`` only of an interval."""
 
     key: str
@@ -44,7 +44,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class SearchInterval:
     """A key that a search may set to any number from ``low`` to ``high``.
 
     ``whole``: integers only, as for ``int(interval(1,8))`` and for every key that takes an integer.
@@ -57,18 +57,18 @@ class Interval:
     log: bool
 
 
-def axes_of(words: Sequence[str]) -> tuple[list[str], list[Axis], list[Interval]]:
+def axes_of(words: Sequence[str]) -> tuple[list[str], list[SweepAxis], list[SearchInterval]]:
     """Return words of one value unchanged, then axes and intervals in the order of the words.
 
     Raises UserError for text that Hydra's grammar cannot parse, an axis without values and a repeated key.
     """
-    plain, axes, intervals = list[str](), list[Axis](), list[Interval]()
+    plain, axes, intervals = list[str](), list[SweepAxis](), list[SearchInterval]()
     for word in words:
-        found = _read(word)
-        if isinstance(found, Axis):
-            axes.append(found)
-        elif isinstance(found, Interval):
-            intervals.append(found)
+        values = _read(word)
+        if isinstance(values, SweepAxis):
+            axes.append(values)
+        elif isinstance(values, SearchInterval):
+            intervals.append(values)
         else:
             plain.append(word)
     refuse_twice(words)
@@ -83,7 +83,7 @@ def refuse_twice(words: Sequence[str]) -> None:
             raise UserError(f"{key} is given twice: write it once")
 
 
-def _read(word: str) -> Axis | Interval | None:
+def _read(word: str) -> SweepAxis | SearchInterval | None:
     """Parse a word; None for a word of one value."""
     key, equals, text = word.partition("=")
     if not equals or not ("," in text or text.endswith(")")) or _is_file(key, text):
@@ -111,7 +111,7 @@ def _read(word: str) -> Axis | Interval | None:
         raise UserError(f"{key}={echo(text)} gives no value: write {key}=A,B")
     if len(texts) > MOST_POINTS:
         raise _too_many(key, text)
-    return Axis(key, tuple(dict.fromkeys(texts)))
+    return SweepAxis(key, tuple(dict.fromkeys(texts)))
 
 
 def _check_length(key: str, text: str) -> None:
@@ -133,8 +133,8 @@ def _is_file(key: str, text: str) -> bool:
 
 def _check_range(key: str, text: str, value: RangeSweep) -> None:
     """Refuse a range without end, and one too long to enumerate, before it is."""
-    start, stop, step = (one or 0 for one in (value.start, value.stop, value.step))
-    if not all(isinstance(one, int) or math.isfinite(one) for one in (start, stop, step)):
+    start, stop, step = (number or 0 for number in (value.start, value.stop, value.step))
+    if not all(isinstance(number, int) or math.isfinite(number) for number in (start, stop, step)):
         raise UserError(f"{key}={echo(text)} has no end: write finite numbers, such as range(1,5)")
     if step == 0:
         raise UserError(f"{key}={echo(text)} has steps of 0: write range({start},{stop})")
@@ -146,7 +146,7 @@ def _too_many(key: str, text: str) -> UserError:
     return UserError(f"{key}={echo(text)} gives over {MOST_POINTS} values: write at most {MOST_POINTS}")
 
 
-def _interval(key: str, value: IntervalSweep) -> Interval:
+def _interval(key: str, value: IntervalSweep) -> SearchInterval:
     assert value.start is not None
     assert value.end is not None
     wanted = leaves(RunConfig).get(key)
@@ -157,7 +157,7 @@ def _interval(key: str, value: IntervalSweep) -> Interval:
         raise UserError(f"{key}=interval({value.start},{value.end}) is empty: write the lower number first")
     if "log" in value.tags and value.start <= 0:
         raise UserError(f"{key}: a logarithmic interval starts above 0: write interval(0.01,{value.end})")
-    return Interval(key, float(value.start), float(value.end), whole, "log" in value.tags)
+    return SearchInterval(key, float(value.start), float(value.end), whole, "log" in value.tags)
 
 
 def _matching(key: str, value: Glob) -> list[str]:

@@ -12,16 +12,16 @@ from typing import Final
 from uuid import uuid4
 
 from servetwin.run.crew import crew
-from servetwin.sweeps.outcome import Outcome, outcome_of
+from servetwin.sweeps.outcome import PointOutcome, outcome_of
 from servetwin.sweeps.points import Point
 from servetwin.sweeps.sweep_folder import write_point
 from serving.vocabulary.errors import UserError
 
-Finished = Iterator[tuple[Point, Outcome]]
+Finished = Iterator[tuple[Point, PointOutcome]]
 LAUNCHERS: Final = ("local", "ray", "slurm")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """Settings of the launcher. ``folders``: where every point writes its full results, "" for nowhere."""
 
@@ -45,7 +45,7 @@ class Launch:
         return str(Path(self.folders) / point.id) if self.folders else ""
 
 
-def carried_out(point: Point, folder: str) -> tuple[int, Outcome]:
+def carried_out(point: Point, folder: str) -> tuple[int, PointOutcome]:
     """Run a point in a process of any launcher; return its place among the points, and its outcome."""
     return point.place, outcome_of(point.words, folder)
 
@@ -77,7 +77,7 @@ def _ray(launch: Launch, points: Sequence[Point]) -> Finished:
         actor = ray.remote(num_cpus=1)(_Carrier)
         crew = ray.util.ActorPool([actor.remote() for _ in range(min(cpus, len(points)))])
         tasks = [(point, launch.folder_of(point)) for point in points]
-        for place, outcome in crew.map_unordered(lambda one, task: one.carry_out.remote(*task), tasks):
+        for place, outcome in crew.map_unordered(lambda worker, task: worker.carry_out.remote(*task), tasks):
             yield by_place[place], outcome
     except ray.exceptions.RayActorError as error:
         missing = str(error).strip().rpartition("\n")[2]
@@ -93,7 +93,7 @@ def _ray(launch: Launch, points: Sequence[Point]) -> Finished:
 class _Carrier:
     """Implementation of a Ray actor, a process that runs many points."""
 
-    def carry_out(self, point: Point, folder: str) -> tuple[int, Outcome]:
+    def carry_out(self, point: Point, folder: str) -> tuple[int, PointOutcome]:
         return carried_out(point, folder)
 
 
@@ -119,7 +119,7 @@ def _slurm(launch: Launch, points: Sequence[Point]) -> Finished:
     )  # fmt: skip
     count = min(launch.slurm_jobs, len(points))
     shares = [tuple(points[first::count]) for first in range(count)]
-    folders = [tuple(map(launch.folder_of, one)) for one in shares]
+    folders = [tuple(map(launch.folder_of, share)) for share in shares]
     names = [str(Path(launch.scratch) / f"{uuid4().hex}.jsonl") for _ in shares]
     by_place = {point.place: point for point in points}
     try:
@@ -131,14 +131,16 @@ def _slurm(launch: Launch, points: Sequence[Point]) -> Finished:
             yield by_place[place], outcome
 
 
-def all_carried_out(points: Sequence[Point], folders: Sequence[str], name: str) -> list[tuple[int, Outcome]]:
+def all_carried_out(
+    points: Sequence[Point], folders: Sequence[str], name: str
+) -> list[tuple[int, PointOutcome]]:
     """Run points in one job; the file ``name`` has the finished ones, even if the job is killed."""
-    found = []
+    outcomes = []
     with Path(name).open("w", encoding="utf-8") as file:
         for point, folder in zip(points, folders, strict=True):
-            found.append(carried_out(point, folder))
-            write_point(file, point, found[-1][1])
-    return found
+            outcomes.append(carried_out(point, folder))
+            write_point(file, point, outcomes[-1][1])
+    return outcomes
 
 
 @contextmanager

@@ -49,8 +49,8 @@ def refuse_unknown_numbers(names: Iterable[str]) -> None:
 def _spread(name: str) -> str:
     """Return ``ttft_ms.p99`` for ``ttft_p99`` and the like; "" for a name without these two parts."""
     parts = set(re.split(r"[._]", name.lower()))
-    latency = next((one for one in _SPREADS if one.removesuffix("_ms") in parts), "")
-    statistic = next((one for one in _STATISTICS if one in parts), "")
+    latency = next((spread for spread in _SPREADS if spread.removesuffix("_ms") in parts), "")
+    statistic = next((part for part in _STATISTICS if part in parts), "")
     return f"{latency}.{statistic}" if latency and statistic else ""
 
 

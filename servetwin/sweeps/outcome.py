@@ -15,7 +15,7 @@ LOW, HIGH = "low", "high"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PointOutcome:
     """``numbers``: dotted name -> number, of a whole summary. ``refused``: why there are none, or ""."""
 
     numbers: dict[str, float]
@@ -23,7 +23,7 @@ class Outcome:
     cpu_s: float = 0.0
 
 
-def outcome_of(words: tuple[str, ...], folder: str = "") -> Outcome:
+def outcome_of(words: tuple[str, ...], folder: str = "") -> PointOutcome:
     """Run the point, with results in ``folder`` if given. A user error is also returned as an outcome."""
     from time import process_time
 
@@ -32,12 +32,12 @@ def outcome_of(words: tuple[str, ...], folder: str = "") -> Outcome:
     began_s = process_time()
     try:
         config = load_config([*words, f"out={folder or 'none'}"], "simulate")
-        summary = _kept(config) if folder else _summary(config)
+        summary = _into_folder(config) if folder else _summary(config)
     except PolicyError as error:
-        return Outcome({}, str(error))
+        return PointOutcome({}, str(error))
     except (UserError, TraceError, HardwareError) as error:
-        return Outcome({}, str(error))
-    return Outcome(dict(numbers_in(summary)), cpu_s=process_time() - began_s)
+        return PointOutcome({}, str(error))
+    return PointOutcome(dict(numbers_in(summary)), cpu_s=process_time() - began_s)
 
 
 def _summary(config: Any) -> Mapping[str, Any]:
@@ -46,7 +46,7 @@ def _summary(config: Any) -> Mapping[str, Any]:
     return evaluated(config)
 
 
-def _kept(config: Any) -> Mapping[str, Any]:
+def _into_folder(config: Any) -> Mapping[str, Any]:
     from servetwin.results.result_folder import ResultFolder
     from servetwin.run.simulate import simulate
 
@@ -66,8 +66,8 @@ def numbers_in(summary: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
             yield from _numbers(name, value)
 
 
-def _ends(found: Mapping[str, tuple[float, float]]) -> Iterator[tuple[str, float]]:
-    for metric, (low, high) in found.items():
+def _ends(ranges: Mapping[str, tuple[float, float]]) -> Iterator[tuple[str, float]]:
+    for metric, (low, high) in ranges.items():
         yield f"{metric}.{LOW}", float(low)
         yield f"{metric}.{HIGH}", float(high)
 

@@ -12,7 +12,7 @@ from typing import Final
 from servetwin.config.overrides import LITERAL_KEYS
 from servetwin.config.policy.policy_class import find_modules_here, is_class_name
 from servetwin.results.code_digest import code_digest
-from servetwin.sweeps.axes import MOST_POINTS, Axis
+from servetwin.sweeps.axes import MOST_POINTS, SweepAxis
 from serving.vocabulary.errors import UserError
 
 # Variables that runs read besides their words: the folders of traces and profiles.
@@ -44,7 +44,7 @@ class Point:
         return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:24]
 
 
-def points_of(plain: Sequence[str], axes: Sequence[Axis]) -> list[Point]:
+def points_of(plain: Sequence[str], axes: Sequence[SweepAxis]) -> list[Point]:
     """Return every combination, the last axis changing fastest. UserError if there are too many."""
     count = 1
     for axis in axes:
@@ -57,7 +57,7 @@ def points_of(plain: Sequence[str], axes: Sequence[Axis]) -> list[Point]:
     ]
 
 
-def _combined(axes: Sequence[Axis]) -> Iterator[tuple[tuple[str, str], ...]]:
+def _combined(axes: Sequence[SweepAxis]) -> Iterator[tuple[tuple[str, str], ...]]:
     return itertools.product(*([(axis.key, text) for text in axis.texts] for axis in axes))
 
 
@@ -72,17 +72,17 @@ def _own_code(text: str) -> str:
         return ""
     if spec is None or spec.origin is None or not Path(spec.origin).is_file():
         return ""
-    file, found = Path(spec.origin), hashlib.sha256()
+    file, module_path = Path(spec.origin), hashlib.sha256()
     beside = file.parent.glob("*.py") if file.parent == Path.cwd() else ()
     for path in sorted({file, *beside}):
-        found.update(path.name.encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()
+        module_path.update(path.name.encode() + b"\0" + path.read_bytes())
+    return module_path.hexdigest()
 
 
 def _stamp(word: str) -> str:
     """Return size and time of the file that a word names, if any: other content is another run."""
     try:
-        found = Path(word.partition("=")[2]).stat()
+        status = Path(word.partition("=")[2]).stat()
     except (OSError, ValueError):
         return ""
-    return f"{found.st_size} {found.st_mtime_ns}"
+    return f"{status.st_size} {status.st_mtime_ns}"

@@ -9,27 +9,30 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from servetwin.run.heartbeat import heartbeat
-from servetwin.sweeps.axes import Axis, Interval
-from servetwin.sweeps.outcome import Outcome, outcome_of
+from servetwin.sweeps.axes import SearchInterval, SweepAxis
+from servetwin.sweeps.outcome import PointOutcome, outcome_of
 from servetwin.sweeps.points import Point
 from servetwin.sweeps.sweep_folder import SweepFolder
-from servetwin.sweeps.table import Sweep
+from servetwin.sweeps.table import SweepRuns
 from serving.vocabulary.errors import UserError
 
 _TRIALS: Final = 40
 
 
 def searched(
-    plain: Sequence[str], axes: Sequence[Axis], intervals: Sequence[Interval], own: Mapping[str, Any],
+    plain: Sequence[str],
+    axes: Sequence[SweepAxis],
+    intervals: Sequence[SearchInterval],
+    own: Mapping[str, Any],
     folder: SweepFolder,
-) -> Sweep:  # fmt: skip
+) -> SweepRuns:
     """Run the trials, one point each, in order. Axes are choices of words. UserError without one goal."""
     goal, direction = _goal(own)
     if not axes and not intervals:
         raise UserError("a search has nothing to choose: write KEY=interval(0.1,1) or KEY=A,B")
     optuna = _optuna()
     study = optuna.create_study(direction=direction, sampler=optuna.samplers.TPESampler(seed=0))
-    trials, points, found = own.get("search.trials", _TRIALS), list[Point](), list[Outcome]()
+    trials, points, outcomes = own.get("search.trials", _TRIALS), list[Point](), list[PointOutcome]()
     folder.tell({"words": list(plain), "goal": goal, "direction": direction, "trials": trials})
     with heartbeat("search", trials) as tell:
         for place in range(trials):
@@ -41,42 +44,50 @@ def searched(
                 outcome = outcome_of(point.words)
                 folder.keep(point, outcome)
             points.append(point)
-            found.append(outcome)
+            outcomes.append(outcome)
             _tell_study(study, trial, outcome, goal, optuna)
             tell(place + 1)
-    keys = [*(axis.key for axis in axes), *(one.key for one in intervals)]
-    tried = [Axis(key, tuple(dict.fromkeys(dict(one.values)[key] for one in points))) for key in keys]
-    return Sweep(tuple(tried), tuple(points), tuple(found))
+    keys = [*(axis.key for axis in axes), *(interval.key for interval in intervals)]
+    tried = [
+        SweepAxis(key, tuple(dict.fromkeys(dict(earlier.values)[key] for earlier in points))) for key in keys
+    ]
+    return SweepRuns(tuple(tried), tuple(points), tuple(outcomes))
 
 
-def best(sweep: Sweep, own: Mapping[str, Any]) -> tuple[Point, str, float] | None:
+def best(sweep: SweepRuns, own: Mapping[str, Any]) -> tuple[Point, str, float] | None:
     """Return the point with the best goal, the goal and its value; None if no point has it."""
     goal, direction = _goal(own)
-    pairs = [(point, goal, one.numbers[goal]) for point, one in sweep.rows() if goal in one.numbers]
+    pairs = [
+        (point, goal, outcome.numbers[goal]) for point, outcome in sweep.rows() if goal in outcome.numbers
+    ]
     if not pairs:
         return None
-    return (min if direction == "minimize" else max)(pairs, key=lambda found: found[2])
+    return (min if direction == "minimize" else max)(pairs, key=lambda study: study[2])
 
 
 def _goal(own: Mapping[str, Any]) -> tuple[str, str]:
-    found = [(own[f"search.{way}"], way) for way in ("minimize", "maximize") if f"search.{way}" in own]
-    if len(found) != 1:
+    goals = [(own[f"search.{way}"], way) for way in ("minimize", "maximize") if f"search.{way}" in own]
+    if len(goals) != 1:
         raise UserError("a search has one goal: write search.minimize=ttft_ms.p99 or search.maximize=METRIC")
-    return found[0]
+    return goals[0]
 
 
-def _proposed(trial: Any, axes: Sequence[Axis], intervals: Sequence[Interval]) -> list[tuple[str, str]]:
+def _proposed(
+    trial: Any, axes: Sequence[SweepAxis], intervals: Sequence[SearchInterval]
+) -> list[tuple[str, str]]:
     chosen = [(axis.key, str(trial.suggest_categorical(axis.key, list(axis.texts)))) for axis in axes]
-    for one in intervals:
-        if one.whole:
-            value: float = trial.suggest_int(one.key, int(one.low), int(one.high), log=one.log)
+    for interval in intervals:
+        if interval.whole:
+            value: float = trial.suggest_int(
+                interval.key, int(interval.low), int(interval.high), log=interval.log
+            )
         else:
-            value = trial.suggest_float(one.key, one.low, one.high, log=one.log)
-        chosen.append((one.key, f"{value:.10g}"))
+            value = trial.suggest_float(interval.key, interval.low, interval.high, log=interval.log)
+        chosen.append((interval.key, f"{value:.10g}"))
     return chosen
 
 
-def _tell_study(study: Any, trial: Any, outcome: Outcome, goal: str, optuna: Any) -> None:
+def _tell_study(study: Any, trial: Any, outcome: PointOutcome, goal: str, optuna: Any) -> None:
     if goal in outcome.numbers:
         study.tell(trial, outcome.numbers[goal])
         return

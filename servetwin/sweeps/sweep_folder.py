@@ -14,8 +14,8 @@ from hwmodels.reading import read_limited
 from servetwin.config.folder_kind import SWEEP_POINTS
 from servetwin.config.whole_file import write_whole
 from servetwin.report.number_text import counted
-from servetwin.results.unfinished import hold
-from servetwin.sweeps.outcome import Outcome
+from servetwin.results.unfinished import lock_folder
+from servetwin.sweeps.outcome import PointOutcome
 from servetwin.sweeps.points import Point
 from serving.record.json_text import json_data
 from serving.vocabulary.errors import PlaceError, UserError
@@ -35,7 +35,7 @@ class SweepFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._known: dict[str, Outcome] = {}
+        self._known: dict[str, PointOutcome] = {}
         self._file: IO[str] | None = None
         self._lock: int | None = None
 
@@ -43,7 +43,7 @@ class SweepFolder:
         try:
             self._check()
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = hold(self.path, wait=False)
+            self._lock = lock_folder(self.path, wait=False)
             if self._lock is None:
                 raise UserError(
                     f"another sweep writes to out={self.path}: wait for it, or write another out="
@@ -63,18 +63,18 @@ class SweepFolder:
         import os
 
         if isinstance(error, KeyboardInterrupt):
-            kept = counted(len(self._known), "finished point")
-            error.add_note(f"{self.path} keeps {kept}, from which the same command goes on")
+            finished = counted(len(self._known), "finished point")
+            error.add_note(f"{self.path} keeps {finished}, from which the same command goes on")
         if self._file is not None:
             self._file.close()
         if self._lock is not None:
             os.close(self._lock)
 
-    def known(self, points: Sequence[Point]) -> dict[int, Outcome]:
+    def known(self, points: Sequence[Point]) -> dict[int, PointOutcome]:
         """Return place -> outcome of the points that finished before."""
         return {point.place: self._known[point.id] for point in points if point.id in self._known}
 
-    def keep(self, point: Point, outcome: Outcome) -> None:
+    def keep(self, point: Point, outcome: PointOutcome) -> None:
         """Write the outcome to the file now."""
         assert self._file is not None
         self._known[point.id] = outcome
@@ -94,14 +94,14 @@ class SweepFolder:
             )
 
 
-def write_point(file: IO[str], point: Point, outcome: Outcome) -> None:
+def write_point(file: IO[str], point: Point, outcome: PointOutcome) -> None:
     """Write one line, which is in the file when this returns."""
     line = {"id": point.id, "words": point.words, **asdict(outcome)}
     file.write(json.dumps(line, ensure_ascii=False) + "\n")
     file.flush()
 
 
-def read_points(file: Path) -> dict[str, Outcome]:
+def read_points(file: Path) -> dict[str, PointOutcome]:
     """Return finished points by id. Removes a truncated last line; ignores other invalid lines."""
     if not file.exists():
         return {}
@@ -109,12 +109,12 @@ def read_points(file: Path) -> dict[str, Outcome]:
     whole = content[: content.rfind(b"\n") + 1]
     if len(whole) < len(content):
         file.write_bytes(whole)
-    found = {}
+    outcomes = {}
     for line in whole.splitlines():
         try:
             data = json_data(line)
             numbers = {str(name): float(value) for name, value in data["numbers"].items()}
-            found[str(data["id"])] = Outcome(numbers, str(data["refused"]), float(data["cpu_s"]))
+            outcomes[str(data["id"])] = PointOutcome(numbers, str(data["refused"]), float(data["cpu_s"]))
         except (ArithmeticError, ValueError, KeyError, TypeError, AttributeError):
             continue
-    return found
+    return outcomes

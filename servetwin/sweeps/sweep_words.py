@@ -14,7 +14,7 @@ from servetwin.config.options import CONF_DIR, SWEEPS
 from servetwin.config.overrides import Override, Wanted, echo, parse_value
 from servetwin.config.read_file import yaml_in
 from servetwin.run.first_mistake import both, mistake_in
-from servetwin.sweeps.axes import Axis, Interval, axes_of, text_of
+from servetwin.sweeps.axes import SearchInterval, SweepAxis, axes_of, text_of
 from servetwin.sweeps.launch import LAUNCHERS
 from servetwin.sweeps.number_names import refuse_unknown_numbers
 from serving.vocabulary.errors import PlaceError, UserError
@@ -59,7 +59,7 @@ def sweep_words(words: Sequence[str]) -> SweepWords:
     if file:
         runs, own = _with_file(file, runs, own)
     plain, axes, intervals = axes_of(runs)
-    check_words(plain, [*(one.key for one in axes), *(one.key for one in intervals)], OWN, "a sweep")
+    check_words(plain, [*(axis.key for axis in axes), *(axis.key for axis in intervals)], OWN, "a sweep")
     goals = [own[f"search.{way}"] for way in ("minimize", "maximize") if f"search.{way}" in own]
     refuse_unknown_numbers([*own.get("metrics", ()), *goals])
     _refuse_unread(plain, axes, intervals, bool(own.get("folders")))
@@ -70,10 +70,10 @@ def sweep_words(words: Sequence[str]) -> SweepWords:
 
 
 def _refuse_unread(
-    plain: Sequence[str], axes: Sequence[Axis], intervals: Sequence[Interval], folders: bool
+    plain: Sequence[str], axes: Sequence[SweepAxis], intervals: Sequence[SearchInterval], folders: bool
 ) -> None:
     """Refuse keys that no point reads. Seeds and what a search may set decide nothing: one of each does."""
-    fixed = [*plain, *(f"{one.key}={one.low:.10g}" for one in intervals)]
+    fixed = [*plain, *(f"{interval.key}={interval.low:.10g}" for interval in intervals)]
     keys = [word.partition("=")[0] for word in plain]
     keys += [axis.key for axis in axes] + [interval.key for interval in intervals]
     fixed += [] if "uncertainty" in keys else ["uncertainty=off"]
@@ -84,7 +84,7 @@ def _refuse_unread(
     refuse_unread_in_sweep(keys, ([*fixed, *chosen] for chosen in itertools.product(*choices)), folders)
 
 
-def first_words(plain: Sequence[str], axes: Sequence[Axis]) -> list[str]:
+def first_words(plain: Sequence[str], axes: Sequence[SweepAxis]) -> list[str]:
     """Return the words of the first point."""
     return [*plain, *(f"{axis.key}={axis.texts[0]}" for axis in axes)]
 
@@ -99,11 +99,11 @@ def _parsed(key: str, text: str) -> Any:
 
 
 def _with_file(file: str, runs: list[str], own: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    given = {word.partition("=")[0] for word in runs}
+    keys = {word.partition("=")[0] for word in runs}
     for key, text in file_words(file).items():
         if key in OWN:
             own.setdefault(key, _parsed(key, text))
-        elif key not in given:
+        elif key not in keys:
             runs.append(f"{key}={text}")
     return runs, own
 
@@ -117,7 +117,7 @@ def file_words(name: str) -> dict[str, str]:
     if not path.is_file():
         path = Path(name).expanduser()
     if not path.exists() or path.is_dir():
-        known = ", ".join(sorted(one.stem for one in (CONF_DIR / SWEEPS).glob("*.yaml")))
+        known = ", ".join(sorted(option_file.stem for option_file in (CONF_DIR / SWEEPS).glob("*.yaml")))
         raise UserError(f"sweep={echo(name)} is neither a file nor one of {known}: write one of them")
     try:
         data = yaml_in(path)
@@ -134,7 +134,3 @@ def file_words(name: str) -> dict[str, str]:
             "that lines such as 'seed: 0,1,2'"
         )
     return {str(key): value if isinstance(value, str) else text_of(value) for key, value in data.items()}
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

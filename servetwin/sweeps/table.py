@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from servetwin.config.whole_file import whole_file
-from servetwin.sweeps.axes import Axis
-from servetwin.sweeps.outcome import Outcome
+from servetwin.sweeps.axes import SweepAxis
+from servetwin.sweeps.outcome import PointOutcome
 from servetwin.sweeps.points import Point
 from servetwin.sweeps.student import Interval, interval_of
 
@@ -23,14 +23,14 @@ Values = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class SweepRuns:
     """Points in order, and their outcomes."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[SweepAxis, ...]
     points: tuple[Point, ...]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[PointOutcome, ...]
 
-    def rows(self) -> Iterable[tuple[Point, Outcome]]:
+    def rows(self) -> Iterable[tuple[Point, PointOutcome]]:
         """Yield the points that ran."""
         return (row for row in zip(self.points, self.outcomes, strict=True) if not row[1].refused)
 
@@ -45,20 +45,20 @@ class Sweep:
 
     def seeds_are_one(self) -> bool:
         """Return whether all seeds gave the same run: nothing is drawn, as with a recorded trace."""
-        found: dict[Values, list[dict[str, float]]] = {}
+        by_setting: dict[Values, list[dict[str, float]]] = {}
         for point, outcome in self.rows():
-            found.setdefault(setting_of(point), []).append(outcome.numbers)
-        several = [runs for runs in found.values() if len(runs) > 1]
+            by_setting.setdefault(setting_of(point), []).append(outcome.numbers)
+        several = [runs for runs in by_setting.values() if len(runs) > 1]
         return bool(several) and all(run == runs[0] for runs in several for run in runs)
 
     def by_seed(self, metric: str) -> dict[Values, dict[str, float]]:
         """Map setting to seed to the number, without points that lack it and without copies of a run."""
-        found: dict[Values, dict[str, float]] = {}
+        by_setting: dict[Values, dict[str, float]] = {}
         alike = self.seeds_are_one()
         for point, outcome in self.rows():
-            if metric in outcome.numbers and not (alike and setting_of(point) in found):
-                found.setdefault(setting_of(point), {})[_seed(point)] = outcome.numbers[metric]
-        return found
+            if metric in outcome.numbers and not (alike and setting_of(point) in by_setting):
+                by_setting.setdefault(setting_of(point), {})[_seed(point)] = outcome.numbers[metric]
+        return by_setting
 
 
 def setting_of(point: Point) -> Values:
@@ -66,38 +66,38 @@ def setting_of(point: Point) -> Values:
     return tuple((key, text) for key, text in point.values if key != SEED)
 
 
-def means(sweep: Sweep, metric: str) -> dict[Values, Interval]:
+def means(sweep: SweepRuns, metric: str) -> dict[Values, Interval]:
     """Map setting to mean and 95 % interval over its seeds."""
     return {setting: interval_of(list(of.values())) for setting, of in sweep.by_seed(metric).items()}
 
 
-def differences(sweep: Sweep, metric: str, axis: str) -> dict[Values, Interval]:
+def differences(sweep: SweepRuns, metric: str, axis: str) -> dict[Values, Interval]:
     """Map setting to its difference from the same setting with the axis's first value, seed by seed.
 
     The same seed has the same arrivals, so differences vary far less than their terms.
     """
-    first = next(one.texts[0] for one in sweep.axes if one.key == axis)
-    found, result = sweep.by_seed(metric), {}
-    for setting, values in found.items():
-        base = found.get(tuple((key, first if key == axis else text) for key, text in setting), {})
+    first = next(swept.texts[0] for swept in sweep.axes if swept.key == axis)
+    by_seed, result = sweep.by_seed(metric), {}
+    for setting, values in by_seed.items():
+        base = by_seed.get(tuple((key, first if key == axis else text) for key, text in setting), {})
         pairs = [value - base[seed] for seed, value in values.items() if seed in base]
         if pairs and dict(setting)[axis] != first:
             result[setting] = interval_of(pairs)
     return result
 
 
-def above(sweep: Sweep, metric: str, base: Values) -> dict[Values, Interval]:
+def above(sweep: SweepRuns, metric: str, base: Values) -> dict[Values, Interval]:
     """Map every other setting to its difference from ``base``, seed by seed."""
-    found = sweep.by_seed(metric)
+    by_seed = sweep.by_seed(metric)
     pairs = {
-        setting: [value - found[base][seed] for seed, value in values.items() if seed in found[base]]
-        for setting, values in found.items()
+        setting: [value - by_seed[base][seed] for seed, value in values.items() if seed in by_seed[base]]
+        for setting, values in by_seed.items()
         if setting != base
     }
     return {setting: interval_of(values) for setting, values in pairs.items() if values}
 
 
-def write_table(sweep: Sweep, path: Path) -> None:
+def write_table(sweep: SweepRuns, path: Path) -> None:
     """Write Parquet, one row per point: values, refusal, numbers; the same on every machine."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -125,19 +125,19 @@ def typed(texts: Sequence[str]) -> list[Any]:
     return [int(value) for value in numbers] if all(map(float.is_integer, numbers)) else numbers
 
 
-def write_means(sweep: Sweep, path: Path, metrics: Sequence[str] = ()) -> None:
+def write_means(sweep: SweepRuns, path: Path, metrics: Sequence[str] = ()) -> None:
     """Write CSV, one row per setting and number of the table: seeds, mean, lower and upper end."""
     import csv
 
     keys = [axis.key for axis in sweep.axes if axis.key != SEED]
-    names = metrics or list(dict.fromkeys(name for one in sweep.outcomes for name in one.numbers))
+    names = metrics or list(dict.fromkeys(name for outcome in sweep.outcomes for name in outcome.numbers))
     with whole_file("out", path) as half, half.open("w", encoding="utf-8", newline="") as file:
         out = csv.writer(file)
         out.writerow([*keys, "metric", "seeds", "mean", "low", "high"])
         for name in names:
-            for setting, one in means(sweep, name).items():
-                ends = ["" if end is None else repr(end) for end in (one.low, one.high)]
-                out.writerow([*(text for _, text in setting), name, one.count, repr(one.mean), *ends])
+            for setting, mean in means(sweep, name).items():
+                ends = ["" if end is None else repr(end) for end in (mean.low, mean.high)]
+                out.writerow([*(text for _, text in setting), name, mean.count, repr(mean.mean), *ends])
 
 
 def _seed(point: Point) -> str:

@@ -30,7 +30,8 @@ from servetwin.assemble.build import arrivals_of
 from servetwin.assemble.expected_outputs import expected_labels
 from servetwin.cli.main import run
 from servetwin.config.compose.compose import load_config
-from servetwin.run.simulate import Simulated, prepare
+from servetwin.run.prepared import Simulated
+from servetwin.run.simulate import prepare
 from serving.kv.handover import HandOverRules, HandOvers
 from serving.kv.transfer_ids import TransferIds
 from serving.record.journal import event_text, parse_event
@@ -347,7 +348,7 @@ def test_a_seed_gives_every_system_the_same_arrivals() -> None:
 def test_an_elastic_system_that_did_not_scale_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     from experiments.common import runs
 
-    without = Simulated({}, {}, 0.0, 0.0, 0)
+    without = Simulated(summary={}, columns={}, wall_s=0.0, cpu_s=0.0, events=0)
     monkeypatch.setattr(runs, "execute", lambda prepared: without)
     with pytest.raises(AssertionError, match="static system"):
         run_once(set_ups.case_of(DRAWN, BLITZ), 0)

@@ -17,7 +17,7 @@ from hwmodels.profiles.profile_file import save_profile
 from servetwin.cli import main as cli
 from servetwin.compare.comparison import NO_SERIES, REGIMES, regimes_of
 from servetwin.compare.formats import read_measured
-from servetwin.compare.measured import Measured
+from servetwin.compare.measured import MeasuredRun
 from servetwin.compare.own_result import SIMULATED_TOO, columns_of
 from servetwin.results.series_sink import NO_ENGINE
 from servetwin.results.series_table import ENGINE, TIME, WAITING_GAUGE
@@ -286,7 +286,7 @@ def test_damaged_files_are_compared_or_refused(
 def test_reading_says_what_is_known(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("request,ttft_ms,e2e_ms,output_tokens\n1,5,25,5\n0,,,\n")
-    measured: Measured = read_measured(path)
+    measured: MeasuredRun = read_measured(path)
     assert measured.request is not None and measured.request.tolist() == [1, 0]
     assert measured.times["tpot_ms"].tolist()[0] == 5.0 and measured.failed.tolist() == [False, True]
     assert np.isnan(measured.arrival_s).all() and measured.prompt_tokens.tolist() == [-1, -1]

@@ -8,7 +8,7 @@ import pytest
 
 from servetwin.cli import main as cli
 from servetwin.cli.compare_repeats import work_lines
-from servetwin.compare.step_times import Row, send_rows
+from servetwin.compare.step_times import WorkRow, send_rows
 from tests.worlds.calibrations import law_us, profile
 
 WORDS = (
@@ -71,7 +71,7 @@ def journal(folder: Path, *took_ms: int) -> Path:
 def test_sends_that_came_whole_are_told_of_both(tmp_path: Path) -> None:
     sim = journal(tmp_path / "sim", 10, 30, 99)
     real = [journal(tmp_path / "a", 40, 60, 99), journal(tmp_path / "b", 20, 99)]
-    assert send_rows(sim, real) == [Row("kv", 3, 3000, 40.0, 20.0)]
+    assert send_rows(sim, real) == [WorkRow("kv", 3, 3000, 40.0, 20.0)]
     text = "\n".join(work_lines(sim, real))
     assert "step times by kind are not told" in text, "no configuration lies there"
     assert "kv  3,000  20.0 ms    40.0 ms  0.50" in text

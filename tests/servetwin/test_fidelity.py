@@ -8,7 +8,7 @@ import pytest
 
 from servetwin.cli import realexec as realexec_cli
 from servetwin.cli.fidelity_page import as_page, claim
-from servetwin.cli.fidelity_runs import BOUNDS, CASES, LOADS, SCALING, Asked, holds, words_of
+from servetwin.cli.fidelity_runs import BOUNDS, CASES, LOADS, SCALING, FidelityOptions, holds, words_of
 from servetwin.config.compose.compose import load_config
 from servetwin.config.compose.resolved import resolved_yaml
 from servetwin.report.number_text import NOTHING
@@ -102,7 +102,7 @@ def test_a_scaling_case_that_loaded_nothing_says_so_at_the_head_of_its_page() ->
 def test_the_scaling_case_loads_on_machines_of_any_speed(faster: float, tmp_path: Path) -> None:
     """Simulated with a made-up profile, of a machine so many times as fast: nothing is typed in seconds."""
     profile(tmp_path / "profile", lambda *step: law_us(*step) / faster)
-    asked = Asked(tmp_path, 2, True, (SCALING,), {"trace.limit": "48"})
+    asked = FidelityOptions(tmp_path, 2, True, (SCALING,), {"trace.limit": "48"})
     words, keys = words_of(asked, SCALING, tmp_path / "profile")
     real = tmp_path / "real"
     real.mkdir()

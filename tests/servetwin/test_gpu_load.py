@@ -68,7 +68,7 @@ def test_a_real_run_does_not_know_what_full_batches_would_give(tmp_path: Path) -
     metrics.finished(request(0, 0), 2, 10 * MS, 20 * MS, 0, 0)
     metrics.gaps(10 * MS << 24, 0, 1, 1)
     metrics.busy(0, 20 * MS)
-    summary = summarize(metrics, metrics.columns(), {}, SLO, gpus=1, instances=1)
+    summary = summarize(metrics, metrics.columns(), dropped={}, slo=SLO, gpus=1, instances=1)
     assert summary["gpu_load_share"] is None and summary["gpu_busy_share"] == 1
     named = dict(facts(summary))
     assert named["GPU busy"] == "100 %" and "GPU load" not in named

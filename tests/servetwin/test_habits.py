@@ -11,8 +11,7 @@ from servetwin.cli import main as cli
 from servetwin.cli import realexec as realexec_cli
 from servetwin.cli.completion import known_words
 from servetwin.cli.flags import without_flags
-from servetwin.report import browser
-from servetwin.sweeps.outcome import Outcome
+from servetwin.sweeps.outcome import PointOutcome
 from servetwin.sweeps.points import Point
 from servetwin.sweeps.sweep_folder import SweepFolder
 from traces.find import FILE_NAMES
@@ -90,7 +89,7 @@ def test_the_doctor_lists_every_recorded_trace_and_the_programs(
     assert cli.run(["doctor", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert set(found["traces"]) == set(FILE_NAMES)
-    assert found["programs"] == dict.fromkeys(("cc", *browser.NAMES))
+    assert found["programs"] == dict.fromkeys(("cc", *doctor.BROWSERS))
     assert cli.run(["doctor"]) == 0
     shown = capsys.readouterr().out
     assert "install a C compiler" in shown
@@ -150,7 +149,7 @@ def test_a_folder_of_another_command_is_told_by_its_kind(
 
 def test_a_sweep_that_is_stopped_says_what_it_keeps(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt) as stopped, SweepFolder(tmp_path) as folder:
-        folder.keep(Point(0, ("seed=0",), (("seed", "0"),)), Outcome({}, "", 0.0))
+        folder.keep(Point(0, ("seed=0",), (("seed", "0"),)), PointOutcome({}, "", 0.0))
         raise KeyboardInterrupt
     assert stopped.value.__notes__ == [
         f"{tmp_path} keeps 1 finished point, from which the same command goes on"

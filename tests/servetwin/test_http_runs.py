@@ -16,6 +16,7 @@ from realexec.http.metrics_text import samples_of, values
 from servetwin.assemble.build import arrivals_of
 from servetwin.cli import main as cli
 from servetwin.cli import realexec as realexec_cli
+from servetwin.cli.real_run import WORKER_DIED
 from servetwin.config.compose.compose import load_config
 from servetwin.run.simulate import prepare
 from tests.worlds.fake_openai import FakeServer, Settings
@@ -189,7 +190,7 @@ def test_requests_that_fail_with_their_server_are_said(tmp_path: Path, capsys: C
         status = realexec_cli.run(["run", *words, f"out={tmp_path / 'run'}"])
         killer.join()
     summary = summary_of(tmp_path / "run")
-    assert status == realexec_cli.WORKER_DIED and summary["requests"]["failed"] >= 1
+    assert status == WORKER_DIED and summary["requests"]["failed"] >= 1
     assert "server 0 was lost" in capsys.readouterr().out
 
 

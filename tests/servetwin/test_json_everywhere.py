@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from servetwin.cli import main as cli
-from servetwin.cli import profile, traces
-from servetwin.cli import realexec as realexec_cli
 from servetwin.cli.completion import own_words
+from servetwin.cli.process import help_of
 from tests.worlds.profile_tables import write_llmservingsim
 from tests.worlds.step_profiles import folder, grid
 from tests.worlds.user_policies import here
@@ -78,16 +77,15 @@ def _names(found: Any) -> set[str]:
 
 
 def test_no_command_is_left_out() -> None:
-    assert {words[0] for words, _ in ASKED} == set(cli.commands())
-    for usage, command in ((profile.USAGE, "profile"), (traces.USAGE, "traces")):
-        verbs = set(re.findall(rf"^  servetwin {command} (\w+)", usage, re.MULTILINE))
+    assert {words[0] for words, _ in ASKED} == set(cli.COMMANDS)
+    for command in ("profile", "traces"):
+        verbs = set(re.findall(rf"^  servetwin {command} (\w+)", help_of(command), re.MULTILINE))
         assert {words[1] for words, _ in ASKED if words[0] == command} == verbs
 
 
 def test_a_shell_completes_what_compare_takes() -> None:
-    usage = (ROOT / "servetwin/cli/compare.py").read_text(encoding="utf-8")
     for key in own_words()["compare"]:
-        assert key in usage
+        assert key in help_of("compare")
     assert {"overwrite=true", "page=", "json=true"} <= set(own_words()["compare"])
 
 
@@ -102,7 +100,7 @@ def test_every_exit_status_is_documented() -> None:
     page = (ROOT / "docs/CONFIGURATION.md").read_text(encoding="utf-8").partition("## Exit status")[2]
     rows = re.findall(r"^\| ([\d, ]+) \|", page, re.MULTILINE)
     table = {int(one) for row in rows for one in row.split(",")}
-    for usage in (cli.USAGE, realexec_cli.USAGE):
+    for usage in (help_of("servetwin"), help_of("realexec")):
         told = usage.partition("Exit status")[2].partition("\n--json")[0].partition("\n\n")[0]
         named = {int(number) for number in re.findall(r"(?:^|[,:] ?|\n)(\d+) (?=[a-zA-Z])", told)}
         assert {0, 1, 2, 3, 130} <= named <= table, told

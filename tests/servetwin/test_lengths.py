@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from servetwin.assemble.build import arrivals_of
-from servetwin.assemble.lengths import Limits, context_labels, is_within_context, limits_of, truncated
+from servetwin.assemble.lengths import LengthLimits, context_labels, is_within_context, limits_of, truncated
 from servetwin.cli import main as cli
 from servetwin.config.compose.compose import load_config
 from servetwin.config.compose.resolved import load_resolved
@@ -33,7 +33,7 @@ def config(*words: str) -> RunConfig:
 CAP = "engine.max_new_tokens=2048"
 
 
-def limits(config: RunConfig, requests: Workload, kv_tokens: int = 1_000_000) -> Limits:
+def limits(config: RunConfig, requests: Workload, kv_tokens: int = 1_000_000) -> LengthLimits:
     """Those of a replica of llama3_8b with so many KV tokens."""
     replica = Replica(-1, "llama3_8b", LayerRange(0, 32), (), kv_blocks=kv_tokens // 16)
     return limits_of(config, requests, {"llama3_8b": replica})

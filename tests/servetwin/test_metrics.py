@@ -17,7 +17,7 @@ def test_two_answers_by_hand() -> None:
     metrics.busy(0, 80 * MS)
     metrics.busy(1, 150 * MS)
     columns = metrics.columns()
-    summary = summarize(metrics, columns, {"zero": 1}, SLO, gpus=4, instances=2)
+    summary = summarize(metrics, columns, dropped={"zero": 1}, slo=SLO, gpus=4, instances=2)
 
     assert columns["request"].tolist() == [0, 1]
     assert columns["ttft_ms"].tolist() == [50, 200]
@@ -41,7 +41,7 @@ def test_a_run_lasts_until_its_last_failure() -> None:
     metrics.failed(request(1, 0), 8000 * MS, "worker gone")
     metrics.busy(0, 2000 * MS)
     metrics.busy(1, 8000 * MS)
-    summary = summarize(metrics, metrics.columns(), {}, SLO, gpus=2, instances=2)
+    summary = summarize(metrics, metrics.columns(), dropped={}, slo=SLO, gpus=2, instances=2)
     assert summary["duration_s"] == 8 and summary["gpu_seconds"] == 16
     assert summary["replica_busy_share"] == [0.25, 1.0]
     assert summary["gpu_busy_share"] == 0.625
@@ -53,6 +53,6 @@ def test_nobody_finished() -> None:
     metrics = RunMetrics()
     metrics.failed(request(0, 0), 5000 * MS, "worker gone")
     metrics.busy(0, 5000 * MS)
-    summary = summarize(metrics, metrics.columns(), {}, SLO, gpus=1, instances=1)
+    summary = summarize(metrics, metrics.columns(), dropped={}, slo=SLO, gpus=1, instances=1)
     assert summary["gpu_seconds"] == 5 and summary["gpu_busy_share"] == 1.0
     assert summary["ttft_ms"]["mean"] is None and summary["itl_ms"]["mean"] is None

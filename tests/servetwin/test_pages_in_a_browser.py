@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts import browser
 from servetwin.cli import main as cli
-from servetwin.report import browser
 
 FEW = ("trace.requests=60", "trace.rate_per_s=20", "uncertainty=off")
 SCALED = (
@@ -20,7 +20,7 @@ PAGES = ("run/report.html", "ranges/report.html", "compare.html", "sweep/report.
 WIDTHS = (390, 768, 1200, 1600)
 
 pytestmark = pytest.mark.skipif(
-    browser.found() is None, reason=f"no browser here: install one of {', '.join(browser.NAMES)}"
+    browser.installed() is None, reason=f"no browser here: install one of {', '.join(browser.BROWSERS)}"
 )
 
 
@@ -40,7 +40,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shown() -> Iterator[browser.Browser]:
-    program = browser.found()
+    program = browser.installed()
     assert program is not None
     with browser.Browser(program) as opened:
         yield opened

@@ -26,9 +26,9 @@ def test_the_answer_is_that_of_trying_every_size() -> None:
     least = min(gpus for gpus, p99 in every.items() if p99 <= 800)
     assert every[1] > 800 > every[12], "else nothing is searched"
     assert found.ends.mid == least
-    assert found.ranked[0].found.outcome is not None
-    assert found.ranked[0].found.outcome.numbers["ttft_ms.p99"] == every[least]
-    assert len(found.ranked[0].found.tried) < 12
+    assert found.ranked[0].search.outcome is not None
+    assert found.ranked[0].search.outcome.numbers["ttft_ms.p99"] == every[least]
+    assert len(found.ranked[0].search.tried) < 12
 
 
 def test_the_ends_enclose_the_answer() -> None:
@@ -40,9 +40,9 @@ def test_the_ends_enclose_the_answer() -> None:
 def test_layouts_are_ranked_and_what_does_not_run_is_told() -> None:
     words = [*TRACE, "model=llama3_70b", "gpu=h100", "slo.tpot_p99_ms=80", "slo.ttft_p99_ms=900"]
     found = plan(plan_words([*words, "processes=1", "headroom=false", "max_gpus=64"]))
-    gpus = [one.found.gpus for one in found.ranked]
+    gpus = [one.search.gpus for one in found.ranked]
     assert gpus == sorted(gpus, key=lambda many: many or 0)
-    why = {one.found.layout.tp: one.found.refused for one in found.unable}
+    why = {one.search.layout.tp: one.search.refused for one in found.unable}
     assert "does not fit into 1 x h100" in why[1]
 
 
@@ -50,10 +50,10 @@ def test_the_cheapest_is_by_money_and_not_by_gpus() -> None:
     words = [*TRACE, "gpu=a100,h100", "model.tp=1", "slo.ttft_p99_ms=800", "find=cheapest", "processes=1"]
     dear = plan(plan_words([*words, "price.a100=1", "price.h100=100", "headroom=false"]))
     cheap = plan(plan_words([*words, "price.a100=100", "price.h100=1", "headroom=false"]))
-    assert dear.ranked[0].found.layout.hardware == "a100"
-    assert cheap.ranked[0].found.layout.hardware == "h100"
+    assert dear.ranked[0].search.layout.hardware == "a100"
+    assert cheap.ranked[0].search.layout.hardware == "h100"
     best = cheap.ranked[0]
-    assert best.cost == pytest.approx(best.found.gpus)
+    assert best.cost == pytest.approx(best.search.gpus)
 
 
 def test_the_highest_rate_just_meets_the_objective() -> None:
@@ -83,7 +83,7 @@ def test_many_layouts_are_halved_and_the_best_stays() -> None:
 
 
 def test_split_shares_become_instances_by_role() -> None:
-    layout = layout_of("blitz_a", 1, 1, ("system=distserve_full",), 0.25)
+    layout = layout_of(hardware="blitz_a", tp=1, pp=1, words=("system=distserve_full",), split=0.25)
     assert layout.words_of(16) == (
         "cluster=blitz_a_2x8", "model.tp=1", "system.instances.prefill=4", "system.instances.decode=12",
         "system=distserve_full",
@@ -193,6 +193,6 @@ def test_one_host_that_holds_one_instance_is_no_size_of_a_system_with_two_roles(
     found = plan(plan_words(words))
     assert found.ends.mid == 16
     assert found.busiest is not None
-    assert min(found.ranked[0].found.tried) == 16, "8 GPUs are no size"
+    assert min(found.ranked[0].search.tried) == 16, "8 GPUs are no size"
     rate = plan(plan_words([*words[:-3], "find=rate", "gpus=16", "processes=1"]))
     assert rate.rate_per_s == pytest.approx(10, rel=0.5)

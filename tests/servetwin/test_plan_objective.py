@@ -9,7 +9,7 @@ from servetwin.cli import main as cli
 from servetwin.planning.answer import plan
 from servetwin.planning.objective import Objective, beyond_context, limit_of
 from servetwin.planning.plan_words import plan_words
-from servetwin.planning.told import as_data, remarks, rows, unable
+from servetwin.planning.text import as_data, remarks, rows, unable
 from serving.vocabulary.replica import BEYOND_CONTEXT, too_long
 from serving.vocabulary.request import Request
 
@@ -62,7 +62,7 @@ def test_a_plan_does_not_answer_by_rejecting(capsys: pytest.CaptureFixture[str])
 def test_a_shorter_context_is_no_better_layout() -> None:
     """With less context fewer requests are served, by fewer GPUs: it is ranked behind, and a column tells."""
     found = plan(plan_words([*WORDS, "engine.max_model_len=1500,8192", "slo.ttft_p99_ms=800"]))
-    assert [one.found.layout.words for one in found.ranked] == [
+    assert [one.search.layout.words for one in found.ranked] == [
         ("engine.max_model_len=8192",), ("engine.max_model_len=1500",),
     ]  # fmt: skip
     assert int(rows(found)[0][-1]) < int(rows(found)[1][-1])
@@ -76,15 +76,15 @@ def test_equal_layouts_are_named() -> None:
     first, *others = [
         f"{gpu}, tp 1, engine.max_num_seqs={cap}" for gpu in ("a100", "a100_80g") for cap in (240, 256)
     ]
-    assert found.ranked[0].found.layout.name == first
+    assert found.ranked[0].search.layout.name == first
     assert as_data(found)["equal"] == others and as_data(found)["tied"] == []
     assert any("equal to it" in line and all(name in line for name in others) for line in remarks(found))
 
 
 def test_layouts_that_only_another_number_ranks_are_named_too() -> None:
     found = plan(plan_words([*WORDS, "engine.max_num_batched_tokens=1024,2048", "slo.ttft_p99_ms=800"]))
-    assert found.ranked[0].found.gpus == found.ranked[1].found.gpus, "else nothing is tied"
-    assert as_data(found)["equal"] == [] and as_data(found)["tied"] == [found.ranked[1].found.layout.name]
+    assert found.ranked[0].search.gpus == found.ranked[1].search.gpus, "else nothing is tied"
+    assert as_data(found)["equal"] == [] and as_data(found)["tied"] == [found.ranked[1].search.layout.name]
     assert any(line.startswith("as few GPUs") for line in remarks(found))
 
 

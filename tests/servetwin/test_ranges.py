@@ -16,7 +16,7 @@ from servetwin.cli import main as cli
 from servetwin.config.compose.compose import load_config
 from servetwin.config.compose.resolved import load_resolved, resolved_yaml
 from servetwin.report.number_text import duration
-from servetwin.report.range_text import range_head, told_range
+from servetwin.report.range_text import range_head, range_text
 from servetwin.results.ranges import METRICS, Answers, flips, ranges_of, value_of
 from servetwin.run.ends import range_section
 from servetwin.run.simulate import Prepared, execute, prepare, simulate
@@ -194,9 +194,9 @@ def test_the_console_says_how_far_off_at_its_head(tmp_path: Path, capsys: pytest
 
 def test_a_range_is_written_with_one_unit_where_there_is_one() -> None:
     summary = {"range": {"ttft_ms.p99": [371.0, 466.0], "ttft_ms.max": [800.0, 1200.0]}}
-    assert told_range(summary, "ttft_ms.p99", duration) == "371 to 466 ms"
-    assert told_range(summary, "ttft_ms.max", duration) == "800 ms to 1.20 s"
-    assert told_range(summary, "e2e_ms.max", duration) == ""
+    assert range_text(summary, "ttft_ms.p99", duration) == "371 to 466 ms"
+    assert range_text(summary, "ttft_ms.max", duration) == "800 ms to 1.20 s"
+    assert range_text(summary, "e2e_ms.max", duration) == ""
 
 
 def test_a_metric_that_one_run_has_not_has_no_range() -> None:

@@ -163,13 +163,13 @@ def test_bars_are_few_and_keep_the_mean(replicas: int) -> None:
 
 
 def test_ticks_are_round_and_within_the_axis() -> None:
-    assert plots.Axis("", 0, 60).ticks() == [0, 10, 20, 30, 40, 50, 60]
-    assert plots.Axis("", 0, 1.08, whole=True).ticks() == [0, 1]
-    assert plots.Axis("", 3, 1500, log=True).ticks() == [5, 10, 20, 50, 100, 200, 500, 1000]
-    assert plots.Axis("", 1, 1e6, log=True).ticks() == [10.0**decade for decade in range(7)]
-    assert plots.Axis("", 1, 10, write=duration).tick_label(10) == "10 ms"
-    assert plots.Axis("", 1, 10).tick_label(0.25) == "0.25"
-    assert plots.Axis("", 1, 10, write=count).tick_label(1000) == "1,000"
+    assert plots.Axis(label="", low=0, high=60).ticks() == [0, 10, 20, 30, 40, 50, 60]
+    assert plots.Axis(label="", low=0, high=1.08, whole=True).ticks() == [0, 1]
+    assert plots.Axis(label="", low=3, high=1500, log=True).ticks() == [5, 10, 20, 50, 100, 200, 500, 1000]
+    assert plots.Axis(label="", low=1, high=1e6, log=True).ticks() == [10.0**decade for decade in range(7)]
+    assert plots.Axis(label="", low=1, high=10, write=duration).tick_label(10) == "10 ms"
+    assert plots.Axis(label="", low=1, high=10).tick_label(0.25) == "0.25"
+    assert plots.Axis(label="", low=1, high=10, write=count).tick_label(1000) == "1,000"
 
 
 @pytest.mark.parametrize(

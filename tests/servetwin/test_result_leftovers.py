@@ -14,7 +14,7 @@ import pytest
 from servetwin.results import result_folder
 from servetwin.results.known_files import MARKER, write_marker
 from servetwin.results.result_folder import ResultFolder
-from servetwin.results.unfinished import hold, replaced_name
+from servetwin.results.unfinished import lock_folder, replaced_name
 from serving.vocabulary.errors import UserError
 from tests.worlds.result_folders import names, refusal, write_result
 
@@ -81,9 +81,9 @@ def test_a_folder_taken_for_a_dead_run_before_it_is_locked_is_made_again(
         if not taken:
             taken.append(folder)
             folder.rmdir()
-        return hold(folder, wait)
+        return lock_folder(folder, wait)
 
-    monkeypatch.setattr(result_folder, "hold", late)
+    monkeypatch.setattr(result_folder, "lock_folder", late)
     with ResultFolder(tmp_path / "run", overwrite=False) as folder:
         assert folder.path != taken[0]
         folder.commit()

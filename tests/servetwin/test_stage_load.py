@@ -30,10 +30,10 @@ def made() -> dict[str, object]:
 
 
 CHANGES = [
-    Change(0, "m", 0, 1, 0),
-    Change(0, "m", 1, 1, 0),
-    Change(5 * S // 10, "m", 0, 0, 1),
-    Change(12 * S // 10, "m", 0, 1, -1),
+    Change(now_ns=0, model="m", stage=0, serving=1, loading=0),
+    Change(now_ns=0, model="m", stage=1, serving=1, loading=0),
+    Change(now_ns=5 * S // 10, model="m", stage=0, serving=0, loading=1),
+    Change(now_ns=12 * S // 10, model="m", stage=0, serving=1, loading=-1),
 ]
 
 

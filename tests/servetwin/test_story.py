@@ -14,14 +14,14 @@ from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
 from servetwin.cli import main as cli
-from servetwin.story import books, of_instance, of_request
-from servetwin.story.books import Books
+from servetwin.story import cluster_state, of_instance, of_request
+from servetwin.story.cluster_state import ClusterState
 from servetwin.story.line import StoryLine, seconds, size
-from servetwin.story.moments import Journal, Moment
-from servetwin.story.of_instance import Life, instance_story
+from servetwin.story.moments import JournalReader, Moment
+from servetwin.story.of_instance import InstanceRecord, instance_story
 from servetwin.story.of_request import request_story
 from servetwin.story.overview import overview_of
-from servetwin.story.tale import Tale
+from servetwin.story.request_record import RequestRecord
 from serving.composition import compose
 from serving.record.journal import complete_journal, line
 from serving.vocabulary.actions import (
@@ -69,7 +69,7 @@ def arrival(request: int, prompt_tokens: int, most: int = 14) -> Arrived:
 
 
 def moments(text: Iterable[str]) -> Iterator[Moment]:
-    return Journal((f"{one}\n" for one in text), "journal").moments()
+    return JournalReader((f"{one}\n" for one in text), "journal").moments()
 
 
 def plain(lines: Iterable[StoryLine]) -> Told:
@@ -81,7 +81,7 @@ def plain_ms(told: Told) -> list[tuple[int, str, str]]:
 
 
 def of_one(text: Iterable[str], request: int, first_token_ns: int | None = None) -> Told:
-    return plain(request_story(moments(text), Tale(request, first_token_ns)))
+    return plain(request_story(moments(text), RequestRecord(id=request, first_token_ns=first_token_ns)))
 
 
 def assert_told(name: str, told: Told) -> None:
@@ -90,13 +90,13 @@ def assert_told(name: str, told: Told) -> None:
 
 
 def of_replica(text: Iterable[str], replica: int) -> Told:
-    return plain(instance_story(moments(text), Life(replica)))
+    return plain(instance_story(moments(text), InstanceRecord(id=replica)))
 
 
 # --- every kind is known ---
 
 
-@pytest.mark.parametrize("module", [books, of_request, of_instance])
+@pytest.mark.parametrize("module", [cluster_state, of_request, of_instance])
 def test_every_event_and_action_has_its_function(module: Any) -> None:
     assert set(module.EVENTS) == set(get_args(Event))
     assert set(module.ACTIONS) == set(get_args(Action))
@@ -250,14 +250,14 @@ def test_a_story_reads_one_line_at_a_time_and_no_further_than_it_must() -> None:
             read += 1
             yield f"{one}\n"
 
-    story = request_story(Journal(lines(), "journal").moments(), Tale(0))
+    story = request_story(JournalReader(lines(), "journal").moments(), RequestRecord(id=0))
     next(story)
     assert read == 2, "the header and the line of its arrival"
     assert len(list(story)) == 7 and read == len(text) - 1, "not the footer: the request is over"
 
 
 def test_the_books_keep_only_who_is_in_flight() -> None:
-    kept, most = Books(), 0
+    kept, most = ClusterState(), 0
     for now_ns, event, actions in moments(recorded(*CROWDED)):
         kept.happens(now_ns, event)
         for action in actions:
@@ -322,7 +322,7 @@ def test_stories_agree_with_requests_parquet(run: Path) -> None:
         table["request"], wanted, strict=True
     ):
         with (run / "journal").open() as file:
-            told = list(request_story(Journal(file, "journal").moments(), Tale(request)))
+            told = list(request_story(JournalReader(file, "journal").moments(), RequestRecord(id=request)))
         noun = "token" if output_tokens == 1 else "tokens"
         assert told[-2].what == f"finishes on instance {replica} with {output_tokens:,} {noun}"
         assert told[-1].now_ns == finish_ns == max(one.now_ns for one in told)

@@ -202,7 +202,9 @@ def test_the_ladder_is_tried_from_the_best_down() -> None:
     gpu, llm = load_gpu("a100_80g"), load_llm("llama3_8b")
     rungs = rungs_of(gpu, llm, 1, None)
     assert tuple(rung.kind for rung in rungs) == ladder() and "auto" not in ladder()
-    assert chosen_rung(rungs, gpu, llm, 1, None) == next(rung for rung in rungs if rung.model is not None)
+    assert chosen_rung(rungs=rungs, gpu=gpu, llm=llm, tp=1, profile=None) == next(
+        rung for rung in rungs if rung.model is not None
+    )
     assert Rung("roofline", None, "because").remedy("x", llm, 1) == "because"
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from servetwin.cli import main as cli
 from servetwin.sweeps import launch
-from servetwin.sweeps.outcome import Outcome, outcome_of
+from servetwin.sweeps.outcome import PointOutcome, outcome_of
 from servetwin.sweeps.search import best
 from servetwin.sweeps.sweep_words import file_words
-from servetwin.sweeps.table import Sweep
+from servetwin.sweeps.table import SweepRuns
 from serving.vocabulary.errors import UserError
 from tests.worlds.user_policies import here
 
@@ -63,7 +63,7 @@ def test_a_sweep_that_was_killed_repeats_no_finished_point(
     swept(tmp_path / "whole", *AXES, "processes=1")
     ran: list[tuple[str, ...]] = []
 
-    def counted(words: tuple[str, ...], folder: str = "") -> Outcome:
+    def counted(words: tuple[str, ...], folder: str = "") -> PointOutcome:
         ran.append(words)
         if len(ran) == 4:
             raise KeyboardInterrupt
@@ -206,8 +206,8 @@ def test_the_best_of_a_search_is_that_of_its_goal() -> None:
     from servetwin.sweeps.points import Point
 
     points = tuple(Point(place, (), (("a", str(place)),)) for place in range(3))
-    outcomes = (Outcome({"x": 2.0}), Outcome({"x": 1.0}), Outcome({}, "refused"))
-    sweep = Sweep((), points, outcomes)
+    outcomes = (PointOutcome({"x": 2.0}), PointOutcome({"x": 1.0}), PointOutcome({}, "refused"))
+    sweep = SweepRuns((), points, outcomes)
     assert best(sweep, {"search.minimize": "x"}) == (points[1], "x", 1.0)
     assert best(sweep, {"search.maximize": "x"}) == (points[0], "x", 2.0)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.sweeps.axes import Axis, Interval, axes_of
+from servetwin.sweeps.axes import SearchInterval, SweepAxis, axes_of
 from servetwin.sweeps.points import points_of
 from serving.vocabulary.errors import UserError
 
@@ -27,7 +27,7 @@ from serving.vocabulary.errors import UserError
 def test_values_are_read_as_hydra_reads_them(word: str, key: str, texts: tuple[str, ...]) -> None:
     plain, axes, intervals = axes_of([word])
     assert (plain, intervals) == ([], [])
-    assert axes == [Axis(key, texts)]
+    assert axes == [SweepAxis(key, texts)]
 
 
 @pytest.mark.parametrize("word", ["seed=3", "metrics='a,b'", "system/dispatch=my_policies:Mine", "x=[1,2]"])
@@ -48,9 +48,9 @@ def test_intervals_are_for_searches() -> None:
         "trace.rate_per_s=tag(log, interval(0.5,8))",
     ]
     assert axes_of(words)[2] == [
-        Interval("engine.max_num_seqs", 8, 64, whole=True, log=False),
-        Interval("system.x", 1, 3, whole=True, log=False),
-        Interval("trace.rate_per_s", 0.5, 8, whole=False, log=True),
+        SearchInterval("engine.max_num_seqs", 8, 64, whole=True, log=False),
+        SearchInterval("system.x", 1, 3, whole=True, log=False),
+        SearchInterval("trace.rate_per_s", 0.5, 8, whole=False, log=True),
     ]
 
 
@@ -73,19 +73,23 @@ def test_what_cannot_be_read_is_refused_in_a_sentence(words: list[str], said: st
 
 
 def test_the_last_axis_changes_fastest() -> None:
-    points = points_of(["trace=azure_conv_like"], [Axis("system", ("a", "b")), Axis("seed", ("0", "1"))])
+    points = points_of(
+        ["trace=azure_conv_like"], [SweepAxis("system", ("a", "b")), SweepAxis("seed", ("0", "1"))]
+    )
     assert [point.words[1:] for point in points] == [
         ("system=a", "seed=0"), ("system=a", "seed=1"), ("system=b", "seed=0"), ("system=b", "seed=1"),
     ]  # fmt: skip
     assert len({point.id for point in points}) == 4
-    turned = points_of(["trace=azure_conv_like"], [Axis("seed", ("0", "1")), Axis("system", ("a", "b"))])
+    turned = points_of(
+        ["trace=azure_conv_like"], [SweepAxis("seed", ("0", "1")), SweepAxis("system", ("a", "b"))]
+    )
     assert {point.id for point in turned} == {point.id for point in points}, "the same runs in another order"
 
 
 def test_too_many_points_are_refused() -> None:
     many = tuple(map(str, range(1000)))
     with pytest.raises(UserError, match="1000000 points"):
-        points_of([], [Axis("a", many), Axis("b", many)])
+        points_of([], [SweepAxis("a", many), SweepAxis("b", many)])
 
 
 @pytest.mark.parametrize(

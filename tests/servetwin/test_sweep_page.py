@@ -5,32 +5,33 @@ from collections.abc import Sequence
 import pytest
 
 from servetwin.report import plots
-from servetwin.sweeps.axes import Axis
+from servetwin.sweeps.axes import SweepAxis
 from servetwin.sweeps.headline import USUAL, headline, judges
-from servetwin.sweeps.outcome import Outcome
+from servetwin.sweeps.outcome import PointOutcome
 from servetwin.sweeps.page import remarks, sweep_page, verdicts
 from servetwin.sweeps.points import Point
 from servetwin.sweeps.student import Interval
-from servetwin.sweeps.table import Sweep
-from servetwin.sweeps.told import told_difference
+from servetwin.sweeps.table import SweepRuns
+from servetwin.sweeps.text import difference_text
 
 METRIC = "ttft_ms.mean"
 
 
-def made(axes: Sequence[Axis], numbers: Sequence[float | None], metric: str = METRIC) -> Sweep:
+def made(axes: Sequence[SweepAxis], numbers: Sequence[float | None], metric: str = METRIC) -> SweepRuns:
     """Points in the order of the axes, the last one fastest; None: refused."""
     values: list[tuple[tuple[str, str], ...]] = [()]
     for axis in axes:
         values = [(*before, (axis.key, text)) for before in values for text in axis.texts]
     points = tuple(Point(place, (), one) for place, one in enumerate(values))
     outcomes = tuple(
-        Outcome({}, "not possible") if number is None else Outcome({metric: number}) for number in numbers
+        PointOutcome({}, "not possible") if number is None else PointOutcome({metric: number})
+        for number in numbers
     )
-    return Sweep(tuple(axes), points, outcomes)
+    return SweepRuns(tuple(axes), points, outcomes)
 
 
-SEEDS = Axis("seed", ("0", "1", "2"))
-SYSTEMS = Axis("system", ("a", "b", "c"))
+SEEDS = SweepAxis("seed", ("0", "1", "2"))
+SYSTEMS = SweepAxis("system", ("a", "b", "c"))
 BASE = (100.0, 110.0, 120.0)
 
 
@@ -46,8 +47,8 @@ def test_one_setting_is_lower_higher_or_not_distinguishable() -> None:
 
 
 def test_several_settings_are_counted() -> None:
-    rates = Axis("trace.rate_per_s", ("1", "2"))
-    two = Axis("system", ("a", "b"))
+    rates = SweepAxis("trace.rate_per_s", ("1", "2"))
+    two = SweepAxis("system", ("a", "b"))
     low, high = tuple(one - 60 for one in BASE), tuple(one + 50 + 0.1 * one for one in BASE)
     sweep = made((two, rates, SEEDS), (*BASE, *BASE, *low, *high))
     assert verdicts(sweep, [METRIC]) == [
@@ -56,11 +57,11 @@ def test_several_settings_are_counted() -> None:
 
 
 def test_differences_are_told_with_what_they_leave_open() -> None:
-    assert told_difference(METRIC, Interval(3, -12.0, 4.0)) == "-12.0 ms ± 4.00 ms"
-    assert told_difference(METRIC, Interval(3, 2.0, 4.0)) == "+2.00 ms ± 4.00 ms (not distinguishable)"
-    assert told_difference(METRIC, Interval(3, 0.0, 0.0)) == "none: every seed gave the same"
-    assert told_difference(METRIC, Interval(1, 2.0, None)) == "+2.00 ms"
-    assert told_difference("slo.attainment", Interval(3, 0.02, 0.01)) == "+2 points ± 1 points"
+    assert difference_text(METRIC, Interval(3, -12.0, 4.0)) == "-12.0 ms ± 4.00 ms"
+    assert difference_text(METRIC, Interval(3, 2.0, 4.0)) == "+2.00 ms ± 4.00 ms (not distinguishable)"
+    assert difference_text(METRIC, Interval(3, 0.0, 0.0)) == "none: every seed gave the same"
+    assert difference_text(METRIC, Interval(1, 2.0, None)) == "+2.00 ms"
+    assert difference_text("slo.attainment", Interval(3, 0.02, 0.01)) == "+2 points ± 1 points"
 
 
 def test_one_seed_has_no_interval_and_no_verdict() -> None:
@@ -73,7 +74,7 @@ def test_one_seed_has_no_interval_and_no_verdict() -> None:
 
 
 def test_the_best_is_named_with_those_that_may_be_as_good() -> None:
-    axis = Axis("engine.max_num_seqs", ("1", "2", "4"))
+    axis = SweepAxis("engine.max_num_seqs", ("1", "2", "4"))
     far, least, near = (30.0, 31.0, 32.0), (10.0, 14.0, 12.0), (10.5, 13.0, 13.5)
     (told,) = headline(made((axis, SEEDS), (*far, *least, *near)), [METRIC])
     assert told.startswith("Best by TTFT mean: engine.max_num_seqs=2 (12.0 ms ± ")
@@ -90,17 +91,17 @@ def test_more_of_an_attainment_is_better() -> None:
 
 
 def test_the_best_is_told_for_each_load() -> None:
-    rates, two = Axis("trace.rate_per_s", ("1", "2")), Axis("system", ("a", "b"))
+    rates, two = SweepAxis("trace.rate_per_s", ("1", "2")), SweepAxis("system", ("a", "b"))
     (told,) = headline(made((two, rates), (10.0, 40.0, 20.0, 30.0)), [METRIC])
     one, other = "at trace.rate_per_s=1 system=a (10.0 ms)", "at trace.rate_per_s=2 system=b (30.0 ms)"
     assert told == f"Best by TTFT mean: {one}; {other}."
-    many = Axis("trace.rate_per_s", ("1", "2", "3", "4", "5"))
+    many = SweepAxis("trace.rate_per_s", ("1", "2", "3", "4", "5"))
     (told,) = headline(made((two, many), (1.0, 1.0, 1.0, 4.0, 4.0, 2.0, 2.0, 2.0, 3.0, 3.0)), [METRIC])
     assert told == "Best by TTFT mean: system=a in 3, system=b in 2 of 5 values of trace.rate_per_s."
 
 
 def test_loads_alone_have_a_least_and_a_most() -> None:
-    axis = Axis("trace.rate_per_s", ("1", "2", "4"))
+    axis = SweepAxis("trace.rate_per_s", ("1", "2", "4"))
     (told,) = headline(made((axis,), (30.0, 10.0, 20.0)), [METRIC])
     assert told == (
         "TTFT mean is least at trace.rate_per_s=2 (10.0 ms) and most at trace.rate_per_s=1 (30.0 ms)."
@@ -128,7 +129,7 @@ def test_settings_are_judged_by_what_was_asked_for() -> None:
 def test_values_over_more_than_a_decade_lie_on_a_logarithmic_axis(
     texts: tuple[str, str], is_log: bool
 ) -> None:
-    page = sweep_page(made((Axis("cluster.nic_gbps", texts),), (3.0, 4.0)), "servetwin sweep", [METRIC])
+    page = sweep_page(made((SweepAxis("cluster.nic_gbps", texts),), (3.0, 4.0)), "servetwin sweep", [METRIC])
     assert ("cluster.nic_gbps (logarithmic)" in page) == is_log
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from servetwin.cli import main as cli
 from servetwin.compare.formats import read_measured
-from servetwin.compare.measured import Measured
+from servetwin.compare.measured import MeasuredRun
 from serving.vocabulary.errors import UserError
 from tests.worlds.measured_files import (
     Row,
@@ -41,7 +41,7 @@ def rows() -> list[Row]:
     return found
 
 
-def bench(path: Path, with_latencies: bool = True, **lists: Any) -> Measured:
+def bench(path: Path, with_latencies: bool = True, **lists: Any) -> MeasuredRun:
     found = bench_run(rows())
     if with_latencies:
         found["latencies"] = [row["e2e_ms"] / 1e3 for row in rows()]
@@ -49,7 +49,7 @@ def bench(path: Path, with_latencies: bool = True, **lists: Any) -> Measured:
     return read_measured(path)
 
 
-def values(measured: Measured, name: str) -> list[float | None]:
+def values(measured: MeasuredRun, name: str) -> list[float | None]:
     """The times, None where unknown, to the microsecond."""
     return [None if value != value else round(value, 3) for value in measured.times[name].tolist()]
 
@@ -190,7 +190,7 @@ def test_requests_of_guidellm_that_are_no_list_are_refused(status: str, tmp_path
         read_measured(path)
 
 
-def of_csv(tmp_path: Path, **changed: Any) -> Measured:
+def of_csv(tmp_path: Path, **changed: Any) -> MeasuredRun:
     """Row 4 of a CSV with all columns is another one."""
     every = rows()
     every[4] |= changed

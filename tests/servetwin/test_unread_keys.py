@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from servetwin.cli.calibrate import calibrate
-from servetwin.cli.random_checkpoint import random_checkpoint
+from servetwin.cli.checkpoints import random_checkpoint
 from servetwin.config.compose.compose import load_config
 from servetwin.config.compose.resolved import resolved_yaml
 from servetwin.config.compose.unread_keys import readers, why_unread

@@ -177,7 +177,11 @@ def _losses(done: Simulated) -> list[Loss]:
 def _controller(prepared: Prepared) -> Controller:
     named = named_requests(prepared.config, prepared.workload)
     return build.controller_of(
-        prepared.config, prepared.hardware_of_model, prepared.replicas, prepared.estimates, named
+        prepared.config,
+        prepared.hardware_of_model,
+        prepared.replicas,
+        prepared.estimates,
+        named_requests=named,
     )
 
 

@@ -115,5 +115,11 @@ class Page(HTMLParser):
 def page(
     tmp_path: Path, rows: dict[str, np.ndarray], summary: dict[str, Any] = SUMMARY, config: str = CONFIG
 ) -> Page:
-    write_report(tmp_path / "report.html", summary, rows, config, ["cap <script>alert(1)</script> used"])
+    write_report(
+        tmp_path / "report.html",
+        summary=summary,
+        columns=rows,
+        config_yaml=config,
+        notes=["cap <script>alert(1)</script> used"],
+    )
     return Page((tmp_path / "report.html").read_text(encoding="utf-8"))

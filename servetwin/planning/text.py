@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from servetwin.planning.candidate import Candidate, Plan
+from servetwin.planning.candidate import Candidate, PlanAnswer
 from servetwin.planning.objective import Limit
 from servetwin.planning.plan_words import CHEAPEST, GPUS, RATE
 from servetwin.planning.ranking import as_fast, cells_of, equal_to, rejected_by, tied_with
-from servetwin.report.metric_text import told
+from servetwin.report.metric_text import value_text
 from servetwin.report.number_text import counted, number
 
 REJECTED: Final = "rejected"
@@ -17,24 +17,26 @@ _MOST_ROWS: Final = 24
 _MOST_NAMED: Final = 6
 
 
-def sentence(plan: Plan) -> str:
+def sentence(plan: PlanAnswer) -> str:
     """Return the answer, and whether it flips inside the range of the step times."""
-    asked, ends = plan.asked, plan.ends
+    options, ends = plan.options, plan.ends
     if ends.mid is None:
-        if asked.find == RATE:
-            return f"No rate of the trace meets {asked.objective} with {counted(asked.own['gpus'], 'GPU')}."
-        most = counted(asked.own.get("max_gpus", 256), "GPU")
-        return f"No layout meets {asked.objective} with up to {most}."
-    if asked.find == RATE:
-        return f"{_rates(plan)} Objective: {asked.objective}."
+        if options.find == RATE:
+            return (
+                f"No rate of the trace meets {options.objective} with {counted(options.own['gpus'], 'GPU')}."
+            )
+        most = counted(options.own.get("max_gpus", 256), "GPU")
+        return f"No layout meets {options.objective} with up to {most}."
+    if options.find == RATE:
+        return f"{_rates(plan)} Objective: {options.objective}."
     best = plan.ranked[0]
-    unit = f" {asked.currency}" if asked.currency else ""
+    unit = f" {options.currency}" if options.currency else ""
     cost = f", {number(best.cost)}{unit} per hour" if best.cost is not None else ""
     size = counted(ends.mid, "GPU")
-    return f"{size} ({best.found.layout.name}){cost}. Objective: {asked.objective}. {_flips(plan)}"
+    return f"{size} ({best.search.layout.name}){cost}. Objective: {options.objective}. {_flips(plan)}"
 
 
-def _flips(plan: Plan) -> str:
+def _flips(plan: PlanAnswer) -> str:
     low, mid, high = plan.ends.low, plan.ends.mid, plan.ends.high
     if not plan.ends.flips:
         return "The same at both ends of the step times' error."
@@ -47,7 +49,7 @@ def _gpus(answer: int | None) -> str:
     return "no size" if answer is None else str(answer)
 
 
-def _rates(plan: Plan) -> str:
+def _rates(plan: PlanAnswer) -> str:
     base, ends, layout = plan.rate_per_s, plan.ends, plan.details["layout"]
 
     def rate(factor: float | None) -> str:
@@ -55,11 +57,11 @@ def _rates(plan: Plan) -> str:
             return "none"
         return f"{factor:.3g} times the trace" if base is None else f"{factor * base:.3g} requests/s"
 
-    said = f"{counted(plan.asked.own['gpus'], 'GPU')} ({layout.name}) serve {rate(ends.mid)}"
-    return f"{said}; {rate(ends.high)} to {rate(ends.low)} over the step times' error."
+    answer = f"{counted(plan.options.own['gpus'], 'GPU')} ({layout.name}) serve {rate(ends.mid)}"
+    return f"{answer}; {rate(ends.high)} to {rate(ends.low)} over the step times' error."
 
 
-def remarks(plan: Plan) -> list[str]:
+def remarks(plan: PlanAnswer) -> list[str]:
     """Return the remarks on the answer."""
     lines = []
     if plan.headroom is not None:
@@ -68,27 +70,29 @@ def remarks(plan: Plan) -> list[str]:
     if plan.busiest is not None:
         lines.append(str(plan.busiest))
     lines += _ties(plan)
-    for layout in dict.fromkeys(one.found.layout.hardware for one in plan.ranked):
-        if layout in plan.asked.prices:
-            lines.append(f"price of {layout}: {plan.asked.prices[layout]}")
-    if not plan.asked.prices and plan.asked.find == GPUS:
+    for layout in dict.fromkeys(candidate.search.layout.hardware for candidate in plan.ranked):
+        if layout in plan.options.prices:
+            lines.append(f"price of {layout}: {plan.options.prices[layout]}")
+    if not plan.options.prices and plan.options.find == GPUS:
         lines.append("no price was given, so no money is told: price.NAME=NUMBER per GPU-hour")
     lines.append(counted(plan.runs, "run"))
     return lines
 
 
-def _ties(plan: Plan) -> list[str]:
+def _ties(plan: PlanAnswer) -> list[str]:
     """Name the layouts that are as good as the first, which only its name or another number puts first."""
-    asked, ranked = plan.asked, plan.ranked
-    if asked.find == RATE:
+    options, ranked = plan.options, plan.ranked
+    if options.find == RATE:
         same = _equal(plan)
         return [f"not told apart from it by the search, to 2 %: {_listed(same)}"] if same else []
     lines = []
     if same := _equal(plan):
         lines.append(f"equal to it in every number shown, so any of them is an answer: {_listed(same)}")
-    if tied := tied_with(asked, ranked):
-        what = "as cheap" if asked.find == CHEAPEST else "as few GPUs"
-        lines.append(f"{what}, and ranked behind it by {asked.objective.limits[0].metric}: {_listed(tied)}")
+    if tied := tied_with(options, ranked):
+        comparison = "as cheap" if options.find == CHEAPEST else "as few GPUs"
+        lines.append(
+            f"{comparison}, and ranked behind it by {options.objective.limits[0].metric}: {_listed(tied)}"
+        )
     return lines
 
 
@@ -97,57 +101,61 @@ def _listed(names: Sequence[str]) -> str:
     return "; ".join(names[:_MOST_NAMED]) + more
 
 
-def head(plan: Plan) -> list[str]:
+def head(plan: PlanAnswer) -> list[str]:
     """Return the columns of the ranked table."""
-    cost = f"{plan.asked.currency}/h" if plan.asked.currency else "cost/h"
-    limits = [limit.metric for limit in plan.asked.objective.limits]
+    cost = f"{plan.options.currency}/h" if plan.options.currency else "cost/h"
+    limits = [limit.metric for limit in plan.options.objective.limits]
     return ["layout", "GPUs", "GPU-hours", "kWh", cost, *limits, *([REJECTED] if _rejects(plan) else [])]
 
 
-def _rejects(plan: Plan) -> bool:
+def _rejects(plan: PlanAnswer) -> bool:
     return any(map(rejected_by, plan.ranked))
 
 
-def rows(plan: Plan) -> list[list[str]]:
+def rows(plan: PlanAnswer) -> list[list[str]]:
     """Return the ranked table: one row per layout with an answer."""
     shown = None if _rejects(plan) else -1
-    return [[one.found.layout.name, *cells_of(plan.asked, one)[:shown]] for one in plan.ranked[:_MOST_ROWS]]
+    return [
+        [candidate.search.layout.name, *cells_of(plan.options, candidate)[:shown]]
+        for candidate in plan.ranked[:_MOST_ROWS]
+    ]
 
 
-def unable(plan: Plan) -> list[list[str]]:
+def unable(plan: PlanAnswer) -> list[list[str]]:
     """Return the layouts without an answer, and why."""
-    return [[one.found.layout.name, why_not(plan, one)] for one in plan.unable[:_MOST_ROWS]]
+    return [
+        [candidate.search.layout.name, why_not(plan, candidate)] for candidate in plan.unable[:_MOST_ROWS]
+    ]
 
 
-def why_not(plan: Plan, one: Candidate) -> str:
+def why_not(plan: PlanAnswer, candidate: Candidate) -> str:
     """Return one sentence on why a layout has no answer."""
-    if one.dropped:
-        return one.dropped
-    if one.found.refused:
-        return one.found.refused
-    if not one.found.tried:
+    if candidate.dropped:
+        return candidate.dropped
+    if candidate.search.refused:
+        return candidate.search.refused
+    if not candidate.search.tried:
         return "no size within max_gpus"
-    gpus = max(one.found.tried)
-    outcome = one.found.tried[gpus]
-    if lacking := plan.asked.objective.unanswered(outcome.numbers):
+    gpus = max(candidate.search.tried)
+    outcome = candidate.search.tried[gpus]
+    if lacking := plan.options.objective.unanswered(outcome.numbers):
         return f"{lacking} with {counted(gpus, 'GPU')}"
     limit = _missed(plan, outcome.numbers)
-    return (
-        f"{limit.metric} {told(limit.metric, outcome.numbers.get(limit.metric))} with {counted(gpus, 'GPU')}"
-    )
+    value = value_text(limit.metric, outcome.numbers.get(limit.metric))
+    return f"{limit.metric} {value} with {counted(gpus, 'GPU')}"
 
 
-def _missed(plan: Plan, numbers: Mapping[str, float]) -> Limit:
+def _missed(plan: PlanAnswer, numbers: Mapping[str, float]) -> Limit:
     """Return the first limit that the numbers miss, the first of all if none."""
-    limits = plan.asked.objective.limits
+    limits = plan.options.objective.limits
     return next((limit for limit in limits if not limit.met_by(numbers)), limits[0])
 
 
-def as_data(plan: Plan) -> dict[str, Any]:
+def as_data(plan: PlanAnswer) -> dict[str, Any]:
     """Return the content of plan.json."""
     return {
-        "objective": str(plan.asked.objective),
-        "find": plan.asked.find,
+        "objective": str(plan.options.objective),
+        "find": plan.options.find,
         "answer": plan.ends.mid,
         "at_low_end": plan.ends.low,
         "at_high_end": plan.ends.high,
@@ -156,29 +164,29 @@ def as_data(plan: Plan) -> dict[str, Any]:
         "rate_per_s": plan.rate_per_s,
         "runs": plan.runs,
         "busiest": None if plan.busiest is None else str(plan.busiest),
-        "currency": plan.asked.currency or None,
+        "currency": plan.options.currency or None,
         "equal": _equal(plan),
-        "tied": tied_with(plan.asked, plan.ranked),
-        "prices": {name: str(price) for name, price in plan.asked.prices.items()},
-        "ranked": [_as_data(one) for one in plan.ranked],
+        "tied": tied_with(plan.options, plan.ranked),
+        "prices": {name: str(price) for name, price in plan.options.prices.items()},
+        "ranked": [_as_data(candidate) for candidate in plan.ranked],
         "without_answer": [{"layout": name, "why": why} for name, why in unable(plan)],
     }
 
 
-def _equal(plan: Plan) -> list[str]:
-    if plan.asked.find == RATE:
+def _equal(plan: PlanAnswer) -> list[str]:
+    if plan.options.find == RATE:
         return as_fast(plan.details.get("factors", ()))
-    return equal_to(plan.asked, plan.ranked[0], plan.ranked) if plan.ranked else []
+    return equal_to(plan.options, plan.ranked[0], plan.ranked) if plan.ranked else []
 
 
-def _as_data(one: Candidate) -> dict[str, Any]:
-    outcome = one.found.outcome
+def _as_data(candidate: Candidate) -> dict[str, Any]:
+    outcome = candidate.search.outcome
     assert outcome is not None
     return {
-        "layout": one.found.layout.name,
-        "words": list(one.found.layout.words_of(one.found.gpus or 0)),
-        "gpus": one.found.gpus,
-        "gpu_hours": one.gpu_hours,
-        "cost": one.cost,
+        "layout": candidate.search.layout.name,
+        "words": list(candidate.search.layout.words_of(candidate.search.gpus or 0)),
+        "gpus": candidate.search.gpus,
+        "gpu_hours": candidate.gpu_hours,
+        "cost": candidate.cost,
         "numbers": outcome.numbers,
     }

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from servetwin.story.benches import RequestSoFar
-from servetwin.story.books import Books
+from servetwin.story.cluster_state import ClusterState, RequestProgress
 from servetwin.story.line import Lines, StoryLine, count, seconds
 from serving.vocabulary.actions import Send
 
@@ -12,7 +11,7 @@ FIRST_STEPS: Final = "prompt and first decode steps"
 
 
 @dataclass(slots=True)
-class Decoding:
+class DecodeStretch:
     """A stretch of decode steps on one instance: its begin, and the number of other requests."""
 
     began_ns: int
@@ -22,18 +21,18 @@ class Decoding:
     with_prompts: int = 0
 
 
-@dataclass(slots=True)
-class Tale:
+@dataclass(slots=True, kw_only=True)
+class RequestRecord:
     """State of one request. ``first_token_ns``: from requests.parquet. ``stages_ns``: time in each stage."""
 
     id: int
     first_token_ns: int | None = None
-    mine: RequestSoFar | None = None
+    mine: RequestProgress | None = None
     arrived_ns: int = -1
     stage: str = ""
     since_ns: int = 0
     stages_ns: dict[str, int] = field(default_factory=dict)
-    decoding: Decoding | None = None
+    decoding: DecodeStretch | None = None
     transfers: dict[int, tuple[int, Send]] = field(default_factory=dict)
     over: bool = False
 
@@ -46,59 +45,59 @@ class Tale:
         return took_ns
 
 
-def unfinished(tale: Tale, books: Books, now_ns: int) -> Lines:
+def unfinished(record: RequestRecord, state: ClusterState, now_ns: int) -> Lines:
     """Report a request that is still in flight when the journal ends."""
-    assert tale.mine is not None
-    yield from decoded(tale, books, now_ns)
-    made = count(books.made(tale.mine), "token")
-    yield StoryLine(now_ns, f"the journal ends; so far the request has {made} and is {_state(tale)}")
-    yield from stages(tale, now_ns)
+    assert record.mine is not None
+    yield from decoded(record, state, now_ns)
+    made = count(state.made(record.mine), "token")
+    yield StoryLine(now_ns, f"the journal ends; so far the request has {made} and is {_state(record)}")
+    yield from stages(record, now_ns)
 
 
-def _state(tale: Tale) -> str:
-    assert tale.mine is not None
-    where = "" if tale.mine.replica is None else f" on instance {tale.mine.replica}"
+def _state(record: RequestRecord) -> str:
+    assert record.mine is not None
+    where = "" if record.mine.replica is None else f" on instance {record.mine.replica}"
     return {
         "waiting": f"waiting{where or ' for an instance'}",
         "prompt": f"in a step with its prompt{where}",
         "handed over": f"waiting{where} for its KV to be taken over",
         "joining": f"about to decode{where}",
         "decoding": f"decoding{where}",
-    }.get(tale.mine.stage, "over")
+    }.get(record.mine.stage, "over")
 
 
-def stages(tale: Tale, now_ns: int) -> Lines:
+def stages(record: RequestRecord, now_ns: int) -> Lines:
     """Report how long each stage of a request took."""
-    tale.enter("", now_ns)
-    parts = ", ".join(f"{name} {seconds(took)}" for name, took in tale.stages_ns.items())
-    yield StoryLine(now_ns, f"in all {seconds(sum(tale.stages_ns.values()))}: {parts}")
+    record.enter("", now_ns)
+    parts = ", ".join(f"{name} {seconds(took)}" for name, took in record.stages_ns.items())
+    yield StoryLine(now_ns, f"in all {seconds(sum(record.stages_ns.values()))}: {parts}")
 
 
-def decodes(tale: Tale, now_ns: int, began_ns: int | None = None) -> None:
+def decodes(record: RequestRecord, now_ns: int, began_ns: int | None = None) -> None:
     """Begin a stretch of decode steps, now or at ``began_ns`` in an earlier run."""
-    if tale.stage != "decoding":
-        tale.enter("decoding", now_ns)
-    tale.decoding = Decoding(tale.since_ns if began_ns is None else began_ns)
+    if record.stage != "decoding":
+        record.enter("decoding", now_ns)
+    record.decoding = DecodeStretch(record.since_ns if began_ns is None else began_ns)
 
 
-def count_report(decoding: Decoding, others: int, with_prompts: bool) -> None:
+def count_report(decoding: DecodeStretch, beside: int, with_prompts: bool) -> None:
     """Count a report of steps in which the request decoded with so many others."""
-    decoding.fewest, decoding.most = min(decoding.fewest, others), max(decoding.most, others)
+    decoding.fewest, decoding.most = min(decoding.fewest, beside), max(decoding.most, beside)
     decoding.reports += 1
     decoding.with_prompts += with_prompts
 
 
-def decoded(tale: Tale, books: Books, now_ns: int) -> Lines:
+def decoded(record: RequestRecord, state: ClusterState, now_ns: int) -> Lines:
     """Report the stretch of decode steps that ends now, in one line."""
-    decoding, tale.decoding = tale.decoding, None
-    if decoding is None or tale.mine is None:
+    decoding, record.decoding = record.decoding, None
+    if decoding is None or record.mine is None:
         return
-    made = books.made(tale.mine) - tale.mine.begun
+    made = state.made(record.mine) - record.mine.begun
     if not made:
         return
     fewest, most = decoding.fewest, decoding.most
     among = f"among {count(most, 'other')}" if fewest == most else f"among {fewest} to {most} others"
     among = among if most else "alone"
-    what = f"decoded {count(made, 'token')} after {seconds(decoding.began_ns)}, one a step, {among}"
+    text = f"decoded {count(made, 'token')} after {seconds(decoding.began_ns)}, one a step, {among}"
     prompts = f", prompts of others in {decoding.with_prompts:,} of them" if decoding.with_prompts else ""
-    yield StoryLine(now_ns, f"{what} ({count(decoding.reports, 'report')}{prompts})")
+    yield StoryLine(now_ns, f"{text} ({count(decoding.reports, 'report')}{prompts})")

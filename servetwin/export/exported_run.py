@@ -1,4 +1,4 @@
-"""What is exported of a run: one array per thing that is known of a request, and the run's counts."""
+"""A run as it is exported: its finished requests as arrays, and its counts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MS_PER_S = 1e3
 NS_PER_S = 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedRun:
     """Finished requests in order of arrival; milliseconds, and NaN for TPOT of a request of one token.
 
     ``start_s`` counts from the first arrival. ``unanswered``: requests that arrived and did not finish.
@@ -43,7 +43,7 @@ class Told:
         return total / self.duration_s if self.duration_s else 0.0
 
 
-def told(result: Result) -> Told:
+def exported_run(result: Result) -> ExportedRun:
     """The requests of a result folder."""
     import numpy as np
 
@@ -51,13 +51,13 @@ def told(result: Result) -> Told:
     order = np.argsort(columns["arrival_ns"], kind="stable")
     columns = {name: values[order] for name, values in columns.items()}
     arrival_s, counts = columns["arrival_ns"] / NS_PER_S, result.summary["requests"]
-    return Told(
-        arrival_s - arrival_s[0] if len(arrival_s) else arrival_s,
-        columns["ttft_ms"],
-        columns["tpot_ms"],
-        columns["e2e_ms"],
-        columns["prompt_tokens"],
-        columns["output_tokens"],
-        counts["arrived"] - counts["finished"],
-        float(result.summary["duration_s"]),
+    return ExportedRun(
+        start_s=arrival_s - arrival_s[0] if len(arrival_s) else arrival_s,
+        ttft_ms=columns["ttft_ms"],
+        tpot_ms=columns["tpot_ms"],
+        e2e_ms=columns["e2e_ms"],
+        prompt_tokens=columns["prompt_tokens"],
+        output_tokens=columns["output_tokens"],
+        unanswered=counts["arrived"] - counts["finished"],
+        duration_s=float(result.summary["duration_s"]),
     )

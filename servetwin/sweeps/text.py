@@ -1,33 +1,37 @@
 """Formats settings, means and differences of a sweep."""
 
-from servetwin.report.metric_text import told
+from servetwin.report.metric_text import value_text
 from servetwin.sweeps.student import Interval
 from servetwin.sweeps.table import Values
 
 
-def told_interval(metric: str, one: Interval | None) -> str:
+def interval_text(metric: str, interval: Interval | None) -> str:
     """Return the mean and, over several seeds, the half width of its interval."""
-    if one is None:
+    if interval is None:
         return "–"  # noqa: RUF001 (as tables show what is missing)
-    return told(metric, one.mean) + ("" if one.half is None else f" ± {told(metric, one.half)}")
+    return value_text(metric, interval.mean) + (
+        "" if interval.half is None else f" ± {value_text(metric, interval.half)}"
+    )
 
 
-def told_difference(metric: str, one: Interval | None) -> str:
+def difference_text(metric: str, interval: Interval | None) -> str:
     """Return the difference, with a remark if its interval contains 0."""
-    if one is None:
+    if interval is None:
         return "–"  # noqa: RUF001
-    sign = "+" if one.mean > 0 else "-" if one.mean < 0 else ""
-    text = f"{sign}{_amount(metric, abs(one.mean))}"
-    if one.half is None:
+    sign = "+" if interval.mean > 0 else "-" if interval.mean < 0 else ""
+    text = f"{sign}{_amount(metric, abs(interval.mean))}"
+    if interval.half is None:
         return text
-    if one.half == 0 and one.mean == 0:
+    if interval.half == 0 and interval.mean == 0:
         return "none: every seed gave the same"
-    return f"{text} ± {_amount(metric, one.half)}" + (" (not distinguishable)" if one.holds_zero else "")
+    return f"{text} ± {_amount(metric, interval.half)}" + (
+        " (not distinguishable)" if interval.holds_zero else ""
+    )
 
 
 def _amount(metric: str, value: float) -> str:
     """Return a difference; those of shares are in percentage points."""
-    return told(metric, value).replace(" %", " points")
+    return value_text(metric, value).replace(" %", " points")
 
 
 def setting_name(setting: Values) -> str:

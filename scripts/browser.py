@@ -13,7 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
+from servetwin.cli.doctor import BROWSERS
+
 _FLAGS: Final = (
     "--headless=new --no-sandbox --disable-gpu --no-first-run --disable-extensions --disable-dev-shm-usage "
     "--hide-scrollbars --force-color-profile=srgb --disable-background-networking --remote-debugging-pipe"
@@ -39,12 +40,12 @@ return {width: page.scrollWidth, wide, height: page.scrollHeight, cut};
 })()"""
 
 
-def found() -> str | None:
+def installed() -> str | None:
     """Return the path of a browser on this machine."""
-    return next((path for path in map(shutil.which, NAMES) if path), None)
+    return next((path for path in map(shutil.which, BROWSERS) if path), None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """A displayed page: px of the document and its window, cut texts, console errors, outside requests."""
 
@@ -62,7 +63,7 @@ class Browser:
     def __init__(self, program: str) -> None:
         self.program = program
         self._next = 0
-        self._told: list[dict[str, Any]] = []
+        self._events: list[dict[str, Any]] = []
         self._session = ""
 
     def __enter__(self) -> Browser:
@@ -97,7 +98,7 @@ class Browser:
 
     def look(self, page: Path, width: int, dark: bool = False, height: int = 900) -> Look:
         """Show a file in a window of ``width`` px."""
-        self._told.clear()
+        self._events.clear()
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._call("Emulation.setDeviceMetricsOverride", size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -105,52 +106,52 @@ class Browser:
         address = page.resolve().as_uri()
         self._call("Page.navigate", {"url": address})
         self._until("Page.loadEventFired")
-        found = self.evaluate(_MEASURE)
-        return Look(**found, errors=self._errors(), requested=self._requested(address))
+        measured = self.evaluate(_MEASURE)
+        return Look(**measured, errors=self._errors(), requested=self._requested(address))
 
     def evaluate(self, script: str) -> Any:
         """Return the value of a JavaScript expression in the page."""
-        told = self._call("Runtime.evaluate", {"expression": script, "returnByValue": True})
-        assert "exceptionDetails" not in told, told
-        return told["result"].get("value")
+        result = self._call("Runtime.evaluate", {"expression": script, "returnByValue": True})
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
 
     def picture(self, path: Path, width: int, height: int) -> None:
         """Write a PNG of the page's top to ``path``."""
         clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
-        told = self._call("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
-        path.write_bytes(base64.b64decode(told["data"]))
+        result = self._call("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
+        path.write_bytes(base64.b64decode(result["data"]))
 
     def _errors(self) -> list[str]:
         errors = []
-        for one in self._told:
-            told = one["params"]
-            if one["method"] == "Runtime.exceptionThrown":
-                errors.append(str(told["exceptionDetails"]))
-            elif one["method"] == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning"):
-                errors.append(str(told["args"]))
-            elif one["method"] == "Log.entryAdded" and told["entry"]["level"] == "error":
-                errors.append(told["entry"]["text"])
+        for event in self._events:
+            parameters = event["params"]
+            if event["method"] == "Runtime.exceptionThrown":
+                errors.append(str(parameters["exceptionDetails"]))
+            elif event["method"] == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning"):
+                errors.append(str(parameters["args"]))
+            elif event["method"] == "Log.entryAdded" and parameters["entry"]["level"] == "error":
+                errors.append(parameters["entry"]["text"])
         return errors
 
     def _requested(self, address: str) -> list[str]:
-        sent = [one for one in self._told if one["method"] == "Network.requestWillBeSent"]
-        asked = [one["params"]["request"]["url"] for one in sent]
-        return [url for url in asked if url.partition("#")[0] != address and not url.startswith("data:")]
+        sent = [event for event in self._events if event["method"] == "Network.requestWillBeSent"]
+        urls = [event["params"]["request"]["url"] for event in sent]
+        return [url for url in urls if url.partition("#")[0] != address and not url.startswith("data:")]
 
-    def _call(self, method: str, told: dict[str, Any]) -> dict[str, Any]:
+    def _call(self, method: str, parameters: dict[str, Any]) -> dict[str, Any]:
         self._next += 1
-        message = {"id": self._next, "method": method, "params": told}
+        message = {"id": self._next, "method": method, "params": parameters}
         if self._session:
             message["sessionId"] = self._session
         os.write(self._out, json.dumps(message).encode() + b"\0")
         while (answer := self._read()).get("id") != self._next:
-            self._told.append(answer)
+            self._events.append(answer)
         assert "error" not in answer, answer
         return dict(answer["result"])
 
     def _until(self, method: str) -> None:
-        while not any(one["method"] == method for one in self._told):
-            self._told.append(self._read())
+        while not any(event["method"] == method for event in self._events):
+            self._events.append(self._read())
 
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
