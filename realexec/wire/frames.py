@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 MAGIC: Final = b"SvTw"
-VERSION: Final = 1
+VERSION: Final = 2
 # Magic, version, length of the head, length of the payload.
 _HEADER: Final = struct.Struct("!4sIIQ")
 HEADER_BYTES: Final = _HEADER.size

@@ -209,10 +209,11 @@ def _has_torch() -> bool:
 def require_torch() -> None:
     """Raise UserError if the libraries of real workers are missing."""
     try:
+        import msgspec  # noqa: F401
         import torch  # noqa: F401
         import transformers  # noqa: F401
     except ImportError as error:
         raise UserError(
-            f"real workers need torch and transformers ({error}): write pip install 'servetwin[real]', or "
-            "make test-real in a checkout"
+            f"real workers need torch, transformers and msgspec ({error}): "
+            "write pip install 'servetwin[real]', or make test-real in a checkout"
         ) from None

@@ -78,7 +78,7 @@ CONTRACTS = {
     ),
     "realexec": Contract(
         own=names("serving"),
-        third=names("torch", "transformers", "safetensors", "numpy"),
+        third=names("torch", "transformers", "safetensors", "numpy", "msgspec"),
         lazy=names("ray"),
         named={"nixl": names("realexec.transports.nixl")},
     ),
