@@ -1,4 +1,7 @@
-"""The counters of a run as Prometheus text, under the names that vLLM gives the same numbers."""
+"""The counters of a run as Prometheus text, under the names that vLLM gives the same numbers.
+
+prometheus_client takes 17 times the CPU time for a page of 64 replicas (2,280 us instead of 132).
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -85,6 +85,7 @@ CONTRACTS = {
     "traces": Contract(
         third=names("numpy", "pandas"),
         lazy=names("pyarrow"),
+        named={"yaml": names("traces.fetching.sources")},
         no_stdlib=names("random", "time", "asyncio", "threading"),
     ),
 }
