@@ -1,6 +1,6 @@
 """Parses Prometheus text, in which servers report their metrics, into numbers.
 
-prometheus_client's parser takes 4.6 times the CPU time for 499 lines, and refuses a page with one damaged line.
+prometheus_client's parser takes 4.6 times the CPU time for 499 lines, and refuses a page with a damaged line.
 """
 
 import re
