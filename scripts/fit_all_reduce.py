@@ -10,8 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from hwmodels.importers.aiconfigurator_reduce import Messages, nccl_messages, read_messages
-from hwmodels.importers.aiconfigurator_tables import Folder
+from hwmodels.importers.aiconfigurator_tables import Folder, Messages, nccl_messages, read_messages
 from hwmodels.importers.request import ImportRequest
 from hwmodels.step_times.all_reduce_fit import StretchFit, fit_stretches
 from scripts.catalogue_command import print_catalogue

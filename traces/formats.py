@@ -81,11 +81,11 @@ _ALL: Final = (
     Format(
         "azure_functions_2019", "Azure Functions 2019: invocations per minute of one day", "csv",
         _marks("HashOwner|HashApp|HashFunction|Trigger"),
-        "azure_functions_2019:read_azure_functions_2019",
+        "azure_functions:read_azure_functions_2019",
     ),
     Format(
         "azure_functions_2021", "Azure Functions 2021: one line per invocation", "csv",
-        _marks("app|func|end_timestamp|duration"), "azure_functions_2021:read_azure_functions_2021",
+        _marks("app|func|end_timestamp|duration"), "azure_functions:read_azure_functions_2021",
     ),
     Format(
         "llmservingsim", "workloads of LLMServingSim", "csv",
@@ -93,7 +93,7 @@ _ALL: Final = (
     ),
     Format(
         "servegen_csv", "requests saved by ServeGen as CSV", "csv",
-        _marks("request_id|timestamp|input_tokens|output_tokens"), "servegen_csv:read_servegen_csv",
+        _marks("request_id|timestamp|input_tokens|output_tokens"), "servegen:read_servegen_csv",
     ),
     Format(
         "csv", "plain CSV: arrival_ns (or arrival_s, arrival_ms), prompt_tokens, output_tokens, ...", "csv",
@@ -116,7 +116,7 @@ _ALL: Final = (
     Format(
         "llmservingsim_prefix", "workloads of LLMServingSim, with ids of full blocks of 16 tokens", "jsonl",
         _marks("arrival_time_ns|input_length|output_length"),
-        "llmservingsim_prefix:read_llmservingsim_prefix",
+        "llmservingsim:read_llmservingsim_prefix",
     ),
     Format(
         "vllm_bench", "vLLM benchmark JSONL: prompt or prompt length, output length", "jsonl",

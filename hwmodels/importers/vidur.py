@@ -5,11 +5,11 @@ from typing import Final
 from hwmodels.catalogue import load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.importers.aiconfigurator import head_curve
-from hwmodels.importers.aiconfigurator_attention import read_attention
-from hwmodels.importers.aiconfigurator_reduce import read_all_reduce
 from hwmodels.importers.aiconfigurator_tables import (
     ENGINE,
     Folder,
+    read_all_reduce,
+    read_attention,
     read_products,
 )
 from hwmodels.importers.aiconfigurator_tables import LICENCE as OTHER_LICENCE

@@ -125,7 +125,7 @@ def is_whole(path: Path) -> bool:
 
 def import_splitwise(options: Mapping[str, Sequence[str]], as_json: bool) -> int:
     """Convert Splitwise's table of one GPU and tp to a folder."""
-    from hwmodels.importers.step_profile_write import splitwise_steps, write_step_profile
+    from hwmodels.importers.step_profile_file import splitwise_steps, write_step_profile
 
     out = Path(options["out"][0])
     if out.exists():

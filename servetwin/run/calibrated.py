@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hwmodels.catalogue import load_gpu
-from hwmodels.importers.step_profile_file import META
-from hwmodels.importers.step_profile_write import Row, write_step_profile
+from hwmodels.importers.step_profile_file import META, Row, write_step_profile
 from hwmodels.profiles.profile import NOISE_LABEL, Stamp
 from hwmodels.profiles.step_profile import PromptBlocks
 from servetwin.assemble.fleet import state_bytes, transport_of

@@ -46,7 +46,7 @@ CLOCKS_AND_PROCESSES = names(
 )
 CATALOGUE_MODULES = names(
     "hwmodels.catalogue", "hwmodels.step_times.linear_catalogue", "hwmodels.step_times.fit",
-    "hwmodels.importers.tables", "hwmodels.importers.llmservingsim_meta",
+    "hwmodels.importers.tables", "hwmodels.importers.llmservingsim",
     "hwmodels.topology.cluster_file", "hwmodels.yaml_text",
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ import pytest
 
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.errors import HardwareError
-from hwmodels.importers.expert_lattice import balanced_lattice, from_memory
+from hwmodels.importers.lattices import balanced_lattice, from_memory
 from hwmodels.models.parallelism import Parallelism
 from hwmodels.profiles.profile import Curve, Exchange, ExpertTable, Lattice, OpTables, Profile, Stamp
 from hwmodels.step_times.engine_overhead import EngineOverhead

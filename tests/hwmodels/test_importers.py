@@ -11,8 +11,7 @@ import pytest
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.importers import IMPORTERS, ImportRequest, import_profile, read_splitwise
-from hwmodels.importers.aiconfigurator_reduce import read_all_reduce
-from hwmodels.importers.aiconfigurator_tables import Folder, read_products
+from hwmodels.importers.aiconfigurator_tables import Folder, read_all_reduce, read_products
 from hwmodels.importers.lattices import lattices_of
 from hwmodels.importers.request import device_notes
 from hwmodels.profiles.profile import Lattice, Profile

@@ -9,8 +9,7 @@ import pytest
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.importers import ImportRequest, import_profile
-from hwmodels.importers.aiconfigurator_reduce import read_messages
-from hwmodels.importers.aiconfigurator_tables import Folder
+from hwmodels.importers.aiconfigurator_tables import Folder, read_messages
 from hwmodels.profiles.profile import Curve, Lattice, Profile
 from hwmodels.step_times.noise import FALL, bad_points, steadied
 from hwmodels.step_times.select import step_model

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from hwmodels.errors import HardwareError
-from hwmodels.importers.step_profile_file import read_step_profile
-from hwmodels.importers.step_profile_write import splitwise_steps, write_step_profile
+from hwmodels.importers.step_profile_file import read_step_profile, splitwise_steps, write_step_profile
 from hwmodels.profiles.step_profile import StepProfile
 from hwmodels.step_times.engine_overhead import EngineOverhead
 from hwmodels.step_times.op_table_step import OpTableStepModel

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from traces.columns import PrefixBlocks
 from traces.errors import TraceError
-from traces.importers.llmservingsim_prefix import read_llmservingsim_prefix
+from traces.importers.llmservingsim import read_llmservingsim_prefix
 from traces.importers.mooncake import read_mooncake, write_mooncake
 from traces.importers.parquet import read_parquet, write_parquet
 from traces.importers.plain_csv import write_plain_csv

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hwmodels.importers.step_profile_write import Row, write_step_profile
+from hwmodels.importers.step_profile_file import Row, write_step_profile
 from hwmodels.profiles.profile import Stamp
 
 STAMP = Stamp("a100_80g", "llama3_8b", 1, "vllm", "0.19.0", "bf16", "made up", "CC0", ())

@@ -19,6 +19,7 @@ from traces.checks import whole_number
 from traces.columns import Names, PrefixBlocks
 from traces.errors import TraceError
 from traces.importers.json_lines import (
+    JsonTimes,
     Spot,
     all_or_none,
     first_row,
@@ -31,7 +32,6 @@ from traces.importers.json_lines import (
     whole,
     word,
 )
-from traces.importers.json_times import JsonTimes
 from traces.importers.requests import check_limit, check_order, requests_of
 from traces.reading import Origin
 from traces.replacing import replacing

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from traces.checks import positive_number, short_number
 from traces.errors import TraceError
 from traces.importers.json_lines import (
+    JsonTimes,
     Spot,
     all_or_none,
     first_row,
@@ -28,7 +29,6 @@ from traces.importers.json_lines import (
     shown,
     whole,
 )
-from traces.importers.json_times import JsonTimes
 from traces.importers.requests import check_limit, check_order, requests_of
 from traces.reading import Origin
 from traces.streams import stream
