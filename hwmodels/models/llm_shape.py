@@ -47,13 +47,8 @@ class LlmShape:
         """Weights of the matrix products of a dense layer: Q, K, V, O, gate (if there is one), up, down."""
         return self._attention_parameters + (3 if self.gated_mlp else 2) * self.hidden * self.intermediate
 
-    @property
-    def parameters_per_layer(self) -> int:
-        """Parameters of the last layer: matrix weights, norms, the model's biases, all experts."""
-        return self.parameters_of(self.layers - 1)
-
     def parameters_of(self, layer: int) -> int:
-        """Parameters of one layer, which in a mixture of experts may be dense."""
+        """Matrix weights, norms, the model's biases, and all experts unless the layer is a dense one."""
         norms = 2 * self._norm_parameters + (2 * self.head_dim if self.qk_norm else 0)
         norms += self.latent.norm_parameters if self.latent is not None else 0
         if self.experts is None or layer < self.experts.dense_layers:

@@ -87,11 +87,6 @@ def time_cut(layers: int, head_layers: float, stages: int) -> Cut:
     return balanced_cut([1.0] * layers, 0.0, head_layers, stages)
 
 
-def stage_bytes(shape: LlmShape, cut: Cut) -> tuple[int, ...]:
-    """Parameters of each stage; a tied embedding is in the first and in the last stage."""
-    return tuple([sum([unit.size_bytes for unit in model_units(shape, layers=part)]) for part in cut])
-
-
 def _ranges(counts: Sequence[int]) -> Cut:
     found, first = [], 0
     for count in counts:

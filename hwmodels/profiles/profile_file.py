@@ -235,11 +235,6 @@ class LoadedProfile:
     problems: tuple[str, ...] = ()
 
 
-def profile_digest(profile: Profile) -> str:
-    """The sha256, in hexadecimal, of the profile's content: equal for equal profiles on every machine."""
-    return _digest(_document(profile))
-
-
 def save_profile(profile: Profile, path: Path) -> str:
     """Write ``profile`` to ``path`` atomically; returns its digest.
 

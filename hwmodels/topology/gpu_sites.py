@@ -59,10 +59,6 @@ class GpuSites:
         """The GPUs of one host."""
         return range(host * self.spec.gpus_per_host, (host + 1) * self.spec.gpus_per_host)
 
-    def leaf_of(self, gpu: int) -> int:
-        """The leaf switch of the GPU's NIC; -1 without a network."""
-        return self.site(gpu).leaf
-
     def nic_of(self, gpu: int) -> int:
         """The GPU's NIC; -1 without a network."""
         return self.site(gpu).nic

@@ -188,12 +188,6 @@ def with_rate(key: str, gbps: float, base: ClusterSpec) -> ClusterSpec:
     return replace(base, **{key: rate})  # type: ignore[arg-type]
 
 
-def shared_pcie(bytes_per_s: float, gpus: int, base: ClusterSpec) -> ClusterSpec:
-    """``base`` with one PCIe switch uplink of this rate for each ``gpus`` neighbours."""
-    rate = Rate(bytes_per_s, "set by the caller")
-    return replace(base, pcie=rate, pcie_shared_by=gpus)
-
-
 def shown(value: object) -> str:
     """A value in short form for a sentence, however many digits a number has."""
     short = reprlib.Repr()

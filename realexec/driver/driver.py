@@ -13,7 +13,7 @@ from realexec.transports.shaped import Paths, Shape
 from realexec.transports.shared_memory import NAME as SHARED_MEMORY
 from realexec.wire.messages import Died, Meet, Met, Open, Opened
 from realexec.worker.peers import paths_between
-from realexec.world.actions import CARRIES_OUT, World
+from realexec.world.actions import World
 from realexec.world.arrivals import Arrivals
 from realexec.world.execution import Controller, Execution, Journal
 from realexec.world.models import Models
@@ -25,8 +25,6 @@ from serving.vocabulary.errors import UserError
 from serving.vocabulary.layers import Part
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.units import NS_PER_S
-
-__all__ = ["CARRIES_OUT", "Fleet", "execute"]
 
 # A worker reports whenever requests finish, at the end of a run, and about once a second in between. A single
 # step of a small model takes far less time than this.

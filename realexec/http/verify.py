@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from realexec.http.dialects import UNKNOWN_TOKEN, Wish
 from realexec.http.probe import Server
-from realexec.http.stream import Refused, tokens_of
+from realexec.http.stream import tokens_of
 from realexec.world.report import Generation
 
 
@@ -59,6 +59,3 @@ async def _ask_again(
             first = f"request {one.request}, token {wrong[0]}, at {server.address}"
     checked, different, resumed, resumed_different = counts
     return TokenCheck(checked, different, resumed, resumed_different, first or None)
-
-
-__all__ = ["Refused", "TokenCheck", "ask_again", "chosen"]

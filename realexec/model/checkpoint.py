@@ -8,14 +8,8 @@ from typing import Any
 
 import torch
 
-from realexec.model.models import ModelSpec, build_model, model_spec
+from realexec.model.models import ModelSpec, model_spec
 from realexec.model.weight_sources import HEAD, ONE_FILE, random_parameter
-
-
-def write_checkpoint(model: Mapping[str, Any], seed: int, folder: Path) -> None:
-    """Write the model that ``model`` and ``seed`` give, as a folder for ``model.checkpoint`` and others."""
-    spec = model_spec(model)
-    write_tensors(spec, dict(build_model(model, seed).named_parameters()), folder)
 
 
 def write_random_checkpoint(model: Mapping[str, Any], seed: int, spread: float, folder: Path) -> int:

@@ -57,10 +57,6 @@ class Inbox(Generic[Thing]):
                 raise queue.Empty
         return self._things.popleft()
 
-    def get_nowait(self) -> Thing:
-        """Take a thing that is there already; queue.Empty if there is none."""
-        return self.get(block=False)
-
     def empty(self) -> bool:
         """Whether no thing waits; only the taking thread may call this."""
         if not self._things:

@@ -15,7 +15,8 @@ from realexec.http.driver import HttpReport, execute, probe_all, probe_hand_over
 from realexec.http.handover import Roles
 from realexec.http.lines import Times
 from realexec.http.probe import Server
-from realexec.http.verify import Refused, TokenCheck, ask_again, chosen
+from realexec.http.stream import Refused
+from realexec.http.verify import TokenCheck, ask_again, chosen
 from servetwin.assemble import build
 from servetwin.assemble.clients import requests_of
 from servetwin.config.compose.resolved import resolved_yaml

@@ -42,8 +42,9 @@ def real_run(
     if config.launcher == "local" and _has_torch():
         import_early(config.device)  # the fork server and this process import torch at the same time
     require_torch()
-    from realexec.driver.driver import CARRIES_OUT, execute
+    from realexec.driver.driver import execute
     from realexec.memory.device import device_of
+    from realexec.world.actions import CARRIES_OUT
 
     if config.launcher == "local":  # nodes of a Ray cluster may have other devices
         device_of(config.device)

@@ -145,7 +145,7 @@ def test_kv_settings_out_of_range_are_refused(settings: tuple[float, int, int], 
 def test_a_replica_of_some_layers_has_memory_for_their_weights_and_kv_only() -> None:
     """Layers 8 to 16 of 32: a quarter of the layers and of a token's KV, no embedding, no head."""
     shape, room = LLAMA3_8B, int(A100.memory_bytes * 0.9) - A100.activation_reserve_bytes
-    layer_bytes, token_bytes = shape.parameters_per_layer * 2, shape.kv_bytes_per_token // 4
+    layer_bytes, token_bytes = shape.parameters_of(shape.layers - 1) * 2, shape.kv_bytes_per_token // 4
     middle = kv_capacity(A100, shape, 1, 0.9, 16, layers=range(8, 16))
     assert middle.blocks == (room - 8 * layer_bytes) // (token_bytes * 16)
     first = kv_capacity(A100, shape, 1, 0.9, 16, layers=range(8))

@@ -10,10 +10,11 @@ import pytest
 
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.errors import HardwareError
-from hwmodels.importers import IMPORTERS, ImportRequest, import_profile, read_splitwise
+from hwmodels.importers import IMPORTERS, ImportRequest, import_profile
 from hwmodels.importers.aiconfigurator_tables import Folder, read_all_reduce, read_products
 from hwmodels.importers.lattices import lattices_of
 from hwmodels.importers.request import device_notes
+from hwmodels.importers.splitwise import read_splitwise
 from hwmodels.profiles.profile import Lattice, Profile
 from hwmodels.profiles.profile_file import load_profile, save_profile
 from hwmodels.step_times.op_table import seconds_by_count

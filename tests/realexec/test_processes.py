@@ -248,4 +248,4 @@ def test_closing_does_not_wait_for_what_a_worker_has_not_read() -> None:
             pool.workers[0].send(Hold(request, tuple(range(2000)), (), 1))
     assert own_workers() == {}
     with pytest.raises(queue.Empty):
-        pool.inbox.get_nowait()
+        pool.inbox.get(block=False)

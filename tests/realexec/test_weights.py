@@ -13,7 +13,7 @@ import torch
 
 from realexec.driver.verify import reference_tokens
 from realexec.memory.tensor_memory import ArenaMemory
-from realexec.model.checkpoint import write_checkpoint
+from realexec.model.checkpoint import write_tensors
 from realexec.model.layer_layout import ALIGN_BYTES
 from realexec.model.model_runner import ModelRunner
 from realexec.model.models import build_model, model_spec
@@ -43,6 +43,11 @@ def weights_of(model: dict, layers: tuple[int, int] = (0, 3), memory: ArenaMemor
     spec = model_spec(model)
     memory = memory or ArenaMemory(FlatMemory(1 << 22))
     return Weights(spec.layout(LayerRange(*layers)), memory, spec.dtype)
+
+
+def write_checkpoint(model: dict, seed: int, folder: Path) -> None:
+    """The folder of the model that ``model`` and ``seed`` give."""
+    write_tensors(model_spec(model), dict(build_model(model, seed).named_parameters()), folder)
 
 
 def by_name(weights: Weights) -> dict[str, torch.Tensor]:

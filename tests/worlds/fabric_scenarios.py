@@ -1,10 +1,12 @@
 """Random leaf-spine networks and flows on them, for the fabric's tests and its benchmark."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
 from hwmodels.fabric.flow import KINDS, FlowSpec
+from hwmodels.fabric.max_min import fill
 
 GB = 1e9
 
@@ -54,3 +56,8 @@ def random_flows(random: Random, network: LeafSpine, count: int, priorities: int
             )
         )
     return flows
+
+
+def max_min_rates(flows: Sequence[FlowSpec], capacities: Sequence[float]) -> list[float]:
+    """The rates of flows that have the links for themselves."""
+    return fill(flows, capacities, list(capacities))

@@ -16,7 +16,7 @@ from typing import Final
 from traces.errors import TraceError
 from traces.fetching.http import Answer
 from traces.fetching.http import open_url as open_web_url
-from traces.fetching.sources import Source, terms
+from traces.fetching.sources import Source
 from traces.reading import file_digest
 
 # The file a download grows in: one writer at a time, kept when it stops, renamed when it is whole.
@@ -280,9 +280,6 @@ def _wrong(job: Download, problem: str) -> TraceError:
         f"{job.url} {problem}: the received bytes were deleted, so run the command again, and if it fails"
         " again give another url"
     )
-
-
-__all__ = ["Progress", "fetch", "terms"]
 
 
 def fetch(

@@ -128,8 +128,6 @@ def _check_words(workload: Workload, column: str, names: Names) -> None:
             raise TraceError(f"{workload.name}: {column} {word[:40]!a} {problem}: give it another name")
 
 
-__all__ = ["read_plain_csv", "write_plain_csv"]
-
 ARRIVALS: Final = {"arrival_ns": "ns", "arrival_s": "s", "arrival_ms": "ms"}
 """Column of arrivals -> its unit."""
 LENGTHS: Final = (Field("prompt_tokens", Whole(1)), Field("output_tokens", Whole(1)))
