@@ -128,7 +128,9 @@ def _run(prepared: Prepared, pass_ns: int, arrivals_ns: list[int]) -> tuple[list
         prefill_per_token_s=0,
         prefill_per_square_token_s=0,
     )
-    step = LinearStepModel(lines, _LIMITS, _LIMITS, "as written", "none")
+    step = LinearStepModel(
+        coefficients=lines, limits=_LIMITS, measured=_LIMITS, source="as written", error_band="none"
+    )
     ((model, hardware),) = prepared.hardware_of_model.items()
     own = {model: replace(hardware, rows=StepRows(step), step=step)}
     count, seen = len(arrivals_ns), _Seen()

@@ -49,14 +49,14 @@ def load_stack(name: str) -> LayerStack:
     if sent is None:
         sent = tokens * load_llm(entry["of"]).hidden * BYTES_PER_ACTIVATION
     return LayerStack(
-        name,
-        sizes,
-        (entry["execution_s"] / layers,) * layers,
-        tokens,
-        int(sent),
-        tuple([len(stage) for stage in found]),
-        entry["source"],
-        tuple(entry.get("labels", ())),
+        name=name,
+        layer_bytes=sizes,
+        layer_s=(entry["execution_s"] / layers,) * layers,
+        tokens=tokens,
+        activation_bytes=int(sent),
+        cut=tuple([len(stage) for stage in found]),
+        source=entry["source"],
+        labels=tuple(entry.get("labels", ())),
     )
 
 

@@ -147,7 +147,16 @@ class Fabric:
         if size_bytes is None:
             size_bytes = spec.size_bytes
         links, begins_s = spec.links, now_s + spec.latency_s
-        flow = Moving(number, spec, links, spec.priority, size_bytes, size_bytes, now_s, begins_s)
+        flow = Moving(
+            number=number,
+            spec=spec,
+            links=links,
+            priority=spec.priority,
+            size_bytes=size_bytes,
+            remaining_bytes=size_bytes,
+            since_s=now_s,
+            due_s=begins_s,
+        )
         self._moving[number] = flow
         if size_bytes and links:
             if begins_s == now_s:

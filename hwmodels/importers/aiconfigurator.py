@@ -199,11 +199,11 @@ def import_aiconfigurator(request: ImportRequest) -> Profile:
         notes=(*device, *dense_notes, *head_notes, *attention.notes, *reduce_notes, *mixture.notes),
     )
     tables = OpTables(
-        dense,
-        head,
-        all_reduce,
-        attention.decode,
-        attention.prefill,
+        dense=dense,
+        head=head,
+        all_reduce=all_reduce,
+        decode=attention.decode,
+        prefill=attention.prefill,
         mixed=(),
         skew=None,
         experts=mixture.tables,

@@ -57,7 +57,7 @@ class Folder:
     ) -> Table:
         """The table ``name`` of a kind, on the requested GPU."""
         path = self.path / kind / ENGINE / self.version() / f"{name}.parquet"
-        return read_table(path, counts, ("latency",), (*words, "device"), optional=optional)
+        return read_table(path, counts, times=("latency",), words=(*words, "device"), optional=optional)
 
     def named(self, table: Table) -> tuple[str, str]:
         """(name below the GPU's folder, sha256) for the stamp."""
@@ -125,7 +125,7 @@ _TABLE: Final = "custom_allreduce_perf"
 _NCCL_TABLE: Final = "nccl_perf"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Messages:
     """Seconds of one all-reduce over message bytes; ``left_out`` are sizes with bad times."""
 
@@ -143,7 +143,7 @@ def read_messages(folder: Folder, tp: int) -> Messages:
     path = folder.path / "comm" / ENGINE / version / f"{_TABLE}.parquet"
     if path.exists() or not _nccl_versions(folder):
         words = ("backend", "allreduce_dtype", "device")
-        table = read_table(path, ("num_gpus", "message_size"), ("latency",), words)
+        table = read_table(path, ("num_gpus", "message_size"), times=("latency",), words=words)
         rows = table.having(backend="vllm_graph", allreduce_dtype=BF16)
         if tp in rows.counts["num_gpus"] or not _nccl_versions(folder):
             return _messages(folder.request.gpu, ENGINE, version, table, rows.having(num_gpus=tp))
@@ -179,7 +179,7 @@ def _nccl_table(folder: Folder) -> tuple[str, Table]:
     version = _nccl_versions(folder)[-1]
     path = folder.path / "comm" / NCCL / version / f"{_NCCL_TABLE}.parquet"
     words = ("op_name", "nccl_dtype", "device")
-    return version, read_table(path, ("num_gpus", "message_size"), ("latency",), words)
+    return version, read_table(path, ("num_gpus", "message_size"), times=("latency",), words=words)
 
 
 def read_all_reduce(
@@ -220,7 +220,14 @@ def _messages(gpu: str, engine: str, version: str, table: Table, rows: Table) ->
     bad = bad_points(sizes, seconds)
     require_few(len(bad), len(sizes), str(table.path))
     left_out = tuple(int(size) for size in sizes[bad])
-    return Messages(engine, version, table, np.delete(sizes, bad), np.delete(seconds, bad), left_out)
+    return Messages(
+        engine=engine,
+        version=version,
+        table=table,
+        sizes=np.delete(sizes, bad),
+        seconds=np.delete(seconds, bad),
+        left_out=left_out,
+    )
 
 
 def _over_tokens(messages: Messages, token_bytes: int, times: int) -> Curve | None:

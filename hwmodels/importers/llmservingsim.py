@@ -150,7 +150,7 @@ def _own(request: ImportRequest, path: Path, llm: LlmShape) -> Mixture:
     if not path.exists() or request.tp > 1:
         return Mixture()
     assert llm.experts is not None, "a mixture of experts"
-    table = read_table(path, ("tokens", "activated_experts"), ("time_us",))
+    table = read_table(path, ("tokens", "activated_experts"), times=("time_us",))
     tokens, experts = (np.unique(table.counts[name]) for name in ("tokens", "activated_experts"))
     if experts[-1] != llm.experts.count or experts[0] < 1:
         raise HardwareError(
@@ -191,9 +191,9 @@ def import_llmservingsim(request: ImportRequest) -> Profile:
     folder = _tp_folder(request)
     meta = read_meta(request.path / "meta.yaml")
     llm.require_known_attention()
-    dense = read_table(folder / "dense.csv", ("tokens",), ("time_us",), ("layer",))
-    head = read_table(folder / "per_sequence.csv", ("sequences",), ("time_us",), ("layer",))
-    attention = read_table(folder / "attention.csv", _ATTENTION, ("time_us",))
+    dense = read_table(folder / "dense.csv", ("tokens",), times=("time_us",), words=("layer",))
+    head = read_table(folder / "per_sequence.csv", ("sequences",), times=("time_us",), words=("layer",))
+    attention = read_table(folder / "attention.csv", _ATTENTION, times=("time_us",))
     skew = None if meta.says_no_skew() else _read_skew(folder / "skew_fit.csv")
     read = [dense, head, attention, *([skew] if skew else [])]
     version = meta.engine_version(request)
@@ -331,7 +331,9 @@ def _lattices(
 def _read_skew(path: Path) -> Table | None:
     if not path.exists():
         return None
-    return read_table(path, ("pc", "n_samples"), (), ("n_label", "skew_rate_label"), shares=("alpha",))
+    return read_table(
+        path, ("pc", "n_samples"), times=(), words=("n_label", "skew_rate_label"), shares=("alpha",)
+    )
 
 
 def _skew_lattice(table: Table) -> Lattice:

@@ -64,7 +64,14 @@ def read_step_profile(folder: Path) -> LoadedSteps:
     stamp = replace(stamp, notes=(*stamp.notes, *notes))
     apart = meta.entries.get("chunks") == APART
     blocks = _blocks(meta)
-    profile = StepProfile(stamp, steps, HOLDS[meta.entries["holds"]], spread, apart, blocks)
+    profile = StepProfile(
+        stamp=stamp,
+        steps=steps,
+        includes_overhead=HOLDS[meta.entries["holds"]],
+        repeat_spread=spread,
+        apart=apart,
+        blocks=blocks,
+    )
     return LoadedSteps(profile, table.sha256)
 
 
@@ -117,7 +124,7 @@ def _table(folder: Path) -> Table:
     there = [folder / name for name in TABLES if (folder / name).is_file()]
     if len(there) != 1:
         raise HardwareError(f"{folder} has {len(there)} of {' and '.join(TABLES)}; keep exactly one of them")
-    return read_table(there[0], COUNTS, ("time_us",), optional=("repeats",))
+    return read_table(there[0], COUNTS, times=("time_us",), optional=("repeats",))
 
 
 def _check_rows(table: Table) -> None:
@@ -151,16 +158,16 @@ def _stamp(meta: Meta, table: Table) -> Stamp:
     entries = meta.entries
     assert meta.sha256 is not None
     return Stamp(
-        load_gpu(str(entries["gpu"])).name,
-        str(entries["model"]),
-        entries["tp"],
-        str(entries["engine"]),
-        str(entries["engine_version"]),
-        str(entries["precision"]),
-        str(entries["source"]),
-        str(entries["licence"]),
-        ((META, meta.sha256), (table.path.name, table.sha256)),
-        tuple(entries.get("notes", ())),
+        gpu=load_gpu(str(entries["gpu"])).name,
+        llm=str(entries["model"]),
+        tp=entries["tp"],
+        engine=str(entries["engine"]),
+        engine_version=str(entries["engine_version"]),
+        precision=str(entries["precision"]),
+        source=str(entries["source"]),
+        licence=str(entries["licence"]),
+        files=((META, meta.sha256), (table.path.name, table.sha256)),
+        notes=tuple(entries.get("notes", ())),
     )
 
 
@@ -201,6 +208,7 @@ Row = tuple[int, int, int, int, int, int, float]
 def write_step_profile(
     folder: Path,
     stamp: Stamp,
+    *,
     includes_overhead: bool,
     rows: Iterable[Row],
     beside: Mapping[str, str] | None = None,
@@ -262,5 +270,16 @@ def splitwise_steps(path: Path, gpu: str, llm: str, tp: int) -> tuple[Stamp, Seq
         else:
             rows.append((0, 0, 0, one.count, one.work, 1, one.seconds))
     noted = ("the table does not name the engine", *notes)
-    stamp = Stamp(gpu, llm, tp, "unknown", "unknown", "fp16", SOURCE, LICENCE, (), noted)
+    stamp = Stamp(
+        gpu=gpu,
+        llm=llm,
+        tp=tp,
+        engine="unknown",
+        engine_version="unknown",
+        precision="fp16",
+        source=SOURCE,
+        licence=LICENCE,
+        files=(),
+        notes=noted,
+    )
     return stamp, rows

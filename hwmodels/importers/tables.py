@@ -76,6 +76,7 @@ def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
 def read_table(
     path: Path,
     counts: Sequence[str],
+    *,
     times: Sequence[str],
     words: Sequence[str] = (),
     shares: Sequence[str] = (),

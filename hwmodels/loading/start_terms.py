@@ -35,7 +35,7 @@ class Graphs:
         return piecewise + whole
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartTerms:
     """The terms of one engine and version, as in start_up.yaml; sources: term -> who measured it."""
 
@@ -72,7 +72,7 @@ class StartTerms:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartSeconds:
     """Seconds of every term for one model on one number of GPUs; the kind of start decides which count.
 

@@ -113,7 +113,9 @@ def qwen3_moe(section: Section) -> tuple[Fields, Notes]:
     fields, notes = qwen3(section)
     count = section.count("num_experts", most=_MOST_EXPERTS)
     experts = Experts(
-        count, _per_token(section, count, "num_experts"), section.count("moe_intermediate_size")
+        count=count,
+        per_token=_per_token(section, count, "num_experts"),
+        width=section.count("moe_intermediate_size"),
     )
     return fields | {"experts": experts}, notes
 
@@ -124,7 +126,7 @@ def mixtral(section: Section) -> tuple[Fields, Notes]:
     width, count = section.count("intermediate_size"), section.count("num_local_experts", most=_MOST_EXPERTS)
     fields["intermediate"] = width
     fields["tied_embeddings"] = section.flag("tie_word_embeddings", False)
-    experts = Experts(count, _per_token(section, count, "num_local_experts"), width)
+    experts = Experts(count=count, per_token=_per_token(section, count, "num_local_experts"), width=width)
     return fields | {"experts": experts}, slides_over(section, section.data.get("sliding_window") is not None)
 
 

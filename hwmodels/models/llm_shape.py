@@ -6,7 +6,7 @@ from hwmodels.errors import HardwareError
 from hwmodels.models.experts import Experts, LatentAttention
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LlmShape:
     """A decoder with grouped-query attention; the defaults are a Llama's.
 

@@ -17,7 +17,7 @@ _SAME_WIDTH: Final = {"bf16": "16-bit", "bfloat16": "16-bit", "fp16": "16-bit", 
 
 
 def profile_problems(
-    stamp: Stamp, gpu: str, llm: str, tp: int, engine: str, engine_version: str | None, precision: str
+    stamp: Stamp, *, gpu: str, llm: str, tp: int, engine: str, engine_version: str | None, precision: str
 ) -> tuple[str, ...]:
     """One clause for each difference between a profile and the run; empty if it fits.
 
@@ -45,6 +45,7 @@ def profile_problems(
 
 def require_profile(
     loaded: Loaded,
+    *,
     path: str,
     gpu: str,
     llm: str,
@@ -59,10 +60,26 @@ def require_profile(
 
     ``kept``: settings to write beside another engine, so that it still fits the rest of the run.
     """
-    misfits = profile_problems(loaded.profile.stamp, gpu, llm, tp, engine, engine_version, precision)
+    misfits = profile_problems(
+        loaded.profile.stamp,
+        gpu=gpu,
+        llm=llm,
+        tp=tp,
+        engine=engine,
+        engine_version=engine_version,
+        precision=precision,
+    )
     problems = loaded.problems + misfits
     if problems and not force:
-        words = keys_that_fit(loaded.profile.stamp, gpu, llm, tp, engine, engine_version, kept)
+        words = keys_that_fit(
+            loaded.profile.stamp,
+            gpu=gpu,
+            llm=llm,
+            tp=tp,
+            engine=engine,
+            engine_version=engine_version,
+            kept=kept,
+        )
         remedy = f"write {words}, name" if words else "name"
         raise HardwareError(
             f"the profile {path} does not fit this run: {'; '.join(problems)}; {remedy} a profile that fits, "
@@ -72,7 +89,7 @@ def require_profile(
 
 
 def keys_that_fit(
-    stamp: Stamp, gpu: str, llm: str, tp: int, engine: str, engine_version: str | None, kept: str = ""
+    stamp: Stamp, *, gpu: str, llm: str, tp: int, engine: str, engine_version: str | None, kept: str = ""
 ) -> str:
     """The settings with which a run fits the profile, as far as they differ from this run's."""
     words = []

@@ -18,7 +18,7 @@ UNKNOWN_STEP_S: Final = 9.0e-4
 UNKNOWN_SOURCE: Final = "unknown, from none to the 0.9 ms a step of vLLM (2024)"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOverhead:
     """``step_s`` and ``per_sequence_s`` are added to every step.
 

@@ -8,7 +8,7 @@ from hwmodels.profiles.profile import ExpertTable, Floats
 from hwmodels.step_times.fit import Line, fit_largest, largest_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertLines:
     """The larger of two lines over tokens of all ranks and activated experts of one; seconds of a step.
 
@@ -54,4 +54,14 @@ def fit_expert_lines(table: ExpertTable) -> ExpertLines:
     # A line that is never the larger one is undetermined: it is left at 0.
     if (largest_s(lines[:1], found) >= largest_s(lines[1:], found)).all():
         found[3:] = 0.0
-    return ExpertLines(table.expert_tp, table.expert_ep, int(tokens[-1]), *map(float, found))
+    reading_s, per_expert_s, per_token_s, computing_s, computing_per_token_s = map(float, found)
+    return ExpertLines(
+        expert_tp=table.expert_tp,
+        expert_ep=table.expert_ep,
+        last_tokens=int(tokens[-1]),
+        reading_s=reading_s,
+        per_expert_s=per_expert_s,
+        per_token_s=per_token_s,
+        computing_s=computing_s,
+        computing_per_token_s=computing_per_token_s,
+    )

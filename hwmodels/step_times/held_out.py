@@ -21,7 +21,7 @@ EXPERTS = "experts"
 Builder = Callable[[Profile], StepModel]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseError:
     """Relative error of whole steps at ``rows`` held-out points; ``bias_percent`` above 0 is too slow.
 
@@ -105,12 +105,24 @@ def _errors(model: StepModel, profile: Profile, unseen: bool) -> tuple[PhaseErro
         dense = with_experts(dense, experts)
     head = seconds_by_count(profile.tables.head)
     longest = _longest_context(profile)
-    judged = (_phase_error(model, profile, phase, dense, head, longest, unseen) for phase in PHASES)
+    judged = (
+        _phase_error(
+            model, profile=profile, phase=phase, dense=dense, head=head, longest=longest, unseen=unseen
+        )
+        for phase in PHASES
+    )
     return tuple(one for one in judged if one is not None)
 
 
 def _phase_error(
-    model: StepModel, profile: Profile, phase: str, dense: Floats, head: Floats, longest: float, unseen: bool
+    model: StepModel,
+    *,
+    profile: Profile,
+    phase: str,
+    dense: Floats,
+    head: Floats,
+    longest: float,
+    unseen: bool,
 ) -> PhaseError | None:
     errors = []
     refused = 0
@@ -126,7 +138,12 @@ def _phase_error(
     sizes = np.abs(errors) * 100.0
     bias_percent = float(np.mean(errors)) * 100.0
     return PhaseError(
-        phase, len(errors), refused, float(sizes.mean()), float(np.percentile(sizes, 95)), bias_percent
+        phase=phase,
+        rows=len(errors),
+        refused=refused,
+        mean_percent=float(sizes.mean()),
+        p95_percent=float(np.percentile(sizes, 95)),
+        bias_percent=bias_percent,
     )
 
 
@@ -148,8 +165,17 @@ def _expert_errors(profile: Profile) -> tuple[PhaseError, ...]:
     if not errors:
         return ()
     sizes = np.abs(errors) * 100.0
-    found = float(sizes.mean()), float(np.percentile(sizes, 95)), float(np.mean(errors)) * 100.0
-    return (PhaseError(EXPERTS, len(errors), 0, *found),)
+    bias = float(np.mean(errors)) * 100.0
+    return (
+        PhaseError(
+            phase=EXPERTS,
+            rows=len(errors),
+            refused=0,
+            mean_percent=float(sizes.mean()),
+            p95_percent=float(np.percentile(sizes, 95)),
+            bias_percent=bias,
+        ),
+    )
 
 
 def _thin_experts(table: ExpertTable) -> ExpertTable:

@@ -112,7 +112,7 @@ def _tiled(entry: Mapping[str, Any], about: Mapping[str, Any]) -> TiledStepModel
         dense=DenseLines(**entry["dense"]),
         decode=DecodeLine(**entry["decode_attention"]),
         prefill=prefill,
-        mixed=None if mixed is None else MixedAttention(prefill, **mixed),
+        mixed=None if mixed is None else MixedAttention(chunk=prefill, **mixed),
         **about,
     )
 

@@ -1,6 +1,6 @@
 """Fits the tiled linear rung to the operation tables of a profile: a dozen coefficients, relative errors."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -139,7 +139,15 @@ def _fit_dense(tables: OpTables) -> DenseLines:
     least = min(error for error, *_ in fits)
     _, lines, tile = next(fit for fit in fits if fit[0] <= least * (1.0 + EQUAL_FIT))
     floor_s, floor_per_token_s, line_s, per_token_s = map(float, lines)
-    return DenseLines(float(head[0]), float(head[1]), floor_s, floor_per_token_s, line_s, per_token_s, tile)
+    return DenseLines(
+        step_s=float(head[0]),
+        per_sequence_s=float(head[1]),
+        floor_s=floor_s,
+        floor_per_token_s=floor_per_token_s,
+        line_s=line_s,
+        per_token_s=per_token_s,
+        tile_tokens=tile,
+    )
 
 
 def _floor_and_line(tokens: Floats, seconds: Floats, tile_tokens: int) -> tuple[float, Floats]:
@@ -156,10 +164,7 @@ def _floor_and_line(tokens: Floats, seconds: Floats, tile_tokens: int) -> tuple[
 
 
 def _with_step(dense: DenseLines, step_s: float) -> DenseLines:
-    return DenseLines(
-        step_s, dense.per_sequence_s, dense.floor_s, dense.floor_per_token_s, dense.line_s, dense.per_token_s,
-        dense.tile_tokens,
-    )  # fmt: skip
+    return replace(dense, step_s=step_s)
 
 
 def _dense_s(dense: DenseLines, tokens: Floats, sequences: Floats) -> Floats:
@@ -228,4 +233,14 @@ def _fit_mixed(
     sequence_s = max(decode.per_sequence_s, decode.least_per_sequence_s)
     starts = [np.array([4 * sequence_s, 0.0, slope, 2 * slope, share * free_s]) for share in REREAD_SHARES]
     found = fit_largest(lines, seconds, weight_s, starts)
-    return MixedAttention(chunk, *map(float, found))
+    per_sequence_s, per_new_token_s, per_context_token_s, reread_per_context_token_s, reread_free_s = map(
+        float, found
+    )
+    return MixedAttention(
+        chunk=chunk,
+        per_sequence_s=per_sequence_s,
+        per_new_token_s=per_new_token_s,
+        per_context_token_s=per_context_token_s,
+        reread_per_context_token_s=reread_per_context_token_s,
+        reread_free_s=reread_free_s,
+    )

@@ -31,6 +31,7 @@ def step_model(
     kind: str,
     gpu: Gpu,
     llm: LlmShape,
+    *,
     tp: int,
     profile: Profile | StepProfile | None = None,
     imitated: Imitated | None = None,
@@ -54,13 +55,17 @@ def step_model(
         return _of_whole_steps(kind, profile, parallelism)
     llm.require_known_attention()
     if llm.experts is not None:
-        return _of_mixture(kind, gpu, llm, parallelism, profile, expert_skew)
+        return _of_mixture(
+            kind, gpu=gpu, llm=llm, parallelism=parallelism, profile=profile, expert_skew=expert_skew
+        )
     if kind in ("op_table", "calibrated_roofline") or (kind in ("auto", "linear") and profile is not None):
         return _on_profile(kind, _required(kind, profile, gpu, llm, tp), gpu, llm, tp)
     key = linear_key(gpu, llm, tp)
     if kind == "linear" or (kind == "auto" and key in linear_keys()):
         return linear_step_model(key)
-    return roofline_step_model(gpu, llm, tp, load_all_reduce(gpu.name, imitated), efficiencies_of(gpu))
+    return roofline_step_model(
+        gpu, llm, tp, all_reduce=load_all_reduce(gpu.name, imitated), efficiencies=efficiencies_of(gpu)
+    )
 
 
 def shared_experts(
@@ -77,7 +82,13 @@ def shared_experts(
 
 
 def _of_mixture(
-    kind: str, gpu: Gpu, llm: LlmShape, parallelism: Parallelism, profile: Profile | None, expert_skew: float
+    kind: str,
+    *,
+    gpu: Gpu,
+    llm: LlmShape,
+    parallelism: Parallelism,
+    profile: Profile | None,
+    expert_skew: float,
 ) -> StepModel:
     """Only from measured operations: a roofline cannot tell which experts a step reads."""
     key = linear_key(gpu, llm, parallelism.tp)

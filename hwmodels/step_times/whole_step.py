@@ -51,7 +51,7 @@ class DecodeLine:
         return min(slope_s, self.seconds[0] / self.contexts[0])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WholeStepModel:
     """Implements StepModel. ``sequences``: of each decode line; ``tokens`` and ``dense``: D.
 
@@ -192,9 +192,19 @@ def fitted_whole_steps(
         int(steps.prompt_ends.max()),
     )
     model = WholeStepModel(
-        sequences, lines, tokens, dense, square_s, limits, "", "", True,
-        apart=apart, blocks=blocks, laying_s=laying_s,
-    )  # fmt: skip
+        sequences=sequences,
+        lines=lines,
+        tokens=tokens,
+        dense=dense,
+        square_s=square_s,
+        limits=limits,
+        source="",
+        error_band="",
+        includes_overhead=True,
+        apart=apart,
+        blocks=blocks,
+        laying_s=laying_s,
+    )
     return model, notes
 
 

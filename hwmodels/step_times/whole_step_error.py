@@ -104,12 +104,12 @@ def _phase_error(phase: Phase, measured: Floats, told: Floats) -> PhaseError | N
     errors = (told[known] / measured[known] - 1.0) * 100.0
     sizes = np.abs(errors)
     return PhaseError(
-        phase,
-        len(errors),
-        int((~known).sum()),
-        float(sizes.mean()),
-        float(np.percentile(sizes, 95)),
-        float(errors.mean()),
+        phase=phase,
+        rows=len(errors),
+        refused=int((~known).sum()),
+        mean_percent=float(sizes.mean()),
+        p95_percent=float(np.percentile(sizes, 95)),
+        bias_percent=float(errors.mean()),
     )
 
 

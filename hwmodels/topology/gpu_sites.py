@@ -11,7 +11,7 @@ Path = tuple[int, ...]
 """Indices of the links that bytes cross, in order."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSite:
     """Position of a GPU; all numbers count over the cluster, -1 if there is none.
 

@@ -7,7 +7,7 @@ from hwmodels.topology.link import Link
 from hwmodels.topology.spec import ClusterSpec, Rate
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
     """Numbers of components in the whole cluster; 0 if there are none.
 
@@ -27,7 +27,7 @@ class Counts:
     up_spines: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Starts:
     """Index of the first link of each kind and direction (seen from GPU and host); -1 if there is none.
 

@@ -62,7 +62,7 @@ class Leaves:
     source: str = "a single leaf switch, which never limits"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
     """A cluster of equal hosts. A field that is None does not exist in the cluster.
 

@@ -69,4 +69,11 @@ def build(spec: ClusterSpec) -> Topology:
     links, starts = laid_out(spec, counts)
     latency_s = {kind: found.latency_s for kind, found in spec.classes.items()}
     latencies_s = tuple(latency_s[link.kind] for link in links)
-    return Topology(spec, gpu_sites_of(spec, counts, starts), counts, starts, links, latencies_s)
+    return Topology(
+        spec=spec,
+        gpus=gpu_sites_of(spec, counts, starts),
+        counts=counts,
+        starts=starts,
+        links=links,
+        link_latency_s=latencies_s,
+    )

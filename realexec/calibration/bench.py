@@ -42,6 +42,7 @@ class Bench:
 
     def __init__(
         self,
+        *,
         workers: list[Worker],
         inbox: Inbox,
         plan: Plan,

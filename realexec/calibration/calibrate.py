@@ -29,7 +29,7 @@ _COPIES: Final = {
 _PEER: Final = {"parameters from another worker": ("replica", 1)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
     """The workers to measure: ``model`` as in `realexec.model.models`, ``kv_bytes`` of memory each, and the
     ``transport`` by which they read each other's memory."""
@@ -76,8 +76,18 @@ def _with_workers(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress 
     with WorkerPool(fleet.workers, fleet.model, fleet.seed, fleet.batch_size) as pool:
         pool.wait_ready(TIMEOUT_S)
         process_s = (time.monotonic_ns() - began_ns) / 1e9
-        how = fleet.kv_bytes, True, True, None, False, fleet.transport
-        opens = [Open(slot, *how) for slot in range(fleet.workers)]
+        opens = [
+            Open(
+                slot=slot,
+                kv_bytes=fleet.kv_bytes,
+                warm=True,
+                host=True,
+                paths=None,
+                every_step=False,
+                transport=fleet.transport,
+            )
+            for slot in range(fleet.workers)
+        ]
         memory_s, addresses = starts_of(pool, opens, TIMEOUT_S)
         layers = addresses[0]["layers"][0]
         if STARTS not in log.entries:
@@ -85,8 +95,8 @@ def _with_workers(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress 
         pids = [worker.process.pid for worker in pool.workers]
         vocabulary = fleet.model["vocab_size"]
         bench = Bench(
-            list(pool.workers), pool.inbox, plan, log, vocabulary,
-            lambda worker: cpu_time_ns(pids[worker]), on_progress,
+            workers=list(pool.workers), inbox=pool.inbox, plan=plan, log=log, vocabulary=vocabulary,
+            cpu_ns=lambda worker: cpu_time_ns(pids[worker]), on_progress=on_progress,
         )  # fmt: skip
         bench.run()
         if MESSAGES not in log.entries:

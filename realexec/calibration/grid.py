@@ -23,7 +23,7 @@ class Step(NamedTuple):
     context_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """``units`` times ``repeats`` pieces of work; a worker takes the next one when it has finished its own.
 
@@ -78,13 +78,13 @@ def plan_of(max_seqs: int, batch_tokens: int, kv_tokens: int, repeats: int, quic
         contexts, prompts = tuple(dict.fromkeys((contexts[0], contexts[-1]))), prompts[1:4:2]
         whole = whole[-1:]
     return Plan(
-        contexts,
-        tuple(dict.fromkeys(sequences)),
-        tuple(sorted({*prompts, batch_tokens, *whole})),
-        tuple(one for one in _MIXED if one <= batch_tokens)[: 1 if quick else None],
-        tuple(one for one in _CHUNKS if 16 * one <= batch_tokens)[: 1 if quick else None],
-        tuple(one for one in prompts if one >= _LEAST_LAST and batch_tokens + one < longest),
-        batch_tokens,
+        contexts=contexts,
+        sequences=tuple(dict.fromkeys(sequences)),
+        prompts=tuple(sorted({*prompts, batch_tokens, *whole})),
+        mixed=tuple(one for one in _MIXED if one <= batch_tokens)[: 1 if quick else None],
+        chunks=tuple(one for one in _CHUNKS if 16 * one <= batch_tokens)[: 1 if quick else None],
+        last_chunks=tuple(one for one in prompts if one >= _LEAST_LAST and batch_tokens + one < longest),
+        batch_tokens=batch_tokens,
         steps=4 if quick else 12,
         repeats=repeats,
     )

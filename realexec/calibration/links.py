@@ -82,7 +82,17 @@ def link_of(transport: str, repeats: int, timeout_s: float, device: str) -> dict
         pool.wait_ready(timeout_s)
         addresses: dict[int, Any] = {}
         for slot, worker in enumerate(pool.workers):
-            worker.send(Open(slot, LARGE_BYTES, False, False, None, False, transport))
+            worker.send(
+                Open(
+                    slot=slot,
+                    kv_bytes=LARGE_BYTES,
+                    warm=False,
+                    host=False,
+                    paths=None,
+                    every_step=False,
+                    transport=transport,
+                )
+            )
         while len(addresses) < 2:
             slot, message = wait_for(pool, Opened, timeout_s)
             addresses[slot] = message.address

@@ -95,7 +95,10 @@ def _contexts(context: int, plan: Plan, tell: Tell, vocabulary: int) -> Script:
             timed.append((Step(0, 0, 0, n, n * (length + at)), took_us))
         length += len(ends_ns)
         for extra, tokens in enumerate(plan.mixed if place == 0 else ()):
-            timed.append((yield from _mixed(extra, tokens, n, length, tell, vocabulary)))
+            mixed = yield from _mixed(
+                extra=extra, tokens=tokens, n=n, length=length, tell=tell, vocabulary=vocabulary
+            )
+            timed.append(mixed)
             length += 1
     for request in range(plan.sequences[0]):
         tell(Forget(request))
@@ -119,7 +122,7 @@ def _filled(request: int, context: int, plan: Plan, tell: Tell, vocabulary: int)
 
 
 def _mixed(
-    extra: int, tokens: int, n: int, length: int, tell: Tell, vocabulary: int
+    *, extra: int, tokens: int, n: int, length: int, tell: Tell, vocabulary: int
 ) -> Generator[RunSteps, StepsDone, Timed]:
     """Measure a prompt in one step with ``n`` sequences of ``length``."""
     request = _EXTRA + 1 + extra

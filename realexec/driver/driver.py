@@ -31,7 +31,7 @@ from serving.vocabulary.units import NS_PER_S
 REPORT_TIMEOUT_S = 300.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
     """What a run needs of its workers, beyond one whole model in each.
 
@@ -60,6 +60,7 @@ class Fleet:
 def execute(
     controller: Controller,
     requests: Requests,
+    *,
     workers: int,
     model: Mapping[str, Any],
     seed: int,
@@ -100,7 +101,15 @@ def execute(
         replicas = tuple(range(workers)) if fleet.replicas is None else fleet.replicas
         tracker, slots = Tracker(recorder, len(replicas)), Slots(pool, replicas, fleet.parts)
         world = World(slots, tracker, models, range(len(replicas)))
-        execution = Execution(controller, pool, world, tracker, journal, report_timeout_s, fleet.opens)
+        execution = Execution(
+            controller=controller,
+            pool=pool,
+            world=world,
+            tracker=tracker,
+            journal=journal,
+            report_timeout_s=report_timeout_s,
+            opens=fleet.opens,
+        )
         start_s = (execution.start_ns - launched_ns) / NS_PER_S
         report = execution.run(arrivals, on_progress, start_s)
         return replace(report, places=tuple(pool.places), one_host=pool.one_host, pinned=pinned)
@@ -166,5 +175,17 @@ def _open(slot: int, fleet: Fleet, paths: Any, bind: str) -> Open:
     names, keys = list(fleet.models), tuple(fleet.models.values())
     model = names.index(part.model) if part is not None and names else 0
     layers = None if part is None else part.layers
-    how = fleet.hosts_cache, paths, fleet.every_step, fleet.transport, layers, keys, model, bind, fleet.stages
-    return Open(slot, fleet.kv_bytes, warm, *how)
+    return Open(
+        slot=slot,
+        kv_bytes=fleet.kv_bytes,
+        warm=warm,
+        host=fleet.hosts_cache,
+        paths=paths,
+        every_step=fleet.every_step,
+        transport=fleet.transport,
+        layers=layers,
+        models=keys,
+        model=model,
+        bind=bind,
+        stages=fleet.stages,
+    )

@@ -217,7 +217,7 @@ class WorkerPool:
         self._launcher: Launcher = LocalLauncher() if launcher is None else launcher
         try:
             host = self._launcher.open(workers)
-            self._listener = Listener(self.secret, self._admitted, tcp_host or host)
+            self._listener = Listener(self.secret, self._admitted, tcp_host=tcp_host or host)
             start = {
                 "secret": self.secret.hex(), "address": self._listener.address, "entry": entry,
                 "model": dict(model), "seed": seed, "batch_size": batch_size, **(more or {}),

@@ -39,7 +39,7 @@ class Chunk:
     fault: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
     """The load a server reports; None: not reported. ``received``: tokens whose KV other servers sent."""
 
@@ -195,13 +195,13 @@ class Vllm(OpenAI):
         blocks = [found for one in memory if (found := _whole(one.labels.get("num_gpu_blocks")))]
         sizes = [found for one in memory if (found := _whole(one.labels.get("block_size")))]
         return Load(
-            round(sum(running)),
-            round(sum(waiting)),
-            sum(used) / len(used) if used else None,
-            sum(blocks) or None,
-            min(sizes, default=None),
-            round(sum(values(list(samples), "vllm:num_preemptions_total"))),
-            round(sum(received)) if received else None,
+            running=round(sum(running)),
+            waiting=round(sum(waiting)),
+            used_share=sum(used) / len(used) if used else None,
+            total_blocks=sum(blocks) or None,
+            block_tokens=min(sizes, default=None),
+            preemptions=round(sum(values(list(samples), "vllm:num_preemptions_total"))),
+            received=round(sum(received)) if received else None,
         )
 
 
@@ -266,7 +266,13 @@ class Sglang:
         total = values(list(samples), "sglang:max_total_num_tokens")
         share = sum(used) / len(used) if used else None
         blocks = round(sum(total)) or None
-        return Load(round(sum(running)), round(sum(waiting)), share, blocks, 1 if blocks else None)
+        return Load(
+            running=round(sum(running)),
+            waiting=round(sum(waiting)),
+            used_share=share,
+            total_blocks=blocks,
+            block_tokens=1 if blocks else None,
+        )
 
 
 DIALECTS: Final[Mapping[str, Dialect]] = {one.name: one for one in (OpenAI(), Vllm(), Sglang())}

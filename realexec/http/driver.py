@@ -164,6 +164,7 @@ def execute(
     controller: Control,
     requests: Requests,
     servers: Sequence[Server],
+    *,
     vocab_size: int,
     seed: int,
     recorder: Recorder,
@@ -190,9 +191,15 @@ def execute(
     )
     tracker = Tracker(recorder, len(servers))
     return asyncio.run(
-        _Run(masked, tracker, servers, times or Times(), journal, on_progress, roles).run(
-            arrivals, opens, awake
-        )
+        _Run(
+            controller=masked,
+            tracker=tracker,
+            servers=servers,
+            times=times or Times(),
+            journal=journal,
+            on_progress=on_progress,
+            roles=roles,
+        ).run(arrivals, opens, awake)
     )
 
 
@@ -201,6 +208,7 @@ class _Run:
 
     def __init__(
         self,
+        *,
         controller: Control,
         tracker: Tracker,
         servers: Sequence[Server],

@@ -19,7 +19,7 @@ class Times:
     silence_s: float = 300.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Line:
     """The state of one server. ``busy_ns``: how long it had requests of this run, until ``since_ns``."""
 
@@ -33,7 +33,7 @@ class Line:
     checking: "asyncio.Task[str | None] | None" = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Counts:
     """What really happened in a run. ``short``: answers that ended before the requested length.
 

@@ -21,7 +21,7 @@ _VLLM_INFO: Final = ("/version",)
 _SGLANG_INFO: Final = ("/server_info", "/get_server_info")  # a newer and an older name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     """One server, as probed. ``max_model_len``, ``kv_tokens``, ``block_tokens``: None if not reported.
 
@@ -80,15 +80,26 @@ async def probe(address: Address, model: str | None, key: str | None, timeout_s:
 async def _probe(address: Address, model: str | None, key: str | None, timeout_s: float) -> Server:
     name, longest = await _model(address, model, key, timeout_s)
     dialect, load, info = await _kind(address, key, timeout_s)
-    version, memory = str(info.get("version") or ""), _memory(load)
+    kv_tokens, block_tokens = _memory(load)
     if load is None and (tokens := _count(info.get("max_total_num_tokens"))) is not None:
-        memory = tokens, 1  # SGLang without --enable-metrics counts its memory in tokens too
+        kv_tokens, block_tokens = tokens, 1  # SGLang without --enable-metrics counts its memory in tokens too
     mode = str(info.get("disaggregation_mode") or "")
     port = info.get("disaggregation_bootstrap_port")
     server = Server(
-        address, dialect, name, version, longest, *memory, False, None, load is not None, key,
-        mode if mode in ("prefill", "decode") else "", _count(port),
-    )  # fmt: skip
+        address=address,
+        dialect=dialect,
+        model=name,
+        version=str(info.get("version") or ""),
+        max_model_len=longest,
+        kv_tokens=kv_tokens,
+        block_tokens=block_tokens,
+        token_ids=False,
+        aborts=None,
+        tells_load=load is not None,
+        key=key,
+        mode=mode if mode in ("prefill", "decode") else "",
+        bootstrap_port=_count(port),
+    )
     if server.mode:
         return server  # it answers only together with a server of the other mode
     wish = Wish(name, tuple(range(1, 9)), _PROBE_TOKENS, "servetwin-probe")

@@ -143,7 +143,7 @@ class HttpWorld:
         clock: Callable[[], int],
         roles: Roles | None = None,
     ) -> None:
-        self.lines = [Line(server) for server in servers]
+        self.lines = [Line(server=server) for server in servers]
         self.sleep_mode = SleepMode(self.lines, times.timeout_s, self._tell)
         self._works = Works(servers, tracker, roles or Roles())
         self.tracker, self._times, self._now_ns = tracker, times, clock
@@ -389,8 +389,18 @@ class HttpWorld:
         block = load.block_tokens or server.block_tokens or 1
         total = load.total_blocks or (server.kv_tokens or 0) // block
         used = 0 if share is None else min(total, round(share * total))
-        told = asked_ns, load.running, load.waiting, used, total, block, load.preemptions
-        self.facts.append(Observed(replica, *told))
+        self.facts.append(
+            Observed(
+                replica=replica,
+                as_of_ns=asked_ns,
+                running=load.running,
+                waiting=load.waiting,
+                used_blocks=used,
+                total_blocks=total,
+                block_tokens=block,
+                preemptions=load.preemptions,
+            )
+        )
         self.counts.observed += 1
         self.news.set()
 

@@ -47,7 +47,7 @@ class Histogram:
         self.total += value * times
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class OfReplica:
     """Counts of one replica since the run began. ``observed``: the last report of a stock engine."""
 

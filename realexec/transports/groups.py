@@ -127,8 +127,8 @@ class GroupTransport:
         """Return a link with its first group. PeerLost also if both ends use one GPU: NCCL refuses that."""
         if address["gpu"] is not None and address["gpu"] == self._gpu():
             raise PeerLost(f"{ONE_GPU}; write transport=peer_copy")
-        how = self._backend, self._host
-        return self._listening.links.add(GroupLink(self._memory, address, *how))
+        link = GroupLink(self._memory, address, self._backend, self._host)
+        return self._listening.links.add(link)
 
     def _gpu(self) -> str | None:
         """Return host and UUID of this worker's GPU; None with Gloo, or if it computes on a CPU."""

@@ -81,7 +81,14 @@ class NixlTransport:
         try:
             head, metadata = channel.receive()
             name = self._agent.met(metadata)
-            link = NixlLink(self._agent, channel, name, head["begins"], address, self._silence_s)
+            link = NixlLink(
+                self._agent,
+                channel,
+                name=name,
+                begins=head["begins"],
+                address=address,
+                silence_s=self._silence_s,
+            )
         except (ChannelClosed, ProtocolError, TimeoutError) as error:
             raise PeerLost(str(error)) from None
         self._links.add(link)
@@ -112,7 +119,7 @@ class NixlLink:
     """A link to a peer's memory by NIXL. Reads of several threads run one after the other."""
 
     def __init__(
-        self, agent: "_Agent", channel: Channel, name: str, begins: int, address: Any, silence_s: float
+        self, agent: "_Agent", channel: Channel, *, name: str, begins: int, address: Any, silence_s: float
     ) -> None:
         self._agent = agent
         self._channel = channel

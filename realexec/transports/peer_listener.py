@@ -24,7 +24,7 @@ class PeerListener:
         self._lock = threading.Lock()
         self._admitted_channels: set[Channel] = set()
         self._closed = False
-        self._listener = Listener(self._secret, self._admitted, host, limits)
+        self._listener = Listener(self._secret, self._admitted, tcp_host=host, limits=limits)
 
     def address(self) -> dict[str, Any]:
         """Return host, port and secret: any process that has the secret is admitted."""

@@ -38,6 +38,7 @@ class Listener:
         self,
         secret: bytes,
         admitted: Admitted,
+        *,
         tcp_host: str | None = None,
         limits: Limits | None = None,
         timeout_s: float = HANDSHAKE_S,

@@ -44,6 +44,7 @@ class Peers:
         self,
         slot: int,
         arena: Arena,
+        *,
         paths: Paths | None,
         transport: str,
         host: str = LOOPBACK,

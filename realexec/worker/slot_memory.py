@@ -41,6 +41,7 @@ class SlotMemory:
 
     def __init__(
         self,
+        *,
         model: Mapping[str, Any],
         seed: int,
         batch_size: int,
@@ -70,7 +71,9 @@ class SlotMemory:
         self.runner = self._runner(what.model, what.layers, what.warm)
         self.engine = StepEngine(self.runner)
         paths = None if what.paths is None else Paths.attach(what.paths)
-        self.peers = Peers(what.slot, arena, paths, what.transport, what.bind, self._memory)
+        self.peers = Peers(
+            what.slot, arena, paths=paths, transport=what.transport, host=what.bind, memory=self._memory
+        )
         self.mover = Mover(self.peers, self._parameters, send, lambda error: later(raising(error)))
         layers = [one.layers for one in self._models.specs]
         regions = self._parameters.regions()
@@ -98,9 +101,16 @@ class SlotMemory:
         """Make a runner of these layers, in the region that all models share in turn."""
         span = None if layers is None else LayerRange(*layers)
         copies = self._parameters.host[model] if filled and self._parameters.host else None
-        what = self._models.keys[model], self._models.seeds[model], self._batch_size, span
-        read = filled and copies is None
-        runner = ModelRunner(*what, self._memory, read, self._state, self._parameters.region)
+        runner = ModelRunner(
+            self._models.keys[model],
+            self._models.seeds[model],
+            self._batch_size,
+            layers=span,
+            memory=self._memory,
+            filled=filled and copies is None,
+            state_memory=self._state,
+            region=self._parameters.region,
+        )
         if copies is not None:
             for unit in runner.weights.layout.units:
                 runner.weights.copy_from(unit, copies)

@@ -8,7 +8,6 @@ gets a report when it must decide: a request has ended, the allowed rounds are d
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 import torch
@@ -17,6 +16,7 @@ from realexec.memory.tensor_memory import Region
 from realexec.transports.base import Segment
 from realexec.wire.messages import Alive, FromWorker, Passed, RoundsDone, RunRounds
 from realexec.wire.stage_costs import StageCosts
+from realexec.worker.mover import ReadResult
 from realexec.worker.slot_memory import SlotMemory
 from realexec.worker.stage_peers import StagePeers
 
@@ -28,7 +28,7 @@ ALIVE_NS: Final = 1_000_000_000
 _COSTS: Final = len(StageCosts._fields)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Rounds:
     """Rounds of one batch. ``stage``: this worker's stage number on the path. Not yet reported by the last
     stage: ``ends_ns``, ``tokens``, ``costs`` (of all stages, one after the other)."""
@@ -60,6 +60,17 @@ class _Rounds:
         return RoundsDone(self.what.number, tuple(self.ends_ns), tokens, finished, tuple(costs))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Input:
+    """The input of a pass: the message of the stage before, requests that decode with their newest tokens,
+    and the place for that stage's output rows."""
+
+    message: Passed
+    decode: tuple[tuple[int, int], ...]
+    region: Region
+    tensor: torch.Tensor
+
+
 class StageWork:
     """Runs passes in the order in which they can begin. Only the compute thread calls it; reads that have
     ended in another thread return to it by ``later``, between two passes."""
@@ -85,10 +96,10 @@ class StageWork:
     def begin(self, what: RunRounds) -> None:
         """Begin rounds of a batch. After the first stage, a message of the stage before starts a pass."""
         stage = [slot for slot, _, _ in what.path].index(self._slot)
-        rounds = self._rounds[what.batch] = _Rounds(what, stage)
+        rounds = self._rounds[what.batch] = _Rounds(what=what, stage=stage)
         early = self._early.pop(what.batch, None)
         if stage == 0:
-            self._pass(rounds, what.decode, ())
+            self._pass(rounds, what.decode, before=())
         elif early is not None and early.number == what.number:
             self.passed(early)
 
@@ -104,28 +115,29 @@ class StageWork:
         elif rounds.what.number == what.number and not rounds.told:
             decode = tuple(zip(what.decode[::2], what.decode[1::2], strict=True))
             if rounds.stage == 0:
-                self._pass(rounds, decode, ())
+                self._pass(rounds, decode, before=())
             else:
-                self._bring(rounds, decode, what)
+                self._read_input(rounds, decode, what)
 
-    def _bring(self, rounds: _Rounds, decode: tuple[tuple[int, int], ...], what: Passed) -> None:
+    def _read_input(self, rounds: _Rounds, decode: tuple[tuple[int, int], ...], message: Passed) -> None:
         """Read the input rows and compute: at once if they are few, else after a data thread has read."""
-        source, batch = rounds.what.path[rounds.stage - 1][0], what.batch
-        mover, (offset, size_bytes) = self._memory.mover, what.place
+        source = rounds.what.path[rounds.stage - 1][0]
+        mover, (offset, size_bytes) = self._memory.mover, message.place
         rows = sum(tokens for _, _, tokens in rounds.what.chunks) + len(decode)
-        if mover.is_at_hand(source, size_bytes):
-            region, tensor = self._kept(self._near, batch, rows)
-            told = mover.bring_now(source, [Segment(offset, region.offset, size_bytes)])
-            self._came(rounds, decode, what, region, tensor, *told)
+        short = mover.is_short_read(source, size_bytes)
+        region, tensor = self._kept(self._near, message.batch, rows) if short else self._memory.rows(rows)
+        inputs = _Input(message=message, decode=decode, region=region, tensor=tensor)
+        segments = [Segment(offset, region.offset, size_bytes)]
+        if short:
+            self._run_input(rounds, inputs, mover.read_now(source, segments))
         else:
-            region, tensor = self._memory.rows(rows)
-            came = partial(self._came_later, rounds, decode, what, region, tensor)
-            segments = [Segment(offset, region.offset, size_bytes)]
-            mover.bring(source, segments, lambda *told: self._later(lambda: came(*told)))
+            mover.read(
+                source, segments, lambda read: self._later(lambda: self._run_later(rounds, inputs, read))
+            )
 
-    def _came_later(self, rounds: _Rounds, decode: Any, what: Passed, region: Region, *came: Any) -> None:
-        self._came(rounds, decode, what, region, *came)
-        self._memory.give(region)
+    def _run_later(self, rounds: _Rounds, inputs: _Input, read: ReadResult) -> None:
+        self._run_input(rounds, inputs, read)
+        self._memory.give(inputs.region)
 
     def _kept(self, kept: dict[int, Rows], batch: int, rows: int) -> Rows:
         """Return room for rows of a batch, the same as before if the number of rows is the same."""
@@ -136,25 +148,22 @@ class StageWork:
             kept[batch] = self._memory.rows(rows)
         return kept[batch]
 
-    def _came(
-        self,
-        rounds: _Rounds,
-        decode: tuple[tuple[int, int], ...],
-        what: Passed,
-        region: Region,
-        tensor: torch.Tensor,
-        cause: str,
-        lost_peer: int | None,
-        read_cpu_ns: int,
-    ) -> None:
-        if cause or not self._holds(rounds.what.chunks, decode):
-            self._give_up(rounds, cause or GONE, lost_peer)
+    def _run_input(self, rounds: _Rounds, inputs: _Input, read: ReadResult) -> None:
+        """Compute a pass on rows that have been read, or report that it cannot go on."""
+        if read.cause or not self._holds(rounds.what.chunks, inputs.decode):
+            self._give_up(rounds, read.cause or GONE, read.lost_peer)
             return
         began_ns = time.thread_time_ns()
-        self._memory.from_peer(region)
-        self._take(rounds, decode, tensor)
-        taken_ns = time.thread_time_ns() - began_ns
-        self._pass(rounds, decode, what.costs, what.place[1], taken_ns, read_cpu_ns)
+        self._memory.from_peer(inputs.region)
+        self._take(rounds, inputs.decode, inputs.tensor)
+        self._pass(
+            rounds,
+            inputs.decode,
+            before=inputs.message.costs,
+            read_bytes=inputs.message.place[1],
+            taken_ns=time.thread_time_ns() - began_ns,
+            read_cpu_ns=read.cpu_ns,
+        )
 
     def _holds(self, chunks: Sequence[Any], decode: Sequence[tuple[int, int]]) -> bool:
         """Whether all its requests are here: they may have failed because another stage was lost."""
@@ -174,6 +183,7 @@ class StageWork:
         self,
         rounds: _Rounds,
         decode: tuple[tuple[int, int], ...],
+        *,
         before: tuple[int, ...],
         read_bytes: int = 0,
         taken_ns: int = 0,
@@ -228,7 +238,17 @@ class StageWork:
 
     def _give_up(self, rounds: _Rounds, cause: str, lost_peer: int | None = None) -> None:
         rounds.told = True
-        self._send(RoundsDone(rounds.what.number, (), {}, (), (), cause, lost_peer))
+        self._send(
+            RoundsDone(
+                number=rounds.what.number,
+                ends_ns=(),
+                tokens={},
+                finished=(),
+                costs=(),
+                cause=cause,
+                lost_peer=lost_peer,
+            )
+        )
 
     def _leave(self, batch: int, requests: list[int]) -> tuple[int, ...]:
         """Leave output rows for the next stage, which has already read those of the batch's last round."""

@@ -128,7 +128,7 @@ class Worker:
         if isinstance(message, _MOVED):
             self._memory.mover.handle(message)
         elif isinstance(message, PlacePart):
-            self._memory.mover.hold(placed := threading.Event())
+            self._memory.mover.delay_pulls(placed := threading.Event())
             self._inbox.put(partial(self._place, message, placed))
         elif isinstance(message, Meet):
             linked = partial(self._send, Met()) if message.ahead else None
@@ -164,9 +164,15 @@ class Worker:
         from realexec.worker.stage_peers import StagePeers
         from realexec.worker.stage_work import StageWork
 
-        how = self._model, self._seed, self._batch_size, what
         self._every_step = what.every_step
-        self._memory = SlotMemory(*how, self._send, self._inbox.put)
+        self._memory = SlotMemory(
+            model=self._model,
+            seed=self._seed,
+            batch_size=self._batch_size,
+            what=what,
+            send=self._send,
+            later=self._inbox.put,
+        )
         address = self._memory.address
         if what.stages and self._run is not None:
             self._stage_peers = StagePeers(what.slot, self._run, what.bind, self._inbox)
@@ -313,6 +319,13 @@ class _Steps:
     def report(self, running: bool) -> StepsDone:
         """Make the driver's report of these steps."""
         tokens = {request: tuple(row) for request, row in self._tokens.items()}
-        ends = tuple(self._ends_ns)
-        how = self._finished, running, self._joins, self._cpu_ns
-        return StepsDone(self._epoch, self._started_ns, ends, tokens, *how)
+        return StepsDone(
+            epoch=self._epoch,
+            started_ns=self._started_ns,
+            ends_ns=tuple(self._ends_ns),
+            tokens=tokens,
+            finished=self._finished,
+            running=running,
+            joins=self._joins,
+            cpu_ns=self._cpu_ns,
+        )

@@ -256,8 +256,18 @@ class World:
             self.counts.live_passes += 1
             self.counts.live_layer_counts.add(self.loads.layers_there(action.replica))
         self.runs.begin(action.replica, now_ns)
-        how = action.decode, action.max_steps, action.until_finish, action.hand_over, action.layers
-        self.slots.send(slot, RunSteps(action.epoch, action.chunks, *how))
+        self.slots.send(
+            slot,
+            RunSteps(
+                epoch=action.epoch,
+                chunks=action.chunks,
+                decode=action.decode,
+                max_steps=action.max_steps,
+                until_finish=action.until_finish,
+                hand_over=action.hand_over,
+                layers=action.layers,
+            ),
+        )
 
     def _interrupt(self, action: Interrupt, now_ns: int) -> None:
         if self.paths.has(action.replica):

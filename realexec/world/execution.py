@@ -130,6 +130,7 @@ class Execution:
 
     def __init__(
         self,
+        *,
         controller: Controller,
         pool: Pool,
         world: World,
@@ -281,8 +282,9 @@ class Execution:
         if now_ns < self._look_ns:
             return
         self._look_ns = now_ns + min(SILENCE_LOOK_NS, self._report_timeout_ns // 4)
-        how = now_ns, self._report_timeout_ns
-        for replica in [*self._world.runs.silent(*how), *self._world.paths.silent(*how)]:
+        timeout_ns = self._report_timeout_ns
+        silent = [*self._world.runs.silent(now_ns, timeout_ns), *self._world.paths.silent(now_ns, timeout_ns)]
+        for replica in silent:
             self._world.slots.end(self._world.slots.of(replica))
 
     def _is_stalled(self) -> bool:

@@ -152,7 +152,17 @@ class LoadBook:
             one.asked += 1
             model = self._models.number(one.action.model)
             layers = self._slots.layers_of(source[1]) if source[0] == "replica" else None
-            self._slots.send(slot, Pull(one.action.load, unit, self._place_of(source), kind, model, layers))
+            self._slots.send(
+                slot,
+                Pull(
+                    load=one.action.load,
+                    unit=unit,
+                    source=self._place_of(source),
+                    place=kind,
+                    model=model,
+                    layers=layers,
+                ),
+            )
 
     def _source_of(self, action: Load, unit: int, turn: int) -> Endpoint | None:
         """Select the unit's source: sources take turns; None if the unit is not whole at that source."""

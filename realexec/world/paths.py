@@ -67,7 +67,9 @@ class PathRuns:
         path = tuple([(self._slots.of(one), *self._layers_of(one)) for one in run.path])
         decode = tuple(batch.newest.items())
         rounds = 1 if run.chunks else run.max_steps
-        what = RunRounds(number, run.micro_batch, path, run.chunks, decode, rounds)
+        what = RunRounds(
+            number=number, batch=run.micro_batch, path=path, chunks=run.chunks, decode=decode, rounds=rounds
+        )
         for replica in reversed(run.path):  # the first stage last, so that the others have the order by then
             self._slots.tell(replica, what)
 
@@ -100,8 +102,15 @@ class PathRuns:
         self.passes += len(message.ends_ns) * len(run.path)
         # The last stage waited for the others between its passes.
         began_ns = message.ends_ns[-1] - costs[-1].busy_ns
-        how = message.tokens, message.finished, False
-        self._tracker.ran(run.path[-1], StepsDone(0, began_ns, message.ends_ns, *how), start_ns)
+        steps = StepsDone(
+            epoch=0,
+            started_ns=began_ns,
+            ends_ns=message.ends_ns,
+            tokens=message.tokens,
+            finished=message.finished,
+            running=False,
+        )
+        self._tracker.ran(run.path[-1], steps, start_ns)
         self._ended(batch, message)
         return Ran(
             run.replica, run.epoch, len(message.ends_ns), message.finished, micro_batch=run.micro_batch

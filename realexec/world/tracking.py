@@ -12,7 +12,7 @@ from serving.vocabulary.request import Request
 from serving.vocabulary.units import FRACTION_BITS
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class TrackedRequest:
     """A request between arrival and end. Times are run-relative ns."""
 
@@ -53,7 +53,9 @@ class Tracker:
 
     def arrive(self, request: Request, prompt: tuple[int, ...], output_tokens: int) -> None:
         """Add an arrived request. ``output_tokens``: its true length, already cut to the client's limit."""
-        self._open[request.id] = TrackedRequest(request, prompt, output_tokens, output_tokens)
+        self._open[request.id] = TrackedRequest(
+            request=request, prompt=prompt, output_tokens=output_tokens, exact_tokens=output_tokens
+        )
         self.arrived += 1
 
     def hold(self, request: int) -> Hold:
@@ -154,8 +156,9 @@ class Tracker:
 
     def _finish(self, request: int, replica: int) -> None:
         held = self._open.pop(request)
-        told = request, held.prompt, tuple(held.tokens), held.exact_tokens, held.request.model
-        self.generations[request] = Generation(*told)
+        self.generations[request] = Generation(
+            request, held.prompt, tuple(held.tokens), held.exact_tokens, held.request.model
+        )
         self._recorder.finished(
             held.request,
             len(held.tokens),

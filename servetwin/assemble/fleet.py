@@ -44,7 +44,7 @@ def fleet_of(
     kv_tokens = hardware.kv_blocks * config.engine.block_tokens
     kv_bytes = state_bytes(kv_tokens, max(model.shape.kv_bytes_per_token for model in hosted))
     return Fleet(
-        tuple([replica.gpus[0] for replica in replicas]),
+        replicas=tuple([replica.gpus[0] for replica in replicas]),
         opens=moves or rounds,
         every_step=controller.step_counts.read,
         hosts_cache=config.system.elastic or config.system.scales_stages,

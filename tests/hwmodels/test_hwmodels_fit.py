@@ -35,7 +35,16 @@ ORIGINS = ("fitted_to", "fitted_profile")
 def decode_rows(intercept: float, per_sequence: float, per_context: float) -> list[Iteration]:
     grid = [(n, n * context) for n in (1, 4, 16, 64) for context in (128, 1024, 4096)]
     return [
-        Iteration("g", "m", 1, "decode", n, n, total, intercept + per_sequence * n + per_context * total)
+        Iteration(
+            gpu="g",
+            model="m",
+            tp=1,
+            phase="decode",
+            batch=n,
+            count=n,
+            work=total,
+            seconds=intercept + per_sequence * n + per_context * total,
+        )
         for n, total in grid
     ]
 

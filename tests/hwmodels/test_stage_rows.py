@@ -9,7 +9,7 @@ from hwmodels.step_times.select import step_model
 from hwmodels.step_times.stage_rows import Hop, StageRows, activation_bytes, head_share
 
 GPU, SHAPE = load_gpu("a100_80g"), load_llm("llama3_8b")
-WHOLE = StepRows(step_model("auto", GPU, SHAPE, 1))
+WHOLE = StepRows(step_model("auto", GPU, SHAPE, tp=1))
 STAGES = StageRows(WHOLE, even_cut(32, 4), head_share(GPU, SHAPE), [Hop(1e-6, 2e-9)] * 3)
 
 

@@ -183,7 +183,9 @@ def test_metrics_that_no_server_has_are_left_out() -> None:
         "vllm:num_requests_waiting 1e400\nvllm:num_requests_waiting 3\n"
         f'vllm:cache_config_info{{num_gpu_blocks="{"9" * 5000}",block_size="16"}} 1\n'
     )
-    assert DIALECTS["vllm"].load(samples_of(text)) == Load(2, 3, None, None, 16)
+    assert DIALECTS["vllm"].load(samples_of(text)) == Load(
+        running=2, waiting=3, used_share=None, total_blocks=None, block_tokens=16
+    )
 
 
 @pytest.mark.parametrize(

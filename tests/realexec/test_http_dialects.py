@@ -78,7 +78,9 @@ broken line
 """
     samples = samples_of(text)
     assert values(samples, "none", "vllm:num_requests_running") == [2.0, 3.0]
-    assert DIALECTS["vllm"].load(samples) == Load(5, 1, 0.375, 200, 16, 0)
+    assert DIALECTS["vllm"].load(samples) == Load(
+        running=5, waiting=1, used_share=0.375, total_blocks=200, block_tokens=16, preemptions=0
+    )
     assert DIALECTS["sglang"].load(samples) is None and DIALECTS["openai"].load(samples) is None
 
 

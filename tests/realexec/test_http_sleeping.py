@@ -76,7 +76,7 @@ def played(server: FakeServer, *actions: Load | StopLoad) -> list[Event]:
 
     async def play() -> list[Event]:
         told = list[Event]()
-        servers = SleepMode([Line(found)], 5.0, told.append)
+        servers = SleepMode([Line(server=found)], 5.0, told.append)
         for action in actions:
             if isinstance(action, Load):
                 servers.load(action)

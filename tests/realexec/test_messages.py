@@ -24,7 +24,15 @@ from realexec.wire.messages import (
     StopSteps,
 )
 
-STEPS = StepsDone(3, 2**61, (2**61 + 1, 2**61 + 5), {7: (1, 2**31 - 1), 0: (5,), 9: ()}, (7,), True, (0, 2))
+STEPS = StepsDone(
+    epoch=3,
+    started_ns=2**61,
+    ends_ns=(2**61 + 1, 2**61 + 5),
+    tokens={7: (1, 2**31 - 1), 0: (5,), 9: ()},
+    finished=(7,),
+    running=True,
+    joins=(0, 2),
+)
 EXAMPLES: list[Any] = [
     Hold(5, tuple(range(4000)), (), 12),
     Hold(0, (), (1, 2), 0),
@@ -37,7 +45,9 @@ EXAMPLES: list[Any] = [
     STEPS,
     STEPS._replace(tokens={}, ends_ns=(), joins=()),
     Located(3, ((0, 4096, 12), {"at": [1, (2, 3)]}, None, "x")),
-    RunRounds(3, 1, ((0, 0, 1), (4, 1, 3)), ((7, 0, 3),), ((8, 42),), 1 << 62),
+    RunRounds(
+        number=3, batch=1, path=((0, 0, 1), (4, 1, 3)), chunks=((7, 0, 3),), decode=((8, 42),), rounds=1 << 62
+    ),
     StopRounds(),
     Passed(3, 1, (4096, 128), (8, 42), (1 << 40, 0, 7, 0)),
     RoundsDone(3, (2**61, 2**61 + 4), {8: (5, 6)}, (8,), ((9, 0, 7, 0), (8, 128, 7, 1))),

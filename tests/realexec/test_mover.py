@@ -43,9 +43,9 @@ def silent(*_: object) -> None:
     [
         (silent, lambda mover: mover.fetch(0, 0, [Segment(0, 0, 8)], fails)),
         (fails, lambda mover: mover.fetch(0, 0, [Segment(0, 0, 8)], silent)),
-        (silent, lambda mover: mover.bring(0, [Segment(0, 0, 8)], fails)),
+        (silent, lambda mover: mover.read(0, [Segment(0, 0, 8)], fails)),
         (fails, lambda mover: mover.handle(Pull(0, 1, ("replica", 0), "replica"))),
-        (silent, lambda mover: mover.hold(SimpleNamespace(wait=fails))),
+        (silent, lambda mover: mover.delay_pulls(SimpleNamespace(wait=fails))),
     ],
     ids=["told that it came", "says that it came", "rows of a stage", "says of a unit", "held up"],
 )
@@ -71,7 +71,10 @@ class _Says:
     """A driver's end: the worker cannot do the second thing that it is told."""
 
     def __init__(self) -> None:
-        self.says, self.opened = [Open(0, 0, True, False, None, False), StopFetch(0)], threading.Event()
+        self.says, self.opened = (
+            [Open(slot=0, kv_bytes=0, warm=True, host=False, paths=None, every_step=False), StopFetch(0)],
+            threading.Event(),
+        )
 
     def recv(self) -> Any:
         if len(self.says) == 1:
@@ -87,7 +90,7 @@ class _Says:
 def test_what_the_listening_thread_cannot_do_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     mover = SimpleNamespace(handle=fails)
     memory = SimpleNamespace(address={}, engine=None, mover=mover, close=lambda: None)
-    monkeypatch.setattr("realexec.worker.slot_memory.SlotMemory", lambda *_: memory)
+    monkeypatch.setattr("realexec.worker.slot_memory.SlotMemory", lambda **_: memory)
     with pytest.raises(ValueError, match="as the test says"):
         Worker(Wired(_Says()), TINY, 5, 4).serve()
 

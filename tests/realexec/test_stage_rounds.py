@@ -49,7 +49,9 @@ class Told:
         self.work = StageWork(memory, self, self.said.append, lambda thing: thing())  # type: ignore[arg-type]
         # What lies in memory and is read from there is for real workers to show.
         self.work._leave = lambda batch, requests: (64, 128)  # type: ignore[method-assign]
-        self.work._bring = lambda rounds, decode, what: self.work._pass(rounds, decode, what.costs)  # type: ignore[method-assign]
+        self.work._read_input = lambda rounds, decode, what: self.work._pass(
+            rounds, decode, before=what.costs
+        )  # type: ignore[method-assign]
 
     def tell(self, slot: int, message: Passed) -> str:
         self.passed.append((slot, message))
@@ -57,7 +59,7 @@ class Told:
 
 
 def rounds(number: int, decode: Any = (), chunks: Any = (), most: int = MANY, path: Any = PATH) -> RunRounds:
-    return RunRounds(number, 0, path, chunks, decode, most)
+    return RunRounds(number=number, batch=0, path=path, chunks=chunks, decode=decode, rounds=most)
 
 
 def test_the_first_stage_begins_and_tells_the_next_where_its_rows_lie() -> None:
@@ -119,7 +121,9 @@ def test_what_goes_no_further_is_told_with_its_cause() -> None:
     first, last = Told(4), Told(6)
     first.lost = "the worker in slot 6 is not reached"
     first.work.begin(rounds(0, ((7, 42),)))
-    assert first.said == [RoundsDone(0, (), {}, (), (), first.lost, 6)]
+    assert first.said == [
+        RoundsDone(number=0, ends_ns=(), tokens={}, finished=(), costs=(), cause=first.lost, lost_peer=6)
+    ]
     last.engine.gone = True
     last.work.begin(rounds(0, ((7, 42),)))
     last.work.passed(Passed(0, 0, (64, 128), (7, 42), (5, 0, 2, 0)))

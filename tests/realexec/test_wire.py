@@ -140,7 +140,7 @@ def listening(host: str | None, **options: Any) -> Iterator[tuple[Listener, list
         except ConnectionError:
             channel.close()
 
-    with closing(Listener(SECRET, serve, host, **options)) as listener:
+    with closing(Listener(SECRET, serve, tcp_host=host, **options)) as listener:
         yield listener, admitted
 
 

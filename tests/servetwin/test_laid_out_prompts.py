@@ -44,7 +44,7 @@ def rows() -> list[Row]:
 
 
 def profile(path: Path) -> Path:
-    write_step_profile(path, STAMP, True, rows(), apart=True, blocks=BLOCKS)
+    write_step_profile(path, STAMP, includes_overhead=True, rows=rows(), apart=True, blocks=BLOCKS)
     return path
 
 

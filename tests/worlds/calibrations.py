@@ -70,7 +70,14 @@ class MadeUpWorker:
                     self._known[request] += 1
                     self._decoding.add(request)
             chunks, decode = (), True
-        return StepsDone(run.epoch, began_ns, tuple(ends_ns), {}, (), False)
+        return StepsDone(
+            epoch=run.epoch,
+            started_ns=began_ns,
+            ends_ns=tuple(ends_ns),
+            tokens={},
+            finished=(),
+            running=False,
+        )
 
 
 def bench(
@@ -88,9 +95,15 @@ def bench(
         return sum(worker.now_ns for worker in workers)
 
     return Bench(
-        list(workers), inbox, plan, log, VOCABULARY, lambda _: round(now_ns() / wall_over_cpu), on_progress,
-        now_ns,
-    )  # fmt: skip
+        workers=list(workers),
+        inbox=inbox,
+        plan=plan,
+        log=log,
+        vocabulary=VOCABULARY,
+        cpu_ns=lambda _: round(now_ns() / wall_over_cpu),
+        on_progress=on_progress,
+        now_ns=now_ns,
+    )
 
 
 def others(log: DoneLog, sources: tuple[str, ...]) -> None:

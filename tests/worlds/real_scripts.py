@@ -99,7 +99,15 @@ def run(controller: Scripted, workers: int, fleet: Fleet) -> tuple[RunReport, Re
     records = Records()
     requests = [(Request(0, 0, 20, 64, "tiny"), 5)]
     report = execute(
-        controller, requests, workers, TINY, 5, 4, records, start_timeout_s=patience_s(REAL), fleet=fleet
+        controller,
+        requests,
+        workers=workers,
+        model=TINY,
+        seed=5,
+        batch_size=4,
+        recorder=records,
+        start_timeout_s=patience_s(REAL),
+        fleet=fleet,
     )
     assert own_workers() == {}
     return report, records
