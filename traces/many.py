@@ -21,7 +21,7 @@ from traces.workload import MAX_ROWS, NS_PER_S, Workload
 _MOST_BURSTS: Final = 5_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bursts:
     """How one model's arrivals come: Gamma gaps with ``gap_cv`` along a rate with sudden rises.
 
@@ -64,6 +64,7 @@ class Bursts:
 
 def many_models(
     lengths: Workload,
+    *,
     names: Sequence[str],
     rate_per_s: float,
     exponent: float,

@@ -41,7 +41,7 @@ KIN_COLUMNS = ("model", "priority", "session")
 COLUMNS = ("arrival_ns", *SIZE_COLUMNS, *KIN_COLUMNS)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Workload:
     """Requests in arrival order. All columns have one length and are read-only.
 

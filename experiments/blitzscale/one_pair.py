@@ -135,7 +135,13 @@ def _run(prepared: Prepared, pass_ns: int, arrivals_ns: list[int]) -> tuple[list
     own = {model: replace(hardware, rows=StepRows(step), step=step)}
     count, seen = len(arrivals_ns), _Seen()
     prompts, outputs = np.full(count, _PROMPT_TOKENS), np.ones(count, dtype=np.int64)
-    workload = Workload(np.array(arrivals_ns), prompts, outputs, "one pair", "written")
+    workload = Workload(
+        arrival_ns=np.array(arrivals_ns),
+        prompt_tokens=prompts,
+        output_tokens=outputs,
+        name="one pair",
+        source="written",
+    )
     ready = replace(
         prepared, hardware_of_model=own, estimates=estimates_of(prepared.config, own), workload=workload
     )

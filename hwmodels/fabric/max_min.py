@@ -84,7 +84,15 @@ def _fill_class(flows: Sequence[FlowSpec], free: list[float]) -> list[float]:
             heapreplace(shares, (share, link))
             continue
         heappop(shares)
-        _freeze(crossing[link], max(share, 0.0), paths, weights, rates, free, weight_on)
+        _freeze(
+            crossing[link],
+            max(share, 0.0),
+            paths=paths,
+            weights=weights,
+            rates=rates,
+            free=free,
+            weight_on=weight_on,
+        )
         free[link] = 0.0
 
 
@@ -114,6 +122,7 @@ def _shares(
 def _freeze(
     numbers: list[int],
     level: float,
+    *,
     paths: list[tuple[int, ...]],
     weights: list[float],
     rates: list[float],

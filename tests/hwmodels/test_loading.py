@@ -156,7 +156,7 @@ def test_weight_and_cap_reach_the_fabric() -> None:
     chains = [Chain(units, [Hop((0,), weight=3.0)]), Chain(units, [Hop((0,), cap_bytes_per_s=1e8)], rank=1)]
     heavy, capped = (chain.begin()[0].flow for chain in chains)
     assert (heavy.weight, capped.cap_bytes_per_s) == (3.0, 1e8)
-    ranks = Ranks([Chain(units, [Hop((0,), weight=3.0)]), Chain(units, [Hop((0,), 1.0)], rank=1)])
+    ranks = Ranks([Chain(units, [Hop((0,), weight=3.0)]), Chain(units, [Hop((0,), weight=1.0)], rank=1)])
     play = played(ranks, {0: 4e9})
     assert play.arrivals == {(0, 0): pytest.approx(0.5)}
 

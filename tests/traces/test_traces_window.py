@@ -17,7 +17,13 @@ from traces.workload import NS_PER_S, Workload
 def workload(arrival_s: list[float], prompt_tokens: list[int] | None = None) -> Workload:
     arrival_ns = np.round(np.array(arrival_s) * NS_PER_S).astype(np.int64)
     prompt = np.array(prompt_tokens or [1] * len(arrival_s))
-    return Workload(arrival_ns, prompt, np.ones_like(prompt), name="w", source="by hand")
+    return Workload(
+        arrival_ns=arrival_ns,
+        prompt_tokens=prompt,
+        output_tokens=np.ones_like(prompt),
+        name="w",
+        source="by hand",
+    )
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=30), st.integers(0, 60), st.integers(1, 60))

@@ -49,10 +49,10 @@ def random_flows(random: Random, network: LeafSpine, count: int, priorities: int
             FlowSpec(
                 network.path(source, target, random.randrange(network.spines)),
                 random.uniform(0.01, 4) * GB,
-                random.choice(KINDS),
-                random.choice((1.0, random.uniform(0.2, 5))),
-                random.choice((math.inf, math.inf, random.uniform(0.1, 8) * GB)),
-                random.randrange(priorities),
+                kind=random.choice(KINDS),
+                weight=random.choice((1.0, random.uniform(0.2, 5))),
+                cap_bytes_per_s=random.choice((math.inf, math.inf, random.uniform(0.1, 8) * GB)),
+                priority=random.randrange(priorities),
             )
         )
     return flows

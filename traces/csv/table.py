@@ -20,7 +20,7 @@ from traces.workload import MAX_ROWS
 # False for the others and says nothing about whether they are wrong.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
     """The lines of one block. start, end: each line's bytes without its ending. ok: of the usual shape.
 
@@ -49,7 +49,14 @@ class Rows:
     def first_rows(self, count: int) -> "Rows":
         """The first ``count`` lines."""
         kept = slice(0, count)
-        return Rows(self.block, self.start[kept], self.end[kept], self.comma, self.first[kept], self.ok[kept])
+        return Rows(
+            block=self.block,
+            start=self.start[kept],
+            end=self.end[kept],
+            comma=self.comma,
+            first=self.first[kept],
+            ok=self.ok[kept],
+        )
 
     def line(self, row: int) -> bytes:
         """The bytes of one line."""
@@ -68,7 +75,14 @@ def split_rows(lines: bytes, fields: int) -> Rows:
     ok = (after - first == fields - 1) & (end > start)
     for found in _marks(lines, block, newline - end):
         ok[np.searchsorted(newline, found)] = False
-    return Rows(block, start, end, comma if len(comma) else np.zeros(1, np.int64), first, ok)
+    return Rows(
+        block=block,
+        start=start,
+        end=end,
+        comma=comma if len(comma) else np.zeros(1, np.int64),
+        first=first,
+        ok=ok,
+    )
 
 
 def _marks(lines: bytes, block: Block, returns: Ints) -> list[Ints]:

@@ -174,7 +174,7 @@ Progress = Callable[[int, int], None]
 """Called with the bytes that are there and the bytes of the whole file."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
     """What is fetched from where into which open file.
 

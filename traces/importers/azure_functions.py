@@ -130,7 +130,7 @@ _HEAD: Final = re.compile(rb"%s,(%s),(%s),(%s)," % (_ID, _ID, _ID, _TRIGGER))
 _Key = tuple[bytes, bytes, bytes]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Day:
     """One file. functions: (app, function) in order of first appearance. A row is one under one trigger.
 

@@ -63,4 +63,12 @@ def read_llmservingsim_prefix(
 ) -> Workload:
     """The requests of one file; arrivals count from the run's start, as written. See ``read_mooncake``."""
     keys = BlockKeys(TIME, Clock("ns", stated=True), _EXAMPLE)
-    return read_blocks(path, keys, name, limit, block_tokens, partial_prefix, time_unit)
+    return read_blocks(
+        path,
+        keys,
+        name=name,
+        limit=limit,
+        block_tokens=block_tokens,
+        partial_prefix=partial_prefix,
+        time_unit=time_unit,
+    )

@@ -48,7 +48,7 @@ EXAMPLE: Final = f'{{"{TIME}": 0, "{PROMPT}": 700, "{OUTPUT}": 50, "{HASHES}": [
 _MS_NS: Final = 1_000_000
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Rows:
     """The columns while they grow, one entry per line."""
 
@@ -84,7 +84,15 @@ def read_mooncake(
     Raises TraceError naming file, line, key and remedy for anything else that is not a request.
     """
     keys = BlockKeys(TIME, Clock("ms", other="s"), EXAMPLE)
-    return read_blocks(path, keys, name, limit, block_tokens, partial_prefix, time_unit)
+    return read_blocks(
+        path,
+        keys,
+        name=name,
+        limit=limit,
+        block_tokens=block_tokens,
+        partial_prefix=partial_prefix,
+        time_unit=time_unit,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +107,7 @@ class BlockKeys:
 def read_blocks(
     path: str | Path,
     keys: BlockKeys,
+    *,
     name: str | None,
     limit: int | None,
     block_tokens: int,

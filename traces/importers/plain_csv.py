@@ -134,11 +134,15 @@ LENGTHS: Final = (Field("prompt_tokens", Whole(1)), Field("output_tokens", Whole
 OPTIONAL: Final = (
     Field("max_new_tokens", Whole(1), required=False),
     Field("model", Word(), required=False),
-    Field("priority", Whole(-INT64_MAX - 1, INT64_MAX, "levels of priority", example=-1), required=False),
-    Field("session", Word(blank=True), required=False),
-    Field("images", Whole(0, INT64_MAX, "images", example=2), required=False),
     Field(
-        "source_duration_ns", Whole(-1, INT64_MAX, "nanoseconds", blank=-1, example=46926808), required=False
+        "priority", Whole(-INT64_MAX - 1, INT64_MAX, noun="levels of priority", example=-1), required=False
+    ),
+    Field("session", Word(blank=True), required=False),
+    Field("images", Whole(0, INT64_MAX, noun="images", example=2), required=False),
+    Field(
+        "source_duration_ns",
+        Whole(-1, INT64_MAX, noun="nanoseconds", blank=-1, example=46926808),
+        required=False,
     ),
 )
 PREFIX: Final = re.compile(r"prefix_([1-9][0-9]{0,8})", re.ASCII)

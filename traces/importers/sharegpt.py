@@ -141,7 +141,9 @@ def read_sharegpt(
         rows_read=taken,
     )
     order = ", turns of a conversation one after another" if turns == "all" else ""
-    return with_drawn_arrivals(workload, rate, seed, gap_cv, "sharegpt", order)
+    return with_drawn_arrivals(
+        workload, rate_per_s=rate, seed=seed, gap_cv=gap_cv, reader="sharegpt", order=order
+    )
 
 
 def _add(rows: _Rows, conversation: dict[str, Any], every: bool, measure: Measure, spot: Spot) -> None:

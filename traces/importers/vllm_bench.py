@@ -80,7 +80,7 @@ def measure_of(count_tokens: Callable[[str], int] | None, chars_per_token: float
     return Measure(count_tokens, positive_number("chars_per_token", chars_per_token))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Rows:
     """The columns while they grow, one entry per line."""
 
@@ -142,11 +142,15 @@ def read_vllm_bench(
     labels = times.labels if timed else ()
     workload = requests_of(origin, columns, name=name, limit=limit, labels=labels)
     workload = _explained(workload, rows, measure)
-    return workload if rate is None else with_drawn_arrivals(workload, rate, seed, gap_cv, "vllm_bench")
+    return (
+        workload
+        if rate is None
+        else with_drawn_arrivals(workload, rate_per_s=rate, seed=seed, gap_cv=gap_cv, reader="vllm_bench")
+    )
 
 
 def with_drawn_arrivals(
-    workload: Workload, rate_per_s: float, seed: int, gap_cv: float, reader: str, order: str = ""
+    workload: Workload, *, rate_per_s: float, seed: int, gap_cv: float, reader: str, order: str = ""
 ) -> Workload:
     """The workload with Gamma arrivals from 0 on, drawn from the stream ``READER/arrivals``, and a label.
 

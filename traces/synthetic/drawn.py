@@ -42,6 +42,7 @@ def _exact(value: Any) -> str:
 def drawn_workload(
     name: str,
     seed: int,
+    *,
     arrival_ns: NDArray[np.int64],
     lengths: str,
     label: str,

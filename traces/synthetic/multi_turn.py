@@ -39,6 +39,7 @@ Ints = NDArray[np.int64]
 
 
 def multi_turn(
+    *,
     seed: int = 0,
     requests: int = DEFAULT_REQUESTS,
     rate_per_s: float = 1.0,
@@ -70,7 +71,12 @@ def multi_turn(
         messages = stream(seed, f"{NAME}/messages").integers(least, most + 1, sessions)
         first_tokens = common + _beginnings(seed, sessions, begin)
         session, arrival_ns, prompt, answer = _turns(
-            seed, start_ns, -(-messages // 2), first_tokens, token_ns, think
+            seed,
+            start_ns=start_ns,
+            turns=-(-messages // 2),
+            first_tokens=first_tokens,
+            token_ns=token_ns,
+            think_s=think,
         )
         order = np.argsort(arrival_ns, kind="stable")[:count]
         if sessions > count or arrival_ns[order[-1]] < start_ns[-1]:
@@ -102,7 +108,7 @@ def _beginnings(seed: int, sessions: int, mean: float) -> Ints:
 
 
 def _turns(
-    seed: int, start_ns: Ints, turns: Ints, first_tokens: Ints, token_ns: float, think_s: float
+    seed: int, *, start_ns: Ints, turns: Ints, first_tokens: Ints, token_ns: float, think_s: float
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """(session, arrival in ns, prompt tokens, answer tokens) of every turn, session by session."""
     session = np.repeat(np.arange(len(turns)), turns)
