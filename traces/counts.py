@@ -64,14 +64,16 @@ def arrival_counts(
 def count_statistics(counts: NDArray[np.int64]) -> CountStatistics:
     """Burst statistics of one sequence of counts that are not all zero."""
     mean, cv, peak, lags = (column[0] for column in _statistics(counts[None, :].astype(np.float64)))
-    found = {lag: float(value) if np.isfinite(value) else None for lag, value in zip(LAGS, lags, strict=True)}
+    correlations = {
+        lag: float(value) if np.isfinite(value) else None for lag, value in zip(LAGS, lags, strict=True)
+    }
     return CountStatistics(
         bins=len(counts),
         mean=float(mean),
         cv=float(cv),
         peak_to_mean=float(peak),
         dispersion=float(cv**2 * mean),
-        autocorrelation=found,
+        autocorrelation=correlations,
     )
 
 

@@ -46,9 +46,9 @@ class Format:
         options: Mapping[str, Any] | None = None,
     ) -> Workload:
         """The requests of a file of this format. Raises TraceError, for options that do not apply too."""
-        given = {key: value for key, value in (options or {}).items() if value is not None}
+        options_given = {key: value for key, value in (options or {}).items() if value is not None}
         reader = _imported(self.reader)
-        for key, value in given.items():
+        for key, value in options_given.items():
             if key not in self.options:
                 known = ", ".join(f"trace.{option}" for option in self.options) or "no options"
                 raise TraceError(
@@ -57,10 +57,10 @@ class Format:
                 )
         for key, parameter in self.options.items():
             if parameter.default is parameter.empty:
-                given.setdefault(key, None)  # the reader says when it cannot do without
+                options_given.setdefault(key, None)  # the reader says when it cannot do without
         if "seed" in inspect.signature(reader).parameters:
-            given["seed"] = seed
-        workload: Workload = reader(path, name=name, **given)
+            options_given["seed"] = seed
+        workload: Workload = reader(path, name=name, **options_given)
         return workload
 
 
@@ -207,8 +207,8 @@ def writer_named(name: str) -> Callable[..., tuple[str, ...]]:
 
 def _imported(function: str) -> Callable[..., Any]:
     module, _, name = function.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(f"traces.importers.{module}"), name)
-    return found
+    imported: Callable[..., Any] = getattr(importlib.import_module(f"traces.importers.{module}"), name)
+    return imported
 
 
 def _shape_and_fields(head: bytes, file: Path) -> tuple[str, frozenset[str]]:

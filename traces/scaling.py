@@ -90,13 +90,13 @@ def scale_rate(workload: Workload, factor: float, seed: int) -> Workload:
     if scale == 1.0:
         return workload
     if scale < 1.0:
-        kept = stream(seed, "scale_rate/thin").random(len(workload)) < scale
-        if not kept.any():
+        rows = stream(seed, "scale_rate/thin").random(len(workload)) < scale
+        if not rows.any():
             raise TraceError(
                 f"trace.rate_scale={short_number(scale)} leaves none of the {len(workload)} requests of"
                 f" {workload.name}: write a larger trace.rate_scale or trace.utilization"
             )
-        return workload.taking(kept, f"thinned to {short_number(scale)}x")
+        return workload.taking(rows, f"thinned to {short_number(scale)}x")
     if scale * len(workload) > MAX_ROWS:
         raise TraceError(
             f"trace.rate_scale={short_number(scale)} makes more than {MAX_ROWS} requests of"

@@ -52,7 +52,7 @@ def _error_band(profile: Profile) -> str:
     except HardwareError:
         return NOT_JUDGED
     errors = judged_text(
-        (found.phase, found.mean_percent, found.p95_percent) for found in phases if found.rows
+        (phase.phase, phase.mean_percent, phase.p95_percent) for phase in phases if phase.rows
     )
     if not errors:
         return NOT_JUDGED

@@ -56,8 +56,8 @@ class ExpertRows:
         rows = (counts["moe_tp_size"] == expert_tp) & (counts["moe_ep_size"] == expert_ep)
         if not rows.any():
             return None
-        found = self.table.where(rows)
-        return mean_by_count(found.counts["num_tokens"], found.times["latency"] * 1e-3)
+        chosen = self.table.where(rows)
+        return mean_by_count(chosen.counts["num_tokens"], chosen.times["latency"] * 1e-3)
 
 
 def read_expert_rows(folder: Folder, llm: LlmShape) -> ExpertRows:
@@ -70,7 +70,7 @@ def read_expert_rows(folder: Folder, llm: LlmShape) -> ExpertRows:
     there = np.stack([rows.counts[name] for name in names], axis=1)
     same = (there == np.array(wanted)).all(axis=1)
     if not same.any():
-        known = "; ".join(" ".join(str(part) for part in one) for one in np.unique(there, axis=0).tolist())
+        known = "; ".join(" ".join(str(part) for part in part) for part in np.unique(there, axis=0).tolist())
         raise HardwareError(
             f"no expert times for {llm.name} on {folder.request.gpu}: {table.path} has no rows with hidden "
             f"size, expert width, experts per token and experts {' '.join(str(part) for part in wanted)}, "
@@ -126,8 +126,8 @@ def gate_s(products: Products, llm: LlmShape, tokens: Floats) -> Floats:
     """Seconds of one layer's gate and of choosing the experts: a product, and a kernel of few bytes."""
     assert llm.experts is not None, "a mixture of experts"
     curve, _ = products.curve(max(llm.experts.count, products.narrowest()), llm.hidden)
-    found: Floats = np.interp(tokens, curve.counts, curve.seconds) + products.shortest_s()
-    return found
+    seconds: Floats = np.interp(tokens, curve.counts, curve.seconds) + products.shortest_s()
+    return seconds
 
 
 def read_exchanges(folder: Folder, llm: LlmShape) -> tuple[tuple[Exchange, ...], tuple[tuple[str, str], ...]]:
@@ -235,8 +235,8 @@ def _dense(products: Products, llm: LlmShape, request: ImportRequest) -> tuple[C
     for layers_with, middle in dense_mlps(llm):
         shapes.append((layers_with, middle * (2 if llm.gated_mlp else 1) // tp, llm.hidden))
         shapes.append((layers_with, llm.hidden, middle // tp))
-    found = [products.curve(n, k) for _, n, k in shapes]
-    layers = summed([(float(times), curve) for (times, _, _), (curve, _) in zip(shapes, found)])
+    curves = [products.curve(n, k) for _, n, k in shapes]
+    layers = summed([(float(times), curve) for (times, _, _), (curve, _) in zip(shapes, curves)])
     tokens = np.array(layers.counts, dtype=np.float64)
     bandwidth = _BANDWIDTH_SHARE * load_gpu(request.gpu).memory_bandwidth_bytes_per_s
     shortest_s = products.shortest_s()
@@ -249,7 +249,7 @@ def _dense(products: Products, llm: LlmShape, request: ImportRequest) -> tuple[C
         "norms, rotary embedding, activation, KV write and token embedding were not measured: bytes moved / "
         f"({_BANDWIDTH_SHARE:g} x the datasheet's memory bandwidth), at least the shortest product "
         f"({shortest_s * 1e6:.2f} us)",
-        *(note for _, product in found for note in product),
+        *(note for _, product in curves for note in product),
     )
     return Curve(layers.counts, tuple(seconds.tolist())), notes
 

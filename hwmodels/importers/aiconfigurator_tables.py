@@ -40,17 +40,17 @@ class Folder:
     def version(self) -> str:
         """The vLLM version measured: the user's, or the only one present."""
         there = sorted(path.name for path in (self.path / "gemm" / ENGINE).glob("*") if path.is_dir())
-        given = self.request.engine_version
+        wanted = self.request.engine_version
         if not there:
             raise HardwareError(
                 f"{self.path} has no folder gemm/{ENGINE}/VERSION; name the folder of one GPU, "
                 "such as a100_sxm"
             )
-        if given is None and len(there) > 1:
+        if wanted is None and len(there) > 1:
             raise HardwareError(f"{self.path} has several versions; write engine_version={there[-1]}")
-        if given is not None and given not in there:
-            raise HardwareError(f"{self.path} has no {ENGINE} {given}; write engine_version={there[-1]}")
-        return given or there[0]
+        if wanted is not None and wanted not in there:
+            raise HardwareError(f"{self.path} has no {ENGINE} {wanted}; write engine_version={there[-1]}")
+        return wanted or there[0]
 
     def read(
         self, kind: str, name: str, counts: Sequence[str], words: Sequence[str], optional: Sequence[str] = ()

@@ -99,10 +99,10 @@ def balanced_lattice(tokens: Floats, seconds: Floats, per_token: int, count: int
     work_s = np.maximum.accumulate(np.where(reading, 0.0, seconds - whole_s).clip(min=0.0))
     values = seconds[reading][None, :] + work_s[:, None]
     values[per_token * tokens[:, None] < experts[None, :] * ranks - 1e-9] = np.nan
-    kept = (experts >= 1.0) & (experts == np.floor(experts))
-    values = values[:, kept]
+    usable = (experts >= 1.0) & (experts == np.floor(experts))
+    values = values[:, usable]
     some = ~np.isnan(values).all(axis=1)  # fewer tokens than give every rank an expert are not usable
-    axes = (tuple(int(count) for count in tokens[some]), tuple(int(count) for count in experts[kept]))
+    axes = (tuple(int(count) for count in tokens[some]), tuple(int(count) for count in experts[usable]))
     return Lattice(axes, values[some])
 
 

@@ -139,7 +139,7 @@ def read_mixture(request: ImportRequest, folder: Path, llm: LlmShape, version: s
         return own
     other = Folder(request.aiconfigurator, replace(request, engine_version=version))
     products, _ = read_products(other)
-    there = tuple((one.expert_tp, one.expert_ep) for one in own.tables)
+    there = tuple((table.expert_tp, table.expert_ep) for table in own.tables)
     tables, notes, files = read_experts(other, llm, products, there)
     exchanges, more_files = read_exchanges(other, llm) if request.tp == 1 else ((), ())
     return Mixture((*own.tables, *tables), exchanges, (*own.notes, *notes), own.read, (*files, *more_files))
@@ -318,14 +318,14 @@ def _attention_lattices(table: Table, llm: LlmShape) -> dict[str, tuple[Lattice,
 def _lattices(
     table: Table, llm: LlmShape, kind: str, rows: Mask, axes: tuple[str, ...]
 ) -> tuple[Lattice, ...]:
-    found = table.where(rows)
-    if not len(found):
+    rows_of_kind = table.where(rows)
+    if not len(rows_of_kind):
         if kind == "mixed":
             return ()
         need = "prefill_chunk 0 and n_decode" if kind == "decode" else "n_decode 0 and prefill_chunk"
         raise HardwareError(f"{table.path} has no {kind} rows; it needs rows with {need} above 0")
-    columns = [found.counts[name] for name in axes]
-    return lattices_of(columns, found.times["time_us"] * (1e-6 * llm.layers))
+    columns = [rows_of_kind.counts[name] for name in axes]
+    return lattices_of(columns, rows_of_kind.times["time_us"] * (1e-6 * llm.layers))
 
 
 def _read_skew(path: Path) -> Table | None:

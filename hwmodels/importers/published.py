@@ -116,4 +116,4 @@ PUBLISHED: Final = (
 
 def published_for(gpu: str, llm: LlmShape, tp: int) -> Published | None:
     """The first entry that covers the combination: measured for the model before composed."""
-    return next((one for one in PUBLISHED if one.covers(gpu, llm, tp)), None)
+    return next((tables for tables in PUBLISHED if tables.covers(gpu, llm, tp)), None)

@@ -111,13 +111,17 @@ def _blocks(meta: Meta) -> PromptBlocks | None:
     """Settings of an engine that lays chunks out in their whole prompts."""
     if "prompt_blocks" not in meta.entries:
         return None
-    told = meta.entries["prompt_blocks"]
-    if not isinstance(told, list) or len(told) != 3 or any(type(one) is not int or one < 1 for one in told):
+    numbers = meta.entries["prompt_blocks"]
+    if (
+        not isinstance(numbers, list)
+        or len(numbers) != 3
+        or any(type(number) is not int or number < 1 for number in numbers)
+    ):
         raise HardwareError(
-            f"{meta.path}: prompt_blocks is {told!r}; write three whole numbers of at least 1: tokens per "
+            f"{meta.path}: prompt_blocks is {numbers!r}; write three whole numbers of at least 1: tokens per "
             "block, the fewest tokens at which a prompt is cut, and the row multiple of a chunk"
         )
-    return PromptBlocks(*told)
+    return PromptBlocks(*numbers)
 
 
 def _table(folder: Path) -> Table:
@@ -149,9 +153,9 @@ def _check_rows(table: Table) -> None:
         ),
         ((decode == 0) & (context > 0), "has no decode_sequences; write 0 for context_tokens"),
     )
-    for broken, what in rules:
+    for broken, rule in rules:
         for row in np.flatnonzero(broken)[:1]:
-            raise HardwareError(f"{table.path} row {row + 1} {what}")
+            raise HardwareError(f"{table.path} row {row + 1} {rule}")
 
 
 def _stamp(meta: Meta, table: Table) -> Stamp:
@@ -264,11 +268,11 @@ def splitwise_steps(path: Path, gpu: str, llm: str, tp: int) -> tuple[Stamp, Seq
         )
     iterations, notes = read_splitwise(path, _SPLITWISE_GPUS[gpu], tp)
     rows: list[Row] = []
-    for one in iterations:
-        if one.phase == "prefill":
-            rows.append((one.count, one.batch, 0, 0, 0, 1, one.seconds))
+    for iteration in iterations:
+        if iteration.phase == "prefill":
+            rows.append((iteration.count, iteration.batch, 0, 0, 0, 1, iteration.seconds))
         else:
-            rows.append((0, 0, 0, one.count, one.work, 1, one.seconds))
+            rows.append((0, 0, 0, iteration.count, iteration.work, 1, iteration.seconds))
     noted = ("the table does not name the engine", *notes)
     stamp = Stamp(
         gpu=gpu,

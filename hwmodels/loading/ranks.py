@@ -82,5 +82,5 @@ class Ranks:
 
     def _stop(self, stop: Callable[[Chain], Stopped]) -> Stopped:
         stopped = [stop(chain) for chain in self._chains]
-        lacking = tuple(self.missing(one.hop) for one in stopped[0].lacking)
-        return Stopped(tuple(send for one in stopped for send in one.aborts), lacking)
+        lacking = tuple(self.missing(missing.hop) for missing in stopped[0].lacking)
+        return Stopped(tuple(send for one_rank in stopped for send in one_rank.aborts), lacking)

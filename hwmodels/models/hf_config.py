@@ -168,10 +168,10 @@ def deepseek(section: Section) -> tuple[Fields, Notes]:
 
 
 def _per_token(section: Section, count: int, name: str) -> int:
-    found = section.count("num_experts_per_tok")
-    if found > count:
+    per_token = section.count("num_experts_per_tok")
+    if per_token > count:
         raise section.refusal("num_experts_per_tok", f"at most {name} {count}")
-    return found
+    return per_token
 
 
 BYTES_OF_DTYPE: Final[Mapping[str, int]] = {"float16": 2, "bfloat16": 2, "float32": 4}

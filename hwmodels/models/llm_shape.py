@@ -53,8 +53,8 @@ class LlmShape:
         norms += self.latent.norm_parameters if self.latent is not None else 0
         if self.experts is None or layer < self.experts.dense_layers:
             return self.linear_parameters_per_layer + self._biases_per_layer + norms
-        routed, others = self.experts.routed_parameters(self.hidden), self._beside_routed(self.experts)
-        return self._attention_parameters + self._biases_per_layer + norms + others + routed
+        routed, beside = self.experts.routed_parameters(self.hidden), self._beside_routed(self.experts)
+        return self._attention_parameters + self._biases_per_layer + norms + beside + routed
 
     def routed_parameters_of(self, layer: int) -> int:
         """Weights of the routed experts of one layer."""

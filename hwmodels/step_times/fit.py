@@ -161,11 +161,11 @@ def non_negative(design: Floats, target: Floats) -> Floats:
     for columns in (
         list(subset) for size in range(1, count + 1) for subset in combinations(range(count), size)
     ):
-        found, _, rank, _ = np.linalg.lstsq(triangle[:, columns], wanted, rcond=DEPENDENT)
-        if rank < len(columns) or (found < 0.0).any():
+        solution, _, rank, _ = np.linalg.lstsq(triangle[:, columns], wanted, rcond=DEPENDENT)
+        if rank < len(columns) or (solution < 0.0).any():
             continue
         full = np.zeros(count)
-        full[columns] = found
+        full[columns] = solution
         residual = float(np.square(triangle @ full - wanted).sum())
         if residual < least - EQUAL_RESIDUAL * total:
             least, best = residual, full

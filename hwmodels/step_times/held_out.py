@@ -62,7 +62,7 @@ def thinned(profile: Profile) -> Profile:
     An axis is all values of it in the lattices of one phase; alpha of unequal contexts stays as it is.
     """
     tables = profile.tables
-    kept = replace(
+    half = replace(
         tables,
         dense=_thin_curve(tables.dense),
         head=_thin_curve(tables.head),
@@ -72,7 +72,7 @@ def thinned(profile: Profile) -> Profile:
         mixed=_thin_lattices(tables.mixed),
         experts=tuple(_thin_experts(table) for table in tables.experts),
     )
-    return replace(profile, tables=kept)
+    return replace(profile, tables=half)
 
 
 def op_table_model(profile: Profile) -> StepModel:
@@ -111,7 +111,7 @@ def _errors(model: StepModel, profile: Profile, unseen: bool) -> tuple[PhaseErro
         )
         for phase in PHASES
     )
-    return tuple(one for one in judged if one is not None)
+    return tuple(error for error in judged if error is not None)
 
 
 def _phase_error(
@@ -158,10 +158,10 @@ def _expert_errors(profile: Profile) -> tuple[PhaseError, ...]:
         most: dict[int, tuple[int, float]] = {}
         for tokens, activated, seconds in lattice_points(table.lattice):
             most[tokens] = (activated, seconds)  # the last one is the largest
-        kept = _thin_experts(table).lattice
-        left = np.array([tokens for tokens in most if tokens not in kept.axes[0]], dtype=np.float64)
+        half = _thin_experts(table).lattice
+        left = np.array([tokens for tokens in most if tokens not in half.axes[0]], dtype=np.float64)
         experts, measured = np.array([most[int(tokens)] for tokens in left]).T
-        errors += (at_points(kept, left, experts) / measured - 1.0).tolist()
+        errors += (at_points(half, left, experts) / measured - 1.0).tolist()
     if not errors:
         return ()
     sizes = np.abs(errors) * 100.0
@@ -180,8 +180,8 @@ def _expert_errors(profile: Profile) -> tuple[PhaseError, ...]:
 
 def _thin_experts(table: ExpertTable) -> ExpertTable:
     lattice = table.lattice
-    kept = [set(_every_second(axis)) for axis in lattice.axes]
-    return replace(table, lattice=_thin_lattice(lattice, kept))
+    lines = [set(_every_second(axis)) for axis in lattice.axes]
+    return replace(table, lattice=_thin_lattice(lattice, lines))
 
 
 def _longest_context(profile: Profile) -> float:
@@ -211,12 +211,12 @@ def _decode_attention_s(model: StepModel, n: int, total: int) -> float:
 
 def _judged(phase: str, lattices: Sequence[Lattice], unseen: bool) -> Iterator[tuple[_Step, float]]:
     """Yield each measured point once; ``unseen``: only those with a coordinate off the kept lines."""
-    kept = _kept_lines(lattices)
+    lines = _kept_lines(lattices)
     seen = set()
     for lattice in lattices:
         for index in np.argwhere(~np.isnan(lattice.values)).tolist():
             point = tuple(axis[at] for axis, at in zip(lattice.axes, index))
-            left_out = not all(value in lines for value, lines in zip(point, kept))
+            left_out = not all(value in lines for value, lines in zip(point, lines))
             if point not in seen and (left_out or not unseen):
                 seen.add(point)
                 yield _step(phase, point), float(lattice.values[tuple(index)])
@@ -234,23 +234,23 @@ def _kept_lines(lattices: Sequence[Lattice]) -> list[set[int]]:
 
 
 def _every_second(values: Sequence[int]) -> list[int]:
-    kept = list(values[::2])
-    return kept if kept[-1] == values[-1] else [*kept, values[-1]]
+    half = list(values[::2])
+    return half if half[-1] == values[-1] else [*half, values[-1]]
 
 
 def _thin_curve(curve: Curve) -> Curve:
-    kept = _every_second(range(len(curve.counts)))
-    return Curve(tuple(curve.counts[i] for i in kept), tuple(curve.seconds[i] for i in kept))
+    rows = _every_second(range(len(curve.counts)))
+    return Curve(tuple(curve.counts[i] for i in rows), tuple(curve.seconds[i] for i in rows))
 
 
 def _thin_lattices(lattices: Sequence[Lattice]) -> tuple[Lattice, ...]:
-    kept = _kept_lines(lattices)
-    return tuple(thin for lattice in lattices if (thin := _thin_lattice(lattice, kept)).values.size)
+    lines = _kept_lines(lattices)
+    return tuple(thin for lattice in lattices if (thin := _thin_lattice(lattice, lines)).values.size)
 
 
-def _thin_lattice(lattice: Lattice, kept: Sequence[set[int]]) -> Lattice:
+def _thin_lattice(lattice: Lattice, lines: Sequence[set[int]]) -> Lattice:
     places = [
-        [at for at, value in enumerate(axis) if value in lines] for axis, lines in zip(lattice.axes, kept)
+        [at for at, value in enumerate(axis) if value in lines] for axis, lines in zip(lattice.axes, lines)
     ]
     axes = tuple(tuple(axis[at] for at in some) for axis, some in zip(lattice.axes, places))
     return Lattice(axes, lattice.values[np.ix_(*places)])

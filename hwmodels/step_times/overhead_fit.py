@@ -110,16 +110,16 @@ def _unseen(steps: Steps, sums: Floats, basis: Mask) -> Floats:
     """
     left = _left(steps, sums, basis)
     for out in folds(steps, "decode"):
-        kept = basis & ~out
-        if int(kept.sum()) >= 2:
-            off = _left(steps, sums, kept)
+        columns = basis & ~out
+        if int(columns.sum()) >= 2:
+            off = _left(steps, sums, columns)
             left = np.where(out & (np.abs(off) > np.abs(left)), off, left)
     return left
 
 
-def _left(steps: Steps, sums: Floats, kept: Mask) -> Floats:
+def _left(steps: Steps, sums: Floats, columns: Mask) -> Floats:
     """Measured minus sum and the overhead fitted to ``kept``, for every row."""
-    step_s, per_sequence_s = _fitted(steps.where(kept), sums[kept])
+    step_s, per_sequence_s = _fitted(steps.where(columns), sums[columns])
     left: Floats = steps.seconds - sums - step_s - per_sequence_s * _sequences(steps)
     return left
 

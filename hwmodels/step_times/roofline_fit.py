@@ -63,9 +63,11 @@ def fit_efficiencies(
     peak = roofline_step_model(gpu, llm, tp, all_reduce=all_reduce, efficiencies=Efficiencies(1.0, 1.0))
     lines = [_line(peak, rows, *bounds) for bounds in product((False, True), repeat=3)]
     start = np.array([*(1.0 / share - 1.0 for share in START_SHARES), 0.0])
-    found = fit_largest(lines, rows.seconds, rows.seconds, [start])
-    compute, memory, attention_compute, attention_memory = (1.0 / (1.0 + float(extra)) for extra in found[:4])
-    return Efficiencies(compute, memory, attention_compute, attention_memory, float(found[4]))
+    parameters = fit_largest(lines, rows.seconds, rows.seconds, [start])
+    compute, memory, attention_compute, attention_memory = (
+        1.0 / (1.0 + float(extra)) for extra in parameters[:4]
+    )
+    return Efficiencies(compute, memory, attention_compute, attention_memory, float(parameters[4]))
 
 
 def table_iterations(tables: OpTables) -> Iterations:

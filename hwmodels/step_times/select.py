@@ -180,10 +180,10 @@ def _required(kind: str, profile: Profile | None, gpu: Gpu, llm: LlmShape, tp: i
     times, step = link.of(tp), link.of_step(llm, tp)
     last = profile.tables.dense.counts[-1]
     # Both sides of the start of a stretch are points, so that a jump stays a jump.
-    starts = {one.from_size - before for one in step.stretches for before in (0, 1)}
+    starts = {stretch.from_size - before for stretch in step.stretches for before in (0, 1)}
     counts = sorted({*profile.tables.dense.counts, *(count for count in starts if 0 < count <= last)})
     curve = Curve(tuple(counts), tuple(step.seconds(tokens) for tokens in counts))
     note = f"all-reduce between the {tp} ranks is the catalogue's: {times.source}"
-    kept = (old for old in stamp.notes if not old.startswith("all-reduce"))
-    notes = (*kept, note, *([times.label] if times.label else []))
+    other_notes = (old for old in stamp.notes if not old.startswith("all-reduce"))
+    notes = (*other_notes, note, *([times.label] if times.label else []))
     return Profile(replace(stamp, notes=notes), replace(profile.tables, all_reduce=curve))

@@ -94,17 +94,17 @@ class StageRows:
 
     def decode(self, n: int) -> tuple[StageRow, ...]:
         """Pieces (context limit, intercepts, slopes) of a decode step of ``n`` sequences."""
-        found = self._decode.get(n)
-        if found is None:
+        pieces = self._decode.get(n)
+        if pieces is None:
             share = self._head.of(n, n)
-            found = tuple(
+            pieces = tuple(
                 [
                     (limit, self._cut(cost, max(0, cost) * share >> SHARE_BITS), self._cut(slope, 0))
                     for limit, cost, slope in self._rows.decode(n)
                 ]
             )
-            self._decode[n] = found
-        return found
+            self._decode[n] = pieces
+        return pieces
 
     def mixed(
         self, n: int, context: int, chunks: Sequence[tuple[int, int, int]], spread: int = 0

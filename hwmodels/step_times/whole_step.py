@@ -221,7 +221,7 @@ def _one_chunk_each(prefill: Steps) -> Steps:
 
 def _decode_lines(decode: Steps) -> tuple[tuple[int, ...], tuple[DecodeLine, ...]]:
     common_s = _slope_s(decode.decode_sequences, decode.context_tokens, decode.seconds)
-    found = []
+    lines = []
     sequences = tuple(int(n) for n in np.unique(decode.decode_sequences))
     for n in sequences:
         rows = decode.decode_sequences == n
@@ -231,8 +231,8 @@ def _decode_lines(decode: Steps) -> tuple[tuple[int, ...], tuple[DecodeLine, ...
         slope_s = common_s
         if len(context) > 1:
             slope_s = float((seconds[-1] - seconds[0]) / (context[-1] - context[0]))
-        found.append(DecodeLine(tuple(context.tolist()), tuple(seconds.tolist()), slope_s))
-    return sequences, tuple(found)
+        lines.append(DecodeLine(tuple(context.tolist()), tuple(seconds.tolist()), slope_s))
+    return sequences, tuple(lines)
 
 
 def _square_s(prefill: Steps, squares: Floats) -> tuple[float, tuple[str, ...]]:

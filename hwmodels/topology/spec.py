@@ -170,8 +170,8 @@ def at_efficiency(efficiency: float, base: ClusterSpec, *kinds: str) -> ClusterS
     """``base`` with this efficiency on links of these kinds, or on all: 1 gives the closed forms."""
     source = "set by the caller"
     changed = {
-        kind: replace(found, efficiency=efficiency, efficiency_source=source)
-        for kind, found in base.classes.items()
+        kind: replace(link_class, efficiency=efficiency, efficiency_source=source)
+        for kind, link_class in base.classes.items()
         if not kinds or kind in kinds
     }
     return replace(base, classes={**base.classes, **changed})

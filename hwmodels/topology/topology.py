@@ -67,7 +67,7 @@ def build(spec: ClusterSpec) -> Topology:
     """The topology of a cluster, with every link and GPU written out."""
     counts = counts_of(spec)
     links, starts = laid_out(spec, counts)
-    latency_s = {kind: found.latency_s for kind, found in spec.classes.items()}
+    latency_s = {kind: link_class.latency_s for kind, link_class in spec.classes.items()}
     latencies_s = tuple(latency_s[link.kind] for link in links)
     return Topology(
         spec=spec,

@@ -62,12 +62,12 @@ class Bench:
 
     def _missing(self) -> list[tuple[int, int]]:
         """Return (unit, repeat), by repeat, each in another order: so drift affects all units alike."""
-        found = []
+        missing = []
         for repeat in range(self._plan.repeats):
             units = list(self._plan.units)
             random.Random(repeat).shuffle(units)
-            found += [(unit, repeat) for unit in units if name_of(unit, repeat) not in self._log.entries]
-        return found
+            missing += [(unit, repeat) for unit in units if name_of(unit, repeat) not in self._log.entries]
+        return missing
 
     def run(self) -> None:
         """Run until every unit has been measured. Raises UserError if a worker dies."""

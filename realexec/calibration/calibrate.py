@@ -44,7 +44,10 @@ class Fleet:
 
 def measure(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress | None = None) -> None:
     """Measure everything that is missing in ``log`` and add it. Raises UserError."""
-    wanted = [*(name_of(unit, one) for unit in plan.units for one in range(plan.repeats)), *_others(fleet)]
+    wanted = [
+        *(name_of(unit, repeat) for unit in plan.units for repeat in range(plan.repeats)),
+        *_others(fleet),
+    ]
     if any(name not in log.entries for name in wanted):
         _with_workers(fleet, plan, log, on_progress)
     device = str(fleet.model.get("device", CPU))
@@ -130,16 +133,16 @@ def measured(fleet: Fleet, plan: Plan, log: DoneLog) -> Measured:
     spreads = {step: spread_of(samples[step]) for step in sorted(samples)}
     ratio = wall_over_cpu(sum(one["wall_ns"] for one in entries), sum(one["cpu_ns"] for one in entries))
     noise = noise_of(ratio, spreads.values())
-    others = {name: log.entries[name] for name in _others(fleet)}
+    measurements = {name: log.entries[name] for name in _others(fleet)}
     links = {transport: log.entries[link_name(transport)] for transport in TRANSPORTS}
     record = {
         "quiet": {"wall_over_cpu": ratio, **told_noise(noise)},
         "steps": [{**step._asdict(), **spread.as_dict("us")} for step, spread in spreads.items()],
-        "starts": others[STARTS],
-        "messages": others[MESSAGES],
-        "parameters": {name: others[name] for name in sources_of(fleet)},
+        "starts": measurements[STARTS],
+        "messages": measurements[MESSAGES],
+        "parameters": {name: measurements[name] for name in sources_of(fleet)},
         "transport": fleet.transport,  # of parameters from another worker, and of sends
-        "kv_sends": others.get(KV_SENDS),  # with two workers or more
+        "kv_sends": measurements.get(KV_SENDS),  # with two workers or more
         "links": links,
     }
     return Measured(spreads, ratio, tuple(noise), record)

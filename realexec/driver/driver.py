@@ -90,7 +90,7 @@ def execute(
     if "vocab_size" not in model:
         raise UserError("model.vocab_size is missing; write the number of token ids prompts may use.")
     fleet = fleet or Fleet()
-    vocab_size: int = min(one["vocab_size"] for one in (model, *fleet.models.values()))
+    vocab_size: int = min(keys["vocab_size"] for keys in (model, *fleet.models.values()))
     arrivals = Arrivals(requests, seed, vocab_size)
     launched_ns = time.monotonic_ns()
     with ExitStack() as stack:
@@ -138,9 +138,9 @@ def open_slots(
     handle = None if paths is None else paths.handle
     for slot in slots:
         pool.workers[slot].send(_open(slot, fleet, handle, pool.addresses[slot]))
-    addresses = {slot: one.address for slot, one in _said_by_all(pool, Opened, until_s).items()}
+    addresses = {slot: opened.address for slot, opened in _said_by_all(pool, Opened, until_s).items()}
     for slot in slots:
-        pool.workers[slot].send(Meet(tuple([addresses[one] for one in slots]), fleet.opens))
+        pool.workers[slot].send(Meet(tuple([addresses[number] for number in slots]), fleet.opens))
     if fleet.opens:  # link now, so that the first load or transfer takes no longer than any other
         _said_by_all(pool, Met, until_s)
     models = Models(tuple(fleet.models), tuple(addresses[0]["layers"]))
@@ -149,13 +149,13 @@ def open_slots(
 
 def _said_by_all(pool: WorkerPool, kind: type[Any], until_s: float) -> dict[int, Any]:
     """Wait for one message of this kind from every worker; returns the messages by slot."""
-    said: dict[int, Any] = {}
-    while len(said) < len(pool.workers):
+    answers: dict[int, Any] = {}
+    while len(answers) < len(pool.workers):
         try:
             slot, message = pool.inbox.get(timeout=max(until_s - time.monotonic(), 0))
         except queue.Empty:
             raise UserError(
-                f"Only {len(said)} of {len(pool.workers)} workers had their memory in time; start fewer "
+                f"Only {len(answers)} of {len(pool.workers)} workers had their memory in time; start fewer "
                 "workers, or end what else keeps the cores busy."
             ) from None
         if isinstance(message, Died):
@@ -163,8 +163,8 @@ def _said_by_all(pool: WorkerPool, kind: type[Any], until_s: float) -> dict[int,
                 f"Worker {slot} did not start ({message.cause}); correct the cause and run again."
             )
         if isinstance(message, kind):
-            said[slot] = message
-    return said
+            answers[slot] = message
+    return answers
 
 
 def _open(slot: int, fleet: Fleet, paths: Any, bind: str) -> Open:

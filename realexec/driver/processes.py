@@ -280,7 +280,11 @@ class WorkerPool:
 
     def _admitted(self, channel: Channel, identity: dict[str, Any]) -> None:
         with self._starting:
-            meant = [one for one in self.workers if identity == {"worker": one.worker, "epoch": one.epoch}]
+            meant = [
+                worker
+                for worker in self.workers
+                if identity == {"worker": worker.worker, "epoch": worker.epoch}
+            ]
         if meant:
             meant[0].connected(channel)
         else:

@@ -87,12 +87,12 @@ class Answer:
 
     async def body(self) -> bytes:
         """Return the whole body. Raises BrokenStream."""
-        found = bytearray()
+        body = bytearray()
         async for piece in self._pieces():
-            found += piece
-            if len(found) > LONGEST_BODY_BYTES:
+            body += piece
+            if len(body) > LONGEST_BODY_BYTES:
                 raise BrokenStream(f"an answer of more than {LONGEST_BODY_BYTES} bytes")
-        return bytes(found)
+        return bytes(body)
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
         """Yield each line, without its line end, as soon as it is complete. Raises BrokenStream."""

@@ -103,11 +103,11 @@ async def _probe(address: Address, model: str | None, key: str | None, timeout_s
     if server.mode:
         return server  # it answers only together with a server of the other mode
     wish = Wish(name, tuple(range(1, 9)), _PROBE_TOKENS, "servetwin-probe")
-    found = list[int]()
+    ids_seen = list[int]()
     async with asyncio.timeout(timeout_s):
         async for chunk in tokens_of(server.address, dialect, wish, key):
-            found += chunk.tokens
-    ids = len(found) == _PROBE_TOKENS and UNKNOWN_TOKEN not in found
+            ids_seen += chunk.tokens
+    ids = len(ids_seen) == _PROBE_TOKENS and UNKNOWN_TOKEN not in ids_seen
     aborts = await _aborts(server, timeout_s) if load is not None else None
     return replace(server, token_ids=ids, aborts=aborts)
 
@@ -130,8 +130,8 @@ async def _model(
     if status != 200:
         raise ValueError(f"/v1/models answers {status}")
     try:
-        listed = [one for one in json_data(text)["data"] if isinstance(one["id"], str)]
-        entries = {one["id"]: one.get("max_model_len") for one in listed}
+        listed = [entry for entry in json_data(text)["data"] if isinstance(entry["id"], str)]
+        entries = {entry["id"]: entry.get("max_model_len") for entry in listed}
     except MISFIT as error:
         raise ValueError(f"/v1/models answers {text[:60]!r}, which lists no models: {error}") from None
     if not entries or (wanted is not None and wanted not in entries):
@@ -169,11 +169,11 @@ async def _info(
         status, text = await get_text(address, path, timeout_s, None, key)
         if status == 200:
             try:
-                found = json_data(text)
+                info = json_data(text)
             except ValueError:
                 continue
-            if isinstance(found, dict):
-                return found
+            if isinstance(info, dict):
+                return info
     return {}
 
 

@@ -265,12 +265,12 @@ class _Agent:
                 _tried(lambda: self._nixl.deregister_memory(self._registered))
                 self._nixl = self._registered = self._buffer = None  # the arena may be unmapped
 
-    def _call(self, what: Callable[[Any], T]) -> T:
+    def _call(self, use: Callable[[Any], T]) -> T:
         with self._lock:
             if self._closed:
                 raise ChannelClosed("the transport was closed")
             try:
-                return what(self._nixl)
+                return use(self._nixl)
             except (BadSegment, PeerLost):
                 raise
             except Exception as error:  # NIXL has one exception class per failure state
@@ -288,9 +288,9 @@ def _settings(host: str) -> None:
     os.environ.setdefault("NIXL_LOG_LEVEL", "FATAL")
 
 
-def _tried(what: Callable[[], object]) -> bool:
+def _tried(call: Callable[[], object]) -> bool:
     try:
-        what()
+        call()
     except Exception:  # from NIXL, or PeerLost
         return False
     return True

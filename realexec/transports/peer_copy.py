@@ -63,13 +63,13 @@ class PeerCopyTransport:
 class PeerCopyLink:
     """A peer's block and arena, mapped here. Several threads read in parallel, each in its copy stream."""
 
-    def __init__(self, memory: Any, channel: Channel, arena: dict[str, Any], told: dict[str, Any]) -> None:
+    def __init__(self, memory: Any, channel: Channel, arena: dict[str, Any], handle: dict[str, Any]) -> None:
         self._memory, self._channel = memory, channel
         self._size_bytes = int(arena["size_bytes"])
-        self._first = int(told["first"])
+        self._first = int(handle["first"])
         with Arena.attach(arena, touched=True) as remote:  # its bytes stay mapped while they are used
             self._whole = memory.bytes_of(remote)
-            self._block = memory.reached(told, self._whole)
+            self._block = memory.reached(handle, self._whole)
         self._lock = threading.Lock()
         self._closed = False
 

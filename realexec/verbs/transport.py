@@ -60,12 +60,12 @@ class VerbsTransport:
         try:
             while True:
                 head, _ = channel.receive()
-                told = pair.renew()
+                answer = pair.renew()
                 try:
                     pair.join(head["pair"])
                 except (KeyError, TypeError, ValueError, Broken) as error:
                     raise ProtocolError(f"a peer's queue pair cannot be joined: {error}") from None
-                channel.send({"type": "joined", "pair": told})
+                channel.send({"type": "joined", "pair": answer})
         finally:
             self._device.give(pair)
 

@@ -134,7 +134,7 @@ class Mover:
         stopped, began_ns = transfer in self._stopped_transfers, time.thread_time_ns()
         cause, lost_peer = (STOPPED, None) if stopped else self._read(source, segments)
         ended(not cause)
-        moved_bytes = 0 if cause else sum(one.size_bytes for one in segments)
+        moved_bytes = 0 if cause else sum(segment.size_bytes for segment in segments)
         cpu_ns = time.thread_time_ns() - began_ns
         self._send(Fetched(transfer, moved_bytes, cause, lost_peer, cpu_ns))
 

@@ -93,31 +93,31 @@ class StageWork:
         self._left: dict[int, Rows] = {}
         self._near: dict[int, Rows] = {}
 
-    def begin(self, what: RunRounds) -> None:
+    def begin(self, message: RunRounds) -> None:
         """Begin rounds of a batch. After the first stage, a message of the stage before starts a pass."""
-        stage = [slot for slot, _, _ in what.path].index(self._slot)
-        rounds = self._rounds[what.batch] = _Rounds(what=what, stage=stage)
-        early = self._early.pop(what.batch, None)
+        stage = [slot for slot, _, _ in message.path].index(self._slot)
+        rounds = self._rounds[message.batch] = _Rounds(what=message, stage=stage)
+        early = self._early.pop(message.batch, None)
         if stage == 0:
-            self._pass(rounds, what.decode, before=())
-        elif early is not None and early.number == what.number:
+            self._pass(rounds, message.decode, before=())
+        elif early is not None and early.number == message.number:
             self.passed(early)
 
     def stop(self) -> None:
         """Report the next round that ends on this worker."""
-        self._cut = any(one.is_last and not one.told for one in self._rounds.values())
+        self._cut = any(rounds.is_last and not rounds.told for rounds in self._rounds.values())
 
-    def passed(self, what: Passed) -> None:
+    def passed(self, message: Passed) -> None:
         """Take this stage's turn. The driver's message about these rounds may still be on its way."""
-        rounds = self._rounds.get(what.batch)
-        if rounds is None or rounds.what.number < what.number:
-            self._early[what.batch] = what
-        elif rounds.what.number == what.number and not rounds.told:
-            decode = tuple(zip(what.decode[::2], what.decode[1::2], strict=True))
+        rounds = self._rounds.get(message.batch)
+        if rounds is None or rounds.what.number < message.number:
+            self._early[message.batch] = message
+        elif rounds.what.number == message.number and not rounds.told:
+            decode = tuple(zip(message.decode[::2], message.decode[1::2], strict=True))
             if rounds.stage == 0:
                 self._pass(rounds, decode, before=())
             else:
-                self._read_input(rounds, decode, what)
+                self._read_input(rounds, decode, message)
 
     def _read_input(self, rounds: _Rounds, decode: tuple[tuple[int, int], ...], message: Passed) -> None:
         """Read the input rows and compute: at once if they are few, else after a data thread has read."""
@@ -139,14 +139,14 @@ class StageWork:
         self._run_input(rounds, inputs, read)
         self._memory.give(inputs.region)
 
-    def _kept(self, kept: dict[int, Rows], batch: int, rows: int) -> Rows:
+    def _kept(self, rows_by_batch: dict[int, Rows], batch: int, rows: int) -> Rows:
         """Return room for rows of a batch, the same as before if the number of rows is the same."""
-        before = kept.get(batch)
+        before = rows_by_batch.get(batch)
         if before is None or before[1].shape[0] != rows:
             if before is not None:
-                self._memory.give(kept.pop(batch)[0])
-            kept[batch] = self._memory.rows(rows)
-        return kept[batch]
+                self._memory.give(rows_by_batch.pop(batch)[0])
+            rows_by_batch[batch] = self._memory.rows(rows)
+        return rows_by_batch[batch]
 
     def _run_input(self, rounds: _Rounds, inputs: _Input, read: ReadResult) -> None:
         """Compute a pass on rows that have been read, or report that it cannot go on."""
@@ -168,7 +168,7 @@ class StageWork:
     def _holds(self, chunks: Sequence[Any], decode: Sequence[tuple[int, int]]) -> bool:
         """Whether all its requests are here: they may have failed because another stage was lost."""
         engine = self._memory.engine
-        return all(engine.holds(one[0]) for one in (*chunks, *decode))
+        return all(engine.holds(part[0]) for part in (*chunks, *decode))
 
     def _take(self, rounds: _Rounds, decode: Sequence[tuple[int, int]], tensor: torch.Tensor) -> None:
         """Give each request its rows of the stage before."""
@@ -201,7 +201,7 @@ class StageWork:
         requests = [request for request, _ in decode]
         sampled, finished = engine.run_layers(chunks, (layers[0], layers[1]), requests, hand_over=False)
         self._memory.wait()
-        place = () if rounds.is_last else self._leave(batch, [*[one[0] for one in chunks], *requests])
+        place = () if rounds.is_last else self._leave(batch, [*[chunk[0] for chunk in chunks], *requests])
         ended_ns, cpu_ns = time.monotonic_ns(), time.thread_time_ns() - began_ns + taken_ns
         costs = (*before, ended_ns - started_ns, read_bytes, cpu_ns, read_cpu_ns)
         if rounds.is_last:
@@ -229,11 +229,11 @@ class StageWork:
         newest = tuple([number for request, _ in decode for number in (request, sampled[request])])
         self._tell(rounds, 0, Passed(rounds.what.number, rounds.what.batch, (), newest, ()))
 
-    def _tell(self, rounds: _Rounds, stage: int, what: Passed) -> None:
+    def _tell(self, rounds: _Rounds, stage: int, message: Passed) -> None:
         slot = rounds.what.path[stage][0]
         if slot == self._slot:
-            self._later(lambda: self.passed(what))
-        elif cause := self._stage_peers.tell(slot, what):
+            self._later(lambda: self.passed(message))
+        elif cause := self._stage_peers.tell(slot, message):
             self._give_up(rounds, cause, slot)
 
     def _give_up(self, rounds: _Rounds, cause: str, lost_peer: int | None = None) -> None:
@@ -252,7 +252,9 @@ class StageWork:
 
     def _leave(self, batch: int, requests: list[int]) -> tuple[int, ...]:
         """Leave output rows for the next stage, which has already read those of the batch's last round."""
-        hidden = torch.cat([self._memory.engine.hidden_of(self._memory.engine.held(one)) for one in requests])
+        hidden = torch.cat(
+            [self._memory.engine.hidden_of(self._memory.engine.held(request)) for request in requests]
+        )
         region, tensor = self._kept(self._left, batch, hidden.shape[0])
         tensor.copy_(hidden)
         self._memory.for_peer(region)

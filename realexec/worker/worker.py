@@ -134,7 +134,7 @@ class Worker:
             linked = partial(self._send, Met()) if message.ahead else None
             self._memory.peers.meet(message.addresses, linked)
             if self._stage_peers is not None:
-                self._stage_peers.meet([one["stage"] for one in message.addresses])
+                self._stage_peers.meet([address["stage"] for address in message.addresses])
         elif not (isinstance(message, _MEANWHILE) and self._done_meanwhile(message)):
             self._inbox.put(message)
 
@@ -155,27 +155,27 @@ class Worker:
                 self._inbox.put(raising(error))
             return True
 
-    def _place(self, what: PlacePart, placed: threading.Event) -> None:
-        self._memory.place(what)
+    def _place(self, message: PlacePart, placed: threading.Event) -> None:
+        self._memory.place(message)
         placed.set()
 
-    def _open(self, what: Open) -> None:
+    def _open(self, message: Open) -> None:
         from realexec.worker.slot_memory import SlotMemory
         from realexec.worker.stage_peers import StagePeers
         from realexec.worker.stage_work import StageWork
 
-        self._every_step = what.every_step
+        self._every_step = message.every_step
         self._memory = SlotMemory(
             model=self._model,
             seed=self._seed,
             batch_size=self._batch_size,
-            what=what,
+            message=message,
             send=self._send,
             later=self._inbox.put,
         )
         address = self._memory.address
-        if what.stages and self._run is not None:
-            self._stage_peers = StagePeers(what.slot, self._run, what.bind, self._inbox)
+        if message.stages and self._run is not None:
+            self._stage_peers = StagePeers(message.slot, self._run, message.bind, self._inbox)
             self._stages = StageWork(self._memory, self._stage_peers, self._send, self._inbox.put)
             address = {**address, "stage": self._stage_peers.address}
         self._send(Opened(address))

@@ -92,10 +92,10 @@ class Runs:
 
     def silent(self, now_ns: int, patience_ns: int) -> list[int]:
         """Replicas that have sent nothing for ``patience_ns``; they are not returned again for as long."""
-        found = [one for one, run in self._in_flight.items() if now_ns - run.heard_ns >= patience_ns]
-        for replica in found:
+        silent = [one for one, run in self._in_flight.items() if now_ns - run.heard_ns >= patience_ns]
+        for replica in silent:
             self._in_flight[replica].heard_ns = now_ns
-        return found
+        return silent
 
 
 # Of `Run`, all but passes without KV and micro-batches. Before a run, servetwin/config/compose refuses models

@@ -146,7 +146,9 @@ class Tracker:
 
     def _record_gaps(self, held: list[tuple[TrackedRequest, int]], ends_ns: list[int]) -> None:
         """Record gaps of requests that each got one token in this many of the last steps (second item)."""
-        first = Counter(ends_ns[-tokens] - one.last_token_ns for one, tokens in held if one.tokens)
+        first = Counter(
+            ends_ns[-tokens] - request.last_token_ns for request, tokens in held if request.tokens
+        )
         for gap_ns, sequences in first.items():
             self._recorder.gaps(gap_ns << FRACTION_BITS, 0, 1, sequences)
         for step, (before_ns, after_ns) in enumerate(pairwise(ends_ns), start=1):

@@ -324,7 +324,7 @@ def slot_memory(device: str, host: bool) -> SlotMemory:
         model={**TINY, "device": device},
         seed=5,
         batch_size=4,
-        what=what,
+        message=what,
         send=lambda _: None,
         later=lambda _: None,
     )

@@ -32,7 +32,7 @@ def test_a_worker_has_computed_before_it_is_open(
         model=TINY,
         seed=5,
         batch_size=4,
-        what=Open(slot=0, kv_bytes=kv_bytes, warm=warm, host=False, paths=None, every_step=False),
+        message=Open(slot=0, kv_bytes=kv_bytes, warm=warm, host=False, paths=None, every_step=False),
         send=print,
         later=print,
     )

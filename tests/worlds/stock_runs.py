@@ -7,7 +7,7 @@ from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
 from realexec.http.driver import HttpReport, execute, probe_all, probe_hand_overs
 from realexec.http.handover import Roles
-from realexec.http.lines import Times
+from realexec.http.server_state import Times
 from realexec.world.arrivals import prompt_ids
 from serving.composition import ServiceOptions, compose
 from serving.controller import Controller

@@ -224,16 +224,16 @@ def _blocks(file: Path) -> Iterator[tuple[Place, list[bytes]]]:
 
 
 def _check_header(text: bytes, place: Place) -> None:
-    found = text.decode("utf-8", "backslashreplace").split(",")
+    columns = text.decode("utf-8", "backslashreplace").split(",")
     for at, column in enumerate(COLUMNS):
-        if at >= len(found):
+        if at >= len(columns):
             raise place.error("the column is missing", f"write the header {_HEADER_SHOWN}", column)
-        if found[at] != column:
+        if columns[at] != column:
             raise place.error(
-                f"found {shown(found[at])} instead", f"write the header {_HEADER_SHOWN}", column
+                f"found {shown(columns[at])} instead", f"write the header {_HEADER_SHOWN}", column
             )
-    if len(found) > len(COLUMNS):
-        problem = f"column {shown(found[len(COLUMNS)])} is unknown"
+    if len(columns) > len(COLUMNS):
+        problem = f"column {shown(columns[len(COLUMNS)])} is unknown"
         raise place.error(problem, f"write the header {_HEADER_SHOWN}")
 
 

@@ -118,10 +118,10 @@ def _schema(table: Table, times: Times) -> dict[str, object]:
 
 
 def _check_log_types(table: Table) -> None:
-    found = table.columns[_LOG]
-    unknown = [word for word in found.words if word not in LOG_TYPES.values()]
+    logs = table.columns[_LOG]
+    unknown = [word for word in logs.words if word not in LOG_TYPES.values()]
     if unknown:
-        row = int(np.argmax(found.codes == found.words.index(unknown[0])))
+        row = int(np.argmax(logs.codes == logs.words.index(unknown[0])))
         problem = f"{unknown[0][:40]!r} is not a log type"
         raise table.place(row).error(problem, f"write {' or '.join(LOG_TYPES.values())}", _LOG)
 

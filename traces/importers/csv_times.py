@@ -11,7 +11,7 @@ from traces.times import Clock, Ints, Times, read_in_unit
 def read_times(
     path: Path,
     clock: Clock,
-    given: str | None,
+    time_unit: str | None,
     column: str,
     read: Callable[[Path, str], Table],
     *,
@@ -28,5 +28,5 @@ def read_times(
         check_order(times_ns, table.place, column)
         return table, times_ns
 
-    first = first_cells(path).get(column) if given is None else None
-    return read_in_unit(clock, given, first, in_unit, from_first=from_first)
+    first = first_cells(path).get(column) if time_unit is None else None
+    return read_in_unit(clock, time_unit, first, in_unit, from_first=from_first)

@@ -98,12 +98,12 @@ def json_problem(error: Exception) -> str:
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
         keys = Counter(key for key, _ in pairs)
         twice = next(key for key in keys if keys[key] > 1)
         raise JsonProblem(f"the key {shown(twice)} occurs twice")
-    return found
+    return entries
 
 
 def _decimal(text: str) -> Decimal:
@@ -187,8 +187,8 @@ def all_or_none(values: Sequence[Any], key: str, path: Path) -> bool:
 
 def ints_or_none(values: Sequence[int | None], key: str, path: Path) -> NDArray[np.int64] | None:
     """The column of whole numbers that every row or none has; otherwise TraceError."""
-    found = [value for value in values if value is not None]
-    return int64(found) if all_or_none(values, key, path) else None
+    values_there = [value for value in values if value is not None]
+    return int64(values_there) if all_or_none(values, key, path) else None
 
 
 def names_or_none(values: Sequence[str | None]) -> Names | None:

@@ -132,8 +132,8 @@ def read_blocks(
 
     first = first_row(file, keys.example)
     written = first.get(UNIT_KEY)
-    given = time_unit or (written if written in UNITS else None)
-    rows, times = read_in_unit(keys.clock, given, first.get(keys.time), read)
+    unit = time_unit or (written if written in UNITS else None)
+    rows, times = read_in_unit(keys.clock, unit, first.get(keys.time), read)
     _check_latest(times.arrival_ns, file, keys.time)
     columns = {
         "arrival_ns": times.arrival_ns,

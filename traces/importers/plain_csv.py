@@ -163,7 +163,7 @@ def read_plain_csv(
     file = Path(path)
     header = read_header(file)
     arrival = _arrival(header, Place(file, 1))
-    prefixes = [found for found in header if PREFIX.fullmatch(found)]
+    prefixes = [column for column in header if PREFIX.fullmatch(column)]
     if len(prefixes) > 1:
         raise Place(file, 1).error("another column also holds prefix blocks", "keep one", prefixes[1])
     blocks = [Field(prefix, Ids(int(prefix.partition("_")[2]))) for prefix in prefixes]
@@ -189,11 +189,11 @@ def read_plain_csv(
 
 def _arrival(header: tuple[str, ...], place: Place) -> str:
     """The one column of arrivals."""
-    found = [column for column in ARRIVALS if column in header]
-    if not found:
+    columns = [column for column in ARRIVALS if column in header]
+    if not columns:
         raise place.error(
             "is missing", "write arrival_ns, or arrival_s or arrival_ms as decimals", "arrival_ns"
         )
-    if len(found) > 1:
-        raise place.error(f"column {found[0]} also holds arrivals", "keep one of the two", found[1])
-    return found[0]
+    if len(columns) > 1:
+        raise place.error(f"column {columns[0]} also holds arrivals", "keep one of the two", columns[1])
+    return columns[0]

@@ -202,11 +202,11 @@ def _add(rows: _Rows, row: dict[str, Any], measure: Measure, stamps: JsonTimes, 
 
 def _one_key(row: dict[str, Any], keys: tuple[str, ...], spot: Spot) -> str | None:
     """The key of ``keys`` that the row has, if any; TraceError when two disagree."""
-    found = [key for key in keys if row.get(key) is not None]
-    for other in found[1:]:
-        if row[other] != row[found[0]]:
-            raise spot.error(f"it differs from {found[0]}", "keep one of the two", other)
-    return found[0] if found else None
+    keys_there = [key for key in keys if row.get(key) is not None]
+    for other in keys_there[1:]:
+        if row[other] != row[keys_there[0]]:
+            raise spot.error(f"it differs from {keys_there[0]}", "keep one of the two", other)
+    return keys_there[0] if keys_there else None
 
 
 def _prompt_tokens(row: dict[str, Any], measure: Measure, spot: Spot) -> tuple[int, bool]:

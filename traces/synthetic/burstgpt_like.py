@@ -16,10 +16,10 @@ LABEL: Final = (
 
 
 def burstgpt_like(
-    *,
     seed: int = 0,
     requests: int | None = None,
     base_rate_per_s: float = 2.0,
+    *,
     onset_times_s: str = ONSET_TIMES_S,
     factor: float = 5.0,
     ramp_s: float = 2.0,

@@ -49,8 +49,8 @@ def share_of_high_priority(ratio: object) -> float:
     """From 0 to 1. Raises TraceError for anything else."""
     if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0 <= ratio <= 1:
         is_number = isinstance(ratio, int | float) and not isinstance(ratio, bool)
-        told = f"{ratio:g}" if is_number else repr(ratio)
-        raise TraceError(f"trace.priority_ratio={told} is not a share: write a number from 0 to 1")
+        ratio_text = f"{ratio:g}" if is_number else repr(ratio)
+        raise TraceError(f"trace.priority_ratio={ratio_text} is not a share: write a number from 0 to 1")
     return float(ratio)
 
 
@@ -121,11 +121,11 @@ FIGURE_11_RATES_PER_S: Final = {
 
 
 def llumnix_like(
-    *,
     name: str,
     seed: int = 0,
     requests: int = DEFAULT_REQUESTS,
     rate_per_s: float = 1.0,
+    *,
     gap_cv: float = 1.0,
     priority_ratio: float = 0.0,
 ) -> Workload:

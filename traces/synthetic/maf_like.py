@@ -64,10 +64,10 @@ def popular_invocations(invocations: Floats) -> float:
 
 
 def maf_like(
-    *,
     seed: int = 0,
     requests: int | None = None,
     rate_per_s: float = 0.0,
+    *,
     functions: int = 100,
     least_gap_cv: float = 0.5,
     most_gap_cv: float = 4.0,

@@ -43,10 +43,10 @@ def with_models(workload: Workload, names: Sequence[str], exponent: float = 0.9,
 
 
 def zipf_mix(
-    *,
     seed: int = 0,
     requests: int = DEFAULT_REQUESTS,
     rate_per_s: float = 1.0,
+    *,
     models: str = "16",
     exponent: float = 0.9,
     gap_cv: float = 4.0,

@@ -39,10 +39,10 @@ Ints = NDArray[np.int64]
 
 
 def multi_turn(
-    *,
     seed: int = 0,
     requests: int = DEFAULT_REQUESTS,
     rate_per_s: float = 1.0,
+    *,
     least_messages: int = 12,
     most_messages: int = 18,
     think_s: float = 30.0,
@@ -113,12 +113,12 @@ def _turns(
     """(session, arrival in ns, prompt tokens, answer tokens) of every turn, session by session."""
     session = np.repeat(np.arange(len(turns)), turns)
     rows, first = len(session), np.cumsum(turns) - turns
-    asked = stream(seed, f"{NAME}/user_tokens").integers(USER_TOKENS[0], USER_TOKENS[1] + 1, rows)
-    asked[first] += first_tokens
+    user_tokens = stream(seed, f"{NAME}/user_tokens").integers(USER_TOKENS[0], USER_TOKENS[1] + 1, rows)
+    user_tokens[first] += first_tokens
     answer = stream(seed, f"{NAME}/answer_tokens").integers(ANSWER_TOKENS[0], ANSWER_TOKENS[1] + 1, rows)
     thought_s = stream(seed, f"{NAME}/think").standard_exponential(rows) * think_s
     gap_ns = np.rint(answer * token_ns + thought_s * NS_PER_S).astype(np.int64)
-    prompt = _sums(asked + answer, first, turns) - answer
+    prompt = _sums(user_tokens + answer, first, turns) - answer
     arrival_ns = start_ns[session] + _sums(gap_ns, first, turns) - gap_ns
     return session, arrival_ns, prompt, answer
 

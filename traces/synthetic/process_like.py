@@ -43,10 +43,10 @@ def gamma(
 
 
 def on_off(
-    *,
     seed: int = 0,
     requests: int | None = None,
     rate_per_s: float = 1.0,
+    *,
     on_s: float = 10.0,
     off_s: float = 30.0,
     off_to_on: float = 0.0,
@@ -72,10 +72,10 @@ def on_off(
 
 
 def onsets(
-    *,
     seed: int = 0,
     requests: int | None = None,
     base_rate_per_s: float = 1.0,
+    *,
     onset_times_s: str = ONSET_TIMES_S,
     factor: float = 5.0,
     ramp_s: float = 2.0,
@@ -101,10 +101,10 @@ def onsets(
 
 
 def diurnal(
-    *,
     seed: int = 0,
     requests: int | None = None,
     rate_per_s: float = 1.0,
+    *,
     peak_to_mean: float = 1.5,
     period_s: float = 86_400.0,
     peak_at_s: float = 43_200.0,

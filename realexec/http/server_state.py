@@ -20,7 +20,7 @@ class Times:
 
 
 @dataclass(slots=True, kw_only=True)
-class Line:
+class ServerState:
     """The state of one server. ``busy_ns``: how long it had requests of this run, until ``since_ns``."""
 
     server: Server
