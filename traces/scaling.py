@@ -172,8 +172,8 @@ def _donors(
 ) -> NDArray[np.int64]:
     """For each copy the row that lends it lengths and prefix together: a random one of its parent's model.
 
-    which: the how many-th copy of its parent each is, from 1. Every n has a shuffle of all rows of its own:
-    with rows drawn twice some prompts would be whole repetitions, which no row of the source need be.
+    which: the number of each copy among those of its parent, from 1. Copies of one number take lengths from
+    one shuffle of all rows: if a row could lend twice, some prompts would repeat others whole.
     """
     rows = np.arange(len(workload))
     rounds = int(which.max(initial=0))

@@ -59,7 +59,7 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class ParsedTimes:
     """The times of a file. arrival_ns: from the run's start. labels: what their unit is, and who says so."""
 
     arrival_ns: Ints
@@ -80,7 +80,7 @@ def read_in_unit(
     read: Callable[[str], tuple[Found, Ints]],
     *,
     from_first: bool = False,
-) -> tuple[Found, Times]:
+) -> tuple[Found, ParsedTimes]:
     """What ``read`` finds in the unit that is ``given`` or by the rules of this module, and its times.
 
     first: the file's first time as it is written (text or number; None: unknown). read: the file in a unit:
@@ -101,10 +101,10 @@ def read_in_unit(
     doubts = [] if given is not None else _doubts(clock, unit, unit_used is not None, times_ns)
     counted = dates and not from_first
     if clock.stated and given is None and unit == clock.unit and not (doubts or counted):
-        return read_times, Times(times_ns - start_ns, ())
+        return read_times, ParsedTimes(times_ns - start_ns, ())
     label = f"{TIMES}as dates" if unit == ISO else f"{TIMES}in {unit}"
     label += ", counted from the first" if counted else ""
-    return read_times, Times(times_ns - start_ns, (label + _remark(clock, unit, why, doubts),))
+    return read_times, ParsedTimes(times_ns - start_ns, (label + _remark(clock, unit, why, doubts),))
 
 
 def _told_by(first: Any, clock: Clock) -> str | None:

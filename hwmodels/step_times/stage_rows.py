@@ -38,7 +38,7 @@ class WholeRows(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
+class StageHop:
     """The transfer of activations from a stage to the next: its latency, and the time per token."""
 
     latency_s: float
@@ -80,7 +80,7 @@ class StageRows:
 
     __slots__ = ("_decode", "_ends", "_head", "_hops", "_layers", "_rows", "_starts", "stages")
 
-    def __init__(self, rows: WholeRows, cut: Cut, head: HeadShare, hops: Sequence[Hop]) -> None:
+    def __init__(self, rows: WholeRows, cut: Cut, head: HeadShare, hops: Sequence[StageHop]) -> None:
         """``hops``: between consecutive stages."""
         assert len(hops) == len(cut) - 1
         self._rows = rows

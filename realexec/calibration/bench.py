@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from realexec.calibration.done_log import DoneLog
-from realexec.calibration.grid import Plan
+from realexec.calibration.grid import CalibrationPlan
 from realexec.calibration.scripts import Script, filler, script_of
 from realexec.wire.messages import Alive, Died, FromWorker, StepsDone, ToWorker
 from serving.vocabulary.errors import UserError
@@ -45,7 +45,7 @@ class Bench:
         *,
         workers: list[Worker],
         inbox: Inbox,
-        plan: Plan,
+        plan: CalibrationPlan,
         log: DoneLog,
         vocabulary: int,
         cpu_ns: Callable[[int], int],

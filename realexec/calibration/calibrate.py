@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from realexec.calibration.bench import Bench, Progress, name_of
 from realexec.calibration.done_log import DoneLog
-from realexec.calibration.grid import Plan, Step
+from realexec.calibration.grid import CalibrationPlan, Step
 from realexec.calibration.links import copies_of, link_of, messages_of, starts_of
 from realexec.calibration.quiet import Spread, noise_of, spread_of, told_noise, wall_over_cpu
 from realexec.calibration.sends import KvSends
@@ -30,7 +30,7 @@ _PEER: Final = {"parameters from another worker": ("replica", 1)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
+class CalibratedFleet:
     """The workers to measure: ``model`` as in `realexec.model.models`, ``kv_bytes`` of memory each, and the
     ``transport`` by which they read each other's memory."""
 
@@ -42,7 +42,9 @@ class Fleet:
     transport: str = SHARED_MEMORY
 
 
-def measure(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress | None = None) -> None:
+def measure(
+    fleet: CalibratedFleet, plan: CalibrationPlan, log: DoneLog, on_progress: Progress | None = None
+) -> None:
     """Measure everything that is missing in ``log`` and add it. Raises UserError."""
     wanted = [
         *(name_of(unit, repeat) for unit in plan.units for repeat in range(plan.repeats)),
@@ -64,17 +66,19 @@ def link_name(transport: str) -> str:
     return f"link by {transport}"
 
 
-def sources_of(fleet: Fleet) -> dict[str, tuple[str, int]]:
+def sources_of(fleet: CalibratedFleet) -> dict[str, tuple[str, int]]:
     """Return the sources that worker 0 loads parameters from, as `realexec.wire.messages.Pull` names them."""
     return _COPIES | (_PEER if fleet.workers > 1 else {})
 
 
-def _others(fleet: Fleet) -> list[str]:
+def _others(fleet: CalibratedFleet) -> list[str]:
     """Return the names of all measurements of workers besides their steps."""
     return [STARTS, MESSAGES, *sources_of(fleet), *([KV_SENDS] if fleet.workers > 1 else [])]
 
 
-def _with_workers(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress | None) -> None:
+def _with_workers(
+    fleet: CalibratedFleet, plan: CalibrationPlan, log: DoneLog, on_progress: Progress | None
+) -> None:
     began_ns = time.monotonic_ns()
     with WorkerPool(fleet.workers, fleet.model, fleet.seed, fleet.batch_size) as pool:
         pool.wait_ready(TIMEOUT_S)
@@ -113,7 +117,7 @@ def _with_workers(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress 
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class CalibrationResult:
     """``steps``: time of each step in microseconds over its repeats. ``noise``: empty if it was quiet."""
 
     steps: Mapping[Step, Spread]
@@ -122,7 +126,7 @@ class Measured:
     record: Mapping[str, Any]
 
 
-def measured(fleet: Fleet, plan: Plan, log: DoneLog) -> Measured:
+def measured(fleet: CalibratedFleet, plan: CalibrationPlan, log: DoneLog) -> CalibrationResult:
     """Evaluate a complete log."""
     names = [name_of(unit, repeat) for repeat in range(plan.repeats) for unit in plan.units]
     entries = [log.entries[name] for name in names]
@@ -145,4 +149,4 @@ def measured(fleet: Fleet, plan: Plan, log: DoneLog) -> Measured:
         "kv_sends": measurements.get(KV_SENDS),  # with two workers or more
         "links": links,
     }
-    return Measured(spreads, ratio, tuple(noise), record)
+    return CalibrationResult(spreads, ratio, tuple(noise), record)

@@ -24,7 +24,7 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class CalibrationPlan:
     """``units`` times ``repeats`` pieces of work; a worker takes the next one when it has finished its own.
 
     ``contexts``: tokens of each sequence, one unit per context; unit 0 is prompts alone. ``sequences``: how
@@ -65,7 +65,7 @@ class Plan:
         }
 
 
-def plan_of(max_seqs: int, batch_tokens: int, kv_tokens: int, repeats: int, quick: bool) -> Plan:
+def plan_of(max_seqs: int, batch_tokens: int, kv_tokens: int, repeats: int, quick: bool) -> CalibrationPlan:
     """Plan all steps that an engine with these limits may run: contexts of ``kv_tokens`` in total.
 
     ``quick``: few points, for a quick look or a test.
@@ -79,7 +79,7 @@ def plan_of(max_seqs: int, batch_tokens: int, kv_tokens: int, repeats: int, quic
     if quick:
         contexts, prompts = tuple(dict.fromkeys((contexts[0], contexts[-1]))), prompts[1:4:2]
         whole = whole[-1:]
-    return Plan(
+    return CalibrationPlan(
         contexts=contexts,
         sequences=tuple(dict.fromkeys(sequences)),
         prompts=tuple(sorted({*prompts, batch_tokens, *whole})),

@@ -32,7 +32,7 @@ REPORT_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
+class WorkerFleet:
     """What a run needs of its workers, beyond one whole model in each.
 
     ``replicas``: the slot of each initial replica; None: one in every slot. ``opens``: whether the controller
@@ -70,7 +70,7 @@ def execute(
     on_progress: Callable[[int, int], None] | None = None,
     start_timeout_s: float = 120,
     report_timeout_s: float = REPORT_TIMEOUT_S,
-    fleet: Fleet | None = None,
+    fleet: WorkerFleet | None = None,
     launcher: Launcher | None = None,
 ) -> RunReport:
     """Run ``requests`` on ``workers`` processes under ``controller``.
@@ -89,7 +89,7 @@ def execute(
         raise UserError("workers and batch_size must both be at least 1.")
     if "vocab_size" not in model:
         raise UserError("model.vocab_size is missing; write the number of token ids prompts may use.")
-    fleet = fleet or Fleet()
+    fleet = fleet or WorkerFleet()
     vocab_size: int = min(keys["vocab_size"] for keys in (model, *fleet.models.values()))
     arrivals = Arrivals(requests, seed, vocab_size)
     launched_ns = time.monotonic_ns()
@@ -127,7 +127,7 @@ def _paths(rates: Mapping[str, float], workers: int) -> Iterator[Paths | None]:
 
 
 def open_slots(
-    pool: WorkerPool, fleet: Fleet, paths: Paths | None, until_s: float
+    pool: WorkerPool, fleet: WorkerFleet, paths: Paths | None, until_s: float
 ) -> tuple[Models, tuple[bool | None, ...]]:
     """Have every worker allocate its memory and receive the others' addresses. Returns each model's number of
     layers, and per worker whether its pages are pinned for a GPU (None: it has none).
@@ -167,7 +167,7 @@ def _said_by_all(pool: WorkerPool, kind: type[Any], until_s: float) -> dict[int,
     return answers
 
 
-def _open(slot: int, fleet: Fleet, paths: Any, bind: str) -> Open:
+def _open(slot: int, fleet: WorkerFleet, paths: Any, bind: str) -> Open:
     """Make the `Open` message of a slot: its replica's part, or an empty slot for the first model."""
     warm = fleet.replicas is None or slot in fleet.replicas
     replica = slot if fleet.replicas is None else fleet.replicas.index(slot) if warm else None

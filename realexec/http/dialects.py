@@ -40,7 +40,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class ServerLoad:
     """The load a server reports; None: not reported. ``received``: tokens whose KV other servers sent."""
 
     running: int
@@ -73,7 +73,7 @@ class Dialect(Protocol):
     def reader(self) -> Reader:
         """Return a reader for one stream."""
 
-    def load(self, samples: Sequence[Sample]) -> Load | None:
+    def load(self, samples: Sequence[Sample]) -> ServerLoad | None:
         """Return the server's load from its metrics."""
 
 
@@ -164,7 +164,7 @@ class OpenAI:
         """Return a reader for one stream."""
         return _CompletionReader()
 
-    def load(self, samples: Sequence[Sample]) -> Load | None:
+    def load(self, samples: Sequence[Sample]) -> ServerLoad | None:
         """Return None: no load is reported."""
         return None
 
@@ -183,7 +183,7 @@ class Vllm(OpenAI):
         more = {"ignore_eos": True, "return_token_ids": True}
         return super().body(wish) | more
 
-    def load(self, samples: Sequence[Sample]) -> Load | None:
+    def load(self, samples: Sequence[Sample]) -> ServerLoad | None:
         """Return the load summed over its engines: data-parallel servers have several."""
         running = values(list(samples), "vllm:num_requests_running")
         waiting = values(list(samples), "vllm:num_requests_waiting")
@@ -196,7 +196,7 @@ class Vllm(OpenAI):
             blocks_here for config in memory if (blocks_here := _whole(config.labels.get("num_gpu_blocks")))
         ]
         sizes = [size for config in memory if (size := _whole(config.labels.get("block_size")))]
-        return Load(
+        return ServerLoad(
             running=round(sum(running)),
             waiting=round(sum(waiting)),
             used_share=sum(used) / len(used) if used else None,
@@ -258,7 +258,7 @@ class Sglang:
         """Return a reader for one stream."""
         return _GenerateReader()
 
-    def load(self, samples: Sequence[Sample]) -> Load | None:
+    def load(self, samples: Sequence[Sample]) -> ServerLoad | None:
         """Return the load. SGLang counts its memory in tokens, so a block is one token."""
         running = values(list(samples), "sglang:num_running_reqs")
         waiting = values(list(samples), "sglang:num_queue_reqs")
@@ -268,7 +268,7 @@ class Sglang:
         total = values(list(samples), "sglang:max_total_num_tokens")
         share = sum(used) / len(used) if used else None
         blocks = round(sum(total)) or None
-        return Load(
+        return ServerLoad(
             running=round(sum(running)),
             waiting=round(sum(waiting)),
             used_share=share,

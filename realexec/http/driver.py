@@ -18,7 +18,7 @@ from realexec.http.connectors import computed, prefill_body
 from realexec.http.dialects import DIALECTS, UNKNOWN_TOKEN, Wish
 from realexec.http.handover import Chunks, Roles, met
 from realexec.http.probe import Server, load_of, probe
-from realexec.http.server_state import Counts, Times
+from realexec.http.server_state import HttpCounts, Times
 from realexec.http.sleeping import probe_sleep
 from realexec.http.stream import Refused, answer_of, tokens_of
 from realexec.http.world import HttpWorld
@@ -129,7 +129,7 @@ class HttpReport:
     """``run``: as for workers; ``counts``: moved and resumed requests, ...; ``servers``: as probed."""
 
     run: RunReport
-    counts: Counts
+    counts: HttpCounts
     servers: tuple[Server, ...]
 
 
@@ -193,7 +193,7 @@ def execute(
     )
     tracker = Tracker(recorder, len(servers))
     return asyncio.run(
-        _Run(
+        _HttpRun(
             controller=masked,
             tracker=tracker,
             servers=servers,
@@ -205,7 +205,7 @@ def execute(
     )
 
 
-class _Run:
+class _HttpRun:
     """The state of one run, used in one asyncio loop."""
 
     def __init__(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from realexec.http.client import Address, ask, get_text
-from realexec.http.dialects import DIALECTS, MISFIT, UNKNOWN_TOKEN, Dialect, Load, Wish
+from realexec.http.dialects import DIALECTS, MISFIT, UNKNOWN_TOKEN, Dialect, ServerLoad, Wish
 from realexec.http.metrics_text import LARGEST, samples_of
 from realexec.http.stream import Refused, tokens_of
 from serving.record.json_text import json_data
@@ -117,7 +117,7 @@ def _count(value: Any) -> int | None:
     return value if type(value) is int and 0 < value <= LARGEST else None
 
 
-def _memory(load: Load | None) -> tuple[int | None, int | None]:
+def _memory(load: ServerLoad | None) -> tuple[int | None, int | None]:
     if load is None or load.total_blocks is None or load.block_tokens is None:
         return None, None
     return load.total_blocks * load.block_tokens, load.block_tokens
@@ -145,7 +145,7 @@ async def _model(
 
 async def _kind(
     address: Address, key: str | None, timeout_s: float
-) -> tuple[Dialect, Load | None, Mapping[str, Any]]:
+) -> tuple[Dialect, ServerLoad | None, Mapping[str, Any]]:
     """Return the server's kind, by its metrics or routes of only one kind; its load; its information."""
     status, text = await get_text(address, "/metrics", timeout_s, None, key)
     samples = samples_of(text) if status == 200 else []
@@ -198,7 +198,7 @@ async def _aborts(server: Server, timeout_s: float) -> bool:
     return False
 
 
-async def load_of(server: Server, timeout_s: float) -> Load | None:
+async def load_of(server: Server, timeout_s: float) -> ServerLoad | None:
     """Return the server's present load; None if it reports none. Raises OSError."""
     status, text = await get_text(server.address, "/metrics", timeout_s, None, server.key)
     return server.dialect.load(samples_of(text)) if status == 200 else None

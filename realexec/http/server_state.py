@@ -34,7 +34,7 @@ class ServerState:
 
 
 @dataclass(slots=True, kw_only=True)
-class Counts:
+class HttpCounts:
     """What really happened in a run. ``short``: answers that ended before the requested length.
 
     ``handed_over``: requests whose KV went from one server to another; ``slept``,

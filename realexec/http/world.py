@@ -10,10 +10,10 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from realexec.http.dialects import Load as Told
+from realexec.http.dialects import ServerLoad
 from realexec.http.handover import Roles, Work, Works
 from realexec.http.probe import Server, forget, is_alive, load_of
-from realexec.http.server_state import Counts, ServerState, Times
+from realexec.http.server_state import HttpCounts, ServerState, Times
 from realexec.http.sleep_mode import SleepMode
 from realexec.http.stream import Refused
 from realexec.world.tracking import Tracker
@@ -154,7 +154,7 @@ class HttpWorld:
         self.pending = Pending(round(times.report_s * NS_PER_S))
         self.wake_ns: int | None = None
         self.news = asyncio.Event()
-        self.counts = Counts()
+        self.counts = HttpCounts()
         self.lost: list[tuple[int, str]] = []
         self.fault: Exception | None = None  # an error of this program in a task; the driver raises it
         self._owner: dict[int, int] = {}
@@ -387,7 +387,7 @@ class HttpWorld:
                 self.lose(replica, f"no token came for {times.silence_s:g} s")
             await asyncio.sleep(times.scrape_s)
 
-    def _observed(self, replica: int, load: Told, asked_ns: int) -> None:
+    def _observed(self, replica: int, load: ServerLoad, asked_ns: int) -> None:
         server, share = self.states[replica].server, load.used_share
         block = load.block_tokens or server.block_tokens or 1
         total = load.total_blocks or (server.kv_tokens or 0) // block

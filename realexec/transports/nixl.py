@@ -21,13 +21,13 @@ from realexec.system.import_check import fault_of_import, first_line
 from realexec.transports.base import BadSegment, PeerLost, Segment, check_segments
 from realexec.transports.peer_listener import Links, PeerListener, connect
 from realexec.wire.channel import Channel
-from realexec.wire.frames import ChannelClosed, Limits, ProtocolError
+from realexec.wire.frames import ChannelClosed, FrameLimits, ProtocolError
 from realexec.wire.listener import LOOPBACK
 
 NAME: Final = "nixl"
 MISSING: Final = "the nixl package is not installed: write `pip install nixl`"
 # NIXL's metadata of an agent: its connections and registered memory, 1 to 4 kB with UCX 1.20.
-LIMITS: Final = Limits(head_bytes=4096, payload_bytes=1 << 20)
+LIMITS: Final = FrameLimits(head_bytes=4096, payload_bytes=1 << 20)
 # Both sides poll without a pause for BUSY_S, in which most reads finish; afterwards they pause between polls.
 # Pauses cost a large read a tenth of its rate and leave the processor to threads that compute.
 BUSY_S: Final = 0.02

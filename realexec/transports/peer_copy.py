@@ -15,11 +15,11 @@ from realexec.memory.arena import Arena
 from realexec.transports.base import PeerLost, Segment, batches, check_segments
 from realexec.transports.peer_listener import ListeningTransport, connect
 from realexec.wire.channel import Channel
-from realexec.wire.frames import ChannelClosed, Limits, ProtocolError
+from realexec.wire.frames import ChannelClosed, FrameLimits, ProtocolError
 from realexec.wire.listener import LOOPBACK
 
 NAME: Final = "peer_copy"
-LIMITS: Final = Limits(head_bytes=4096, payload_bytes=0)
+LIMITS: Final = FrameLimits(head_bytes=4096, payload_bytes=0)
 # Bytes copied between two checks whether the peer is alive and the link is open.
 CHUNK_BYTES: Final = 256 << 20
 

@@ -24,9 +24,9 @@ from realexec.system.parent_exit import end_with_parent
 from realexec.transports.base import Segment
 from realexec.verbs import package
 from realexec.verbs.package import PORT, devices, verbs
-from realexec.verbs.pair import DESCRIPTORS, Broken, Ended, Pair, Refused
+from realexec.verbs.pair import DESCRIPTORS, Broken, Ended, Pair, PairRefused
 from realexec.wire.channel import Channel
-from realexec.wire.frames import ChannelClosed, Limits
+from realexec.wire.frames import ChannelClosed, FrameLimits
 
 # An RDMA device with a registered arena, and queue pairs that are made before any peer connects.
 
@@ -137,9 +137,9 @@ def _kind(device: str, index: int) -> str:
         return ""
 
 
-LIMITS: Final = Limits(head_bytes=4096, payload_bytes=16 << 20)
+LIMITS: Final = FrameLimits(head_bytes=4096, payload_bytes=16 << 20)
 _SEGMENT: Final = struct.Struct("!3Q")
-_ERRORS: Final = {"Refused": Refused, "Broken": Broken, "Ended": Ended}
+_ERRORS: Final = {"PairRefused": PairRefused, "Broken": Broken, "Ended": Ended}
 # As for a worker: the first line of standard input holds the parameters; the pipe closes with the parent.
 _BOOT: Final = (
     "import json, sys; start = json.loads(sys.stdin.buffer.readline()); sys.path[:0] = start['path']; "
@@ -298,7 +298,7 @@ def _serve(device: Device, channel: Channel) -> None:
                 continue
             try:
                 answer = _carried_out(pair, head, packed, channel.fileno())
-            except (Refused, Broken, Ended) as error:
+            except (PairRefused, Broken, Ended) as error:
                 answer = {"error": type(error).__name__, "why": str(error)}
             except Exception as error:
                 answer = {"error": "Broken", "why": f"{type(error).__name__}: {error}"}

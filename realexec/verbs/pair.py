@@ -32,7 +32,7 @@ _OUR_FAULTS: Final = ("IBV_WC_REM_ACCESS_ERR", "IBV_WC_REM_INV_REQ_ERR", "IBV_WC
 DESCRIPTORS: Final = threading.Lock()
 
 
-class Refused(Exception):
+class PairRefused(Exception):
     """The peer's device, or this one, refuses this read."""
 
 
@@ -159,7 +159,7 @@ class Pair:
             if status != v.e.IBV_WC_SUCCESS:
                 self._flush()
                 name = _name_of(status)
-                raise (Refused if name in _OUR_FAULTS else Broken)(name)
+                raise (PairRefused if name in _OUR_FAULTS else Broken)(name)
 
     def _statuses(self, ended: int) -> Iterator[int]:
         arrived = self._come()

@@ -18,7 +18,7 @@ from realexec.wire.messages import Alive, FromWorker, Passed, RoundsDone, RunRou
 from realexec.wire.stage_costs import StageCosts
 from realexec.worker.mover import ReadResult
 from realexec.worker.slot_memory import SlotMemory
-from realexec.worker.stage_peers import StagePeers
+from realexec.worker.stage_peers import StageChannels
 
 # Where rows lie, and the tensor to compute with.
 Rows = tuple[Region, torch.Tensor]
@@ -78,7 +78,7 @@ class StageWork:
     def __init__(
         self,
         memory: SlotMemory,
-        stage_peers: StagePeers,
+        stage_peers: StageChannels,
         send: Callable[[FromWorker], None],
         later: Callable[[Callable[[], None]], None],
     ) -> None:

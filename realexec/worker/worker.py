@@ -77,7 +77,7 @@ class Worker:
         batch_size: int,
         run: Mapping[str, Any] | None = None,
     ) -> None:
-        """``run``: the settings with which workers of stages connect to each other, see `StagePeers`."""
+        """``run``: the settings with which workers of stages connect to each other, see `StageChannels`."""
         # Imported here, so that importing this module does not load torch.
         from realexec.model.models import model_spec
 
@@ -161,7 +161,7 @@ class Worker:
 
     def _open(self, message: Open) -> None:
         from realexec.worker.slot_memory import SlotMemory
-        from realexec.worker.stage_peers import StagePeers
+        from realexec.worker.stage_peers import StageChannels
         from realexec.worker.stage_work import StageWork
 
         self._every_step = message.every_step
@@ -175,7 +175,7 @@ class Worker:
         )
         address = self._memory.address
         if message.stages and self._run is not None:
-            self._stage_peers = StagePeers(message.slot, self._run, message.bind, self._inbox)
+            self._stage_peers = StageChannels(message.slot, self._run, message.bind, self._inbox)
             self._stages = StageWork(self._memory, self._stage_peers, self._send, self._inbox.put)
             address = {**address, "stage": self._stage_peers.address}
         self._send(Opened(address))

@@ -106,7 +106,7 @@ ABORTED: Final = "aborted"
 
 
 @dataclass(slots=True)
-class Counts:
+class ActionCounts:
     """Counts of what happened. live_layer_counts: layers loaded when a pass over some of them began."""
 
     live_passes: int = 0
@@ -138,7 +138,7 @@ class World:
         self.paths = PathRuns(slots, self.holders, tracker)
         self.loads = LoadBook(slots, models, self.facts.append)
         self.sends = SendBook(slots, self.holders, self.facts.append)
-        self.counts = Counts()
+        self.counts = ActionCounts()
         self._models = models
         for replica in warm:
             self.loads.fill(replica)

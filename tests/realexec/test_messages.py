@@ -63,9 +63,9 @@ def through_a_frame(head: dict[str, Any], payload: bytes) -> tuple[dict[str, Any
 
 
 def messages_limits() -> Any:
-    from realexec.wire.frames import Limits
+    from realexec.wire.frames import FrameLimits
 
-    return Limits()
+    return FrameLimits()
 
 
 def in_lists(value: Any) -> Any:

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from realexec.driver import driver
-from realexec.driver.driver import Fleet
+from realexec.driver.driver import WorkerFleet
 from realexec.driver.processes import WorkerPool
 from realexec.transports.base import Segment
 from realexec.wire.messages import Open, Pull, StopFetch
@@ -100,7 +100,7 @@ def test_a_run_ends_with_the_cause_and_not_with_its_patience(monkeypatch: pytest
     faulty = "tests.worlds.real_workers:cannot_tell_of_transfers"
     monkeypatch.setattr(driver, "WorkerPool", partial(WorkerPool, entry=faulty))
     move = Move(victim=1, how=0)
-    report, records = run(move, 2, Fleet(opens=True))
+    report, records = run(move, 2, WorkerFleet(opens=True))
     assert report.lost == ((1, CAUSE),) and move.of(Lost) == [Lost(1, CAUSE)]
     (sent,) = move.of(Sent)
     assert sent.cause == CAUSE and records.ended == {0: "failed: its KV did not come"}

@@ -140,7 +140,7 @@ def test_a_stage_alone_goes_round_by_itself() -> None:
 
 def test_workers_reach_each_other_with_the_secret_of_the_run_and_hear_when_they_wait() -> None:
     from realexec.worker.compute_inbox import ComputeInbox
-    from realexec.worker.stage_peers import StagePeers
+    from realexec.worker.stage_peers import StageChannels
     from tests.worlds.wired import Wired
 
     class Silent:
@@ -153,8 +153,8 @@ def test_workers_reach_each_other_with_the_secret_of_the_run_and_hear_when_they_
     driver = Listener(secret, lambda channel, _: channel.close())
     run = {"secret": secret.hex(), "address": driver.address}
     inboxes = [ComputeInbox(Wired(Silent()), print) for _ in range(2)]
-    near, far = (StagePeers(slot, run, "127.0.0.1", one) for slot, one in enumerate(inboxes))
-    stranger = StagePeers(2, run | {"secret": new_secret().hex()}, "127.0.0.1", inboxes[0])
+    near, far = (StageChannels(slot, run, "127.0.0.1", one) for slot, one in enumerate(inboxes))
+    stranger = StageChannels(2, run | {"secret": new_secret().hex()}, "127.0.0.1", inboxes[0])
     for one in (near, far, stranger):
         one.meet([near.address, far.address])
     message = Passed(1, 2, (3, 4), (5, 6), ())

@@ -10,13 +10,13 @@ from realexec.calibration.calibrate import (
     KV_SENDS,
     MESSAGES,
     STARTS,
-    Measured,
+    CalibrationResult,
     link_name,
     measured,
     sources_of,
 )
 from realexec.calibration.done_log import DoneLog
-from realexec.calibration.grid import Plan, Step, plan_of
+from realexec.calibration.grid import CalibrationPlan, Step, plan_of
 from realexec.calibration.sends import told_of
 from realexec.transport_registry import TRANSPORTS
 from realexec.wire.messages import Forget, FromWorker, Hold, RunSteps, StepsDone, TakeOut, ToWorker
@@ -81,7 +81,7 @@ class MadeUpWorker:
 
 
 def bench(
-    plan: Plan,
+    plan: CalibrationPlan,
     log: DoneLog,
     law: Law = law_us,
     wall_over_cpu: float = 1.0,
@@ -118,7 +118,7 @@ def others(log: DoneLog, sources: tuple[str, ...]) -> None:
 
 def profile(
     folder: Path, law: Law = law_us, wall_over_cpu: float = 1.0, words: tuple[str, ...] = ()
-) -> tuple[Measured, dict[str, Any]]:
+) -> tuple[CalibrationResult, dict[str, Any]]:
     """A profile in ``folder``, as ``realexec calibrate`` writes it of such workers."""
     config = load_config([f"out={folder}", *words], "realexec")
     engine = config.engine
@@ -132,6 +132,6 @@ def profile(
     return found, record
 
 
-def step(found: Measured, *counts: int) -> float:
+def step(found: CalibrationResult, *counts: int) -> float:
     """Microseconds of one step that was measured."""
     return found.steps[Step(*counts)].median

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from traces.csv.table import Table, first_cells
 from traces.importers.requests import check_order
-from traces.times import Clock, Ints, Times, read_in_unit
+from traces.times import Clock, Ints, ParsedTimes, read_in_unit
 
 
 def read_times(
@@ -16,7 +16,7 @@ def read_times(
     read: Callable[[Path, str], Table],
     *,
     from_first: bool = False,
-) -> tuple[Table, Times]:
+) -> tuple[Table, ParsedTimes]:
     """The table and its times, which are taken out of it. given: ``trace.time_unit``.
 
     read: the table of the file in a unit. See ``traces.times.read_in_unit``. Raises TraceError.
