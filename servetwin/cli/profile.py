@@ -132,7 +132,7 @@ def import_splitwise(options: Mapping[str, Sequence[str]], as_json: bool) -> int
         raise UserError(f"out={out} exists: write the name of a folder that does not")
     tp = parse_value(Override("tp", options["tp"][0]), Wanted(int))
     stamp, rows = splitwise_steps(Path(options["path"][0]), options["gpu"][0], options["model"][0], tp)
-    write_step_profile(out, stamp, True, rows)
+    write_step_profile(out, stamp, includes_overhead=True, rows=rows)
     answer = {"folder": str(out), "rows": len(rows), "stamp": asdict(stamp)}
     tell(answer, [f"profile of {len(rows)} rows in {out}"], as_json, f"; the profile is in {out}")
     return 0
@@ -206,7 +206,7 @@ def _operations(profile: "StepProfile", against: str) -> "StepModel":
     else:
         tables = require_profile(
             load_profile(Path(against)),
-            against,
+            path=against,
             gpu=stamp.gpu,
             llm=stamp.llm,
             tp=stamp.tp,
