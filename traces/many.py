@@ -64,8 +64,8 @@ class Bursts:
 
 def many_models(
     lengths: Workload,
-    *,
     names: Sequence[str],
+    *,
     rate_per_s: float,
     exponent: float,
     bursts: Bursts,
