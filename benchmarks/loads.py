@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.command import command
-from realexec.calibration.calibrate import TIMEOUT_S, Fleet, sources_of
+from realexec.calibration.calibrate import TIMEOUT_S, CalibratedFleet, sources_of
 from realexec.calibration.grid import plan_of
 from realexec.calibration.links import copies_of, starts_of
 from realexec.calibration.raw import raw_rates
@@ -59,7 +59,7 @@ def read_rate(folder: Path) -> float:
     return size_bytes / (time.perf_counter() - began_s)
 
 
-def measured(fleet: Fleet) -> Iterator[tuple[str, float]]:
+def measured(fleet: CalibratedFleet) -> Iterator[tuple[str, float]]:
     """(way, bytes/s) of worker 0; before these how long the two took to start."""
     with WorkerPool(fleet.workers, fleet.model, fleet.seed, fleet.batch_size) as pool:
         pool.wait_ready(TIMEOUT_S)

@@ -181,6 +181,6 @@ def _profile(name: str, path: Path) -> list[str]:
     kind, tables, gpu, attention = TABLES[name]
     root = _measured()
     other = None if attention is None else root / attention
-    request = ImportRequest(root / tables, gpu, "llama3_8b", 1, aiconfigurator=other)
+    request = ImportRequest(path=root / tables, gpu=gpu, llm="llama3_8b", tp=1, aiconfigurator=other)
     save_profile(import_profile(kind, request), path)
     return [f"engine.profile={path}"]

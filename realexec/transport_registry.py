@@ -69,12 +69,12 @@ def opened(name: str, arena: Arena, host: str = LOOPBACK, memory: Any = None) ->
     make = TRANSPORTS[name]
     if name not in OPTIONAL:
         return make(arena) if name in ONE_HOST else make(arena, host)
-    given = (arena, host, memory) if name in DIRECT else (arena, host)
+    arguments = (arena, host, memory) if name in DIRECT else (arena, host)
     # NIXL takes seconds to import, so here its import is not first tried in another process.
     lack: object = nixl.absent() if name == nixl.NAME else lack_of(name)
     if lack is None:
         try:
-            return make(*given)
+            return make(*arguments)
         except (ImportError, OSError) as error:
             lack = error
     raise UserError(f"transport={name} cannot be used here ({lack}); or write transport=tcp") from None

@@ -10,8 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from hwmodels.importers.aiconfigurator_reduce import Messages, nccl_messages, read_messages
-from hwmodels.importers.aiconfigurator_tables import Folder
+from hwmodels.importers.aiconfigurator_tables import Folder, Messages, nccl_messages, read_messages
 from hwmodels.importers.request import ImportRequest
 from hwmodels.step_times.all_reduce_fit import StretchFit, fit_stretches
 from scripts.catalogue_command import print_catalogue
@@ -46,7 +45,7 @@ def printed(root: Path) -> str:
     """The whole catalogue file."""
     parts = [HEAD]
     for name, gpu, in_vllm, alone in FOLDERS:
-        folder = Folder(root / name, ImportRequest(root / name, gpu, "llama3_8b", 1))
+        folder = Folder(root / name, ImportRequest(path=root / name, gpu=gpu, llm="llama3_8b", tp=1))
         for ranks, read in ((in_vllm, read_messages), (alone, nccl_messages)):
             if ranks:
                 parts.append(_entry(gpu, {tp: read(folder, tp) for tp in ranks}))

@@ -84,7 +84,14 @@ def profile_of(root: Path, source: Source, llm: str, tp: int) -> Profile:
     """The profile that an entry is fitted to."""
     tables = root / "aiconfigurator"
     beside = tables / source.prefill if source.prefill else None
-    request = ImportRequest(tables / source.folder, source.gpu, llm, tp, "0.19.0", beside)
+    request = ImportRequest(
+        path=tables / source.folder,
+        gpu=source.gpu,
+        llm=llm,
+        tp=tp,
+        engine_version="0.19.0",
+        aiconfigurator=beside,
+    )
     return import_profile("aiconfigurator", request)
 
 

@@ -71,8 +71,8 @@ class Names:
 
     def counts(self) -> dict[str, int]:
         """word -> rows that have it, most frequent first, ties by word; words without rows left out."""
-        found = np.bincount(self.codes[self.codes != ABSENT], minlength=len(self.words))
-        pairs = [(word, int(n)) for word, n in zip(self.words, found, strict=True) if n]
+        counts = np.bincount(self.codes[self.codes != ABSENT], minlength=len(self.words))
+        pairs = [(word, int(n)) for word, n in zip(self.words, counts, strict=True) if n]
         return dict(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
 
 

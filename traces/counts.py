@@ -20,7 +20,7 @@ _INTERVAL: Final = (0.025, 0.975)
 _DRAWS_AT_ONCE: Final = 4_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CountStatistics:
     """How uneven counts are. cv: standard deviation over mean. dispersion: variance over mean, 1 for Poisson.
 
@@ -64,8 +64,17 @@ def arrival_counts(
 def count_statistics(counts: NDArray[np.int64]) -> CountStatistics:
     """Burst statistics of one sequence of counts that are not all zero."""
     mean, cv, peak, lags = (column[0] for column in _statistics(counts[None, :].astype(np.float64)))
-    found = {lag: float(value) if np.isfinite(value) else None for lag, value in zip(LAGS, lags, strict=True)}
-    return CountStatistics(len(counts), float(mean), float(cv), float(peak), float(cv**2 * mean), found)
+    correlations = {
+        lag: float(value) if np.isfinite(value) else None for lag, value in zip(LAGS, lags, strict=True)
+    }
+    return CountStatistics(
+        bins=len(counts),
+        mean=float(mean),
+        cv=float(cv),
+        peak_to_mean=float(peak),
+        dispersion=float(cv**2 * mean),
+        autocorrelation=correlations,
+    )
 
 
 @dataclass(frozen=True, slots=True)

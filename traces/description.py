@@ -16,7 +16,7 @@ QUANTILES: Final = {"p50": 0.5, "p80": 0.8, "p95": 0.95, "p99": 0.99}
 """Those that papers print."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LengthStatistics:
     """Of one length column, in its own unit (tokens, pictures)."""
 
@@ -42,7 +42,7 @@ class Sharing:
     repeated_tokens: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
     """Statistics of one workload.
 
@@ -123,7 +123,7 @@ def _lengths(values: NDArray[np.int64]) -> LengthStatistics:
     mean, quantiles = float(values.mean()), np.quantile(values, list(QUANTILES.values()))
     cv = float(values.std() / mean) if mean else 0.0
     named = dict(zip(QUANTILES, quantiles.tolist(), strict=True))
-    return LengthStatistics(mean, cv, **named, largest=int(values.max()))
+    return LengthStatistics(mean=mean, cv=cv, **named, largest=int(values.max()))
 
 
 def _correlation(one: NDArray[np.int64], other: NDArray[np.int64]) -> float | None:

@@ -17,7 +17,7 @@ from traces.workload import Workload
 _OWN_PARAMETERS: Final = ("path", "name", "limit", "seed")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
     """reader, writer: ``module:function`` of traces.importers, imported when used; writer None: read only.
 
@@ -46,9 +46,9 @@ class Format:
         options: Mapping[str, Any] | None = None,
     ) -> Workload:
         """The requests of a file of this format. Raises TraceError, for options that do not apply too."""
-        given = {key: value for key, value in (options or {}).items() if value is not None}
+        options_given = {key: value for key, value in (options or {}).items() if value is not None}
         reader = _imported(self.reader)
-        for key, value in given.items():
+        for key, value in options_given.items():
             if key not in self.options:
                 known = ", ".join(f"trace.{option}" for option in self.options) or "no options"
                 raise TraceError(
@@ -57,10 +57,10 @@ class Format:
                 )
         for key, parameter in self.options.items():
             if parameter.default is parameter.empty:
-                given.setdefault(key, None)  # the reader says when it cannot do without
+                options_given.setdefault(key, None)  # the reader says when it cannot do without
         if "seed" in inspect.signature(reader).parameters:
-            given["seed"] = seed
-        workload: Workload = reader(path, name=name, **given)
+            options_given["seed"] = seed
+        workload: Workload = reader(path, name=name, **options_given)
         return workload
 
 
@@ -71,66 +71,107 @@ def _marks(*sets: str) -> tuple[frozenset[str], ...]:
 # In the order in which a file is asked: a format whose marks contain another's comes before it.
 _ALL: Final = (
     Format(
-        "azure", "Azure LLM inference traces of 2023 and 2024, and the multimodal one of 2025", "csv",
-        _marks("TIMESTAMP|ContextTokens|GeneratedTokens"), "azure:read_azure",
+        name="azure",
+        what="Azure LLM inference traces of 2023 and 2024, and the multimodal one of 2025",
+        shape="csv",
+        marks=_marks("TIMESTAMP|ContextTokens|GeneratedTokens"),
+        reader="azure:read_azure",
     ),
     Format(
-        "burstgpt", "BurstGPT releases 1 to 3: failures, sessions, elapsed times", "csv",
-        _marks("Timestamp|Model|Request tokens|Response tokens"), "burstgpt:read_burstgpt",
+        name="burstgpt",
+        what="BurstGPT releases 1 to 3: failures, sessions, elapsed times",
+        shape="csv",
+        marks=_marks("Timestamp|Model|Request tokens|Response tokens"),
+        reader="burstgpt:read_burstgpt",
     ),
     Format(
-        "azure_functions_2019", "Azure Functions 2019: invocations per minute of one day", "csv",
-        _marks("HashOwner|HashApp|HashFunction|Trigger"),
-        "azure_functions_2019:read_azure_functions_2019",
+        name="azure_functions_2019",
+        what="Azure Functions 2019: invocations per minute of one day",
+        shape="csv",
+        marks=_marks("HashOwner|HashApp|HashFunction|Trigger"),
+        reader="azure_functions:read_azure_functions_2019",
     ),
     Format(
-        "azure_functions_2021", "Azure Functions 2021: one line per invocation", "csv",
-        _marks("app|func|end_timestamp|duration"), "azure_functions_2021:read_azure_functions_2021",
+        name="azure_functions_2021",
+        what="Azure Functions 2021: one line per invocation",
+        shape="csv",
+        marks=_marks("app|func|end_timestamp|duration"),
+        reader="azure_functions:read_azure_functions_2021",
     ),
     Format(
-        "llmservingsim", "workloads of LLMServingSim", "csv",
-        _marks("arrival_time_ns|input_toks|output_toks"), "llmservingsim:read_llmservingsim",
+        name="llmservingsim",
+        what="workloads of LLMServingSim",
+        shape="csv",
+        marks=_marks("arrival_time_ns|input_toks|output_toks"),
+        reader="llmservingsim:read_llmservingsim",
     ),
     Format(
-        "servegen_csv", "requests saved by ServeGen as CSV", "csv",
-        _marks("request_id|timestamp|input_tokens|output_tokens"), "servegen_csv:read_servegen_csv",
+        name="servegen_csv",
+        what="requests saved by ServeGen as CSV",
+        shape="csv",
+        marks=_marks("request_id|timestamp|input_tokens|output_tokens"),
+        reader="servegen:read_servegen_csv",
     ),
     Format(
-        "csv", "plain CSV: arrival_ns (or arrival_s, arrival_ms), prompt_tokens, output_tokens, ...", "csv",
-        _marks("prompt_tokens|output_tokens"), "plain_csv:read_plain_csv",
-        "plain_csv:write_plain_csv",
+        name="csv",
+        what="plain CSV: arrival_ns (or arrival_s, arrival_ms), prompt_tokens, output_tokens, ...",
+        shape="csv",
+        marks=_marks("prompt_tokens|output_tokens"),
+        reader="plain_csv:read_plain_csv",
+        writer="plain_csv:write_plain_csv",
     ),
     Format(
-        "parquet", "Parquet with the columns of the plain CSV", "parquet", (frozenset(),),
-        "parquet:read_parquet", "parquet:write_parquet",
+        name="parquet",
+        what="Parquet with the columns of the plain CSV",
+        shape="parquet",
+        marks=(frozenset(),),
+        reader="parquet:read_parquet",
+        writer="parquet:write_parquet",
     ),
     Format(
-        "bailian", "Bailian JSONL: Mooncake's keys and chats, in seconds, with blocks of 16 tokens", "jsonl",
-        _marks("chat_id|parent_chat_id|timestamp|input_length|output_length"), "bailian:read_bailian",
+        name="bailian",
+        what="Bailian JSONL: Mooncake's keys and chats, in seconds, with blocks of 16 tokens",
+        shape="jsonl",
+        marks=_marks("chat_id|parent_chat_id|timestamp|input_length|output_length"),
+        reader="bailian:read_bailian",
     ),
     Format(
-        "mooncake", "Mooncake JSONL: timestamp, input_length, output_length, hash_ids", "jsonl",
-        _marks("timestamp|input_length|output_length"), "mooncake:read_mooncake",
-        "mooncake:write_mooncake",
+        name="mooncake",
+        what="Mooncake JSONL: timestamp, input_length, output_length, hash_ids",
+        shape="jsonl",
+        marks=_marks("timestamp|input_length|output_length"),
+        reader="mooncake:read_mooncake",
+        writer="mooncake:write_mooncake",
     ),
     Format(
-        "llmservingsim_prefix", "workloads of LLMServingSim, with ids of full blocks of 16 tokens", "jsonl",
-        _marks("arrival_time_ns|input_length|output_length"),
-        "llmservingsim_prefix:read_llmservingsim_prefix",
+        name="llmservingsim_prefix",
+        what="workloads of LLMServingSim, with ids of full blocks of 16 tokens",
+        shape="jsonl",
+        marks=_marks("arrival_time_ns|input_length|output_length"),
+        reader="llmservingsim:read_llmservingsim_prefix",
     ),
     Format(
-        "vllm_bench", "vLLM benchmark JSONL: prompt or prompt length, output length", "jsonl",
-        _marks("prompt", "prompt_len", "input_len", "prompt_tokens"), "vllm_bench:read_vllm_bench",
+        name="vllm_bench",
+        what="vLLM benchmark JSONL: prompt or prompt length, output length",
+        shape="jsonl",
+        marks=_marks("prompt", "prompt_len", "input_len", "prompt_tokens"),
+        reader="vllm_bench:read_vllm_bench",
     ),
     Format(
-        "servegen", "requests of ServeGen as JSONL", "jsonl",
-        _marks("timestamp|data", "timestamp|input_tokens"), "servegen:read_servegen",
+        name="servegen",
+        what="requests of ServeGen as JSONL",
+        shape="jsonl",
+        marks=_marks("timestamp|data", "timestamp|input_tokens"),
+        reader="servegen:read_servegen",
     ),
     Format(
-        "sharegpt", "ShareGPT conversations (one JSON array): lengths only, arrivals are drawn", "json",
-        (frozenset(),), "sharegpt:read_sharegpt",
+        name="sharegpt",
+        what="ShareGPT conversations (one JSON array): lengths only, arrivals are drawn",
+        shape="json",
+        marks=(frozenset(),),
+        reader="sharegpt:read_sharegpt",
     ),
-)  # fmt: skip
+)
 FORMATS: Final[dict[str, Format]] = {format.name: format for format in _ALL}
 WRITABLE: Final = tuple(format.name for format in _ALL if format.writer is not None)
 
@@ -166,8 +207,8 @@ def writer_named(name: str) -> Callable[..., tuple[str, ...]]:
 
 def _imported(function: str) -> Callable[..., Any]:
     module, _, name = function.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(f"traces.importers.{module}"), name)
-    return found
+    imported: Callable[..., Any] = getattr(importlib.import_module(f"traces.importers.{module}"), name)
+    return imported
 
 
 def _shape_and_fields(head: bytes, file: Path) -> tuple[str, frozenset[str]]:

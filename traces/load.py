@@ -36,13 +36,13 @@ def load(
                     f"trace.{key}={value} does not apply to the drawn trace {name}: leave it out"
                 )
         return _drawn(name, seed, options)
-    found = find_trace(name, path, environ=environ)
+    file = find_trace(name, path, environ=environ)
     if format is not None:
         chosen = format_named(format)
     else:
-        chosen = format_of(found.path) if name == FILE else format_named(SOURCES[name].format)
+        chosen = format_of(file.path) if name == FILE else format_named(SOURCES[name].format)
     shown = None if name == FILE else name
-    return chosen.read(found.path, name=shown, seed=seed, options=options)
+    return chosen.read(file.path, name=shown, seed=seed, options=options)
 
 
 def synthetic_parameters(name: str) -> dict[str, inspect.Parameter]:
@@ -53,10 +53,10 @@ def synthetic_parameters(name: str) -> dict[str, inspect.Parameter]:
 
 def _drawn(name: str, seed: int, options: Mapping[str, Any]) -> Workload:
     draw: Callable[..., Workload] = SYNTHETIC[name]
-    given = {key: value for key, value in options.items() if value is not None}
+    options_given = {key: value for key, value in options.items() if value is not None}
     known = synthetic_parameters(name)
-    for key, value in given.items():
+    for key, value in options_given.items():
         if key not in known:
             takes = ", ".join(f"trace.{option}" for option in known)
             raise TraceError(f"trace.{key}={value} does not apply to {name}: leave it out (it takes {takes})")
-    return draw(seed, **given)
+    return draw(seed, **options_given)

@@ -21,7 +21,7 @@ from traces.workload import MAX_ROWS, NS_PER_S, Workload
 _MOST_BURSTS: Final = 5_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bursts:
     """How one model's arrivals come: Gamma gaps with ``gap_cv`` along a rate with sudden rises.
 
@@ -65,6 +65,7 @@ class Bursts:
 def many_models(
     lengths: Workload,
     names: Sequence[str],
+    *,
     rate_per_s: float,
     exponent: float,
     bursts: Bursts,
@@ -83,8 +84,8 @@ def many_models(
     rates_per_s = positive_number("rate_per_s", rate_per_s) * zipf_shares(len(names), exponent)
     arrival_ns, codes = merged_arrivals(seed, rates_per_s, bursts, requests, duration_s)
     ends = {"requests": requests, "duration_s": duration_s}
-    given = {key: value for key, value in ends.items() if value is not None}
-    given |= {"models": len(names), "zipf": exponent, "rate_per_s": rate_per_s, **asdict(bursts)}
+    ends_given = {key: value for key, value in ends.items() if value is not None}
+    ends_given |= {"models": len(names), "zipf": exponent, "rate_per_s": rate_per_s, **asdict(bursts)}
     row = np.empty(len(codes), dtype=np.int64)
     by_model = np.argsort(codes, kind="stable")
     start = 0
@@ -105,7 +106,7 @@ def many_models(
         images=None if images is None else images[row],
         model=Names(codes, tuple(names)),
         name=lengths.name,
-        source=f"{recipe('many_models', seed, given)}; lengths of random rows of: {lengths.source}",
+        source=f"{recipe('many_models', seed, ends_given)}; lengths of random rows of: {lengths.source}",
         labels=(*lengths.labels, label),
         rows_read=lengths.rows_read,
     )
@@ -146,12 +147,12 @@ def merged_arrivals(
         raise TraceError("neither requests nor duration_s is given: write one of them")
     while True:
         _check_size(last_s, rates, bursts)
-        found = [model_arrivals_ns(seed, model, rate, bursts, last_s) for model, rate in enumerate(rates)]
-        if limit is None or last_s >= most_s or sum(map(len, found)) >= limit:
+        arrivals = [model_arrivals_ns(seed, model, rate, bursts, last_s) for model, rate in enumerate(rates)]
+        if limit is None or last_s >= most_s or sum(map(len, arrivals)) >= limit:
             break
         last_s = min(most_s, 1.5 * last_s)
-    codes = np.repeat(np.arange(len(found), dtype=np.int32), [len(own) for own in found])
-    arrival_ns = np.concatenate(found)
+    codes = np.repeat(np.arange(len(arrivals), dtype=np.int32), [len(own) for own in arrivals])
+    arrival_ns = np.concatenate(arrivals)
     order = np.argsort(arrival_ns, kind="stable")[:limit]
     if len(order) == 0:
         raise TraceError(f"duration_s={duration_s!r} ends before the first arrival: write a longer one")

@@ -166,15 +166,15 @@ def _too_large(path: Path, most_bytes: int) -> TraceError:
 def _check_regular(path: Path) -> int:
     """The file's size."""
     try:
-        found = path.stat()
-        mode = found.st_mode
+        status = path.stat()
+        mode = status.st_mode
     except (OSError, ValueError) as error:
         raise _cannot_read(path, error) from error
     if stat.S_ISDIR(mode):
         raise TraceError(f"{path} is a directory: name the trace file in it")
     if not stat.S_ISREG(mode):  # a pipe can be read once only, and without a writer never
         raise TraceError(f"{path} is not a regular file: save the trace to a file and name that")
-    return found.st_size
+    return status.st_size
 
 
 def _cannot_read(path: Path, error: OSError | ValueError) -> TraceError:

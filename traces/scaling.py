@@ -90,13 +90,13 @@ def scale_rate(workload: Workload, factor: float, seed: int) -> Workload:
     if scale == 1.0:
         return workload
     if scale < 1.0:
-        kept = stream(seed, "scale_rate/thin").random(len(workload)) < scale
-        if not kept.any():
+        rows = stream(seed, "scale_rate/thin").random(len(workload)) < scale
+        if not rows.any():
             raise TraceError(
                 f"trace.rate_scale={short_number(scale)} leaves none of the {len(workload)} requests of"
                 f" {workload.name}: write a larger trace.rate_scale or trace.utilization"
             )
-        return workload.taking(kept, f"thinned to {short_number(scale)}x")
+        return workload.taking(rows, f"thinned to {short_number(scale)}x")
     if scale * len(workload) > MAX_ROWS:
         raise TraceError(
             f"trace.rate_scale={short_number(scale)} makes more than {MAX_ROWS} requests of"
@@ -172,8 +172,8 @@ def _donors(
 ) -> NDArray[np.int64]:
     """For each copy the row that lends it lengths and prefix together: a random one of its parent's model.
 
-    which: the how many-th copy of its parent each is, from 1. Every n has a shuffle of all rows of its own:
-    with rows drawn twice some prompts would be whole repetitions, which no row of the source need be.
+    which: the number of each copy among those of its parent, from 1. Copies of one number take lengths from
+    one shuffle of all rows: if a row could lend twice, some prompts would repeat others whole.
     """
     rows = np.arange(len(workload))
     rounds = int(which.max(initial=0))

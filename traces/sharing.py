@@ -84,15 +84,15 @@ def _of_turns(workload: Workload, turns: Turns) -> Iterator[Parts]:
     for rows in workload.blocks(_ROWS):
         prompt, output = workload.prompt_tokens[rows].tolist(), workload.output_tokens[rows].tolist()
         stream = turns.stream[rows].tolist()
-        for row, name, asked, answered in zip(
+        for row, name, outputs, answered in zip(
             range(rows.start, rows.stop), stream, prompt, output, strict=True
         ):
             parts = known.get(name)
             if parts is None:
                 known[name] = parts = [(0, common)] if common and row else []
-            yield _cut(parts, asked)
-            if not parts or parts[-1][1] < asked + answered:
-                parts.append((row, asked + answered))
+            yield _cut(parts, outputs)
+            if not parts or parts[-1][1] < outputs + answered:
+                parts.append((row, outputs + answered))
 
 
 def _cut(parts: list[tuple[int, int]], end: int) -> Parts:
@@ -112,9 +112,9 @@ def _of_blocks(workload: Workload, prefix: PrefixBlocks) -> Iterator[Parts]:
     for rows in workload.blocks(_ROWS):
         own, owner, ends = _shared_blocks(workload, prefix, first, rows)
         last = np.append((owner[1:] != owner[:-1]) | (own[1:] != own[:-1]), True)[: len(owner)]
-        found = zip(owner[last].tolist(), ends[last].tolist(), strict=True)
+        pairs = zip(owner[last].tolist(), ends[last].tolist(), strict=True)
         for parts in np.bincount(own[last] - rows.start, minlength=rows.stop - rows.start).tolist():
-            yield tuple(islice(found, parts))
+            yield tuple(islice(pairs, parts))
 
 
 def _shared_blocks(
@@ -143,8 +143,8 @@ def _first_rows(prefix: PrefixBlocks) -> Ints:
     before[prefix.offsets[:-1][counts > 0]] = -1
     if (before != before[first]).any():  # an id alone does not tell what stands before it
         first = _first_places(_chained(prefix, first))
-    found: Ints = row[first]
-    return found
+    first_rows: Ints = row[first]
+    return first_rows
 
 
 def _first_places(ids: Ints) -> Ints:
@@ -154,8 +154,8 @@ def _first_places(ids: Ints) -> Ints:
         ids = ids.reshape(-1)
     place = np.empty(int(ids.max()) + 1, dtype=np.int64)
     place[ids[::-1]] = np.arange(len(ids))[::-1]  # the last written stays
-    found: Ints = place[ids]
-    return found
+    first_rows: Ints = place[ids]
+    return first_rows
 
 
 def _chained(prefix: PrefixBlocks, ids: Ints) -> Ints:

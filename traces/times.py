@@ -59,7 +59,7 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class ParsedTimes:
     """The times of a file. arrival_ns: from the run's start. labels: what their unit is, and who says so."""
 
     arrival_ns: Ints
@@ -80,31 +80,31 @@ def read_in_unit(
     read: Callable[[str], tuple[Found, Ints]],
     *,
     from_first: bool = False,
-) -> tuple[Found, Times]:
+) -> tuple[Found, ParsedTimes]:
     """What ``read`` finds in the unit that is ``given`` or by the rules of this module, and its times.
 
     first: the file's first time as it is written (text or number; None: unknown). read: the file in a unit:
     (anything, times in ns as written, not falling); it is called again if the times show another unit.
     from_first: whether the format's times always count from the first one.
     """
-    told = checked_unit(given) or _told_by(first, clock)
-    unit = told or clock.unit
-    found, times_ns = read(unit)
+    unit_used = checked_unit(given) or _told_by(first, clock)
+    unit = unit_used or clock.unit
+    read_times, times_ns = read(unit)
     why = ""
-    if given is None and told in DIGITS and told != clock.unit:
-        why = f"the first time, in {told} since 1970, is of the years 2001 to 2103"
-    elif told is None and clock.other is not None and (why := _shows_other(times_ns, unit)):
+    if given is None and unit_used in DIGITS and unit_used != clock.unit:
+        why = f"the first time, in {unit_used} since 1970, is of the years 2001 to 2103"
+    elif unit_used is None and clock.other is not None and (why := _shows_other(times_ns, unit)):
         unit = clock.other
-        found, times_ns = read(unit)
+        read_times, times_ns = read(unit)
     dates = unit == ISO or int(times_ns[0]) >= EPOCH_S[0] * NS_PER_S
     start_ns = times_ns[0] if dates or from_first else 0
-    doubts = [] if given is not None else _doubts(clock, unit, told is not None, times_ns)
+    doubts = [] if given is not None else _doubts(clock, unit, unit_used is not None, times_ns)
     counted = dates and not from_first
     if clock.stated and given is None and unit == clock.unit and not (doubts or counted):
-        return found, Times(times_ns - start_ns, ())
+        return read_times, ParsedTimes(times_ns - start_ns, ())
     label = f"{TIMES}as dates" if unit == ISO else f"{TIMES}in {unit}"
     label += ", counted from the first" if counted else ""
-    return found, Times(times_ns - start_ns, (label + _remark(clock, unit, why, doubts),))
+    return read_times, ParsedTimes(times_ns - start_ns, (label + _remark(clock, unit, why, doubts),))
 
 
 def _told_by(first: Any, clock: Clock) -> str | None:
@@ -130,9 +130,9 @@ def _shows_other(times_ns: Ints, unit: str) -> str:
     as_ms_per_s = rate_per_s if unit == "ms" else rate_per_s * 1000
     if (as_ms_per_s > MOST_AS_MS_PER_S) != (unit == "ms"):
         return ""
-    what = "some have fractions" if fractions else "all are whole numbers"
+    evidence = "some have fractions" if fractions else "all are whole numbers"
     rate = f"{rate_per_s:,.0f}" if rate_per_s >= 1000 else f"{rate_per_s:.3g}"
-    return f"{what}, and as {unit} {rate} requests would arrive per second"
+    return f"{evidence}, and as {unit} {rate} requests would arrive per second"
 
 
 def _doubts(clock: Clock, unit: str, told: bool, times_ns: Ints) -> list[str]:

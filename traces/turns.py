@@ -48,5 +48,5 @@ class Turns:
 
     def tolist(self) -> list[int]:
         """The stream of every row."""
-        found: list[int] = self.stream.tolist()
-        return found
+        positions: list[int] = self.stream.tolist()
+        return positions

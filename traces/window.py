@@ -69,17 +69,6 @@ def onset(workload: Workload, length_s: float) -> Window:
 RULES: Final[dict[str, Callable[[Workload, float], Window]]] = {"busiest": busiest, "onset": onset}
 
 
-def windows(workload: Workload, length_s: float, step_s: float | None = None) -> list[Window]:
-    """Whole windows of that length side by side (or every ``step_s``), for sweeps over all of a trace."""
-    length = positive_number("trace.window_s", length_s)
-    step = length if step_s is None else positive_number("step_s", step_s)
-    lasts_ns = int(workload.arrival_ns[-1] - workload.arrival_ns[0])
-    count = (lasts_ns - round(length * NS_PER_S)) // max(round(step * NS_PER_S), 1) + 1
-    if count < 1:
-        raise _too_long(workload, length)
-    return [Window(number * step, length) for number in range(count)]
-
-
 def _rows(
     workload: Workload, length_s: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

@@ -41,7 +41,7 @@ KIN_COLUMNS = ("model", "priority", "session")
 COLUMNS = ("arrival_ns", *SIZE_COLUMNS, *KIN_COLUMNS)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Workload:
     """Requests in arrival order. All columns have one length and are read-only.
 
@@ -105,9 +105,9 @@ class Workload:
 
     def in_closed_loop(self, clients: int) -> "Workload":
         """Labelled as what ``clients`` send one after the other; labels about arrival times are left out."""
-        kept = tuple(label for label in self.labels if not label.startswith((OPEN_LOOP, TIMES)))
+        labels = tuple(label for label in self.labels if not label.startswith((OPEN_LOOP, TIMES)))
         label = f"closed loop of {clients} clients: arrival times are not the trace's"
-        return replace(self, labels=(*kept, label))
+        return replace(self, labels=(*labels, label))
 
     def limited(self, n: int) -> "Workload":
         """The first ``n`` requests (at least 1, otherwise TraceError); all of them when there are fewer."""

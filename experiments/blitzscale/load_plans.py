@@ -161,7 +161,9 @@ def slowdown(share: float, *, priority: int = 0, pruned: bool = False) -> float:
     nic_rate = topology.rate_bytes_per_s(hops[0].links)
     path = topology.path(gpu(SOURCE), gpu(DECODE))
     endless_bytes = 1e6 * nic_rate
-    kv = FlowSpec(path, endless_bytes, KV, cap_bytes_per_s=share * nic_rate or math.inf, priority=priority)
+    kv = FlowSpec(
+        path, endless_bytes, kind=KV, cap_bytes_per_s=share * nic_rate or math.inf, priority=priority
+    )
     ((there,),) = [plan.values() for plan in play(topology, [Chain(units, hops)], [kv] if share else [])]
     return there / (sum(unit.size_bytes for unit in units) / nic_rate)
 

@@ -128,12 +128,20 @@ def _run(prepared: Prepared, pass_ns: int, arrivals_ns: list[int]) -> tuple[list
         prefill_per_token_s=0,
         prefill_per_square_token_s=0,
     )
-    step = LinearStepModel(lines, _LIMITS, _LIMITS, "as written", "none")
+    step = LinearStepModel(
+        coefficients=lines, limits=_LIMITS, measured=_LIMITS, source="as written", error_band="none"
+    )
     ((model, hardware),) = prepared.hardware_of_model.items()
     own = {model: replace(hardware, rows=StepRows(step), step=step)}
     count, seen = len(arrivals_ns), _Seen()
     prompts, outputs = np.full(count, _PROMPT_TOKENS), np.ones(count, dtype=np.int64)
-    workload = Workload(np.array(arrivals_ns), prompts, outputs, "one pair", "written")
+    workload = Workload(
+        arrival_ns=np.array(arrivals_ns),
+        prompt_tokens=prompts,
+        output_tokens=outputs,
+        name="one pair",
+        source="written",
+    )
     ready = replace(
         prepared, hardware_of_model=own, estimates=estimates_of(prepared.config, own), workload=workload
     )

@@ -78,8 +78,8 @@ def _llm(name: str, entry: Mapping[str, Any]) -> LlmShape:
 
 def gpu_all_reduce(gpu_name: str) -> Mapping[str, Any]:
     """The declaration in gpus.yaml of all-reduces between GPUs of this kind; empty if there is none."""
-    found: Mapping[str, Any] = _entry("GPU", gpu_name, GPUS_FILE).get("all_reduce", {})
-    return found
+    entries: Mapping[str, Any] = _entry("GPU", gpu_name, GPUS_FILE).get("all_reduce", {})
+    return entries
 
 
 def gpu_names() -> tuple[str, ...]:

@@ -43,39 +43,39 @@ def load_stack(name: str) -> LayerStack:
         )
     sizes = _layers_of_shape(entry["of"]) if "of" in entry else _equal_layers(entry)
     layers, cut = len(sizes), entry["cut"]
-    found = even_cut(layers, cut) if isinstance(cut, int) else given_cut(layers, cut)
+    cuts = even_cut(layers, cut) if isinstance(cut, int) else given_cut(layers, cut)
     tokens = entry["tokens"]
     sent = entry.get("activation_bytes")
     if sent is None:
         sent = tokens * load_llm(entry["of"]).hidden * BYTES_PER_ACTIVATION
     return LayerStack(
-        name,
-        sizes,
-        (entry["execution_s"] / layers,) * layers,
-        tokens,
-        int(sent),
-        tuple([len(stage) for stage in found]),
-        entry["source"],
-        tuple(entry.get("labels", ())),
+        name=name,
+        layer_bytes=sizes,
+        layer_s=(entry["execution_s"] / layers,) * layers,
+        tokens=tokens,
+        activation_bytes=int(sent),
+        cut=tuple([len(stage) for stage in cuts]),
+        source=entry["source"],
+        labels=tuple(entry.get("labels", ())),
     )
 
 
-def cut_stack(stack: LayerStack, how: str, stages: int | None) -> Cut:
+def cut_stack(stack: LayerStack, kind: str, stages: int | None) -> Cut:
     """``how``: ``published`` or one of ``CUTS``, into as many ``stages`` (None: as published).
 
     Raises HardwareError.
     """
     count = len(stack.cut) if stages is None else stages
-    if how == PUBLISHED:
+    if kind == PUBLISHED:
         if count != len(stack.cut):
             raise HardwareError(
                 f"{stack.name} is published in {len(stack.cut)} stages, not in {count}: write "
                 f"pipeline.cut={' or '.join(CUTS)}"
             )
         return given_cut(stack.layers, stack.cut)
-    if how == "layers":
+    if kind == "layers":
         return even_cut(stack.layers, count)
-    return balanced_cut(stack.layer_bytes if how == "bytes" else stack.layer_s, 0.0, 0.0, count)
+    return balanced_cut(stack.layer_bytes if kind == "bytes" else stack.layer_s, 0.0, 0.0, count)
 
 
 def _equal_layers(entry: Mapping[str, Any]) -> tuple[int, ...]:
@@ -85,8 +85,8 @@ def _equal_layers(entry: Mapping[str, Any]) -> tuple[int, ...]:
 
 def _layers_of_shape(name: str) -> tuple[int, ...]:
     """The embedding is in the first layer, a separate head in the last one."""
-    first, *others = model_units(load_llm(name))
-    sizes = [unit.size_bytes for unit in others if unit.layer is not None]
+    first, *units = model_units(load_llm(name))
+    sizes = [unit.size_bytes for unit in units if unit.layer is not None]
     sizes[0] += first.size_bytes
-    sizes[-1] += sum(unit.size_bytes for unit in others if unit.layer is None)
+    sizes[-1] += sum(unit.size_bytes for unit in units if unit.layer is None)
     return tuple(sizes)

@@ -147,7 +147,16 @@ class Fabric:
         if size_bytes is None:
             size_bytes = spec.size_bytes
         links, begins_s = spec.links, now_s + spec.latency_s
-        flow = Moving(number, spec, links, spec.priority, size_bytes, size_bytes, now_s, begins_s)
+        flow = Moving(
+            number=number,
+            spec=spec,
+            links=links,
+            priority=spec.priority,
+            size_bytes=size_bytes,
+            remaining_bytes=size_bytes,
+            since_s=now_s,
+            due_s=begins_s,
+        )
         self._moving[number] = flow
         if size_bytes and links:
             if begins_s == now_s:
@@ -269,8 +278,8 @@ class Fabric:
         for flow in list(self._bookings.by_link.values()):
             self._unbook(flow)
         self._settle()
-        found = faults(self._moving, self._on, self._capacities, self._used)
-        assert not found, "; ".join(found)
+        faults_found = faults(self._moving, self._on, self._capacities, self._used)
+        assert not faults_found, "; ".join(faults_found)
 
     # Internal steps.
 
@@ -363,12 +372,12 @@ class Fabric:
             return
         rate, full = flow.rate, []
         for link in flow.links:
-            others = self._on[link]
-            del others[flow.number]
+            members = self._on[link]
+            del members[flow.number]
             used = self._used[link]
-            if others and rate and used >= self._capacities[link] * _FULL:
+            if members and rate and used >= self._capacities[link] * _FULL:
                 full.append(link)
-            self._use(link, used - rate if others else 0.0)
+            self._use(link, used - rate if members else 0.0)
         self._usage.count(flow.spec.kind, flow.links, moved_bytes)
         if full:
             self._pending.add(full, flow.priority, flow.level)

@@ -1,7 +1,7 @@
 """The flows that the fabric moves, and its report of finished ones."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, NamedTuple
 
 from hwmodels.errors import HardwareError
@@ -28,6 +28,7 @@ class FlowSpec:
 
     links: tuple[int, ...]
     size_bytes: float
+    _: KW_ONLY
     kind: str = PARAMETERS
     weight: float = 1.0
     cap_bytes_per_s: float = math.inf

@@ -21,15 +21,11 @@ RESUM: Final = 1e-3
 _OPEN: Final = -1.0
 
 
-def max_min_rates(flows: Sequence[FlowSpec], capacities_bytes_per_s: Sequence[float]) -> list[float]:
-    """Rate of each flow, bytes/s. Every flow crosses at least one link; sizes and latencies do not matter."""
-    return fill(flows, capacities_bytes_per_s, list(capacities_bytes_per_s))
-
-
 def fill(flows: Sequence[FlowSpec], capacities: Sequence[float], free: list[float]) -> list[float]:
-    """The same if other flows use a part of the links: ``free``, by link, is left for these flows.
+    """Return the rate of each flow, bytes/s; ``free``, by link, is what other flows leave of ``capacities``.
 
-    Only the entries of links that the flows cross are read; the flows' rates are subtracted from them.
+    Every flow crosses at least one link; sizes and latencies do not matter. Only the entries of links that
+    the flows cross are read; the flows' rates are subtracted from them.
     """
     priorities = {flow.priority for flow in flows}
     if len(priorities) == 1:
@@ -88,7 +84,15 @@ def _fill_class(flows: Sequence[FlowSpec], free: list[float]) -> list[float]:
             heapreplace(shares, (share, link))
             continue
         heappop(shares)
-        _freeze(crossing[link], max(share, 0.0), paths, weights, rates, free, weight_on)
+        _freeze(
+            crossing[link],
+            max(share, 0.0),
+            paths=paths,
+            weights=weights,
+            rates=rates,
+            free=free,
+            weight_on=weight_on,
+        )
         free[link] = 0.0
 
 
@@ -118,6 +122,7 @@ def _shares(
 def _freeze(
     numbers: list[int],
     level: float,
+    *,
     paths: list[tuple[int, ...]],
     weights: list[float],
     rates: list[float],

@@ -9,7 +9,7 @@ from hwmodels.fabric.flow import FlowSpec
 INF = math.inf
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Moving:
     """A flow that has not ended.
 

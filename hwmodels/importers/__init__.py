@@ -10,14 +10,13 @@ from hwmodels.errors import HardwareError
 from hwmodels.importers.aiconfigurator import import_aiconfigurator
 from hwmodels.importers.llmservingsim import import_llmservingsim
 from hwmodels.importers.request import ImportRequest
-from hwmodels.importers.splitwise import read_splitwise
 from hwmodels.importers.vidur import import_vidur
 from hwmodels.profiles.profile import NOT_JUDGED, Profile
 from hwmodels.step_times.held_out import held_out_errors
 from hwmodels.step_times.noise import steadied
 from hwmodels.step_times.step_error import judged_text
 
-__all__ = ["IMPORTERS", "ImportRequest", "import_profile", "read_splitwise"]
+__all__ = ["IMPORTERS", "ImportRequest", "import_profile"]
 
 Importer = Callable[[ImportRequest], Profile]
 
@@ -53,7 +52,7 @@ def _error_band(profile: Profile) -> str:
     except HardwareError:
         return NOT_JUDGED
     errors = judged_text(
-        (found.phase, found.mean_percent, found.p95_percent) for found in phases if found.rows
+        (phase.phase, phase.mean_percent, phase.p95_percent) for phase in phases if phase.rows
     )
     if not errors:
         return NOT_JUDGED

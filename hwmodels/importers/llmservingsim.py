@@ -5,27 +5,107 @@ over prompt chunk, its cached tokens, decoding sequences and their context, and 
 contexts.
 """
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.errors import HardwareError
-from hwmodels.importers.aiconfigurator_experts import read_exchanges, read_experts
-from hwmodels.importers.aiconfigurator_reduce import read_all_reduce
+from hwmodels.importers.aiconfigurator import read_exchanges, read_experts
 from hwmodels.importers.aiconfigurator_tables import LICENCE as OTHER_LICENCE
 from hwmodels.importers.aiconfigurator_tables import SOURCE as OTHER_SOURCE
-from hwmodels.importers.aiconfigurator_tables import Folder, read_products
-from hwmodels.importers.expert_lattice import from_memory
-from hwmodels.importers.lattices import lattices_of
-from hwmodels.importers.llmservingsim_meta import Meta, read_meta
-from hwmodels.importers.request import ImportRequest
-from hwmodels.importers.tables import Mask, Table, mean_by_count, read_table, summed
+from hwmodels.importers.aiconfigurator_tables import Folder, read_all_reduce, read_products
+from hwmodels.importers.lattices import from_memory, lattices_of
+from hwmodels.importers.request import ImportRequest, device_notes
+from hwmodels.importers.tables import Mask, Table, mean_by_count, read_bytes, read_table, summed
 from hwmodels.models.llm_shape import LlmShape
 from hwmodels.profiles.profile import Curve, Exchange, ExpertTable, Lattice, OpTables, Profile, Stamp
+from hwmodels.yaml_text import MOST_YAML_BYTES, users_yaml
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """The file's entries; ``sha256`` None if there is no such file."""
+
+    path: Path
+    sha256: str | None = None
+    entries: Mapping[str, Any] = field(default_factory=dict)
+
+    def engine_version(self, request: ImportRequest) -> str:
+        """The version in the file, or without a file the user's."""
+        measured, given = self.entries.get("vllm_version"), request.engine_version
+        if measured is None and given is None:
+            raise HardwareError(
+                f"{self.path} gives no vllm_version; write engine_version=VERSION with the vLLM version that "
+                "these tables were measured with"
+            )
+        if measured is not None and given is not None and str(measured) != given:
+            raise HardwareError(
+                f"{self.path} has vllm_version {measured}; leave engine_version={given} out, or write "
+                f"engine_version={measured}"
+            )
+        return str(given if measured is None else measured)
+
+    def precision(self) -> str:
+        """The number format; bf16 when there is no file."""
+        return str(self.entries.get("variant", "bf16"))
+
+    def notes(self, request: ImportRequest, llm: LlmShape) -> tuple[str, ...]:
+        """Unverified assumptions; HardwareError if the file is of another GPU or model."""
+        if self.sha256 is None:
+            return (f"no {self.path.name}: GPU, model and engine version are the user's, bf16 is assumed",)
+        self._require_shape(llm)
+        device = str(self.entries.get("gpu", self.entries.get("hardware", "a device without a name")))
+        return device_notes(request.gpu, device, self.path)
+
+    def says_no_skew(self) -> bool:
+        """Whether the file states that skewed batches were not profiled."""
+        flags = (self.entries.get(key) for key in ("skew_profile", "skew_fit"))
+        return any(isinstance(flag, Mapping) and flag.get("enabled") is False for flag in flags)
+
+    def _require_shape(self, llm: LlmShape) -> None:
+        """Require that the overrides are one rank's share of the model at a measured tensor-parallel size."""
+        settings = self.entries.get("engine_effective")
+        shares = settings.get("hf_overrides") if isinstance(settings, Mapping) else None
+        if not isinstance(shares, Mapping):
+            return
+        whole = {
+            "num_attention_heads": llm.heads,
+            "num_key_value_heads": llm.kv_heads,
+            "intermediate_size": llm.intermediate,
+            "vocab_size": llm.vocab,
+        }
+        degrees = self.entries.get("tp_degrees") or [1]
+        known = {name: full for name, full in whole.items() if name in shares}
+        if any(all(shares[name] * tp == full for name, full in known.items()) for tp in degrees):
+            return
+        measured = ", ".join(f"{name} {shares[name]}" for name in known)
+        raise HardwareError(
+            f"{self.path} has {measured} per rank, which is not the shape of {llm.name}; "
+            f"write the model it was measured for ({self.entries.get('model', 'not named')})"
+        )
+
+
+def read_meta(path: Path) -> Meta:
+    """The file at ``path``, or empty entries if there is none."""
+    import yaml  # type: ignore[import-untyped, unused-ignore]
+
+    if not path.exists():
+        return Meta(path)
+    content = read_bytes(path, MOST_YAML_BYTES)
+    try:
+        entries = users_yaml(content)
+    except (yaml.YAMLError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise HardwareError(f"{path} is not YAML ({reason}); take the file as it was published") from error
+    if not isinstance(entries, Mapping):
+        raise HardwareError(f"{path} holds no keys; take the file as it was published")
+    return Meta(path, hashlib.sha256(content).hexdigest(), entries)
+
 
 # LLMServingSim's moe.csv: one block of a mixture of experts in vLLM, over tokens and activated experts.
 # A block is the gate, the choice and the experts; the choice was forced in rotation, so that loads are
@@ -59,7 +139,7 @@ def read_mixture(request: ImportRequest, folder: Path, llm: LlmShape, version: s
         return own
     other = Folder(request.aiconfigurator, replace(request, engine_version=version))
     products, _ = read_products(other)
-    there = tuple((one.expert_tp, one.expert_ep) for one in own.tables)
+    there = tuple((table.expert_tp, table.expert_ep) for table in own.tables)
     tables, notes, files = read_experts(other, llm, products, there)
     exchanges, more_files = read_exchanges(other, llm) if request.tp == 1 else ((), ())
     return Mixture((*own.tables, *tables), exchanges, (*own.notes, *notes), own.read, (*files, *more_files))
@@ -70,7 +150,7 @@ def _own(request: ImportRequest, path: Path, llm: LlmShape) -> Mixture:
     if not path.exists() or request.tp > 1:
         return Mixture()
     assert llm.experts is not None, "a mixture of experts"
-    table = read_table(path, ("tokens", "activated_experts"), ("time_us",))
+    table = read_table(path, ("tokens", "activated_experts"), times=("time_us",))
     tokens, experts = (np.unique(table.counts[name]) for name in ("tokens", "activated_experts"))
     if experts[-1] != llm.experts.count or experts[0] < 1:
         raise HardwareError(
@@ -111,9 +191,9 @@ def import_llmservingsim(request: ImportRequest) -> Profile:
     folder = _tp_folder(request)
     meta = read_meta(request.path / "meta.yaml")
     llm.require_known_attention()
-    dense = read_table(folder / "dense.csv", ("tokens",), ("time_us",), ("layer",))
-    head = read_table(folder / "per_sequence.csv", ("sequences",), ("time_us",), ("layer",))
-    attention = read_table(folder / "attention.csv", _ATTENTION, ("time_us",))
+    dense = read_table(folder / "dense.csv", ("tokens",), times=("time_us",), words=("layer",))
+    head = read_table(folder / "per_sequence.csv", ("sequences",), times=("time_us",), words=("layer",))
+    attention = read_table(folder / "attention.csv", _ATTENTION, times=("time_us",))
     skew = None if meta.says_no_skew() else _read_skew(folder / "skew_fit.csv")
     read = [dense, head, attention, *([skew] if skew else [])]
     version = meta.engine_version(request)
@@ -238,20 +318,22 @@ def _attention_lattices(table: Table, llm: LlmShape) -> dict[str, tuple[Lattice,
 def _lattices(
     table: Table, llm: LlmShape, kind: str, rows: Mask, axes: tuple[str, ...]
 ) -> tuple[Lattice, ...]:
-    found = table.where(rows)
-    if not len(found):
+    rows_of_kind = table.where(rows)
+    if not len(rows_of_kind):
         if kind == "mixed":
             return ()
         need = "prefill_chunk 0 and n_decode" if kind == "decode" else "n_decode 0 and prefill_chunk"
         raise HardwareError(f"{table.path} has no {kind} rows; it needs rows with {need} above 0")
-    columns = [found.counts[name] for name in axes]
-    return lattices_of(columns, found.times["time_us"] * (1e-6 * llm.layers))
+    columns = [rows_of_kind.counts[name] for name in axes]
+    return lattices_of(columns, rows_of_kind.times["time_us"] * (1e-6 * llm.layers))
 
 
 def _read_skew(path: Path) -> Table | None:
     if not path.exists():
         return None
-    return read_table(path, ("pc", "n_samples"), (), ("n_label", "skew_rate_label"), shares=("alpha",))
+    return read_table(
+        path, ("pc", "n_samples"), times=(), words=("n_label", "skew_rate_label"), shares=("alpha",)
+    )
 
 
 def _skew_lattice(table: Table) -> Lattice:

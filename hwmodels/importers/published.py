@@ -16,7 +16,7 @@ _RTX_PRO: Final = "rtx_pro_6000_server"
 _LLAMA: Final = ("llama3_1_8b", "llama3_8b")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
     """Tables of one GPU.
 
@@ -46,25 +46,74 @@ class Published:
 
 PUBLISHED: Final = (
     Published(
-        LLMSERVINGSIM, "llmservingsim", "RTX4090/meta-llama/Llama-3.1-8B", "rtx4090", (1,), "0.19.0", _LLAMA
+        source=LLMSERVINGSIM,
+        format_name="llmservingsim",
+        folder="RTX4090/meta-llama/Llama-3.1-8B",
+        gpu="rtx4090",
+        tps=(1,),
+        engine_version="0.19.0",
+        llms=_LLAMA,
     ),
     Published(
-        LLMSERVINGSIM, "llmservingsim", "RTXPRO6000/meta-llama/Llama-3.1-8B", "rtx_pro_6000", (1, 2),
-        "0.19.0", _LLAMA, _RTX_PRO, ALL_REDUCE,
+        source=LLMSERVINGSIM,
+        format_name="llmservingsim",
+        folder="RTXPRO6000/meta-llama/Llama-3.1-8B",
+        gpu="rtx_pro_6000",
+        tps=(1, 2),
+        engine_version="0.19.0",
+        llms=_LLAMA,
+        beside=_RTX_PRO,
+        beside_for=ALL_REDUCE,
     ),
     Published(
-        LLMSERVINGSIM, "llmservingsim", "RTXPRO6000/Qwen/Qwen3-32B", "rtx_pro_6000", (2,), "0.19.0",
-        ("qwen3_32b",), _RTX_PRO, ALL_REDUCE,
+        source=LLMSERVINGSIM,
+        format_name="llmservingsim",
+        folder="RTXPRO6000/Qwen/Qwen3-32B",
+        gpu="rtx_pro_6000",
+        tps=(2,),
+        engine_version="0.19.0",
+        llms=("qwen3_32b",),
+        beside=_RTX_PRO,
+        beside_for=ALL_REDUCE,
     ),
-    Published(AICONFIGURATOR, "aiconfigurator", "a100_sxm", "a100_80g", (1, 2, 4, 8), "0.14.0"),
-    Published(AICONFIGURATOR, "aiconfigurator", "h100_sxm", "h100", (1, 2, 4, 8), "0.19.0"),
-    Published(AICONFIGURATOR, "aiconfigurator", "h200_sxm", "h200", (1, 2, 4, 8), "0.19.0", (), "h100_sxm",
-        "prefill attention, as its own is impossible",
+    Published(
+        source=AICONFIGURATOR,
+        format_name="aiconfigurator",
+        folder="a100_sxm",
+        gpu="a100_80g",
+        tps=(1, 2, 4, 8),
+        engine_version="0.14.0",
     ),
-    Published(AICONFIGURATOR, "aiconfigurator", _RTX_PRO, "rtx_pro_6000", (1, 2, 4, 8), "0.19.0"),
-)  # fmt: skip
+    Published(
+        source=AICONFIGURATOR,
+        format_name="aiconfigurator",
+        folder="h100_sxm",
+        gpu="h100",
+        tps=(1, 2, 4, 8),
+        engine_version="0.19.0",
+    ),
+    Published(
+        source=AICONFIGURATOR,
+        format_name="aiconfigurator",
+        folder="h200_sxm",
+        gpu="h200",
+        tps=(1, 2, 4, 8),
+        engine_version="0.19.0",
+        llms=(),
+        beside="h100_sxm",
+        beside_for="prefill attention, as its own is impossible",
+    ),
+    Published(
+        source=AICONFIGURATOR,
+        format_name="aiconfigurator",
+        folder=_RTX_PRO,
+        gpu="rtx_pro_6000",
+        tps=(1, 2, 4, 8),
+        engine_version="0.19.0",
+    ),
+)
 
 
 def published_for(gpu: str, llm: LlmShape, tp: int) -> Published | None:
     """The first entry that covers the combination: measured for the model before composed."""
-    return next((one for one in PUBLISHED if one.covers(gpu, llm, tp)), None)
+    return next((tables for tables in PUBLISHED if tables.covers(gpu, llm, tp)), None)

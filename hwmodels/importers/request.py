@@ -8,7 +8,7 @@ from hwmodels.catalogue import gpu_names
 from hwmodels.errors import HardwareError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRequest:
     """``path``: the file or folder of the format. ``gpu`` and ``llm``: catalogue names.
 

@@ -31,7 +31,7 @@ def read_splitwise(path: Path, hardware: str, tp: int) -> tuple[list[Iteration],
     """
     if hardware == _SYNTHETIC:
         raise HardwareError(f"the rows of {_SYNTHETIC} in {path} are synthetic; write hardware=h100-80gb")
-    table = read_table(path, _COUNTS, ("prompt_time", "token_time"), ("model", "hardware"))
+    table = read_table(path, _COUNTS, times=("prompt_time", "token_time"), words=("model", "hardware"))
     rows = table.having(hardware=hardware, tensor_parallel=tp)
     bad = np.asarray((tp == _IMPOSSIBLE[0]) & (rows.counts["batch_size"] == _IMPOSSIBLE[1]), dtype=np.bool_)
     good = rows.where(~bad)
@@ -54,7 +54,16 @@ def _iterations(rows: Table, phase: str) -> list[Iteration]:
     else:
         count, work, milliseconds = batch, batch * (2 * prompt + new) // 2, rows.times["token_time"]
     return [
-        Iteration(str(gpu), str(model), int(tp), phase, int(size), int(counted), int(worked), float(ms) / 1e3)
+        Iteration(
+            gpu=str(gpu),
+            model=str(model),
+            tp=int(tp),
+            phase=phase,
+            batch=int(size),
+            count=int(counted),
+            work=int(worked),
+            seconds=float(ms) / 1e3,
+        )
         for gpu, model, tp, size, counted, worked, ms in zip(
             rows.words["hardware"],
             rows.words["model"],

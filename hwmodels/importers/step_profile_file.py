@@ -1,6 +1,13 @@
-"""Reads a whole-step profile: a folder with meta.yaml and steps.csv or steps.parquet (docs/PROFILES.md)."""
+"""Reads and writes a whole-step profile: a folder with meta.yaml and steps.csv or steps.parquet.
 
-from collections.abc import Mapping
+The format is in docs/PROFILES.md. A profile can also be made from Splitwise's table.
+"""
+
+import csv
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -9,7 +16,8 @@ import numpy as np
 
 from hwmodels.catalogue import load_gpu
 from hwmodels.errors import HardwareError
-from hwmodels.importers.llmservingsim_meta import Meta, read_meta
+from hwmodels.importers.llmservingsim import Meta, read_meta
+from hwmodels.importers.splitwise import LICENCE, SOURCE, read_splitwise
 from hwmodels.importers.tables import Table, read_table
 from hwmodels.profiles.profile import Stamp
 from hwmodels.profiles.step_profile import Ints, LoadedSteps, Mask, PromptBlocks, StepProfile, Steps, distinct
@@ -56,7 +64,14 @@ def read_step_profile(folder: Path) -> LoadedSteps:
     stamp = replace(stamp, notes=(*stamp.notes, *notes))
     apart = meta.entries.get("chunks") == APART
     blocks = _blocks(meta)
-    profile = StepProfile(stamp, steps, HOLDS[meta.entries["holds"]], spread, apart, blocks)
+    profile = StepProfile(
+        stamp=stamp,
+        steps=steps,
+        includes_overhead=HOLDS[meta.entries["holds"]],
+        repeat_spread=spread,
+        apart=apart,
+        blocks=blocks,
+    )
     return LoadedSteps(profile, table.sha256)
 
 
@@ -96,20 +111,24 @@ def _blocks(meta: Meta) -> PromptBlocks | None:
     """Settings of an engine that lays chunks out in their whole prompts."""
     if "prompt_blocks" not in meta.entries:
         return None
-    told = meta.entries["prompt_blocks"]
-    if not isinstance(told, list) or len(told) != 3 or any(type(one) is not int or one < 1 for one in told):
+    numbers = meta.entries["prompt_blocks"]
+    if (
+        not isinstance(numbers, list)
+        or len(numbers) != 3
+        or any(type(number) is not int or number < 1 for number in numbers)
+    ):
         raise HardwareError(
-            f"{meta.path}: prompt_blocks is {told!r}; write three whole numbers of at least 1: tokens per "
+            f"{meta.path}: prompt_blocks is {numbers!r}; write three whole numbers of at least 1: tokens per "
             "block, the fewest tokens at which a prompt is cut, and the row multiple of a chunk"
         )
-    return PromptBlocks(*told)
+    return PromptBlocks(*numbers)
 
 
 def _table(folder: Path) -> Table:
     there = [folder / name for name in TABLES if (folder / name).is_file()]
     if len(there) != 1:
         raise HardwareError(f"{folder} has {len(there)} of {' and '.join(TABLES)}; keep exactly one of them")
-    return read_table(there[0], COUNTS, ("time_us",), optional=("repeats",))
+    return read_table(there[0], COUNTS, times=("time_us",), optional=("repeats",))
 
 
 def _check_rows(table: Table) -> None:
@@ -134,25 +153,25 @@ def _check_rows(table: Table) -> None:
         ),
         ((decode == 0) & (context > 0), "has no decode_sequences; write 0 for context_tokens"),
     )
-    for broken, what in rules:
+    for broken, rule in rules:
         for row in np.flatnonzero(broken)[:1]:
-            raise HardwareError(f"{table.path} row {row + 1} {what}")
+            raise HardwareError(f"{table.path} row {row + 1} {rule}")
 
 
 def _stamp(meta: Meta, table: Table) -> Stamp:
     entries = meta.entries
     assert meta.sha256 is not None
     return Stamp(
-        load_gpu(str(entries["gpu"])).name,
-        str(entries["model"]),
-        entries["tp"],
-        str(entries["engine"]),
-        str(entries["engine_version"]),
-        str(entries["precision"]),
-        str(entries["source"]),
-        str(entries["licence"]),
-        ((META, meta.sha256), (table.path.name, table.sha256)),
-        tuple(entries.get("notes", ())),
+        gpu=load_gpu(str(entries["gpu"])).name,
+        llm=str(entries["model"]),
+        tp=entries["tp"],
+        engine=str(entries["engine"]),
+        engine_version=str(entries["engine_version"]),
+        precision=str(entries["precision"]),
+        source=str(entries["source"]),
+        licence=str(entries["licence"]),
+        files=((META, meta.sha256), (table.path.name, table.sha256)),
+        notes=tuple(entries.get("notes", ())),
     )
 
 
@@ -181,3 +200,90 @@ def _bad_of(rows: "np.ndarray[Any, np.dtype[np.intp]]", counts: Ints, steps: Ste
     """The bad points among the rows of one line."""
     rows = rows[np.argsort(counts[rows], kind="stable")]
     return rows[bad_points(counts[rows].astype(np.float64), steps.seconds[rows])]
+
+
+# Names of the catalogue's GPUs in Splitwise's table.
+_SPLITWISE_GPUS: Final = {"a100_80g": "a100-80gb", "h100": "h100-80gb"}
+_SPLITWISE_MODEL: Final = "llama2_70b"
+# Prompt tokens, chunks, cached tokens, sequences, context tokens, repeats, seconds of one measured step.
+Row = tuple[int, int, int, int, int, int, float]
+
+
+def write_step_profile(
+    folder: Path,
+    stamp: Stamp,
+    *,
+    includes_overhead: bool,
+    rows: Iterable[Row],
+    beside: Mapping[str, str] | None = None,
+    apart: bool = False,
+    blocks: PromptBlocks | None = None,
+) -> None:
+    """Write ``folder`` with meta.yaml and steps.csv atomically; the folder must not exist.
+
+    Rows of the same step may repeat; ``stamp.files`` and ``stamp.error_band`` are not written. ``beside``:
+    texts of more files in it, by name. ``apart``: chunks and decodes are separate passes. ``blocks``: as in a
+    `StepProfile`.
+    """
+    holds = next(word for word, whole in HOLDS.items() if whole == includes_overhead)
+    words = {
+        "format": FORMAT, "schema": SCHEMA, "gpu": stamp.gpu, "model": stamp.llm, "tp": stamp.tp,
+        "engine": stamp.engine, "engine_version": stamp.engine_version, "precision": stamp.precision,
+        "holds": holds, "source": stamp.source, "licence": stamp.licence,
+    }  # fmt: skip
+    if apart:
+        words["chunks"] = APART
+    if blocks is not None:
+        words["prompt_blocks"] = [blocks.block, blocks.fewest, blocks.rows]
+    if stamp.notes:
+        words["notes"] = list(stamp.notes)
+    made = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    try:
+        try:
+            made.mkdir(parents=True)
+            lines = [f"{key}: {json.dumps(value)}\n" for key, value in words.items()]  # JSON is YAML
+            (made / META).write_text("".join(lines), encoding="ascii")
+            with (made / TABLES[0]).open("w", encoding="ascii", newline="") as file:
+                table = csv.writer(file, lineterminator="\n")
+                table.writerow((*COUNTS, "repeats", "time_us"))
+                table.writerows((*row[:6], f"{row[6] * 1e6:.9g}") for row in rows)
+            for name, text in (beside or {}).items():
+                (made / name).write_text(text, encoding="utf-8")
+            made.rename(folder)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    except OSError as error:
+        raise HardwareError(
+            f"cannot write {folder} ({os.strerror(error.errno or 0)}); name a folder that does not exist "
+            "yet, in one that can be written to"
+        ) from error
+
+
+def splitwise_steps(path: Path, gpu: str, llm: str, tp: int) -> tuple[Stamp, Sequence[Row]]:
+    """Splitwise's rows of one GPU type and tp as steps; HardwareError for another model or GPU."""
+    if gpu not in _SPLITWISE_GPUS or llm != _SPLITWISE_MODEL:
+        raise HardwareError(
+            f"format=splitwise has {_SPLITWISE_MODEL} on {' and '.join(_SPLITWISE_GPUS)} alone: write "
+            f"model={_SPLITWISE_MODEL} and one of these GPUs"
+        )
+    iterations, notes = read_splitwise(path, _SPLITWISE_GPUS[gpu], tp)
+    rows: list[Row] = []
+    for iteration in iterations:
+        if iteration.phase == "prefill":
+            rows.append((iteration.count, iteration.batch, 0, 0, 0, 1, iteration.seconds))
+        else:
+            rows.append((0, 0, 0, iteration.count, iteration.work, 1, iteration.seconds))
+    noted = ("the table does not name the engine", *notes)
+    stamp = Stamp(
+        gpu=gpu,
+        llm=llm,
+        tp=tp,
+        engine="unknown",
+        engine_version="unknown",
+        precision="fp16",
+        source=SOURCE,
+        licence=LICENCE,
+        files=(),
+        notes=noted,
+    )
+    return stamp, rows

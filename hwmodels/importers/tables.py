@@ -51,16 +51,16 @@ class Table:
 
     def having(self, **wanted: int | str) -> "Table":
         """The rows with these values in their columns; HardwareError with the existing values if none has."""
-        found = self
+        table = self
         for name, value in wanted.items():
-            column = found.counts[name] if name in found.counts else found.words[name]
+            column = table.counts[name] if name in table.counts else table.words[name]
             there = sorted({str(item) for item in column.tolist()}, key=lambda item: (len(item), item))
-            found = found.where(np.asarray(column == value, dtype=np.bool_))
-            if not len(found):
+            table = table.where(np.asarray(column == value, dtype=np.bool_))
+            if not len(table):
                 raise HardwareError(
                     f"{self.path} has no rows with {name}={value}; it has {name}={', '.join(there)}"
                 )
-        return found
+        return table
 
 
 def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
@@ -76,6 +76,7 @@ def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
 def read_table(
     path: Path,
     counts: Sequence[str],
+    *,
     times: Sequence[str],
     words: Sequence[str] = (),
     shares: Sequence[str] = (),

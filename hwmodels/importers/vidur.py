@@ -5,11 +5,11 @@ from typing import Final
 from hwmodels.catalogue import load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.importers.aiconfigurator import head_curve
-from hwmodels.importers.aiconfigurator_attention import read_attention
-from hwmodels.importers.aiconfigurator_reduce import read_all_reduce
 from hwmodels.importers.aiconfigurator_tables import (
     ENGINE,
     Folder,
+    read_all_reduce,
+    read_attention,
     read_products,
 )
 from hwmodels.importers.aiconfigurator_tables import LICENCE as OTHER_LICENCE
@@ -76,14 +76,23 @@ def import_vidur(request: ImportRequest) -> Profile:
     )
     dense = _dense(table, llm)
     return Profile(
-        stamp, OpTables(dense, head, all_reduce, attention.decode, attention.prefill, mixed=(), skew=None)
+        stamp,
+        OpTables(
+            dense=dense,
+            head=head,
+            all_reduce=all_reduce,
+            decode=attention.decode,
+            prefill=attention.prefill,
+            mixed=(),
+            skew=None,
+        ),
     )
 
 
 def _read(request: ImportRequest, llm: LlmShape) -> Table:
     """The rows of this tensor-parallel size; HardwareError if they are of another model."""
     times = [_column(name) for name in ("emb", *_PER_LAYER)]
-    table = read_table(request.path, ("num_tokens", "num_tensor_parallel_workers", *_SHAPE), times)
+    table = read_table(request.path, ("num_tokens", "num_tensor_parallel_workers", *_SHAPE), times=times)
     rows = table.having(num_tensor_parallel_workers=request.tp)
     wanted = (llm.heads, llm.kv_heads, llm.hidden, llm.intermediate)
     for name, value in zip(_SHAPE, wanted):

@@ -69,10 +69,10 @@ class Chain:
         for target, own in enumerate(self._ends):
             for hop in own:
                 self._feeds[hop].append(target)
-        kept = tuple(progress) or (ChunkProgress(),) * len(self._hops)
-        self._check(kept)
-        self._arrived = [one.chunks for one in kept]
-        self._partial = [one.partial_bytes for one in kept]
+        start = tuple(progress) or (ChunkProgress(),) * len(self._hops)
+        self._check(start)
+        self._arrived = [of_hop.chunks for of_hop in start]
+        self._partial = [of_hop.partial_bytes for of_hop in start]
         self._whole = [min(self._arrived[hop] for hop in own) for own in self._ends]
         self._sending = [0] * len(self._hops)  # chunks of the flow in progress
         self._together = False
@@ -183,7 +183,7 @@ class Chain:
 
     def cut(self, hop: int) -> Stopped:
         """The node at the hop's end is lost: those after it lose their source and keep what they have."""
-        living = [one for one in dict.fromkeys(self._below(hop)) if not self._stopped[one]]
+        living = [below for below in dict.fromkeys(self._below(hop)) if not self._stopped[below]]
         return Stopped(tuple(self._stop(hop)), tuple(map(self.missing, living)))
 
     def delivered(self, hop: int, size_bytes: float) -> None:
@@ -217,7 +217,7 @@ class Chain:
         chunk, count = self._arrived[hop], self._sending[hop]
         size_bytes = self._size_bytes(hop, chunk) - self._partial[hop]
         if count > 1:
-            size_bytes += sum([self._size_bytes(hop, one) for one in range(chunk + 1, chunk + count)])
+            size_bytes += sum([self._size_bytes(hop, number) for number in range(chunk + 1, chunk + count)])
         spec = self._specs.get((hop, size_bytes, idle))  # most chunks are a layer, so most flows are alike
         if spec is None:
             spec = self._specs[hop, size_bytes, idle] = self._hops[hop].flow(size_bytes, idle=idle)
@@ -237,33 +237,33 @@ class Chain:
     def _at_start(self, hop: int) -> int:
         """Number of chunks that may leave the hop's start."""
         after = self._after[hop]
-        arrived = min([self._arrived[one] for one in after]) if after else self._ready
+        arrived = min([self._arrived[before] for before in after]) if after else self._ready
         return 0 if self._sequential and arrived < len(self._chunks) else arrived
 
     def _stop(self, hop: int) -> Iterator[ChunkSend]:
-        for one in (hop, *self._below(hop)):
-            assert self._sending[one] < 2, "part a load before you cut it"
-            if self._sending[one] and not self._stopped[one]:
-                yield self._send(one)
-            self._stopped[one] = True
+        for below in (hop, *self._below(hop)):
+            assert self._sending[below] < 2, "part a load before you cut it"
+            if self._sending[below] and not self._stopped[below]:
+                yield self._send(below)
+            self._stopped[below] = True
 
     def _below(self, hop: int) -> Iterator[int]:
-        for one in self._next[hop]:
-            yield one
-            yield from self._below(one)
+        for following in self._next[hop]:
+            yield following
+            yield from self._below(following)
 
-    def _check(self, kept: Sequence[ChunkProgress]) -> None:
+    def _check(self, progress: Sequence[ChunkProgress]) -> None:
         if not self._units or not self._hops:
             raise HardwareError("a load has no units or no hops: write at least one of each")
-        if len(kept) != len(self._hops):
+        if len(progress) != len(self._hops):
             raise HardwareError(
-                f"progress of {len(kept)} hops is given for {len(self._hops)} hops: write one for each"
+                f"progress of {len(progress)} hops is given for {len(self._hops)} hops: write one for each"
             )
-        for hop, one in enumerate(kept):
-            room = self._size_bytes(hop, one.chunks) if 0 <= one.chunks < len(self._chunks) else 0
-            if not (0 <= one.chunks <= len(self._chunks) and 0 <= one.partial_bytes <= room):
+        for hop, part in enumerate(progress):
+            room = self._size_bytes(hop, part.chunks) if 0 <= part.chunks < len(self._chunks) else 0
+            if not (0 <= part.chunks <= len(self._chunks) and 0 <= part.partial_bytes <= room):
                 raise HardwareError(
-                    f"{one} does not fit a load of {len(self._chunks)} chunks: write what an earlier plan's "
+                    f"{part} does not fit a load of {len(self._chunks)} chunks: write what an earlier plan's "
                     "progress() returned, with the same units and chunk_bytes"
                 )
 
@@ -273,6 +273,6 @@ def _after(index: int, hop: Hop) -> tuple[int, ...]:
     wanted = index - 1 if hop.after is None else hop.after
     if isinstance(wanted, int):
         wanted = () if wanted == SOURCE else (wanted,)
-    if any(not 0 <= one < index for one in wanted):
+    if any(not 0 <= earlier < index for earlier in wanted):
         raise HardwareError(f"hop {index} starts after hop {hop.after}: write an earlier one, or {SOURCE}")
     return wanted

@@ -48,7 +48,14 @@ class Loader:
 
         ``constant_s`` is not included: the caller begins the load that much later.
         """
-        return Hop(links, weight, self.rate_bytes_per_s, priority, latency_s, after=SOURCE)
+        return Hop(
+            links,
+            weight=weight,
+            cap_bytes_per_s=self.rate_bytes_per_s,
+            priority=priority,
+            latency_s=latency_s,
+            after=SOURCE,
+        )
 
 
 def loader_names() -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The data types of a parameter load: hops, chunks to send, arrivals, missing units."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, NamedTuple
 
 from hwmodels.fabric.flow import PARAMETERS, FlowSpec
@@ -21,6 +21,7 @@ class Hop:
     """
 
     links: tuple[int, ...]
+    _: KW_ONLY
     weight: float = 1.0
     cap_bytes_per_s: float = math.inf
     priority: int = 0
@@ -33,7 +34,7 @@ class Hop:
         return FlowSpec(
             self.links,
             size_bytes,
-            kind,
+            kind=kind,
             weight=self.weight,
             cap_bytes_per_s=self.cap_bytes_per_s,
             priority=self.priority,

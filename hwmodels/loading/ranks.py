@@ -4,9 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from hwmodels.errors import HardwareError
 from hwmodels.loading.chain import Chain
-from hwmodels.loading.plan import ChunkProgress, ChunkSend, Hop, LoadStep, MissingUnits, Stopped, UnitArrival
-from hwmodels.models.llm_shape import LlmShape
-from hwmodels.models.load_units import model_units
+from hwmodels.loading.plan import ChunkProgress, ChunkSend, LoadStep, MissingUnits, Stopped, UnitArrival
 
 
 class Ranks:
@@ -30,11 +28,6 @@ class Ranks:
         self._chains = tuple(chains)
         self._places = {hop: hop for hop in range(min(hops))} if places is None else dict(places)
         self._joined = {hop: self._whole(hop) for hop in self._places}
-
-    @property
-    def unit_count(self) -> int:
-        """Number of units."""
-        return len(self._chains[0].units)
 
     @property
     def done(self) -> bool:
@@ -89,39 +82,5 @@ class Ranks:
 
     def _stop(self, stop: Callable[[Chain], Stopped]) -> Stopped:
         stopped = [stop(chain) for chain in self._chains]
-        lacking = tuple(self.missing(one.hop) for one in stopped[0].lacking)
-        return Stopped(tuple(send for one in stopped for send in one.aborts), lacking)
-
-
-def tensor_parallel(
-    shape: LlmShape,
-    hops: Sequence[Sequence[Hop]],
-    *,
-    layers: range | None = None,
-    chunk_bytes: int | None = None,
-    sequential: bool = False,
-    progress: Sequence[Sequence[ChunkProgress]] = (),
-    places: Mapping[int, int] | None = None,
-) -> Ranks:
-    """Rank to same rank: ``hops[r]`` are those of rank r of ``len(hops)``, ``progress[r]`` what is there.
-
-    places: as in ``Ranks``. Raises HardwareError.
-    """
-    if progress and len(progress) != len(hops):
-        raise HardwareError(
-            f"progress of {len(progress)} ranks is given for {len(hops)} ranks: write one for each"
-        )
-    return Ranks(
-        [
-            Chain(
-                model_units(shape, len(hops), rank, layers),
-                own,
-                chunk_bytes=chunk_bytes,
-                sequential=sequential,
-                progress=progress[rank] if progress else (),
-                rank=rank,
-            )
-            for rank, own in enumerate(hops)
-        ],
-        places,
-    )
+        lacking = tuple(self.missing(missing.hop) for missing in stopped[0].lacking)
+        return Stopped(tuple(send for one_rank in stopped for send in one_rank.aborts), lacking)

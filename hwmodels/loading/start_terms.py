@@ -35,7 +35,7 @@ class Graphs:
         return piecewise + whole
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartTerms:
     """The terms of one engine and version, as in start_up.yaml; sources: term -> who measured it."""
 
@@ -72,7 +72,7 @@ class StartTerms:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartSeconds:
     """Seconds of every term for one model on one number of GPUs; the kind of start decides which count.
 
@@ -99,7 +99,7 @@ class StartSeconds:
 def terms_from(startup: StartUp, name: str) -> StartTerms:
     """The terms of an engine that only loaders.yaml knows: no compilation, no graphs; it sleeps as vLLM."""
     asleep = load_start_terms("vllm")
-    said = dict.fromkeys(_TERMS, startup.source)
+    sources = dict.fromkeys(_TERMS, startup.source)
     return StartTerms(
         engine=name,
         process_s=startup.process_s,
@@ -115,7 +115,7 @@ def terms_from(startup: StartUp, name: str) -> StartTerms:
         first_request_s=0.0,
         wake_s=asleep.wake_s,
         sleep_bytes_per_s=asleep.sleep_bytes_per_s,
-        sources=said | {key: f"vllm: {asleep.sources[key]}" for key in ("wake_s", "sleep_bytes_per_s")},
+        sources=sources | {key: f"vllm: {asleep.sources[key]}" for key in ("wake_s", "sleep_bytes_per_s")},
     )
 
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from hwmodels.loading.start_terms import StartSeconds, StartTerms
-from hwmodels.loading.startup import StartUp
 
 KINDS: Final = ("cold", "warm", "hot", "pooled")
 COMPILE_CACHES: Final = ("host", "shared", "present", "none")
@@ -69,8 +68,3 @@ def serves_while_loading(starting: Starting | None) -> bool:
     if starting is None:
         return True
     return seconds_of(after_weights(starting.kind, starting.of(1, 1), cached=True)) == 0
-
-
-def declared(startup: StartUp) -> str:
-    """The note for a run that does not say how instances start: the engine's declaration is used."""
-    return "pooled, as the engine declares" if startup.pooled else "as the engine declares"

@@ -9,7 +9,7 @@ from hwmodels.errors import HardwareError
 from hwmodels.loading.loader import LOADERS_FILE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartUp:
     """Seconds of each part for one engine, if nothing of it is ready; source names who measured.
 

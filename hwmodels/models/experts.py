@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
     """The MLP of a layer: ``count`` routed experts, gated MLPs of ``width``; a token goes to ``per_token``.
 

@@ -113,7 +113,9 @@ def qwen3_moe(section: Section) -> tuple[Fields, Notes]:
     fields, notes = qwen3(section)
     count = section.count("num_experts", most=_MOST_EXPERTS)
     experts = Experts(
-        count, _per_token(section, count, "num_experts"), section.count("moe_intermediate_size")
+        count=count,
+        per_token=_per_token(section, count, "num_experts"),
+        width=section.count("moe_intermediate_size"),
     )
     return fields | {"experts": experts}, notes
 
@@ -124,7 +126,7 @@ def mixtral(section: Section) -> tuple[Fields, Notes]:
     width, count = section.count("intermediate_size"), section.count("num_local_experts", most=_MOST_EXPERTS)
     fields["intermediate"] = width
     fields["tied_embeddings"] = section.flag("tie_word_embeddings", False)
-    experts = Experts(count, _per_token(section, count, "num_local_experts"), width)
+    experts = Experts(count=count, per_token=_per_token(section, count, "num_local_experts"), width=width)
     return fields | {"experts": experts}, slides_over(section, section.data.get("sliding_window") is not None)
 
 
@@ -166,10 +168,10 @@ def deepseek(section: Section) -> tuple[Fields, Notes]:
 
 
 def _per_token(section: Section, count: int, name: str) -> int:
-    found = section.count("num_experts_per_tok")
-    if found > count:
+    per_token = section.count("num_experts_per_tok")
+    if per_token > count:
         raise section.refusal("num_experts_per_tok", f"at most {name} {count}")
-    return found
+    return per_token
 
 
 BYTES_OF_DTYPE: Final[Mapping[str, int]] = {"float16": 2, "bfloat16": 2, "float32": 4}

@@ -95,7 +95,7 @@ def _stated(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     while parts:
         prefix, part = parts.pop()
         if isinstance(part, list):
-            parts += [(prefix, one) for one in part if isinstance(one, dict | list)]
+            parts += [(prefix, text) for text in part if isinstance(text, dict | list)]
             continue
         for key, value in part.items():
             if _states(key.lower(), value):
@@ -122,12 +122,12 @@ def _says_none(value: Any) -> bool:
         return value.lower() in _NONE
     if not isinstance(value, dict):
         return not value
-    said = [
+    methods = [
         inner for key, inner in value.items() if _METHOD.search(key.lower()) or _STATES.search(key.lower())
     ]
-    if said:
-        return all(_names_none(inner) for inner in said)
-    bits = [found for key, inner in value.items() if key.lower() in _BITS and (found := _bits(inner)) > 0]
+    if methods:
+        return all(_names_none(inner) for inner in methods)
+    bits = [width for key, inner in value.items() if key.lower() in _BITS and (width := _bits(inner)) > 0]
     if bits:
         return min(bits) >= _FULL_BITS
     return not any(
@@ -148,7 +148,9 @@ def _names_none(value: Any) -> bool:
     if not isinstance(value, dict):
         return value.lower() in _NONE if isinstance(value, str) else not value
     methods = [inner for key, inner in value.items() if _METHOD.search(key.lower())]
-    return not value or (bool(methods) and all(not one or str(one).lower() in _NONE for one in methods))
+    return not value or (
+        bool(methods) and all(not method or str(method).lower() in _NONE for method in methods)
+    )
 
 
 def _read(file: Path) -> Any:
@@ -163,10 +165,10 @@ def _read(file: Path) -> Any:
 
 def _only_gguf(folder: Path) -> str:
     """The name of a GGUF file of few bits if the folder has GGUF files and no others with weights; or ""."""
-    found = sorted(one.name for one in folder.glob("*.gguf"))
-    if not found or any(_WHOLE_GGUF.search(name) for name in found):
+    names = sorted(file.name for file in folder.glob("*.gguf"))
+    if not names or any(_WHOLE_GGUF.search(name) for name in names):
         return ""
-    return "" if any(folder.glob("*.safetensors")) or any(folder.glob("*.bin")) else found[0]
+    return "" if any(folder.glob("*.safetensors")) or any(folder.glob("*.bin")) else names[0]
 
 
 def _stored_bytes(folder: Path) -> int | None:
@@ -188,8 +190,8 @@ def _series_bytes(folder: Path) -> int | None:
     """Bytes of the files NAME-00001-of-00002.safetensors and so on; None unless a whole series is there."""
     series = dict[tuple[str, str], list[int]]()
     for file in folder.glob("*.safetensors"):
-        if (found := _SERIES.fullmatch(file.name)) and (size := _size(file)) >= _LEAST_FILE_BYTES:
-            series.setdefault((found[1], found[2]), []).append(size)
+        if (match := _SERIES.fullmatch(file.name)) and (size := _size(file)) >= _LEAST_FILE_BYTES:
+            series.setdefault((match[1], match[2]), []).append(size)
     whole = [sum(sizes) for (_, count), sizes in series.items() if len(sizes) == int(count)]
     return max(whole, default=None)
 

@@ -23,6 +23,7 @@ class KvCapacity:
 def kv_capacity(
     gpu: Gpu,
     llm: LlmShape,
+    *,
     tp: int,
     memory_utilization: float,
     block_tokens: int,
@@ -50,7 +51,11 @@ def kv_capacity(
     per_gpu = int(gpu.memory_bytes * memory_utilization) - reserve
     blocks = (per_gpu * tp - weight_bytes) // block_bytes
     if blocks < 1:
-        raise HardwareError(_too_large(gpu, llm, tp, per_gpu, weight_bytes, block_bytes))
+        raise HardwareError(
+            _too_large(
+                gpu=gpu, llm=llm, tp=tp, per_gpu=per_gpu, weight_bytes=weight_bytes, block_bytes=block_bytes
+            )
+        )
     tokens = blocks * block_tokens
     arithmetic = (
         f"({gpu.memory_bytes} B x {memory_utilization:g} - {reserve} B reserve) x {tp} GPU"
@@ -91,7 +96,7 @@ def _check_settings(memory_utilization: float, block_tokens: int, reserve: int) 
         raise HardwareError(f"activation_reserve_bytes={reserve} is negative; write 0 or more bytes")
 
 
-def _too_large(gpu: Gpu, llm: LlmShape, tp: int, per_gpu: int, weight_bytes: int, block_bytes: int) -> str:
+def _too_large(*, gpu: Gpu, llm: LlmShape, tp: int, per_gpu: int, weight_bytes: int, block_bytes: int) -> str:
     needed = weight_bytes + block_bytes
     fitting = _smallest_tp(llm, per_gpu, needed)
     advice = f"write model.tp={fitting}, the smallest that fits" if fitting else _NO_TP

@@ -8,7 +8,7 @@ from hwmodels.errors import HardwareError
 _ANY_CONTEXT = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerStack:
     """``layer_bytes`` and ``layer_s`` of every layer: parameters, and time of one request.
 

@@ -6,7 +6,7 @@ from hwmodels.errors import HardwareError
 from hwmodels.models.experts import Experts, LatentAttention
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LlmShape:
     """A decoder with grouped-query attention; the defaults are a Llama's.
 
@@ -47,19 +47,14 @@ class LlmShape:
         """Weights of the matrix products of a dense layer: Q, K, V, O, gate (if there is one), up, down."""
         return self._attention_parameters + (3 if self.gated_mlp else 2) * self.hidden * self.intermediate
 
-    @property
-    def parameters_per_layer(self) -> int:
-        """Parameters of the last layer: matrix weights, norms, the model's biases, all experts."""
-        return self.parameters_of(self.layers - 1)
-
     def parameters_of(self, layer: int) -> int:
-        """Parameters of one layer, which in a mixture of experts may be dense."""
+        """Matrix weights, norms, the model's biases, and all experts unless the layer is a dense one."""
         norms = 2 * self._norm_parameters + (2 * self.head_dim if self.qk_norm else 0)
         norms += self.latent.norm_parameters if self.latent is not None else 0
         if self.experts is None or layer < self.experts.dense_layers:
             return self.linear_parameters_per_layer + self._biases_per_layer + norms
-        routed, others = self.experts.routed_parameters(self.hidden), self._beside_routed(self.experts)
-        return self._attention_parameters + self._biases_per_layer + norms + others + routed
+        routed, beside = self.experts.routed_parameters(self.hidden), self._beside_routed(self.experts)
+        return self._attention_parameters + self._biases_per_layer + norms + beside + routed
 
     def routed_parameters_of(self, layer: int) -> int:
         """Weights of the routed experts of one layer."""

@@ -31,9 +31,9 @@ def even_cut(layers: int, stages: int) -> Cut:
 def given_cut(layers: int, counts: Sequence[int]) -> Cut:
     """Stages with ``counts`` layers (vLLM: VLLM_PP_LAYER_PARTITION). Raises HardwareError."""
     if not counts or min(counts) < 1 or sum(counts) != layers:
-        told = ",".join(map(str, counts))
+        text = ",".join(map(str, counts))
         raise HardwareError(
-            f"a cut into stages of {told or 'no'} layers does not fit {layers} layers: write numbers of at "
+            f"a cut into stages of {text or 'no'} layers does not fit {layers} layers: write numbers of at "
             f"least 1 that add up to {layers}"
         )
     return _ranges(counts)
@@ -87,17 +87,12 @@ def time_cut(layers: int, head_layers: float, stages: int) -> Cut:
     return balanced_cut([1.0] * layers, 0.0, head_layers, stages)
 
 
-def stage_bytes(shape: LlmShape, cut: Cut) -> tuple[int, ...]:
-    """Parameters of each stage; a tied embedding is in the first and in the last stage."""
-    return tuple([sum([unit.size_bytes for unit in model_units(shape, layers=part)]) for part in cut])
-
-
 def _ranges(counts: Sequence[int]) -> Cut:
-    found, first = [], 0
+    cut, first = [], 0
     for count in counts:
-        found.append(range(first, first + count))
+        cut.append(range(first, first + count))
         first += count
-    return tuple(found)
+    return tuple(cut)
 
 
 def _check_stages(layers: int, stages: int) -> None:

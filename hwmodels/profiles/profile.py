@@ -12,7 +12,7 @@ NOISE_LABEL: Final = "noisy: "
 NOT_JUDGED: Final = "the error between the measured points was not judged"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
     """What a profile is valid for and who measured it.
 
@@ -82,7 +82,7 @@ class Exchange:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpTables:
     """Seconds per step of the whole model on one rank: what every layer does is multiplied by the layers.
 

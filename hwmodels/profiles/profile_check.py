@@ -17,34 +17,35 @@ _SAME_WIDTH: Final = {"bf16": "16-bit", "bfloat16": "16-bit", "fp16": "16-bit", 
 
 
 def profile_problems(
-    stamp: Stamp, gpu: str, llm: str, tp: int, engine: str, engine_version: str | None, precision: str
+    stamp: Stamp, *, gpu: str, llm: str, tp: int, engine: str, engine_version: str | None, precision: str
 ) -> tuple[str, ...]:
     """One clause for each difference between a profile and the run; empty if it fits.
 
     ``gpu`` and ``llm`` are catalogue names; models of the same shape count as the same. ``engine_version``
     None: the run does not declare one, so it is not compared.
     """
-    found = []
+    problems = []
     if stamp.gpu != gpu:
-        found.append(f"it was measured on {stamp.gpu}, and the run has {gpu}")
+        problems.append(f"it was measured on {stamp.gpu}, and the run has {gpu}")
     if not same_shape(stamp.llm, llm):
-        found.append(f"it was measured for {stamp.llm}, and the run serves {llm}")
+        problems.append(f"it was measured for {stamp.llm}, and the run serves {llm}")
     if stamp.tp != tp:
-        found.append(f"it was measured at tp={stamp.tp}, and the run has tp={tp}")
+        problems.append(f"it was measured at tp={stamp.tp}, and the run has tp={tp}")
     if stamp.engine != engine:
-        found.append(f"it was measured with {stamp.engine}, and the run imitates {engine}")
+        problems.append(f"it was measured with {stamp.engine}, and the run imitates {engine}")
     elif engine_version is not None and _version(stamp.engine_version) != _version(engine_version):
-        found.append(
+        problems.append(
             f"it is stale: measured with {engine} {stamp.engine_version}, and the run imitates "
             f"{engine} {engine_version}"
         )
     if _width(stamp.precision) != _width(precision):
-        found.append(f"it is stale: measured in {stamp.precision}, and the run computes in {precision}")
-    return tuple(found)
+        problems.append(f"it is stale: measured in {stamp.precision}, and the run computes in {precision}")
+    return tuple(problems)
 
 
 def require_profile(
     loaded: Loaded,
+    *,
     path: str,
     gpu: str,
     llm: str,
@@ -59,10 +60,26 @@ def require_profile(
 
     ``kept``: settings to write beside another engine, so that it still fits the rest of the run.
     """
-    misfits = profile_problems(loaded.profile.stamp, gpu, llm, tp, engine, engine_version, precision)
+    misfits = profile_problems(
+        loaded.profile.stamp,
+        gpu=gpu,
+        llm=llm,
+        tp=tp,
+        engine=engine,
+        engine_version=engine_version,
+        precision=precision,
+    )
     problems = loaded.problems + misfits
     if problems and not force:
-        words = keys_that_fit(loaded.profile.stamp, gpu, llm, tp, engine, engine_version, kept)
+        words = keys_that_fit(
+            loaded.profile.stamp,
+            gpu=gpu,
+            llm=llm,
+            tp=tp,
+            engine=engine,
+            engine_version=engine_version,
+            kept=kept,
+        )
         remedy = f"write {words}, name" if words else "name"
         raise HardwareError(
             f"the profile {path} does not fit this run: {'; '.join(problems)}; {remedy} a profile that fits, "
@@ -72,7 +89,7 @@ def require_profile(
 
 
 def keys_that_fit(
-    stamp: Stamp, gpu: str, llm: str, tp: int, engine: str, engine_version: str | None, kept: str = ""
+    stamp: Stamp, *, gpu: str, llm: str, tp: int, engine: str, engine_version: str | None, kept: str = ""
 ) -> str:
     """The settings with which a run fits the profile, as far as they differ from this run's."""
     words = []
@@ -90,12 +107,12 @@ def keys_that_fit(
     return " ".join(words)
 
 
-def same_shape(one: str, other: str) -> bool:
+def same_shape(model: str, other: str) -> bool:
     """Whether two catalogue models do the same work: equal except name, source and context length."""
-    if one == other:
+    if model == other:
         return True
     try:
-        return load_llm(one).computes_like(load_llm(other))
+        return load_llm(model).computes_like(load_llm(other))
     except HardwareError:  # the catalogue does not know one of them, so equality cannot be shown
         return False
 

@@ -87,95 +87,97 @@ class FieldPath:
 
 def parse_stamp(value: Any, place: FieldPath) -> Stamp:
     """The stamp; HardwareError names the wrong key."""
-    found = dict(place.keys(value, [field.name for field in fields(Stamp)]))
+    entries = dict(place.keys(value, [field.name for field in fields(Stamp)]))
     files = [
         place.inside("files").inside(at).items(pair)
-        for at, pair in enumerate(place.inside("files").items(found.pop("files")))
+        for at, pair in enumerate(place.inside("files").items(entries.pop("files")))
     ]
     for at, pair in enumerate(files):
         if len(pair) != 2 or not all(isinstance(part, str) for part in pair):
             place.inside("files").inside(at).refuse("must be a file name and its sha256, two texts")
     notes = place.inside("notes")
-    texts = tuple(notes.inside(at).text(note) for at, note in enumerate(notes.items(found.pop("notes"))))
-    tp = place.inside("tp").count(found.pop("tp"), 1)
-    words = {key: place.inside(key).text(word) for key, word in found.items()}
+    texts = tuple(notes.inside(at).text(note) for at, note in enumerate(notes.items(entries.pop("notes"))))
+    tp = place.inside("tp").count(entries.pop("tp"), 1)
+    words = {key: place.inside(key).text(word) for key, word in entries.items()}
     return Stamp(tp=tp, files=tuple((name, sha256) for name, sha256 in files), notes=texts, **words)
 
 
 def parse_tables(value: Any, place: FieldPath) -> OpTables:
     """The tables; HardwareError names the wrong key."""
     wanted = [field.name for field in fields(OpTables) if field.name not in OF_MIXTURES]
-    found = place.keys(value, wanted, OF_MIXTURES)
-    all_reduce, skew = found["all_reduce"], found["skew"]
-    lattices = {key: _lattices(found[key], place.inside(key), key) for key in ("decode", "prefill", "mixed")}
+    entries = place.keys(value, wanted, OF_MIXTURES)
+    all_reduce, skew = entries["all_reduce"], entries["skew"]
+    lattices = {
+        key: _lattices(entries[key], place.inside(key), key) for key in ("decode", "prefill", "mixed")
+    }
     return OpTables(
-        dense=_curve(found["dense"], place.inside("dense")),
-        head=_curve(found["head"], place.inside("head")),
+        dense=_curve(entries["dense"], place.inside("dense")),
+        head=_curve(entries["head"], place.inside("head")),
         all_reduce=None if all_reduce is None else _curve(all_reduce, place.inside("all_reduce")),
         skew=None if skew is None else _lattice(skew, place.inside("skew"), "skew"),
         decode=lattices["decode"],
         prefill=lattices["prefill"],
         mixed=lattices["mixed"],
-        experts=_members(found, "experts", _expert_table, place),
-        exchange=_members(found, "exchange", _exchange, place),
+        experts=_members(entries, "experts", _expert_table, place),
+        exchange=_members(entries, "exchange", _exchange, place),
     )
 
 
 def _members(
-    found: Mapping[str, Any], key: str, read: Callable[[Any, FieldPath], Member], place: FieldPath
+    entries: Mapping[str, Any], key: str, read: Callable[[Any, FieldPath], Member], place: FieldPath
 ) -> tuple[Member, ...]:
     """Each item of a list that may be missing."""
     at = place.inside(key)
-    return tuple(read(item, at.inside(i)) for i, item in enumerate(at.items(found.get(key, []))))
+    return tuple(read(item, at.inside(i)) for i, item in enumerate(at.items(entries.get(key, []))))
 
 
 def _expert_table(value: Any, place: FieldPath) -> ExpertTable:
-    found = place.keys(value, [field.name for field in fields(ExpertTable)])
-    parts = {key: place.inside(key).count(found[key], 1) for key in ("expert_tp", "expert_ep")}
-    return ExpertTable(lattice=_lattice(found["lattice"], place.inside("lattice"), "experts"), **parts)
+    entries = place.keys(value, [field.name for field in fields(ExpertTable)])
+    parts = {key: place.inside(key).count(entries[key], 1) for key in ("expert_tp", "expert_ep")}
+    return ExpertTable(lattice=_lattice(entries["lattice"], place.inside("lattice"), "experts"), **parts)
 
 
 def _exchange(value: Any, place: FieldPath) -> Exchange:
-    found = place.keys(value, [field.name for field in fields(Exchange)])
+    entries = place.keys(value, [field.name for field in fields(Exchange)])
     return Exchange(
-        place.inside("ranks").count(found["ranks"], 2),
-        _curve(found["curve"], place.inside("curve")),
-        place.inside("source").text(found["source"]),
+        place.inside("ranks").count(entries["ranks"], 2),
+        _curve(entries["curve"], place.inside("curve")),
+        place.inside("source").text(entries["source"]),
     )
 
 
 def _curve(value: Any, place: FieldPath) -> Curve:
-    found = place.keys(value, ("counts", "seconds"))
-    counts = place.inside("counts").increasing(found["counts"], 1)
+    entries = place.keys(value, ("counts", "seconds"))
+    counts = place.inside("counts").increasing(entries["counts"], 1)
     at = place.inside("seconds")
-    seconds = [_number(second) for second in at.items(found["seconds"])]
+    seconds = [_number(second) for second in at.items(entries["seconds"])]
     if len(seconds) != len(counts):
         at.refuse(f"has {len(seconds)} numbers for {len(counts)} counts; write one for each")
     for number, second in enumerate(seconds):
         if not 0.0 < second < math.inf:
             at.inside(number).refuse(
-                f"is {_shown(found['seconds'][number])}; write a positive finite number of seconds"
+                f"is {_shown(entries['seconds'][number])}; write a positive finite number of seconds"
             )
     return Curve(counts, tuple(seconds))
 
 
 def _lattices(value: Any, place: FieldPath, kind: str) -> tuple[Lattice, ...]:
-    found = tuple(_lattice(item, place.inside(at), kind) for at, item in enumerate(place.items(value)))
-    if not found and kind != "mixed":
+    lattices = tuple(_lattice(item, place.inside(at), kind) for at, item in enumerate(place.items(value)))
+    if not lattices and kind != "mixed":
         place.refuse("is empty; write at least one lattice")
-    return found
+    return lattices
 
 
 def _lattice(value: Any, place: FieldPath, kind: str) -> Lattice:
-    found = place.keys(value, ("axes", "values"))
+    entries = place.keys(value, ("axes", "values"))
     least = _AXES[kind]
     at = place.inside("axes")
-    axes_in = at.items(found["axes"])
+    axes_in = at.items(entries["axes"])
     if len(axes_in) != len(least):
         at.refuse(f"has {len(axes_in)} axes; a lattice of {kind} has {len(least)}")
     axes = tuple(at.inside(i).increasing(axis, low) for i, (axis, low) in enumerate(zip(axes_in, least)))
     shape = tuple(len(axis) for axis in axes)
-    flat = _flattened(found["values"], shape, place.inside("values"))
+    flat = _flattened(entries["values"], shape, place.inside("values"))
     values = np.array([math.nan if number is None else _number(number) for number in flat], dtype=np.float64)
     nulls = np.array([number is None for number in flat])
     good = (values >= 0.0) & (values <= 1.0) if kind == "skew" else (values > 0.0) & (values < math.inf)
@@ -233,11 +235,6 @@ class LoadedProfile:
     profile: Profile
     digest: str
     problems: tuple[str, ...] = ()
-
-
-def profile_digest(profile: Profile) -> str:
-    """The sha256, in hexadecimal, of the profile's content: equal for equal profiles on every machine."""
-    return _digest(_document(profile))
 
 
 def save_profile(profile: Profile, path: Path) -> str:
@@ -370,7 +367,7 @@ def _refuse_constant(word: str) -> NoReturn:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
         raise ValueError("a key occurs twice in one object")
-    return found
+    return entries

@@ -40,7 +40,7 @@ class PromptBlocks:
         return tokens / chunks + (self.rows - 1) / 2 if tokens % (self.rows * chunks) else tokens / chunks
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
     """Columns of equal length, no step twice.
 
@@ -62,7 +62,7 @@ class Steps:
 
     def where(self, rows: Mask | npt.NDArray[np.intp]) -> "Steps":
         """The rows that ``rows`` marks or numbers."""
-        return Steps(*(getattr(self, field.name)[rows] for field in fields(self)))
+        return Steps(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
     def phase(self, phase: Phase) -> Mask:
         """Which rows have prompts alone, decodes alone, or both."""
@@ -88,7 +88,7 @@ class Steps:
         return -(-self.prefill_tokens // np.maximum(self.prefill_sequences, 1)) + self.cached_tokens
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepProfile:
     """Measured steps with their stamp.
 
@@ -124,5 +124,13 @@ def distinct(columns: Sequence[Ints], repeats: Ints, seconds: Floats) -> tuple[S
     again = np.bincount(row)[row] > 1
     spread = np.abs(seconds / mean[row] - 1.0)[again]
     prefill, chunks, cached, decode, context = (np.ascontiguousarray(column) for column in keys.T)
-    steps = Steps(prefill, chunks, cached, decode, context, weight.astype(np.int64), mean)
+    steps = Steps(
+        prefill_tokens=prefill,
+        prefill_sequences=chunks,
+        cached_tokens=cached,
+        decode_sequences=decode,
+        context_tokens=context,
+        repeats=weight.astype(np.int64),
+        seconds=mean,
+    )
     return steps, float(np.percentile(spread, 95)) if len(spread) else None

@@ -30,12 +30,12 @@ class StepAllReduce:
 
     def line(self, tokens: int) -> tuple[float, float]:
         """(seconds at 0 tokens, seconds per token) of the stretch that contains a step of ``tokens``."""
-        found = self.stretches[0]
+        last = self.stretches[0]
         for stretch in self.stretches:
             if tokens < stretch.from_size:
                 break
-            found = stretch
-        return found.start_s, found.s_per_unit
+            last = stretch
+        return last.start_s, last.s_per_unit
 
     def seconds(self, tokens: int) -> float:
         """Seconds of a step of ``tokens``."""
@@ -83,10 +83,10 @@ class AllReduce:
         return StepAllReduce(
             tuple(
                 Stretch(
-                    -(-one.from_size // token_bytes),
-                    times * one.start_s,
-                    times * token_bytes * one.s_per_unit,
+                    -(-stretch.from_size // token_bytes),
+                    times * stretch.start_s,
+                    times * token_bytes * stretch.s_per_unit,
                 )
-                for one in self.of(tp).stretches
+                for stretch in self.of(tp).stretches
             )
         )

@@ -31,8 +31,8 @@ def load_all_reduce(gpu_name: str, imitated: Imitated | None = None) -> AllReduc
     declared = gpu_all_reduce(gpu_name)
     if "same_as" in declared:
         other = declared["same_as"]
-        found = load_all_reduce(other, imitated)
-        ranks = {tp: _taken_over(gpu_name, other, tp, times) for tp, times in found.ranks.items()}
+        all_reduce = load_all_reduce(other, imitated)
+        ranks = {tp: _taken_over(gpu_name, other, tp, times) for tp, times in all_reduce.ranks.items()}
         return AllReduce(gpu_name, MappingProxyType(ranks))
     ranks = {int(tp): _rough(gpu_name, int(tp), declared) for tp in declared.get("alpha_s", ())}
     entries = [entry for entry in read_yaml(ALL_REDUCE_FILE) if entry["gpu"] == gpu_name]
@@ -67,9 +67,9 @@ def _numbers(parts: Iterable[str]) -> list[int]:
 
 def _measured_source(entry: Mapping[str, Any], times: Mapping[str, Any]) -> str:
     errors = times["errors_percent"]
-    what = "NCCL" if entry["engine"] == NCCL else entry["engine"]
+    name = "NCCL" if entry["engine"] == NCCL else entry["engine"]
     return (
-        f"{len(times['stretches'])} stretches fitted to all-reduces measured in {what} {entry['version']} by "
+        f"{len(times['stretches'])} stretches fitted to all-reduces measured in {name} {entry['version']} by "
         f"{SOURCE}; off by {errors['mean']:.1f} % on average, {errors['held_out_mean']:.1f} % at sizes left "
         "out"
     )

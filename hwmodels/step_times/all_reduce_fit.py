@@ -43,20 +43,20 @@ def fit_stretches(sizes: Floats, seconds: Floats) -> StretchFit:
 
 def stretches_s(stretches: tuple[Stretch, ...], sizes: Floats) -> Floats:
     """Seconds at ``sizes``."""
-    starts = np.array([one.from_size for one in stretches])
+    starts = np.array([stretch.from_size for stretch in stretches])
     at = np.maximum(np.searchsorted(starts, sizes, side="right") - 1, 0)
-    lines = np.array([(one.start_s, one.s_per_unit) for one in stretches])
+    lines = np.array([(stretch.start_s, stretch.s_per_unit) for stretch in stretches])
     seconds: Floats = lines[at, 0] + lines[at, 1] * sizes
     return seconds
 
 
 def _fitted(sizes: Floats, seconds: Floats) -> tuple[Stretch, ...]:
-    found: tuple[Stretch, ...] = ()
+    fitted: tuple[Stretch, ...] = ()
     for count in range(1, min(MOST_STRETCHES, len(sizes) // FEWEST_POINTS) + 1):
-        found = _cut(sizes, seconds, count)
-        if np.abs(stretches_s(found, sizes) / seconds - 1.0).max() <= TOLERANCE:
+        fitted = _cut(sizes, seconds, count)
+        if np.abs(stretches_s(fitted, sizes) / seconds - 1.0).max() <= TOLERANCE:
             break
-    return found
+    return fitted
 
 
 def _cut(sizes: Floats, seconds: Floats, count: int) -> tuple[Stretch, ...]:

@@ -18,7 +18,7 @@ UNKNOWN_STEP_S: Final = 9.0e-4
 UNKNOWN_SOURCE: Final = "unknown, from none to the 0.9 ms a step of vLLM (2024)"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOverhead:
     """``step_s`` and ``per_sequence_s`` are added to every step.
 
@@ -58,8 +58,8 @@ class EngineOverhead:
             return self, self, "inside the measured steps"
         if self.error_s is not None:
             low = replace(self, step_s=max(0.0, self.step_s - self.error_s))
-            told = f"fitted, {1e3 * self.error_s:.2g} ms a step either way"
-            return low, replace(self, step_s=self.step_s + self.error_s), told
+            source = f"fitted, {1e3 * self.error_s:.2g} ms a step either way"
+            return low, replace(self, step_s=self.step_s + self.error_s), source
         if not (self.step_s or self.per_sequence_s or self.per_output_token_s):
             return self, replace(self, step_s=UNKNOWN_STEP_S), UNKNOWN_SOURCE
         low, high = (self._times(1.0 / DECLARED_FACTOR), self._times(DECLARED_FACTOR))

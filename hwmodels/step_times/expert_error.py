@@ -50,6 +50,6 @@ def group_ends_s(times: ExpertTimes, other: ExpertTimes, error_band: str) -> tup
 
 
 def _between(ratios: Iterable[float]) -> StepError:
-    found = [*ratios, 1.0]
+    knots = [*ratios, 1.0]
     source = "tokens choose experts alike, or as AIConfigurator's power-law loads have them"
-    return StepError(min(found), max(found), "assumed", source)
+    return StepError(min(knots), max(knots), "assumed", source)

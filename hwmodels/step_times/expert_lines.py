@@ -8,7 +8,7 @@ from hwmodels.profiles.profile import ExpertTable, Floats
 from hwmodels.step_times.fit import Line, fit_largest, largest_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertLines:
     """The larger of two lines over tokens of all ranks and activated experts of one; seconds of a step.
 
@@ -38,10 +38,10 @@ def fit_expert_lines(table: ExpertTable) -> ExpertLines:
     tokens = np.array(axes[0], dtype=np.float64)
     experts = np.array(axes[1], dtype=np.float64)[most]
     seconds = values[np.arange(len(values)), most]
-    none, one = np.zeros(len(tokens)), np.ones(len(tokens))
+    none, ones = np.zeros(len(tokens)), np.ones(len(tokens))
     lines = (
-        Line(np.stack([one, experts, tokens, none, none], axis=1), none),
-        Line(np.stack([none, none, none, one, tokens], axis=1), none),
+        Line(np.stack([ones, experts, tokens, none, none], axis=1), none),
+        Line(np.stack([none, none, none, ones, tokens], axis=1), none),
     )
     slope = float(seconds[-1] / tokens[-1])
     start, reading = float(seconds.min()), float((seconds / experts).min())
@@ -50,8 +50,18 @@ def fit_expert_lines(table: ExpertTable) -> ExpertLines:
         for share in (0.5, 0.9)
         for part in (0.2, 0.5)
     ]
-    found = fit_largest(lines, seconds, seconds, starts)
+    parameters = fit_largest(lines, seconds, seconds, starts)
     # A line that is never the larger one is undetermined: it is left at 0.
-    if (largest_s(lines[:1], found) >= largest_s(lines[1:], found)).all():
-        found[3:] = 0.0
-    return ExpertLines(table.expert_tp, table.expert_ep, int(tokens[-1]), *map(float, found))
+    if (largest_s(lines[:1], parameters) >= largest_s(lines[1:], parameters)).all():
+        parameters[3:] = 0.0
+    reading_s, per_expert_s, per_token_s, computing_s, computing_per_token_s = map(float, parameters)
+    return ExpertLines(
+        expert_tp=table.expert_tp,
+        expert_ep=table.expert_ep,
+        last_tokens=int(tokens[-1]),
+        reading_s=reading_s,
+        per_expert_s=per_expert_s,
+        per_token_s=per_token_s,
+        computing_s=computing_s,
+        computing_per_token_s=computing_per_token_s,
+    )

@@ -73,4 +73,4 @@ class ExpertRows:
 
 
 def _fixed(seconds: Floats) -> list[int]:
-    return [int(one * FIXED_PER_S + 0.5) for one in seconds.tolist()]
+    return [int(value * FIXED_PER_S + 0.5) for value in seconds.tolist()]

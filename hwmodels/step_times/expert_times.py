@@ -44,8 +44,8 @@ class Routing:
         Uniform: count * (1 - (1 - per_token / count) ** tokens).
         """
         missed: Floats = (1.0 - self.shares())[:, None] ** np.asarray(tokens, dtype=np.float64)
-        found: Floats = self.count - missed.sum(axis=0)
-        return found
+        seconds: Floats = self.count - missed.sum(axis=0)
+        return seconds
 
     def slowest_load(self, tokens: Floats, ranks: int) -> Floats:
         """Expected work of the busiest of ``ranks``, in multiples of the mean; experts are placed at random.
@@ -85,8 +85,8 @@ def _skewed(count: int, per_token: int, skew: float) -> Floats:
     for _ in range(100):
         rate = (low + high) / 2.0
         low, high = (rate, high) if (1.0 - np.exp(-rate * weights)).sum() < per_token else (low, rate)
-    found: Floats = 1.0 - np.exp(-high * weights)
-    return found
+    seconds: Floats = 1.0 - np.exp(-high * weights)
+    return seconds
 
 
 @cache
@@ -133,9 +133,9 @@ class ExpertTimes:
         self._seconds: list[float] = (self.experts_s + moved_s).tolist()
         self.max_tokens = last
         self.source = _source(table, routing, exchange)
-        found = exchange is not None and exchange.source
+        measured = exchange is not None and exchange.source
         self.labels: tuple[str, ...] = (
-            (f"{EXCHANGE_LABEL}{exchange.ranks} {gpu}: {found}",) if exchange is not None else ()
+            (f"{EXCHANGE_LABEL}{exchange.ranks} {gpu}: {measured}",) if exchange is not None else ()
         )
 
     def seconds(self, tokens: int) -> float:
@@ -183,9 +183,9 @@ class SharedExperts:
 
     def _way(self, llm: str, parallelism: Parallelism) -> ExpertTable | ExpertLines:
         wanted = (parallelism.expert_tp, parallelism.expert_ep)
-        there = {(one.expert_tp, one.expert_ep): one for one in self.ways}
+        there = {(way.expert_tp, way.expert_ep): way for way in self.ways}
         if wanted not in there:
-            known = ", ".join(_way_text(*one) for one in sorted(there)) or "none at all"
+            known = ", ".join(_way_text(*way) for way in sorted(there)) or "none at all"
             raise HardwareError(
                 f"no expert times for {llm} on {self.gpu} with {_way_text(*wanted)}: {self.holder} has "
                 f"{known}; import a profile with aiconfigurator=FOLDER, the folder of that GPU"
@@ -201,8 +201,8 @@ def _way_text(expert_tp: int, expert_ep: int) -> str:
 
 def _from_none(seconds: Floats) -> Floats:
     """The seconds with 0 for no tokens in front, made non-decreasing."""
-    found: Floats = np.concatenate([[0.0], np.maximum.accumulate(seconds)])
-    return found
+    curve: Floats = np.concatenate([[0.0], np.maximum.accumulate(seconds)])
+    return curve
 
 
 def experts_of(profile: Profile) -> SharedExperts:
@@ -240,8 +240,8 @@ def at_points(lattice: Lattice, tokens: Floats, activated: Floats) -> Floats:
     upper, right = np.minimum(low + 1, len(lines) - 1), np.minimum(first + 1, len(experts) - 1)
     below = values[low, first] + part * (values[low, right] - values[low, first])
     above = values[upper, first] + part * (values[upper, right] - values[upper, first])
-    found: Floats = below + share * (above - below)
-    return found
+    curve: Floats = below + share * (above - below)
+    return curve
 
 
 def _filled(values: Floats) -> Floats:

@@ -35,7 +35,7 @@ EQUAL_FIT = 1e-9
 _MOST_BYTES = 128 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Iteration:
     """One measured or composed step: ``count`` and ``work`` are the two regressors of its phase."""
 
@@ -96,7 +96,16 @@ def _iteration(path: Path, line: int, row: dict[str, str]) -> Iteration:
         raise HardwareError(f"{path} line {line}: {error}; write a number") from error
     if seconds <= 0.0:
         raise HardwareError(f"{path} line {line}: t_total_ms must be above 0")
-    return Iteration(row["gpu"], row["model"], tp, phase, batch, counted, worked, seconds)
+    return Iteration(
+        gpu=row["gpu"],
+        model=row["model"],
+        tp=tp,
+        phase=phase,
+        batch=batch,
+        count=counted,
+        work=worked,
+        seconds=seconds,
+    )
 
 
 def predict_s(coefficients: Sequence[float], rows: Sequence[Iteration]) -> Floats:
@@ -152,11 +161,11 @@ def non_negative(design: Floats, target: Floats) -> Floats:
     for columns in (
         list(subset) for size in range(1, count + 1) for subset in combinations(range(count), size)
     ):
-        found, _, rank, _ = np.linalg.lstsq(triangle[:, columns], wanted, rcond=DEPENDENT)
-        if rank < len(columns) or (found < 0.0).any():
+        solution, _, rank, _ = np.linalg.lstsq(triangle[:, columns], wanted, rcond=DEPENDENT)
+        if rank < len(columns) or (solution < 0.0).any():
             continue
         full = np.zeros(count)
-        full[columns] = found
+        full[columns] = solution
         residual = float(np.square(triangle @ full - wanted).sum())
         if residual < least - EQUAL_RESIDUAL * total:
             least, best = residual, full

@@ -21,7 +21,7 @@ EXPERTS = "experts"
 Builder = Callable[[Profile], StepModel]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseError:
     """Relative error of whole steps at ``rows`` held-out points; ``bias_percent`` above 0 is too slow.
 
@@ -62,7 +62,7 @@ def thinned(profile: Profile) -> Profile:
     An axis is all values of it in the lattices of one phase; alpha of unequal contexts stays as it is.
     """
     tables = profile.tables
-    kept = replace(
+    half = replace(
         tables,
         dense=_thin_curve(tables.dense),
         head=_thin_curve(tables.head),
@@ -72,7 +72,7 @@ def thinned(profile: Profile) -> Profile:
         mixed=_thin_lattices(tables.mixed),
         experts=tuple(_thin_experts(table) for table in tables.experts),
     )
-    return replace(profile, tables=kept)
+    return replace(profile, tables=half)
 
 
 def op_table_model(profile: Profile) -> StepModel:
@@ -105,12 +105,24 @@ def _errors(model: StepModel, profile: Profile, unseen: bool) -> tuple[PhaseErro
         dense = with_experts(dense, experts)
     head = seconds_by_count(profile.tables.head)
     longest = _longest_context(profile)
-    judged = (_phase_error(model, profile, phase, dense, head, longest, unseen) for phase in PHASES)
-    return tuple(one for one in judged if one is not None)
+    judged = (
+        _phase_error(
+            model, profile=profile, phase=phase, dense=dense, head=head, longest=longest, unseen=unseen
+        )
+        for phase in PHASES
+    )
+    return tuple(error for error in judged if error is not None)
 
 
 def _phase_error(
-    model: StepModel, profile: Profile, phase: str, dense: Floats, head: Floats, longest: float, unseen: bool
+    model: StepModel,
+    *,
+    profile: Profile,
+    phase: str,
+    dense: Floats,
+    head: Floats,
+    longest: float,
+    unseen: bool,
 ) -> PhaseError | None:
     errors = []
     refused = 0
@@ -126,7 +138,12 @@ def _phase_error(
     sizes = np.abs(errors) * 100.0
     bias_percent = float(np.mean(errors)) * 100.0
     return PhaseError(
-        phase, len(errors), refused, float(sizes.mean()), float(np.percentile(sizes, 95)), bias_percent
+        phase=phase,
+        rows=len(errors),
+        refused=refused,
+        mean_percent=float(sizes.mean()),
+        p95_percent=float(np.percentile(sizes, 95)),
+        bias_percent=bias_percent,
     )
 
 
@@ -141,21 +158,30 @@ def _expert_errors(profile: Profile) -> tuple[PhaseError, ...]:
         most: dict[int, tuple[int, float]] = {}
         for tokens, activated, seconds in lattice_points(table.lattice):
             most[tokens] = (activated, seconds)  # the last one is the largest
-        kept = _thin_experts(table).lattice
-        left = np.array([tokens for tokens in most if tokens not in kept.axes[0]], dtype=np.float64)
+        half = _thin_experts(table).lattice
+        left = np.array([tokens for tokens in most if tokens not in half.axes[0]], dtype=np.float64)
         experts, measured = np.array([most[int(tokens)] for tokens in left]).T
-        errors += (at_points(kept, left, experts) / measured - 1.0).tolist()
+        errors += (at_points(half, left, experts) / measured - 1.0).tolist()
     if not errors:
         return ()
     sizes = np.abs(errors) * 100.0
-    found = float(sizes.mean()), float(np.percentile(sizes, 95)), float(np.mean(errors)) * 100.0
-    return (PhaseError(EXPERTS, len(errors), 0, *found),)
+    bias = float(np.mean(errors)) * 100.0
+    return (
+        PhaseError(
+            phase=EXPERTS,
+            rows=len(errors),
+            refused=0,
+            mean_percent=float(sizes.mean()),
+            p95_percent=float(np.percentile(sizes, 95)),
+            bias_percent=bias,
+        ),
+    )
 
 
 def _thin_experts(table: ExpertTable) -> ExpertTable:
     lattice = table.lattice
-    kept = [set(_every_second(axis)) for axis in lattice.axes]
-    return replace(table, lattice=_thin_lattice(lattice, kept))
+    lines = [set(_every_second(axis)) for axis in lattice.axes]
+    return replace(table, lattice=_thin_lattice(lattice, lines))
 
 
 def _longest_context(profile: Profile) -> float:
@@ -185,12 +211,12 @@ def _decode_attention_s(model: StepModel, n: int, total: int) -> float:
 
 def _judged(phase: str, lattices: Sequence[Lattice], unseen: bool) -> Iterator[tuple[_Step, float]]:
     """Yield each measured point once; ``unseen``: only those with a coordinate off the kept lines."""
-    kept = _kept_lines(lattices)
+    lines = _kept_lines(lattices)
     seen = set()
     for lattice in lattices:
         for index in np.argwhere(~np.isnan(lattice.values)).tolist():
             point = tuple(axis[at] for axis, at in zip(lattice.axes, index))
-            left_out = not all(value in lines for value, lines in zip(point, kept))
+            left_out = not all(value in lines for value, lines in zip(point, lines))
             if point not in seen and (left_out or not unseen):
                 seen.add(point)
                 yield _step(phase, point), float(lattice.values[tuple(index)])
@@ -208,23 +234,23 @@ def _kept_lines(lattices: Sequence[Lattice]) -> list[set[int]]:
 
 
 def _every_second(values: Sequence[int]) -> list[int]:
-    kept = list(values[::2])
-    return kept if kept[-1] == values[-1] else [*kept, values[-1]]
+    half = list(values[::2])
+    return half if half[-1] == values[-1] else [*half, values[-1]]
 
 
 def _thin_curve(curve: Curve) -> Curve:
-    kept = _every_second(range(len(curve.counts)))
-    return Curve(tuple(curve.counts[i] for i in kept), tuple(curve.seconds[i] for i in kept))
+    rows = _every_second(range(len(curve.counts)))
+    return Curve(tuple(curve.counts[i] for i in rows), tuple(curve.seconds[i] for i in rows))
 
 
 def _thin_lattices(lattices: Sequence[Lattice]) -> tuple[Lattice, ...]:
-    kept = _kept_lines(lattices)
-    return tuple(thin for lattice in lattices if (thin := _thin_lattice(lattice, kept)).values.size)
+    lines = _kept_lines(lattices)
+    return tuple(thin for lattice in lattices if (thin := _thin_lattice(lattice, lines)).values.size)
 
 
-def _thin_lattice(lattice: Lattice, kept: Sequence[set[int]]) -> Lattice:
+def _thin_lattice(lattice: Lattice, lines: Sequence[set[int]]) -> Lattice:
     places = [
-        [at for at, value in enumerate(axis) if value in lines] for axis, lines in zip(lattice.axes, kept)
+        [at for at, value in enumerate(axis) if value in lines] for axis, lines in zip(lattice.axes, lines)
     ]
     axes = tuple(tuple(axis[at] for at in some) for axis, some in zip(lattice.axes, places))
     return Lattice(axes, lattice.values[np.ix_(*places)])

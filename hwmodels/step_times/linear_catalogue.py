@@ -51,15 +51,6 @@ def linear_entry(key: LinearKey) -> Mapping[str, Any]:
     raise HardwareError(f"no linear step coefficients for {key}: write kind 'roofline', or one of {known}")
 
 
-def fitted_coefficients(entry: Mapping[str, Any], phase: str) -> tuple[float, float, float]:
-    """Six-coefficient entries; seconds: intercept, per sequence or token, per context or squared token.
-
-    ``kv_bytes_ratio`` is not yet applied.
-    """
-    intercept, per_count, per_work = (float(value) for value in entry[phase].values())
-    return intercept, per_count, per_work
-
-
 def linear_step_model(key: LinearKey) -> LinearStepModel | TiledStepModel:
     """The committed linear model of ``key``, in the form of its entry (see the head of linear.yaml)."""
     entry = linear_entry(key)
@@ -121,7 +112,7 @@ def _tiled(entry: Mapping[str, Any], about: Mapping[str, Any]) -> TiledStepModel
         dense=DenseLines(**entry["dense"]),
         decode=DecodeLine(**entry["decode_attention"]),
         prefill=prefill,
-        mixed=None if mixed is None else MixedAttention(prefill, **mixed),
+        mixed=None if mixed is None else MixedAttention(chunk=prefill, **mixed),
         **about,
     )
 

@@ -1,6 +1,6 @@
 """Fits the tiled linear rung to the operation tables of a profile: a dozen coefficients, relative errors."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -60,7 +60,7 @@ def linear_model(profile: Profile) -> StepModel:
 def own_experts(experts: SharedExperts, profile: Profile) -> ExpertTimes:
     """Experts of an engine that does not share them: cut over its GPUs if that was measured, else whole."""
     tp = profile.stamp.tp
-    cut = any((one.expert_tp, one.expert_ep) == (tp, 1) for one in experts.ways)
+    cut = any((way.expert_tp, way.expert_ep) == (tp, 1) for way in experts.ways)
     return experts.times(load_llm(profile.stamp.llm), Parallelism(tp, expert_parallel=not cut))
 
 
@@ -98,7 +98,7 @@ def measured_limits(tables: OpTables) -> StepLimits:
     )
 
 
-def lattice_rows(lattices: tuple[Lattice, ...], what: str) -> tuple[list[Floats], Floats]:
+def lattice_rows(lattices: tuple[Lattice, ...], phase: str) -> tuple[list[Floats], Floats]:
     """Coordinates of every measured point of ``lattices``, axis by axis, and its seconds."""
     axes: list[list[Floats]] = []
     seconds: list[Floats] = []
@@ -108,7 +108,7 @@ def lattice_rows(lattices: tuple[Lattice, ...], what: str) -> tuple[list[Floats]
         axes.append([grid[measured] for grid in grids])
         seconds.append(lattice.values[measured])
     if not sum(map(len, seconds)):
-        raise HardwareError(f"the profile has no {what} attention times; measure or import them")
+        raise HardwareError(f"the profile has no {phase} attention times; measure or import them")
     return [np.concatenate(parts) for parts in zip(*axes, strict=True)], np.concatenate(seconds)
 
 
@@ -139,7 +139,15 @@ def _fit_dense(tables: OpTables) -> DenseLines:
     least = min(error for error, *_ in fits)
     _, lines, tile = next(fit for fit in fits if fit[0] <= least * (1.0 + EQUAL_FIT))
     floor_s, floor_per_token_s, line_s, per_token_s = map(float, lines)
-    return DenseLines(float(head[0]), float(head[1]), floor_s, floor_per_token_s, line_s, per_token_s, tile)
+    return DenseLines(
+        step_s=float(head[0]),
+        per_sequence_s=float(head[1]),
+        floor_s=floor_s,
+        floor_per_token_s=floor_per_token_s,
+        line_s=line_s,
+        per_token_s=per_token_s,
+        tile_tokens=tile,
+    )
 
 
 def _floor_and_line(tokens: Floats, seconds: Floats, tile_tokens: int) -> tuple[float, Floats]:
@@ -151,15 +159,12 @@ def _floor_and_line(tokens: Floats, seconds: Floats, tile_tokens: int) -> tuple[
     )
     # The last point is computing, the first is reading the weights: start with lines through these two.
     start = np.array([seconds[0], 0.0, 0.0, seconds[-1] / _padded(tokens, tile_tokens)[-1]])
-    found = fit_largest(lines, seconds, seconds, [start])
-    return float(np.abs(largest_s(lines, found) / seconds - 1.0).mean()), found
+    parameters = fit_largest(lines, seconds, seconds, [start])
+    return float(np.abs(largest_s(lines, parameters) / seconds - 1.0).mean()), parameters
 
 
 def _with_step(dense: DenseLines, step_s: float) -> DenseLines:
-    return DenseLines(
-        step_s, dense.per_sequence_s, dense.floor_s, dense.floor_per_token_s, dense.line_s, dense.per_token_s,
-        dense.tile_tokens,
-    )  # fmt: skip
+    return replace(dense, step_s=step_s)
 
 
 def _dense_s(dense: DenseLines, tokens: Floats, sequences: Floats) -> Floats:
@@ -175,12 +180,12 @@ def _fit_prefill(lattices: tuple[Lattice, ...], dense: DenseLines) -> tuple[floa
     # Without cached tokens waves cannot be told from tokens: later chunks cost the difference of two prompts.
     for tile in ATTENTION_TILES if cached.any() else (1,):
         design = _columns(1.0, new, _padded(new, tile) * (new + 2 * cached)) / weight_s[:, None]
-        found = non_negative(design, seconds / weight_s)
-        fits.append((float(np.square(design @ found - seconds / weight_s).sum()), tile, found))
+        parameters = non_negative(design, seconds / weight_s)
+        fits.append((float(np.square(design @ parameters - seconds / weight_s).sum()), tile, parameters))
     # Waves that pad all measured points in one proportion fit equally well: use the shortest.
     least = min(residual for residual, *_ in fits)
-    _, tile, found = next(fit for fit in fits if fit[0] <= least * (1.0 + EQUAL_FIT))
-    return float(found[0]), ChunkLine(float(found[1]), float(found[2]), tile)
+    _, tile, parameters = next(fit for fit in fits if fit[0] <= least * (1.0 + EQUAL_FIT))
+    return float(parameters[0]), ChunkLine(float(parameters[1]), float(parameters[2]), tile)
 
 
 def _fit_decode(lattices: tuple[Lattice, ...], dense: DenseLines, kernel_s: float) -> DecodeLine:
@@ -227,5 +232,15 @@ def _fit_mixed(
     free_s = slope * float((total * sequences).max())
     sequence_s = max(decode.per_sequence_s, decode.least_per_sequence_s)
     starts = [np.array([4 * sequence_s, 0.0, slope, 2 * slope, share * free_s]) for share in REREAD_SHARES]
-    found = fit_largest(lines, seconds, weight_s, starts)
-    return MixedAttention(chunk, *map(float, found))
+    parameters = fit_largest(lines, seconds, weight_s, starts)
+    per_sequence_s, per_new_token_s, per_context_token_s, reread_per_context_token_s, reread_free_s = map(
+        float, parameters
+    )
+    return MixedAttention(
+        chunk=chunk,
+        per_sequence_s=per_sequence_s,
+        per_new_token_s=per_new_token_s,
+        per_context_token_s=per_context_token_s,
+        reread_per_context_token_s=reread_per_context_token_s,
+        reread_free_s=reread_free_s,
+    )

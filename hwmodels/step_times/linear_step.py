@@ -23,7 +23,7 @@ def _require_tile(tile_tokens: int) -> None:
         raise HardwareError(f"tile_tokens={tile_tokens} must be at least 1; write 1 for no rounding")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LinearCoefficients:
     """Seconds. Decode step: ``decode_s + decode_per_sequence_s * n + decode_per_context_token_s * T``.
 
@@ -44,7 +44,7 @@ class LinearCoefficients:
             raise HardwareError("linear coefficients decode_s and decode_per_sequence_s must not both be 0")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LinearStepModel:
     """``limits`` is the range answered, ``measured`` the part of it that the fit has seen.
 
@@ -87,7 +87,7 @@ class LinearStepModel:
         return self.coefficients.prefill_per_square_token_s * squares
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DenseLines:
     """Seconds: ``step_s + per_sequence_s * sequences`` + the larger of two lines over tokens.
 
@@ -174,7 +174,7 @@ class ChunkLine:
         return self.per_token_s * new_tokens + self.squares_s(tiles, new_tokens, cached_tokens)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MixedAttention:
     """Decoding sequences in the attention kernel of prompt chunks, which gives each a whole query tile.
 
@@ -220,7 +220,7 @@ class MixedAttention:
         return top_s + kernel_s - alone_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TiledStepModel:
     """Lines per kind of operation. ``limits`` is the range answered, ``measured`` what the fit has seen."""
 

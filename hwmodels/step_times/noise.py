@@ -47,18 +47,18 @@ def bad_points(counts: Floats, seconds: Floats, fall: float = FALL) -> npt.NDArr
                 )
         best.append(min(ways))
     last = min(range(points), key=lambda at: (best[at][0] + points - 1 - at, best[at][1], at))
-    kept = []
+    notes = []
     while last >= 0:
-        kept.append(last)
+        notes.append(last)
         last = best[last][2]
-    return np.setdiff1d(np.arange(points), kept)
+    return np.setdiff1d(np.arange(points), notes)
 
 
-def require_few(bad: int, points: int, what: str, fall: float = FALL) -> None:
+def require_few(bad: int, points: int, name: str, fall: float = FALL) -> None:
     """Refuse a table with more than ``MOST_BAD`` bad points."""
     if bad > max(1.0, MOST_BAD * points):
         raise HardwareError(
-            f"{what} is too noisy: {bad} of its {points} times are over {fall:.0%} shorter than those "
+            f"{name} is too noisy: {bad} of its {points} times are over {fall:.0%} shorter than those "
             "of less work; measure it again"
         )
 
@@ -117,8 +117,8 @@ def _without(curve: Curve, name: str, unit: str) -> tuple[Curve, list[str]]:
     if not len(bad):
         return curve, []
     gone = ", ".join(str(curve.counts[at]) for at in bad)
-    kept = [at for at in range(len(curve.counts)) if at not in set(bad.tolist())]
-    left = Curve(tuple(curve.counts[at] for at in kept), tuple(curve.seconds[at] for at in kept))
+    rows = [at for at in range(len(curve.counts)) if at not in set(bad.tolist())]
+    left = Curve(tuple(curve.counts[at] for at in rows), tuple(curve.seconds[at] for at in rows))
     return left, [f"{name}: left out at {gone} {unit}, where more work takes over {PRODUCT_FALL:.0%} less"]
 
 

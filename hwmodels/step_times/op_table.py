@@ -113,7 +113,7 @@ def fitted(form: Form, lattices: Sequence[Lattice], name: str) -> Surface:
     if not target.size:
         raise HardwareError(f"the profile has no {name} times; import a table that has some")
     weights = non_negative(np.concatenate(designs) / target[:, None], np.ones(len(target)))
-    ratios = tuple(np.log(one.values / _form_s(form, weights, one.axes)) for one in lattices)
+    ratios = tuple(np.log(member.values / _form_s(form, weights, member.axes)) for member in lattices)
     return Surface(form, weights, tuple(lattices), ratios)
 
 
@@ -145,13 +145,13 @@ def dense_by_tokens(tables: OpTables) -> Floats:
 
 def refined(lines: Sequence[int], ratio: float) -> list[int]:
     """``lines`` and geometric steps between them, so that neighbours differ at most by about ``ratio``."""
-    found = set(lines)
+    counts = set(lines)
     for low, high in pairwise(lines):
         span = (high + LOG_OFFSET) / (low + LOG_OFFSET)
         parts = int(np.ceil(np.log(span) / np.log(ratio) - 1e-9))
         inner = (low + LOG_OFFSET) * span ** (np.arange(1, parts) / max(parts, 1)) - LOG_OFFSET
-        found.update(int(value) for value in np.rint(inner))
-    return sorted(found)
+        counts.update(int(value) for value in np.rint(inner))
+    return sorted(counts)
 
 
 def rising(values: Floats, axis: int) -> Floats:
@@ -167,8 +167,8 @@ def rising(values: Floats, axis: int) -> Floats:
 
 def segments(lines: Sequence[int]) -> list[int]:
     """For every value from 0 to the last line the segment that holds it; a line ends the segment below it."""
-    found: list[int] = np.maximum(np.searchsorted(lines, np.arange(lines[-1] + 1)) - 1, 0).tolist()
-    return found
+    places: list[int] = np.maximum(np.searchsorted(lines, np.arange(lines[-1] + 1)) - 1, 0).tolist()
+    return places
 
 
 def _tile(counts: Floats) -> Floats:
@@ -191,18 +191,18 @@ def _interpolated(
     """Multilinear values at the product of ``points``, and the distance of each from measured points."""
     missing = np.isnan(values).astype(np.float64)
     holes = missing if missing.any() else None
-    found = np.nan_to_num(values if holes is None else _with_far_corners(values))
+    table = np.nan_to_num(values if holes is None else _with_far_corners(values))
     distance, inside = np.zeros(()), np.ones((), dtype=bool)
     weights = [_axis_weights(np.asarray(lines, dtype=np.float64), at) for lines, at in zip(axes, points)]
     for axis, (matrix, bow, known) in enumerate(weights):
-        found = _along(matrix, found, axis)
+        table = _along(matrix, table, axis)
         holes = None if holes is None else _along(matrix, holes, axis)
         distance = np.add.outer(distance, bow)
         inside = np.logical_and.outer(inside, known)
     if holes is not None:
         whole: npt.NDArray[np.bool_] = holes < 1e-12
         inside = inside & (whole | _in_corners(values, [matrix for matrix, _, _ in weights]))
-    return np.where(inside, found, np.nan), distance
+    return np.where(inside, table, np.nan), distance
 
 
 def _with_far_corners(values: Floats) -> Floats:

@@ -123,7 +123,7 @@ class MixedAttention:
         if reach > sequences and len(mixed.lines(2)) > 1:
             added = _continued(added, mixed.lines(2)[-2], reach)
             sequences = reach
-        self._tables = [array("d"), *(array("d", one.tobytes()) for one in added)]
+        self._tables = [array("d"), *(array("d", part.tobytes()) for part in added)]
         self._stride = (len(cached) * len(context), len(context))
         self._new, self._cached, self._context = (_Lines(lines) for lines in (new, cached, context))
         self._limits = (sequences, new[-1], cached[-1], context[-1])
@@ -153,7 +153,7 @@ class MixedAttention:
         at = i * over_new + j * width + k
         # Below the first line its values are used: the fractions are cut at 0 there.
         share = (each - contexts.low[k]) * contexts.inverse[k] if each > contexts.first else 0.0
-        one = table[at] + (table[at + 1] - table[at]) * share
+        seconds = table[at] + (table[at + 1] - table[at]) * share
         next_at = at + width
         two = table[next_at] + (table[next_at + 1] - table[next_at]) * share
         at += over_new
@@ -161,9 +161,9 @@ class MixedAttention:
         next_at = at + width
         four = table[next_at] + (table[next_at + 1] - table[next_at]) * share
         share = caches.share[cached_tokens]
-        one += (two - one) * share
+        seconds += (two - seconds) * share
         three += (four - three) * share
-        found: float = one + (three - one) * news.share[new_tokens]
+        found: float = seconds + (three - seconds) * news.share[new_tokens]
         if found != found:  # NaN: a hole of the table
             raise self._outside(decode_sequences, context_tokens, new_tokens, cached_tokens)
         return found
@@ -323,15 +323,15 @@ class OpTableStepModel:
 
     def _judged(self, profile: Profile) -> StepErrors:
         """The errors on held-out lines, plus those of labelled all-reduces."""
-        found = judged_errors(self.error_band)
-        if found is not None and self.interplay is None:
-            found.pop("mixed", None)  # measured on other tables than these
-        if found is None:
+        judged = judged_errors(self.error_band)
+        if judged is not None and self.interplay is None:
+            judged.pop("mixed", None)  # measured on other tables than these
+        if judged is None:
             errors = of_percents(
                 dict(UNJUDGED_TABLES), "assumed", "not judged: taken as the worst of six judged tables"
             )
         else:
-            errors = of_percents(found, "held out", "op tables on lines they had not seen")
+            errors = of_percents(judged, "held out", "op tables on lines they had not seen")
         curve = profile.tables.all_reduce
         if curve is None:
             return errors

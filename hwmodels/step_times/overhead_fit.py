@@ -31,7 +31,7 @@ class Regime:
     held_out_percent: tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OverheadFit:
     """``rows``: those it was fitted to; ``refused``: beyond the operations' range.
 
@@ -71,7 +71,14 @@ def fit_overhead(
     unseen = _unseen(steps, sums, basis)
     error_s = float(np.percentile(np.abs(unseen[basis]), 95))
     regimes = tuple(_regime(phase, steps, sums, unseen) for phase in PHASES if steps.phase(phase).any())
-    return OverheadFit(step_s, per_sequence_s, error_s, int(basis.sum()), int((~known).sum()), regimes)
+    return OverheadFit(
+        step_s=step_s,
+        per_sequence_s=per_sequence_s,
+        error_s=error_s,
+        rows=int(basis.sum()),
+        refused=int((~known).sum()),
+        regimes=regimes,
+    )
 
 
 def _basis(steps: Steps) -> Mask:
@@ -103,16 +110,16 @@ def _unseen(steps: Steps, sums: Floats, basis: Mask) -> Floats:
     """
     left = _left(steps, sums, basis)
     for out in folds(steps, "decode"):
-        kept = basis & ~out
-        if int(kept.sum()) >= 2:
-            off = _left(steps, sums, kept)
+        columns = basis & ~out
+        if int(columns.sum()) >= 2:
+            off = _left(steps, sums, columns)
             left = np.where(out & (np.abs(off) > np.abs(left)), off, left)
     return left
 
 
-def _left(steps: Steps, sums: Floats, kept: Mask) -> Floats:
+def _left(steps: Steps, sums: Floats, columns: Mask) -> Floats:
     """Measured minus sum and the overhead fitted to ``kept``, for every row."""
-    step_s, per_sequence_s = _fitted(steps.where(kept), sums[kept])
+    step_s, per_sequence_s = _fitted(steps.where(columns), sums[columns])
     left: Floats = steps.seconds - sums - step_s - per_sequence_s * _sequences(steps)
     return left
 
@@ -135,12 +142,14 @@ def _operations_s(model: StepModel, steps: Steps, row: int) -> float:
         return float("nan")
     new = prefill // chunks if chunks else 0
     try:
-        return _sum_s(model, prefill, chunks, new, cached, n, context)
+        return _sum_s(model, prefill=prefill, chunks=chunks, new=new, cached=cached, n=n, context=context)
     except HardwareError:
         return float("nan")
 
 
-def _sum_s(model: StepModel, prefill: int, chunks: int, new: int, cached: int, n: int, context: int) -> float:
+def _sum_s(
+    model: StepModel, *, prefill: int, chunks: int, new: int, cached: int, n: int, context: int
+) -> float:
     seconds = model.dense_s(prefill, chunks, n)
     attention: Callable[[int, int], float] = model.prefill_attention_s
     if chunks:

@@ -46,19 +46,28 @@ def fit_roofline(profile: Profile, gpu: Gpu, llm: LlmShape, tp: int) -> Efficien
 def roofline_model(profile: Profile, gpu: Gpu, llm: LlmShape, tp: int) -> RooflineStepModel:
     """The roofline with the shares fitted to ``profile``."""
     efficiencies = fit_roofline(profile, gpu, llm, tp)
-    return roofline_step_model(gpu, llm, tp, _of_profile(profile, gpu), efficiencies, profile.stamp.source)
+    return roofline_step_model(
+        gpu,
+        llm,
+        tp,
+        all_reduce=_of_profile(profile, gpu),
+        efficiencies=efficiencies,
+        fitted_to=profile.stamp.source,
+    )
 
 
 def fit_efficiencies(
     rows: Iterations, gpu: Gpu, llm: LlmShape, tp: int, all_reduce: AllReduce
 ) -> Efficiencies:
     """Four shares of at most 1, and seconds per step, fitted to whole steps."""
-    peak = roofline_step_model(gpu, llm, tp, all_reduce, Efficiencies(1.0, 1.0))
+    peak = roofline_step_model(gpu, llm, tp, all_reduce=all_reduce, efficiencies=Efficiencies(1.0, 1.0))
     lines = [_line(peak, rows, *bounds) for bounds in product((False, True), repeat=3)]
     start = np.array([*(1.0 / share - 1.0 for share in START_SHARES), 0.0])
-    found = fit_largest(lines, rows.seconds, rows.seconds, [start])
-    compute, memory, attention_compute, attention_memory = (1.0 / (1.0 + float(extra)) for extra in found[:4])
-    return Efficiencies(compute, memory, attention_compute, attention_memory, float(found[4]))
+    parameters = fit_largest(lines, rows.seconds, rows.seconds, [start])
+    compute, memory, attention_compute, attention_memory = (
+        1.0 / (1.0 + float(extra)) for extra in parameters[:4]
+    )
+    return Efficiencies(compute, memory, attention_compute, attention_memory, float(parameters[4]))
 
 
 def table_iterations(tables: OpTables) -> Iterations:

@@ -68,7 +68,7 @@ class Efficiencies:
         return self.compute if compute is None else compute, self.memory if memory is None else memory
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RooflineStepModel:
     """Rates of one replica, all its tensor-parallel ranks working; built by ``roofline_step_model``."""
 
@@ -129,6 +129,7 @@ def roofline_step_model(
     gpu: Gpu,
     llm: LlmShape,
     tp: int,
+    *,
     all_reduce: AllReduce,
     efficiencies: Efficiencies = DEFAULT_EFFICIENCIES,
     fitted_to: str | None = None,

@@ -51,15 +51,15 @@ class ScaledRows:
 
     def decode(self, n: int) -> tuple[Row, ...]:
         """As ``StepRows.decode``."""
-        found = self._decode.get(n)
-        if found is None:
+        pieces = self._decode.get(n)
+        if pieces is None:
             factor, own = self._decode_factor, self._step + self._per_sequence * n
-            found = tuple(
+            pieces = tuple(
                 (limit, (cost * factor >> FACTOR_BITS) + own, slope * factor >> FACTOR_BITS)
                 for limit, cost, slope in self._rows.decode(n)
             )
-            self._decode[n] = found
-        return found
+            self._decode[n] = pieces
+        return pieces
 
     def decode_cost(self, n: int, context: int) -> int:
         """As ``StepRows.decode_cost``."""

@@ -31,6 +31,7 @@ def step_model(
     kind: str,
     gpu: Gpu,
     llm: LlmShape,
+    *,
     tp: int,
     profile: Profile | StepProfile | None = None,
     imitated: Imitated | None = None,
@@ -54,13 +55,17 @@ def step_model(
         return _of_whole_steps(kind, profile, parallelism)
     llm.require_known_attention()
     if llm.experts is not None:
-        return _of_mixture(kind, gpu, llm, parallelism, profile, expert_skew)
+        return _of_mixture(
+            kind, gpu=gpu, llm=llm, parallelism=parallelism, profile=profile, expert_skew=expert_skew
+        )
     if kind in ("op_table", "calibrated_roofline") or (kind in ("auto", "linear") and profile is not None):
         return _on_profile(kind, _required(kind, profile, gpu, llm, tp), gpu, llm, tp)
     key = linear_key(gpu, llm, tp)
     if kind == "linear" or (kind == "auto" and key in linear_keys()):
         return linear_step_model(key)
-    return roofline_step_model(gpu, llm, tp, load_all_reduce(gpu.name, imitated), efficiencies_of(gpu))
+    return roofline_step_model(
+        gpu, llm, tp, all_reduce=load_all_reduce(gpu.name, imitated), efficiencies=efficiencies_of(gpu)
+    )
 
 
 def shared_experts(
@@ -77,7 +82,13 @@ def shared_experts(
 
 
 def _of_mixture(
-    kind: str, gpu: Gpu, llm: LlmShape, parallelism: Parallelism, profile: Profile | None, expert_skew: float
+    kind: str,
+    *,
+    gpu: Gpu,
+    llm: LlmShape,
+    parallelism: Parallelism,
+    profile: Profile | None,
+    expert_skew: float,
 ) -> StepModel:
     """Only from measured operations: a roofline cannot tell which experts a step reads."""
     key = linear_key(gpu, llm, parallelism.tp)
@@ -169,10 +180,10 @@ def _required(kind: str, profile: Profile | None, gpu: Gpu, llm: LlmShape, tp: i
     times, step = link.of(tp), link.of_step(llm, tp)
     last = profile.tables.dense.counts[-1]
     # Both sides of the start of a stretch are points, so that a jump stays a jump.
-    starts = {one.from_size - before for one in step.stretches for before in (0, 1)}
+    starts = {stretch.from_size - before for stretch in step.stretches for before in (0, 1)}
     counts = sorted({*profile.tables.dense.counts, *(count for count in starts if 0 < count <= last)})
     curve = Curve(tuple(counts), tuple(step.seconds(tokens) for tokens in counts))
     note = f"all-reduce between the {tp} ranks is the catalogue's: {times.source}"
-    kept = (old for old in stamp.notes if not old.startswith("all-reduce"))
-    notes = (*kept, note, *([times.label] if times.label else []))
+    other_notes = (old for old in stamp.notes if not old.startswith("all-reduce"))
+    notes = (*other_notes, note, *([times.label] if times.label else []))
     return Profile(replace(stamp, notes=notes), replace(profile.tables, all_reduce=curve))

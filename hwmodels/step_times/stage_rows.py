@@ -38,7 +38,7 @@ class WholeRows(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
+class StageHop:
     """The transfer of activations from a stage to the next: its latency, and the time per token."""
 
     latency_s: float
@@ -80,7 +80,7 @@ class StageRows:
 
     __slots__ = ("_decode", "_ends", "_head", "_hops", "_layers", "_rows", "_starts", "stages")
 
-    def __init__(self, rows: WholeRows, cut: Cut, head: HeadShare, hops: Sequence[Hop]) -> None:
+    def __init__(self, rows: WholeRows, cut: Cut, head: HeadShare, hops: Sequence[StageHop]) -> None:
         """``hops``: between consecutive stages."""
         assert len(hops) == len(cut) - 1
         self._rows = rows
@@ -94,17 +94,17 @@ class StageRows:
 
     def decode(self, n: int) -> tuple[StageRow, ...]:
         """Pieces (context limit, intercepts, slopes) of a decode step of ``n`` sequences."""
-        found = self._decode.get(n)
-        if found is None:
+        pieces = self._decode.get(n)
+        if pieces is None:
             share = self._head.of(n, n)
-            found = tuple(
+            pieces = tuple(
                 [
                     (limit, self._cut(cost, max(0, cost) * share >> SHARE_BITS), self._cut(slope, 0))
                     for limit, cost, slope in self._rows.decode(n)
                 ]
             )
-            self._decode[n] = found
-        return found
+            self._decode[n] = pieces
+        return pieces
 
     def mixed(
         self, n: int, context: int, chunks: Sequence[tuple[int, int, int]], spread: int = 0

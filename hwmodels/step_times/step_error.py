@@ -77,8 +77,8 @@ class StepErrors:
 
 def all_off_by(share: float, how: How, source: str) -> StepErrors:
     """The same error in every phase."""
-    one = off_by(share, how, source)
-    return StepErrors(one, one, one)
+    error = off_by(share, how, source)
+    return StepErrors(error, error, error)
 
 
 NO_ERROR: Final = all_off_by(0.0, "assumed", "none: the times are exact by definition")
@@ -130,10 +130,10 @@ def judged_text(p95: Iterable[tuple[str, float, float]]) -> str:
 
 def judged_errors(text: str) -> dict[str, float] | None:
     """p95 in percent by phase from a profile's text; None if prefill or decode was not evaluated."""
-    found = {
+    percents = {
         phase: float(p95) for phase, p95 in re.findall(rf"({'|'.join(PHASES)}) [0-9.]+ / ([0-9.]+) %", text)
     }
-    return found if {"prefill", "decode"} <= found.keys() else None
+    return percents if {"prefill", "decode"} <= percents.keys() else None
 
 
 def all_reduce_errors(
@@ -162,7 +162,7 @@ def all_reduce_errors(
         return StepError(max(1.0 - part / 2.0, 0.5), 1.0 + part * ROUGH_SHARE, "assumed", source)
 
     prefill, decode = error(share(256, last_prefill)), error(share(1, last_decode))
-    return StepErrors(prefill, decode, max(prefill, decode, key=lambda one: one.high))
+    return StepErrors(prefill, decode, max(prefill, decode, key=lambda phase: phase.high))
 
 
 def catalogue_errors(entry: Mapping[str, Any]) -> StepErrors:
@@ -171,9 +171,9 @@ def catalogue_errors(entry: Mapping[str, Any]) -> StepErrors:
     if errors is None:
         return ROUGH
     p95 = {phase: float(error["held_out_p95"]) for phase, error in errors.items()}
-    found = of_percents(p95, "held out", "linear model on held-out lines")
+    off = of_percents(p95, "held out", "linear model on held-out lines")
     composed = entry.get("fitted_profile", {}).get("format") == "aiconfigurator"
-    return found.beside(_COMPOSED_OF_0_14 if entry["gpu"] == "a100_80g" else _COMPOSED) if composed else found
+    return off.beside(_COMPOSED_OF_0_14 if entry["gpu"] == "a100_80g" else _COMPOSED) if composed else off
 
 
 def _composed(decode: StepError, prefill: StepError) -> StepErrors:

@@ -51,7 +51,7 @@ class DecodeLine:
         return min(slope_s, self.seconds[0] / self.contexts[0])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WholeStepModel:
     """Implements StepModel. ``sequences``: of each decode line; ``tokens`` and ``dense``: D.
 
@@ -192,9 +192,19 @@ def fitted_whole_steps(
         int(steps.prompt_ends.max()),
     )
     model = WholeStepModel(
-        sequences, lines, tokens, dense, square_s, limits, "", "", True,
-        apart=apart, blocks=blocks, laying_s=laying_s,
-    )  # fmt: skip
+        sequences=sequences,
+        lines=lines,
+        tokens=tokens,
+        dense=dense,
+        square_s=square_s,
+        limits=limits,
+        source="",
+        error_band="",
+        includes_overhead=True,
+        apart=apart,
+        blocks=blocks,
+        laying_s=laying_s,
+    )
     return model, notes
 
 
@@ -211,7 +221,7 @@ def _one_chunk_each(prefill: Steps) -> Steps:
 
 def _decode_lines(decode: Steps) -> tuple[tuple[int, ...], tuple[DecodeLine, ...]]:
     common_s = _slope_s(decode.decode_sequences, decode.context_tokens, decode.seconds)
-    found = []
+    lines = []
     sequences = tuple(int(n) for n in np.unique(decode.decode_sequences))
     for n in sequences:
         rows = decode.decode_sequences == n
@@ -221,8 +231,8 @@ def _decode_lines(decode: Steps) -> tuple[tuple[int, ...], tuple[DecodeLine, ...
         slope_s = common_s
         if len(context) > 1:
             slope_s = float((seconds[-1] - seconds[0]) / (context[-1] - context[0]))
-        found.append(DecodeLine(tuple(context.tolist()), tuple(seconds.tolist()), slope_s))
-    return sequences, tuple(found)
+        lines.append(DecodeLine(tuple(context.tolist()), tuple(seconds.tolist()), slope_s))
+    return sequences, tuple(lines)
 
 
 def _square_s(prefill: Steps, squares: Floats) -> tuple[float, tuple[str, ...]]:

@@ -23,9 +23,9 @@ def whole_step_model(profile: StepProfile) -> WholeStepModel:
     model, notes = fitted_whole_steps(profile.steps, profile.apart, profile.blocks)
     judged = held_out_whole_steps(profile.steps, profile.apart, profile.blocks)
     stamp, limits = profile.stamp, model.limits
-    what = "whole steps" if profile.includes_overhead else _OPERATIONS_LABEL
+    kind = "whole steps" if profile.includes_overhead else _OPERATIONS_LABEL
     source = (
-        f"whole steps: {len(profile.steps)} {what} of {stamp.llm} on {stamp.gpu} tp={stamp.tp}, "
+        f"whole steps: {len(profile.steps)} {kind} of {stamp.llm} on {stamp.gpu} tp={stamp.tp}, "
         f"{stamp.engine} {stamp.engine_version}, {stamp.source}, {stamp.licence}; answers up to "
         f"{limits.max_decode_sequences} sequences, {limits.max_context_tokens} total context, "
         f"{limits.max_prefill_tokens} prefill tokens, {limits.prompt_tokens} tokens per prompt"
@@ -39,7 +39,7 @@ def whole_step_model(profile: StepProfile) -> WholeStepModel:
         includes_overhead=profile.includes_overhead,
         labels=(
             *(() if profile.includes_overhead else (f"step times are {_OPERATIONS_LABEL}",)),
-            *(f"the profile is noisy: {one}" for one in stamp.noise),
+            *(f"the profile is noisy: {note}" for note in stamp.noise),
         ),
     )
 
@@ -48,7 +48,9 @@ def error_text(judged: tuple[PhaseError, ...]) -> str:
     """One line: mean and p95 by phase."""
     if not judged:
         return "not judged: too few grid lines"
-    phases = ", ".join(f"{one.phase} {one.mean_percent:.1f} / {one.p95_percent:.1f} %" for one in judged)
+    phases = ", ".join(
+        f"{phase.phase} {phase.mean_percent:.1f} / {phase.p95_percent:.1f} %" for phase in judged
+    )
     return f"{phases} (mean / p95 on grid lines kept from the model)"
 
 
@@ -56,15 +58,15 @@ def held_out_whole_steps(
     steps: Steps, apart: bool = False, blocks: PromptBlocks | None = None
 ) -> tuple[PhaseError, ...]:
     """Errors on inner grid lines, each left out of a fit once, and of mixed steps, which no fit sees."""
-    found = []
+    errors = []
     for phase in ("decode", "prefill"):
         measured, told = _unseen(steps, phase, apart, blocks)
-        found.append(_phase_error(phase, measured, told))
+        errors.append(_phase_error(phase, measured, told))
     mixed = steps.where(steps.phase("mixed"))
     if len(mixed):
         model, _ = fitted_whole_steps(steps, apart, blocks)
-        found.append(_phase_error("mixed", mixed.seconds, model.step_s(mixed)))
-    return tuple(one for one in found if one is not None)
+        errors.append(_phase_error("mixed", mixed.seconds, model.step_s(mixed)))
+    return tuple(error for error in errors if error is not None)
 
 
 def _unseen(steps: Steps, phase: Phase, apart: bool, blocks: PromptBlocks | None) -> tuple[Floats, Floats]:
@@ -97,25 +99,25 @@ def folds(steps: Steps, phase: Phase) -> Iterator[Mask]:
                 yield out
 
 
-def _phase_error(phase: Phase, measured: Floats, told: Floats) -> PhaseError | None:
-    known = ~np.isnan(told)
+def _phase_error(phase: Phase, measured: Floats, predicted: Floats) -> PhaseError | None:
+    known = ~np.isnan(predicted)
     if not known.any():
         return None
-    errors = (told[known] / measured[known] - 1.0) * 100.0
+    errors = (predicted[known] / measured[known] - 1.0) * 100.0
     sizes = np.abs(errors)
     return PhaseError(
-        phase,
-        len(errors),
-        int((~known).sum()),
-        float(sizes.mean()),
-        float(np.percentile(sizes, 95)),
-        float(errors.mean()),
+        phase=phase,
+        rows=len(errors),
+        refused=int((~known).sum()),
+        mean_percent=float(sizes.mean()),
+        p95_percent=float(np.percentile(sizes, 95)),
+        bias_percent=float(errors.mean()),
     )
 
 
 def _errors(judged: tuple[PhaseError, ...]) -> StepErrors:
     """As factors; a phase that could not be evaluated counts as the worst of the evaluated tables."""
-    p95 = {one.phase: one.p95_percent for one in judged}
+    p95 = {phase.phase: phase.p95_percent for phase in judged}
     if missing := [phase for phase in ("prefill", "decode") if phase not in p95]:
         unjudged = dict(UNJUDGED_LINES)
         p95 |= {phase: unjudged[phase] for phase in missing}

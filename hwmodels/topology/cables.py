@@ -17,7 +17,7 @@ class Cable:
 def cables_of(topology: Topology) -> tuple[Cable, ...]:
     """The cables of the NICs by number, then those between leaves and spines."""
     counts, starts, per_host = topology.counts, topology.starts, topology.spec.nics_per_host
-    found = [
+    cables = [
         Cable(f"host{nic // per_host}/nic{nic % per_host}", nic, (starts.nic_in + nic, starts.nic_out + nic))
         for nic in range(counts.nics)
     ]
@@ -25,5 +25,5 @@ def cables_of(topology: Topology) -> tuple[Cable, ...]:
         for spine in range(counts.up_spines):
             at = leaf * counts.up_spines + spine
             links = starts.leaf_up + at, starts.spine_down + at
-            found.append(Cable(f"leaf{leaf}-spine{spine}", -1, links))
-    return tuple(found)
+            cables.append(Cable(f"leaf{leaf}-spine{spine}", -1, links))
+    return tuple(cables)

@@ -39,7 +39,7 @@ class Damaged(Topology):
 def damaged(topology: Topology, links: Collection[int]) -> Damaged:
     """The topology without these links, and without those it had lost before."""
     before = topology.lost if isinstance(topology, Damaged) else frozenset[int]()
-    parts = {one.name: getattr(topology, one.name) for one in fields(Topology)}
+    parts = {field.name: getattr(topology, field.name) for field in fields(Topology)}
     return Damaged(**parts, lost=before | frozenset(links))
 
 
@@ -80,9 +80,9 @@ def _others(sites: GpuSites, source: Location, target: Location, usual: Path) ->
     first = sites.gpus[source.number].up if source.kind == "gpu" else _memory(starts.dram_out, here)
     last = sites.gpus[target.number].down if target.kind == "gpu" else _memory(starts.dram_in, there)
     out, to = usual[len(first)] - starts.nic_out, usual[-len(last) - 1] - starts.nic_in
-    for one, other in _pairs(sites, here, there, out, to):
-        leaves = sites.leaf_of_nic(one), sites.leaf_of_nic(other)
-        nics = starts.nic_out + one, starts.nic_in + other
+    for pair, other in _pairs(sites, here, there, out, to):
+        leaves = sites.leaf_of_nic(pair), sites.leaf_of_nic(other)
+        nics = starts.nic_out + pair, starts.nic_in + other
         if leaves[0] == leaves[1]:
             yield (*first, *nics, *last)
             continue
@@ -94,7 +94,7 @@ def _others(sites: GpuSites, source: Location, target: Location, usual: Path) ->
 def _pairs(sites: GpuSites, here: int, there: int, out: int, to: int) -> Iterator[tuple[int, int]]:
     """NICs at both ends, those with the fewest changes first."""
     per_host = sites.spec.nics_per_host
-    ahead = [(one, other) for one in range(per_host) for other in range(per_host)]
+    ahead = [(nic, other) for nic in range(per_host) for other in range(per_host)]
     for one, other in sorted(ahead, key=lambda pair: (pair[0] + pair[1], pair)):
         yield (
             here * per_host + (out - here * per_host + one) % per_host,

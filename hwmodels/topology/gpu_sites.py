@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from hwmodels.errors import HardwareError
-from hwmodels.topology.layout import Counts, Starts
+from hwmodels.topology.layout import ClusterCounts, Starts
 from hwmodels.topology.link import Location, gpu_ssd, ssd
 from hwmodels.topology.spec import ClusterSpec
 
@@ -11,7 +11,7 @@ Path = tuple[int, ...]
 """Indices of the links that bytes cross, in order."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSite:
     """Position of a GPU; all numbers count over the cluster, -1 if there is none.
 
@@ -35,7 +35,7 @@ class GpuSites:
 
     spec: ClusterSpec
     gpus: tuple[GpuSite, ...]
-    counts: Counts
+    counts: ClusterCounts
     starts: Starts
 
     @property
@@ -58,10 +58,6 @@ class GpuSites:
     def gpus_of(self, host: int) -> range:
         """The GPUs of one host."""
         return range(host * self.spec.gpus_per_host, (host + 1) * self.spec.gpus_per_host)
-
-    def leaf_of(self, gpu: int) -> int:
-        """The leaf switch of the GPU's NIC; -1 without a network."""
-        return self.site(gpu).leaf
 
     def nic_of(self, gpu: int) -> int:
         """The GPU's NIC; -1 without a network."""
@@ -92,12 +88,12 @@ class GpuSites:
         return -1 if place.kind == "remote" else place.number
 
 
-def gpu_sites_of(spec: ClusterSpec, counts: Counts, starts: Starts) -> tuple[GpuSite, ...]:
+def gpu_sites_of(spec: ClusterSpec, counts: ClusterCounts, starts: Starts) -> tuple[GpuSite, ...]:
     """Every GPU of the cluster written out."""
     return tuple(_site_of(gpu, spec, counts, starts) for gpu in range(spec.gpus))
 
 
-def _site_of(gpu: int, spec: ClusterSpec, counts: Counts, starts: Starts) -> GpuSite:
+def _site_of(gpu: int, spec: ClusterSpec, counts: ClusterCounts, starts: Starts) -> GpuSite:
     nic = gpu // spec.gpus_per_nic if spec.nic else -1
     switch = gpu // spec.pcie_shared_by
     up, down = (starts.pcie_out + gpu,), (starts.pcie_in + gpu,)
@@ -113,7 +109,7 @@ def _site_of(gpu: int, spec: ClusterSpec, counts: Counts, starts: Starts) -> Gpu
     )
 
 
-def _leaf_of_nic(nic: int, spec: ClusterSpec, counts: Counts) -> int:
+def _leaf_of_nic(nic: int, spec: ClusterSpec, counts: ClusterCounts) -> int:
     host, local = divmod(nic, spec.nics_per_host)
     nic_set = host // counts.nic_set_hosts
     return nic_set * spec.nics_per_host + local if spec.leaves.rails else nic_set

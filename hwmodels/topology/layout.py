@@ -7,8 +7,8 @@ from hwmodels.topology.link import Link
 from hwmodels.topology.spec import ClusterSpec, Rate
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterCounts:
     """Numbers of components in the whole cluster; 0 if there are none.
 
     switches: PCIe links towards a host's memory in addition to those of the GPUs' own ports. nic_set_hosts:
@@ -27,7 +27,7 @@ class Counts:
     up_spines: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Starts:
     """Index of the first link of each kind and direction (seen from GPU and host); -1 if there is none.
 
@@ -51,13 +51,13 @@ class Starts:
     dram_out: int
 
 
-def counts_of(spec: ClusterSpec) -> Counts:
+def counts_of(spec: ClusterSpec) -> ClusterCounts:
     """The numbers that ``spec`` implies."""
     set_hosts, leaves = spec.hosts_per_leaf, spec.leaf_switches
     per_set = spec.nics_per_host if spec.leaves.rails else 1
     nics = spec.hosts * spec.nics_per_host
     remotes = {"cluster": 1}.get(spec.remote_per, spec.hosts) if spec.remote else 0
-    return Counts(
+    return ClusterCounts(
         switches=spec.gpus // spec.pcie_shared_by if has_switches(spec) else 0,
         nics=nics,
         domains=-(-spec.gpus // spec.domain_gpus) if spec.nvlink else 0,
@@ -75,7 +75,7 @@ def has_switches(spec: ClusterSpec) -> bool:
     return spec.pcie_shared_by > 1 or spec.pcie_peer is not None
 
 
-def laid_out(spec: ClusterSpec, counts: Counts) -> tuple[tuple[Link, ...], Starts]:
+def laid_out(spec: ClusterSpec, counts: ClusterCounts) -> tuple[tuple[Link, ...], Starts]:
     """All links, and where each kind starts."""
     links: list[Link] = []
     starts: dict[str, int] = {}
@@ -85,7 +85,7 @@ def laid_out(spec: ClusterSpec, counts: Counts) -> tuple[tuple[Link, ...], Start
     return tuple(links), Starts(**starts)
 
 
-def _groups(spec: ClusterSpec, counts: Counts) -> Iterator[tuple[str, list[Link]]]:
+def _groups(spec: ClusterSpec, counts: ClusterCounts) -> Iterator[tuple[str, list[Link]]]:
     """(name in Starts, links) in the order of their indices."""
     gpus, hosts = _gpu_names(spec), [f"host{host}" for host in range(spec.hosts)]
     switches = [f"{host}/switch{k}" for host in hosts for k in range(counts.switches // spec.hosts)]
@@ -123,7 +123,7 @@ def _gpu_names(spec: ClusterSpec) -> list[str]:
     return [f"host{host}/gpu{local}" for host in range(spec.hosts) for local in range(spec.gpus_per_host)]
 
 
-def _uplink_rate(spec: ClusterSpec, counts: Counts) -> Rate:
+def _uplink_rate(spec: ClusterSpec, counts: ClusterCounts) -> Rate:
     """One link of a leaf to one spine: the leaf's NICs, divided by the oversubscription and by the spines."""
     assert spec.nic is not None
     nics, leaves = counts.leaf_nics, spec.leaves

@@ -33,7 +33,13 @@ def _between_gpus(sites: GpuSites, source: Location, target: Location, spread: i
     if out.domain >= 0 and out.domain == to.domain:
         return (starts.nvlink_out + out.gpu, starts.nvlink_in + to.gpu)
     if out.host != to.host:
-        between = () if out.leaf == to.leaf else _over_spine(sites, out.leaf, to.leaf, source, target, spread)
+        between = (
+            ()
+            if out.leaf == to.leaf
+            else _over_spine(
+                sites, from_leaf=out.leaf, to_leaf=to.leaf, source=source, target=target, spread=spread
+            )
+        )
         return (*out.up, starts.nic_out + out.nic, *between, starts.nic_in + to.nic, *to.down)
     if sites.spec.pcie_shared_by > 1 and out.switch != to.switch:
         return out.up + to.down
@@ -41,7 +47,7 @@ def _between_gpus(sites: GpuSites, source: Location, target: Location, spread: i
 
 
 def _over_spine(
-    sites: GpuSites, from_leaf: int, to_leaf: int, source: Location, target: Location, spread: int
+    sites: GpuSites, *, from_leaf: int, to_leaf: int, source: Location, target: Location, spread: int
 ) -> Path:
     """Up to the spine selected by the hash, and down from it."""
     starts, spines = sites.starts, sites.counts.up_spines
@@ -57,8 +63,12 @@ def _with_memory(sites: GpuSites, source: Location, target: Location, spread: in
     if here == there:
         return first + last
     out, to = _nics(sites, source, target, spread)
-    leaves = sites.leaf_of_nic(out), sites.leaf_of_nic(to)
-    between = () if leaves[0] == leaves[1] else _over_spine(sites, *leaves, source, target, spread)
+    from_leaf, to_leaf = sites.leaf_of_nic(out), sites.leaf_of_nic(to)
+    between: Path = ()
+    if from_leaf != to_leaf:
+        between = _over_spine(
+            sites, from_leaf=from_leaf, to_leaf=to_leaf, source=source, target=target, spread=spread
+        )
     return (*first, starts.nic_out + out, *between, starts.nic_in + to, *last)
 
 

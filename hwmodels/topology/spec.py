@@ -62,7 +62,7 @@ class Leaves:
     source: str = "a single leaf switch, which never limits"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
     """A cluster of equal hosts. A field that is None does not exist in the cluster.
 
@@ -170,8 +170,8 @@ def at_efficiency(efficiency: float, base: ClusterSpec, *kinds: str) -> ClusterS
     """``base`` with this efficiency on links of these kinds, or on all: 1 gives the closed forms."""
     source = "set by the caller"
     changed = {
-        kind: replace(found, efficiency=efficiency, efficiency_source=source)
-        for kind, found in base.classes.items()
+        kind: replace(link_class, efficiency=efficiency, efficiency_source=source)
+        for kind, link_class in base.classes.items()
         if not kinds or kind in kinds
     }
     return replace(base, classes={**base.classes, **changed})
@@ -186,12 +186,6 @@ def with_rate(key: str, gbps: float, base: ClusterSpec) -> ClusterSpec:
         raise base.refuse(key, f"is missing; leave cluster.{key}_gbps out, or write a cluster that has it")
     rate = Rate(gbps * _BYTES_PER_GBIT, "set by the caller")
     return replace(base, **{key: rate})  # type: ignore[arg-type]
-
-
-def shared_pcie(bytes_per_s: float, gpus: int, base: ClusterSpec) -> ClusterSpec:
-    """``base`` with one PCIe switch uplink of this rate for each ``gpus`` neighbours."""
-    rate = Rate(bytes_per_s, "set by the caller")
-    return replace(base, pcie=rate, pcie_shared_by=gpus)
 
 
 def shown(value: object) -> str:

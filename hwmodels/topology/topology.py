@@ -67,6 +67,13 @@ def build(spec: ClusterSpec) -> Topology:
     """The topology of a cluster, with every link and GPU written out."""
     counts = counts_of(spec)
     links, starts = laid_out(spec, counts)
-    latency_s = {kind: found.latency_s for kind, found in spec.classes.items()}
+    latency_s = {kind: link_class.latency_s for kind, link_class in spec.classes.items()}
     latencies_s = tuple(latency_s[link.kind] for link in links)
-    return Topology(spec, gpu_sites_of(spec, counts, starts), counts, starts, links, latencies_s)
+    return Topology(
+        spec=spec,
+        gpus=gpu_sites_of(spec, counts, starts),
+        counts=counts,
+        starts=starts,
+        links=links,
+        link_latency_s=latencies_s,
+    )

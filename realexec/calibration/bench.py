@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from realexec.calibration.done_log import DoneLog
-from realexec.calibration.grid import Plan
+from realexec.calibration.grid import CalibrationPlan
 from realexec.calibration.scripts import Script, filler, script_of
 from realexec.wire.messages import Alive, Died, FromWorker, StepsDone, ToWorker
 from serving.vocabulary.errors import UserError
@@ -42,9 +42,10 @@ class Bench:
 
     def __init__(
         self,
+        *,
         workers: list[Worker],
         inbox: Inbox,
-        plan: Plan,
+        plan: CalibrationPlan,
         log: DoneLog,
         vocabulary: int,
         cpu_ns: Callable[[int], int],
@@ -61,12 +62,12 @@ class Bench:
 
     def _missing(self) -> list[tuple[int, int]]:
         """Return (unit, repeat), by repeat, each in another order: so drift affects all units alike."""
-        found = []
+        missing = []
         for repeat in range(self._plan.repeats):
             units = list(self._plan.units)
             random.Random(repeat).shuffle(units)
-            found += [(unit, repeat) for unit in units if name_of(unit, repeat) not in self._log.entries]
-        return found
+            missing += [(unit, repeat) for unit in units if name_of(unit, repeat) not in self._log.entries]
+        return missing
 
     def run(self) -> None:
         """Run until every unit has been measured. Raises UserError if a worker dies."""

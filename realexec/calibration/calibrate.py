@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from realexec.calibration.bench import Bench, Progress, name_of
 from realexec.calibration.done_log import DoneLog
-from realexec.calibration.grid import Plan, Step
+from realexec.calibration.grid import CalibrationPlan, Step
 from realexec.calibration.links import copies_of, link_of, messages_of, starts_of
 from realexec.calibration.quiet import Spread, noise_of, spread_of, told_noise, wall_over_cpu
 from realexec.calibration.sends import KvSends
@@ -29,8 +29,8 @@ _COPIES: Final = {
 _PEER: Final = {"parameters from another worker": ("replica", 1)}
 
 
-@dataclass(frozen=True, slots=True)
-class Fleet:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibratedFleet:
     """The workers to measure: ``model`` as in `realexec.model.models`, ``kv_bytes`` of memory each, and the
     ``transport`` by which they read each other's memory."""
 
@@ -42,9 +42,14 @@ class Fleet:
     transport: str = SHARED_MEMORY
 
 
-def measure(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress | None = None) -> None:
+def measure(
+    fleet: CalibratedFleet, plan: CalibrationPlan, log: DoneLog, on_progress: Progress | None = None
+) -> None:
     """Measure everything that is missing in ``log`` and add it. Raises UserError."""
-    wanted = [*(name_of(unit, one) for unit in plan.units for one in range(plan.repeats)), *_others(fleet)]
+    wanted = [
+        *(name_of(unit, repeat) for unit in plan.units for repeat in range(plan.repeats)),
+        *_others(fleet),
+    ]
     if any(name not in log.entries for name in wanted):
         _with_workers(fleet, plan, log, on_progress)
     device = str(fleet.model.get("device", CPU))
@@ -61,23 +66,35 @@ def link_name(transport: str) -> str:
     return f"link by {transport}"
 
 
-def sources_of(fleet: Fleet) -> dict[str, tuple[str, int]]:
+def sources_of(fleet: CalibratedFleet) -> dict[str, tuple[str, int]]:
     """Return the sources that worker 0 loads parameters from, as `realexec.wire.messages.Pull` names them."""
     return _COPIES | (_PEER if fleet.workers > 1 else {})
 
 
-def _others(fleet: Fleet) -> list[str]:
+def _others(fleet: CalibratedFleet) -> list[str]:
     """Return the names of all measurements of workers besides their steps."""
     return [STARTS, MESSAGES, *sources_of(fleet), *([KV_SENDS] if fleet.workers > 1 else [])]
 
 
-def _with_workers(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress | None) -> None:
+def _with_workers(
+    fleet: CalibratedFleet, plan: CalibrationPlan, log: DoneLog, on_progress: Progress | None
+) -> None:
     began_ns = time.monotonic_ns()
     with WorkerPool(fleet.workers, fleet.model, fleet.seed, fleet.batch_size) as pool:
         pool.wait_ready(TIMEOUT_S)
         process_s = (time.monotonic_ns() - began_ns) / 1e9
-        how = fleet.kv_bytes, True, True, None, False, fleet.transport
-        opens = [Open(slot, *how) for slot in range(fleet.workers)]
+        opens = [
+            Open(
+                slot=slot,
+                kv_bytes=fleet.kv_bytes,
+                warm=True,
+                host=True,
+                paths=None,
+                every_step=False,
+                transport=fleet.transport,
+            )
+            for slot in range(fleet.workers)
+        ]
         memory_s, addresses = starts_of(pool, opens, TIMEOUT_S)
         layers = addresses[0]["layers"][0]
         if STARTS not in log.entries:
@@ -85,8 +102,8 @@ def _with_workers(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress 
         pids = [worker.process.pid for worker in pool.workers]
         vocabulary = fleet.model["vocab_size"]
         bench = Bench(
-            list(pool.workers), pool.inbox, plan, log, vocabulary,
-            lambda worker: cpu_time_ns(pids[worker]), on_progress,
+            workers=list(pool.workers), inbox=pool.inbox, plan=plan, log=log, vocabulary=vocabulary,
+            cpu_ns=lambda worker: cpu_time_ns(pids[worker]), on_progress=on_progress,
         )  # fmt: skip
         bench.run()
         if MESSAGES not in log.entries:
@@ -100,7 +117,7 @@ def _with_workers(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress 
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class CalibrationResult:
     """``steps``: time of each step in microseconds over its repeats. ``noise``: empty if it was quiet."""
 
     steps: Mapping[Step, Spread]
@@ -109,7 +126,7 @@ class Measured:
     record: Mapping[str, Any]
 
 
-def measured(fleet: Fleet, plan: Plan, log: DoneLog) -> Measured:
+def measured(fleet: CalibratedFleet, plan: CalibrationPlan, log: DoneLog) -> CalibrationResult:
     """Evaluate a complete log."""
     names = [name_of(unit, repeat) for repeat in range(plan.repeats) for unit in plan.units]
     entries = [log.entries[name] for name in names]
@@ -120,16 +137,16 @@ def measured(fleet: Fleet, plan: Plan, log: DoneLog) -> Measured:
     spreads = {step: spread_of(samples[step]) for step in sorted(samples)}
     ratio = wall_over_cpu(sum(one["wall_ns"] for one in entries), sum(one["cpu_ns"] for one in entries))
     noise = noise_of(ratio, spreads.values())
-    others = {name: log.entries[name] for name in _others(fleet)}
+    measurements = {name: log.entries[name] for name in _others(fleet)}
     links = {transport: log.entries[link_name(transport)] for transport in TRANSPORTS}
     record = {
         "quiet": {"wall_over_cpu": ratio, **told_noise(noise)},
         "steps": [{**step._asdict(), **spread.as_dict("us")} for step, spread in spreads.items()],
-        "starts": others[STARTS],
-        "messages": others[MESSAGES],
-        "parameters": {name: others[name] for name in sources_of(fleet)},
+        "starts": measurements[STARTS],
+        "messages": measurements[MESSAGES],
+        "parameters": {name: measurements[name] for name in sources_of(fleet)},
         "transport": fleet.transport,  # of parameters from another worker, and of sends
-        "kv_sends": others.get(KV_SENDS),  # with two workers or more
+        "kv_sends": measurements.get(KV_SENDS),  # with two workers or more
         "links": links,
     }
-    return Measured(spreads, ratio, tuple(noise), record)
+    return CalibrationResult(spreads, ratio, tuple(noise), record)

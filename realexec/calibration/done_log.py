@@ -65,14 +65,14 @@ class DoneLog:
         whole = 0
         for line in self.path.read_bytes().splitlines(keepends=True):
             try:
-                found = json.loads(line)
+                entry = json.loads(line)
             except ValueError:
                 break
             if not line.endswith(b"\n"):
                 break
-            if whole == 0 and found != {"calibration": json.loads(json.dumps(dict(what)))}:
+            if whole == 0 and entry != {"calibration": json.loads(json.dumps(dict(what)))}:
                 return 0
             if whole:
-                self.entries[found["name"]] = found["entry"]
+                self.entries[entry["name"]] = entry["entry"]
             whole += len(line)
         return whole

@@ -23,8 +23,8 @@ class Step(NamedTuple):
     context_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationPlan:
     """``units`` times ``repeats`` pieces of work; a worker takes the next one when it has finished its own.
 
     ``contexts``: tokens of each sequence, one unit per context; unit 0 is prompts alone. ``sequences``: how
@@ -60,31 +60,35 @@ class Plan:
 
     def as_dict(self) -> dict[str, Any]:
         """Return a dict, to compare with the plan of a calibration that was stopped."""
-        return {key: list(one) if isinstance(one, tuple) else one for key, one in asdict(self).items()}
+        return {
+            key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()
+        }
 
 
-def plan_of(max_seqs: int, batch_tokens: int, kv_tokens: int, repeats: int, quick: bool) -> Plan:
+def plan_of(max_seqs: int, batch_tokens: int, kv_tokens: int, repeats: int, quick: bool) -> CalibrationPlan:
     """Plan all steps that an engine with these limits may run: contexts of ``kv_tokens`` in total.
 
     ``quick``: few points, for a quick look or a test.
     """
     longest = max(-(-kv_tokens // max_seqs), _CONTEXTS[0])
-    prompts = tuple(one for one in _PROMPTS if one < batch_tokens)
-    whole = tuple(sorted({*(one for one in _WHOLE if batch_tokens < one < longest), longest}))
+    prompts = tuple(length for length in _PROMPTS if length < batch_tokens)
+    whole = tuple(sorted({*(chunk for chunk in _WHOLE if batch_tokens < chunk < longest), longest}))
     powers = {1 << at for at in range(max_seqs.bit_length())}
     sequences = (max_seqs, 1) if quick else sorted(powers | {max_seqs}, reverse=True)
-    contexts = tuple(sorted({*(one for one in _CONTEXTS if one < longest), longest}))
+    contexts = tuple(sorted({*(length for length in _CONTEXTS if length < longest), longest}))
     if quick:
         contexts, prompts = tuple(dict.fromkeys((contexts[0], contexts[-1]))), prompts[1:4:2]
         whole = whole[-1:]
-    return Plan(
-        contexts,
-        tuple(dict.fromkeys(sequences)),
-        tuple(sorted({*prompts, batch_tokens, *whole})),
-        tuple(one for one in _MIXED if one <= batch_tokens)[: 1 if quick else None],
-        tuple(one for one in _CHUNKS if 16 * one <= batch_tokens)[: 1 if quick else None],
-        tuple(one for one in prompts if one >= _LEAST_LAST and batch_tokens + one < longest),
-        batch_tokens,
+    return CalibrationPlan(
+        contexts=contexts,
+        sequences=tuple(dict.fromkeys(sequences)),
+        prompts=tuple(sorted({*prompts, batch_tokens, *whole})),
+        mixed=tuple(tokens for tokens in _MIXED if tokens <= batch_tokens)[: 1 if quick else None],
+        chunks=tuple(tokens for tokens in _CHUNKS if 16 * tokens <= batch_tokens)[: 1 if quick else None],
+        last_chunks=tuple(
+            length for length in prompts if length >= _LEAST_LAST and batch_tokens + length < longest
+        ),
+        batch_tokens=batch_tokens,
         steps=4 if quick else 12,
         repeats=repeats,
     )

@@ -26,15 +26,18 @@ def serve(control: Control, start: Mapping[str, Any]) -> None:
     The ``unit`` of a `Pull` is the number of bytes to read.
     """
     control.send(Ready())
-    what = control.recv()
-    assert isinstance(what, Open)
-    with Arena.create(what.kv_bytes) as arena, closing(_transport(what, arena, start["model"])) as transport:
+    opening = control.recv()
+    assert isinstance(opening, Open)
+    with (
+        Arena.create(opening.kv_bytes) as arena,
+        closing(_transport(opening, arena, start["model"])) as transport,
+    ):
         control.send(Opened(transport.address()))
         links: dict[int, Link] = {}
         while True:
             message = control.recv()
             if isinstance(message, Meet):
-                others = [one for one in range(len(message.addresses)) if one != what.slot]
+                others = [one for one in range(len(message.addresses)) if one != opening.slot]
                 links = {one: transport.connect(message.addresses[one]) for one in others}
             elif isinstance(message, Pull):
                 links[message.source[1]].read([Segment(0, 0, message.unit)])
@@ -82,7 +85,17 @@ def link_of(transport: str, repeats: int, timeout_s: float, device: str) -> dict
         pool.wait_ready(timeout_s)
         addresses: dict[int, Any] = {}
         for slot, worker in enumerate(pool.workers):
-            worker.send(Open(slot, LARGE_BYTES, False, False, None, False, transport))
+            worker.send(
+                Open(
+                    slot=slot,
+                    kv_bytes=LARGE_BYTES,
+                    warm=False,
+                    host=False,
+                    paths=None,
+                    every_step=False,
+                    transport=transport,
+                )
+            )
         while len(addresses) < 2:
             slot, message = wait_for(pool, Opened, timeout_s)
             addresses[slot] = message.address
@@ -96,10 +109,10 @@ def link_of(transport: str, repeats: int, timeout_s: float, device: str) -> dict
         large_s = [_seconds(lambda: pull(LARGE_BYTES)) for _ in range(repeats)]
         small_s = [_seconds(lambda: pull(SMALL_BYTES)) for _ in range(10 * repeats)]
     asked_s = spread_of(small_s).median
-    rates = [LARGE_BYTES / max(one - asked_s, 1e-9) for one in large_s]
+    rates = [LARGE_BYTES / max(seconds - asked_s, 1e-9) for seconds in large_s]
     return {
         **spread_of(rates).as_dict("bytes_per_s"),
-        "read_of_4_kib_us": spread_of([one * 1e6 for one in small_s]).as_dict("us"),
+        "read_of_4_kib_us": spread_of([seconds * 1e6 for seconds in small_s]).as_dict("us"),
     }
 
 
@@ -113,9 +126,9 @@ def copies_of(
         for unit in units:
             pool.workers[0].send(Pull(0, unit, source, "replica"))
         came = [wait_for(pool, Pulled, timeout_s)[1] for _ in units]
-        if causes := [one.cause for one in came if one.cause]:
+        if causes := [pulled.cause for pulled in came if pulled.cause]:
             raise UserError(f"parameters could not be read from {source[0]} ({causes[0]}): correct the cause")
-        return int(sum(one.size_bytes for one in came))
+        return int(sum(pulled.size_bytes for pulled in came))
 
     size_bytes = load()
     rates = [size_bytes / _seconds(load) for _ in range(repeats)]

@@ -59,25 +59,25 @@ def wall_over_cpu(wall_ns: int, cpu_ns: int) -> float | None:
 
 def noise_of(ratio: float | None, spreads: Iterable[Spread]) -> list[str]:
     """Return reasons not to trust the measurements, a clause each; empty if the machine was quiet."""
-    found = []
+    labels = []
     if ratio is None:
-        found.append(
+        labels.append(
             "the system does not report the workers' CPU time, so it is unknown whether the machine was quiet"
         )
     elif ratio > MOST_WALL_OVER_CPU:
-        found.append(
+        labels.append(
             f"workers waited for a core: {ratio:.2f} s passed per second of CPU, at most "
             f"{MOST_WALL_OVER_CPU} on a quiet machine"
         )
-    shares = [one.share for one in spreads if one.repeats > 1]
+    shares = [spread.share for spread in spreads if spread.repeats > 1]
     if not shares:
-        found.append("nothing was measured twice, so it is unknown how far repeats differ")
+        labels.append("nothing was measured twice, so it is unknown how far repeats differ")
     elif (typical := statistics.median(shares)) > MOST_SPREAD:
-        found.append(
+        labels.append(
             f"repeats differ: p10 to p90 of the usual step is {typical:.0%} of its median, at most "
             f"{MOST_SPREAD:.0%} on a quiet machine"
         )
-    return found
+    return labels
 
 
 def told_noise(noise: Sequence[str]) -> Mapping[str, Any]:

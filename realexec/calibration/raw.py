@@ -15,8 +15,8 @@ def raw_rates(repeats: int, device: str = "cpu") -> dict[str, float]:
     """Return bytes/s, the best of ``repeats``: between two blocks of shared memory; with a GPU also between
     pinned memory and the GPU, both ways, and within it."""
     with Arena.create(BYTES) as one, Arena.create(BYTES) as other:
-        found = {"memory to memory": _between(one, other, repeats)}
-    return {**found, **(_of_gpu(device, repeats) if device.startswith("cuda") else {})}
+        rates = {"memory to memory": _between(one, other, repeats)}
+    return {**rates, **(_of_gpu(device, repeats) if device.startswith("cuda") else {})}
 
 
 def _between(one: Arena, other: Arena, repeats: int) -> float:

@@ -8,7 +8,7 @@ work. A run's first step therefore includes the time to request the run.
 from collections.abc import Callable, Generator, Sequence
 from typing import Final
 
-from realexec.calibration.grid import Plan, Step
+from realexec.calibration.grid import CalibrationPlan, Step
 from realexec.wire.messages import Forget, Hold, RunSteps, StepsDone, TakeOut, ToWorker
 from serving.vocabulary.actions import Chunk
 
@@ -34,7 +34,7 @@ class _Clock:
         return (self._ended_ns - began_ns) / NS_PER_US
 
 
-def script_of(unit: int, plan: Plan, tell: Tell, vocabulary: int) -> Script:
+def script_of(unit: int, plan: CalibrationPlan, tell: Tell, vocabulary: int) -> Script:
     """Return the script for a unit of the plan."""
     return _prompts(plan, tell, vocabulary) if unit == 0 else _contexts(unit, plan, tell, vocabulary)
 
@@ -48,7 +48,7 @@ def _one_step(chunks: Sequence[Chunk], decode: bool) -> RunSteps:
     return RunSteps(0, tuple(chunks), decode, 1, False)
 
 
-def _prompts(plan: Plan, tell: Tell, vocabulary: int) -> Script:
+def _prompts(plan: CalibrationPlan, tell: Tell, vocabulary: int) -> Script:
     """Measure prompts alone, one at a time and several in a step."""
     clock, timed = _Clock(), list[Timed]()
     warm_up = (plan.prompts[0], 1)
@@ -68,7 +68,7 @@ def _prompts(plan: Plan, tell: Tell, vocabulary: int) -> Script:
 
 
 def _last_chunk(
-    tokens: int, plan: Plan, clock: _Clock, tell: Tell, vocabulary: int
+    tokens: int, plan: CalibrationPlan, clock: _Clock, tell: Tell, vocabulary: int
 ) -> Generator[RunSteps, StepsDone, Timed]:
     """Measure the chunk after a full step's: like all but whole prompts, it is laid out in its prompt."""
     first = plan.batch_tokens
@@ -79,7 +79,7 @@ def _last_chunk(
     return Step(tokens, 1, first, 0, 0), clock.since(done)
 
 
-def _contexts(context: int, plan: Plan, tell: Tell, vocabulary: int) -> Script:
+def _contexts(context: int, plan: CalibrationPlan, tell: Tell, vocabulary: int) -> Script:
     """Measure sequences of one length: last chunks of prompts, prompts beside them, decodes of ever fewer."""
     timed = list[Timed]()
     for request in range(plan.sequences[0]):
@@ -95,14 +95,17 @@ def _contexts(context: int, plan: Plan, tell: Tell, vocabulary: int) -> Script:
             timed.append((Step(0, 0, 0, n, n * (length + at)), took_us))
         length += len(ends_ns)
         for extra, tokens in enumerate(plan.mixed if place == 0 else ()):
-            timed.append((yield from _mixed(extra, tokens, n, length, tell, vocabulary)))
+            mixed = yield from _mixed(
+                extra=extra, tokens=tokens, n=n, length=length, tell=tell, vocabulary=vocabulary
+            )
+            timed.append(mixed)
             length += 1
     for request in range(plan.sequences[0]):
         tell(Forget(request))
     return _averaged(timed)
 
 
-def _filled(request: int, context: int, plan: Plan, tell: Tell, vocabulary: int) -> Script:
+def _filled(request: int, context: int, plan: CalibrationPlan, tell: Tell, vocabulary: int) -> Script:
     """Compute a prompt chunk by chunk; time its last chunk if others came before.
 
     The worker lays a chunk out as if the whole prompt were there, so that tokens stay exact. So an earlier
@@ -119,7 +122,7 @@ def _filled(request: int, context: int, plan: Plan, tell: Tell, vocabulary: int)
 
 
 def _mixed(
-    extra: int, tokens: int, n: int, length: int, tell: Tell, vocabulary: int
+    *, extra: int, tokens: int, n: int, length: int, tell: Tell, vocabulary: int
 ) -> Generator[RunSteps, StepsDone, Timed]:
     """Measure a prompt in one step with ``n`` sequences of ``length``."""
     request = _EXTRA + 1 + extra

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from realexec.calibration.grid import Plan
+from realexec.calibration.grid import CalibrationPlan
 from realexec.calibration.links import wait_for
 from realexec.calibration.quiet import Spread, spread_of
 from realexec.driver.processes import WorkerPool
@@ -22,7 +22,7 @@ _FILLER_PROMPT, _FILLER_TOKENS = 16, 200
 class KvSends:
     """Sends as in a run: the source reports where KV lies, the target reads it, and both run their steps."""
 
-    def __init__(self, pool: WorkerPool, plan: Plan, vocabulary: int, timeout_s: float) -> None:
+    def __init__(self, pool: WorkerPool, plan: CalibrationPlan, vocabulary: int, timeout_s: float) -> None:
         self._pool, self._plan, self._timeout_s = pool, plan, timeout_s
         self._vocabulary = vocabulary
         self._number = 0

@@ -13,7 +13,7 @@ from realexec.transports.shaped import Paths, Shape
 from realexec.transports.shared_memory import NAME as SHARED_MEMORY
 from realexec.wire.messages import Died, Meet, Met, Open, Opened
 from realexec.worker.peers import paths_between
-from realexec.world.actions import CARRIES_OUT, World
+from realexec.world.actions import World
 from realexec.world.arrivals import Arrivals
 from realexec.world.execution import Controller, Execution, Journal
 from realexec.world.models import Models
@@ -26,15 +26,13 @@ from serving.vocabulary.layers import Part
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.units import NS_PER_S
 
-__all__ = ["CARRIES_OUT", "Fleet", "execute"]
-
 # A worker reports whenever requests finish, at the end of a run, and about once a second in between. A single
 # step of a small model takes far less time than this.
 REPORT_TIMEOUT_S = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class Fleet:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFleet:
     """What a run needs of its workers, beyond one whole model in each.
 
     ``replicas``: the slot of each initial replica; None: one in every slot. ``opens``: whether the controller
@@ -62,6 +60,7 @@ class Fleet:
 def execute(
     controller: Controller,
     requests: Requests,
+    *,
     workers: int,
     model: Mapping[str, Any],
     seed: int,
@@ -71,7 +70,7 @@ def execute(
     on_progress: Callable[[int, int], None] | None = None,
     start_timeout_s: float = 120,
     report_timeout_s: float = REPORT_TIMEOUT_S,
-    fleet: Fleet | None = None,
+    fleet: WorkerFleet | None = None,
     launcher: Launcher | None = None,
 ) -> RunReport:
     """Run ``requests`` on ``workers`` processes under ``controller``.
@@ -90,8 +89,8 @@ def execute(
         raise UserError("workers and batch_size must both be at least 1.")
     if "vocab_size" not in model:
         raise UserError("model.vocab_size is missing; write the number of token ids prompts may use.")
-    fleet = fleet or Fleet()
-    vocab_size: int = min(one["vocab_size"] for one in (model, *fleet.models.values()))
+    fleet = fleet or WorkerFleet()
+    vocab_size: int = min(keys["vocab_size"] for keys in (model, *fleet.models.values()))
     arrivals = Arrivals(requests, seed, vocab_size)
     launched_ns = time.monotonic_ns()
     with ExitStack() as stack:
@@ -102,7 +101,15 @@ def execute(
         replicas = tuple(range(workers)) if fleet.replicas is None else fleet.replicas
         tracker, slots = Tracker(recorder, len(replicas)), Slots(pool, replicas, fleet.parts)
         world = World(slots, tracker, models, range(len(replicas)))
-        execution = Execution(controller, pool, world, tracker, journal, report_timeout_s, fleet.opens)
+        execution = Execution(
+            controller=controller,
+            pool=pool,
+            world=world,
+            tracker=tracker,
+            journal=journal,
+            report_timeout_s=report_timeout_s,
+            opens=fleet.opens,
+        )
         start_s = (execution.start_ns - launched_ns) / NS_PER_S
         report = execution.run(arrivals, on_progress, start_s)
         return replace(report, places=tuple(pool.places), one_host=pool.one_host, pinned=pinned)
@@ -120,7 +127,7 @@ def _paths(rates: Mapping[str, float], workers: int) -> Iterator[Paths | None]:
 
 
 def open_slots(
-    pool: WorkerPool, fleet: Fleet, paths: Paths | None, until_s: float
+    pool: WorkerPool, fleet: WorkerFleet, paths: Paths | None, until_s: float
 ) -> tuple[Models, tuple[bool | None, ...]]:
     """Have every worker allocate its memory and receive the others' addresses. Returns each model's number of
     layers, and per worker whether its pages are pinned for a GPU (None: it has none).
@@ -131,9 +138,9 @@ def open_slots(
     handle = None if paths is None else paths.handle
     for slot in slots:
         pool.workers[slot].send(_open(slot, fleet, handle, pool.addresses[slot]))
-    addresses = {slot: one.address for slot, one in _said_by_all(pool, Opened, until_s).items()}
+    addresses = {slot: opened.address for slot, opened in _said_by_all(pool, Opened, until_s).items()}
     for slot in slots:
-        pool.workers[slot].send(Meet(tuple([addresses[one] for one in slots]), fleet.opens))
+        pool.workers[slot].send(Meet(tuple([addresses[number] for number in slots]), fleet.opens))
     if fleet.opens:  # link now, so that the first load or transfer takes no longer than any other
         _said_by_all(pool, Met, until_s)
     models = Models(tuple(fleet.models), tuple(addresses[0]["layers"]))
@@ -142,13 +149,13 @@ def open_slots(
 
 def _said_by_all(pool: WorkerPool, kind: type[Any], until_s: float) -> dict[int, Any]:
     """Wait for one message of this kind from every worker; returns the messages by slot."""
-    said: dict[int, Any] = {}
-    while len(said) < len(pool.workers):
+    answers: dict[int, Any] = {}
+    while len(answers) < len(pool.workers):
         try:
             slot, message = pool.inbox.get(timeout=max(until_s - time.monotonic(), 0))
         except queue.Empty:
             raise UserError(
-                f"Only {len(said)} of {len(pool.workers)} workers had their memory in time; start fewer "
+                f"Only {len(answers)} of {len(pool.workers)} workers had their memory in time; start fewer "
                 "workers, or end what else keeps the cores busy."
             ) from None
         if isinstance(message, Died):
@@ -156,11 +163,11 @@ def _said_by_all(pool: WorkerPool, kind: type[Any], until_s: float) -> dict[int,
                 f"Worker {slot} did not start ({message.cause}); correct the cause and run again."
             )
         if isinstance(message, kind):
-            said[slot] = message
-    return said
+            answers[slot] = message
+    return answers
 
 
-def _open(slot: int, fleet: Fleet, paths: Any, bind: str) -> Open:
+def _open(slot: int, fleet: WorkerFleet, paths: Any, bind: str) -> Open:
     """Make the `Open` message of a slot: its replica's part, or an empty slot for the first model."""
     warm = fleet.replicas is None or slot in fleet.replicas
     replica = slot if fleet.replicas is None else fleet.replicas.index(slot) if warm else None
@@ -168,5 +175,17 @@ def _open(slot: int, fleet: Fleet, paths: Any, bind: str) -> Open:
     names, keys = list(fleet.models), tuple(fleet.models.values())
     model = names.index(part.model) if part is not None and names else 0
     layers = None if part is None else part.layers
-    how = fleet.hosts_cache, paths, fleet.every_step, fleet.transport, layers, keys, model, bind, fleet.stages
-    return Open(slot, fleet.kv_bytes, warm, *how)
+    return Open(
+        slot=slot,
+        kv_bytes=fleet.kv_bytes,
+        warm=warm,
+        host=fleet.hosts_cache,
+        paths=paths,
+        every_step=fleet.every_step,
+        transport=fleet.transport,
+        layers=layers,
+        models=keys,
+        model=model,
+        bind=bind,
+        stages=fleet.stages,
+    )

@@ -217,7 +217,7 @@ class WorkerPool:
         self._launcher: Launcher = LocalLauncher() if launcher is None else launcher
         try:
             host = self._launcher.open(workers)
-            self._listener = Listener(self.secret, self._admitted, tcp_host or host)
+            self._listener = Listener(self.secret, self._admitted, tcp_host=tcp_host or host)
             start = {
                 "secret": self.secret.hex(), "address": self._listener.address, "entry": entry,
                 "model": dict(model), "seed": seed, "batch_size": batch_size, **(more or {}),
@@ -280,7 +280,11 @@ class WorkerPool:
 
     def _admitted(self, channel: Channel, identity: dict[str, Any]) -> None:
         with self._starting:
-            meant = [one for one in self.workers if identity == {"worker": one.worker, "epoch": one.epoch}]
+            meant = [
+                worker
+                for worker in self.workers
+                if identity == {"worker": worker.worker, "epoch": worker.epoch}
+            ]
         if meant:
             meant[0].connected(channel)
         else:

@@ -18,7 +18,7 @@ UNDISTURBED: Final = "one undisturbed worker"
 Judge = Callable[[Sequence[int], Sequence[int]], tuple[tuple[int, ...], Mapping[int, float]]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCheck:
     """``tokens_checked`` must all be equal; tokens after a recompute are counted separately and may differ.
 
@@ -65,7 +65,14 @@ def check_tokens(
                 f"token {equal} of request {generation.request} is {generation.tokens[equal]}, "
                 f"but an undisturbed worker generates {expected[equal]}{_told(below.get(equal), tolerance)}"
             )
-    return TokenCheck(checked, different, recomputed, recomputed_different, first, close)
+    return TokenCheck(
+        tokens_checked=checked,
+        tokens_different=different,
+        tokens_recomputed=recomputed,
+        recomputed_different=recomputed_different,
+        first_difference=first,
+        tokens_close=close,
+    )
 
 
 def _told(below: float | None, tolerance: float) -> str:
@@ -77,12 +84,14 @@ def _told(below: float | None, tolerance: float) -> str:
 def together(checks: Sequence[TokenCheck]) -> TokenCheck:
     """Add up the checks of several models."""
     return TokenCheck(
-        sum(one.tokens_checked for one in checks),
-        sum(one.tokens_different for one in checks),
-        sum(one.tokens_recomputed for one in checks),
-        sum(one.recomputed_different for one in checks),
-        next((one.first_difference for one in checks if one.first_difference is not None), None),
-        sum(one.tokens_close for one in checks),
+        tokens_checked=sum(check.tokens_checked for check in checks),
+        tokens_different=sum(check.tokens_different for check in checks),
+        tokens_recomputed=sum(check.tokens_recomputed for check in checks),
+        recomputed_different=sum(check.recomputed_different for check in checks),
+        first_difference=next(
+            (check.first_difference for check in checks if check.first_difference is not None), None
+        ),
+        tokens_close=sum(check.tokens_close for check in checks),
     )
 
 
@@ -91,11 +100,11 @@ def _judge(model: Mapping[str, Any], seed: int, batch_size: int) -> tuple[Judge,
     from realexec.memory.device import CPU, here_or_cpu
     from realexec.model.model_runner import ModelRunner
     from realexec.model.models import build_model
-    from realexec.model.undisturbed import UndisturbedWorker
+    from realexec.model.reference_worker import ReferenceWorker
 
     here = {**model, "device": here_or_cpu(str(model.get("device", CPU)))}
     if reference_of(model) == UNDISTURBED:
-        worker = UndisturbedWorker(ModelRunner(here, seed, batch_size))
+        worker = ReferenceWorker(ModelRunner(here, seed, batch_size))
         return worker.judge, worker.tolerance
     reference = build_model(here, seed)
 

@@ -39,5 +39,5 @@ def carries_out(resumes: bool, hands_over: bool = False, sleeps: bool = False) -
     ``hands_over``: servers that prefill were seen to give KV to servers that decode. ``sleeps``: all
     servers were seen to sleep and to wake.
     """
-    found = SENDS | (MOVES if resumes else frozenset()) | (HANDS_OVER if hands_over else frozenset())
-    return found | (SLEEPS if sleeps else frozenset())
+    kinds = SENDS | (MOVES if resumes else frozenset()) | (HANDS_OVER if hands_over else frozenset())
+    return kinds | (SLEEPS if sleeps else frozenset())

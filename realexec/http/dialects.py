@@ -39,8 +39,8 @@ class Chunk:
     fault: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLoad:
     """The load a server reports; None: not reported. ``received``: tokens whose KV other servers sent."""
 
     running: int
@@ -73,16 +73,16 @@ class Dialect(Protocol):
     def reader(self) -> Reader:
         """Return a reader for one stream."""
 
-    def load(self, samples: Sequence[Sample]) -> Load | None:
+    def load(self, samples: Sequence[Sample]) -> ServerLoad | None:
         """Return the server's load from its metrics."""
 
 
 def _parsed(data: bytes, of: str) -> dict[str, Any]:
     """Parse a chunk of a stream, a JSON object. Raises ValueError if it is not one."""
-    found = json_data(data)
-    if not isinstance(found, dict):
+    parsed = json_data(data)
+    if not isinstance(parsed, dict):
         raise ValueError(f"{data[:60]!r} is no chunk of {of}")
-    return found
+    return parsed
 
 
 class _CompletionReader:
@@ -94,15 +94,15 @@ class _CompletionReader:
     def read(self, data: bytes) -> Chunk:
         if data == DONE:
             return Chunk(ended=True)
-        found = _parsed(data, "a completion")
-        if found.get("error") is not None:
-            return Chunk(fault=_message(found["error"]))
+        answer = _parsed(data, "a completion")
+        if answer.get("error") is not None:
+            return Chunk(fault=_message(answer["error"]))
         tokens: tuple[int, ...] = ()
-        choices = found.get("choices") or []
+        choices = answer.get("choices") or []
         if choices:
             tokens = _tokens(choices[0])
         self._seen += len(tokens)
-        usage = found.get("usage") or {}
+        usage = answer.get("usage") or {}
         if not choices and tokens == () and usage.get("completion_tokens", 0) > self._seen:
             tokens = _unknown(usage["completion_tokens"] - self._seen)
             self._seen += len(tokens)
@@ -124,10 +124,10 @@ def _tokens(choice: Mapping[str, Any]) -> tuple[int, ...]:
 
 def token_ids(ids: Iterable[Any]) -> tuple[int, ...]:
     """Return a server's token ids. Raises ValueError, TypeError or OverflowError if they are none."""
-    found = tuple(map(int, ids))
-    if found and not 0 <= min(found) <= max(found) < _MOST_ID:
+    tokens = tuple(map(int, ids))
+    if tokens and not 0 <= min(tokens) <= max(tokens) < _MOST_ID:
         raise ValueError("a token id is out of range")
-    return found
+    return tokens
 
 
 def _unknown(count: int) -> tuple[int, ...]:
@@ -164,7 +164,7 @@ class OpenAI:
         """Return a reader for one stream."""
         return _CompletionReader()
 
-    def load(self, samples: Sequence[Sample]) -> Load | None:
+    def load(self, samples: Sequence[Sample]) -> ServerLoad | None:
         """Return None: no load is reported."""
         return None
 
@@ -183,7 +183,7 @@ class Vllm(OpenAI):
         more = {"ignore_eos": True, "return_token_ids": True}
         return super().body(wish) | more
 
-    def load(self, samples: Sequence[Sample]) -> Load | None:
+    def load(self, samples: Sequence[Sample]) -> ServerLoad | None:
         """Return the load summed over its engines: data-parallel servers have several."""
         running = values(list(samples), "vllm:num_requests_running")
         waiting = values(list(samples), "vllm:num_requests_waiting")
@@ -191,17 +191,19 @@ class Vllm(OpenAI):
             return None
         used = values(list(samples), "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
         received = values(list(samples), "vllm:external_prefix_cache_hits_total")
-        memory = [one for one in samples if one.name == "vllm:cache_config_info"]
-        blocks = [found for one in memory if (found := _whole(one.labels.get("num_gpu_blocks")))]
-        sizes = [found for one in memory if (found := _whole(one.labels.get("block_size")))]
-        return Load(
-            round(sum(running)),
-            round(sum(waiting)),
-            sum(used) / len(used) if used else None,
-            sum(blocks) or None,
-            min(sizes, default=None),
-            round(sum(values(list(samples), "vllm:num_preemptions_total"))),
-            round(sum(received)) if received else None,
+        memory = [sample for sample in samples if sample.name == "vllm:cache_config_info"]
+        blocks = [
+            blocks_here for config in memory if (blocks_here := _whole(config.labels.get("num_gpu_blocks")))
+        ]
+        sizes = [size for config in memory if (size := _whole(config.labels.get("block_size")))]
+        return ServerLoad(
+            running=round(sum(running)),
+            waiting=round(sum(waiting)),
+            used_share=sum(used) / len(used) if used else None,
+            total_blocks=sum(blocks) or None,
+            block_tokens=min(sizes, default=None),
+            preemptions=round(sum(values(list(samples), "vllm:num_preemptions_total"))),
+            received=round(sum(received)) if received else None,
         )
 
 
@@ -218,11 +220,11 @@ class _GenerateReader:
     def read(self, data: bytes) -> Chunk:
         if data == DONE:
             return Chunk(ended=True)
-        found = _parsed(data, "/generate")
-        if found.get("error") is not None:
-            return Chunk(fault=_message(found["error"]))
-        meta = found.get("meta_info") or {}
-        ids, total = found.get("output_ids") or [], int(meta.get("completion_tokens", 0))
+        answer = _parsed(data, "/generate")
+        if answer.get("error") is not None:
+            return Chunk(fault=_message(answer["error"]))
+        meta = answer.get("meta_info") or {}
+        ids, total = answer.get("output_ids") or [], int(meta.get("completion_tokens", 0))
         new = max(0, total - self._seen)
         self._seen = max(self._seen, total)
         tokens = token_ids(ids[len(ids) - new :]) if new <= len(ids) else _unknown(new)
@@ -256,7 +258,7 @@ class Sglang:
         """Return a reader for one stream."""
         return _GenerateReader()
 
-    def load(self, samples: Sequence[Sample]) -> Load | None:
+    def load(self, samples: Sequence[Sample]) -> ServerLoad | None:
         """Return the load. SGLang counts its memory in tokens, so a block is one token."""
         running = values(list(samples), "sglang:num_running_reqs")
         waiting = values(list(samples), "sglang:num_queue_reqs")
@@ -266,7 +268,13 @@ class Sglang:
         total = values(list(samples), "sglang:max_total_num_tokens")
         share = sum(used) / len(used) if used else None
         blocks = round(sum(total)) or None
-        return Load(round(sum(running)), round(sum(waiting)), share, blocks, 1 if blocks else None)
+        return ServerLoad(
+            running=round(sum(running)),
+            waiting=round(sum(waiting)),
+            used_share=share,
+            total_blocks=blocks,
+            block_tokens=1 if blocks else None,
+        )
 
 
-DIALECTS: Final[Mapping[str, Dialect]] = {one.name: one for one in (OpenAI(), Vllm(), Sglang())}
+DIALECTS: Final[Mapping[str, Dialect]] = {dialect.name: dialect for dialect in (OpenAI(), Vllm(), Sglang())}

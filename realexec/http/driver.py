@@ -17,8 +17,8 @@ from realexec.http.client import address_of
 from realexec.http.connectors import computed, prefill_body
 from realexec.http.dialects import DIALECTS, UNKNOWN_TOKEN, Wish
 from realexec.http.handover import Chunks, Roles, met
-from realexec.http.lines import Counts, Times
 from realexec.http.probe import Server, load_of, probe
+from realexec.http.server_state import HttpCounts, Times
 from realexec.http.sleeping import probe_sleep
 from realexec.http.stream import Refused, answer_of, tokens_of
 from realexec.http.world import HttpWorld
@@ -49,7 +49,7 @@ async def probe_pairs(servers: Sequence[Server], roles: Roles, timeout_s: float)
         _check_kind(servers[place], "prefill", roles)
     for place in decodes:
         _check_kind(servers[place], "decode", roles)
-    found = list(servers)
+    probed = list(servers)
     for turn in range(max(len(prefills), len(decodes))):
         source, target = prefills[turn % len(prefills)], decodes[turn % len(decodes)]
         try:
@@ -61,9 +61,9 @@ async def probe_pairs(servers: Sequence[Server], roles: Roles, timeout_s: float)
                 f"KV does not get from the server at {servers[source].address} to {servers[target].address} "
                 f"({words}): start them as docs/HTTP.md says, or write a system whose instances do both"
             ) from None
-        for one in (source, target):
-            found[one] = replace(found[one], hands_over=True, token_ids=ids)
-    return tuple(found)
+        for server in (source, target):
+            probed[server] = replace(probed[server], hands_over=True, token_ids=ids)
+    return tuple(probed)
 
 
 def _check_kind(server: Server, role: str, roles: Roles) -> None:
@@ -85,7 +85,7 @@ def _check_kind(server: Server, role: str, roles: Roles) -> None:
 async def _tried(source: Server, target: Server, roles: Roles, timeout_s: float) -> bool:
     """Whether token ids came back. Raises ValueError if the KV did not arrive, or is not the right one."""
     tokens = (target.block_tokens or _BLOCK_TOKENS) + 1  # some engines send only whole blocks
-    wish = Wish(source.model, tuple([1 + one % 8 for one in range(tokens)]), _TOKENS, "servetwin-pair")
+    wish = Wish(source.model, tuple([1 + number % 8 for number in range(tokens)]), _TOKENS, "servetwin-pair")
     if roles.together:
         found = await _tokens(met(source, target, wish))
         return len(found) == _TOKENS and UNKNOWN_TOKEN not in found
@@ -129,18 +129,20 @@ class HttpReport:
     """``run``: as for workers; ``counts``: moved and resumed requests, ...; ``servers``: as probed."""
 
     run: RunReport
-    counts: Counts
+    counts: HttpCounts
     servers: tuple[Server, ...]
 
 
 def probe_all(addresses: Sequence[str], model: str | None, key: str | None = None) -> tuple[Server, ...]:
     """Probe all servers at the same time. Raises UserError."""
-    found = [address_of(text) for text in addresses]
-    if len(set(found)) < len(found):
+    parsed = [address_of(text) for text in addresses]
+    if len(set(parsed)) < len(parsed):
         raise UserError(f"http.servers={addresses} names a server twice: write each once")
 
     async def ask_all() -> list[Server]:
-        return await asyncio.gather(*[probe(one, model, key, PROBE_TIMEOUT_S) for one in found])
+        return await asyncio.gather(
+            *[probe(text_address, model, key, PROBE_TIMEOUT_S) for text_address in parsed]
+        )
 
     return tuple(asyncio.run(ask_all()))
 
@@ -157,13 +159,14 @@ def probe_sleeps(servers: Sequence[Server]) -> None:
 
 def resumes(servers: Iterable[Server]) -> bool:
     """Whether a request can resume at another server with the tokens it has."""
-    return all(one.token_ids and one.aborts for one in servers)
+    return all(server.token_ids and server.aborts for server in servers)
 
 
 def execute(
     controller: Control,
     requests: Requests,
     servers: Sequence[Server],
+    *,
     vocab_size: int,
     seed: int,
     recorder: Recorder,
@@ -190,17 +193,24 @@ def execute(
     )
     tracker = Tracker(recorder, len(servers))
     return asyncio.run(
-        _Run(masked, tracker, servers, times or Times(), journal, on_progress, roles).run(
-            arrivals, opens, awake
-        )
+        _HttpRun(
+            controller=masked,
+            tracker=tracker,
+            servers=servers,
+            times=times or Times(),
+            journal=journal,
+            on_progress=on_progress,
+            roles=roles,
+        ).run(arrivals, opens, awake)
     )
 
 
-class _Run:
+class _HttpRun:
     """The state of one run, used in one asyncio loop."""
 
     def __init__(
         self,
+        *,
         controller: Control,
         tracker: Tracker,
         servers: Sequence[Server],
@@ -261,8 +271,8 @@ class _Run:
         world, now_ns = self._world, self._now_ns()
         if world.facts:
             return world.facts.popleft()
-        told = world.pending.take(now_ns)
-        return due.take(now_ns) if told is None else told
+        facts = world.pending.take(now_ns)
+        return due.take(now_ns) if facts is None else facts
 
     async def _wait(self, due: Due) -> None:
         """Wait for news, or until the next event is due."""

@@ -62,10 +62,10 @@ class Works:
         body = prefill_body(server.dialect, wish)
         answer = await answer_of(server.address, server.dialect.path, body, server.key)
         try:
-            found = self._computed[request] = computed(wish, answer)
+            parameters = self._computed[request] = computed(wish, answer)
         except ValueError as error:
             raise Refused(str(error)) from None
-        yield Chunk(found.first)
+        yield Chunk(parameters.first)
 
     def sent(self, action: Send) -> Work:
         """Return the work of the server that takes over a request's KV and continues it."""
@@ -76,10 +76,10 @@ class Works:
         if self._roles.together:
             return Work(wish, met(source, target, wish))
         # The target computes the already known token again, from the prompt's last position.
-        one = self._computed.pop(request)
-        again = Wish(wish.model, one.prompt, wish.max_tokens + len(one.first), wish.label)
-        chunks = tokens_of(target.address, target.dialect, again, target.key, one.fetch)
-        return Work(again, chunks, repeats=len(one.first))
+        kv = self._computed.pop(request)
+        again = Wish(wish.model, kv.prompt, wish.max_tokens + len(kv.first), wish.label)
+        chunks = tokens_of(target.address, target.dialect, again, target.key, kv.fetch)
+        return Work(again, chunks, repeats=len(kv.first))
 
     def came(self, request: int) -> Sent | None:
         """Return the request's completed transfer, if any: a token from its target proves that KV arrived."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from realexec.http.client import Address, ask, get_text
-from realexec.http.dialects import DIALECTS, MISFIT, UNKNOWN_TOKEN, Dialect, Load, Wish
+from realexec.http.dialects import DIALECTS, MISFIT, UNKNOWN_TOKEN, Dialect, ServerLoad, Wish
 from realexec.http.metrics_text import LARGEST, samples_of
 from realexec.http.stream import Refused, tokens_of
 from serving.record.json_text import json_data
@@ -21,7 +21,7 @@ _VLLM_INFO: Final = ("/version",)
 _SGLANG_INFO: Final = ("/server_info", "/get_server_info")  # a newer and an older name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     """One server, as probed. ``max_model_len``, ``kv_tokens``, ``block_tokens``: None if not reported.
 
@@ -80,23 +80,34 @@ async def probe(address: Address, model: str | None, key: str | None, timeout_s:
 async def _probe(address: Address, model: str | None, key: str | None, timeout_s: float) -> Server:
     name, longest = await _model(address, model, key, timeout_s)
     dialect, load, info = await _kind(address, key, timeout_s)
-    version, memory = str(info.get("version") or ""), _memory(load)
+    kv_tokens, block_tokens = _memory(load)
     if load is None and (tokens := _count(info.get("max_total_num_tokens"))) is not None:
-        memory = tokens, 1  # SGLang without --enable-metrics counts its memory in tokens too
+        kv_tokens, block_tokens = tokens, 1  # SGLang without --enable-metrics counts its memory in tokens too
     mode = str(info.get("disaggregation_mode") or "")
     port = info.get("disaggregation_bootstrap_port")
     server = Server(
-        address, dialect, name, version, longest, *memory, False, None, load is not None, key,
-        mode if mode in ("prefill", "decode") else "", _count(port),
-    )  # fmt: skip
+        address=address,
+        dialect=dialect,
+        model=name,
+        version=str(info.get("version") or ""),
+        max_model_len=longest,
+        kv_tokens=kv_tokens,
+        block_tokens=block_tokens,
+        token_ids=False,
+        aborts=None,
+        tells_load=load is not None,
+        key=key,
+        mode=mode if mode in ("prefill", "decode") else "",
+        bootstrap_port=_count(port),
+    )
     if server.mode:
         return server  # it answers only together with a server of the other mode
     wish = Wish(name, tuple(range(1, 9)), _PROBE_TOKENS, "servetwin-probe")
-    found = list[int]()
+    ids_seen = list[int]()
     async with asyncio.timeout(timeout_s):
         async for chunk in tokens_of(server.address, dialect, wish, key):
-            found += chunk.tokens
-    ids = len(found) == _PROBE_TOKENS and UNKNOWN_TOKEN not in found
+            ids_seen += chunk.tokens
+    ids = len(ids_seen) == _PROBE_TOKENS and UNKNOWN_TOKEN not in ids_seen
     aborts = await _aborts(server, timeout_s) if load is not None else None
     return replace(server, token_ids=ids, aborts=aborts)
 
@@ -106,7 +117,7 @@ def _count(value: Any) -> int | None:
     return value if type(value) is int and 0 < value <= LARGEST else None
 
 
-def _memory(load: Load | None) -> tuple[int | None, int | None]:
+def _memory(load: ServerLoad | None) -> tuple[int | None, int | None]:
     if load is None or load.total_blocks is None or load.block_tokens is None:
         return None, None
     return load.total_blocks * load.block_tokens, load.block_tokens
@@ -119,8 +130,8 @@ async def _model(
     if status != 200:
         raise ValueError(f"/v1/models answers {status}")
     try:
-        listed = [one for one in json_data(text)["data"] if isinstance(one["id"], str)]
-        entries = {one["id"]: one.get("max_model_len") for one in listed}
+        listed = [entry for entry in json_data(text)["data"] if isinstance(entry["id"], str)]
+        entries = {entry["id"]: entry.get("max_model_len") for entry in listed}
     except MISFIT as error:
         raise ValueError(f"/v1/models answers {text[:60]!r}, which lists no models: {error}") from None
     if not entries or (wanted is not None and wanted not in entries):
@@ -134,7 +145,7 @@ async def _model(
 
 async def _kind(
     address: Address, key: str | None, timeout_s: float
-) -> tuple[Dialect, Load | None, Mapping[str, Any]]:
+) -> tuple[Dialect, ServerLoad | None, Mapping[str, Any]]:
     """Return the server's kind, by its metrics or routes of only one kind; its load; its information."""
     status, text = await get_text(address, "/metrics", timeout_s, None, key)
     samples = samples_of(text) if status == 200 else []
@@ -158,11 +169,11 @@ async def _info(
         status, text = await get_text(address, path, timeout_s, None, key)
         if status == 200:
             try:
-                found = json_data(text)
+                info = json_data(text)
             except ValueError:
                 continue
-            if isinstance(found, dict):
-                return found
+            if isinstance(info, dict):
+                return info
     return {}
 
 
@@ -187,7 +198,7 @@ async def _aborts(server: Server, timeout_s: float) -> bool:
     return False
 
 
-async def load_of(server: Server, timeout_s: float) -> Load | None:
+async def load_of(server: Server, timeout_s: float) -> ServerLoad | None:
     """Return the server's present load; None if it reports none. Raises OSError."""
     status, text = await get_text(server.address, "/metrics", timeout_s, None, server.key)
     return server.dialect.load(samples_of(text)) if status == 200 else None

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from realexec.http.lines import Line
+from realexec.http.server_state import ServerState
 from realexec.http.sleeping import put_to_sleep, wake
 from realexec.http.stream import Refused
 from serving.vocabulary.actions import AllocateGpus, Load, ReleaseGpus, StopLoad
@@ -14,18 +14,20 @@ from serving.vocabulary.events import Event, Loaded, LoadStopped
 class SleepMode:
     """``tell``: callback that receives facts. ``slept``, ``woken``: how often, since the run began."""
 
-    def __init__(self, lines: Sequence[Line], timeout_s: float, tell: Callable[[Event], None]) -> None:
-        self._lines, self._timeout_s, self._tell = lines, timeout_s, tell
-        self._locks = [asyncio.Lock() for _ in lines]  # one sleep or wake request at a time per server
+    def __init__(
+        self, states: Sequence[ServerState], timeout_s: float, tell: Callable[[Event], None]
+    ) -> None:
+        self._states, self._timeout_s, self._tell = states, timeout_s, tell
+        self._locks = [asyncio.Lock() for _ in states]  # one sleep or wake request at a time per server
         self._loads: dict[int, asyncio.Task[None]] = {}
         self._others: set[asyncio.Task[None]] = set()
         self.slept = self.woken = 0
 
     async def open(self, awake: Iterable[int]) -> None:
         """Put all servers but these to sleep before the run begins. Raises OSError or Refused."""
-        for number in sorted(set(range(len(self._lines))) - set(awake)):
-            await put_to_sleep(self._lines[number].server, self._timeout_s)
-            self._lines[number].asleep = True
+        for number in sorted(set(range(len(self._states))) - set(awake)):
+            await put_to_sleep(self._states[number].server, self._timeout_s)
+            self._states[number].asleep = True
 
     def allocate(self, action: AllocateGpus) -> None:
         """Check that replica n gets the GPUs of server n: the n-th group of that size."""
@@ -40,13 +42,13 @@ class SleepMode:
 
     async def _wake(self, action: Load) -> None:
         ((_, number),) = action.targets
-        line, cause = self._lines[number], ""
+        state, cause = self._states[number], ""
         async with self._locks[number]:
-            if line.lost:
+            if state.lost:
                 cause = "the server is lost"
             else:
                 try:
-                    await wake(line.server, self._timeout_s)
+                    await wake(state.server, self._timeout_s)
                 except (OSError, Refused) as error:
                     cause = str(error) or type(error).__name__
         del self._loads[action.load]
@@ -55,7 +57,7 @@ class SleepMode:
         if cause:
             self._tell(LoadStopped(action.load, 0, 0, cause, first))
             return
-        line.asleep = False
+        state.asleep = False
         self.woken += 1
         self._tell(Loaded(action.load, 0, last - first, True, first))
 
@@ -73,13 +75,13 @@ class SleepMode:
         task.add_done_callback(self._others.discard)
 
     async def _sleep(self, number: int) -> None:
-        line = self._lines[number]
+        state = self._states[number]
         async with self._locks[number]:
-            if line.lost:
+            if state.lost:
                 return
-            line.asleep = True
+            state.asleep = True
             with suppress(OSError, Refused):  # a server that fails to sleep gets no requests meanwhile
-                await put_to_sleep(line.server, self._timeout_s)
+                await put_to_sleep(state.server, self._timeout_s)
                 self.slept += 1
 
     async def close(self) -> None:
@@ -87,7 +89,7 @@ class SleepMode:
         for task in self._loads.values():
             task.cancel()
         await asyncio.gather(*self._loads.values(), *self._others, return_exceptions=True)
-        for line in self._lines:
-            if line.asleep and not line.lost:
+        for state in self._states:
+            if state.asleep and not state.lost:
                 with suppress(OSError, Refused):
-                    await wake(line.server, self._timeout_s)
+                    await wake(state.server, self._timeout_s)

@@ -56,7 +56,7 @@ async def _told(server: Server, path: str, timeout_s: float) -> None:
 
 async def probe_sleep(servers: Sequence[Server], timeout_s: float) -> None:
     """Make every server sleep and wake once. Raises UserError for a server that does not."""
-    await asyncio.gather(*[_probe(one, timeout_s) for one in servers])
+    await asyncio.gather(*[_probe(server, timeout_s) for server in servers])
 
 
 async def _probe(server: Server, timeout_s: float) -> None:
@@ -89,10 +89,12 @@ async def _frees_nothing(server: Server, timeout_s: float) -> str | None:
         return None
     status, text = await get_text(server.address, _SETTINGS, timeout_s, None, server.key)
     try:
-        found = json_data(text)["vllm_config"]["model_config"]["enable_sleep_mode"] if status == 200 else None
+        enabled = (
+            json_data(text)["vllm_config"]["model_config"]["enable_sleep_mode"] if status == 200 else None
+        )
     except (KeyError, TypeError, ValueError):
         return None
-    return "was started without its sleep mode" if found is False else None
+    return "was started without its sleep mode" if enabled is False else None
 
 
 async def _serves(server: Server, within_s: float) -> bool:

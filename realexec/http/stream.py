@@ -67,10 +67,10 @@ async def answer_of(address: Address, path: str, body: Any, key: str | None = No
         text = await answer.body()
         if answer.status != 200:
             raise Refused(_words(answer.status, text))
-        found = json_data(text)
-        if not isinstance(found, dict):
+        parsed = json_data(text)
+        if not isinstance(parsed, dict):
             raise ValueError(f"{text[:60]!r} is no object")
-        return found
+        return parsed
     except ValueError as error:
         raise BrokenStream(f"an answer that cannot be read ({error})") from None
     finally:
@@ -79,8 +79,8 @@ async def answer_of(address: Address, path: str, body: Any, key: str | None = No
 
 def _words(status: int, body: bytes) -> str:
     try:
-        found = json_data(body)
-        error = found.get("error", found)
+        parsed = json_data(body)
+        error = parsed.get("error", parsed)
         text = error.get("message", error) if isinstance(error, dict) else error
     except (ValueError, AttributeError):
         text = body.decode("utf-8", "replace")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from realexec.http.dialects import UNKNOWN_TOKEN, Wish
 from realexec.http.probe import Server
-from realexec.http.stream import Refused, tokens_of
+from realexec.http.stream import tokens_of
 from realexec.world.report import Generation
 
 
@@ -24,12 +24,14 @@ class TokenCheck:
 def chosen(generations: Iterable[Generation], tokens: int) -> list[Generation]:
     """Choose resumed requests first, then others by id, until they have this many tokens."""
     found, left = list[Generation](), tokens
-    known = [one for one in generations if UNKNOWN_TOKEN not in one.tokens]
-    for one in sorted(known, key=lambda one: (one.exact_tokens >= len(one.tokens), one.request)):
+    known = [generation for generation in generations if UNKNOWN_TOKEN not in generation.tokens]
+    for generation in sorted(
+        known, key=lambda generation: (generation.exact_tokens >= len(generation.tokens), generation.request)
+    ):
         if left <= 0:
             break
-        left -= len(one.tokens)
-        found.append(one)
+        left -= len(generation.tokens)
+        found.append(generation)
     return found
 
 
@@ -42,23 +44,22 @@ async def _ask_again(
     servers: Sequence[Server], generations: Sequence[Generation], timeout_s: float
 ) -> TokenCheck:
     counts, first = [0, 0, 0, 0], ""
-    for place, one in enumerate(generations):
+    for place, generation in enumerate(generations):
         server = servers[place % len(servers)]
-        wish = Wish(server.model, one.prompt, len(one.tokens), f"servetwin-again-{one.request}")
-        found = list[int]()
+        wish = Wish(
+            server.model, generation.prompt, len(generation.tokens), f"servetwin-again-{generation.request}"
+        )
+        tokens = list[int]()
         async with asyncio.timeout(timeout_s):
             async for chunk in tokens_of(server.address, server.dialect, wish, server.key):
-                found += chunk.tokens
-        exact = min(one.exact_tokens, len(one.tokens))
-        wrong = [at for at, token in enumerate(one.tokens) if found[at : at + 1] != [token]]
+                tokens += chunk.tokens
+        exact = min(generation.exact_tokens, len(generation.tokens))
+        wrong = [at for at, token in enumerate(generation.tokens) if tokens[at : at + 1] != [token]]
         counts[0] += exact
         counts[1] += sum(at < exact for at in wrong)
-        counts[2] += len(one.tokens) - exact
+        counts[2] += len(generation.tokens) - exact
         counts[3] += sum(at >= exact for at in wrong)
         if wrong and not first:
-            first = f"request {one.request}, token {wrong[0]}, at {server.address}"
+            first = f"request {generation.request}, token {wrong[0]}, at {server.address}"
     checked, different, resumed, resumed_different = counts
     return TokenCheck(checked, different, resumed, resumed_different, first or None)
-
-
-__all__ = ["Refused", "TokenCheck", "ask_again", "chosen"]

@@ -10,10 +10,10 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from realexec.http.dialects import Load as Told
+from realexec.http.dialects import ServerLoad
 from realexec.http.handover import Roles, Work, Works
-from realexec.http.lines import Counts, Line, Times
 from realexec.http.probe import Server, forget, is_alive, load_of
+from realexec.http.server_state import HttpCounts, ServerState, Times
 from realexec.http.sleep_mode import SleepMode
 from realexec.http.stream import Refused
 from realexec.world.tracking import Tracker
@@ -38,7 +38,7 @@ from serving.vocabulary.units import NS_PER_S
 
 
 @dataclass(slots=True)
-class _OfReplica:
+class _Unreported:
     """``since_ns``: when the oldest token arrived; ``urgent``: a first token or an end is included."""
 
     tokens: dict[int, int] = field(default_factory=dict)
@@ -52,15 +52,15 @@ class Pending:
 
     def __init__(self, period_ns: int) -> None:
         self._period_ns = period_ns
-        self._of: dict[int, _OfReplica] = {}
+        self._of: dict[int, _Unreported] = {}
 
     def add(self, replica: int, request: int, tokens: int, first: bool, now_ns: int) -> None:
         """Add tokens of a request that have arrived."""
-        one = self._of.get(replica)
-        if one is None:
-            one = self._of[replica] = _OfReplica(since_ns=now_ns)
-        one.tokens[request] = one.tokens.get(request, 0) + tokens
-        one.urgent |= first
+        unreported = self._of.get(replica)
+        if unreported is None:
+            unreported = self._of[replica] = _Unreported(since_ns=now_ns)
+        unreported.tokens[request] = unreported.tokens.get(request, 0) + tokens
+        unreported.urgent |= first
 
     def finish(self, replica: int, request: int, now_ns: int) -> None:
         """Record that a request's last token has arrived."""
@@ -69,11 +69,11 @@ class Pending:
 
     def move(self, request: int, source: int, target: int, now_ns: int) -> bool:
         """Move a request that the controller has moved; return whether it has in fact finished."""
-        one = self._of.get(source)
-        if one is None or request not in one.tokens:
+        unreported = self._of.get(source)
+        if unreported is None or request not in unreported.tokens:
             return False
-        tokens, over = one.tokens.pop(request), request in one.finished
-        one.finished.discard(request)
+        tokens, over = unreported.tokens.pop(request), request in unreported.finished
+        unreported.finished.discard(request)
         self.add(target, request, tokens, over, now_ns)
         if over:
             self._of[target].finished.add(request)
@@ -81,32 +81,35 @@ class Pending:
 
     def forget(self, replica: int, request: int) -> None:
         """Drop a request that the controller has given up."""
-        one = self._of.get(replica)
-        if one is not None:
-            one.tokens.pop(request, None)
-            one.finished.discard(request)
+        unreported = self._of.get(replica)
+        if unreported is not None:
+            unreported.tokens.pop(request, None)
+            unreported.finished.discard(request)
 
     def due_ns(self) -> int | None:
         """Return when the next report is due; None if there is nothing to report."""
-        found = [0 if one.urgent else one.since_ns + self._period_ns for one in self._of.values()]
-        return min(found, default=None)
+        due_ns = [
+            0 if unreported.urgent else unreported.since_ns + self._period_ns
+            for unreported in self._of.values()
+        ]
+        return min(due_ns, default=None)
 
     def take(self, now_ns: int) -> Streamed | None:
         """Return a report that is due by now, of one replica; None if none is."""
-        for replica, one in sorted(self._of.items()):
-            if one.urgent or one.since_ns + self._period_ns <= now_ns:
+        for replica, unreported in sorted(self._of.items()):
+            if unreported.urgent or unreported.since_ns + self._period_ns <= now_ns:
                 return self.flush(replica)
         return None
 
     def flush(self, replica: int) -> Streamed | None:
         """Return the report of a replica, due or not."""
-        one = self._of.pop(replica, None)
-        if one is None or not one.tokens:
+        unreported = self._of.pop(replica, None)
+        if unreported is None or not unreported.tokens:
             return None
-        return Streamed(replica, tuple(sorted(one.tokens.items())), tuple(sorted(one.finished)))
+        return Streamed(replica, tuple(sorted(unreported.tokens.items())), tuple(sorted(unreported.finished)))
 
     def __len__(self) -> int:
-        return sum(len(one.tokens) for one in self._of.values())
+        return sum(len(unreported.tokens) for unreported in self._of.values())
 
 
 # Checks whether a server still serves.
@@ -115,12 +118,12 @@ class Pending:
 HEALTH_TRIES: Final = 2
 
 
-async def why_dead(line: Line, timeout_s: float) -> str | None:
+async def why_dead(state: ServerState, timeout_s: float) -> str | None:
     """Return why a server no longer serves; None if it serves. Concurrent callers share one check."""
-    if line.checking is None:
-        line.checking = asyncio.create_task(_asked(line.server, timeout_s))
-        line.checking.add_done_callback(lambda _: setattr(line, "checking", None))
-    return await asyncio.shield(line.checking)
+    if state.checking is None:
+        state.checking = asyncio.create_task(_asked(state.server, timeout_s))
+        state.checking.add_done_callback(lambda _: setattr(state, "checking", None))
+    return await asyncio.shield(state.checking)
 
 
 async def _asked(server: Server, timeout_s: float) -> str | None:
@@ -143,15 +146,15 @@ class HttpWorld:
         clock: Callable[[], int],
         roles: Roles | None = None,
     ) -> None:
-        self.lines = [Line(server) for server in servers]
-        self.sleep_mode = SleepMode(self.lines, times.timeout_s, self._tell)
+        self.states = [ServerState(server=server) for server in servers]
+        self.sleep_mode = SleepMode(self.states, times.timeout_s, self._tell)
         self._works = Works(servers, tracker, roles or Roles())
         self.tracker, self._times, self._now_ns = tracker, times, clock
         self.facts: deque[Event] = deque()
         self.pending = Pending(round(times.report_s * NS_PER_S))
         self.wake_ns: int | None = None
         self.news = asyncio.Event()
-        self.counts = Counts()
+        self.counts = HttpCounts()
         self.lost: list[tuple[int, str]] = []
         self.fault: Exception | None = None  # an error of this program in a task; the driver raises it
         self._owner: dict[int, int] = {}
@@ -177,7 +180,7 @@ class HttpWorld:
     @property
     def under_way(self) -> bool:
         """Whether a stream is open, or the controller still has to receive facts or tokens."""
-        return bool(self.facts or len(self.pending) or any(line.streams for line in self.lines))
+        return bool(self.facts or len(self.pending) or any(state.streams for state in self.states))
 
     # Actions.
 
@@ -191,8 +194,8 @@ class HttpWorld:
         if self.tracker.generated(request):
             self.counts.resumed += 1
             self.tracker.assign(request)
-        line = self.lines[target]
-        if line.lost:
+        state = self.states[target]
+        if state.lost:
             return  # the controller is about to receive `Lost`, and assigns it elsewhere
         work = self._works.assigned(request, target)
         if work is not None:
@@ -202,16 +205,16 @@ class HttpWorld:
         (request,) = action.requests
         self._owner[request] = action.target
         work = self._works.sent(action)
-        if self.lines[action.target].lost:
+        if self.states[action.target].lost:
             self._tell(self._works.ended(request, action.target, "the server is lost"))
         else:
             self._open(request, action.target, work)
 
     def _open(self, request: int, replica: int, work: Work) -> None:
-        line = self.lines[replica]
-        if not line.streams:
-            line.since_ns = line.heard_ns = self._now_ns()
-        line.streams[request] = asyncio.create_task(self._stream(request, replica, work))
+        state = self.states[replica]
+        if not state.streams:
+            state.since_ns = state.heard_ns = self._now_ns()
+        state.streams[request] = asyncio.create_task(self._stream(request, replica, work))
 
     def _tell(self, fact: Event | None) -> None:
         if fact is not None:
@@ -239,20 +242,20 @@ class HttpWorld:
 
     def _end(self, replica: int, request: int, abort: bool) -> None:
         """Close a request's stream at a replica. ``abort``: also cancel the task that reads it."""
-        line = self.lines[replica]
-        task = line.streams.pop(request, None)
+        state = self.states[replica]
+        task = state.streams.pop(request, None)
         if task is None:
             return
         self._tell(self._works.ended(request, replica, "it ended before its first token"))
-        if not line.streams:
-            line.busy_ns += self._now_ns() - line.since_ns
+        if not state.streams:
+            state.busy_ns += self._now_ns() - state.since_ns
         if abort:
             task.cancel()
 
     # Streams.
 
     async def _stream(self, request: int, replica: int, work: Work) -> None:
-        wish, server = work.wish, self.lines[replica].server
+        wish, server = work.wish, self.states[replica].server
         try:
             got = 0
             async with aclosing(work.chunks) as chunks:
@@ -284,7 +287,7 @@ class HttpWorld:
         action = self._works.on_the_way.get(request)
         if action is None:
             return False
-        source = self.lines[action.source]
+        source = self.states[action.source]
         if not source.lost and (dead := await self._check(action.source)) is not None:
             self.lose(action.source, dead)
         return source.lost
@@ -302,7 +305,7 @@ class HttpWorld:
 
     def _got(self, request: int, replica: int, tokens: Sequence[int], first: bool) -> None:
         now_ns = self._now_ns()
-        self.lines[replica].heard_ns = now_ns
+        self.states[replica].heard_ns = now_ns
         if not tokens:
             return
         self.tracker.got(request, tokens, now_ns)
@@ -331,22 +334,22 @@ class HttpWorld:
         dead = await self._check(replica)
         if dead is not None:
             self.lose(replica, f"{cause}; {dead}")
-        elif not self.lines[replica].lost:
+        elif not self.states[replica].lost:
             self._dropped(request, replica, False, cause)
 
     # Servers.
 
     async def _check(self, replica: int) -> str | None:
-        return await why_dead(self.lines[replica], self._times.timeout_s)
+        return await why_dead(self.states[replica], self._times.timeout_s)
 
     def lose(self, replica: int, cause: str) -> None:
         """Mark a server as lost and end its streams. Tokens that came before are reported first."""
-        line = self.lines[replica]
-        if line.lost:
+        state = self.states[replica]
+        if state.lost:
             return
-        line.lost = True
+        state.lost = True
         current = asyncio.current_task()
-        for request, task in list(line.streams.items()):
+        for request, task in list(state.streams.items()):
             self._end(replica, request, task is not current)
         flushed = self.pending.flush(replica)
         self.facts += [*([flushed] if flushed else []), Lost(replica, cause)]
@@ -355,7 +358,7 @@ class HttpWorld:
 
     def watch(self) -> None:
         """Start to check every server once per ``scrape_s``."""
-        self._watches = [asyncio.create_task(self._watched(one)) for one in range(len(self.lines))]
+        self._watches = [asyncio.create_task(self._watched(one)) for one in range(len(self.states))]
 
     async def _watched(self, replica: int) -> None:
         try:
@@ -365,13 +368,13 @@ class HttpWorld:
             self.news.set()
 
     async def _watch(self, replica: int) -> None:
-        line, times = self.lines[replica], self._times
-        while not line.lost:
+        state, times = self.states[replica], self._times
+        while not state.lost:
             asked_ns = self._now_ns()
             try:
-                if line.server.tells_load and not line.asleep:
-                    load = await load_of(line.server, times.timeout_s)
-                    if load is not None and not (line.lost or line.asleep):
+                if state.server.tells_load and not state.asleep:
+                    load = await load_of(state.server, times.timeout_s)
+                    if load is not None and not (state.lost or state.asleep):
                         self._observed(replica, load, asked_ns)
                 elif await self._check(replica) is not None:
                     raise ConnectionError("it does not answer")
@@ -379,25 +382,35 @@ class HttpWorld:
                 dead = await self._check(replica)
                 if dead is not None:
                     self.lose(replica, f"{str(error) or type(error).__name__}; {dead}")
-            silent_ns = self._now_ns() - line.heard_ns
-            if line.streams and silent_ns > times.silence_s * NS_PER_S:
+            silent_ns = self._now_ns() - state.heard_ns
+            if state.streams and silent_ns > times.silence_s * NS_PER_S:
                 self.lose(replica, f"no token came for {times.silence_s:g} s")
             await asyncio.sleep(times.scrape_s)
 
-    def _observed(self, replica: int, load: Told, asked_ns: int) -> None:
-        server, share = self.lines[replica].server, load.used_share
+    def _observed(self, replica: int, load: ServerLoad, asked_ns: int) -> None:
+        server, share = self.states[replica].server, load.used_share
         block = load.block_tokens or server.block_tokens or 1
         total = load.total_blocks or (server.kv_tokens or 0) // block
         used = 0 if share is None else min(total, round(share * total))
-        told = asked_ns, load.running, load.waiting, used, total, block, load.preemptions
-        self.facts.append(Observed(replica, *told))
+        self.facts.append(
+            Observed(
+                replica=replica,
+                as_of_ns=asked_ns,
+                running=load.running,
+                waiting=load.waiting,
+                used_blocks=used,
+                total_blocks=total,
+                block_tokens=block,
+                preemptions=load.preemptions,
+            )
+        )
         self.counts.observed += 1
         self.news.set()
 
     async def close(self) -> None:
         """End all streams and checks, and wake sleeping servers."""
-        for replica, line in enumerate(self.lines):
-            for request in list(line.streams):
+        for replica, state in enumerate(self.states):
+            for request in list(state.streams):
                 self._end(replica, request, True)
         for task in self._watches:
             task.cancel()
@@ -408,5 +421,5 @@ class HttpWorld:
     def busy_ns(self) -> dict[int, int]:
         """Return for how many ns each server had requests of this run."""
         now_ns = self._now_ns()
-        more = [now_ns - line.since_ns if line.streams else 0 for line in self.lines]
-        return {replica: line.busy_ns + more[replica] for replica, line in enumerate(self.lines)}
+        more = [now_ns - state.since_ns if state.streams else 0 for state in self.states]
+        return {replica: state.busy_ns + more[replica] for replica, state in enumerate(self.states)}

@@ -18,20 +18,20 @@ _FILES: Final = 4  # descriptors of a request: the three standard ones and the p
 _READ_BYTES: Final = 4096
 
 
-def main(told: dict[str, Any]) -> None:
+def main(settings: dict[str, Any]) -> None:
     """Serve fork requests until the driver has ended; in a forked child, run the worker."""
     # Ctrl-C reaches the whole process group; the driver decides when workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signals.let_in()
     prctl.set_name("realexec-forks")
     prctl.end_with_starting_thread()
-    if os.getppid() != told["parent"]:  # the driver died before the call above
+    if os.getppid() != settings["parent"]:  # the driver died before the call above
         os._exit(1)
-    for module in told["imported"]:
+    for module in settings["imported"]:
         with suppress(Exception):  # a worker that imports the same module reports the error
             importlib.import_module(module)
     gc.freeze()  # the garbage collector would write to pages that all workers share
-    with socket.socket(fileno=told["requests"]) as requests:
+    with socket.socket(fileno=settings["requests"]) as requests:
         start = _Forks(requests).serve()
     if start is not None:
         worker_process.main(start)
@@ -58,8 +58,8 @@ class _Forks:
                 os.read(self._woken, _READ_BYTES)
                 self._tell_ends()
             if self._requests in ready:
-                asked, files, _, _ = socket.recv_fds(self._requests, 1, _FILES)
-                if not asked:
+                received, files, _, _ = socket.recv_fds(self._requests, 1, _FILES)
+                if not received:
                     return None
                 if self._fork(files):
                     return _begun(files, self._own)

@@ -103,11 +103,11 @@ class RayLauncher:
                 f"a node of the Ray cluster cannot start workers ({first_line(error)}): install this version "
                 "of servetwin[real,ray] on every node"
             ) from None
-        self._where = [Where(*one) for one in answers]
-        self.places = tuple([self._nodes.words(one.node) for one in self._where])
+        self._where = [Where(*answer) for answer in answers]
+        self.places = tuple([self._nodes.words(where.node) for where in self._where])
         here = ray.util.get_node_ip_address()
-        self.one_host = all((one.address, one.boot) == (here, boot_id()) for one in self._where)
-        self.addresses = tuple([LOOPBACK if self.one_host else one.address for one in self._where])
+        self.one_host = all((where.address, where.boot) == (here, boot_id()) for where in self._where)
+        self.addresses = tuple([LOOPBACK if self.one_host else where.address for where in self._where])
         return LOOPBACK if self.one_host else str(here)
 
     def start(self, worker: int, start: Mapping[str, Any]) -> RayProcess:
@@ -163,9 +163,9 @@ class RayLauncher:
         options = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0, "scheduling_strategy": where}
         return self._ray.remote(**options)(WorkerActor).remote()
 
-    def _answers(self, asked: list[Any]) -> list[Any]:
+    def _answers(self, requests: list[Any]) -> list[Any]:
         try:
-            answers: list[Any] = self._ray.get(asked, timeout=self._place_s)
+            answers: list[Any] = self._ray.get(requests, timeout=self._place_s)
         except self._ray.exceptions.GetTimeoutError:
             raise UserError(
                 f"the Ray cluster did not start its actors within {self._place_s:g} s: end what else keeps "

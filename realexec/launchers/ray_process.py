@@ -89,9 +89,9 @@ class RayProcess:
         if self._asked is not None:
             if not ray.wait([self._asked], timeout=0)[0]:
                 return
-            asked, self._asked = self._asked, None
+            request, self._asked = self._asked, None
             try:
-                self._seen = Look(*ray.get(asked))
+                self._seen = Look(*ray.get(request))
             except ray.exceptions.RayError as error:
                 self._seat_lost = self._node_lost() or f"its Ray actor is gone ({first_line(error)})"
                 return

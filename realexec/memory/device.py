@@ -29,22 +29,22 @@ _BYTES: Final = frozenset({"handle", "counter", "event"})
 def shared(block: torch.Tensor) -> dict[str, Any]:
     """Return what another process opens the block with. Call once per process: torch counts the users."""
     storage: Any = block.untyped_storage()
-    told = dict(zip(_FIELDS, storage._share_cuda_(), strict=True))
-    fields = {name: value.hex() if name in _BYTES else value for name, value in told.items()}
+    handle = dict(zip(_FIELDS, storage._share_cuda_(), strict=True))
+    fields = {name: value.hex() if name in _BYTES else value for name, value in handle.items()}
     return {**fields, "begins": block.storage_offset(), "bytes": block.numel()}
 
 
-def opened(told: dict[str, Any]) -> torch.Tensor:
+def opened(handle: dict[str, Any]) -> torch.Tensor:
     """Open another process's block; it is released with the last tensor that uses it.
 
     It is on the device with its owner's number: workers of a host must see its GPUs under the same numbers.
     """
-    fields = [bytes.fromhex(told[name]) if name in _BYTES else told[name] for name in _FIELDS]
+    fields = [bytes.fromhex(handle[name]) if name in _BYTES else handle[name] for name in _FIELDS]
     torch.cuda.init()
     make: Any = torch.UntypedStorage
     storage: Any = make._new_shared_cuda(*fields)
     empty = torch.empty(0, dtype=torch.uint8, device=storage.device)
-    return empty.set_(storage, told["begins"], (told["bytes"],), (1,))
+    return empty.set_(storage, handle["begins"], (handle["bytes"],), (1,))
 
 
 CPU: Final = "cpu"

@@ -160,9 +160,9 @@ class ArenaMemory(HostMemory):
         """Return what a peer on this host needs to read the block: ``first``, and how its device opens it."""
         return {"first": self._first, "block": self._device.share(self._bytes)}
 
-    def reached(self, told: dict[str, Any], arena: torch.Tensor) -> torch.Tensor:
+    def reached(self, handle: dict[str, Any], arena: torch.Tensor) -> torch.Tensor:
         """Open a peer's block from its `shared`; ``arena``: all bytes of the peer's arena."""
-        return arena[told["first"] :] if told["block"] is None else self._device.reach(told["block"])
+        return arena[handle["first"] :] if handle["block"] is None else self._device.reach(handle["block"])
 
     def bytes_of(self, arena: Allocator) -> torch.Tensor:
         """Return all bytes of another arena; they stay mapped while the tensor exists."""

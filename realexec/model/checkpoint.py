@@ -8,14 +8,8 @@ from typing import Any
 
 import torch
 
-from realexec.model.models import ModelSpec, build_model, model_spec
+from realexec.model.models import ModelSpec, model_spec
 from realexec.model.weight_sources import HEAD, ONE_FILE, random_parameter
-
-
-def write_checkpoint(model: Mapping[str, Any], seed: int, folder: Path) -> None:
-    """Write the model that ``model`` and ``seed`` give, as a folder for ``model.checkpoint`` and others."""
-    spec = model_spec(model)
-    write_tensors(spec, dict(build_model(model, seed).named_parameters()), folder)
 
 
 def write_random_checkpoint(model: Mapping[str, Any], seed: int, spread: float, folder: Path) -> int:
@@ -28,8 +22,8 @@ def write_random_checkpoint(model: Mapping[str, Any], seed: int, spread: float, 
     generator = torch.Generator(spec.device).manual_seed(seed)
     parameters = spec.skeleton().named_parameters()
     tensors = {
-        name: random_parameter(name, tuple(one.shape), spread, generator).to(spec.dtype).cpu()
-        for name, one in parameters
+        name: random_parameter(name, tuple(parameter.shape), spread, generator).to(spec.dtype).cpu()
+        for name, parameter in parameters
     }
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as beside:
@@ -42,13 +36,13 @@ def write_tensors(spec: ModelSpec, tensors: Mapping[str, torch.Tensor], folder: 
     """Write config.json and one safetensors file, without the head if it is tied."""
     from safetensors.torch import save_file
 
-    kept = {
+    own_tensors = {
         name: tensor.detach().cpu().contiguous()
         for name, tensor in tensors.items()
         if not (spec.config.tie_word_embeddings and name == HEAD)
     }
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(kept, folder / ONE_FILE, metadata={"format": "pt"})
+    save_file(own_tensors, folder / ONE_FILE, metadata={"format": "pt"})
     dtype = str(spec.dtype).removeprefix("torch.")
     config = {**spec.config.to_dict(), "dtype": dtype, "architectures": [_architecture(spec)]}
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")

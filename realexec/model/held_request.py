@@ -7,7 +7,7 @@ import torch
 from realexec.model.kv import RequestKV
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class HeldRequest:
     """``last_tokens``: its number of tokens at the end. It decodes once it has sampled a token or joined.
 

@@ -19,7 +19,7 @@ Parameters = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ParameterPlace:
     """A parameter's place; ``offset`` is its first byte, counted from the beginning of the layout."""
 
     name: str
@@ -45,7 +45,7 @@ class LayerLayout:
             )
         self.units: tuple[int, ...] = units_of(layers, self.model_layers)
         self._alias = tied and EMBEDDING in self.units and self.head in self.units
-        self._places: dict[int, tuple[Place, ...]] = {}
+        self._places: dict[int, tuple[ParameterPlace, ...]] = {}
         self.size_bytes = 0
         for unit in self.units:
             self._places[unit] = tuple(
@@ -57,7 +57,7 @@ class LayerLayout:
         """The number of the last unit."""
         return self.model_layers + 1
 
-    def places(self, unit: int) -> tuple[Place, ...]:
+    def places(self, unit: int) -> tuple[ParameterPlace, ...]:
         """Parameters of a unit; ValueError for a unit that is not of these layers."""
         if unit not in self._places:
             raise ValueError(
@@ -73,7 +73,7 @@ class LayerLayout:
         """Total bytes of a unit's parameters, without gaps between them."""
         return sum(place.size_bytes for place in self.places(unit))
 
-    def shared(self, unit: int, place: Place) -> bool:
+    def shared(self, unit: int, place: ParameterPlace) -> bool:
         """Whether the parameter's bytes belong to an earlier unit, as a tied head's do to the embedding."""
         return self._alias and unit == self.head and place.offset == self._places[EMBEDDING][0].offset
 
@@ -81,13 +81,13 @@ class LayerLayout:
         """The units that must be whole for the head to run."""
         return (EMBEDDING, self.head) if self._alias else (self.head,)
 
-    def _place(self, name: str, shape: tuple[int, ...], itemsize: int) -> Place:
+    def _place(self, name: str, shape: tuple[int, ...], itemsize: int) -> ParameterPlace:
         size_bytes = math.prod(shape) * itemsize
         if self._alias and name == "lm_head.weight":
-            return Place(name, shape, self._places[EMBEDDING][0].offset, size_bytes)
+            return ParameterPlace(name, shape, self._places[EMBEDDING][0].offset, size_bytes)
         offset = self.size_bytes
         self.size_bytes += -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
-        return Place(name, shape, offset, size_bytes)
+        return ParameterPlace(name, shape, offset, size_bytes)
 
 
 def units_of(layers: LayerRange, model_layers: int) -> tuple[int, ...]:

@@ -52,7 +52,9 @@ def _run_chunk(runner: ModelRunner, held: HeldRequest, positions: Span, layers: 
     known = len(held.tokens)
     assert held.kv is not None
     hidden = pad_rows(_rows_of(runner, held), padded_rows(end - start, known, runner.batch_size))
-    hidden = runner.prefill_layers(hidden, start, end - start, known, held.kv, layers)
+    hidden = runner.prefill_layers(
+        hidden, start=start, tokens=end - start, known_tokens=known, kv=held.kv, layers=layers
+    )
     held.hidden, held.depth = hidden[: end - start].contiguous(), layers.last
 
 

@@ -66,6 +66,7 @@ class ModelRunner:
         model: Mapping[str, Any],
         seed: int,
         batch_size: int,
+        *,
         layers: LayerRange | None = None,
         memory: Memory | None = None,
         filled: bool = True,
@@ -102,7 +103,9 @@ class ModelRunner:
         """
         rows = padded_rows(len(tokens), known_tokens, self.batch_size)
         hidden = self.embed([*tokens, *[DUMMY_TOKEN] * (rows - len(tokens))])
-        hidden = self.prefill_layers(hidden, start, len(tokens), known_tokens, kv, self.layers)
+        hidden = self.prefill_layers(
+            hidden, start=start, tokens=len(tokens), known_tokens=known_tokens, kv=kv, layers=self.layers
+        )
         return hidden[len(tokens) - 1 : len(tokens)]
 
     @torch.inference_mode()
@@ -134,6 +137,7 @@ class ModelRunner:
     def prefill_layers(
         self,
         hidden: torch.Tensor,
+        *,
         start: int,
         tokens: int,
         known_tokens: int,

@@ -135,14 +135,14 @@ def units_of_skeleton(skeleton: PreTrainedModel, layers: int) -> list[Parameters
     return [*units]
 
 
-def _config_of_checkpoint(folder: Path, given: Mapping[str, Any]) -> Any:
+def _config_of_checkpoint(folder: Path, given_keys: Mapping[str, Any]) -> Any:
     path = folder / "config.json"
-    found = json_object(path)
-    for key, value in given.items():
-        if key != "initializer_range" and key in found and found[key] != value:
-            raise UserError(f"model.{key} is {value!r}, but {path} says {found[key]!r}; leave it out.")
+    written = json_object(path)
+    for key, value in given_keys.items():
+        if key != "initializer_range" and key in written and written[key] != value:
+            raise UserError(f"model.{key} is {value!r}, but {path} says {written[key]!r}; leave it out.")
     try:
-        config = type(AutoConfig.for_model(_family(found))).from_dict(found)
+        config = type(AutoConfig.for_model(_family(written))).from_dict(written)
     except Exception as error:  # huggingface_hub checks values, and raises classes of its own
         reason = " ".join(str(error).split())
         raise UserError(

@@ -104,10 +104,10 @@ def json_object(path: Path) -> dict[str, Any]:
     try:
         if not path.is_file() or path.stat().st_size > _MOST_JSON_BYTES:
             raise ValueError("it is no file, or too large")
-        found = json_data(path.read_bytes())
-        if not isinstance(found, dict):
+        parsed = json_data(path.read_bytes())
+        if not isinstance(parsed, dict):
             raise ValueError("it is no JSON object")
-        return found
+        return parsed
     except (OSError, ValueError) as error:
         raise UserError(
             f"model.checkpoint: {path} cannot be read ({error}); give a folder with a config.json."

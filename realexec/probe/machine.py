@@ -33,24 +33,24 @@ def packages(debian: Path = DEBIAN) -> dict[str, Any]:
 def cuda() -> dict[str, Any]:
     """Return what torch sees: ``devices`` (names), ``build`` (the CUDA version it was built for; None: for
     CPUs), ``fault`` (why torch cannot report GPUs), ``nccl`` (its version)."""
-    found: dict[str, Any] = {"devices": [], "build": None, "nccl": None, "fault": None}
+    facts: dict[str, Any] = {"devices": [], "build": None, "nccl": None, "fault": None}
     if version("torch") is None:
-        return found
+        return facts
     try:
         import torch
 
-        found["build"] = torch.version.cuda
-        found["devices"] = [torch.cuda.get_device_name(one) for one in range(torch.cuda.device_count())]
-        if found["devices"]:
-            found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        facts["build"] = torch.version.cuda
+        facts["devices"] = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+        if facts["devices"]:
+            facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     except (
         ImportError,
         OSError,
         RuntimeError,
         AttributeError,
     ) as error:  # incompatible libraries
-        found["fault"] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-    return found
+        facts["fault"] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    return facts
 
 
 def version(package: str) -> str | None:
@@ -123,13 +123,13 @@ def probe(sys_root: Path = SYS, run: Ran = ran, folder: Path | None = None) -> d
     """
     transports, sees, libraries = registry.missing(sys_root), cuda(), packages()
     room, adapters = memory(), rdma(sys_root)
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_bytes": room["total"],
         "torch": libraries["torch"],
         "transformers": libraries["transformers"],
         "cuda_devices": sees["devices"],
-        "rdma_devices": [one["name"] for one in adapters],
+        "rdma_devices": [adapter["name"] for adapter in adapters],
         "memory": room,
         "disk": disk(Path(os.environ.get("TMPDIR", "/tmp")) if folder is None else folder),
         "gpus": gpus(run),
@@ -142,40 +142,41 @@ def probe(sys_root: Path = SYS, run: Ran = ran, folder: Path | None = None) -> d
         "transport": next((name for name, lack in transports.items() if lack is None), None),
         "ways": path_choices(transports, bool(sees["devices"])),
     }
-    return {**found, "missing": missing(found)}
+    return {**facts, "missing": missing(facts)}
 
 
-def lines_of(found: Mapping[str, Any]) -> Iterator[str]:
+def lines_of(facts: Mapping[str, Any]) -> Iterator[str]:
     """Yield the facts as lines of text for people."""
-    room, store = found["memory"], found["disk"]
-    yield f"{'processor':<18} {found['cpus']} cores for this process"
+    room, store = facts["memory"], facts["disk"]
+    yield f"{'processor':<18} {facts['cpus']} cores for this process"
     yield f"{'memory':<18} {_gb(room['total'])}, {_gb(room['available'])} free; arenas in {room['arenas']}"
     yield f"{'shared memory':<18} {_gb(room['shared'])} in /dev/shm; {_locked(room['locked'])}"
     rate = store["read_bytes_per_s"]
-    told = "rate not known" if rate is None else f"{rate / 1e6:,.0f} MB/s past the page cache"
-    yield f"{'disk':<18} {store['folder']}: {told}, {_gb(store['free_bytes'])} free"
-    for one in found["gpus"]:
-        label, size = f"GPU {one['index']}", _gb(one["memory_bytes"])
-        yield f"{label:<18} {one['name']}, {size}, driver {one['driver']}"
-    for one in found["nvlinks"]:
-        first, second = one["gpus"]
-        yield f"{'NVLink':<18} GPU {first} and GPU {second}: {one['links']} links"
-    yield f"{'torch sees':<18} {_devices(found['cuda'])}"
-    for one in found["nics"]:
-        if one["hardware"]:
-            speed = "of no known speed" if one["gbps"] is None else f"{one['gbps']:g} Gbit/s"
-            yield f"{'network':<18} {one['name']}: {'up' if one['up'] else 'down'}, {speed}"
-    for one in found["rdma"]:
-        yield f"{'RDMA':<18} {one['name']} ({'hardware' if one['hardware'] else 'software'}): {_ports(one)}"
-    for name, version in found["packages"].items():
+    rate_text = "rate not known" if rate is None else f"{rate / 1e6:,.0f} MB/s past the page cache"
+    yield f"{'disk':<18} {store['folder']}: {rate_text}, {_gb(store['free_bytes'])} free"
+    for gpu in facts["gpus"]:
+        label, size = f"GPU {gpu['index']}", _gb(gpu["memory_bytes"])
+        yield f"{label:<18} {gpu['name']}, {size}, driver {gpu['driver']}"
+    for nvlink in facts["nvlinks"]:
+        first, second = nvlink["gpus"]
+        yield f"{'NVLink':<18} GPU {first} and GPU {second}: {nvlink['links']} links"
+    yield f"{'torch sees':<18} {_devices(facts['cuda'])}"
+    for nic in facts["nics"]:
+        if nic["hardware"]:
+            speed = "of no known speed" if nic["gbps"] is None else f"{nic['gbps']:g} Gbit/s"
+            yield f"{'network':<18} {nic['name']}: {'up' if nic['up'] else 'down'}, {speed}"
+    for adapter in facts["rdma"]:
+        kind = "hardware" if adapter["hardware"] else "software"
+        yield f"{'RDMA':<18} {adapter['name']} ({kind}): {_ports(adapter)}"
+    for name, version in facts["packages"].items():
         yield f"{name:<18} {version or 'not installed'}"
-    for name, lack in found["transports"].items():
+    for name, lack in facts["transports"].items():
         yield f"{'transport ' + name:<24} {lack or 'works here'}"
     yield "What is used:"
-    for path, by in found["ways"].items():
+    for path, by in facts["ways"].items():
         yield f"  {path}: {by}"
-    yield "Missing:" if found["missing"] else "Nothing is missing."
-    for sentence in found["missing"]:
+    yield "Missing:" if facts["missing"] else "Nothing is missing."
+    for sentence in facts["missing"]:
         yield f"  {sentence}"
 
 

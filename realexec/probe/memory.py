@@ -36,18 +36,18 @@ def memory(proc: Path = PROC, shm: Path = SHM) -> dict[str, Any]:
 def disk(folder: Path, size_bytes: int = DISK_BYTES) -> dict[str, Any]:
     """Write a small file there and read it past the page cache: ``read_bytes_per_s``, ``direct`` (False: the
     file system has no O_DIRECT, and nothing is measured), ``free_bytes``."""
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "folder": str(folder), "direct": False, "read_bytes_per_s": None, "free_bytes": None,
     }  # fmt: skip
     try:
         status = os.statvfs(folder)
-        found["free_bytes"] = status.f_bavail * status.f_frsize
+        facts["free_bytes"] = status.f_bavail * status.f_frsize
         with tempfile.NamedTemporaryFile(dir=folder, prefix="servetwin-probe-") as file:
-            written = _fill(file.fileno(), min(size_bytes, found["free_bytes"] // 2))
+            written = _fill(file.fileno(), min(size_bytes, facts["free_bytes"] // 2))
             rate = _read_past_the_cache(file.name, written)
     except OSError:
-        return found
-    return {**found, "direct": rate is not None, "read_bytes_per_s": rate}
+        return facts
+    return {**facts, "direct": rate is not None, "read_bytes_per_s": rate}
 
 
 def _fill(descriptor: int, size_bytes: int) -> int:
@@ -85,11 +85,11 @@ def _size_of(folder: Path) -> int | None:
 
 def _lines(path: Path) -> dict[str, int]:
     """Parse lines such as ``MemTotal: 16 kB`` into name -> bytes."""
-    found = {}
+    sizes = {}
     with suppress(OSError):
         for line in path.read_text(encoding="ascii", errors="replace").splitlines():
             name, _, rest = line.partition(":")
             words = rest.split()
             if words and words[0].isdecimal():
-                found[name] = int(words[0]) * 1024
-    return found
+                sizes[name] = int(words[0]) * 1024
+    return sizes

@@ -8,13 +8,13 @@ LOCKED_BYTES: Final = 1 << 30
 Facts = Mapping[str, Any]
 
 
-def missing(found: Facts) -> list[str]:
+def missing(facts: Facts) -> list[str]:
     """Return one sentence for each missing thing; empty if nothing is missing."""
-    return [sentence for rule in _RULES if (sentence := rule(found))]
+    return [sentence for rule in _RULES if (sentence := rule(facts))]
 
 
-def _real(found: Facts) -> str | None:
-    if found["torch"] is None or found["transformers"] is None:
+def _real(facts: Facts) -> str | None:
+    if facts["torch"] is None or facts["transformers"] is None:
         return (
             "Real workers need torch and transformers: write `pip install 'servetwin[real]'`, or "
             "`make test-real` in a checkout."
@@ -22,8 +22,8 @@ def _real(found: Facts) -> str | None:
     return None
 
 
-def _cuda(found: Facts) -> str | None:
-    listed, sees = found["gpus"], found["cuda"]
+def _cuda(facts: Facts) -> str | None:
+    listed, sees = facts["gpus"], facts["cuda"]
     if sees["devices"]:
         return None
     if sees["fault"] is not None:
@@ -40,22 +40,22 @@ def _cuda(found: Facts) -> str | None:
     )
 
 
-def _rdma(found: Facts) -> str | None:
-    devices = found["rdma"]
+def _rdma(facts: Facts) -> str | None:
+    devices = facts["rdma"]
     if not devices:
         return (
             "No RDMA device is present: install rdma-core and load your adapter's driver, or `rdma_rxe` for "
             "software RDMA over an Ethernet device."
         )
-    if not any(port["active"] for one in devices for port in one["ports"]):
+    if not any(port["active"] for device in devices for port in device["ports"]):
         return (
             "No port of an RDMA device is active: see `rdma link` and the cable, or the network device below."
         )
     return None
 
 
-def _pyverbs(found: Facts) -> str | None:
-    if found["rdma"] and found["packages"]["pyverbs"] is None:
+def _pyverbs(facts: Facts) -> str | None:
+    if facts["rdma"] and facts["packages"]["pyverbs"] is None:
         return (
             "There is an RDMA device, and no pyverbs to use it: install Debian's python3-pyverbs, for the "
             "package index has none that works with Debian's libraries."
@@ -63,20 +63,20 @@ def _pyverbs(found: Facts) -> str | None:
     return None
 
 
-def _broken(found: Facts) -> str | None:
+def _broken(facts: Facts) -> str | None:
     """Report packages that are installed but cannot be imported, with the transport's reason."""
     installed = {
-        "nixl": found["packages"]["nixl"] is not None,
-        "verbs": found["packages"]["pyverbs"] is not None and bool(found["rdma"]),
+        "nixl": facts["packages"]["nixl"] is not None,
+        "verbs": facts["packages"]["pyverbs"] is not None and bool(facts["rdma"]),
     }
-    lacks = {name: found["transports"].get(name) for name, there in installed.items() if there}
-    told = [f"transport={name}: {lack}" for name, lack in lacks.items() if lack and "imported" in lack]
-    return "; ".join(told) + "." if told else None
+    lacks = {name: facts["transports"].get(name) for name, there in installed.items() if there}
+    lacking = [f"transport={name}: {lack}" for name, lack in lacks.items() if lack and "imported" in lack]
+    return "; ".join(lacking) + "." if lacking else None
 
 
-def _locked(found: Facts) -> str | None:
-    locked = found["memory"]["locked"]
-    if found["rdma"] and locked is not None and locked < LOCKED_BYTES:
+def _locked(facts: Facts) -> str | None:
+    locked = facts["memory"]["locked"]
+    if facts["rdma"] and locked is not None and locked < LOCKED_BYTES:
         return (
             f"A process may lock {locked:,} bytes, too few to register an arena with an adapter: raise "
             "`ulimit -l`, or memlock in /etc/security/limits.conf."
@@ -84,24 +84,24 @@ def _locked(found: Facts) -> str | None:
     return None
 
 
-def _nixl(found: Facts) -> str | None:
-    if found["packages"]["nixl"] is None:
+def _nixl(facts: Facts) -> str | None:
+    if facts["packages"]["nixl"] is None:
         return (
             "transport=nixl (UCX: RDMA, shared memory and TCP behind one interface) needs `pip install nixl`."
         )
     return None
 
 
-def _ray(found: Facts) -> str | None:
-    if found["packages"]["ray"] is None:
+def _ray(facts: Facts) -> str | None:
+    if facts["packages"]["ray"] is None:
         return "launcher=ray, workers on several hosts, needs `pip install 'servetwin[ray]'`."
     return None
 
 
-def _disk(found: Facts) -> str | None:
-    if not found["disk"]["direct"]:
+def _disk(facts: Facts) -> str | None:
+    if not facts["disk"]["direct"]:
         return (
-            f"The rate of the disk of {found['disk']['folder']} is not known, for nothing can be read past "
+            f"The rate of the disk of {facts['disk']['folder']} is not known, for nothing can be read past "
             "the page cache there: name a folder of another file system with folder=DIR."
         )
     return None

@@ -25,17 +25,17 @@ def ran(words: Sequence[str]) -> str | None:
 
 def gpus(run: Ran = ran) -> list[dict[str, Any]]:
     """List NVIDIA's GPUs by its driver: ``index``, ``name``, ``memory_bytes``, ``driver``, ``bus``."""
-    told = run(["nvidia-smi", f"--query-gpu={','.join(_GPU_FIELDS)}", "--format=csv,noheader,nounits"])
-    found = []
-    for line in (told or "").splitlines():
+    output = run(["nvidia-smi", f"--query-gpu={','.join(_GPU_FIELDS)}", "--format=csv,noheader,nounits"])
+    devices = []
+    for line in (output or "").splitlines():
         parts = [part.strip() for part in line.split(",")]
         if len(parts) == len(_GPU_FIELDS) and parts[0].isdecimal():
             index, name, mib, driver, bus = parts
             size = int(float(mib) * MIB) if mib.replace(".", "").isdecimal() else None
-            found.append(
+            devices.append(
                 {"index": int(index), "name": name, "memory_bytes": size, "driver": driver, "bus": bus}
             )
-    return found
+    return devices
 
 
 def nvlinks(run: Ran = ran) -> list[dict[str, Any]]:
@@ -44,22 +44,22 @@ def nvlinks(run: Ran = ran) -> list[dict[str, Any]]:
     rows = [row for row in rows if row and row[0].startswith("GPU") and row[0][3:].isdecimal()]
     # The header line begins with a GPU's name too; in other rows one cell per GPU follows the name.
     cells = {int(row[0][3:]): row[1:] for row in rows if len(row) > 1 and not row[1].startswith("GPU")}
-    found = []
-    for one, row in sorted(cells.items()):
+    links = []
+    for pair, row in sorted(cells.items()):
         for other, cell in enumerate(row[: len(cells)]):
-            if other > one and cell.startswith("NV") and cell[2:].isdecimal():
-                found.append({"gpus": [one, other], "links": int(cell[2:])})
-    return found
+            if other > pair and cell.startswith("NV") and cell[2:].isdecimal():
+                links.append({"gpus": [pair, other], "links": int(cell[2:])})
+    return links
 
 
 def nics(sys_root: Path = SYS) -> list[dict[str, Any]]:
     """List Ethernet and InfiniBand adapters: ``name``, ``up``, ``gbps`` (None if not reported),
     ``hardware`` (False: loopback, bridges and the like)."""
-    found = []
+    names = []
     for folder in _folders(sys_root / "class" / "net"):
         speed = _text(folder / "speed")
         known = speed is not None and speed.isdecimal() and int(speed) > 0
-        found.append(
+        names.append(
             {
                 "name": folder.name,
                 "up": _text(folder / "operstate") == "up",
@@ -67,16 +67,16 @@ def nics(sys_root: Path = SYS) -> list[dict[str, Any]]:
                 "hardware": (folder / "device").exists(),
             }
         )
-    return found
+    return names
 
 
 def rdma(sys_root: Path = SYS) -> list[dict[str, Any]]:
     """List RDMA devices: ``name``, ``hardware`` (False: software over Ethernet), ``ports`` with facts."""
-    found = []
+    adapters = []
     for folder in _folders(sys_root / "class" / "infiniband"):
         ports = [_port(port) for port in _folders(folder / "ports")]
-        found.append({"name": folder.name, "hardware": (folder / "device").exists(), "ports": ports})
-    return found
+        adapters.append({"name": folder.name, "hardware": (folder / "device").exists(), "ports": ports})
+    return adapters
 
 
 def _port(folder: Path) -> Mapping[str, Any]:

@@ -47,7 +47,7 @@ class Histogram:
         self.total += value * times
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class OfReplica:
     """Counts of one replica since the run began. ``observed``: the last report of a stock engine."""
 
@@ -92,10 +92,10 @@ class Counters:
             self.arrived += 1
             self.model = event.request.model
         elif isinstance(event, Ran | Streamed):
-            one = self.replica(event.replica)
-            one.finished += len(event.finished)
+            counts = self.replica(event.replica)
+            counts.finished += len(event.finished)
             if isinstance(event, Streamed):
-                one.tokens += sum(tokens for _, tokens in event.tokens)
+                counts.tokens += sum(tokens for _, tokens in event.tokens)
         elif isinstance(event, Observed):
             self.replica(event.replica).observed = event
         elif isinstance(event, Lost):

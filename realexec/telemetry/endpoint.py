@@ -19,12 +19,12 @@ class Endpoint:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                found = text().encode() if self.path == "/metrics" else b""
+                body = text().encode() if self.path == "/metrics" else b""
                 self.send_response(200 if self.path in ("/metrics", "/health") else 404)
                 self.send_header("Content-Type", TEXT)
-                self.send_header("Content-Length", str(len(found)))
+                self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(found)
+                self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
                 """Log nothing: a run has its own log."""

@@ -31,8 +31,8 @@ class JsonLog:
         if self._journal is not None:
             self._journal.write(now_ns, event, actions, told)
         if isinstance(event, Arrived):
-            one = event.request
-            fields = {"request": one.id, "prompt_tokens": one.prompt_tokens, "model": one.model}
+            arrived = event.request
+            fields = {"request": arrived.id, "prompt_tokens": arrived.prompt_tokens, "model": arrived.model}
             self._line(now_ns, "Arrived", fields)
         elif isinstance(event, Ran | Streamed):
             for request in event.finished:

@@ -57,10 +57,10 @@ def check_segments(segments: Iterable[Segment], local_bytes: int, remote_bytes: 
     for remote, local, size in segments:
         if size < 1:
             raise BadSegment(f"a segment has at least 1 byte, not {size}")
-        for whose, offset, limit in (("the peer's", remote, remote_bytes), ("the local", local, local_bytes)):
+        for owner, offset, limit in (("the peer's", remote, remote_bytes), ("the local", local, local_bytes)):
             if offset < 0 or offset + size > limit:
                 raise BadSegment(
-                    f"bytes {offset} to {offset + size} lie outside {whose} arena of {limit} bytes"
+                    f"bytes {offset} to {offset + size} lie outside {owner} arena of {limit} bytes"
                 )
 
 

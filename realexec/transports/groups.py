@@ -20,7 +20,7 @@ from realexec.transports.base import PeerLost, Segment, check_segments
 from realexec.transports.peer_listener import ListeningTransport, connect
 from realexec.transports.read_requests import ConnectionPool, Part, checked_parts, parts_of, request_read
 from realexec.wire.channel import Channel
-from realexec.wire.frames import ChannelClosed, Limits, ProtocolError
+from realexec.wire.frames import ChannelClosed, FrameLimits, ProtocolError
 from realexec.wire.listener import LOOPBACK
 
 # A `torch.distributed` store with which two processes set up their group, over a channel they already have.
@@ -68,7 +68,7 @@ def pair_store(channel: Channel) -> Any:
 NCCL: Final = "nccl"
 GLOO: Final = "gloo"
 # A read request lists segments in the payload, 16 bytes each; messages that set up a group are shorter.
-LIMITS: Final = Limits(head_bytes=1 << 16, payload_bytes=16 << 20)
+LIMITS: Final = FrameLimits(head_bytes=1 << 16, payload_bytes=16 << 20)
 # Largest message of a group. Small segments share a message, which takes a copy on each side.
 CHUNK_BYTES: Final = 16 << 20
 # Timeout while a peer sends nothing. A busy peer still sends: its threads need a processor only briefly.
@@ -127,8 +127,8 @@ class GroupTransport:
         """Return a link with its first group. PeerLost also if both ends use one GPU: NCCL refuses that."""
         if address["gpu"] is not None and address["gpu"] == self._gpu():
             raise PeerLost(f"{ONE_GPU}; write transport=peer_copy")
-        how = self._backend, self._host
-        return self._listening.links.add(GroupLink(self._memory, address, *how))
+        link = GroupLink(self._memory, address, self._backend, self._host)
+        return self._listening.links.add(link)
 
     def _gpu(self) -> str | None:
         """Return host and UUID of this worker's GPU; None with Gloo, or if it computes on a CPU."""

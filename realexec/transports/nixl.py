@@ -21,13 +21,13 @@ from realexec.system.import_check import fault_of_import, first_line
 from realexec.transports.base import BadSegment, PeerLost, Segment, check_segments
 from realexec.transports.peer_listener import Links, PeerListener, connect
 from realexec.wire.channel import Channel
-from realexec.wire.frames import ChannelClosed, Limits, ProtocolError
+from realexec.wire.frames import ChannelClosed, FrameLimits, ProtocolError
 from realexec.wire.listener import LOOPBACK
 
 NAME: Final = "nixl"
 MISSING: Final = "the nixl package is not installed: write `pip install nixl`"
 # NIXL's metadata of an agent: its connections and registered memory, 1 to 4 kB with UCX 1.20.
-LIMITS: Final = Limits(head_bytes=4096, payload_bytes=1 << 20)
+LIMITS: Final = FrameLimits(head_bytes=4096, payload_bytes=1 << 20)
 # Both sides poll without a pause for BUSY_S, in which most reads finish; afterwards they pause between polls.
 # Pauses cost a large read a tenth of its rate and leave the processor to threads that compute.
 BUSY_S: Final = 0.02
@@ -81,7 +81,14 @@ class NixlTransport:
         try:
             head, metadata = channel.receive()
             name = self._agent.met(metadata)
-            link = NixlLink(self._agent, channel, name, head["begins"], address, self._silence_s)
+            link = NixlLink(
+                self._agent,
+                channel,
+                name=name,
+                begins=head["begins"],
+                address=address,
+                silence_s=self._silence_s,
+            )
         except (ChannelClosed, ProtocolError, TimeoutError) as error:
             raise PeerLost(str(error)) from None
         self._links.add(link)
@@ -112,7 +119,7 @@ class NixlLink:
     """A link to a peer's memory by NIXL. Reads of several threads run one after the other."""
 
     def __init__(
-        self, agent: "_Agent", channel: Channel, name: str, begins: int, address: Any, silence_s: float
+        self, agent: "_Agent", channel: Channel, *, name: str, begins: int, address: Any, silence_s: float
     ) -> None:
         self._agent = agent
         self._channel = channel
@@ -258,12 +265,12 @@ class _Agent:
                 _tried(lambda: self._nixl.deregister_memory(self._registered))
                 self._nixl = self._registered = self._buffer = None  # the arena may be unmapped
 
-    def _call(self, what: Callable[[Any], T]) -> T:
+    def _call(self, use: Callable[[Any], T]) -> T:
         with self._lock:
             if self._closed:
                 raise ChannelClosed("the transport was closed")
             try:
-                return what(self._nixl)
+                return use(self._nixl)
             except (BadSegment, PeerLost):
                 raise
             except Exception as error:  # NIXL has one exception class per failure state
@@ -281,9 +288,9 @@ def _settings(host: str) -> None:
     os.environ.setdefault("NIXL_LOG_LEVEL", "FATAL")
 
 
-def _tried(what: Callable[[], object]) -> bool:
+def _tried(call: Callable[[], object]) -> bool:
     try:
-        what()
+        call()
     except Exception:  # from NIXL, or PeerLost
         return False
     return True

@@ -15,11 +15,11 @@ from realexec.memory.arena import Arena
 from realexec.transports.base import PeerLost, Segment, batches, check_segments
 from realexec.transports.peer_listener import ListeningTransport, connect
 from realexec.wire.channel import Channel
-from realexec.wire.frames import ChannelClosed, Limits, ProtocolError
+from realexec.wire.frames import ChannelClosed, FrameLimits, ProtocolError
 from realexec.wire.listener import LOOPBACK
 
 NAME: Final = "peer_copy"
-LIMITS: Final = Limits(head_bytes=4096, payload_bytes=0)
+LIMITS: Final = FrameLimits(head_bytes=4096, payload_bytes=0)
 # Bytes copied between two checks whether the peer is alive and the link is open.
 CHUNK_BYTES: Final = 256 << 20
 
@@ -63,13 +63,13 @@ class PeerCopyTransport:
 class PeerCopyLink:
     """A peer's block and arena, mapped here. Several threads read in parallel, each in its copy stream."""
 
-    def __init__(self, memory: Any, channel: Channel, arena: dict[str, Any], told: dict[str, Any]) -> None:
+    def __init__(self, memory: Any, channel: Channel, arena: dict[str, Any], handle: dict[str, Any]) -> None:
         self._memory, self._channel = memory, channel
         self._size_bytes = int(arena["size_bytes"])
-        self._first = int(told["first"])
+        self._first = int(handle["first"])
         with Arena.attach(arena, touched=True) as remote:  # its bytes stay mapped while they are used
             self._whole = memory.bytes_of(remote)
-            self._block = memory.reached(told, self._whole)
+            self._block = memory.reached(handle, self._whole)
         self._lock = threading.Lock()
         self._closed = False
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from realexec.transports.base import PeerLost
 from realexec.wire.channel import Channel
-from realexec.wire.frames import ChannelClosed, Limits, ProtocolError
+from realexec.wire.frames import ChannelClosed, FrameLimits, ProtocolError
 from realexec.wire.handshake import SECRET_BYTES
 from realexec.wire.listener import LOOPBACK, Listener, dial
 
@@ -18,13 +18,13 @@ _READER: Final = {"reader": True}
 class PeerListener:
     """Listens on a port of its own. ``serve`` runs in one thread per peer until that peer's channel ends."""
 
-    def __init__(self, serve: Callable[[Channel], None], limits: Limits, host: str = LOOPBACK) -> None:
+    def __init__(self, serve: Callable[[Channel], None], limits: FrameLimits, host: str = LOOPBACK) -> None:
         self._serve = serve
         self._secret = secrets.token_bytes(SECRET_BYTES)
         self._lock = threading.Lock()
         self._admitted_channels: set[Channel] = set()
         self._closed = False
-        self._listener = Listener(self._secret, self._admitted, host, limits)
+        self._listener = Listener(self._secret, self._admitted, tcp_host=host, limits=limits)
 
     def address(self) -> dict[str, Any]:
         """Return host, port and secret: any process that has the secret is admitted."""
@@ -54,7 +54,7 @@ class PeerListener:
                 self._admitted_channels.discard(channel)
 
 
-def connect(address: dict[str, Any], limits: Limits) -> Channel:
+def connect(address: dict[str, Any], limits: FrameLimits) -> Channel:
     """Connect to the listener with this address and return the channel; PeerLost if nothing answers there."""
     try:
         return dial(address["at"], bytes.fromhex(address["secret"]), _READER, limits)
@@ -91,7 +91,7 @@ class Links:
 class ListeningTransport:
     """Common part of transports that listen: the listener that serves readers, and the links made here."""
 
-    def __init__(self, serve: Callable[[Channel], None], limits: Limits, host: str = LOOPBACK) -> None:
+    def __init__(self, serve: Callable[[Channel], None], limits: FrameLimits, host: str = LOOPBACK) -> None:
         self.links = Links()
         self.listener = PeerListener(serve, limits, host)
 

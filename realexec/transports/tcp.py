@@ -11,12 +11,12 @@ from realexec.transports.base import Segment, check_segments
 from realexec.transports.peer_listener import ListeningTransport, connect
 from realexec.transports.read_requests import ConnectionPool, checked_parts, parts_of, request_read
 from realexec.wire.channel import Channel
-from realexec.wire.frames import Limits, encoded
+from realexec.wire.frames import FrameLimits, encoded
 from realexec.wire.listener import LOOPBACK
 
 NAME: Final = "tcp"
 # Requests list segments in the payload, 16 bytes each.
-LIMITS: Final = Limits(head_bytes=4096, payload_bytes=16 << 20)
+LIMITS: Final = FrameLimits(head_bytes=4096, payload_bytes=16 << 20)
 # Timeout while a peer sends nothing. A busy peer still sends: its threads need a processor only briefly.
 SILENCE_S: Final = 10.0
 # Per socket; the fastest size for 256 MB on loopback, since larger buffers leave the processor's cache.

@@ -24,9 +24,9 @@ from realexec.system.parent_exit import end_with_parent
 from realexec.transports.base import Segment
 from realexec.verbs import package
 from realexec.verbs.package import PORT, devices, verbs
-from realexec.verbs.pair import DESCRIPTORS, Broken, Ended, Pair, Refused
+from realexec.verbs.pair import DESCRIPTORS, Broken, Ended, Pair, PairRefused
 from realexec.wire.channel import Channel
-from realexec.wire.frames import ChannelClosed, Limits
+from realexec.wire.frames import ChannelClosed, FrameLimits
 
 # An RDMA device with a registered arena, and queue pairs that are made before any peer connects.
 
@@ -137,9 +137,9 @@ def _kind(device: str, index: int) -> str:
         return ""
 
 
-LIMITS: Final = Limits(head_bytes=4096, payload_bytes=16 << 20)
+LIMITS: Final = FrameLimits(head_bytes=4096, payload_bytes=16 << 20)
 _SEGMENT: Final = struct.Struct("!3Q")
-_ERRORS: Final = {"Refused": Refused, "Broken": Broken, "Ended": Ended}
+_ERRORS: Final = {"PairRefused": PairRefused, "Broken": Broken, "Ended": Ended}
 # As for a worker: the first line of standard input holds the parameters; the pipe closes with the parent.
 _BOOT: Final = (
     "import json, sys; start = json.loads(sys.stdin.buffer.readline()); sys.path[:0] = start['path']; "
@@ -167,20 +167,20 @@ class RemoteDevice:
 
     def __init__(self, arena: Arena) -> None:
         self._control, theirs = socket.socketpair()
-        given = (arena.descriptor, theirs.fileno())
+        descriptors = (arena.descriptor, theirs.fileno())
         self._process = subprocess.Popen(
-            [str(package.SYSTEM_PYTHON), "-c", _BOOT], stdin=subprocess.PIPE, pass_fds=given
+            [str(package.SYSTEM_PYTHON), "-c", _BOOT], stdin=subprocess.PIPE, pass_fds=descriptors
         )
         theirs.close()
-        start = {"path": sys.path, "parent": os.getpid(), "arena": given[0], "control": given[1],
+        start = {"path": sys.path, "parent": os.getpid(), "arena": descriptors[0], "control": descriptors[1],
                  "size_bytes": arena.size_bytes}  # fmt: skip
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(start).encode() + b"\n")
         self._process.stdin.flush()
-        said = Channel(self._control, LIMITS).receive()[0]
-        if "error" in said:
-            raise OSError(said["error"])
-        self._told: dict[str, int] = said
+        answer = Channel(self._control, LIMITS).receive()[0]
+        if "error" in answer:
+            raise OSError(answer["error"])
+        self._told: dict[str, int] = answer
         self._lock = threading.Lock()
 
     def told(self) -> dict[str, int]:
@@ -224,8 +224,8 @@ class RemotePair:
 
     def renew(self) -> dict[str, Any]:
         """See `Pair`."""
-        told: dict[str, Any] = self._ask({"do": "renew"})["told"]
-        return told
+        answer: dict[str, Any] = self._ask({"do": "renew"})["told"]
+        return answer
 
     def join(self, peer: dict[str, Any]) -> None:
         """See `Pair`."""
@@ -281,8 +281,8 @@ def main(start: dict[str, Any]) -> None:
         return
     channel.send(dict(device.told()))
     while True:
-        said, descriptors, _, _ = socket.recv_fds(control, 1, 1)
-        if not said:
+        received, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        if not received:
             os._exit(0)  # threads may be waiting for peers
         connection = socket.socket(fileno=descriptors[0])
         threading.Thread(target=_serve, args=(device, Channel(connection, LIMITS)), daemon=True).start()
@@ -298,7 +298,7 @@ def _serve(device: Device, channel: Channel) -> None:
                 continue
             try:
                 answer = _carried_out(pair, head, packed, channel.fileno())
-            except (Refused, Broken, Ended) as error:
+            except (PairRefused, Broken, Ended) as error:
                 answer = {"error": type(error).__name__, "why": str(error)}
             except Exception as error:
                 answer = {"error": "Broken", "why": f"{type(error).__name__}: {error}"}

@@ -45,7 +45,7 @@ def missing(sys_root: Path = SYS) -> str | None:
 def devices(sys_root: Path = SYS) -> list[str]:
     """Return the names of the devices that may be used: all, or the one that the environment names."""
     wanted = os.environ.get(DEVICE)
-    return [wanted] if wanted else [one["name"] for one in rdma(sys_root)]
+    return [wanted] if wanted else [adapter["name"] for adapter in rdma(sys_root)]
 
 
 def here() -> bool:
@@ -64,10 +64,10 @@ def beside() -> str | None:
 
 def verbs() -> SimpleNamespace:
     """Return pyverbs' classes, and its constants as ``e``."""
-    found, faults = _own()
-    if found is None:
+    own, faults = _own()
+    if own is None:
         raise ImportError("; ".join(faults) or NO_PYVERBS)
-    return found
+    return own
 
 
 @cache
@@ -85,9 +85,9 @@ def _own() -> tuple[SimpleNamespace | None, tuple[str, ...]]:
 
 def _candidates() -> Iterator[tuple[str, Any]]:
     """Yield each location and its import spec: this interpreter's own first, then the distribution's."""
-    found = importlib.util.find_spec(_NAME)
-    if found is not None:
-        yield str(Path(found.origin).parent if found.origin else _NAME), found
+    module_spec = importlib.util.find_spec(_NAME)
+    if module_spec is not None:
+        yield str(Path(module_spec.origin).parent if module_spec.origin else _NAME), module_spec
     if any((_DEBIAN / f"device{suffix}").exists() for suffix in importlib.machinery.EXTENSION_SUFFIXES):
         # Only this package: its folder also holds all others of the system's interpreter.
         places = [str(_DEBIAN)]
@@ -100,8 +100,8 @@ def _candidates() -> Iterator[tuple[str, Any]]:
 def _loaded(spec: Any) -> SimpleNamespace:
     sys.modules[_NAME] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found = [importlib.import_module(f"{_NAME}.{name}") for name in _MODULES]
-    names = {name: value for module in found for name, value in vars(module).items()}
+    modules = [importlib.import_module(f"{_NAME}.{name}") for name in _MODULES]
+    names = {name: value for module in modules for name, value in vars(module).items()}
     return SimpleNamespace(**names | {"e": _constants()})
 
 
@@ -121,12 +121,12 @@ def _forget() -> None:
 
 def _without_port(adapters: list[dict[str, Any]]) -> str | None:
     wanted = os.environ.get(DEVICE)
-    if wanted and wanted not in [one["name"] for one in adapters]:
+    if wanted and wanted not in [adapter["name"] for adapter in adapters]:
         return f"{DEVICE} names {wanted}, and there is no such RDMA device: write one that `rdma link` lists"
-    usable = [one for one in adapters if not wanted or one["name"] == wanted]
+    usable = [adapter for adapter in adapters if not wanted or adapter["name"] == wanted]
     if not usable:
         return NO_DEVICE
-    if any(port["active"] and port["port"] == PORT for one in usable for port in one["ports"]):
+    if any(port["active"] and port["port"] == PORT for adapter in usable for port in adapter["ports"]):
         return None
-    names = ", ".join(one["name"] for one in usable)
+    names = ", ".join(adapter["name"] for adapter in usable)
     return f"port {PORT} of no RDMA device is active ({names}): see `rdma link` and the cable"

@@ -32,7 +32,7 @@ _OUR_FAULTS: Final = ("IBV_WC_REM_ACCESS_ERR", "IBV_WC_REM_INV_REQ_ERR", "IBV_WC
 DESCRIPTORS: Final = threading.Lock()
 
 
-class Refused(Exception):
+class PairRefused(Exception):
     """The peer's device, or this one, refuses this read."""
 
 
@@ -53,8 +53,14 @@ class Pair:
         self._wake, self._wake_fd = _channel(device.context)
         self._cq = v.CQ(device.context, 4 * WINDOW, None, self._wake, 0)
         cap = v.QPCap(max_send_wr=2 * WINDOW, max_recv_wr=4, max_send_sge=1, max_recv_sge=1)
-        how = {"qp_type": v.e.IBV_QPT_RC, "scq": self._cq, "rcq": self._cq, "cap": cap, "sq_sig_all": 1}
-        self._qp = v.QP(device.domain, v.QPInitAttr(**how))
+        attributes = {
+            "qp_type": v.e.IBV_QPT_RC,
+            "scq": self._cq,
+            "rcq": self._cq,
+            "cap": cap,
+            "sq_sig_all": 1,
+        }
+        self._qp = v.QP(device.domain, v.QPInitAttr(**attributes))
         self._posted = self._generation = 0
         self.renew()
 
@@ -107,9 +113,9 @@ class Pair:
     def greet(self, ended: int) -> None:
         """Write no bytes, with an immediate, to the peer: success shows that the path carries packets."""
         v = verbs()
-        how = v.e.IBV_WR_RDMA_WRITE_WITH_IMM
+        opcode = v.e.IBV_WR_RDMA_WRITE_WITH_IMM
         nothing = v.SGE(self._device.begins, 0, self._device.own_key)
-        hello = v.SendWR(self._generation, opcode=how, num_sge=1, imm_data=_WORD, sg=[nothing])
+        hello = v.SendWR(self._generation, opcode=opcode, num_sge=1, imm_data=_WORD, sg=[nothing])
         hello.set_wr_rdma(0, 0)
         self._post(hello)
         self._all_done(ended)
@@ -153,14 +159,14 @@ class Pair:
             if status != v.e.IBV_WC_SUCCESS:
                 self._flush()
                 name = _name_of(status)
-                raise (Refused if name in _OUR_FAULTS else Broken)(name)
+                raise (PairRefused if name in _OUR_FAULTS else Broken)(name)
 
     def _statuses(self, ended: int) -> Iterator[int]:
-        found = self._come()
-        if not found:
+        arrived = self._come()
+        if not arrived:
             self._cq.req_notify()
-            found = self._come()  # completions between the first poll and the request
-        while not found:
+            arrived = self._come()  # completions between the first poll and the request
+        while not arrived:
             if ended < 0:
                 self._flush()
                 raise Ended
@@ -172,16 +178,16 @@ class Pair:
                 self._wake.get_cq_event(self._cq)
                 self._cq.ack_events(1)
                 self._cq.req_notify()
-            found = self._come()
-            if not found and ended in ready:
+            arrived = self._come()
+            if not arrived and ended in ready:
                 self._flush()
                 raise Ended
-        return iter(found)
+        return iter(arrived)
 
     def _come(self) -> list[int]:
         """Return the status of completed work that this end posted, without greetings of the peer."""
         _, completions = self._cq.poll(WINDOW)
-        own = [one.status for one in completions if one.wr_id == self._generation]
+        own = [completion.status for completion in completions if completion.wr_id == self._generation]
         self._posted -= min(self._posted, len(own))
         return own
 
@@ -208,14 +214,14 @@ def _channel(context: Any) -> tuple[Any, int]:
 
 
 def _event_descriptors() -> set[int]:
-    found = set()
+    gids = set()
     for path in Path("/proc/self/fd").iterdir():
         try:
             if "infinibandevent" in str(path.readlink()):
-                found.add(int(path.name))
+                gids.add(int(path.name))
         except OSError:
             continue  # the descriptor was closed in the meantime
-    return found
+    return gids
 
 
 def _name_of(status: int) -> str:

@@ -14,13 +14,13 @@ from realexec.transports.base import BadSegment, PeerLost, Segment, check_segmen
 from realexec.transports.peer_listener import Links, PeerListener, connect
 from realexec.transports.read_requests import ConnectionPool
 from realexec.verbs import helper
-from realexec.verbs.pair import Broken, Ended, Refused
+from realexec.verbs.pair import Broken, Ended, PairRefused
 from realexec.wire.channel import Channel
-from realexec.wire.frames import ChannelClosed, Limits, ProtocolError
+from realexec.wire.frames import ChannelClosed, FrameLimits, ProtocolError
 from realexec.wire.listener import LOOPBACK
 
 NAME: Final = "verbs"
-LIMITS: Final = Limits(head_bytes=4096, payload_bytes=0)
+LIMITS: Final = FrameLimits(head_bytes=4096, payload_bytes=0)
 # Joining two queue pairs takes milliseconds; a peer that has not answered by this timeout counts as lost.
 JOIN_S: Final = 5.0
 AGAIN_S: Final = 1.0
@@ -60,12 +60,12 @@ class VerbsTransport:
         try:
             while True:
                 head, _ = channel.receive()
-                told = pair.renew()
+                answer = pair.renew()
                 try:
                     pair.join(head["pair"])
                 except (KeyError, TypeError, ValueError, Broken) as error:
                     raise ProtocolError(f"a peer's queue pair cannot be joined: {error}") from None
-                channel.send({"type": "joined", "pair": told})
+                channel.send({"type": "joined", "pair": answer})
         finally:
             self._device.give(pair)
 
@@ -130,7 +130,7 @@ class _Connection:
     def _read(self, segments: Sequence[Segment]) -> None:
         try:
             self._pair.read(segments, self._begins, self._key, self._channel.fileno())
-        except Refused as error:
+        except PairRefused as error:
             self._mend(AGAIN_S)
             raise BadSegment(f"the peer's device refuses a read of its memory: {error}") from None
         except Ended:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from realexec.wire.frames import (
     HEADER_BYTES,
     ChannelClosed,
-    Limits,
+    FrameLimits,
     ProtocolError,
     encoded,
     head_of,
@@ -30,10 +30,10 @@ Bytes = bytes | bytearray | memoryview
 class Channel:
     """Owns a connected stream socket. Many threads may send; one at a time receives."""
 
-    def __init__(self, connection: socket.socket, limits: Limits | None = None) -> None:
+    def __init__(self, connection: socket.socket, limits: FrameLimits | None = None) -> None:
         connection.setblocking(True)
         self._socket = connection
-        self.limits = limits or Limits()
+        self.limits = limits or FrameLimits()
         self._sending = threading.Lock()
         self._came = b""  # received bytes; those from `_at` on have not been returned yet
         self._at = 0

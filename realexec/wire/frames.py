@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 MAGIC: Final = b"SvTw"
-VERSION: Final = 1
+VERSION: Final = 2
 # Magic, version, length of the head, length of the payload.
 _HEADER: Final = struct.Struct("!4sIIQ")
 HEADER_BYTES: Final = _HEADER.size
@@ -21,7 +21,7 @@ class ProtocolError(ConnectionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class FrameLimits:
     """The longest head and payload of a frame that a receiver accepts."""
 
     head_bytes: int = 1 << 20
@@ -29,7 +29,7 @@ class Limits:
 
 
 # Limits for a peer that has not yet proved that it belongs to the run.
-STRANGER: Final = Limits(head_bytes=4096, payload_bytes=0)
+STRANGER: Final = FrameLimits(head_bytes=4096, payload_bytes=0)
 
 _decode = json.JSONDecoder().raw_decode
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
@@ -41,7 +41,7 @@ def encoded(head: dict[str, Any], payload_bytes: int) -> bytes:
     return _HEADER.pack(MAGIC, VERSION, len(text), payload_bytes) + text
 
 
-def lengths(header: bytes | bytearray | memoryview, limits: Limits) -> tuple[int, int]:
+def lengths(header: bytes | bytearray | memoryview, limits: FrameLimits) -> tuple[int, int]:
     """Return the bytes (of the head, of the payload) that follow; ProtocolError if the header is refused."""
     magic, version, head_bytes, payload_bytes = _HEADER.unpack(header)
     if magic != MAGIC:

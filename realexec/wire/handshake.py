@@ -93,8 +93,8 @@ class _AmongStrangers:
 
 
 def _proof(secret: bytes, side: str, client: str, listener: str, identity: dict[str, Any]) -> str:
-    said = json.dumps([VERSION, side, client, listener, identity], sort_keys=True)
-    return hmac.new(secret, said.encode(), hashlib.sha256).hexdigest()
+    message = json.dumps([VERSION, side, client, listener, identity], sort_keys=True)
+    return hmac.new(secret, message.encode(), hashlib.sha256).hexdigest()
 
 
 def _equal(expected: str, head: dict[str, Any]) -> bool:

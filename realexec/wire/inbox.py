@@ -57,10 +57,6 @@ class Inbox(Generic[Thing]):
                 raise queue.Empty
         return self._things.popleft()
 
-    def get_nowait(self) -> Thing:
-        """Take a thing that is there already; queue.Empty if there is none."""
-        return self.get(block=False)
-
     def empty(self) -> bool:
         """Whether no thing waits; only the taking thread may call this."""
         if not self._things:
@@ -95,13 +91,13 @@ class Inbox(Generic[Thing]):
     def _ready(self, wait_s: float | None) -> list[int]:
         """Wait for descriptors with data. The last milliseconds of a wait are exact to the microsecond."""
         if not isinstance(self._poll, select.epoll):
-            return [one for one, _ in self._poll.poll(None if wait_s is None else wait_s * 1000)]
+            return [ready for ready, _ in self._poll.poll(None if wait_s is None else wait_s * 1000)]
         if wait_s and wait_s < _FINE_S and self._poll.fileno() < _SELECTED:
             select.select([self._poll], (), (), wait_s)
             wait_s = 0.0
         elif wait_s:
             wait_s = max(wait_s - _FINE_S / 2, 0.0)
-        return [one for one, _ in self._poll.poll(wait_s)]
+        return [ready for ready, _ in self._poll.poll(wait_s)]
 
     def _adopt(self, channel: Channel, take: Take, ended: Ended) -> None:
         """Watch a channel, and read what arrived together with its handshake."""

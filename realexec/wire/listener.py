@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from realexec.wire.channel import Channel
-from realexec.wire.frames import ChannelClosed, Limits, ProtocolError
+from realexec.wire.frames import ChannelClosed, FrameLimits, ProtocolError
 from realexec.wire.handshake import HANDSHAKE_S, admit, join
 
 LOOPBACK: Final = "127.0.0.1"
@@ -38,8 +38,9 @@ class Listener:
         self,
         secret: bytes,
         admitted: Admitted,
+        *,
         tcp_host: str | None = None,
-        limits: Limits | None = None,
+        limits: FrameLimits | None = None,
         timeout_s: float = HANDSHAKE_S,
         path: str | None = None,
     ) -> None:
@@ -131,7 +132,7 @@ def dial(
     address: dict[str, Any],
     secret: bytes,
     identity: dict[str, Any],
-    limits: Limits | None = None,
+    limits: FrameLimits | None = None,
     timeout_s: float = HANDSHAKE_S,
 ) -> Channel:
     """Connect to a listener's address, again where it hangs up before this side could prove the secret.
@@ -151,7 +152,7 @@ def dial(
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-def _connected(address: dict[str, Any], limits: Limits | None, timeout_s: float) -> Channel:
+def _connected(address: dict[str, Any], limits: FrameLimits | None, timeout_s: float) -> Channel:
     connection = socket.socket(socket.AF_UNIX if "path" in address else socket.AF_INET)
     try:
         connection.settimeout(timeout_s)

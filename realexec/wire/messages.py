@@ -307,11 +307,4 @@ ToWorker = (
 FromWorker = Ready | Opened | Met | StepsDone | RoundsDone | Alive | Died | Pulled | Located | Fetched
 BetweenWorkers = Passed
 
-# Rows of numbers that are too long for JSON: token ids, and the end times of steps.
-PACKED: Final = {
-    Hold: {"prompt": "i", "generated": "i"},
-    Join: {"generated": "i"},
-    StepsDone: {"ends_ns": "q", "tokens": "i"},
-    RoundsDone: {"ends_ns": "q", "tokens": "i"},
-}
-CODEC: Final = Codec(get_args(ToWorker) + get_args(FromWorker) + (BetweenWorkers,), PACKED)
+CODEC: Final = Codec(get_args(ToWorker) + get_args(FromWorker) + (BetweenWorkers,))

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
-from typing import Final
+from typing import Final, NamedTuple
 
 from realexec.model.weights import Weights
 from realexec.transports.base import PeerLost, Segment
@@ -21,8 +21,17 @@ FETCHES: Final = 4
 STOPPED: Final = "it was stopped"
 # Waking a thread and returning the result takes 0.1 to 0.2 ms of CPU time (docs/REALEXEC.md); copying this
 # many bytes takes 0.01.
-AT_HAND_BYTES: Final = 32 << 10
-AT_HAND_S: Final = 0.0005
+SHORT_READ_BYTES: Final = 32 << 10
+SHORT_READ_S: Final = 0.0005
+
+
+class ReadResult(NamedTuple):
+    """How a read from a peer ended. ``cause``: why not all bytes came; empty if they did. ``lost_peer``: the
+    peer's slot if it is lost."""
+
+    cause: str
+    lost_peer: int | None
+    cpu_ns: int
 
 
 class Mover:
@@ -46,18 +55,18 @@ class Mover:
         """Queue or stop a transfer; returns at once."""
         match message:
             case Pull():
-                self._have_done(self._pulls, lambda: self._pull(message))
+                self._submit(self._pulls, lambda: self._pull(message))
             case StopPull(load):
                 self._stopped_loads.add(load)
             case StopFetch(transfer):
                 self._stopped_transfers.add(transfer)
 
-    def hold(self, until: Event) -> None:
+    def delay_pulls(self, until: Event) -> None:
         """Make all later pulls wait for this event."""
-        self._have_done(self._pulls, until.wait)
+        self._submit(self._pulls, until.wait)
 
-    def _have_done(self, threads: ThreadPoolExecutor, work: Callable[[], object]) -> None:
-        """Run ``work`` in one of these threads and pass an exception to ``failed``, or it would be lost."""
+    def _submit(self, threads: ThreadPoolExecutor, work: Callable[[], object]) -> None:
+        """Run ``work`` in one of these threads; an exception goes to ``failed``, or nobody would see it."""
 
         def guarded() -> None:
             try:
@@ -73,7 +82,7 @@ class Mover:
         began_ns = time.thread_time_ns()
         try:
             weights = self._parameters.at(pull.place, pull.model)
-            self._bring(pull, weights)
+            self._pull_unit(pull, weights)
         except PeerLost as error:
             self._send(Pulled(pull.load, pull.unit, 0, str(error), pull.source[1]))
         except Exception as error:
@@ -82,7 +91,7 @@ class Mover:
             cpu_ns = time.thread_time_ns() - began_ns
             self._send(Pulled(pull.load, pull.unit, weights.layout.unit_bytes(pull.unit), "", cpu_ns=cpu_ns))
 
-    def _bring(self, pull: Pull, weights: Weights) -> None:
+    def _pull_unit(self, pull: Pull, weights: Weights) -> None:
         kind, number = pull.source
         if kind in ("ssd", "remote"):
             weights.fill(pull.unit, self._parameters.models.sources[pull.model])
@@ -103,24 +112,21 @@ class Mover:
         self, transfer: int, source: int, segments: Sequence[Segment], ended: Callable[[bool], None]
     ) -> None:
         """Read state from a peer. ``ended`` gets whether all of it came, then the driver gets the report."""
-        self._have_done(self._fetches, lambda: self._fetch(transfer, source, segments, ended))
+        self._submit(self._fetches, lambda: self._fetch(transfer, source, segments, ended))
 
-    def bring(
-        self, source: int, segments: Sequence[Segment], ended: Callable[[str, int | None, int], None]
-    ) -> None:
-        """Read bytes from a peer; only ``ended`` receives what `bring_now` returns, not the driver."""
-        self._have_done(self._fetches, lambda: ended(*self.bring_now(source, segments)))
+    def read(self, source: int, segments: Sequence[Segment], ended: Callable[[ReadResult], None]) -> None:
+        """Read bytes from a peer; the result goes to ``ended`` alone, not to the driver."""
+        self._submit(self._fetches, lambda: ended(self.read_now(source, segments)))
 
-    def bring_now(self, source: int, segments: Sequence[Segment]) -> tuple[str, int | None, int]:
-        """Read bytes from a peer in this thread; returns (cause of a failure or empty, slot of the lost peer
-        or None, ns of CPU time)."""
+    def read_now(self, source: int, segments: Sequence[Segment]) -> ReadResult:
+        """Read bytes from a peer in the calling thread."""
         began_ns = time.thread_time_ns()
         cause, lost_peer = self._read(source, segments)
-        return cause, lost_peer, time.thread_time_ns() - began_ns
+        return ReadResult(cause, lost_peer, time.thread_time_ns() - began_ns)
 
-    def is_at_hand(self, source: int, size_bytes: int) -> bool:
+    def is_short_read(self, source: int, size_bytes: int) -> bool:
         """Whether reading this many bytes from a peer takes less time than handing the read to a thread."""
-        return size_bytes <= AT_HAND_BYTES and self._peers.wait_s(source, size_bytes) <= AT_HAND_S
+        return size_bytes <= SHORT_READ_BYTES and self._peers.wait_s(source, size_bytes) <= SHORT_READ_S
 
     def _fetch(
         self, transfer: int, source: int, segments: Sequence[Segment], ended: Callable[[bool], None]
@@ -128,12 +134,12 @@ class Mover:
         stopped, began_ns = transfer in self._stopped_transfers, time.thread_time_ns()
         cause, lost_peer = (STOPPED, None) if stopped else self._read(source, segments)
         ended(not cause)
-        moved_bytes = 0 if cause else sum(one.size_bytes for one in segments)
+        moved_bytes = 0 if cause else sum(segment.size_bytes for segment in segments)
         cpu_ns = time.thread_time_ns() - began_ns
         self._send(Fetched(transfer, moved_bytes, cause, lost_peer, cpu_ns))
 
     def _read(self, source: int, segments: Sequence[Segment]) -> tuple[str, int | None]:
-        """Read; returns why not all came (empty: it did), and ``source`` if that peer is lost."""
+        """Read; returns why not all bytes came (empty: they did), and ``source`` if that peer is lost."""
         try:
             if segments:
                 self._peers.read(source, segments)

@@ -21,7 +21,7 @@ class HostedModels:
     def __init__(self, models: Sequence[Mapping[str, Any]], seed: int) -> None:
         self.keys = list(models)
         self.seeds = [seed + number for number in range(len(models))]
-        self.specs = [model_spec(one) for one in models]
+        self.specs = [model_spec(model) for model in models]
         self.sources: list[WeightSource] = [
             spec.source(seed) for spec, seed in zip(self.specs, self.seeds, strict=True)
         ]
@@ -71,5 +71,5 @@ class Parameters:
 
     def regions(self) -> dict[str, int]:
         """Where each region begins, for peers."""
-        hosts = {f"{HOST} {number}": one.region.offset for number, one in enumerate(self.host)}
+        hosts = {f"{HOST} {number}": copy.region.offset for number, copy in enumerate(self.host)}
         return {REPLICA: self.region.offset, **hosts}

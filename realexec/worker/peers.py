@@ -23,14 +23,14 @@ def paths_between(rates: Mapping[str, float], slots: int) -> dict[str, float]:
         "ssd": ["ssd of host {}"],
         "pcie": ["pcie of host {}"],
     }
-    found = {
+    paths = {
         name.format(slot): rates[kind]
         for kind, forms in names.items()
         for name in forms
         for slot in range(slots)
         if kind in rates
     }
-    return {**found, **({"remote store": rates["remote"]} if "remote" in rates else {})}
+    return {**paths, **({"remote store": rates["remote"]} if "remote" in rates else {})}
 
 
 class Peers:
@@ -44,6 +44,7 @@ class Peers:
         self,
         slot: int,
         arena: Arena,
+        *,
         paths: Paths | None,
         transport: str,
         host: str = LOOPBACK,

@@ -41,42 +41,50 @@ class SlotMemory:
 
     def __init__(
         self,
+        *,
         model: Mapping[str, Any],
         seed: int,
         batch_size: int,
-        what: Open,
+        message: Open,
         send: Callable[[FromWorker], None],
         later: Callable[[Callable[[], None]], None],
     ) -> None:
         """``later`` queues a call that the compute thread makes between two steps."""
-        devices = {"device": device_for(model.get("device", CPU), what.slot)}
-        given = [{**one, **devices} for one in what.models or (model,)]
-        self._models = HostedModels(given, seed)
+        devices = {"device": device_for(model.get("device", CPU), message.slot)}
+        models = [{**keys, **devices} for keys in message.models or (model,)]
+        self._models = HostedModels(models, seed)
         sizes = [self._models.layout(number, None).size_bytes for number in range(len(self._models))]
-        copies = sum(sizes) + ALIGN_BYTES * len(sizes) if what.host else 0
-        device, direct = device_of(devices["device"]), what.transport in DIRECT
+        copies = sum(sizes) + ALIGN_BYTES * len(sizes) if message.host else 0
+        device, direct = device_of(devices["device"]), message.transport in DIRECT
         # Data that only the host uses lies first: the device has no memory for it. Peers read everything else
         # in the arena, or in the device's own memory; in that case the arena needs no pages for it.
         touched_bytes = copies if direct and device.own_memory else None
-        arena = Arena.create(max(sizes) + copies + what.kv_bytes + SPARE_BYTES, touched_bytes)
-        host = copies_on_host(self._models, HostMemory(arena)) if what.host else []
-        ends = [one.region.offset + one.region.size_bytes for one in host]
+        arena = Arena.create(max(sizes) + copies + message.kv_bytes + SPARE_BYTES, touched_bytes)
+        host = copies_on_host(self._models, HostMemory(arena)) if message.host else []
+        ends = [copy.region.offset + copy.region.size_bytes for copy in host]
         first = -(-max(ends, default=0) // ALIGN_BYTES) * ALIGN_BYTES
         self._memory = ArenaMemory(arena, device, first, direct)
         self._later, self._batch_size = later, batch_size
         # Where KV lies: in memory that peers can read, if KV is to move at all; None: on the heap.
-        self._state = self._memory if what.kv_bytes else None
+        self._state = self._memory if message.kv_bytes else None
         self._parameters = Parameters(self._models, self._memory, host)
-        self.runner = self._runner(what.model, what.layers, what.warm)
+        self.runner = self._runner(message.model, message.layers, message.warm)
         self.engine = StepEngine(self.runner)
-        paths = None if what.paths is None else Paths.attach(what.paths)
-        self.peers = Peers(what.slot, arena, paths, what.transport, what.bind, self._memory)
+        paths = None if message.paths is None else Paths.attach(message.paths)
+        self.peers = Peers(
+            message.slot,
+            arena,
+            paths=paths,
+            transport=message.transport,
+            host=message.bind,
+            memory=self._memory,
+        )
         self.mover = Mover(self.peers, self._parameters, send, lambda error: later(raising(error)))
-        layers = [one.layers for one in self._models.specs]
+        layers = [spec.layers for spec in self._models.specs]
         regions = self._parameters.regions()
         self.address = {**self.peers.address(regions), "layers": layers, "pinned": self._memory.pinned}
         self._told: dict[int, list[Region]] = {}  # copies of hidden states for peers to read, by request
-        if what.warm and what.layers is None:
+        if message.warm and message.layers is None:
             self._warm_up()
 
     def _warm_up(self) -> None:
@@ -98,38 +106,45 @@ class SlotMemory:
         """Make a runner of these layers, in the region that all models share in turn."""
         span = None if layers is None else LayerRange(*layers)
         copies = self._parameters.host[model] if filled and self._parameters.host else None
-        what = self._models.keys[model], self._models.seeds[model], self._batch_size, span
-        read = filled and copies is None
-        runner = ModelRunner(*what, self._memory, read, self._state, self._parameters.region)
+        runner = ModelRunner(
+            self._models.keys[model],
+            self._models.seeds[model],
+            self._batch_size,
+            layers=span,
+            memory=self._memory,
+            filled=filled and copies is None,
+            state_memory=self._state,
+            region=self._parameters.region,
+        )
         if copies is not None:
             for unit in runner.weights.layout.units:
                 runner.weights.copy_from(unit, copies)
         self._parameters.replica, self._parameters.model = runner.weights, model
         return runner
 
-    def place(self, what: PlacePart) -> None:
+    def place(self, message: PlacePart) -> None:
         """Make room for these layers in the GPU's memory, none of them filled yet."""
-        whole = (0, self._models.specs[what.model].layers)
+        whole = (0, self._models.specs[message.model].layers)
         ours = self.runner.layers
-        if (self._parameters.model, (ours.first, ours.last)) == (what.model, what.layers or whole):
+        if (self._parameters.model, (ours.first, ours.last)) == (message.model, message.layers or whole):
             self.runner.weights.forget()
             return
-        self.runner = self._runner(what.model, what.layers, filled=False)
+        self.runner = self._runner(message.model, message.layers, filled=False)
         self.engine.use(self.runner)
 
     # State that peers read.
 
-    def locate(self, what: Locate) -> Located:
+    def locate(self, message: Locate) -> Located:
         """Report where state of these requests lies, leaving out layers and positions that are not here."""
         places: list[Place] = []
-        for number, request in enumerate(what.requests):
+        for number, request in enumerate(message.requests):
             held = self.engine.held(request)
-            if what.what == KV:
-                wanted = what.positions[number] if what.positions else None
-                places += [(request, *one) for one in self._kv_places(held, what.layers, wanted)]
+            if message.what == KV:
+                wanted = message.positions[number] if message.positions else None
+                places += [(request, *place) for place in self._kv_places(held, message.layers, wanted)]
             else:
                 places.append((request, *self._hidden_place(request, held)))
-        return Located(what.transfer, tuple(places))
+        return Located(message.transfer, tuple(places))
 
     def _kv_places(
         self, held: HeldRequest, layers: Span | None, wanted: Span | None
@@ -178,13 +193,13 @@ class SlotMemory:
 
     # State that this worker reads from peers.
 
-    def fetch(self, what: Fetch) -> None:
+    def fetch(self, message: Fetch) -> None:
         """Make room for the state, and queue the read for the data threads."""
         segments: list[Segment] = []
         ends: list[Callable[[bool], None]] = []
-        for request, part, theirs in what.places:
+        for request, part, theirs in message.places:
             held = self.engine.held(request)
-            ours, end = self._kv_room(held, part) if what.what == KV else self._hidden_room(held, part)
+            ours, end = self._kv_room(held, part) if message.what == KV else self._hidden_room(held, part)
             held.pins += 1
             segments += [Segment(far, near, size) for (far, size), (near, _) in zip(theirs, ours)]
             ends.append(end)
@@ -193,7 +208,9 @@ class SlotMemory:
             for end in ends:
                 end(came)
 
-        self.mover.fetch(what.transfer, what.source, segments, lambda came: self._later(lambda: ended(came)))
+        self.mover.fetch(
+            message.transfer, message.source, segments, lambda came: self._later(lambda: ended(came))
+        )
 
     def _kv_room(
         self, held: HeldRequest, part: Sequence[int]

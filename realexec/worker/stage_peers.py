@@ -14,13 +14,13 @@ from realexec.wire.messages import CODEC, Passed
 
 
 class Listening(Protocol):
-    """The method of `realexec.worker.compute_inbox.ComputeInbox` that `StagePeers` uses."""
+    """The method of `realexec.worker.compute_inbox.ComputeInbox` that `StageChannels` uses."""
 
     def listen_to(self, channel: Channel) -> None:
         """Read this channel's frames too."""
 
 
-class StagePeers:
+class StageChannels:
     """The worker in slot ``slot`` and its connections to others. ``address``: where they reach it."""
 
     def __init__(self, slot: int, run: Mapping[str, Any], host: str, inbox: Listening) -> None:

@@ -8,7 +8,6 @@ gets a report when it must decide: a request has ended, the allowed rounds are d
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 import torch
@@ -17,8 +16,9 @@ from realexec.memory.tensor_memory import Region
 from realexec.transports.base import Segment
 from realexec.wire.messages import Alive, FromWorker, Passed, RoundsDone, RunRounds
 from realexec.wire.stage_costs import StageCosts
+from realexec.worker.mover import ReadResult
 from realexec.worker.slot_memory import SlotMemory
-from realexec.worker.stage_peers import StagePeers
+from realexec.worker.stage_peers import StageChannels
 
 # Where rows lie, and the tensor to compute with.
 Rows = tuple[Region, torch.Tensor]
@@ -28,7 +28,7 @@ ALIVE_NS: Final = 1_000_000_000
 _COSTS: Final = len(StageCosts._fields)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Rounds:
     """Rounds of one batch. ``stage``: this worker's stage number on the path. Not yet reported by the last
     stage: ``ends_ns``, ``tokens``, ``costs`` (of all stages, one after the other)."""
@@ -60,6 +60,17 @@ class _Rounds:
         return RoundsDone(self.what.number, tuple(self.ends_ns), tokens, finished, tuple(costs))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Input:
+    """The input of a pass: the message of the stage before, requests that decode with their newest tokens,
+    and the place for that stage's output rows."""
+
+    message: Passed
+    decode: tuple[tuple[int, int], ...]
+    region: Region
+    tensor: torch.Tensor
+
+
 class StageWork:
     """Runs passes in the order in which they can begin. Only the compute thread calls it; reads that have
     ended in another thread return to it by ``later``, between two passes."""
@@ -67,7 +78,7 @@ class StageWork:
     def __init__(
         self,
         memory: SlotMemory,
-        stage_peers: StagePeers,
+        stage_peers: StageChannels,
         send: Callable[[FromWorker], None],
         later: Callable[[Callable[[], None]], None],
     ) -> None:
@@ -82,84 +93,82 @@ class StageWork:
         self._left: dict[int, Rows] = {}
         self._near: dict[int, Rows] = {}
 
-    def begin(self, what: RunRounds) -> None:
+    def begin(self, message: RunRounds) -> None:
         """Begin rounds of a batch. After the first stage, a message of the stage before starts a pass."""
-        stage = [slot for slot, _, _ in what.path].index(self._slot)
-        rounds = self._rounds[what.batch] = _Rounds(what, stage)
-        early = self._early.pop(what.batch, None)
+        stage = [slot for slot, _, _ in message.path].index(self._slot)
+        rounds = self._rounds[message.batch] = _Rounds(what=message, stage=stage)
+        early = self._early.pop(message.batch, None)
         if stage == 0:
-            self._pass(rounds, what.decode, ())
-        elif early is not None and early.number == what.number:
+            self._pass(rounds, message.decode, before=())
+        elif early is not None and early.number == message.number:
             self.passed(early)
 
     def stop(self) -> None:
         """Report the next round that ends on this worker."""
-        self._cut = any(one.is_last and not one.told for one in self._rounds.values())
+        self._cut = any(rounds.is_last and not rounds.told for rounds in self._rounds.values())
 
-    def passed(self, what: Passed) -> None:
+    def passed(self, message: Passed) -> None:
         """Take this stage's turn. The driver's message about these rounds may still be on its way."""
-        rounds = self._rounds.get(what.batch)
-        if rounds is None or rounds.what.number < what.number:
-            self._early[what.batch] = what
-        elif rounds.what.number == what.number and not rounds.told:
-            decode = tuple(zip(what.decode[::2], what.decode[1::2], strict=True))
+        rounds = self._rounds.get(message.batch)
+        if rounds is None or rounds.what.number < message.number:
+            self._early[message.batch] = message
+        elif rounds.what.number == message.number and not rounds.told:
+            decode = tuple(zip(message.decode[::2], message.decode[1::2], strict=True))
             if rounds.stage == 0:
-                self._pass(rounds, decode, ())
+                self._pass(rounds, decode, before=())
             else:
-                self._bring(rounds, decode, what)
+                self._read_input(rounds, decode, message)
 
-    def _bring(self, rounds: _Rounds, decode: tuple[tuple[int, int], ...], what: Passed) -> None:
+    def _read_input(self, rounds: _Rounds, decode: tuple[tuple[int, int], ...], message: Passed) -> None:
         """Read the input rows and compute: at once if they are few, else after a data thread has read."""
-        source, batch = rounds.what.path[rounds.stage - 1][0], what.batch
-        mover, (offset, size_bytes) = self._memory.mover, what.place
+        source = rounds.what.path[rounds.stage - 1][0]
+        mover, (offset, size_bytes) = self._memory.mover, message.place
         rows = sum(tokens for _, _, tokens in rounds.what.chunks) + len(decode)
-        if mover.is_at_hand(source, size_bytes):
-            region, tensor = self._kept(self._near, batch, rows)
-            told = mover.bring_now(source, [Segment(offset, region.offset, size_bytes)])
-            self._came(rounds, decode, what, region, tensor, *told)
+        short = mover.is_short_read(source, size_bytes)
+        region, tensor = self._kept(self._near, message.batch, rows) if short else self._memory.rows(rows)
+        inputs = _Input(message=message, decode=decode, region=region, tensor=tensor)
+        segments = [Segment(offset, region.offset, size_bytes)]
+        if short:
+            self._run_input(rounds, inputs, mover.read_now(source, segments))
         else:
-            region, tensor = self._memory.rows(rows)
-            came = partial(self._came_later, rounds, decode, what, region, tensor)
-            segments = [Segment(offset, region.offset, size_bytes)]
-            mover.bring(source, segments, lambda *told: self._later(lambda: came(*told)))
+            mover.read(
+                source, segments, lambda read: self._later(lambda: self._run_later(rounds, inputs, read))
+            )
 
-    def _came_later(self, rounds: _Rounds, decode: Any, what: Passed, region: Region, *came: Any) -> None:
-        self._came(rounds, decode, what, region, *came)
-        self._memory.give(region)
+    def _run_later(self, rounds: _Rounds, inputs: _Input, read: ReadResult) -> None:
+        self._run_input(rounds, inputs, read)
+        self._memory.give(inputs.region)
 
-    def _kept(self, kept: dict[int, Rows], batch: int, rows: int) -> Rows:
+    def _kept(self, rows_by_batch: dict[int, Rows], batch: int, rows: int) -> Rows:
         """Return room for rows of a batch, the same as before if the number of rows is the same."""
-        before = kept.get(batch)
+        before = rows_by_batch.get(batch)
         if before is None or before[1].shape[0] != rows:
             if before is not None:
-                self._memory.give(kept.pop(batch)[0])
-            kept[batch] = self._memory.rows(rows)
-        return kept[batch]
+                self._memory.give(rows_by_batch.pop(batch)[0])
+            rows_by_batch[batch] = self._memory.rows(rows)
+        return rows_by_batch[batch]
 
-    def _came(
-        self,
-        rounds: _Rounds,
-        decode: tuple[tuple[int, int], ...],
-        what: Passed,
-        region: Region,
-        tensor: torch.Tensor,
-        cause: str,
-        lost_peer: int | None,
-        read_cpu_ns: int,
-    ) -> None:
-        if cause or not self._holds(rounds.what.chunks, decode):
-            self._give_up(rounds, cause or GONE, lost_peer)
+    def _run_input(self, rounds: _Rounds, inputs: _Input, read: ReadResult) -> None:
+        """Compute a pass on rows that have been read, or report that it cannot go on."""
+        if read.cause or not self._holds(rounds.what.chunks, inputs.decode):
+            self._give_up(rounds, read.cause or GONE, read.lost_peer)
             return
         began_ns = time.thread_time_ns()
-        self._memory.from_peer(region)
-        self._take(rounds, decode, tensor)
-        taken_ns = time.thread_time_ns() - began_ns
-        self._pass(rounds, decode, what.costs, what.place[1], taken_ns, read_cpu_ns)
+        self._memory.from_peer(inputs.region)
+        self._take(rounds, inputs.decode, inputs.tensor)
+        self._pass(
+            rounds,
+            inputs.decode,
+            before=inputs.message.costs,
+            read_bytes=inputs.message.place[1],
+            taken_ns=time.thread_time_ns() - began_ns,
+            read_cpu_ns=read.cpu_ns,
+        )
 
     def _holds(self, chunks: Sequence[Any], decode: Sequence[tuple[int, int]]) -> bool:
         """Whether all its requests are here: they may have failed because another stage was lost."""
         engine = self._memory.engine
-        return all(engine.holds(one[0]) for one in (*chunks, *decode))
+        return all(engine.holds(part[0]) for part in (*chunks, *decode))
 
     def _take(self, rounds: _Rounds, decode: Sequence[tuple[int, int]], tensor: torch.Tensor) -> None:
         """Give each request its rows of the stage before."""
@@ -174,6 +183,7 @@ class StageWork:
         self,
         rounds: _Rounds,
         decode: tuple[tuple[int, int], ...],
+        *,
         before: tuple[int, ...],
         read_bytes: int = 0,
         taken_ns: int = 0,
@@ -191,7 +201,7 @@ class StageWork:
         requests = [request for request, _ in decode]
         sampled, finished = engine.run_layers(chunks, (layers[0], layers[1]), requests, hand_over=False)
         self._memory.wait()
-        place = () if rounds.is_last else self._leave(batch, [*[one[0] for one in chunks], *requests])
+        place = () if rounds.is_last else self._leave(batch, [*[chunk[0] for chunk in chunks], *requests])
         ended_ns, cpu_ns = time.monotonic_ns(), time.thread_time_ns() - began_ns + taken_ns
         costs = (*before, ended_ns - started_ns, read_bytes, cpu_ns, read_cpu_ns)
         if rounds.is_last:
@@ -219,20 +229,32 @@ class StageWork:
         newest = tuple([number for request, _ in decode for number in (request, sampled[request])])
         self._tell(rounds, 0, Passed(rounds.what.number, rounds.what.batch, (), newest, ()))
 
-    def _tell(self, rounds: _Rounds, stage: int, what: Passed) -> None:
+    def _tell(self, rounds: _Rounds, stage: int, message: Passed) -> None:
         slot = rounds.what.path[stage][0]
         if slot == self._slot:
-            self._later(lambda: self.passed(what))
-        elif cause := self._stage_peers.tell(slot, what):
+            self._later(lambda: self.passed(message))
+        elif cause := self._stage_peers.tell(slot, message):
             self._give_up(rounds, cause, slot)
 
     def _give_up(self, rounds: _Rounds, cause: str, lost_peer: int | None = None) -> None:
         rounds.told = True
-        self._send(RoundsDone(rounds.what.number, (), {}, (), (), cause, lost_peer))
+        self._send(
+            RoundsDone(
+                number=rounds.what.number,
+                ends_ns=(),
+                tokens={},
+                finished=(),
+                costs=(),
+                cause=cause,
+                lost_peer=lost_peer,
+            )
+        )
 
     def _leave(self, batch: int, requests: list[int]) -> tuple[int, ...]:
         """Leave output rows for the next stage, which has already read those of the batch's last round."""
-        hidden = torch.cat([self._memory.engine.hidden_of(self._memory.engine.held(one)) for one in requests])
+        hidden = torch.cat(
+            [self._memory.engine.hidden_of(self._memory.engine.held(request)) for request in requests]
+        )
         region, tensor = self._kept(self._left, batch, hidden.shape[0])
         tensor.copy_(hidden)
         self._memory.for_peer(region)

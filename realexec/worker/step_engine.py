@@ -32,7 +32,9 @@ class StepEngine:
         """Hold a request that is to generate ``missing`` more tokens after ``prompt`` and ``generated``."""
         self.forget(request)
         tokens = [*prompt, *generated]
-        self._held[request] = HeldRequest(tokens, len(prompt), len(tokens) + missing)
+        self._held[request] = HeldRequest(
+            tokens=tokens, prompt_tokens=len(prompt), last_tokens=len(tokens) + missing
+        )
 
     def holds(self, request: int) -> bool:
         """Whether this worker holds the request."""

@@ -77,7 +77,7 @@ class Worker:
         batch_size: int,
         run: Mapping[str, Any] | None = None,
     ) -> None:
-        """``run``: the settings with which workers of stages connect to each other, see `StagePeers`."""
+        """``run``: the settings with which workers of stages connect to each other, see `StageChannels`."""
         # Imported here, so that importing this module does not load torch.
         from realexec.model.models import model_spec
 
@@ -128,13 +128,13 @@ class Worker:
         if isinstance(message, _MOVED):
             self._memory.mover.handle(message)
         elif isinstance(message, PlacePart):
-            self._memory.mover.hold(placed := threading.Event())
+            self._memory.mover.delay_pulls(placed := threading.Event())
             self._inbox.put(partial(self._place, message, placed))
         elif isinstance(message, Meet):
             linked = partial(self._send, Met()) if message.ahead else None
             self._memory.peers.meet(message.addresses, linked)
             if self._stage_peers is not None:
-                self._stage_peers.meet([one["stage"] for one in message.addresses])
+                self._stage_peers.meet([address["stage"] for address in message.addresses])
         elif not (isinstance(message, _MEANWHILE) and self._done_meanwhile(message)):
             self._inbox.put(message)
 
@@ -155,21 +155,27 @@ class Worker:
                 self._inbox.put(raising(error))
             return True
 
-    def _place(self, what: PlacePart, placed: threading.Event) -> None:
-        self._memory.place(what)
+    def _place(self, message: PlacePart, placed: threading.Event) -> None:
+        self._memory.place(message)
         placed.set()
 
-    def _open(self, what: Open) -> None:
+    def _open(self, message: Open) -> None:
         from realexec.worker.slot_memory import SlotMemory
-        from realexec.worker.stage_peers import StagePeers
+        from realexec.worker.stage_peers import StageChannels
         from realexec.worker.stage_work import StageWork
 
-        how = self._model, self._seed, self._batch_size, what
-        self._every_step = what.every_step
-        self._memory = SlotMemory(*how, self._send, self._inbox.put)
+        self._every_step = message.every_step
+        self._memory = SlotMemory(
+            model=self._model,
+            seed=self._seed,
+            batch_size=self._batch_size,
+            message=message,
+            send=self._send,
+            later=self._inbox.put,
+        )
         address = self._memory.address
-        if what.stages and self._run is not None:
-            self._stage_peers = StagePeers(what.slot, self._run, what.bind, self._inbox)
+        if message.stages and self._run is not None:
+            self._stage_peers = StageChannels(message.slot, self._run, message.bind, self._inbox)
             self._stages = StageWork(self._memory, self._stage_peers, self._send, self._inbox.put)
             address = {**address, "stage": self._stage_peers.address}
         self._send(Opened(address))
@@ -313,6 +319,13 @@ class _Steps:
     def report(self, running: bool) -> StepsDone:
         """Make the driver's report of these steps."""
         tokens = {request: tuple(row) for request, row in self._tokens.items()}
-        ends = tuple(self._ends_ns)
-        how = self._finished, running, self._joins, self._cpu_ns
-        return StepsDone(self._epoch, self._started_ns, ends, tokens, *how)
+        return StepsDone(
+            epoch=self._epoch,
+            started_ns=self._started_ns,
+            ends_ns=tuple(self._ends_ns),
+            tokens=tokens,
+            finished=self._finished,
+            running=running,
+            joins=self._joins,
+            cpu_ns=self._cpu_ns,
+        )

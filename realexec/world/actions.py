@@ -92,10 +92,10 @@ class Runs:
 
     def silent(self, now_ns: int, patience_ns: int) -> list[int]:
         """Replicas that have sent nothing for ``patience_ns``; they are not returned again for as long."""
-        found = [one for one, run in self._in_flight.items() if now_ns - run.heard_ns >= patience_ns]
-        for replica in found:
+        silent = [one for one, run in self._in_flight.items() if now_ns - run.heard_ns >= patience_ns]
+        for replica in silent:
             self._in_flight[replica].heard_ns = now_ns
-        return found
+        return silent
 
 
 # Of `Run`, all but passes without KV and micro-batches. Before a run, servetwin/config/compose refuses models
@@ -106,7 +106,7 @@ ABORTED: Final = "aborted"
 
 
 @dataclass(slots=True)
-class Counts:
+class ActionCounts:
     """Counts of what happened. live_layer_counts: layers loaded when a pass over some of them began."""
 
     live_passes: int = 0
@@ -138,7 +138,7 @@ class World:
         self.paths = PathRuns(slots, self.holders, tracker)
         self.loads = LoadBook(slots, models, self.facts.append)
         self.sends = SendBook(slots, self.holders, self.facts.append)
-        self.counts = Counts()
+        self.counts = ActionCounts()
         self._models = models
         for replica in warm:
             self.loads.fill(replica)
@@ -256,8 +256,18 @@ class World:
             self.counts.live_passes += 1
             self.counts.live_layer_counts.add(self.loads.layers_there(action.replica))
         self.runs.begin(action.replica, now_ns)
-        how = action.decode, action.max_steps, action.until_finish, action.hand_over, action.layers
-        self.slots.send(slot, RunSteps(action.epoch, action.chunks, *how))
+        self.slots.send(
+            slot,
+            RunSteps(
+                epoch=action.epoch,
+                chunks=action.chunks,
+                decode=action.decode,
+                max_steps=action.max_steps,
+                until_finish=action.until_finish,
+                hand_over=action.hand_over,
+                layers=action.layers,
+            ),
+        )
 
     def _interrupt(self, action: Interrupt, now_ns: int) -> None:
         if self.paths.has(action.replica):

@@ -33,7 +33,7 @@ class Due:
     def times_ns(self) -> list[int]:
         """The times of the next arrival and of the wake, as far as there are any."""
         arrival_ns = self._arrivals.due_ns if self.has_arrivals else None
-        return [one for one in (arrival_ns, self._waker.wake_ns) if one is not None]
+        return [time_ns for time_ns in (arrival_ns, self._waker.wake_ns) if time_ns is not None]
 
     def take(self, now_ns: int) -> Event | None:
         """Take the event due by now, the earlier one first; at equal times the arrival."""

@@ -53,13 +53,13 @@ class HeldReports:
 
     def settled(self) -> tuple[int, FromWorker] | None:
         """Return one message that can be accepted now, as (slot that sent it, message), or None."""
-        for one in self._open:
-            since_ns, slot, message = one
+        for reports in self._open:
+            since_ns, slot, message = reports
             assert isinstance(message, _READERS) and message.lost_peer is not None
             known = message.lost_peer in self._slots.dead
             known = known or self._slots.runs_since(message.lost_peer, since_ns)
             if known or time.monotonic_ns() - since_ns > PATIENCE_NS:
-                self._open.remove(one)
+                self._open.remove(reports)
                 return slot, message
         return None
 
@@ -87,7 +87,7 @@ class Costs:
     def so_far(self) -> CpuTime:
         """Sum up to now. A worker that has exited counts as zero, because its CPU time is not known."""
         used = [worker.cpu_ns() - began for worker, began in zip(self._workers, self._began_ns, strict=True)]
-        workers_ns = sum(one for one in used if one > 0)
+        workers_ns = sum(cpu_ns for cpu_ns in used if cpu_ns > 0)
         driver_ns = time.process_time_ns() - self._driver_ns
         return CpuTime(driver_ns, workers_ns, self._steps_ns, self._reads_ns)
 
@@ -113,7 +113,7 @@ class Journal(Protocol):
         """Write one event, in order; ``told``: step counts that the controller read since the last."""
 
 
-class _AllTold:
+class _ReportedSteps:
     """Step counts if load reports are read: workers report every step, so reports are all that is known."""
 
     def steps(self, replica: int, before_ns: int) -> int:
@@ -130,6 +130,7 @@ class Execution:
 
     def __init__(
         self,
+        *,
         controller: Controller,
         pool: Pool,
         world: World,
@@ -144,7 +145,7 @@ class Execution:
         self._report_timeout_ns = int(report_timeout_s * NS_PER_S)
         self._look_ns = 0
         self._opens = opens
-        self._counts = step_counts_of(controller, _AllTold(), journal is not None)
+        self._counts = step_counts_of(controller, _ReportedSteps(), journal is not None)
         self._idle_looks = 0
         self._held = HeldReports(world.slots)
         self._lost: list[tuple[int, str]] = []
@@ -215,10 +216,10 @@ class Execution:
             return self._fact(*settled)
         if not due.has_arrivals and self._is_stalled():
             return self._closing()
-        wait_s = min([(one - self._now_ns()) / NS_PER_S for one in due.times_ns()] + [self._look_s()])
+        wait_s = min([(time_ns - self._now_ns()) / NS_PER_S for time_ns in due.times_ns()] + [self._look_s()])
         try:
-            told = self._pool.inbox.get(wait_s > 0, wait_s)
-            return None if self._held.puts_off(*told) else self._fact(*told)
+            received = self._pool.inbox.get(wait_s > 0, wait_s)
+            return None if self._held.puts_off(*received) else self._fact(*received)
         except queue.Empty:
             self._end_silent_workers()
             return due.take(self._now_ns())
@@ -262,8 +263,8 @@ class Execution:
         actions = self._controller.handle(now_ns, event)
         self._decide_ns.append(time.perf_counter_ns() - began_ns)
         if self._journal is not None:
-            told = () if self._counts is None else (self._counts.take(),)
-            self._journal.write(now_ns, event, actions, *told)
+            counts = () if self._counts is None else (self._counts.take(),)
+            self._journal.write(now_ns, event, actions, *counts)
         for action in actions:
             self._world.carry_out(action, now_ns)
         self._idle_looks = self._idle_looks + 1 if isinstance(event, Woke) else 0
@@ -281,8 +282,9 @@ class Execution:
         if now_ns < self._look_ns:
             return
         self._look_ns = now_ns + min(SILENCE_LOOK_NS, self._report_timeout_ns // 4)
-        how = now_ns, self._report_timeout_ns
-        for replica in [*self._world.runs.silent(*how), *self._world.paths.silent(*how)]:
+        timeout_ns = self._report_timeout_ns
+        silent = [*self._world.runs.silent(now_ns, timeout_ns), *self._world.paths.silent(now_ns, timeout_ns)]
+        for replica in silent:
             self._world.slots.end(self._world.slots.of(replica))
 
     def _is_stalled(self) -> bool:

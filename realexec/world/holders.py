@@ -32,7 +32,7 @@ class Holders:
         for other in held_by:
             if other != slot:
                 self._slots.send(other, Forget(request))
-        self._of[request] = [one for one in held_by if one == slot]
+        self._of[request] = [holder for holder in held_by if holder == slot]
 
     def drop(self, request: int, slot: int) -> None:
         """Have this slot's worker drop the request."""

@@ -116,11 +116,11 @@ class LoadBook:
             if cause:
                 self._tell(LoadStopped(action.load, target, 0, cause, first))
                 continue
-            one = TargetLoad(action, target, units_of(first, last, layers, action.layers_first))
-            self._open[action.load, target] = one
+            load = TargetLoad(action, target, units_of(first, last, layers, action.layers_first))
+            self._open[action.load, target] = load
             self._begun(endpoint, action.model)
-        for one in [one for key, one in self._open.items() if key[0] == action.load]:
-            self._ask(one)
+        for load in [load for key, load in self._open.items() if key[0] == action.load]:
+            self._ask(load)
 
     def _begun(self, endpoint: Endpoint, model: str) -> None:
         """Note that a host into whose memory a model is loaded did not have it before."""
@@ -134,25 +134,35 @@ class LoadBook:
         for endpoint in (*action.sources, target):
             if endpoint in self._gone:
                 return self._gone[endpoint]
-        comes = {one.endpoint for one in self._open.values()}
+        comes = {load.endpoint for load in self._open.values()}
         for endpoint in action.sources:
             if endpoint[0] == "replica" and endpoint not in comes and not self.whole.get(endpoint):
                 return f"replica {endpoint[1]}, its source, has no parameters"
         return ""
 
-    def _ask(self, one: TargetLoad) -> None:
+    def _ask(self, load: TargetLoad) -> None:
         """Order the units that the target's worker can pull now."""
-        kind, number = one.endpoint
+        kind, number = load.endpoint
         slot = self._slots.of(number) if kind == "replica" else number
-        while one.asked < len(one.units) and one.asked - len(one.came) < AHEAD:
-            unit = one.units[one.asked]
-            source = self._source_of(one.action, unit, one.asked)
+        while load.asked < len(load.units) and load.asked - len(load.came) < AHEAD:
+            unit = load.units[load.asked]
+            source = self._source_of(load.action, unit, load.asked)
             if source is None:
                 return
-            one.asked += 1
-            model = self._models.number(one.action.model)
+            load.asked += 1
+            model = self._models.number(load.action.model)
             layers = self._slots.layers_of(source[1]) if source[0] == "replica" else None
-            self._slots.send(slot, Pull(one.action.load, unit, self._place_of(source), kind, model, layers))
+            self._slots.send(
+                slot,
+                Pull(
+                    load=load.action.load,
+                    unit=unit,
+                    source=self._place_of(source),
+                    place=kind,
+                    model=model,
+                    layers=layers,
+                ),
+            )
 
     def _source_of(self, action: Load, unit: int, turn: int) -> Endpoint | None:
         """Select the unit's source: sources take turns; None if the unit is not whole at that source."""
@@ -167,63 +177,63 @@ class LoadBook:
 
     def pulled(self, slot: int, message: Pulled) -> None:
         """Handle a worker's report of a unit."""
-        one = self._of(slot, message.load)
-        if one is None:
+        load = self._of(slot, message.load)
+        if load is None:
             return  # it was stopped meanwhile
         if message.cause:
-            self._end_early(one, message.cause)
+            self._end_early(load, message.cause)
             return
         self.pulled_bytes += message.size_bytes
         self.from_loading += any(
-            source == other.endpoint for source in one.action.sources for other in self._open.values()
+            source == other.endpoint for source in load.action.sources for other in self._open.values()
         )
-        one.came.add(message.unit)
-        self._there(one.endpoint, one.action.model).add(message.unit)
-        self._report(one, message.unit)
-        self._ask(one)
+        load.came.add(message.unit)
+        self._there(load.endpoint, load.action.model).add(message.unit)
+        self._report(load, message.unit)
+        self._ask(load)
         for other in list(self._open.values()):
-            if one.endpoint in other.action.sources:
+            if load.endpoint in other.action.sources:
                 self._ask(other)
 
     def _of(self, slot: int, load: int) -> TargetLoad | None:
-        for (number, _), one in self._open.items():
-            if number == load and self._place_of(one.endpoint)[1] == slot:
-                return one
+        for (number, _), target_load in self._open.items():
+            if number == load and self._place_of(target_load.endpoint)[1] == slot:
+                return target_load
         return None
 
-    def _report(self, one: TargetLoad, unit: int) -> None:
-        if len(one.came) == len(one.units):
-            del self._open[one.action.load, one.target]
+    def _report(self, load: TargetLoad, unit: int) -> None:
+        if len(load.came) == len(load.units):
+            del self._open[load.action.load, load.target]
             self.loads += 1
-            layers = one.layers_in(len(one.units), self._models.layers_of(one.action.model))
-            self._tell(Loaded(one.action.load, one.target, layers, True, one.first))
-        elif one.action.every_layer and 1 <= unit <= (most := self._models.layers_of(one.action.model)):
-            layers = one.layers_in(one.whole_units, most)
-            self._tell(Loaded(one.action.load, one.target, layers, False, one.first))
+            layers = load.layers_in(len(load.units), self._models.layers_of(load.action.model))
+            self._tell(Loaded(load.action.load, load.target, layers, True, load.first))
+        elif load.action.every_layer and 1 <= unit <= (most := self._models.layers_of(load.action.model)):
+            layers = load.layers_in(load.whole_units, most)
+            self._tell(Loaded(load.action.load, load.target, layers, False, load.first))
 
     def stop(self, load: int, cause: str) -> None:
         """Stop a load that the controller no longer wants."""
-        for one in [one for (number, _), one in self._open.items() if number == load]:
-            self._end_early(one, cause)
+        for target_load in [target_load for (number, _), target_load in self._open.items() if number == load]:
+            self._end_early(target_load, cause)
 
     def lose(self, endpoint: Endpoint, cause: str) -> None:
         """Note that an endpoint is lost: loads from it or to it stop."""
         self._gone[endpoint] = cause
         self.whole.pop(endpoint, None)
         self._copies = {key: units for key, units in self._copies.items() if key[0] != endpoint}
-        for one in list(self._open.values()):
-            if endpoint == one.endpoint or endpoint in one.action.sources:
-                self._end_early(one, cause)
+        for load in list(self._open.values()):
+            if endpoint == load.endpoint or endpoint in load.action.sources:
+                self._end_early(load, cause)
 
-    def _end_early(self, one: TargetLoad, cause: str) -> None:
+    def _end_early(self, load: TargetLoad, cause: str) -> None:
         """Stop one target's load. Its whole units stay; loads that use it as a source stop too."""
-        if self._open.pop((one.action.load, one.target), None) is None:
+        if self._open.pop((load.action.load, load.target), None) is None:
             return
         self.stopped += 1
-        self._slots.send(self._place_of(one.endpoint)[1], StopPull(one.action.load))
-        layers = one.layers_in(one.whole_units, self._models.layers_of(one.action.model))
-        self._tell(LoadStopped(one.action.load, one.target, layers, cause, one.first))
-        why = f"load {one.action.load} to its source stopped: {cause}"
+        self._slots.send(self._place_of(load.endpoint)[1], StopPull(load.action.load))
+        layers = load.layers_in(load.whole_units, self._models.layers_of(load.action.model))
+        self._tell(LoadStopped(load.action.load, load.target, layers, cause, load.first))
+        why = f"load {load.action.load} to its source stopped: {cause}"
         for other in list(self._open.values()):
-            if one.endpoint in other.action.sources:
+            if load.endpoint in other.action.sources:
                 self._end_early(other, why)

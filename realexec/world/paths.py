@@ -51,7 +51,7 @@ class PathRuns:
 
     def has(self, replica: int) -> bool:
         """Whether this replica runs passes of batches."""
-        return any(replica in one.run.path for one in self._batches.values())
+        return any(replica in other.run.path for other in self._batches.values())
 
     def begin(self, run: Run, now_ns: int) -> None:
         """Begin or continue rounds of a batch; batch numbers are reused after a batch has ended."""
@@ -64,12 +64,14 @@ class PathRuns:
         batch.run = run
         number, self._orders = self._orders, self._orders + 1
         self._flying[number] = RoundsInFlight(batch, now_ns)
-        path = tuple([(self._slots.of(one), *self._layers_of(one)) for one in run.path])
+        path = tuple([(self._slots.of(stage), *self._layers_of(stage)) for stage in run.path])
         decode = tuple(batch.newest.items())
         rounds = 1 if run.chunks else run.max_steps
-        what = RunRounds(number, run.micro_batch, path, run.chunks, decode, rounds)
+        message = RunRounds(
+            number=number, batch=run.micro_batch, path=path, chunks=run.chunks, decode=decode, rounds=rounds
+        )
         for replica in reversed(run.path):  # the first stage last, so that the others have the order by then
-            self._slots.tell(replica, what)
+            self._slots.tell(replica, message)
 
     def _layers_of(self, replica: int) -> Span:
         layers = self._slots.layers_of(replica)
@@ -80,19 +82,19 @@ class PathRuns:
     def interrupt(self) -> None:
         """Have the next round that ends reported, of any batch. If paths end in several workers, each of them
         reports its next round."""
-        ends = [one.batch.run.path[-1] for one in self._flying.values()]
+        ends = [rounds.batch.run.path[-1] for rounds in self._flying.values()]
         for replica in dict.fromkeys(ends):
             self._slots.tell(replica, StopRounds())
 
     def done(self, slot: int, message: RoundsDone, start_ns: int) -> Ran | None:
         """Handle a report of rounds; None if it causes no event. ``start_ns``: machine time of time 0."""
-        one = self._flying.pop(message.number, None)
-        if one is None:
+        rounds = self._flying.pop(message.number, None)
+        if rounds is None:
             return None  # its path was lost meanwhile
         if message.cause:  # the peer that this worker could not read or reach is alive
             self._slots.end(slot)
             return None
-        batch, run = one.batch, one.batch.run
+        batch, run = rounds.batch, rounds.batch.run
         costs = [StageCosts(*each) for each in message.costs]
         for replica, each in zip(run.path[:-1], costs):
             self._tracker.computed(replica, each.busy_ns)
@@ -100,8 +102,15 @@ class PathRuns:
         self.passes += len(message.ends_ns) * len(run.path)
         # The last stage waited for the others between its passes.
         began_ns = message.ends_ns[-1] - costs[-1].busy_ns
-        how = message.tokens, message.finished, False
-        self._tracker.ran(run.path[-1], StepsDone(0, began_ns, message.ends_ns, *how), start_ns)
+        steps = StepsDone(
+            epoch=0,
+            started_ns=began_ns,
+            ends_ns=message.ends_ns,
+            tokens=message.tokens,
+            finished=message.finished,
+            running=False,
+        )
+        self._tracker.ran(run.path[-1], steps, start_ns)
         self._ended(batch, message)
         return Ran(
             run.replica, run.epoch, len(message.ends_ns), message.finished, micro_batch=run.micro_batch
@@ -118,9 +127,11 @@ class PathRuns:
 
     def lose(self, replica: int) -> None:
         """Drop all batches whose path includes a lost replica."""
-        for number in [one for one, batch in self._batches.items() if replica in batch.run.path]:
+        for number in [other for other, batch in self._batches.items() if replica in batch.run.path]:
             batch = self._batches.pop(number)
-            self._flying = {one: flying for one, flying in self._flying.items() if flying.batch is not batch}
+            self._flying = {
+                rounds: flying for rounds, flying in self._flying.items() if flying.batch is not batch
+            }
 
     def heard(self, replica: int, now_ns: int) -> None:
         """Note that a replica reported that its passes go on."""
@@ -129,9 +140,9 @@ class PathRuns:
     def silent(self, now_ns: int, patience_ns: int) -> list[int]:
         """Replicas on paths of rounds unreported for ``patience_ns``, if they sent nothing else either. They
         are not returned again for as long. If one hangs, replicas that wait for it are returned too."""
-        late = [one for one in self._flying.values() if now_ns - one.since_ns >= patience_ns]
-        paths = dict.fromkeys(replica for one in late for replica in one.batch.run.path)
-        found = [one for one in paths if now_ns - self._heard_ns.get(one, 0) >= patience_ns]
-        for replica in found:
+        late = [rounds for rounds in self._flying.values() if now_ns - rounds.since_ns >= patience_ns]
+        paths = dict.fromkeys(replica for rounds in late for replica in rounds.batch.run.path)
+        silent = [one for one in paths if now_ns - self._heard_ns.get(one, 0) >= patience_ns]
+        for replica in silent:
             self._heard_ns[replica] = now_ns
-        return found
+        return silent

@@ -19,7 +19,7 @@ class Generation:
     model: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
     """Counts of loads, transfers and passes over layers.
 
@@ -68,7 +68,7 @@ class CpuTime:
         return (self.driver_ns + max(self.workers_ns - self.steps_ns - self.reads_ns, 0)) / self.steps_ns
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
     """Counts, token ids and the driver's own costs.
 

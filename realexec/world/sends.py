@@ -46,8 +46,8 @@ class SendBook:
         for request in action.requests:
             self._holders.hold(request, source)
             self._holders.hold(request, target)
-        what = Locate(action.transfer, action.what, action.requests, action.layers, action.positions)
-        self._slots.send(source, what)
+        locate = Locate(action.transfer, action.what, action.requests, action.layers, action.positions)
+        self._slots.send(source, locate)
 
     def located(self, message: Located) -> None:
         """Send the state's location to the target worker, which reads it."""
@@ -55,18 +55,18 @@ class SendBook:
         if transfer is None:
             return  # it was stopped meanwhile
         transfer.fetching = True
-        what = Fetch(message.transfer, transfer.action.what, transfer.source, message.places)
-        self._slots.send(transfer.target, what)
+        fetch = Fetch(message.transfer, transfer.action.what, transfer.source, message.places)
+        self._slots.send(transfer.target, fetch)
 
     def fetched(self, message: Fetched) -> None:
         """End a transfer: all of the state has come, or the worker reports a cause."""
         transfer = self._open.pop(message.transfer, None)
         if transfer is None:
             return
-        what = transfer.action.what
-        self.moved_bytes[what] += message.moved_bytes
+        kind = transfer.action.what
+        self.moved_bytes[kind] += message.moved_bytes
         if not message.cause:
-            self.ended[what] += 1
+            self.ended[kind] += 1
         self._tell(Sent(message.transfer, message.moved_bytes, message.cause))
 
     def stop(self, number: int, cause: str) -> None:

@@ -12,7 +12,7 @@ from serving.vocabulary.request import Request
 from serving.vocabulary.units import FRACTION_BITS
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class TrackedRequest:
     """A request between arrival and end. Times are run-relative ns."""
 
@@ -53,7 +53,9 @@ class Tracker:
 
     def arrive(self, request: Request, prompt: tuple[int, ...], output_tokens: int) -> None:
         """Add an arrived request. ``output_tokens``: its true length, already cut to the client's limit."""
-        self._open[request.id] = TrackedRequest(request, prompt, output_tokens, output_tokens)
+        self._open[request.id] = TrackedRequest(
+            request=request, prompt=prompt, output_tokens=output_tokens, exact_tokens=output_tokens
+        )
         self.arrived += 1
 
     def hold(self, request: int) -> Hold:
@@ -144,7 +146,9 @@ class Tracker:
 
     def _record_gaps(self, held: list[tuple[TrackedRequest, int]], ends_ns: list[int]) -> None:
         """Record gaps of requests that each got one token in this many of the last steps (second item)."""
-        first = Counter(ends_ns[-tokens] - one.last_token_ns for one, tokens in held if one.tokens)
+        first = Counter(
+            ends_ns[-tokens] - request.last_token_ns for request, tokens in held if request.tokens
+        )
         for gap_ns, sequences in first.items():
             self._recorder.gaps(gap_ns << FRACTION_BITS, 0, 1, sequences)
         for step, (before_ns, after_ns) in enumerate(pairwise(ends_ns), start=1):
@@ -154,8 +158,9 @@ class Tracker:
 
     def _finish(self, request: int, replica: int) -> None:
         held = self._open.pop(request)
-        told = request, held.prompt, tuple(held.tokens), held.exact_tokens, held.request.model
-        self.generations[request] = Generation(*told)
+        self.generations[request] = Generation(
+            request, held.prompt, tuple(held.tokens), held.exact_tokens, held.request.model
+        )
         self._recorder.finished(
             held.request,
             len(held.tokens),

@@ -47,7 +47,7 @@ def is_masked(config: RunConfig) -> bool:
 
 def _named(text: str) -> frozenset[type]:
     if text == "realexec":
-        from realexec.driver.driver import CARRIES_OUT
+        from realexec.world.actions import CARRIES_OUT
 
         return CARRIES_OUT
     if text == "http":

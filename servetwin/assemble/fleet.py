@@ -16,7 +16,7 @@ from serving.vocabulary.errors import UserError
 from serving.vocabulary.replica import Replica
 
 if TYPE_CHECKING:
-    from realexec.driver.driver import Fleet
+    from realexec.driver.driver import WorkerFleet
     from realexec.launchers.base import Launcher
 
 # KV whose blocks were promised to other requests is freed a moment later, and a free gap must be contiguous.
@@ -32,19 +32,21 @@ START_BYTES_PER_S = 100e6
 
 def fleet_of(
     config: RunConfig, controller: Controller, hardware: Hardware, replicas: Sequence[Replica]
-) -> Fleet:
+) -> WorkerFleet:
     """Describe the workers. If nothing moves and there is one model, only their number is needed."""
-    from realexec.driver.driver import Fleet
+    from realexec.driver.driver import WorkerFleet
 
     moves = has_data_plane(config)
     rounds = bool(getattr(controller.elastic, "has_rounds", False))
     hosted = hosted_models(config)
     if not moves and len(hosted) == 1:
-        return Fleet(opens=rounds, every_step=controller.step_counts.read, transport=transport_of(config))
+        return WorkerFleet(
+            opens=rounds, every_step=controller.step_counts.read, transport=transport_of(config)
+        )
     kv_tokens = hardware.kv_blocks * config.engine.block_tokens
     kv_bytes = state_bytes(kv_tokens, max(model.shape.kv_bytes_per_token for model in hosted))
-    return Fleet(
-        tuple([replica.gpus[0] for replica in replicas]),
+    return WorkerFleet(
+        replicas=tuple([replica.gpus[0] for replica in replicas]),
         opens=moves or rounds,
         every_step=controller.step_counts.read,
         hosts_cache=config.system.elastic or config.system.scales_stages,
@@ -56,7 +58,7 @@ def fleet_of(
     )
 
 
-def start_timeout_s(config: RunConfig, fleet: Fleet) -> float:
+def start_timeout_s(config: RunConfig, fleet: WorkerFleet) -> float:
     """Return how long all workers may take to allocate their memory and load their first parameters."""
     parameters = sum(model.shape.weight_bytes for model in hosted_models(config))
     each = parameters * (2 if fleet.hosts_cache else 1) + fleet.kv_bytes

@@ -226,7 +226,7 @@ def _fitting(
 ) -> tuple[Profile | StepProfile, ProfileUse]:
     loaded = require_profile(
         profile,
-        path,
+        path=path,
         gpu=gpu.name,
         llm=llm.name,
         tp=tp,
@@ -255,7 +255,7 @@ def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int, cut: Cut |
             kv_capacity(
                 gpu,
                 llm,
-                tp,
+                tp=tp,
                 memory_utilization=engine.gpu_memory_utilization,
                 block_tokens=engine.block_tokens,
                 activation_reserve_bytes=engine.reserve_activation_bytes,

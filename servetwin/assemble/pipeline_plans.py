@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.models.stage_cuts import Cut
-from hwmodels.step_times.stage_rows import Hop, StageRows, activation_bytes, head_share
+from hwmodels.step_times.stage_rows import StageHop, StageRows, activation_bytes, head_share
 from hwmodels.topology.link import gpu
 from hwmodels.topology.topology import Topology, build
 from servetwin.assemble.hardware import Hardware
@@ -26,7 +26,7 @@ def pipeline_plans(
         return []
     topology = None if config.cluster.topology is None else build(spec_of_cluster(config.cluster))
     plans = list[PipelinePlan]()
-    rows_of: dict[tuple[Hop, ...], StageRows] = {}
+    rows_of: dict[tuple[StageHop, ...], StageRows] = {}
     for replica in replicas:
         hops = hops_of(config, replica.gpus, topology)
         if hops not in rows_of:
@@ -36,7 +36,7 @@ def pipeline_plans(
 
 
 def stage_rows(
-    config: RunConfig, hardware: Hardware, hops: Sequence[Hop] | None = None, cut: Cut | None = None
+    config: RunConfig, hardware: Hardware, hops: Sequence[StageHop] | None = None, cut: Cut | None = None
 ) -> StageRows:
     """Return the stage times of a replica in stages; without ``hops`` activations take no time.
 
@@ -44,11 +44,11 @@ def stage_rows(
     """
     shape = load_llm(config.model.name)
     cut = required_cut(config) if cut is None else cut
-    between = [Hop(0.0, 0.0)] * (len(cut) - 1) if hops is None else hops
+    between = [StageHop(0.0, 0.0)] * (len(cut) - 1) if hops is None else hops
     return StageRows(hardware.rows, cut, head_share(load_gpu(config.cluster.gpu), shape), between)
 
 
-def hops_of(config: RunConfig, gpus: Sequence[int], topology: Topology | None) -> tuple[Hop, ...]:
+def hops_of(config: RunConfig, gpus: Sequence[int], topology: Topology | None) -> tuple[StageHop, ...]:
     """Return the hops from every stage to the next, rank to same rank, each with its part of the activations.
 
     Ranks whose paths share a link share its rate. vLLM sends parts and gathers them in the next stage
@@ -57,9 +57,9 @@ def hops_of(config: RunConfig, gpus: Sequence[int], topology: Topology | None) -
     tp = config.model.tp
     pp = len(gpus) // tp
     if topology is None:
-        return (Hop(0.0, 0.0),) * (pp - 1)
+        return (StageHop(0.0, 0.0),) * (pp - 1)
     part_bytes = activation_bytes(load_llm(config.model.name)) / tp
-    hops = list[Hop]()
+    hops = list[StageHop]()
     for stage in range(pp - 1):
         first = gpus[stage * tp : stage * tp + tp]
         following = gpus[stage * tp + tp : stage * tp + 2 * tp]
@@ -73,5 +73,5 @@ def hops_of(config: RunConfig, gpus: Sequence[int], topology: Topology | None) -
             for path in paths
             for link in path
         )
-        hops.append(Hop(latency_s, token_s))
+        hops.append(StageHop(latency_s, token_s))
     return tuple(hops)

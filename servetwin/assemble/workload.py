@@ -65,7 +65,7 @@ def _of_many(config: RunConfig, hosted: Sequence[HostedModel], wanted_per_s: flo
     assert models.zipf is not None
     return many_models(
         source,
-        names,
+        names=names,
         rate_per_s=rate_per_s,
         exponent=models.zipf,
         bursts=models.bursts,

@@ -32,6 +32,7 @@ _EXTRAS: Final = {
     "torch": ("real workers (realexec run)", "real"),
     "transformers": ("real workers (realexec run)", "real"),
     "safetensors": ("real workers (realexec run)", "real"),
+    "msgspec": ("real workers (realexec run)", "real"),
     "nixl": ("KV and parameters between real workers by NIXL (realexec run transport=nixl)", "nixl"),
 }
 # Purpose -> names of the program, and how to get it.

@@ -125,14 +125,14 @@ def is_whole(path: Path) -> bool:
 
 def import_splitwise(options: Mapping[str, Sequence[str]], as_json: bool) -> int:
     """Convert Splitwise's table of one GPU and tp to a folder."""
-    from hwmodels.importers.step_profile_write import splitwise_steps, write_step_profile
+    from hwmodels.importers.step_profile_file import splitwise_steps, write_step_profile
 
     out = Path(options["out"][0])
     if out.exists():
         raise UserError(f"out={out} exists: write the name of a folder that does not")
     tp = parse_value(Override("tp", options["tp"][0]), Wanted(int))
     stamp, rows = splitwise_steps(Path(options["path"][0]), options["gpu"][0], options["model"][0], tp)
-    write_step_profile(out, stamp, True, rows)
+    write_step_profile(out, stamp, includes_overhead=True, rows=rows)
     answer = {"folder": str(out), "rows": len(rows), "stamp": asdict(stamp)}
     tell(answer, [f"profile of {len(rows)} rows in {out}"], as_json, f"; the profile is in {out}")
     return 0
@@ -206,7 +206,7 @@ def _operations(profile: "StepProfile", against: str) -> "StepModel":
     else:
         tables = require_profile(
             load_profile(Path(against)),
-            against,
+            path=against,
             gpu=stamp.gpu,
             llm=stamp.llm,
             tp=stamp.tp,

@@ -98,8 +98,16 @@ class ModelsConfig:
         """Return the arrival process of each model of ``models=zipf``."""
         from traces.many import Bursts  # imports drawing code, which other runs do not need
 
-        rise = (self.burst_factor, self.burst_ramp_s, self.burst_hold_s, self.burst_decay_s)
-        return Bursts(*(value for value in (self.gap_cv, *rise, self.quiet_s) if value is not None))
+        assert self.gap_cv is not None and self.burst_factor is not None and self.burst_ramp_s is not None
+        assert self.burst_hold_s is not None and self.burst_decay_s is not None and self.quiet_s is not None
+        return Bursts(
+            gap_cv=self.gap_cv,
+            factor=self.burst_factor,
+            ramp_s=self.burst_ramp_s,
+            hold_s=self.burst_hold_s,
+            decay_s=self.burst_decay_s,
+            quiet_s=self.quiet_s,
+        )
 
 
 ONE: Final = ModelsConfig(name="one")

@@ -1,7 +1,7 @@
 """The options of ``trace=``: every published trace, every drawn one and ``file``, from their registries.
 
 A trace has no option file, which would repeat the registries: its name, source and parameters are in
-traces.fetching.sources, traces.formats and traces.synthetic.registry.
+traces/fetching/sources.yaml, traces.formats and traces.synthetic.registry.
 """
 
 import inspect

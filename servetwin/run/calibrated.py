@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hwmodels.catalogue import load_gpu
-from hwmodels.importers.step_profile_file import META
-from hwmodels.importers.step_profile_write import Row, write_step_profile
+from hwmodels.importers.step_profile_file import META, Row, write_step_profile
 from hwmodels.profiles.profile import NOISE_LABEL, Stamp
 from hwmodels.profiles.step_profile import PromptBlocks
 from servetwin.assemble.fleet import state_bytes, transport_of
@@ -27,8 +26,8 @@ from servetwin.run.real_run import require_torch, worker_model
 from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:
-    from realexec.calibration.calibrate import Fleet, Measured
-    from realexec.calibration.grid import Plan
+    from realexec.calibration.calibrate import CalibratedFleet, CalibrationResult
+    from realexec.calibration.grid import CalibrationPlan
 
 REPEATS: Final = 5
 QUICK_REPEATS: Final = 2
@@ -94,13 +93,13 @@ def _target(config: RunConfig) -> Path:
     return target
 
 
-def fleet_of(config: RunConfig, plan: Plan) -> Fleet:
+def fleet_of(config: RunConfig, plan: CalibrationPlan) -> CalibratedFleet:
     """Describe the workers of a run with this configuration, with memory for what is measured."""
-    from realexec.calibration.calibrate import Fleet
+    from realexec.calibration.calibrate import CalibratedFleet
 
     assert config.workers is not None
     (model,) = hosted_models(config)
-    return Fleet(
+    return CalibratedFleet(
         workers=config.workers,
         model=worker_model(config.model, config.device),
         seed=config.seed,
@@ -110,7 +109,7 @@ def fleet_of(config: RunConfig, plan: Plan) -> Fleet:
     )
 
 
-def _all_of(fleet: Fleet, plan: Plan) -> dict[str, Any]:
+def _all_of(fleet: CalibratedFleet, plan: CalibrationPlan) -> dict[str, Any]:
     """Return everything that samples depend on: samples with other values are not resumed."""
     return {
         "workers": fleet.workers, "model": dict(fleet.model), "seed": fleet.seed,
@@ -147,7 +146,7 @@ def _value_in(path: Path, name: str) -> str | None:
     return values[0] if values else None
 
 
-def record_of(config: RunConfig, measurements: Measured) -> dict[str, Any]:
+def record_of(config: RunConfig, measurements: CalibrationResult) -> dict[str, Any]:
     """Return all measurements and a description of the machine."""
     assert config.workers is not None
     (model,) = hosted_models(config)
@@ -172,7 +171,9 @@ def record_of(config: RunConfig, measurements: Measured) -> dict[str, Any]:
     }
 
 
-def write_profile(target: Path, config: RunConfig, measurements: Measured, record: Mapping[str, Any]) -> None:
+def write_profile(
+    target: Path, config: RunConfig, measurements: CalibrationResult, record: Mapping[str, Any]
+) -> None:
     """Write the profile folder at ``target``, replacing an older profile if there is one."""
     from realexec.model.chunk_cuts import FEWEST_CUT, KEY_BLOCK, SMALL_PRODUCT_ROWS
 
@@ -206,4 +207,12 @@ def write_profile(target: Path, config: RunConfig, measurements: Measured, recor
         shutil.rmtree(target)
     # A worker runs each prompt chunk and then its decodes (step_engine.py), and lays out each chunk.
     blocks = PromptBlocks(KEY_BLOCK, FEWEST_CUT, SMALL_PRODUCT_ROWS)
-    write_step_profile(target, stamp, True, rows, {CALIBRATION: text}, apart=True, blocks=blocks)
+    write_step_profile(
+        target,
+        stamp,
+        includes_overhead=True,
+        rows=rows,
+        beside={CALIBRATION: text},
+        apart=True,
+        blocks=blocks,
+    )

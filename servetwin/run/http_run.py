@@ -13,9 +13,10 @@ from hwmodels.catalogue import load_llm
 from realexec.http.capabilities import carries_out
 from realexec.http.driver import HttpReport, execute, probe_all, probe_hand_overs, probe_sleeps, resumes
 from realexec.http.handover import Roles
-from realexec.http.lines import Times
 from realexec.http.probe import Server
-from realexec.http.verify import Refused, TokenCheck, ask_again, chosen
+from realexec.http.server_state import Times
+from realexec.http.stream import Refused
+from realexec.http.verify import TokenCheck, ask_again, chosen
 from servetwin.assemble import build
 from servetwin.assemble.clients import requests_of
 from servetwin.config.compose.resolved import resolved_yaml

@@ -42,8 +42,9 @@ def real_run(
     if config.launcher == "local" and _has_torch():
         import_early(config.device)  # the fork server and this process import torch at the same time
     require_torch()
-    from realexec.driver.driver import CARRIES_OUT, execute
+    from realexec.driver.driver import execute
     from realexec.memory.device import device_of
+    from realexec.world.actions import CARRIES_OUT
 
     if config.launcher == "local":  # nodes of a Ray cluster may have other devices
         device_of(config.device)
@@ -209,10 +210,11 @@ def _has_torch() -> bool:
 def require_torch() -> None:
     """Raise UserError if the libraries of real workers are missing."""
     try:
+        import msgspec  # noqa: F401
         import torch  # noqa: F401
         import transformers  # noqa: F401
     except ImportError as error:
         raise UserError(
-            f"real workers need torch and transformers ({error}): write pip install 'servetwin[real]', or "
-            "make test-real in a checkout"
+            f"real workers need torch, transformers and msgspec ({error}): "
+            "write pip install 'servetwin[real]', or make test-real in a checkout"
         ) from None

@@ -9,7 +9,7 @@ from hwmodels.errors import HardwareError
 from hwmodels.fabric.fabric import Fabric
 from hwmodels.fabric.flow import ACTIVATIONS, KV, FlowSpec
 from hwmodels.loading.plan import Hop
-from hwmodels.loading.state import Share, reshard
+from hwmodels.loading.reshard import Share, reshard
 from hwmodels.models.llm_shape import LlmShape
 from hwmodels.models.load_units import Shape
 from hwmodels.topology.link import gpu

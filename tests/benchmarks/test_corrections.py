@@ -23,7 +23,17 @@ WORDS = [
 
 
 def made_up_profile() -> Profile:
-    stamp = Stamp("a100_80g", "llama3_8b", 1, "vllm", "0.19.0", "bf16", "made up", "CC0", ())
+    stamp = Stamp(
+        gpu="a100_80g",
+        llm="llama3_8b",
+        tp=1,
+        engine="vllm",
+        engine_version="0.19.0",
+        precision="bf16",
+        source="made up",
+        licence="CC0",
+        files=(),
+    )
     skew = Lattice(((0, 16, 64), (2, 8)), np.array([[0.1, 0.3], [0.4, 0.6], [0.8, 0.5]]))
     return replace(toy_profile(skew=skew), stamp=stamp)
 

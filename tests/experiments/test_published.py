@@ -61,7 +61,9 @@ def test_what_is_named_can_be_imported_and_has_that_version(one: Published) -> N
     assert one.covers(one.gpu, load_llm(llm), one.tps[-1])
     path = Path(str(PROFILES)) / FOLDERS[one.format_name] / one.folder
     beside = Path(str(PROFILES)) / "aiconfigurator" / one.beside if one.beside else None
-    request = ImportRequest(path, one.gpu, llm, one.tps[-1], None, beside)
+    request = ImportRequest(
+        path=path, gpu=one.gpu, llm=llm, tp=one.tps[-1], engine_version=None, aiconfigurator=beside
+    )
     assert import_profile(one.format_name, request).stamp.engine_version == one.engine_version
 
 
@@ -71,7 +73,15 @@ def test_a_model_whose_heads_nobody_measured_is_not_promised() -> None:
     path = Path(str(PROFILES)) / "aiconfigurator" / "h200_sxm"
     with pytest.raises(HardwareError, match="no rows with num_heads=18"):
         import_profile(
-            "aiconfigurator", ImportRequest(path, "h200", "opt_66b", 4, None, path.parent / "h100_sxm")
+            "aiconfigurator",
+            ImportRequest(
+                path=path,
+                gpu="h200",
+                llm="opt_66b",
+                tp=4,
+                engine_version=None,
+                aiconfigurator=path.parent / "h100_sxm",
+            ),
         )
 
 

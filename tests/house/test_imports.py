@@ -46,7 +46,7 @@ CLOCKS_AND_PROCESSES = names(
 )
 CATALOGUE_MODULES = names(
     "hwmodels.catalogue", "hwmodels.step_times.linear_catalogue", "hwmodels.step_times.fit",
-    "hwmodels.importers.tables", "hwmodels.importers.llmservingsim_meta",
+    "hwmodels.importers.tables", "hwmodels.importers.llmservingsim",
     "hwmodels.topology.cluster_file", "hwmodels.yaml_text",
 )  # fmt: skip
 
@@ -78,13 +78,14 @@ CONTRACTS = {
     ),
     "realexec": Contract(
         own=names("serving"),
-        third=names("torch", "transformers", "safetensors", "numpy"),
+        third=names("torch", "transformers", "safetensors", "numpy", "msgspec"),
         lazy=names("ray"),
         named={"nixl": names("realexec.transports.nixl")},
     ),
     "traces": Contract(
         third=names("numpy", "pandas"),
         lazy=names("pyarrow"),
+        named={"yaml": names("traces.fetching.sources")},
         no_stdlib=names("random", "time", "asyncio", "threading"),
     ),
 }

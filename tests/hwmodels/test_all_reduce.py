@@ -73,7 +73,7 @@ def test_ranks_that_vllm_was_not_measured_with_have_nccl_s(tmp_path: Path) -> No
     write_nccl(folder, "2.9.1", (4,), 900.0)
     write_nccl(folder, "2.27.3", (2, 4), 20.0)
     llm = load_llm("llama3_8b")
-    found = import_profile("aiconfigurator", ImportRequest(folder, "a100_80g", llm.name, 2))
+    found = import_profile("aiconfigurator", ImportRequest(path=folder, gpu="a100_80g", llm=llm.name, tp=2))
     assert found.stamp.labels == ()
 
     def with_heads(name: str, rows: list[Row]) -> list[Row]:
@@ -81,25 +81,40 @@ def test_ranks_that_vllm_was_not_measured_with_have_nccl_s(tmp_path: Path) -> No
 
     four = write_aiconfigurator(tmp_path / "more", with_heads)
     write_nccl(four, "2.27.3", (4,), 20.0)
-    profile = import_profile("aiconfigurator", ImportRequest(four, "a100_80g", llm.name, 4))
+    profile = import_profile("aiconfigurator", ImportRequest(path=four, gpu="a100_80g", llm=llm.name, tp=4))
     assert profile.stamp.labels == ("all-reduce of 4 a100_80g: NCCL 2.27.3 measured alone, in no engine",)
     assert profile.tables.all_reduce is not None
     seconds = dict(zip(profile.tables.all_reduce.counts, profile.tables.all_reduce.seconds))
     assert seconds[256] == pytest.approx(2 * llm.layers * 20e-6 * (1 + (256 * 4096) * 1e-5))
-    assert step_model("auto", load_gpu("a100_80g"), llm, 4, profile).labels == profile.stamp.labels
+    assert step_model("auto", load_gpu("a100_80g"), llm, tp=4, profile=profile).labels == profile.stamp.labels
 
 
 def test_layer_tables_take_the_all_reduce_of_their_engine_version(tmp_path: Path) -> None:
     folder = write_llmservingsim(tmp_path, tp=2)
     beside = write_aiconfigurator(tmp_path, on_rtx4090, version="0.19.0")
-    found = import_profile("llmservingsim", ImportRequest(folder, "rtx4090", "llama3_1_8b", 2, None, beside))
+    found = import_profile(
+        "llmservingsim",
+        ImportRequest(
+            path=folder, gpu="rtx4090", llm="llama3_1_8b", tp=2, engine_version=None, aiconfigurator=beside
+        ),
+    )
     assert found.tables.all_reduce is not None and found.tables.all_reduce.counts == (1, 2, 256)
     assert any(name.endswith("0.19.0/custom_allreduce_perf.parquet") for name, _ in found.stamp.files)
     assert "ai-dynamo/aiconfigurator" in found.stamp.source and "Apache-2.0" in found.stamp.licence
     for wrong, says in (("0.14.0", "has no vllm 0.19.0"), ("0.19.0", "measured on NVIDIA A100")):
         other = write_aiconfigurator(tmp_path / says[:4], version=wrong)
         with pytest.raises(HardwareError, match=says):
-            import_profile("llmservingsim", ImportRequest(folder, "rtx4090", "llama3_1_8b", 2, None, other))
+            import_profile(
+                "llmservingsim",
+                ImportRequest(
+                    path=folder,
+                    gpu="rtx4090",
+                    llm="llama3_1_8b",
+                    tp=2,
+                    engine_version=None,
+                    aiconfigurator=other,
+                ),
+            )
 
 
 def test_a_rough_all_reduce_stands_at_the_head_of_console_and_summary() -> None:

@@ -122,7 +122,12 @@ def test_the_a100_is_what_it_was() -> None:
 
 
 def test_kv_capacity_meets_what_llumnix_names_for_an_a10() -> None:
-    assert kv_capacity(load_gpu("a10"), load_llm("llama_7b"), 1, 0.9, 16).tokens == 13_616
+    assert (
+        kv_capacity(
+            load_gpu("a10"), load_llm("llama_7b"), tp=1, memory_utilization=0.9, block_tokens=16
+        ).tokens
+        == 13_616
+    )
 
 
 def test_what_is_not_from_a_datasheet_or_report_says_so() -> None:
@@ -152,7 +157,9 @@ def test_every_model_has_an_option_file_that_fits_an_80_gb_gpu() -> None:
     for name in llm_names():
         option = option_file("model", name)
         assert option["name"] == name
-        capacity = kv_capacity(load_gpu("a100_80g"), load_llm(name), option["tp"], 0.9, 16)
+        capacity = kv_capacity(
+            load_gpu("a100_80g"), load_llm(name), tp=option["tp"], memory_utilization=0.9, block_tokens=16
+        )
         assert capacity.tokens >= load_llm(name).max_context_tokens
 
 

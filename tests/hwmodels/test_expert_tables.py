@@ -32,13 +32,17 @@ LLM = "qwen3_30b_a3b"
 
 @cache
 def composed(gpu: str, tp: int = 1, llm: str = LLM) -> Profile:
-    request = ImportRequest(OTHER / FOLDERS[gpu], gpu, llm, tp, aiconfigurator=OTHER / "h100_sxm")
+    request = ImportRequest(
+        path=OTHER / FOLDERS[gpu], gpu=gpu, llm=llm, tp=tp, aiconfigurator=OTHER / "h100_sxm"
+    )
     return import_profile("aiconfigurator", request)
 
 
 @cache
 def own(tp: int = 1) -> Profile:
-    request = ImportRequest(OWN, "rtx_pro_6000", LLM, tp, aiconfigurator=OTHER / FOLDERS["rtx_pro_6000"])
+    request = ImportRequest(
+        path=OWN, gpu="rtx_pro_6000", llm=LLM, tp=tp, aiconfigurator=OTHER / FOLDERS["rtx_pro_6000"]
+    )
     return import_profile("llmservingsim", request)
 
 
@@ -92,7 +96,7 @@ def test_power_law_loads_are_met_at_the_skew_that_stands_for_them() -> None:
     for gpu in ("h100", "rtx_pro_6000"):
         path = OTHER / FOLDERS[gpu] / "moe" / "vllm" / "0.19.0" / "moe_perf.parquet"
         counts = ("num_tokens", "inter_size", "hidden_size", "moe_tp_size", "moe_ep_size")
-        table = read_table(path, counts, ("latency",), ("moe_dtype", "distribution"))
+        table = read_table(path, counts, times=("latency",), words=("moe_dtype", "distribution"))
         rows = table.having(moe_dtype="bfloat16", hidden_size=2048, inter_size=768, moe_tp_size=1)
         one = rows.having(moe_ep_size=1)
         drawn = [one.having(distribution="power_law_1.2", num_tokens=n).times["latency"][0] for n in tokens]
@@ -115,7 +119,7 @@ def test_engines_that_share_experts_say_where_their_exchange_is_from() -> None:
 
 def test_experts_on_two_gpus_need_the_other_tables() -> None:
     with pytest.raises(HardwareError, match=r"no expert times .* at tp=2: .*tp2 has no moe.csv"):
-        import_profile("llmservingsim", ImportRequest(OWN, "rtx_pro_6000", LLM, 2))
+        import_profile("llmservingsim", ImportRequest(path=OWN, gpu="rtx_pro_6000", llm=LLM, tp=2))
 
 
 def test_a_profile_of_a_mixture_is_the_same_from_its_file(tmp_path: Path) -> None:
@@ -135,4 +139,4 @@ def test_mixtral_is_composed_and_deepseek_is_refused() -> None:
     with pytest.raises(HardwareError, match="multi-head latent attention"):
         composed("h100", 1, "deepseek_v2_lite")
     with pytest.raises(HardwareError, match="multi-head latent attention"):
-        step_model("auto", load_gpu("h100"), load_llm("deepseek_v2_lite"), 1)
+        step_model("auto", load_gpu("h100"), load_llm("deepseek_v2_lite"), tp=1)

@@ -8,7 +8,7 @@ import pytest
 
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.errors import HardwareError
-from hwmodels.importers.expert_lattice import balanced_lattice, from_memory
+from hwmodels.importers.lattices import balanced_lattice, from_memory
 from hwmodels.models.parallelism import Parallelism
 from hwmodels.profiles.profile import Curve, Exchange, ExpertTable, Lattice, OpTables, Profile, Stamp
 from hwmodels.step_times.engine_overhead import EngineOverhead
@@ -35,10 +35,28 @@ LINE = Lattice(((1, 8, 64), (16, 1024)), np.full((3, 2), 1e-3))
 
 
 def profile(tp: int = 1, *tables: ExpertTable) -> Profile:
-    stamp = Stamp("rtx_pro_6000", QWEN.name, tp, "vllm", "0.19.0", "bf16", "made up", "MIT", ())
+    stamp = Stamp(
+        gpu="rtx_pro_6000",
+        llm=QWEN.name,
+        tp=tp,
+        engine="vllm",
+        engine_version="0.19.0",
+        precision="bf16",
+        source="made up",
+        licence="MIT",
+        files=(),
+    )
     dense = Curve((1, 64, 1024), (1e-3, 1e-3, 2e-3))
     prefill = Lattice(((1, 64, 1024), (0, 1024)), np.full((3, 2), 1e-4))
-    whole = OpTables(dense, Curve((1, 64), (1e-4, 1e-4)), None, (LINE,), (prefill,), (), None)
+    whole = OpTables(
+        dense=dense,
+        head=Curve((1, 64), (1e-4, 1e-4)),
+        all_reduce=None,
+        decode=(LINE,),
+        prefill=(prefill,),
+        mixed=(),
+        skew=None,
+    )
     return Profile(stamp, replace(whole, experts=tables, exchange=(EXCHANGE,)))
 
 
@@ -91,20 +109,20 @@ def test_lines_are_fitted_through_what_lines_made() -> None:
 @pytest.mark.parametrize(("gpu", "tp"), [("h100", 1), ("h200", 2), ("rtx_pro_6000", 4)])
 def test_the_catalogue_has_lines_of_a_mixture(gpu: str, tp: int) -> None:
     """Without a profile; a token more never takes less, and tp ranks are the ones of the entry."""
-    model = step_model("auto", load_gpu(gpu), QWEN, tp)
+    model = step_model("auto", load_gpu(gpu), QWEN, tp=tp)
     seconds = [model.dense_s(0, 0, n) for n in range(1, 1024)]
     assert all(more >= less - 1e-12 for less, more in pairwise(seconds))
     assert "experts: tokens choose 8 of 128" in model.source
     # A token reads 8 of 128 experts, so that one sequence is far from a sixteenth of 64's time.
     assert seconds[63] > 2.0 * seconds[0]
     with pytest.raises(HardwareError, match="no expert times"):
-        step_model("op_table", load_gpu(gpu), QWEN, tp)
+        step_model("op_table", load_gpu(gpu), QWEN, tp=tp)
 
 
 def test_engines_of_the_catalogue_share_experts_too() -> None:
     gpu, shared = load_gpu("rtx_pro_6000"), Parallelism(1, 2, True)
-    own = step_model("auto", gpu, QWEN, 1, None, None, shared)
-    alone = step_model("auto", gpu, QWEN, 1)
+    own = step_model("auto", gpu, QWEN, tp=1, profile=None, imitated=None, parallelism=shared)
+    alone = step_model("auto", gpu, QWEN, tp=1)
     assert own.labels == (
         "all-gather and reduce-scatter of 2 rtx_pro_6000: NCCL 2.29.2 measured alone, in no engine",
     )
@@ -127,11 +145,25 @@ def test_a_step_beyond_the_table_is_refused() -> None:
 
 def test_without_expert_parallelism_one_engine_is_the_tensor_parallel_one() -> None:
     one = profile(1, WHOLE)
-    alone = step_model("auto", load_gpu("rtx_pro_6000"), QWEN, 1, one)
-    parallel = step_model("auto", load_gpu("rtx_pro_6000"), QWEN, 1, one, None, Parallelism(1, 1, True))
+    alone = step_model("auto", load_gpu("rtx_pro_6000"), QWEN, tp=1, profile=one)
+    parallel = step_model(
+        "auto",
+        load_gpu("rtx_pro_6000"),
+        QWEN,
+        tp=1,
+        profile=one,
+        imitated=None,
+        parallelism=Parallelism(1, 1, True),
+    )
     assert [alone.dense_s(0, 0, n) for n in range(1, 64)] == [parallel.dense_s(0, 0, n) for n in range(1, 64)]
     own = step_model(
-        "auto", load_gpu("rtx_pro_6000"), QWEN, 1, profile(1, WHOLE, HALF), None, Parallelism(1, 2, True)
+        "auto",
+        load_gpu("rtx_pro_6000"),
+        QWEN,
+        tp=1,
+        profile=profile(1, WHOLE, HALF),
+        imitated=None,
+        parallelism=Parallelism(1, 2, True),
     )
     experts = experts_of(one).times(QWEN, Parallelism(1))
     for n in (1, 16, 64):
@@ -177,7 +209,7 @@ def test_what_cannot_be_shared_is_refused(llm: str, parallelism: Parallelism, wo
 @pytest.mark.parametrize("kind", ["auto", "op_table", "linear", "calibrated_roofline", "roofline"])
 def test_a_mixture_without_tables_is_refused(kind: str) -> None:
     with pytest.raises(HardwareError, match="no expert times for mixtral_8x7b on a100_80g"):
-        step_model(kind, load_gpu("a100_80g"), load_llm("mixtral_8x7b"), 2, None)
+        step_model(kind, load_gpu("a100_80g"), load_llm("mixtral_8x7b"), tp=2, profile=None)
 
 
 def test_parts_of_experts() -> None:

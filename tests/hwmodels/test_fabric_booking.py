@@ -49,7 +49,7 @@ def stops(fabric: Fabric | Unbooked) -> list[float]:
 
 
 def test_alone_on_its_links_a_flow_is_one_event() -> None:
-    spec = FlowSpec((0, 1), 20.0, KV, latency_s=1.0)
+    spec = FlowSpec((0, 1), 20.0, kind=KV, latency_s=1.0)
     free, unbooked = Fabric([10.0, 5.0]), Unbooked([10.0, 5.0])
     for fabric in (free, unbooked):
         fabric.start(spec, 0.0)
@@ -70,7 +70,7 @@ def test_who_comes_shares_with_it_as_if_nothing_had_been_booked(comes_s: float) 
 
 def test_what_is_asked_during_the_latency_and_after_it() -> None:
     fabric = Fabric([10.0])
-    flow = fabric.start(FlowSpec((0,), 20.0, KV, latency_s=1.0), 0.0)
+    flow = fabric.start(FlowSpec((0,), 20.0, kind=KV, latency_s=1.0), 0.0)
     fabric.advance(0.5)
     assert (fabric.rate(flow), fabric.used(0), fabric.flows_on(0), fabric.remaining(flow)) == (
         0.0,
@@ -86,7 +86,7 @@ def test_what_is_asked_during_the_latency_and_after_it() -> None:
         10.0,
     )
     fabric = Fabric([10.0])
-    flow = fabric.start(FlowSpec((0,), 20.0, KV, latency_s=1.0), 0.0)
+    flow = fabric.start(FlowSpec((0,), 20.0, kind=KV, latency_s=1.0), 0.0)
     fabric.advance(2.0)
     assert (fabric.carried_bytes(0, KV), fabric.peak_share(0)) == (10.0, 1.0)
     assert fabric.abort(flow, 2.5) == 15.0
@@ -103,7 +103,7 @@ def test_a_link_that_fails_or_recovers_changes_a_booked_flow() -> None:
 
 
 def test_a_size_of_its_own_stands_for_that_of_the_spec() -> None:
-    fabric, spec = Fabric([10.0]), FlowSpec((0,), 0.0, KV)
+    fabric, spec = Fabric([10.0]), FlowSpec((0,), 0.0, kind=KV)
     fabric.start(spec, 0.0, 20.0)
     assert fabric.advance(9.0) == [Finished(0, 2.0)] and fabric.carried_bytes(0, KV) == 20.0
 

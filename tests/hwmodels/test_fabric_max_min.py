@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from hwmodels.errors import HardwareError
 from hwmodels.fabric.flow import FlowSpec
-from hwmodels.fabric.max_min import max_min_rates
 from tests.worlds.drawing import on_drawn_seeds
-from tests.worlds.fabric_scenarios import leaf_spine, random_flows
+from tests.worlds.fabric_scenarios import leaf_spine, max_min_rates, random_flows
 from tests.worlds.max_min_oracle import by_fractions, by_programs
 
 

@@ -132,7 +132,7 @@ def test_contexts_that_the_model_does_not_take_do_not_count() -> None:
 @pytest.mark.parametrize(("gpu", "llm", "tp", "folder"), MEASURED)
 def test_measured_tables_are_met_within_what_is_promised(gpu: str, llm: str, tp: int, folder: str) -> None:
     """3 % on average and 10 % at the 95th percentile, every held-out row answered."""
-    request = ImportRequest(TABLES / folder, gpu, llm, tp, engine_version="0.19.0")
+    request = ImportRequest(path=TABLES / folder, gpu=gpu, llm=llm, tp=tp, engine_version="0.19.0")
     errors = held_out_errors(import_profile("llmservingsim", request))
     assert [error.phase for error in errors] == ["decode", "prefill", "mixed"]
     for error in errors:
@@ -147,7 +147,10 @@ def test_tables_of_the_a100_are_met_by_both_rungs(llm: str, tp: int, folder: str
     """Op tables as above; the linear rung within 5 % on average. Contexts that no GPU held are refused."""
     path = PROFILES / "vidur" / "compute" / "a100" / folder / "mlp.csv"
     others = PROFILES / "aiconfigurator" / "a100_sxm"
-    found = import_profile("vidur", ImportRequest(path, "a100_80g", llm, tp, None, others))
+    found = import_profile(
+        "vidur",
+        ImportRequest(path=path, gpu="a100_80g", llm=llm, tp=tp, engine_version=None, aiconfigurator=others),
+    )
     for error in held_out_errors(found):
         assert error.refused <= 5
         assert error.mean_percent <= 2.0 and error.p95_percent <= 6.5

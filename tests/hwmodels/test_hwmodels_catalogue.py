@@ -1,6 +1,7 @@
 """Catalogue entries, the bytes that follow from them, and the KV memory beside the weights."""
 
 from dataclasses import FrozenInstanceError, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -88,17 +89,24 @@ def test_heads_that_do_not_divide_are_refused() -> None:
 
 def test_kv_capacity_meets_what_vllm_reported() -> None:
     """vLLM printed 53.29 GiB of KV for this model, GPU and utilization (its pull request 10511)."""
-    capacity = kv_capacity(A100, LLAMA3_8B, 1, 0.9, 16)
+    capacity = kv_capacity(A100, LLAMA3_8B, tp=1, memory_utilization=0.9, block_tokens=16)
     assert capacity.tokens == capacity.blocks * 16
     assert capacity.tokens * LLAMA3_8B.kv_bytes_per_token / GIB == pytest.approx(53.29, abs=0.01)
 
 
 def test_kv_capacity_by_hand() -> None:
     gpu = replace(A100, memory_bytes=1000 + LLAMA3_8B.weight_bytes + 10 * 16 * 131_072)
-    capacity = kv_capacity(gpu, LLAMA3_8B, 1, 1.0, 16, activation_reserve_bytes=1000)
+    capacity = kv_capacity(
+        gpu, LLAMA3_8B, tp=1, memory_utilization=1.0, block_tokens=16, activation_reserve_bytes=1000
+    )
     assert (capacity.blocks, capacity.tokens) == (10, 160)
     assert "10 blocks = 160 tokens" in capacity.arithmetic and "\n" not in capacity.arithmetic
-    assert kv_capacity(gpu, LLAMA3_8B, 1, 1.0, 16, activation_reserve_bytes=1001).blocks == 9
+    assert (
+        kv_capacity(
+            gpu, LLAMA3_8B, tp=1, memory_utilization=1.0, block_tokens=16, activation_reserve_bytes=1001
+        ).blocks
+        == 9
+    )
 
 
 @given(st.floats(0.5, 0.95), st.integers(0, 1 << 31), st.sampled_from([1, 2, 4, 8]))
@@ -106,7 +114,14 @@ def test_kv_capacity_grows_with_memory_and_shrinks_with_the_reserve(
     utilization: float, reserve: int, tp: int
 ) -> None:
     def blocks(utilization: float, reserve: int, tp: int) -> int:
-        return kv_capacity(A100, LLAMA3_8B, tp, utilization, 16, reserve).blocks
+        return kv_capacity(
+            A100,
+            LLAMA3_8B,
+            tp=tp,
+            memory_utilization=utilization,
+            block_tokens=16,
+            activation_reserve_bytes=reserve,
+        ).blocks
 
     here = blocks(utilization, reserve, tp)
     assert blocks(utilization + 0.05, reserve, tp) > here > blocks(utilization, reserve + (1 << 28), tp)
@@ -115,42 +130,47 @@ def test_kv_capacity_grows_with_memory_and_shrinks_with_the_reserve(
 
 def test_too_large_a_model_names_bytes_and_the_smallest_tp() -> None:
     with pytest.raises(HardwareError) as refused:
-        kv_capacity(A100, QWEN2_5_72B, 1, 0.9, 16)
+        kv_capacity(A100, QWEN2_5_72B, tp=1, memory_utilization=0.9, block_tokens=16)
     needed = QWEN2_5_72B.weight_bytes + 16 * QWEN2_5_72B.kv_bytes_per_token
     available = int(A100.memory_bytes * 0.9) - A100.activation_reserve_bytes
     assert str(needed) in str(refused.value) and str(available) in str(refused.value)
     assert "write model.tp=2, the smallest that fits" in str(refused.value)
-    assert kv_capacity(A100, QWEN2_5_72B, 2, 0.9, 16).blocks > 0
+    assert kv_capacity(A100, QWEN2_5_72B, tp=2, memory_utilization=0.9, block_tokens=16).blocks > 0
 
 
 def test_a_model_no_tp_fits_says_so() -> None:
     with pytest.raises(HardwareError, match=r"no model\.tp of 1, 2, 4, 8 fits"):
-        kv_capacity(replace(A100, memory_bytes=8 * GIB), QWEN2_5_72B, 1, 0.9, 16)
+        kv_capacity(
+            replace(A100, memory_bytes=8 * GIB), QWEN2_5_72B, tp=1, memory_utilization=0.9, block_tokens=16
+        )
 
 
 @pytest.mark.parametrize(
-    ("settings", "key"),
+    ("key", "value"),
     [
-        ((0.0, 16, 0), "memory_utilization"),
-        ((1.1, 16, 0), "memory_utilization"),
-        ((0.9, 0, 0), "block_tokens"),
-        ((0.9, 16, -1), "activation_reserve_bytes"),
+        ("memory_utilization", 0.0),
+        ("memory_utilization", 1.1),
+        ("block_tokens", 0),
+        ("activation_reserve_bytes", -1),
     ],
 )
-def test_kv_settings_out_of_range_are_refused(settings: tuple[float, int, int], key: str) -> None:
+def test_kv_settings_out_of_range_are_refused(key: str, value: float) -> None:
+    settings: dict[str, Any] = {"memory_utilization": 0.9, "block_tokens": 16, key: value}
     with pytest.raises(HardwareError, match=key):
-        kv_capacity(A100, LLAMA3_8B, 1, *settings)
+        kv_capacity(A100, LLAMA3_8B, tp=1, **settings)
 
 
 def test_a_replica_of_some_layers_has_memory_for_their_weights_and_kv_only() -> None:
     """Layers 8 to 16 of 32: a quarter of the layers and of a token's KV, no embedding, no head."""
     shape, room = LLAMA3_8B, int(A100.memory_bytes * 0.9) - A100.activation_reserve_bytes
-    layer_bytes, token_bytes = shape.parameters_per_layer * 2, shape.kv_bytes_per_token // 4
-    middle = kv_capacity(A100, shape, 1, 0.9, 16, layers=range(8, 16))
+    layer_bytes, token_bytes = shape.parameters_of(shape.layers - 1) * 2, shape.kv_bytes_per_token // 4
+    middle = kv_capacity(A100, shape, tp=1, memory_utilization=0.9, block_tokens=16, layers=range(8, 16))
     assert middle.blocks == (room - 8 * layer_bytes) // (token_bytes * 16)
-    first = kv_capacity(A100, shape, 1, 0.9, 16, layers=range(8))
+    first = kv_capacity(A100, shape, tp=1, memory_utilization=0.9, block_tokens=16, layers=range(8))
     table_bytes = shape.embedding_parameters * 2
     assert first.blocks == (room - 8 * layer_bytes - table_bytes) // (token_bytes * 16)
     assert f"{token_bytes} B per token" in first.arithmetic
     whole = range(shape.layers)
-    assert kv_capacity(A100, shape, 1, 0.9, 16, layers=whole) == kv_capacity(A100, shape, 1, 0.9, 16)
+    assert kv_capacity(
+        A100, shape, tp=1, memory_utilization=0.9, block_tokens=16, layers=whole
+    ) == kv_capacity(A100, shape, tp=1, memory_utilization=0.9, block_tokens=16)

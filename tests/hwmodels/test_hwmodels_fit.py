@@ -23,7 +23,7 @@ from hwmodels.step_times.fit import (
     read_iterations,
     relative_errors,
 )
-from hwmodels.step_times.linear_catalogue import LinearKey, fitted_coefficients, linear_entry, linear_keys
+from hwmodels.step_times.linear_catalogue import LinearKey, linear_entry, linear_keys
 from scripts import fit_step_times
 
 PROFILES = Path(os.environ.get("SERVETWIN_PROFILES", ""))
@@ -35,7 +35,16 @@ ORIGINS = ("fitted_to", "fitted_profile")
 def decode_rows(intercept: float, per_sequence: float, per_context: float) -> list[Iteration]:
     grid = [(n, n * context) for n in (1, 4, 16, 64) for context in (128, 1024, 4096)]
     return [
-        Iteration("g", "m", 1, "decode", n, n, total, intercept + per_sequence * n + per_context * total)
+        Iteration(
+            gpu="g",
+            model="m",
+            tp=1,
+            phase="decode",
+            batch=n,
+            count=n,
+            work=total,
+            seconds=intercept + per_sequence * n + per_context * total,
+        )
         for n, total in grid
     ]
 
@@ -114,7 +123,8 @@ def test_committed_coefficients_reproduce_their_declared_errors(key: LinearKey, 
 
 def reproduces(entry: Mapping[str, Any], phase: str, rows: Sequence[Iteration]) -> None:
     """Coefficients and errors of ``entry`` are what a fit to ``rows`` gives."""
-    committed = fitted_coefficients(entry, phase)
+    intercept, per_count, per_work = map(float, entry[phase].values())
+    committed = (intercept, per_count, per_work)
     fit = fit_phase(rows)
     assert committed == pytest.approx(fit.coefficients, rel=1e-5, abs=1e-15)
     got = error_percent(relative_errors(committed, rows))

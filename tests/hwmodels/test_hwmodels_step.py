@@ -34,8 +34,8 @@ NVLINK = load_all_reduce("a100_80g")
 FIXED_PER_S = 1_000_000_000 << FRACTION_BITS
 MODELS: list[StepModel] = [
     *(linear_step_model(key) for key in linear_keys()),
-    roofline_step_model(A100, LLAMA3_8B, 1, NVLINK),
-    roofline_step_model(A100, QWEN2_5_72B, 4, NVLINK),
+    roofline_step_model(A100, LLAMA3_8B, 1, all_reduce=NVLINK),
+    roofline_step_model(A100, QWEN2_5_72B, 4, all_reduce=NVLINK),
 ]
 
 # Where parts add, a mixed step is written down here once more.
@@ -97,11 +97,11 @@ def test_prefill_attention_grows_with_new_and_cached_tokens(model: StepModel, ne
 
 @given(st.floats(1.01, 4.0), sequences, st.integers(1, 100_000), st.integers(1, 8192))
 def test_roofline_falls_with_bandwidth_and_compute(factor: float, n: int, context: int, tokens: int) -> None:
-    slow = roofline_step_model(A100, LLAMA3_8B, 1, NVLINK)
+    slow = roofline_step_model(A100, LLAMA3_8B, 1, all_reduce=NVLINK)
     bandwidth = replace(A100, memory_bandwidth_bytes_per_s=A100.memory_bandwidth_bytes_per_s * factor)
     compute = replace(A100, flops_per_s=A100.flops_per_s * factor)
-    wide = roofline_step_model(bandwidth, LLAMA3_8B, 1, NVLINK)
-    fast = roofline_step_model(compute, LLAMA3_8B, 1, NVLINK)
+    wide = roofline_step_model(bandwidth, LLAMA3_8B, 1, all_reduce=NVLINK)
+    fast = roofline_step_model(compute, LLAMA3_8B, 1, all_reduce=NVLINK)
     assert decode_seconds(wide, n, context) < decode_seconds(slow, n, context)
     assert fast.dense_s(tokens, 1, 0) <= slow.dense_s(tokens, 1, 0)
     assert fast.dense_s(8192, 1, 0) < slow.dense_s(8192, 1, 0)
@@ -119,14 +119,14 @@ def test_square_terms_of_the_chunks_of_a_prompt_add_up(model: StepModel, first: 
 
 @given(st.integers(1, 2000), st.integers(1, 2000))
 def test_cutting_a_prompt_never_makes_the_roofline_faster(first: int, second: int) -> None:
-    model = roofline_step_model(A100, LLAMA3_8B, 1, NVLINK)
+    model = roofline_step_model(A100, LLAMA3_8B, 1, all_reduce=NVLINK)
     cut = model.prefill_attention_s(first, 0) + model.prefill_attention_s(second, first)
     assert cut >= model.prefill_attention_s(first + second, 0) * (1 - 1e-12)
 
 
 def test_roofline_by_hand() -> None:
     """Decode of one sequence reads matrices, head and KV once at 0.8 of the datasheet bandwidth."""
-    model = roofline_step_model(A100, LLAMA3_8B, 1, NVLINK, Efficiencies(step_s=0.25))
+    model = roofline_step_model(A100, LLAMA3_8B, 1, all_reduce=NVLINK, efficiencies=Efficiencies(step_s=0.25))
     rate = 2.039e12 * 0.8
     matrices = 32 * (2 * 4096 * 40 * 128 + 3 * 4096 * 14336) * 2
     head = 128256 * 4096 * 2
@@ -137,19 +137,28 @@ def test_roofline_by_hand() -> None:
 
 
 def test_tensor_parallelism_divides_work_and_adds_all_reduces() -> None:
-    one, four = (roofline_step_model(A100, QWEN2_5_72B, tp, NVLINK) for tp in (2, 4))
+    one, four = (roofline_step_model(A100, QWEN2_5_72B, tp, all_reduce=NVLINK) for tp in (2, 4))
     assert four.layers_weight_read_s == pytest.approx(one.layers_weight_read_s / 2)
     assert four.kv_read_s_per_token == pytest.approx(one.kv_read_s_per_token / 2)
     stretches = NVLINK.of(4).stretches
     _, start_s, s_per_byte = stretches[0]
     assert four.all_reduce.line(0) == pytest.approx((160 * start_s, 160 * 16384 * s_per_byte))
-    assert roofline_step_model(A100, LLAMA3_8B, 1, NVLINK).all_reduce.seconds(1000) == 0.0
+    assert roofline_step_model(A100, LLAMA3_8B, 1, all_reduce=NVLINK).all_reduce.seconds(1000) == 0.0
 
 
 def test_linear_mixed_step_pays_the_larger_intercept_once() -> None:
     limits = StepLimits(8, 1000, 1000)
-    coefficients = LinearCoefficients(4.0, 0.5, 1.0, 3.0, 0.25, 1.0)
-    model = LinearStepModel(coefficients, limits, limits, "test", "none")
+    coefficients = LinearCoefficients(
+        decode_s=4.0,
+        decode_per_sequence_s=0.5,
+        decode_per_context_token_s=1.0,
+        prefill_s=3.0,
+        prefill_per_token_s=0.25,
+        prefill_per_square_token_s=1.0,
+    )
+    model = LinearStepModel(
+        coefficients=coefficients, limits=limits, measured=limits, source="test", error_band="none"
+    )
     assert model.dense_s(0, 0, 2) == 4.0 + 1.0
     assert model.dense_s(100, 1, 0) == 3.0 + 25.0
     assert model.dense_s(100, 1, 2) == 4.0 + 25.0 + 1.0
@@ -159,16 +168,53 @@ def test_linear_mixed_step_pays_the_larger_intercept_once() -> None:
 
 def test_linear_mixed_step_may_have_the_larger_prefill_intercept() -> None:
     limits = StepLimits(8, 1000, 1000)
-    model = LinearStepModel(LinearCoefficients(3.0, 0.5, 1.0, 4.0, 0.25, 1.0), limits, limits, "t", "none")
+    model = LinearStepModel(
+        coefficients=LinearCoefficients(
+            decode_s=3.0,
+            decode_per_sequence_s=0.5,
+            decode_per_context_token_s=1.0,
+            prefill_s=4.0,
+            prefill_per_token_s=0.25,
+            prefill_per_square_token_s=1.0,
+        ),
+        limits=limits,
+        measured=limits,
+        source="t",
+        error_band="none",
+    )
     assert model.dense_s(100, 1, 2) == 4.0 + 25.0 + 1.0
 
 
 def test_tiled_lines_by_hand() -> None:
     limits = StepLimits(8, 1000, 1000)
     chunk = ChunkLine(per_token_s=1.0, per_square_token_s=0.5, tile_tokens=10)
-    mixed = MixedAttention(chunk, 2.0, 3.0, 4.0, 8.0, 600.0)
-    dense = DenseLines(1.0, 0.25, 20.0, 0.5, 2.0, 1.0, 16)
-    model = TiledStepModel(dense, DecodeLine(7.0, 2.0, 0.5, 4.0), chunk, mixed, limits, limits, "t", "none")
+    mixed = MixedAttention(
+        chunk=chunk,
+        per_sequence_s=2.0,
+        per_new_token_s=3.0,
+        per_context_token_s=4.0,
+        reread_per_context_token_s=8.0,
+        reread_free_s=600.0,
+    )
+    dense = DenseLines(
+        step_s=1.0,
+        per_sequence_s=0.25,
+        floor_s=20.0,
+        floor_per_token_s=0.5,
+        line_s=2.0,
+        per_token_s=1.0,
+        tile_tokens=16,
+    )
+    model = TiledStepModel(
+        dense=dense,
+        decode=DecodeLine(7.0, 2.0, 0.5, 4.0),
+        prefill=chunk,
+        mixed=mixed,
+        limits=limits,
+        measured=limits,
+        source="t",
+        error_band="none",
+    )
     assert model.dense_s(0, 0, 4) == 1.0 + 1.0 + 22.0  # the floor
     assert model.dense_s(30, 1, 3) == 1.0 + 1.0 + 2.0 + 48.0  # 33 tokens take 48
     assert model.decode_attention(2) == (Piece(1000, 11.0, 2.0),)  # both wait for the longest
@@ -184,7 +230,7 @@ def test_tiled_lines_by_hand() -> None:
 
 
 def test_a_short_chunk_behind_a_long_cache_is_bound_by_reading_it() -> None:
-    model = roofline_step_model(A100, LLAMA3_8B, 1, NVLINK)
+    model = roofline_step_model(A100, LLAMA3_8B, 1, all_reduce=NVLINK)
     assert model.prefill_attention_s(1, 3999) == pytest.approx(4000 * 131_072 / (2.039e12 * 0.8))
     flops = 2 * 32 * 32 * 128 * 4000**2
     assert model.prefill_attention_s(4000, 0) == pytest.approx(flops / (312e12 * 0.6))
@@ -213,16 +259,16 @@ def test_the_72b_model_has_coefficients_of_its_own_heads() -> None:
 
 
 def test_auto_takes_linear_only_where_coefficients_exist() -> None:
-    assert isinstance(step_model("auto", A100, LLAMA3_8B, 1), LinearStepModel)
-    assert isinstance(step_model("auto", A100, LLAMA3_8B, 2), RooflineStepModel)
-    assert isinstance(step_model("roofline", A100, LLAMA3_8B, 1), RooflineStepModel)
-    tiny = step_model("auto", load_gpu("cpu_core"), load_llm("tiny_llama"), 1)
+    assert isinstance(step_model("auto", A100, LLAMA3_8B, tp=1), LinearStepModel)
+    assert isinstance(step_model("auto", A100, LLAMA3_8B, tp=2), RooflineStepModel)
+    assert isinstance(step_model("roofline", A100, LLAMA3_8B, tp=1), RooflineStepModel)
+    tiny = step_model("auto", load_gpu("cpu_core"), load_llm("tiny_llama"), tp=1)
     assert isinstance(tiny, LinearStepModel) and "rough" in tiny.source and "rough" in tiny.error_band
 
 
 def test_linear_without_coefficients_lists_what_exists() -> None:
     with pytest.raises(HardwareError) as refused:
-        step_model("linear", A100, LLAMA3_8B, 2)
+        step_model("linear", A100, LLAMA3_8B, tp=2)
     assert "llama3_8b on a100_80g tp=2" in str(refused.value)
     assert all(str(key) in str(refused.value) for key in linear_keys())
 
@@ -237,24 +283,63 @@ def test_linear_without_coefficients_lists_what_exists() -> None:
 )
 def test_wrong_settings_are_refused(kind: str, tp: int, says: str) -> None:
     with pytest.raises(HardwareError, match=says):
-        step_model(kind, A100, LLAMA3_8B, tp)
+        step_model(kind, A100, LLAMA3_8B, tp=tp)
 
 
 def test_a_profile_is_the_best_rung() -> None:
     gpu, llm = load_gpu("rtx4090"), load_llm("llama3_8b")
-    profile = tiny_profile(Stamp("rtx4090", "llama3_1_8b", 1, "e", "1", "bf16", "toy", "none", ()))
-    assert isinstance(step_model("auto", gpu, llm, 1, profile), OpTableStepModel)
-    assert isinstance(step_model("op_table", gpu, llm, 1, profile), OpTableStepModel)
-    assert isinstance(step_model("linear", gpu, llm, 1, profile), TiledStepModel)
+    profile = tiny_profile(
+        Stamp(
+            gpu="rtx4090",
+            llm="llama3_1_8b",
+            tp=1,
+            engine="e",
+            engine_version="1",
+            precision="bf16",
+            source="toy",
+            licence="none",
+            files=(),
+        )
+    )
+    assert isinstance(step_model("auto", gpu, llm, tp=1, profile=profile), OpTableStepModel)
+    assert isinstance(step_model("op_table", gpu, llm, tp=1, profile=profile), OpTableStepModel)
+    assert isinstance(step_model("linear", gpu, llm, tp=1, profile=profile), TiledStepModel)
     with pytest.raises(HardwareError, match="needs a profile"):
-        step_model("op_table", gpu, llm, 1)
+        step_model("op_table", gpu, llm, tp=1)
 
 
 def test_an_all_reduce_that_was_not_measured_is_declared() -> None:
     gpu, llm = load_gpu("rtx_pro_6000"), load_llm("llama3_8b")
-    one = tiny_profile(Stamp(gpu.name, llm.name, 1, "e", "1", "bf16", "toy", "none", ()))
-    two = tiny_profile(Stamp(gpu.name, llm.name, 2, "e", "1", "bf16", "toy", "none", ()))
-    alone, together = step_model("op_table", gpu, llm, 1, one), step_model("op_table", gpu, llm, 2, two)
+    one = tiny_profile(
+        Stamp(
+            gpu=gpu.name,
+            llm=llm.name,
+            tp=1,
+            engine="e",
+            engine_version="1",
+            precision="bf16",
+            source="toy",
+            licence="none",
+            files=(),
+        )
+    )
+    two = tiny_profile(
+        Stamp(
+            gpu=gpu.name,
+            llm=llm.name,
+            tp=2,
+            engine="e",
+            engine_version="1",
+            precision="bf16",
+            source="toy",
+            licence="none",
+            files=(),
+        )
+    )
+    alone, together = (
+        step_model("op_table", gpu, llm, tp=1, profile=one),
+        step_model("op_table", gpu, llm, tp=2, profile=two),
+    )
     all_reduce = load_all_reduce(gpu.name).of_step(llm, 2)
     for n in (1, 2):
         added_s = together.dense_s(0, 0, n) - alone.dense_s(0, 0, n)
@@ -268,7 +353,7 @@ def test_an_all_reduce_that_was_not_measured_is_declared() -> None:
 def test_coefficients_hold_for_every_model_of_the_same_shape() -> None:
     gpu = load_gpu("rtx4090")
     assert linear_key(gpu, LLAMA3_8B, 1) == LinearKey("rtx4090", "llama3_1_8b", 1)
-    assert isinstance(step_model("auto", gpu, LLAMA3_8B, 1), TiledStepModel)
+    assert isinstance(step_model("auto", gpu, LLAMA3_8B, tp=1), TiledStepModel)
     wider = replace(LLAMA3_8B, name="wider", hidden=8192)
     assert linear_key(gpu, wider, 1) == LinearKey("rtx4090", "wider", 1)
 
@@ -276,23 +361,38 @@ def test_coefficients_hold_for_every_model_of_the_same_shape() -> None:
 def test_declared_whole_steps_say_that_the_overhead_is_inside() -> None:
     measured = linear_step_model(LinearKey("cpu_core", "tiny_llama", 1))
     assert includes_overhead(measured)
-    assert not includes_overhead(step_model("linear", A100, LLAMA3_8B, 1))
-    assert not includes_overhead(step_model("roofline", A100, LLAMA3_8B, 1))
+    assert not includes_overhead(step_model("linear", A100, LLAMA3_8B, tp=1))
+    assert not includes_overhead(step_model("roofline", A100, LLAMA3_8B, tp=1))
 
 
 def test_nonsense_coefficients_and_efficiencies_are_refused() -> None:
     with pytest.raises(HardwareError, match="prefill_s=-1"):
-        LinearCoefficients(1.0, 0.0, 0.0, -1.0, 0.0, 0.0)
+        LinearCoefficients(
+            decode_s=1.0,
+            decode_per_sequence_s=0.0,
+            decode_per_context_token_s=0.0,
+            prefill_s=-1.0,
+            prefill_per_token_s=0.0,
+            prefill_per_square_token_s=0.0,
+        )
     with pytest.raises(HardwareError, match="tile_tokens=0 must be at least 1"):
         ChunkLine(1.0, 1.0, 0)
     with pytest.raises(HardwareError, match="floor_per_token_s=-1"):
-        DenseLines(1.0, 0.0, 1.0, -1.0, 0.0, 0.0, 1)
+        DenseLines(
+            step_s=1.0,
+            per_sequence_s=0.0,
+            floor_s=1.0,
+            floor_per_token_s=-1.0,
+            line_s=0.0,
+            per_token_s=0.0,
+            tile_tokens=1,
+        )
     with pytest.raises(HardwareError, match="step_s=-1"):
         Efficiencies(step_s=-1.0)
     with pytest.raises(HardwareError, match=r"memory efficiency 1\.5"):
         Efficiencies(memory=1.5)
     with pytest.raises(HardwareError, match="does not fit into 1 x a100_80g"):
-        roofline_step_model(A100, QWEN2_5_72B, 1, NVLINK)
+        roofline_step_model(A100, QWEN2_5_72B, 1, all_reduce=NVLINK)
 
 
 # Integer rows.

@@ -10,11 +10,11 @@ import pytest
 
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.errors import HardwareError
-from hwmodels.importers import IMPORTERS, ImportRequest, import_profile, read_splitwise
-from hwmodels.importers.aiconfigurator_reduce import read_all_reduce
-from hwmodels.importers.aiconfigurator_tables import Folder, read_products
+from hwmodels.importers import IMPORTERS, ImportRequest, import_profile
+from hwmodels.importers.aiconfigurator_tables import Folder, read_all_reduce, read_products
 from hwmodels.importers.lattices import lattices_of
 from hwmodels.importers.request import device_notes
+from hwmodels.importers.splitwise import read_splitwise
 from hwmodels.profiles.profile import Lattice, Profile
 from hwmodels.profiles.profile_file import load_profile, save_profile
 from hwmodels.step_times.op_table import seconds_by_count
@@ -46,11 +46,15 @@ LAYERS = 32
 
 
 def of_4090(folder: Path, llm: str = "llama3_1_8b", tp: int = 1, version: str | None = None) -> Profile:
-    return import_profile("llmservingsim", ImportRequest(folder, "rtx4090", llm, tp, version))
+    return import_profile(
+        "llmservingsim", ImportRequest(path=folder, gpu="rtx4090", llm=llm, tp=tp, engine_version=version)
+    )
 
 
 def of_a100(folder: Path, llm: str = "llama3_8b", tp: int = 1, version: str | None = None) -> Profile:
-    return import_profile("aiconfigurator", ImportRequest(folder, "a100_80g", llm, tp, version))
+    return import_profile(
+        "aiconfigurator", ImportRequest(path=folder, gpu="a100_80g", llm=llm, tp=tp, engine_version=version)
+    )
 
 
 def measured(lattices: tuple[Lattice, ...]) -> dict[tuple[int, ...], float]:
@@ -274,7 +278,7 @@ def test_llmservingsim_refuses_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(
         HardwareError, match="was measured on NVIDIA GeForce RTX 4090, not on h100; write gpu=rtx4090"
     ):
-        import_profile("llmservingsim", ImportRequest(folder, "h100", "llama3_8b", 1))
+        import_profile("llmservingsim", ImportRequest(path=folder, gpu="h100", llm="llama3_8b", tp=1))
     with pytest.raises(HardwareError, match=r"has vllm_version 0\.19\.0; leave engine_version=0\.18 out"):
         of_4090(folder, version="0.18")
 
@@ -357,7 +361,7 @@ def test_one_rank_needs_no_all_reduce_table(tmp_path: Path) -> None:
 
 def test_an_all_reduce_of_no_whole_tokens_keeps_its_knots(tmp_path: Path) -> None:
     folder = write_aiconfigurator(tmp_path)
-    request = ImportRequest(folder, "a100_80g", "mistral_24b", 2)
+    request = ImportRequest(path=folder, gpu="a100_80g", llm="mistral_24b", tp=2)
     llm = load_llm("mistral_24b")
     curve, _, _ = read_all_reduce(Folder(folder, request), llm)
     assert curve is not None and curve.counts == (1, 2, 204)  # 8192 / 5120 lies between 1 and 2
@@ -400,7 +404,9 @@ def test_aiconfigurator_stamp(tmp_path: Path) -> None:
 
 def test_a_product_beyond_a_factor_of_two_is_refused(tmp_path: Path) -> None:
     folder = write_aiconfigurator(tmp_path)
-    products, _ = read_products(Folder(folder, ImportRequest(folder, "a100_80g", "llama3_8b", 1)))
+    products, _ = read_products(
+        Folder(folder, ImportRequest(path=folder, gpu="a100_80g", llm="llama3_8b", tp=1))
+    )
     assert products.curve(1024, 1024)[0].seconds[0] == pytest.approx(product_ms(1, 2048, 2048) / 4e3)
     for n, k in ((1023, 4096), (4096, 1023), (131073, 4096), (4096, 32769)):
         with pytest.raises(HardwareError, match=f"no product near n={n} k={k}.*write another tp or model"):
@@ -472,7 +478,10 @@ def test_aiconfigurator_versions(tmp_path: Path) -> None:
 def vidur(tmp_path: Path, llm: str = "llama3_8b", tp: int = 1, **changed: object) -> Profile:
     path = write_mlp(tmp_path / "Meta-Llama-3-8B" / "mlp.csv", **changed)
     others = write_aiconfigurator(tmp_path)
-    return import_profile("vidur", ImportRequest(path, "a100_80g", llm, tp, None, others))
+    return import_profile(
+        "vidur",
+        ImportRequest(path=path, gpu="a100_80g", llm=llm, tp=tp, engine_version=None, aiconfigurator=others),
+    )
 
 
 @pytest.mark.parametrize("tp", [1, 2])
@@ -498,7 +507,9 @@ def test_vidur_refuses(tmp_path: Path) -> None:
     with pytest.raises(HardwareError, match=r"time_stats\.add\.median is '-1\.0'; write a time above 0"):
         vidur(tmp_path, **{"time_stats.add.median": -1.0})
     with pytest.raises(HardwareError, match="write aiconfigurator=FOLDER"):
-        import_profile("vidur", ImportRequest(tmp_path / "mlp.csv", "a100_80g", "llama3_8b", 1))
+        import_profile(
+            "vidur", ImportRequest(path=tmp_path / "mlp.csv", gpu="a100_80g", llm="llama3_8b", tp=1)
+        )
 
 
 # Splitwise
@@ -541,7 +552,7 @@ def test_splitwise_refuses(tmp_path: Path) -> None:
 
 
 def test_a_format_that_is_none_is_refused_with_a_suggestion() -> None:
-    request = ImportRequest(Path("x"), "a100_80g", "llama3_8b", 1)
+    request = ImportRequest(path=Path("x"), gpu="a100_80g", llm="llama3_8b", tp=1)
     with pytest.raises(HardwareError, match="unknown profile format 'vidor'; write 'vidur' or another of"):
         import_profile("vidor", request)
     refuses(HardwareError, "holds whole iterations", import_profile, "splitwise", request)
@@ -578,7 +589,9 @@ def test_real_llmservingsim(
     version: str | None,
     mixed: list[tuple[int, ...]],
 ) -> None:
-    found = import_profile("llmservingsim", ImportRequest(SIM / folder, gpu, llm, tp, version))
+    found = import_profile(
+        "llmservingsim", ImportRequest(path=SIM / folder, gpu=gpu, llm=llm, tp=tp, engine_version=version)
+    )
     tables = found.tables
     assert sorted(lattice.values.shape for lattice in tables.mixed) == mixed
     rows = pd.read_csv(SIM / folder / f"tp{tp}" / "attention.csv")
@@ -611,7 +624,10 @@ def test_real_llmservingsim(
 def test_real_vidur_is_the_sum_of_operations_it_was_before(tmp_path: Path, llm: str, tp: int) -> None:
     """Against the table of sums of operations that was worked out from the same files by another program."""
     path = PROFILES / "vidur" / "compute" / "a100" / VIDUR[llm] / "mlp.csv"
-    found = import_profile("vidur", ImportRequest(path, "a100_80g", llm, tp, None, AIC))
+    found = import_profile(
+        "vidur",
+        ImportRequest(path=path, gpu="a100_80g", llm=llm, tp=tp, engine_version=None, aiconfigurator=AIC),
+    )
     save_profile(found, tmp_path / "p.json")
     tables = found.tables
     sums = pd.read_csv(PROFILES / "iteration_times_shared.csv")
@@ -650,7 +666,7 @@ def test_real_aiconfigurator_composes_other_models(tmp_path: Path, llm: str, tp:
 @pytest.mark.laws
 def test_real_products_are_scaled_as_the_catalogue_says() -> None:
     """Measured products of at least 1,024 by 1,024 against what the nearest other one would give them."""
-    products, _ = read_products(Folder(AIC, ImportRequest(AIC, "a100_80g", "llama3_8b", 1)))
+    products, _ = read_products(Folder(AIC, ImportRequest(path=AIC, gpu="a100_80g", llm="llama3_8b", tp=1)))
     counts = products.table.counts
     shapes = np.unique(np.stack([counts["n"], counts["k"]], axis=1), axis=0)
     errors = []
@@ -668,7 +684,10 @@ def test_real_aiconfigurator_against_vidur_as_the_catalogue_says() -> None:
     few, many = [], []
     for (llm, folder), tp in zip(VIDUR.items(), (1, 1, 4)):
         path = PROFILES / "vidur" / "compute" / "a100" / folder / "mlp.csv"
-        own = import_profile("vidur", ImportRequest(path, "a100_80g", llm, tp, None, AIC)).tables.dense
+        own = import_profile(
+            "vidur",
+            ImportRequest(path=path, gpu="a100_80g", llm=llm, tp=tp, engine_version=None, aiconfigurator=AIC),
+        ).tables.dense
         composed = of_a100(AIC, llm, tp).tables.dense
         for tokens, seconds in zip(composed.counts, composed.seconds):
             if tokens <= own.counts[-1]:

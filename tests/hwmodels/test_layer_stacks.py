@@ -37,7 +37,15 @@ def test_stages_have_the_sizes_of_the_released_code() -> None:
 
 
 def test_equal_cuts_of_parameters_are_not_equal_cuts_of_time() -> None:
-    stack = LayerStack("uneven", (1, 1, 1, 9), (4.0, 1.0, 1.0, 2.0), 1, 0, (), "made up")
+    stack = LayerStack(
+        name="uneven",
+        layer_bytes=(1, 1, 1, 9),
+        layer_s=(4.0, 1.0, 1.0, 2.0),
+        tokens=1,
+        activation_bytes=0,
+        cut=(),
+        source="made up",
+    )
     assert cut_stack(stack, "layers", 2) == (range(2), range(2, 4))
     assert cut_stack(stack, "bytes", 2) == (range(3), range(3, 4))
     assert cut_stack(stack, "time", 2) == (range(1), range(1, 4))

@@ -26,7 +26,7 @@ def decode_s(model: StepModel, n: int, context: int) -> float:
 def test_no_key_has_two_entries_and_none_is_of_the_stack_without_a_name() -> None:
     assert len(linear_keys()) == len(set(linear_keys()))
     for tp in (2, 4, 8):
-        model = step_model("auto", load_gpu("h100"), load_llm("llama2_70b"), tp)
+        model = step_model("auto", load_gpu("h100"), load_llm("llama2_70b"), tp=tp)
         assert "vLLM 0.19.0" in model.source and "splitwise" not in model.source
     for tp in (2, 8):
         assert LinearKey("a100_80g", "llama2_70b", tp) not in linear_keys()
@@ -35,7 +35,7 @@ def test_no_key_has_two_entries_and_none_is_of_the_stack_without_a_name() -> Non
 @pytest.mark.parametrize("gpu", ["h100", "h200"])
 def test_a_larger_group_is_faster_in_one_family(gpu: str) -> None:
     """The rows that went said 42, 16 and 47 ms at tp 2, 4 and 8."""
-    models = [step_model("auto", load_gpu(gpu), load_llm("llama3_1_70b"), tp) for tp in (2, 4, 8)]
+    models = [step_model("auto", load_gpu(gpu), load_llm("llama3_1_70b"), tp=tp) for tp in (2, 4, 8)]
     for n, context in ((1, 1024), (16, 1024), (64, 2048)):
         times = [decode_s(model, n, context) for model in models]
         assert times[0] > times[1] > times[2] > 0.2 * times[0]
@@ -44,7 +44,7 @@ def test_a_larger_group_is_faster_in_one_family(gpu: str) -> None:
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: "{gpu} {llm} {tp}".format(**entry))
 def test_entries_answer_as_far_as_their_model_reads(entry: dict[str, int]) -> None:
     llm = load_llm(str(entry["llm"]))
-    model = step_model("linear", load_gpu(str(entry["gpu"])), llm, entry["tp"])
+    model = step_model("linear", load_gpu(str(entry["gpu"])), llm, tp=entry["tp"])
     assert model.limits.prompt_tokens >= llm.max_context_tokens
     measured = 32768 if llm.experts is None else 16384  # tables of products, tables of experts
     assert model.limits.max_decode_sequences == 1024 and model.limits.max_prefill_tokens == measured

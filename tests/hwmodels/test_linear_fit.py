@@ -45,7 +45,14 @@ def profile_of(key: LinearKey) -> Profile:
     """The measured profile that ``key`` was fitted to."""
     of = linear_entry(key)["fitted_profile"]
     beside = PROFILES / of["aiconfigurator"] if "aiconfigurator" in of else None
-    request = ImportRequest(PROFILES / of["path"], key.gpu, key.llm, key.tp, of.get("engine_version"), beside)
+    request = ImportRequest(
+        path=PROFILES / of["path"],
+        gpu=key.gpu,
+        llm=key.llm,
+        tp=key.tp,
+        engine_version=of.get("engine_version"),
+        aiconfigurator=beside,
+    )
     return import_profile(of["format"], request)
 
 
@@ -140,7 +147,14 @@ def test_committed_coefficients_are_what_the_fit_gives(key: LinearKey) -> None:
     assert isinstance(model, TiledStepModel)
     shape = (512, 1, 64)
     made = TiledStepModel(
-        fit.dense, fit.decode, fit.prefill, fit.mixed, model.limits, model.measured, "fit", "none"
+        dense=fit.dense,
+        decode=fit.decode,
+        prefill=fit.prefill,
+        mixed=fit.mixed,
+        limits=model.limits,
+        measured=model.measured,
+        source="fit",
+        error_band="none",
     )
     assert made.dense_s(*shape) == pytest.approx(model.dense_s(*shape), rel=1e-4)
     assert fit.prefill.tile_tokens == model.prefill.tile_tokens

@@ -149,7 +149,7 @@ def test_the_path_caps_the_loader_and_the_loader_the_path() -> None:
     assert loader.load_s(8e9, 1e12) == 5.0
     assert load_loader("direct", "remote").load_s(8e9, 1e9) == 8.0
     assert loader.hop((3, 4), weight=2.0, priority=1, latency_s=0.5) == Hop(
-        (3, 4), 2.0, 2e9, 1, 0.5, after=-1
+        (3, 4), weight=2.0, cap_bytes_per_s=2e9, priority=1, latency_s=0.5, after=-1
     )
 
 

@@ -293,7 +293,13 @@ def test_who_got_its_source_whole_does_not_stop_with_it() -> None:
     """But one whose source was still preparing its engine does: that source does not come up."""
     late, alone_s = 0.5, MODEL_BYTES / NIC
     for engine_s, spreads in ((0.0, False), (3.0, True)):
-        data = plane("blitz_a", [(0,), (8,), (16,)], start_up=StartUp(0.0, 0.0, 0.0, engine_s, "test"))
+        data = plane(
+            "blitz_a",
+            [(0,), (8,), (16,)],
+            start_up=StartUp(
+                process_s=0.0, cuda_context_s=0.0, connections_s=0.0, engine_init_s=engine_s, source="test"
+            ),
+        )
         first = load(("replica", 0), ("replica", 1), id=0, cold=True)
         second = load(("replica", 1), ("replica", 2), id=1)
         facts = told(data, (0.0, first), (late, second), (alone_s + 0.1, StopLoad(0, "late")))

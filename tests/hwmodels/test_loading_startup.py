@@ -34,7 +34,9 @@ def test_full_pools_cost_nothing() -> None:
 
 def test_one_empty_place_holds_the_whole_instance_up() -> None:
     contexts = ContextPool(4, ready=3)
-    startup = StartUp(1.0, 0.5, 0.1, 2.0, "of the test")
+    startup = StartUp(
+        process_s=1.0, cuda_context_s=0.5, connections_s=0.1, engine_init_s=2.0, source="of the test"
+    )
     assert start(startup, contexts, ConnectionPool(), range(4)) == StartUpTimes(pytest.approx(1.6), 2.0)
     assert contexts.ready == 0
 
@@ -69,7 +71,9 @@ def test_the_connections_of_a_gpu_that_is_gone_are_gone() -> None:
 @pytest.mark.parametrize("value", [-1.0, math.inf, math.nan])
 def test_what_start_ups_refuse(value: float) -> None:
     with pytest.raises(HardwareError, match="cuda_context_s of a start-up"):
-        StartUp(0.0, value, 0.0, 0.0, "of the test")
+        StartUp(
+            process_s=0.0, cuda_context_s=value, connections_s=0.0, engine_init_s=0.0, source="of the test"
+        )
 
 
 def test_what_pools_and_names_refuse() -> None:

@@ -9,8 +9,7 @@ import pytest
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.importers import ImportRequest, import_profile
-from hwmodels.importers.aiconfigurator_reduce import read_messages
-from hwmodels.importers.aiconfigurator_tables import Folder
+from hwmodels.importers.aiconfigurator_tables import Folder, read_messages
 from hwmodels.profiles.profile import Curve, Lattice, Profile
 from hwmodels.step_times.noise import FALL, bad_points, steadied
 from hwmodels.step_times.select import step_model
@@ -72,7 +71,7 @@ def test_no_step_becomes_slow_for_one_bad_point() -> None:
     n, context = (axis[i] for axis, i in zip(clean.tables.decode[0].axes, at))
 
     def attention_s(profile: Profile) -> float:
-        pieces = step_model("op_table", gpu, llm, 1, profile).decode_attention(n)
+        pieces = step_model("op_table", gpu, llm, tp=1, profile=profile).decode_attention(n)
         piece = next(piece for piece in pieces if n * context <= piece.context_limit)
         return piece.intercept_s + piece.slope_s_per_token * n * context
 
@@ -102,7 +101,7 @@ def test_a_bad_all_reduce_is_left_out_with_a_note(tmp_path: Path) -> None:
         return [*rows, *({**row, **bad} for row in rows if row["message_size"] == 1024)]
 
     folder = write_aiconfigurator(tmp_path, spoil)
-    request = ImportRequest(folder, "a100_80g", "llama3_8b", 2)
+    request = ImportRequest(path=folder, gpu="a100_80g", llm="llama3_8b", tp=2)
     assert read_messages(Folder(folder, request), 2).left_out == (4096,)
     stamp = import_profile("aiconfigurator", request).stamp
     assert any("the time at 4096 bytes is left out" in note for note in stamp.notes)
@@ -110,14 +109,16 @@ def test_a_bad_all_reduce_is_left_out_with_a_note(tmp_path: Path) -> None:
 
 def test_tables_that_say_skew_was_not_profiled_have_no_skew(tmp_path: Path) -> None:
     told = write_llmservingsim(tmp_path, meta="skew_profile:\n  enabled: false\n")
-    found = import_profile("llmservingsim", ImportRequest(told, "rtx4090", "llama3_1_8b", 1))
+    found = import_profile("llmservingsim", ImportRequest(path=told, gpu="rtx4090", llm="llama3_1_8b", tp=1))
     assert found.tables.skew is None
     assert any("meta.yaml says it was not profiled" in note for note in found.stamp.notes)
     assert not any(name.endswith("skew_fit.csv") for name, _ in found.stamp.files)
-    model = step_model("op_table", load_gpu("rtx4090"), load_llm("llama3_1_8b"), 1, found)
+    model = step_model("op_table", load_gpu("rtx4090"), load_llm("llama3_1_8b"), tp=1, profile=found)
     assert model.interplay is not None and not model.interplay.skewed
     measured = write_llmservingsim(tmp_path / "own", meta="skew_profile:\n  enabled: true\n")
-    kept = import_profile("llmservingsim", ImportRequest(measured, "rtx4090", "llama3_1_8b", 1))
+    kept = import_profile(
+        "llmservingsim", ImportRequest(path=measured, gpu="rtx4090", llm="llama3_1_8b", tp=1)
+    )
     assert kept.tables.skew is not None
 
 
@@ -128,7 +129,7 @@ def test_rows_of_a_sliding_window_are_not_full_attention(tmp_path: Path) -> None
         full = [{**row, "window_size": 0} for row in rows]
         return [*full, *({**row, "window_size": 128, "latency": 1e-4} for row in rows)]
 
-    request = ImportRequest(write_aiconfigurator(tmp_path / "a"), "a100_80g", "llama3_8b", 1)
+    request = ImportRequest(path=write_aiconfigurator(tmp_path / "a"), gpu="a100_80g", llm="llama3_8b", tp=1)
     plain = import_profile("aiconfigurator", request).tables
     both = replace(request, path=write_aiconfigurator(tmp_path / "b", with_windows))
     found = import_profile("aiconfigurator", both).tables
@@ -142,7 +143,7 @@ def test_prompts_faster_than_the_datasheet_are_refused_or_taken_from_a_gpu_alike
         return [{**row, "latency": 1e-9} for row in rows] if fast else rows
 
     folder = write_aiconfigurator(tmp_path / "a", at_once)
-    request = ImportRequest(folder, "a100_80g", "llama3_8b", 1)
+    request = ImportRequest(path=folder, gpu="a100_80g", llm="llama3_8b", tp=1)
     with pytest.raises(HardwareError, match="times as fast as the datasheet's peak, so it cannot be used"):
         import_profile("aiconfigurator", request)
     alike = write_aiconfigurator(tmp_path / "b")

@@ -12,7 +12,7 @@ import pytest
 from hwmodels.errors import HardwareError
 from hwmodels.profiles.profile import Profile
 from hwmodels.profiles.profile_check import profile_problems, require_profile, same_shape
-from hwmodels.profiles.profile_file import LoadedProfile, load_profile, profile_digest, save_profile
+from hwmodels.profiles.profile_file import LoadedProfile, load_profile, save_profile
 from tests.worlds.profile_tables import small_profile
 from tests.worlds.refusals import refuses
 
@@ -33,7 +33,7 @@ def test_a_saved_profile_comes_back_bit_for_bit(tmp_path: Path) -> None:
     digest = save_profile(small_profile(), path)
     loaded = load_profile(path)
     assert_same(loaded.profile, small_profile())
-    assert loaded.digest == digest == profile_digest(small_profile())
+    assert loaded.digest == digest
     assert loaded.problems == ()
 
 
@@ -44,10 +44,10 @@ def test_equal_profiles_are_equal_bytes_and_leave_nothing_else(tmp_path: Path) -
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "b.json"]
 
 
-def test_the_digest_feels_every_number_and_word() -> None:
-    assert profile_digest(small_profile(tp=4)) != profile_digest(small_profile())
-    assert profile_digest(small_profile(notes=())) != profile_digest(small_profile())
-    assert len(profile_digest(small_profile())) == 64
+def test_the_digest_feels_every_number_and_word(tmp_path: Path) -> None:
+    profiles = [small_profile(), small_profile(tp=4), small_profile(notes=())]
+    digests = {save_profile(profile, tmp_path / "p.json") for profile in profiles}
+    assert len(digests) == 3 and {len(digest) for digest in digests} == {64}
 
 
 def test_a_profile_without_the_optional_tables_comes_back(tmp_path: Path) -> None:
@@ -171,35 +171,42 @@ def test_a_changed_profile_is_stale(tmp_path: Path, edit: Callable[[dict[str, An
     refuses(HardwareError, r"p\.json is stale: .*import it again", load_profile, path)
     loaded = load_profile(path, force=True)
     assert len(loaded.problems) == 1 and "is stale" in loaded.problems[0]
-    assert loaded.digest == profile_digest(loaded.profile), "the digest of what is used, not of what was"
+    assert loaded.digest == save_profile(loaded.profile, tmp_path / "used.json"), (
+        "the digest of what is used, not of what was"
+    )
 
 
-RUN = ("a100_80g", "llama3_8b", 2, "vllm", "0.14.0", "bf16")
+RUN: dict[str, Any] = {
+    "gpu": "a100_80g",
+    "llm": "llama3_8b",
+    "tp": 2,
+    "engine": "vllm",
+    "engine_version": "0.14.0",
+    "precision": "bf16",
+}
 
 
 def test_a_profile_that_fits_has_no_problems() -> None:
     stamp = small_profile().stamp
-    assert profile_problems(stamp, *RUN) == ()
-    assert profile_problems(stamp, *RUN[:3], "vllm", "v0.14.0", "float16") == ()
-    assert profile_problems(stamp, *RUN[:3], "vllm", None, "bf16") == ()
+    assert profile_problems(stamp, **RUN) == ()
+    assert profile_problems(stamp, **RUN | {"engine_version": "v0.14.0", "precision": "float16"}) == ()
+    assert profile_problems(stamp, **RUN | {"engine_version": None}) == ()
 
 
 @pytest.mark.parametrize(
-    ("at", "value", "sentence"),
+    ("key", "value", "sentence"),
     [
-        (0, "h100", "it was measured on a100_80g, and the run has h100"),
-        (1, "llama2_7b", "it was measured for llama3_8b, and the run serves llama2_7b"),
-        (1, "no_such_model", "it was measured for llama3_8b"),
-        (2, 4, "it was measured at tp=2, and the run has tp=4"),
-        (3, "sglang", "it was measured with vllm, and the run imitates sglang"),
-        (4, "0.15.0", "stale: measured with vllm 0.14.0, and the run imitates vllm 0.15.0"),
-        (5, "fp8", "stale: measured in bf16, and the run computes in fp8"),
+        ("gpu", "h100", "it was measured on a100_80g, and the run has h100"),
+        ("llm", "llama2_7b", "it was measured for llama3_8b, and the run serves llama2_7b"),
+        ("llm", "no_such_model", "it was measured for llama3_8b"),
+        ("tp", 4, "it was measured at tp=2, and the run has tp=4"),
+        ("engine", "sglang", "it was measured with vllm, and the run imitates sglang"),
+        ("engine_version", "0.15.0", "stale: measured with vllm 0.14.0, and the run imitates vllm 0.15.0"),
+        ("precision", "fp8", "stale: measured in bf16, and the run computes in fp8"),
     ],
 )
-def test_each_misfit_is_one_problem(at: int, value: Any, sentence: str) -> None:
-    run: list[Any] = list(RUN)
-    run[at] = value
-    (problem,) = profile_problems(small_profile().stamp, *run)
+def test_each_misfit_is_one_problem(key: str, value: Any, sentence: str) -> None:
+    (problem,) = profile_problems(small_profile().stamp, **RUN | {key: value})
     assert sentence in problem
 
 
@@ -211,15 +218,15 @@ def test_models_of_one_shape_are_the_same() -> None:
 
 def test_a_run_is_refused_with_every_problem_at_once_unless_forced() -> None:
     loaded = LoadedProfile(small_profile(), "00", ("it was changed",))
-    run = ("p.json", "h100", "llama3_8b", 2, "vllm", "0.15.0", "bf16")
+    run: dict[str, Any] = {**RUN, "path": "p.json", "gpu": "h100", "engine_version": "0.15.0"}
     with pytest.raises(HardwareError) as refused:
-        require_profile(loaded, *run)
+        require_profile(loaded, **run)
     for word in ("p.json", "it was changed", "h100", "0.15.0", "engine.profile_force=true"):
         assert word in str(refused.value)
-    forced = require_profile(loaded, *run, force=True)
+    forced = require_profile(loaded, **run, force=True)
     assert forced.profile is loaded.profile and len(forced.problems) == 3
 
 
 def test_a_run_that_fits_gets_the_profile_as_it_is() -> None:
     loaded = LoadedProfile(small_profile(), "00")
-    assert require_profile(loaded, "p.json", *RUN) == loaded
+    assert require_profile(loaded, path="p.json", **RUN) == loaded

@@ -40,7 +40,7 @@ def iterations(model: RooflineStepModel) -> Iterations:
 
 def test_the_fit_finds_the_shares_behind_a_roofline() -> None:
     all_reduce = load_all_reduce("rtx4090")
-    rows = iterations(roofline_step_model(RTX4090, LLAMA3_1_8B, 1, all_reduce, TRUTH))
+    rows = iterations(roofline_step_model(RTX4090, LLAMA3_1_8B, 1, all_reduce=all_reduce, efficiencies=TRUTH))
     found = fit_efficiencies(rows, RTX4090, LLAMA3_1_8B, 1, all_reduce)
     for name in ("compute", "memory", "attention_compute", "attention_memory", "step_s"):
         assert getattr(found, name) == pytest.approx(getattr(TRUTH, name), rel=0.02), name
@@ -49,7 +49,11 @@ def test_the_fit_finds_the_shares_behind_a_roofline() -> None:
 def test_shares_stay_within_the_datasheet() -> None:
     """Steps in half the time that peak rates need."""
     all_reduce = load_all_reduce("rtx4090")
-    peak = iterations(roofline_step_model(RTX4090, LLAMA3_1_8B, 1, all_reduce, Efficiencies(1.0, 1.0)))
+    peak = iterations(
+        roofline_step_model(
+            RTX4090, LLAMA3_1_8B, 1, all_reduce=all_reduce, efficiencies=Efficiencies(1.0, 1.0)
+        )
+    )
     found = fit_efficiencies(replace(peak, seconds=peak.seconds / 2), RTX4090, LLAMA3_1_8B, 1, all_reduce)
     assert (found.compute, found.memory, found.step_s) == pytest.approx((1.0, 1.0, 0.0), abs=1e-3)
 
@@ -63,7 +67,7 @@ def test_a_fitted_roofline_says_so() -> None:
     model = roofline_model(tiny_profile(), RTX4090, LLAMA3_1_8B, 1)
     assert "fitted to made up" in model.source and model.error_band != ERROR_BAND
     assert model.step_s == fit_roofline(tiny_profile(), RTX4090, LLAMA3_1_8B, 1).step_s
-    declared = roofline_step_model(RTX4090, LLAMA3_1_8B, 1, load_all_reduce("rtx4090"))
+    declared = roofline_step_model(RTX4090, LLAMA3_1_8B, 1, all_reduce=load_all_reduce("rtx4090"))
     assert "declared" in declared.source and declared.error_band == ERROR_BAND
 
 
@@ -72,7 +76,9 @@ def test_a_fitted_roofline_says_so() -> None:
 )
 def test_the_fit_is_nearer_to_measured_steps_than_the_datasheet() -> None:
     path = PROFILES / "llmservingsim/RTX4090/meta-llama/Llama-3.1-8B"
-    profile = import_profile("llmservingsim", ImportRequest(path, "rtx4090", "llama3_1_8b", 1))
+    profile = import_profile(
+        "llmservingsim", ImportRequest(path=path, gpu="rtx4090", llm="llama3_1_8b", tp=1)
+    )
     single = replace(profile, tables=replace(profile.tables, mixed=()))
 
     def wide(model: RooflineStepModel) -> RooflineStepModel:
@@ -80,7 +86,7 @@ def test_the_fit_is_nearer_to_measured_steps_than_the_datasheet() -> None:
         return replace(model, limits=replace(model.limits, max_context_tokens=10**8))
 
     def declared(_: Profile) -> RooflineStepModel:
-        return wide(roofline_step_model(RTX4090, LLAMA3_1_8B, 1, load_all_reduce("rtx4090")))
+        return wide(roofline_step_model(RTX4090, LLAMA3_1_8B, 1, all_reduce=load_all_reduce("rtx4090")))
 
     def fitted(thin: Profile) -> RooflineStepModel:
         return wide(roofline_model(thin, RTX4090, LLAMA3_1_8B, 1))

@@ -259,7 +259,12 @@ def test_prompts_batched_in_one_step_cost_what_was_measured(
     """2 to 16 equal prompts of 128 to 4,096 tokens: dense, head, and the attention of all as measured."""
     a100 = PROFILES / "aiconfigurator" / "a100_sxm"
     mlp = PROFILES / "vidur" / "compute" / "a100" / folder / "mlp.csv"
-    model = OpTableStepModel(import_profile("vidur", ImportRequest(mlp, "a100_80g", llm, tp, None, a100)))
+    model = OpTableStepModel(
+        import_profile(
+            "vidur",
+            ImportRequest(path=mlp, gpu="a100_80g", llm=llm, tp=tp, engine_version=None, aiconfigurator=a100),
+        )
+    )
     rows, shape = StepRows(model), load_llm(llm)
     table = pd.read_parquet(next(a100.glob("attention/vllm/*/context_attention_perf.parquet")))
     heads = dict(zip(HEADS, (shape.heads // tp, shape.kv_heads // tp, shape.head_dim)))

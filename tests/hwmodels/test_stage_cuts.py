@@ -6,7 +6,8 @@ import pytest
 
 from hwmodels.catalogue import load_llm
 from hwmodels.errors import HardwareError
-from hwmodels.models.stage_cuts import balanced_cut, bytes_cut, even_cut, given_cut, stage_bytes, time_cut
+from hwmodels.models.load_units import model_units
+from hwmodels.models.stage_cuts import balanced_cut, bytes_cut, even_cut, given_cut, time_cut
 
 
 def counts(cut: tuple[range, ...]) -> list[int]:
@@ -49,8 +50,12 @@ def test_a_balanced_cut_has_the_lightest_heaviest_stage_of_all_cuts() -> None:
 def test_bytes_leave_the_last_stage_fewer_layers_and_keep_all_bytes() -> None:
     shape = load_llm("llama3_8b")
     even, by_bytes = even_cut(shape.layers, 4), bytes_cut(shape, 4)
-    assert sum(stage_bytes(shape, even)) == sum(stage_bytes(shape, by_bytes)) == shape.weight_bytes
-    assert max(stage_bytes(shape, by_bytes)) < max(stage_bytes(shape, even))
+    even_bytes, balanced_bytes = (
+        [sum(unit.size_bytes for unit in model_units(shape, layers=part)) for part in cut]
+        for cut in (even, by_bytes)
+    )
+    assert sum(even_bytes) == sum(balanced_bytes) == shape.weight_bytes
+    assert max(balanced_bytes) < max(even_bytes)
     assert len(by_bytes[0]) < len(by_bytes[1])
 
 

@@ -6,11 +6,11 @@ from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.models.stage_cuts import even_cut
 from hwmodels.step_times.rows import FIXED_PER_S, StepRows
 from hwmodels.step_times.select import step_model
-from hwmodels.step_times.stage_rows import Hop, StageRows, activation_bytes, head_share
+from hwmodels.step_times.stage_rows import StageHop, StageRows, activation_bytes, head_share
 
 GPU, SHAPE = load_gpu("a100_80g"), load_llm("llama3_8b")
-WHOLE = StepRows(step_model("auto", GPU, SHAPE, 1))
-STAGES = StageRows(WHOLE, even_cut(32, 4), head_share(GPU, SHAPE), [Hop(1e-6, 2e-9)] * 3)
+WHOLE = StepRows(step_model("auto", GPU, SHAPE, tp=1))
+STAGES = StageRows(WHOLE, even_cut(32, 4), head_share(GPU, SHAPE), [StageHop(1e-6, 2e-9)] * 3)
 
 
 @pytest.mark.parametrize("sequences", [1, 7, 64])
@@ -29,7 +29,7 @@ def test_the_head_makes_the_last_stage_slower_while_decoding_and_hardly_with_pro
     # 0.53 billion of 7.5 billion weights are read by the head: 2.3 layers' time.
     layer = first / 8
     assert (last - first) / layer == pytest.approx(
-        SHAPE.embedding_parameters / (SHAPE.parameters_per_layer), rel=0.01
+        SHAPE.embedding_parameters / (SHAPE.parameters_of(SHAPE.layers - 1)), rel=0.01
     )
     first, *_, last = STAGES.mixed(0, 0, ((0, 0, 2048),))
     assert last < 1.03 * first

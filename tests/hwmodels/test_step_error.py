@@ -97,7 +97,7 @@ def test_every_entry_of_the_catalogue_is_as_far_off_as_its_held_out_points() -> 
 
 def test_a_rough_all_reduce_widens_the_band_by_its_share() -> None:
     gpu, llm = load_gpu("rtx4090"), load_llm("llama3_1_8b")
-    alone, two = (step_model("roofline", gpu, llm, tp).errors for tp in (1, 2))
+    alone, two = (step_model("roofline", gpu, llm, tp=tp).errors for tp in (1, 2))
     for phase in PHASES:
         assert getattr(two, phase).high > getattr(alone, phase).high == pytest.approx(1.4)
         assert getattr(two, phase).low < getattr(alone, phase).low

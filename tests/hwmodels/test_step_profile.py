@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from hwmodels.errors import HardwareError
-from hwmodels.importers.step_profile_file import read_step_profile
-from hwmodels.importers.step_profile_write import splitwise_steps, write_step_profile
+from hwmodels.importers.step_profile_file import read_step_profile, splitwise_steps, write_step_profile
 from hwmodels.profiles.step_profile import StepProfile
 from hwmodels.step_times.engine_overhead import EngineOverhead
 from hwmodels.step_times.op_table_step import OpTableStepModel
@@ -121,7 +120,7 @@ def test_a_folder_that_exists_is_not_written_over(tmp_path: Path) -> None:
     (tmp_path / "p").mkdir()
     (tmp_path / "p" / "mine").write_text("x")
     with pytest.raises(HardwareError, match="does not exist yet"):
-        write_step_profile(tmp_path / "p", STAMP, True, grid())
+        write_step_profile(tmp_path / "p", STAMP, includes_overhead=True, rows=grid())
     assert [entry.name for entry in tmp_path.iterdir()] == ["p"]
 
 
@@ -158,7 +157,7 @@ def test_chunks_and_decodes_that_follow_each_other_are_summed(tmp_path: Path) ->
         return chunks * 0.002 + 1e-4 * new + 2e-9 * squares + (0.004 + 1e-4 * n + 3e-8 * context if n else 0)
 
     rows = [*grid(law), (512, 4, 0, 0, 0, 3, law(512, 4, 0, 0, 0))]
-    write_step_profile(tmp_path / "p", STAMP, True, rows, apart=True)
+    write_step_profile(tmp_path / "p", STAMP, includes_overhead=True, rows=rows, apart=True)
     profile = read(tmp_path / "p")
     assert profile.apart and not read(folder(tmp_path / "q")).apart
     compiled = StepRows(whole_step_model(profile))
@@ -291,7 +290,7 @@ def test_real_splitwise_becomes_a_profile_of_whole_steps(
     if not table.is_file():
         pytest.skip("the profiles are not here: set SERVETWIN_PROFILES to their folder")
     stamp, measured = splitwise_steps(table, gpu, "llama2_70b", tp)
-    write_step_profile(tmp_path / "p", stamp, True, measured)
+    write_step_profile(tmp_path / "p", stamp, includes_overhead=True, rows=measured)
     profile = read(tmp_path / "p")
     assert len(profile.steps) == rows and profile.steps.repeats.min() == 5
     judged = {one.phase: one for one in held_out_whole_steps(profile.steps)}

@@ -35,7 +35,7 @@ def written(path: Path, rows: int, word: str) -> Path:
 
 def test_a_table_of_any_kind_is_read(tmp_path: Path) -> None:
     path = written(tmp_path / "t.parquet", 3, "NVIDIA A100")
-    table = read_table(path, ("n",), ("latency",), ("device",))
+    table = read_table(path, ("n",), times=("latency",), words=("device",))
     assert table.words["device"].tolist() == ["NVIDIA A100"] * 3
     assert (len(table), table.counts["n"].tolist()) == (3, [1, 1, 1])
 
@@ -45,11 +45,11 @@ def test_rows_are_counted_before_they_are_read(tmp_path: Path) -> None:
     path = written(tmp_path / "t.parquet", tables.MOST_ROWS + 1, "x")
     assert path.stat().st_size < 300_000
     with pytest.raises(HardwareError, match=r"t.parquet has 1000001 rows; write at most 1000000"):
-        read_table(path, ("n",), ("latency",), ("device",))
+        read_table(path, ("n",), times=("latency",), words=("device",))
     path = tmp_path / "t.csv"
     path.write_text("n,latency\n" + "1\n" * (tables.MOST_ROWS + 1))
     with pytest.raises(HardwareError, match=r"t.csv has 1000002 rows; write at most"):
-        read_table(path, ("n",), ("latency",))
+        read_table(path, ("n",), times=("latency",))
 
 
 @pytest.mark.usefixtures("little_memory")
@@ -57,7 +57,7 @@ def test_a_long_word_is_not_repeated_in_every_row(tmp_path: Path) -> None:
     path = written(tmp_path / "t.parquet", 20_000, "x" * 20_000)
     assert path.stat().st_size < 100_000
     with pytest.raises(HardwareError, match=r"device has a word of 20000 characters; write at most 100"):
-        read_table(path, ("n",), ("latency",), ("device",))
+        read_table(path, ("n",), times=("latency",), words=("device",))
 
 
 @pytest.mark.parametrize("text", ["n," * 500_000, "n,latency\n1,2\n" + "1," * 500_000])
@@ -66,7 +66,7 @@ def test_one_line_of_a_million_cells_is_refused(tmp_path: Path, text: str) -> No
     path = tmp_path / "t.csv"
     path.write_text(text)
     with pytest.raises(HardwareError, match=r"t.csv has a line of over 65536 bytes"):
-        read_table(path, ("n",), ("latency",))
+        read_table(path, ("n",), times=("latency",))
 
 
 @pytest.mark.usefixtures("little_memory")

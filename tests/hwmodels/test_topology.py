@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from hwmodels.errors import HardwareError
 from hwmodels.topology.cluster_file import cluster_names, load_cluster, parse_cluster
 from hwmodels.topology.link import REMOTE, Location, dram, gpu, gpu_ssd, ssd
-from hwmodels.topology.spec import at_efficiency, hosts_x_gpus, shared_pcie
+from hwmodels.topology.spec import Rate, at_efficiency, hosts_x_gpus
 from hwmodels.topology.topology import Topology, build
 from tests.worlds.refusals import refuses
 
@@ -98,7 +99,7 @@ def test_gpus_without_nvlink_reach_each_other_over_pcie() -> None:
 
 def test_between_leaves_the_hash_picks_a_spine() -> None:
     found = small("leaf: {hosts: 2, spines: 4, oversubscription: 2, source: made up}")
-    assert [found.leaf_of(index) for index in (0, 7, 8, 15)] == [0, 0, 1, 1]
+    assert [found.site(index).leaf for index in (0, 7, 8, 15)] == [0, 0, 1, 1]
     assert len(found.path(gpu(0), gpu(7))) == 4, "inside a leaf nothing but the NICs limits"
     paths = [found.path(gpu(0), gpu(8), spread) for spread in range(400)]
     assert names(found, paths[0])[2:4] in [[f"leaf0 to spine{k}", f"spine{k} to leaf1"] for k in range(4)]
@@ -126,7 +127,7 @@ def test_the_hash_is_the_same_in_every_process() -> None:
 
 def test_rails_give_each_nic_of_a_host_its_own_leaf() -> None:
     dgx = shipped("dgx_h100")
-    assert [dgx.leaf_of(index) for index in (0, 1, 7, 8, 9)] == [0, 1, 7, 0, 1]
+    assert [dgx.site(index).leaf for index in (0, 1, 7, 8, 9)] == [0, 1, 7, 0, 1]
     assert len(dgx.path(gpu(0), gpu(8))) == 4
     assert len(dgx.path(gpu(0), gpu(9))) == 6, "another rail is over a spine"
     assert len(dgx.path(dram(0), gpu(9))) == 3, "a host copy takes the target's rail"
@@ -250,7 +251,8 @@ def test_hosts_x_gpus() -> None:
 
 
 def test_changes_of_a_cluster_in_code() -> None:
-    shared = build(shared_pcie(256 * GBPS, 2, load_cluster("blitz_a")))
+    slow = Rate(256 * GBPS, "set by the caller")
+    shared = build(replace(load_cluster("blitz_a"), pcie=slow, pcie_shared_by=2))
     assert ideal_s(shared, shared.path(dram(0), gpu(0)), 16e9) == 0.5
     assert build(at_efficiency(0.77, shared.spec, "nic")).spec.classes["pcie"].efficiency == 0.75
     refuses(HardwareError, r"efficiency\.nic is 2", at_efficiency, 2.0, shared.spec, "nic")

@@ -107,7 +107,7 @@ def test_groups_leaves_and_nics_split_the_gpus(spec: ClusterSpec) -> None:
         assert index in topology.gpus_on_switch(topology.site(index).switch)
         if spec.nic:
             assert index in topology.gpus_on_nic(topology.nic_of(index))
-            assert 0 <= topology.leaf_of(index) < topology.counts.leaves
+            assert 0 <= topology.site(index).leaf < topology.counts.leaves
 
 
 @settings(max_examples=30)

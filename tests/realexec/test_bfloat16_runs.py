@@ -12,7 +12,7 @@ import torch
 
 from realexec.driver.verify import TokenCheck, check_tokens
 from realexec.model.model_runner import ModelRunner
-from realexec.model.undisturbed import UndisturbedWorker
+from realexec.model.reference_worker import ReferenceWorker
 from realexec.world.report import Generation
 from servetwin.cli import main as cli
 from servetwin.cli import realexec as realexec_cli
@@ -50,7 +50,7 @@ def test_a_run_has_the_tokens_of_an_undisturbed_worker(
 
 def undisturbed(tokens: int = TOKENS) -> list[int]:
     """Each is the best after those before it."""
-    worker, found = UndisturbedWorker(ModelRunner(BFLOAT16, SEED, BATCH_SIZE)), list[int]()
+    worker, found = ReferenceWorker(ModelRunner(BFLOAT16, SEED, BATCH_SIZE)), list[int]()
     for _ in range(tokens):
         best, below = worker.judge(PROMPT, [*found, 0])
         assert not below.keys() - {len(found)}
@@ -80,7 +80,7 @@ def test_the_tokens_of_an_undisturbed_worker_are_its_own() -> None:
 def test_a_token_is_another_unless_it_is_as_likely(rank: int) -> None:
     """The next likely ones are close at some places and far at others; those further down never are."""
     tokens, found = undisturbed(), set[bool]()
-    worker = UndisturbedWorker(ModelRunner(BFLOAT16, SEED, BATCH_SIZE))
+    worker = ReferenceWorker(ModelRunner(BFLOAT16, SEED, BATCH_SIZE))
     for place in range(TOKENS):
         logits = logits_after(tokens[:place])
         ranked = [one for one in logits.argsort(descending=True).tolist() if one != tokens[place]]
@@ -98,7 +98,7 @@ def test_one_as_likely_is_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None
     tokens = undisturbed()
     logits = logits_after(tokens[:-1])
     other = int(logits.argsort(descending=True)[1])
-    monkeypatch.setattr("realexec.model.undisturbed.CLOSE_PER_ROOT_LAYER", 10.0)
+    monkeypatch.setattr("realexec.model.reference_worker.CLOSE_PER_ROOT_LAYER", 10.0)
     check = checked([*tokens[:-1], other])
     assert (check.tokens_different, check.tokens_close, check.first_difference) == (0, 1, None)
 

@@ -12,7 +12,7 @@ import pytest
 from hwmodels.importers.step_profile_file import read_step_profile
 from hwmodels.step_times.whole_step_error import held_out_whole_steps
 from realexec.calibration.done_log import DoneLog
-from realexec.calibration.grid import Plan, plan_of
+from realexec.calibration.grid import CalibrationPlan, plan_of
 from realexec.calibration.quiet import Spread, noise_of, spread_of
 from realexec.calibration.sends import told_of
 from realexec.transport_registry import TRANSPORTS
@@ -150,7 +150,7 @@ def test_a_simulated_twin_takes_a_profile_and_says_that_it_is_noisy(tmp_path: Pa
 def test_plans_of_other_grids_are_not_the_same() -> None:
     assert PLAN.as_dict() == plan_of(4, 64, 2048, 2, quick=True).as_dict()
     assert PLAN.as_dict() != plan_of(4, 64, 2048, 3, quick=True).as_dict()
-    assert isinstance(PLAN, Plan)
+    assert isinstance(PLAN, CalibrationPlan)
 
 
 @pytest.mark.parametrize(

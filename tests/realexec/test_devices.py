@@ -319,8 +319,15 @@ def test_parameters_come_to_the_device_and_to_where_peers_read_them(device: str)
 
 
 def slot_memory(device: str, host: bool) -> SlotMemory:
-    what = Open(0, 1 << 20, True, host, None, False)
-    return SlotMemory({**TINY, "device": device}, 5, 4, what, lambda _: None, lambda _: None)
+    what = Open(slot=0, kv_bytes=1 << 20, warm=True, host=host, paths=None, every_step=False)
+    return SlotMemory(
+        model={**TINY, "device": device},
+        seed=5,
+        batch_size=4,
+        message=what,
+        send=lambda _: None,
+        later=lambda _: None,
+    )
 
 
 @pytest.mark.parametrize("device", ["cpu", "apart", WITH_GPU])

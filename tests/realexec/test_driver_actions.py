@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from realexec.driver.driver import CARRIES_OUT
+from realexec.world.actions import CARRIES_OUT
 from serving.vocabulary.actions import Action
 from tests.worlds.told_workers import ToldWorld
 

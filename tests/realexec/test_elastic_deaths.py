@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from realexec.driver.driver import Fleet
+from realexec.driver.driver import WorkerFleet
 from serving.vocabulary.events import Loaded, LoadStopped, Lost, Sent
 from tests.worlds.real_scripts import Chain, Move, run
 
@@ -31,7 +31,7 @@ SLOW = {"nic": 2e5}
 )
 def test_a_chain_that_loses_a_worker(victim: int, how: signal.Signals, cause: str, transport: str) -> None:
     chain = Chain(victim, how)
-    report, records = run(chain, 3, Fleet(replicas=(0,), opens=True, rates=SLOW, transport=transport))
+    report, records = run(chain, 3, WorkerFleet(replicas=(0,), opens=True, rates=SLOW, transport=transport))
     assert report.lost == ((victim, cause),) and chain.of(Lost) == [Lost(victim, cause)]
     stopped = {event.load: event for event in chain.of(LoadStopped)}
     assert set(stopped) == ({1} if victim == 2 else {0, 1})
@@ -47,7 +47,7 @@ def test_a_chain_that_loses_a_worker(victim: int, how: signal.Signals, cause: st
 @pytest.mark.parametrize("victim", [0, 1], ids=["source", "target"])
 def test_kv_on_its_way_ends_with_either_worker(victim: int) -> None:
     move = Move(victim, signal.SIGKILL)
-    slow = Fleet(opens=True, rates={"nic": 3e3})  # 20 positions of 3 layers: 15 KB
+    slow = WorkerFleet(opens=True, rates={"nic": 3e3})  # 20 positions of 3 layers: 15 KB
     report, records = run(move, 2, slow)
     (sent,) = move.of(Sent)
     assert (sent.cause, sent.moved_bytes) == (KILLED, 0)

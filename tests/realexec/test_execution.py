@@ -13,12 +13,22 @@ def test_a_request_that_failed_while_its_last_token_was_computed_has_not_finishe
     """The controller has given it up, as where a live batch's target is lost: it knows it no more."""
     told = ToldWorld()
     controller: Any = None  # is not asked
-    execution = Execution(controller, told.pool, told.world, told.tracker, None, 10.0, False)  # type: ignore[arg-type]
+    execution = Execution(
+        controller=controller,
+        pool=told.pool,
+        world=told.world,
+        tracker=told.tracker,
+        journal=None,
+        report_timeout_s=10.0,
+        opens=False,
+    )  # type: ignore[arg-type]
     for number in (7, 8):
         told.arrive(number, output=1)
     chunks = (7, 0, 3), (8, 0, 3)
     told.does(*(Assign(number, 1, "") for number in (7, 8)), Run(1, 0, chunks, True, 1, True, ""))
     assert told.does(Fail(7, "the target of its batch was lost")) == [(1, Forget(7))]
-    done = StepsDone(0, 10, (20,), {7: (5,), 8: (6,)}, (7, 8), False)
+    done = StepsDone(
+        epoch=0, started_ns=10, ends_ns=(20,), tokens={7: (5,), 8: (6,)}, finished=(7, 8), running=False
+    )
     assert execution._fact(1, done) == Ran(1, 0, 1, (8,), False)
     assert told.tracker.failed == 1 and sorted(told.tracker.generations) == [8]

@@ -72,7 +72,12 @@ class _Says:
     def __init__(self) -> None:
         self.opened, self.busy, self.pulled = threading.Event(), threading.Event(), threading.Event()
         busy = Locate(0, "kv", (), None, ())
-        self.says: list[Any] = [Open(0, 0, True, False, None, False), self.opened, busy, self.busy]
+        self.says: list[Any] = [
+            Open(slot=0, kv_bytes=0, warm=True, host=False, paths=None, every_step=False),
+            self.opened,
+            busy,
+            self.busy,
+        ]
         self.says += [Meet(({}, {})), Pull(0, 1, ("replica", 1), "replica"), self.pulled]
 
     def recv(self) -> Any:
@@ -115,7 +120,7 @@ def test_peers_are_known_before_a_pull_however_busy_the_worker_is(monkeypatch: p
     pytest.importorskip("transformers")
     driver = _Says()
     memory = _Memory(driver)
-    monkeypatch.setattr("realexec.worker.slot_memory.SlotMemory", lambda *_: memory)
+    monkeypatch.setattr("realexec.worker.slot_memory.SlotMemory", lambda **_: memory)
     with pytest.raises(EOFError):
         Worker(Wired(driver), TINY, 5, 4).serve()
     assert memory.at_pull == 2
@@ -124,7 +129,10 @@ def test_peers_are_known_before_a_pull_however_busy_the_worker_is(monkeypatch: p
 @pytest.mark.parametrize("name", transports())
 def test_a_link_that_broke_is_made_anew(name: str) -> None:
     with Arena.create(4096) as theirs, Arena.create(4096) as ours:
-        source, target = Peers(0, theirs, None, name), Peers(1, ours, None, name)
+        source, target = (
+            Peers(0, theirs, paths=None, transport=name),
+            Peers(1, ours, paths=None, transport=name),
+        )
         target.meet([source.address({}), target.address({})])
         theirs.buffer[:5] = b"layer"
         target.read(0, [Segment(0, 64, 5)])

@@ -10,7 +10,7 @@ import pytest
 from realexec.http import client
 from realexec.http.client import BrokenStream, address_of, ask
 from realexec.http.connectors import computed
-from realexec.http.dialects import DIALECTS, Chunk, Load, Wish
+from realexec.http.dialects import DIALECTS, Chunk, ServerLoad, Wish
 from realexec.http.metrics_text import samples_of
 from realexec.http.probe import probe
 from realexec.http.stream import tokens_of
@@ -183,7 +183,9 @@ def test_metrics_that_no_server_has_are_left_out() -> None:
         "vllm:num_requests_waiting 1e400\nvllm:num_requests_waiting 3\n"
         f'vllm:cache_config_info{{num_gpu_blocks="{"9" * 5000}",block_size="16"}} 1\n'
     )
-    assert DIALECTS["vllm"].load(samples_of(text)) == Load(2, 3, None, None, 16)
+    assert DIALECTS["vllm"].load(samples_of(text)) == ServerLoad(
+        running=2, waiting=3, used_share=None, total_blocks=None, block_tokens=16
+    )
 
 
 @pytest.mark.parametrize(

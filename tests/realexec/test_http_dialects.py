@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from realexec.http.client import address_of
-from realexec.http.dialects import DIALECTS, UNKNOWN_TOKEN, Chunk, Load, Wish
+from realexec.http.dialects import DIALECTS, UNKNOWN_TOKEN, Chunk, ServerLoad, Wish
 from realexec.http.metrics_text import samples_of, values
 from serving.vocabulary.errors import UserError
 
@@ -78,7 +78,9 @@ broken line
 """
     samples = samples_of(text)
     assert values(samples, "none", "vllm:num_requests_running") == [2.0, 3.0]
-    assert DIALECTS["vllm"].load(samples) == Load(5, 1, 0.375, 200, 16, 0)
+    assert DIALECTS["vllm"].load(samples) == ServerLoad(
+        running=5, waiting=1, used_share=0.375, total_blocks=200, block_tokens=16, preemptions=0
+    )
     assert DIALECTS["sglang"].load(samples) is None and DIALECTS["openai"].load(samples) is None
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from policies.llumnix.dispatch import Freeness
 from realexec.http.driver import probe_all
-from realexec.http.lines import Times
+from realexec.http.server_state import Times
 from realexec.http.world import HttpWorld
 from realexec.world.arrivals import prompt_ids
 from realexec.world.tracking import Tracker
@@ -179,7 +179,7 @@ def test_a_request_that_is_given_to_a_server_whose_loss_is_not_told_yet_waits_fo
             return world
 
         world = asyncio.run(play())
-        assert list(world.facts) == [Lost(0, "killed")] and not world.lines[0].streams
+        assert list(world.facts) == [Lost(0, "killed")] and not world.states[0].streams
         assert len(server.jobs) == jobs
 
 

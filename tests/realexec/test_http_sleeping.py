@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from realexec.http.driver import probe_all, probe_sleeps
-from realexec.http.lines import Line
+from realexec.http.server_state import ServerState
 from realexec.http.sleep_mode import SleepMode
 from servetwin.cli import main as cli
 from servetwin.cli import realexec as realexec_cli
@@ -76,7 +76,7 @@ def played(server: FakeServer, *actions: Load | StopLoad) -> list[Event]:
 
     async def play() -> list[Event]:
         told = list[Event]()
-        servers = SleepMode([Line(found)], 5.0, told.append)
+        servers = SleepMode([ServerState(server=found)], 5.0, told.append)
         for action in actions:
             if isinstance(action, Load):
                 servers.load(action)

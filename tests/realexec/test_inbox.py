@@ -62,7 +62,7 @@ def test_frames_of_each_come_in_order_and_none_is_left(peers: Peers) -> None:
     assert [n for who, n in came if who == 0] == [1, 2, 4] and (1, 3) in came
     assert peers.inbox.empty()
     with pytest.raises(queue.Empty):
-        peers.inbox.get_nowait()
+        peers.inbox.get(block=False)
 
 
 def test_a_frame_that_has_not_all_come_holds_nobody_up(peers: Peers) -> None:

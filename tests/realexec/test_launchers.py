@@ -28,11 +28,20 @@ def test_times_of_another_host_are_told_in_those_of_this_one() -> None:
         1120,
         1220,
     ]
-    done = StepsDone(0, 300, (310, 320), {7: (1, 2)}, (), False)
+    done = StepsDone(
+        epoch=0, started_ns=300, ends_ns=(310, 320), tokens={7: (1, 2)}, finished=(), running=False
+    )
     assert clock.here(done) == done._replace(started_ns=1320, ends_ns=(1330, 1340))
     rounds = RoundsDone(0, (410, 430), {}, (), ((10, 0, 0, 0),))
     assert clock.here(rounds) == rounds._replace(ends_ns=(1430, 1450))
-    failed = RoundsDone(0, (), {}, (), (), "its requests are no longer on this worker")
+    failed = RoundsDone(
+        number=0,
+        ends_ns=(),
+        tokens={},
+        finished=(),
+        costs=(),
+        cause="its requests are no longer on this worker",
+    )
     assert clock.here(failed) == failed and clock.here(Alive()) == Alive()
     clock.beat(500, 1505)  # came faster, but steps have been told by then
     assert clock.here(done).started_ns == 1320

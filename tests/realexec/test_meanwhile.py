@@ -28,7 +28,11 @@ class World:
         self.address: dict[str, Any] = {}
         self.mover = self.peers = SimpleNamespace()
         self.engine = self
-        self._says = [Open(0, 0, True, False, None, False), RunSteps(0, ((0, 0, 8),), False, 1, False), *says]
+        self._says = [
+            Open(slot=0, kv_bytes=0, warm=True, host=False, paths=None, every_step=False),
+            RunSteps(0, ((0, 0, 8),), False, 1, False),
+            *says,
+        ]
 
     def close(self) -> None:
         """Nothing is pinned."""
@@ -89,7 +93,7 @@ class World:
 def done_by(monkeypatch: pytest.MonkeyPatch, *says: Any) -> list[str]:
     """What a worker does of this, told in the middle of a step."""
     world = World(*says)
-    monkeypatch.setattr("realexec.worker.slot_memory.SlotMemory", lambda *_: world)
+    monkeypatch.setattr("realexec.worker.slot_memory.SlotMemory", lambda **_: world)
     with pytest.raises(EOFError):
         Worker(Wired(world), TINY, 5, 4).serve()
     return world.done
@@ -126,6 +130,6 @@ def test_what_goes_wrong_meanwhile_ends_the_worker(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(World, "locate", fails)
     world = World(kv(7))
     world.ended.set()
-    monkeypatch.setattr("realexec.worker.slot_memory.SlotMemory", lambda *_: world)
+    monkeypatch.setattr("realexec.worker.slot_memory.SlotMemory", lambda **_: world)
     with pytest.raises(KeyError, match="nobody holds it"):
         Worker(Wired(world), TINY, 5, 4).serve()

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from realexec.driver import driver
-from realexec.driver.driver import Fleet
+from realexec.driver.driver import WorkerFleet
 from realexec.driver.processes import WorkerPool
 from realexec.transports.base import Segment
 from realexec.wire.messages import Open, Pull, StopFetch
@@ -43,9 +43,9 @@ def silent(*_: object) -> None:
     [
         (silent, lambda mover: mover.fetch(0, 0, [Segment(0, 0, 8)], fails)),
         (fails, lambda mover: mover.fetch(0, 0, [Segment(0, 0, 8)], silent)),
-        (silent, lambda mover: mover.bring(0, [Segment(0, 0, 8)], fails)),
+        (silent, lambda mover: mover.read(0, [Segment(0, 0, 8)], fails)),
         (fails, lambda mover: mover.handle(Pull(0, 1, ("replica", 0), "replica"))),
-        (silent, lambda mover: mover.hold(SimpleNamespace(wait=fails))),
+        (silent, lambda mover: mover.delay_pulls(SimpleNamespace(wait=fails))),
     ],
     ids=["told that it came", "says that it came", "rows of a stage", "says of a unit", "held up"],
 )
@@ -71,7 +71,10 @@ class _Says:
     """A driver's end: the worker cannot do the second thing that it is told."""
 
     def __init__(self) -> None:
-        self.says, self.opened = [Open(0, 0, True, False, None, False), StopFetch(0)], threading.Event()
+        self.says, self.opened = (
+            [Open(slot=0, kv_bytes=0, warm=True, host=False, paths=None, every_step=False), StopFetch(0)],
+            threading.Event(),
+        )
 
     def recv(self) -> Any:
         if len(self.says) == 1:
@@ -87,7 +90,7 @@ class _Says:
 def test_what_the_listening_thread_cannot_do_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     mover = SimpleNamespace(handle=fails)
     memory = SimpleNamespace(address={}, engine=None, mover=mover, close=lambda: None)
-    monkeypatch.setattr("realexec.worker.slot_memory.SlotMemory", lambda *_: memory)
+    monkeypatch.setattr("realexec.worker.slot_memory.SlotMemory", lambda **_: memory)
     with pytest.raises(ValueError, match="as the test says"):
         Worker(Wired(_Says()), TINY, 5, 4).serve()
 
@@ -97,7 +100,7 @@ def test_a_run_ends_with_the_cause_and_not_with_its_patience(monkeypatch: pytest
     faulty = "tests.worlds.real_workers:cannot_tell_of_transfers"
     monkeypatch.setattr(driver, "WorkerPool", partial(WorkerPool, entry=faulty))
     move = Move(victim=1, how=0)
-    report, records = run(move, 2, Fleet(opens=True))
+    report, records = run(move, 2, WorkerFleet(opens=True))
     assert report.lost == ((1, CAUSE),) and move.of(Lost) == [Lost(1, CAUSE)]
     (sent,) = move.of(Sent)
     assert sent.cause == CAUSE and records.ended == {0: "failed: its KV did not come"}

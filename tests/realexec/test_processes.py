@@ -64,7 +64,7 @@ def test_messages_go_both_ways_in_order(host: str | None) -> None:
         for number, worker in enumerate(pool.workers):
             assert [message for one, message in ready_or_done if one == number] == [
                 Ready(),
-                StepsDone(0, 5, (), {0: (7,)}, (), False),
+                StepsDone(epoch=0, started_ns=5, ends_ns=(), tokens={0: (7,)}, finished=(), running=False),
             ]
             for request in range(200):
                 worker.send(Hold(request, (request,) * 3000, (number,), 1))
@@ -74,7 +74,15 @@ def test_messages_go_both_ways_in_order(host: str | None) -> None:
             came[one].append(message)
         for number, messages in came.items():
             assert messages == [
-                StepsDone(0, 5, (number,), {request: (request,) * 3000}, (), False) for request in range(200)
+                StepsDone(
+                    epoch=0,
+                    started_ns=5,
+                    ends_ns=(number,),
+                    tokens={request: (request,) * 3000},
+                    finished=(),
+                    running=False,
+                )
+                for request in range(200)
             ]
     assert own_workers() == {}
 
@@ -248,4 +256,4 @@ def test_closing_does_not_wait_for_what_a_worker_has_not_read() -> None:
             pool.workers[0].send(Hold(request, tuple(range(2000)), (), 1))
     assert own_workers() == {}
     with pytest.raises(queue.Empty):
-        pool.inbox.get_nowait()
+        pool.inbox.get(block=False)

@@ -161,7 +161,16 @@ def run(
     records, journal = Records(), Lines()
     options = {"start_timeout_s": patience_s(REAL), **options}
     report = execute(
-        controller, requests, 2, TINY, SEED, BATCH_SIZE, records, journal, on_progress, **options
+        controller,
+        requests,
+        workers=2,
+        model=TINY,
+        seed=SEED,
+        batch_size=BATCH_SIZE,
+        recorder=records,
+        journal=journal,
+        on_progress=on_progress,
+        **options,
     )
     assert not own_workers()
     return report, records, journal
@@ -283,7 +292,15 @@ def test_recompute_under_the_real_controller_replays_and_is_counted_apart() -> N
 
 def test_what_a_user_can_correct_is_said_in_a_sentence() -> None:
     def attempt(requests: list[tuple[Request, int]], workers: int = 1, **keys: object) -> None:
-        execute(FakeController(1), requests, workers, {**TINY, **keys}, SEED, BATCH_SIZE, Records())
+        execute(
+            FakeController(1),
+            requests,
+            workers=workers,
+            model={**TINY, **keys},
+            seed=SEED,
+            batch_size=BATCH_SIZE,
+            recorder=Records(),
+        )
 
     with pytest.raises(UserError, match="at least 1"):
         attempt([], workers=0)
@@ -305,7 +322,15 @@ class Idle:
 
 def test_a_controller_that_leaves_work_lying_ends_the_run() -> None:
     with pytest.raises(RuntimeError, match="left 1 requests unserved"):
-        execute(Idle(), [(request(0, 0, 5), 3)], 1, TINY, SEED, BATCH_SIZE, Records())
+        execute(
+            Idle(),
+            [(request(0, 0, 5), 3)],
+            workers=1,
+            model=TINY,
+            seed=SEED,
+            batch_size=BATCH_SIZE,
+            recorder=Records(),
+        )
     assert not own_workers()
 
 

@@ -49,7 +49,9 @@ class Told:
         self.work = StageWork(memory, self, self.said.append, lambda thing: thing())  # type: ignore[arg-type]
         # What lies in memory and is read from there is for real workers to show.
         self.work._leave = lambda batch, requests: (64, 128)  # type: ignore[method-assign]
-        self.work._bring = lambda rounds, decode, what: self.work._pass(rounds, decode, what.costs)  # type: ignore[method-assign]
+        self.work._read_input = lambda rounds, decode, what: self.work._pass(
+            rounds, decode, before=what.costs
+        )  # type: ignore[method-assign]
 
     def tell(self, slot: int, message: Passed) -> str:
         self.passed.append((slot, message))
@@ -57,7 +59,7 @@ class Told:
 
 
 def rounds(number: int, decode: Any = (), chunks: Any = (), most: int = MANY, path: Any = PATH) -> RunRounds:
-    return RunRounds(number, 0, path, chunks, decode, most)
+    return RunRounds(number=number, batch=0, path=path, chunks=chunks, decode=decode, rounds=most)
 
 
 def test_the_first_stage_begins_and_tells_the_next_where_its_rows_lie() -> None:
@@ -119,7 +121,9 @@ def test_what_goes_no_further_is_told_with_its_cause() -> None:
     first, last = Told(4), Told(6)
     first.lost = "the worker in slot 6 is not reached"
     first.work.begin(rounds(0, ((7, 42),)))
-    assert first.said == [RoundsDone(0, (), {}, (), (), first.lost, 6)]
+    assert first.said == [
+        RoundsDone(number=0, ends_ns=(), tokens={}, finished=(), costs=(), cause=first.lost, lost_peer=6)
+    ]
     last.engine.gone = True
     last.work.begin(rounds(0, ((7, 42),)))
     last.work.passed(Passed(0, 0, (64, 128), (7, 42), (5, 0, 2, 0)))
@@ -136,7 +140,7 @@ def test_a_stage_alone_goes_round_by_itself() -> None:
 
 def test_workers_reach_each_other_with_the_secret_of_the_run_and_hear_when_they_wait() -> None:
     from realexec.worker.compute_inbox import ComputeInbox
-    from realexec.worker.stage_peers import StagePeers
+    from realexec.worker.stage_peers import StageChannels
     from tests.worlds.wired import Wired
 
     class Silent:
@@ -149,8 +153,8 @@ def test_workers_reach_each_other_with_the_secret_of_the_run_and_hear_when_they_
     driver = Listener(secret, lambda channel, _: channel.close())
     run = {"secret": secret.hex(), "address": driver.address}
     inboxes = [ComputeInbox(Wired(Silent()), print) for _ in range(2)]
-    near, far = (StagePeers(slot, run, "127.0.0.1", one) for slot, one in enumerate(inboxes))
-    stranger = StagePeers(2, run | {"secret": new_secret().hex()}, "127.0.0.1", inboxes[0])
+    near, far = (StageChannels(slot, run, "127.0.0.1", one) for slot, one in enumerate(inboxes))
+    stranger = StageChannels(2, run | {"secret": new_secret().hex()}, "127.0.0.1", inboxes[0])
     for one in (near, far, stranger):
         one.meet([near.address, far.address])
     message = Passed(1, 2, (3, 4), (5, 6), ())

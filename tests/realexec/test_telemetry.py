@@ -30,7 +30,13 @@ def test_what_happens_is_counted_and_handed_on() -> None:
     recorder = counters.recorder()
     counters.write(S, Arrived(ONE), [Assign(1, 0, "first"), RUN])
     counters.write(2 * S, Ran(0, 0, 1, ()), [Preempt(0, 1, ""), Migrate(1, 0, 1, "committed", "")])
-    counters.write(2 * S, Observed(1, S, 3, 1, 5, 10, 16), [Reject(2, "full")])
+    counters.write(
+        2 * S,
+        Observed(
+            replica=1, as_of_ns=S, running=3, waiting=1, used_blocks=5, total_blocks=10, block_tokens=16
+        ),
+        [Reject(2, "full")],
+    )
     counters.write(3 * S, Streamed(1, ((1, 4),), (1,)), [])
     counters.write(4 * S, Lost(0, "gone"), [])
     recorder.gaps(30 * MS << FRACTION_BITS, 0, 1, 3)

@@ -28,6 +28,13 @@ def test_a_worker_has_computed_before_it_is_open(
             return plain(self, *given)
 
         monkeypatch.setattr(ModelRunner, name, noted)
-    memory = SlotMemory(TINY, 5, 4, Open(0, kv_bytes, warm, False, None, False), print, print)
+    memory = SlotMemory(
+        model=TINY,
+        seed=5,
+        batch_size=4,
+        message=Open(slot=0, kv_bytes=kv_bytes, warm=warm, host=False, paths=None, every_step=False),
+        send=print,
+        later=print,
+    )
     assert done == (["prefill", "decode"] if warm else [])
     assert not memory.engine.has_residents() and not memory.engine.holds(-1)

@@ -13,7 +13,7 @@ import torch
 
 from realexec.driver.verify import reference_tokens
 from realexec.memory.tensor_memory import ArenaMemory
-from realexec.model.checkpoint import write_checkpoint
+from realexec.model.checkpoint import write_tensors
 from realexec.model.layer_layout import ALIGN_BYTES
 from realexec.model.model_runner import ModelRunner
 from realexec.model.models import build_model, model_spec
@@ -43,6 +43,11 @@ def weights_of(model: dict, layers: tuple[int, int] = (0, 3), memory: ArenaMemor
     spec = model_spec(model)
     memory = memory or ArenaMemory(FlatMemory(1 << 22))
     return Weights(spec.layout(LayerRange(*layers)), memory, spec.dtype)
+
+
+def write_checkpoint(model: dict, seed: int, folder: Path) -> None:
+    """The folder of the model that ``model`` and ``seed`` give."""
+    write_tensors(model_spec(model), dict(build_model(model, seed).named_parameters()), folder)
 
 
 def by_name(weights: Weights) -> dict[str, torch.Tensor]:
@@ -144,9 +149,9 @@ def test_layers_run_once_they_are_whole() -> None:
         runner.weights.fill(unit, runner.source)
         assert runner.weights.whole_layers == layers
     hidden = runner.embed([1, 2, 3])
-    runner.prefill_layers(hidden, 0, 3, 3, kv, LayerRange(0, 2))
+    runner.prefill_layers(hidden, start=0, tokens=3, known_tokens=3, kv=kv, layers=LayerRange(0, 2))
     with pytest.raises(ValueError, match=r"units \[3\] are not whole"):
-        runner.prefill_layers(hidden, 0, 3, 3, kv, LayerRange(0, 3))
+        runner.prefill_layers(hidden, start=0, tokens=3, known_tokens=3, kv=kv, layers=LayerRange(0, 3))
     with pytest.raises(ValueError, match=r"units \[4\] are not whole"):
         runner.greedy(hidden)
     runner.weights.forget([2])
@@ -155,7 +160,7 @@ def test_layers_run_once_they_are_whole() -> None:
 
 def test_a_runner_says_which_layers_it_has() -> None:
     with pytest.raises(ValueError, match=r"layers \[1, 4\) of a model that has 3"):
-        ModelRunner(TINY, SEED, 1, LayerRange(1, 4))
+        ModelRunner(TINY, SEED, 1, layers=LayerRange(1, 4))
     with pytest.raises(ValueError, match=r"unit 0 is not among those of layers \[1, 3\)"):
         weights_of(TINY, (1, 3)).segments(0)
 

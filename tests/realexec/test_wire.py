@@ -16,7 +16,15 @@ import pytest
 
 from realexec.wire import handshake
 from realexec.wire.channel import Channel
-from realexec.wire.frames import HEADER_BYTES, MAGIC, VERSION, ChannelClosed, Limits, ProtocolError, encoded
+from realexec.wire.frames import (
+    HEADER_BYTES,
+    MAGIC,
+    VERSION,
+    ChannelClosed,
+    FrameLimits,
+    ProtocolError,
+    encoded,
+)
 from realexec.wire.listener import LOOPBACK, MOST_STRANGERS, Listener, dial
 from realexec.wire.outbox import Outbox
 from tests.worlds.processes import patience_s, wait_until
@@ -88,7 +96,7 @@ def test_what_is_no_frame_is_refused(pair: tuple[Channel, Channel], raw: bytes, 
 def test_nothing_is_allocated_for_a_frame_that_is_too_long(pair: tuple[Channel, Channel]) -> None:
     import tracemalloc
 
-    pair[1].limits = Limits(head_bytes=100, payload_bytes=1000)
+    pair[1].limits = FrameLimits(head_bytes=100, payload_bytes=1000)
     tracemalloc.start()
     with pytest.raises(ProtocolError, match="is longer than the 100 and 1000 that are taken"):
         sent_raw(pair, header(head=2, payload=1 << 40)).receive()
@@ -140,7 +148,7 @@ def listening(host: str | None, **options: Any) -> Iterator[tuple[Listener, list
         except ConnectionError:
             channel.close()
 
-    with closing(Listener(SECRET, serve, host, **options)) as listener:
+    with closing(Listener(SECRET, serve, tcp_host=host, **options)) as listener:
         yield listener, admitted
 
 

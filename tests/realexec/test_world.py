@@ -71,7 +71,9 @@ def test_a_request_is_handed_over_with_its_kv() -> None:
         (0, HELD),
         (0, RunSteps(0, ((7, 0, 3),), True, 1, True, True, None)),
     ]
-    told.tracker.ran(0, StepsDone(0, 5, (9,), {7: (42,)}, (), False), 0)
+    told.tracker.ran(
+        0, StepsDone(epoch=0, started_ns=5, ends_ns=(9,), tokens={7: (42,)}, finished=(), running=False), 0
+    )
     done = Hold(7, (1, 2, 3), (42,), 4)
     assert told.does(Send(3, "kv", (7,), 0, 1, 64, "least demand")) == [
         (1, done),
@@ -93,7 +95,9 @@ def test_what_a_request_is_told_at_its_end() -> None:
     assert told.does(Preempt(0, 7, "full")) == [(0, DropKV(7))]
     assert told.does(Fail(8, "gone"), Reject(9, "full")) == [(1, Forget(8)), (0, Forget(8))]
     assert told.does(Assign(7, 1, "its last layers run there")) == [(1, HELD)]
-    told.tracker.ran(1, StepsDone(0, 5, (9,), {7: (42,)}, (), False), 0)
+    told.tracker.ran(
+        1, StepsDone(epoch=0, started_ns=5, ends_ns=(9,), tokens={7: (42,)}, finished=(), running=False), 0
+    )
     assert told.does(Assign(7, 0, "again")) == [(1, Forget(7)), (0, Hold(7, (1, 2, 3), (42,), 4))]
     assert (told.tracker.failed, told.tracker.refused, told.tracker.preemptions) == (1, 1, 1)
 
@@ -106,7 +110,7 @@ def test_a_chain_forwards_unit_by_unit() -> None:
     assert told.does(load(1, 2, 3)) == [], "its source has nothing yet"
     assert pull(told, 2, 0, 0) == [
         (2, Pull(0, 2, ("replica", 0), "replica")),
-        (3, Pull(1, 0, ("replica", 2), "replica", 0, (0, 3))),
+        (3, Pull(load=1, unit=0, source=("replica", 2), place="replica", model=0, layers=(0, 3))),
     ]
     assert told.facts() == [], "the embedding is no layer"
     pull(told, 2, 0, 1)
@@ -243,9 +247,13 @@ def test_joins_that_a_run_did_not_see_count_after_its_last_step() -> None:
     told.arrive(8)
     told.does(Run(1, 0, (), True, 9, True, "decode"), JoinBatch(1, (7,), "a"), JoinBatch(1, (8,), "b"))
     runs = told.world.runs
-    first = StepsDone(0, 0, (1, 2, 3), {}, (), True, (2,))
+    first = StepsDone(
+        epoch=0, started_ns=0, ends_ns=(1, 2, 3), tokens={}, finished=(), running=True, joins=(2,)
+    )
     assert runs.ran(1, first, 10) == Ran(1, 0, 3, (), True, joins=(2,))
-    assert runs.ran(1, StepsDone(0, 3, (4, 5), {}, (), False), 11) == Ran(1, 0, 2, (), False, joins=(2,))
+    assert runs.ran(
+        1, StepsDone(epoch=0, started_ns=3, ends_ns=(4, 5), tokens={}, finished=(), running=False), 11
+    ) == Ran(1, 0, 2, (), False, joins=(2,))
     told.does(JoinBatch(1, (7,), "between runs"))
     assert len(runs) == 0
 
@@ -267,8 +275,8 @@ def test_a_stage_gets_its_own_layers_from_a_replica_that_has_others_too() -> Non
     ends = (("replica", 0), ("replica", 1)), (("replica", 2),)
     sent = told.does(Load(0, "tiny", *ends, (), False, False, "grow", layers=(1, 3)))
     assert sent == [
-        (2, Pull(0, 2, ("replica", 0), "replica", 0, (0, 3))),
-        (2, Pull(0, 3, ("replica", 1), "replica", 0, (1, 3))),
+        (2, Pull(load=0, unit=2, source=("replica", 0), place="replica", model=0, layers=(0, 3))),
+        (2, Pull(load=0, unit=3, source=("replica", 1), place="replica", model=0, layers=(1, 3))),
     ]
     for unit in (2, 3, 4):
         pull(told, 2, 0, unit)

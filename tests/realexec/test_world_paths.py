@@ -39,7 +39,9 @@ def ended(
     rounds = len(next(iter((tokens or {}).values()), ()))
     times = tuple(range(20, 20 + 10 * rounds, 10))
     costs = ((3, 0, 2, 0), (4, 16, 3, 1)) if rounds else ()
-    message = RoundsDone(number, times, tokens or {}, finished, costs, cause)
+    message = RoundsDone(
+        number=number, ends_ns=times, tokens=tokens or {}, finished=finished, costs=costs, cause=cause
+    )
     return told.world.paths.done(slot, message, 0), list(told.sent_since(before))
 
 
@@ -55,7 +57,7 @@ def begun(told: ToldWorld, batch: int = 0, path: tuple[int, ...] = (0, 1), reque
 def test_every_worker_of_a_path_is_told_once_and_who_begins_last() -> None:
     told = two_stages()
     told.arrive(7)
-    rounds = RunRounds(0, 0, PATH, PROMPT, (), 1)
+    rounds = RunRounds(number=0, batch=0, path=PATH, chunks=PROMPT, decode=(), rounds=1)
     assert told.does(Assign(7, 0, "head"), run(0, PROMPT, (0, 1))) == [
         (0, HELD), (1, HELD), (1, rounds), (0, rounds),
     ]  # fmt: skip
@@ -69,7 +71,7 @@ def test_every_worker_of_a_path_is_told_once_and_who_begins_last() -> None:
 def test_rounds_go_on_by_themselves_until_a_request_has_ended() -> None:
     told = two_stages()
     number = begun(told)
-    rounds = RunRounds(number, 0, PATH, (), ((7, 42),), MANY)
+    rounds = RunRounds(number=number, batch=0, path=PATH, chunks=(), decode=((7, 42),), rounds=MANY)
     assert told.does(run(0, (), (0, 1))) == [(1, rounds), (0, rounds)]
     report, sent = ended(told, number, {7: (43, 44)}, (7,))
     assert report == Ran(0, 0, 2, (7,), micro_batch=0)
@@ -83,7 +85,10 @@ def test_who_goes_on_gets_the_tokens_that_were_told() -> None:
     number = begun(told)
     told.does(run(0, (), (0, 1), steps=2))
     ended(told, number, {7: (43, 44)})
-    assert told.does(run(0, (), (0, 1)))[0] == (1, RunRounds(number + 1, 0, PATH, (), ((7, 44),), MANY))
+    assert told.does(run(0, (), (0, 1)))[0] == (
+        1,
+        RunRounds(number=number + 1, batch=0, path=PATH, chunks=(), decode=((7, 44),), rounds=MANY),
+    )
 
 
 def test_an_interrupt_has_the_next_round_told_at_each_worker_where_rounds_end() -> None:
@@ -102,7 +107,10 @@ def test_a_number_that_is_given_again_is_another_batch() -> None:
     number = begun(told)
     told.arrive(8)
     sent = told.does(Assign(8, 2, "head"), run(0, ((8, 0, 3),), (2, 3)))
-    assert sent[-1] == (2, RunRounds(number, 0, OTHER, ((8, 0, 3),), (), 1)), "request 7 is not in it"
+    assert sent[-1] == (
+        2,
+        RunRounds(number=number, batch=0, path=OTHER, chunks=((8, 0, 3),), decode=(), rounds=1),
+    ), "request 7 is not in it"
 
 
 def test_a_lost_worker_takes_the_batches_whose_path_it_is_on_and_no_other() -> None:
@@ -131,7 +139,7 @@ def test_a_worker_that_cannot_read_from_one_that_lives_is_lost() -> None:
 def test_what_is_told_of_a_lost_peer_waits_for_the_word_of_the_loss() -> None:
     told = two_stages()
     doubts = HeldReports(told.world.slots)
-    done = RoundsDone(3, (), {}, (), (), "gone", 0)
+    done = RoundsDone(number=3, ends_ns=(), tokens={}, finished=(), costs=(), cause="gone", lost_peer=0)
     assert doubts.puts_off(1, done) and doubts.settled() is None
     told.world.lose(0, "killed", has_hosts=False)
     assert doubts.settled() == (1, done) and not doubts

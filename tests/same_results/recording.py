@@ -127,6 +127,16 @@ def _write_toy_profile(path: Path) -> None:
     from hwmodels.profiles.profile_file import save_profile
     from tests.worlds.toy_profile import toy_profile
 
-    stamp = Stamp("a100_80g", "llama3_8b", 1, "vllm", "0.19.0", "bf16", "made up", "CC0", ())
+    stamp = Stamp(
+        gpu="a100_80g",
+        llm="llama3_8b",
+        tp=1,
+        engine="vllm",
+        engine_version="0.19.0",
+        precision="bf16",
+        source="made up",
+        licence="CC0",
+        files=(),
+    )
     skew = Lattice(((0, 16, 64), (2, 8)), np.array([[0.1, 0.3], [0.4, 0.6], [0.8, 0.5]]))
     save_profile(replace(toy_profile(skew=skew), stamp=stamp), path)

@@ -253,7 +253,17 @@ def test_a_run_on_a_profile_refuses_what_the_profile_was_made_of(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = as_csv(tmp_path / "a.csv", rows_of(run))
-    stamp = Stamp("a100_80g", "llama3_8b", 1, "vllm", "0.19.0", "bf16", "made up", "CC0", ())
+    stamp = Stamp(
+        gpu="a100_80g",
+        llm="llama3_8b",
+        tp=1,
+        engine="vllm",
+        engine_version="0.19.0",
+        precision="bf16",
+        source="made up",
+        licence="CC0",
+        files=(),
+    )
     made_of = (("requests.csv", sha256(path.read_bytes()).hexdigest()),)
     save_profile(replace(toy_profile(skew=None), stamp=replace(stamp, files=made_of)), tmp_path / "p.json")
     words = ("trace.tokens_scale=0.02", "engine.max_num_batched_tokens=64", "engine.max_num_seqs=8")

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from hwmodels.errors import HardwareError
-from hwmodels.importers.step_profile_file import read_step_profile
-from hwmodels.importers.step_profile_write import Row, write_step_profile
+from hwmodels.importers.step_profile_file import Row, read_step_profile, write_step_profile
 from hwmodels.profiles.step_profile import PromptBlocks
 from hwmodels.step_times.whole_step import fitted_whole_steps
 from realexec.model.chunk_cuts import FEWEST_CUT, KEY_BLOCK, SMALL_PRODUCT_ROWS
@@ -45,7 +44,7 @@ def rows() -> list[Row]:
 
 
 def profile(path: Path) -> Path:
-    write_step_profile(path, STAMP, True, rows(), apart=True, blocks=BLOCKS)
+    write_step_profile(path, STAMP, includes_overhead=True, rows=rows(), apart=True, blocks=BLOCKS)
     return path
 
 

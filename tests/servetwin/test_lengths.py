@@ -47,7 +47,14 @@ def workload(*rows: tuple[int, int], caps: tuple[int, ...] | None = None) -> Wor
     prompt, output = (np.array(column, dtype=np.int64) for column in zip(*rows))
     named = None if caps is None else np.array(caps, dtype=np.int64)
     arrivals = np.arange(len(rows), dtype=np.int64)
-    return Workload(arrivals, prompt, output, "drawn", "by hand", max_new_tokens=named)
+    return Workload(
+        arrival_ns=arrivals,
+        prompt_tokens=prompt,
+        output_tokens=output,
+        name="drawn",
+        source="by hand",
+        max_new_tokens=named,
+    )
 
 
 @pytest.mark.parametrize(

@@ -97,8 +97,12 @@ def test_one_more_model_changes_no_others_arrivals() -> None:
 
 
 def test_one_more_model_changes_no_others_lengths() -> None:
-    three = many_models(LENGTHS, "abc", 3.0, 0.0, BURSTS, seed=5, duration_s=200.0)
-    four = many_models(LENGTHS, "abcd", 4.0, 0.0, BURSTS, seed=5, duration_s=200.0)
+    three = many_models(
+        LENGTHS, names="abc", rate_per_s=3.0, exponent=0.0, bursts=BURSTS, seed=5, duration_s=200.0
+    )
+    four = many_models(
+        LENGTHS, names="abcd", rate_per_s=4.0, exponent=0.0, bursts=BURSTS, seed=5, duration_s=200.0
+    )
     for name in "abc":
         assert of_model(three, name) == of_model(four, name)
         assert len(of_model(three, name)[0]) > 50
@@ -120,7 +124,9 @@ def test_more_requests_only_add_at_the_end(
     bursts = dataclasses.replace(BURSTS, gap_cv=gap_cv, factor=factor, quiet_s=quiet_s)
     names = [str(index) for index in range(count)]
     short, long = (
-        many_models(LENGTHS, names, 2.0, 0.9, bursts, seed, requests=rows)
+        many_models(
+            LENGTHS, names=names, rate_per_s=2.0, exponent=0.9, bursts=bursts, seed=seed, requests=rows
+        )
         for rows in (requests, 3 * requests)
     )
     assert len(short) == requests and len(long) == 3 * requests
@@ -163,7 +169,9 @@ def test_models_do_not_burst_together() -> None:
 
 
 def test_lengths_come_from_one_row_of_the_trace_together() -> None:
-    drawn = many_models(LENGTHS, "ab", 1.0, 1.0, POISSON, seed=0, requests=5000)
+    drawn = many_models(
+        LENGTHS, names="ab", rate_per_s=1.0, exponent=1.0, bursts=POISSON, seed=0, requests=5000
+    )
     pairs = set(zip(LENGTHS.prompt_tokens.tolist(), LENGTHS.output_tokens.tolist(), strict=True))
     assert set(zip(drawn.prompt_tokens.tolist(), drawn.output_tokens.tolist(), strict=True)) <= pairs
     assert drawn.prompt_tokens.mean() == pytest.approx(LENGTHS.prompt_tokens.mean(), rel=0.1)

@@ -13,7 +13,17 @@ from hwmodels.profiles.profile_file import save_profile
 from servetwin.cli import main as cli
 from tests.worlds.toy_profile import toy_profile
 
-FITTING = Stamp("a100_80g", "llama3_8b", 1, "vllm", "0.19.0", "bf16", "made up", "CC0", ())
+FITTING = Stamp(
+    gpu="a100_80g",
+    llm="llama3_8b",
+    tp=1,
+    engine="vllm",
+    engine_version="0.19.0",
+    precision="bf16",
+    source="made up",
+    licence="CC0",
+    files=(),
+)
 SKEW = Lattice(((0, 16, 64), (2, 8)), np.array([[0.1, 0.3], [0.4, 0.6], [0.8, 0.5]]))
 SMALL = (
     "cluster=a100_x2",

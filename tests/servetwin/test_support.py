@@ -67,13 +67,13 @@ def test_one_combination(
 ) -> None:
     text = printed(capsys, f"model={model}", f"gpu={gpu}", f"tp={tp}")
     assert text.startswith(f"{model} on {tp} x {gpu}, engine vllm_v1\n")
-    step = step_model("auto", load_gpu(gpu), load_llm(model), tp)
+    step = step_model("auto", load_gpu(gpu), load_llm(model), tp=tp)
     times = section(text, "step times")
     assert times.startswith(f"{rung}, because no op_table") and " ".join(step.error_band.split()) in times
     assert f"{step.limits.max_decode_sequences} decoding sequences" in times
     assert f"{step.limits.max_context_tokens} tokens of context" in times
     assert f"{rung}: available, used" in section(text, "ladder")
-    capacity = kv_capacity(load_gpu(gpu), load_llm(model), tp, 0.9, 16)
+    capacity = kv_capacity(load_gpu(gpu), load_llm(model), tp=tp, memory_utilization=0.9, block_tokens=16)
     memory = section(text, "kv memory")
     assert memory.startswith(f"{capacity.tokens - 16} tokens {capacity.arithmetic}; 1 of the blocks")
     assert "us per sequence, small batches padded to the captured sizes; source: " in section(text, "engine")
@@ -81,7 +81,7 @@ def test_one_combination(
 
 def test_sample_times_have_the_overhead_of_the_engine(capsys: pytest.CaptureFixture[str]) -> None:
     engine = load_config(["model=llama3_8b", "out=x"], "simulate").engine.overhead
-    step = step_model("auto", load_gpu("a100_80g"), load_llm("llama3_8b"), 1)
+    step = step_model("auto", load_gpu("a100_80g"), load_llm("llama3_8b"), tp=1)
     added_s = engine.step_s + 32 * engine.per_layer_s
     prefill = step.dense_s(1024, 1, 0) + step.prefill_attention_s(1024, 0) + added_s + engine.per_sequence_s
     (piece, *_) = step.decode_attention(32)

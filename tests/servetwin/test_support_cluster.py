@@ -100,7 +100,7 @@ def test_the_picture_names_what_is_there(name: str, tmp_path: Path) -> None:
     drawn = 32 if topology.spec.gpus > 64 else topology.spec.gpus
     assert [word for word in said if word.isdigit()] == [str(number) for number in range(drawn)]
     assert said.count("host 0") == 1 and any(word.startswith(name) for word in said)
-    leaves = {f"leaf {topology.leaf_of(index)}" for index in range(drawn) if topology.counts.leaves}
+    leaves = {f"leaf {topology.site(index).leaf}" for index in range(drawn) if topology.counts.leaves}
     assert {word for word in said if re.fullmatch(r"leaf \d+", word)} == leaves
     spines = [word for word in said if word.startswith("spine ")]
     assert len(spines) == topology.counts.up_spines

@@ -137,7 +137,9 @@ def test_a_folder_of_whole_steps_is_measured(tmp_path: Path, capsys: pytest.Capt
 def test_what_is_known_of_an_engine() -> None:
     gpu, llm = load_gpu("a100_80g"), load_llm("llama3_8b")
     engine = load_config(["engine.kv_tokens=100000", "engine.loader=direct", "out=x"], "simulate").engine
-    words = words_by_part(engine_evidence(gpu, llm, engine, EngineOverhead(1e-3, source="x", error_s=1e-4)))
+    words = words_by_part(
+        engine_evidence(gpu, llm, engine, EngineOverhead(step_s=1e-3, source="x", error_s=1e-4))
+    )
     assert (words["overhead"], words["kv memory"], words["load rates"]) == (DERIVED, MEASURED, ASSUMED)
-    rough = EngineOverhead(1e-3, source="rough, not calibrated")
+    rough = EngineOverhead(step_s=1e-3, source="rough, not calibrated")
     assert words_by_part(engine_evidence(gpu, llm, engine, rough))["overhead"] == ASSUMED

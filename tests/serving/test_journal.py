@@ -403,7 +403,7 @@ def test_a_header_names_the_actions_that_its_driver_carries_out(found: object) -
 
 
 def test_every_driver_declares_what_it_carries_out() -> None:
-    from realexec.driver.driver import CARRIES_OUT
+    from realexec.world.actions import CARRIES_OUT
 
     every = set(get_args(Action))
     assert simulated(data_plane=True) == every

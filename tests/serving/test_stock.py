@@ -15,7 +15,15 @@ BLOCK = 16
 
 
 def seen(number: int, used: int, running: int = 0, waiting: int = 0) -> Observed:
-    return Observed(number, 1, running, waiting, used, 100, BLOCK)
+    return Observed(
+        replica=number,
+        as_of_ns=1,
+        running=running,
+        waiting=waiting,
+        used_blocks=used,
+        total_blocks=100,
+        block_tokens=BLOCK,
+    )
 
 
 def test_a_report_is_what_an_engine_told_and_what_came_and_went_since() -> None:

@@ -20,7 +20,12 @@ def test_a_prompt_goes_where_fewest_tokens_wait_and_its_kv_where_most_memory_is_
     second = one.controller.handle(0, Arrived(request(2, prompt=32)))
     third = one.controller.handle(0, Arrived(request(3, prompt=16)))
     assert [a.replica for (a,) in (first, second, third) if isinstance(a, Assign)] == [0, 1, 1]
-    one.controller.handle(1, Observed(2, 1, 1, 0, 40, 100, 16))
+    one.controller.handle(
+        1,
+        Observed(
+            replica=2, as_of_ns=1, running=1, waiting=0, used_blocks=40, total_blocks=100, block_tokens=16
+        ),
+    )
     (sent,) = one.controller.handle(2, Streamed(0, ((1, 1),), ()))
     reason = "100 KV blocks are free there, the most"
     assert sent == Send(0, "kv", (1,), 0, 3, 64 * 10, reason), "the first token has no KV yet"

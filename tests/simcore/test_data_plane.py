@@ -125,7 +125,7 @@ def test_state_of_equal_ranks_is_counted_whole_however_it_moves(bundled: bool) -
 
 
 def test_start_up_comes_before_the_bytes_and_engine_preparation_after_them() -> None:
-    start_up = StartUp(2.0, 0.5, 0.0, 3.0, "test")
+    start_up = StartUp(process_s=2.0, cuda_context_s=0.5, connections_s=0.0, engine_init_s=3.0, source="test")
     alone_s = MODEL_BYTES / (128 * GBPS)
     cold = told(plane(start_up=start_up, contexts=0), (0, load(("host", 0), ("replica", 0), cold=True)))
     assert whole(cold)[0] == pytest.approx(2.5 + alone_s + 3.0)
@@ -141,7 +141,11 @@ def test_a_gpu_loads_from_the_ssd_of_its_own_host_only() -> None:
 
 
 def test_a_stop_during_start_up_ends_it() -> None:
-    data = plane(start_up=StartUp(2.0, 0.0, 0.0, 0.0, "test"))
+    data = plane(
+        start_up=StartUp(
+            process_s=2.0, cuda_context_s=0.0, connections_s=0.0, engine_init_s=0.0, source="test"
+        )
+    )
     cold = load(("host", 0), ("replica", 0), cold=True)
     assert told(data, (0, cold), (1.0, StopLoad(0, "no"))) == [(1.0, LoadStopped(0, 0, 0, "no"))]
 

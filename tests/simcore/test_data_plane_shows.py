@@ -26,7 +26,6 @@ from experiments.blitzscale.load_plans import (
 )
 from hwmodels.catalogue import load_llm
 from hwmodels.fabric.flow import KV, PARAMETERS
-from hwmodels.loading.broadcast import broadcast
 from hwmodels.loading.chain import Chain
 from hwmodels.loading.group_chain import Group, group_chain
 from hwmodels.loading.plan import Hop
@@ -38,6 +37,7 @@ from hwmodels.topology.topology import Topology, build
 from serving.vocabulary.actions import Action, Send, StopLoad, StopSend
 from serving.vocabulary.events import Loaded, Sent
 from tests.worlds.data_planes import told, whole
+from tests.worlds.load_play import broadcast
 
 GBPS = 1e9 / 8
 UNITS = model_units(load_llm("llama3_8b"))

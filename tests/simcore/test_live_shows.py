@@ -229,7 +229,7 @@ def layers_of(actions: list[Any]) -> list[tuple[int, tuple[int, int], list[int]]
 def planned(scheduler: Spied, load_layers: int = 12, count: int = 140, head: int = 0) -> Seen:
     """``head``: embedding and head are as large as so many layers."""
     case = tall(1, lambda: LiveScaling(scheduler, 0), load_layers)
-    width, layer = case.shape.hidden, case.shape.parameters_per_layer
+    width, layer = case.shape.hidden, case.shape.parameters_of(case.shape.layers - 1)
     shape = replace(case.shape, vocab=head * layer // width) if head else case.shape
     setting = replace(case.drawn.setting, kv_blocks=64, size_bytes=shape.weight_bytes)
     return Seen.of(asked(LiveCase(Drawn(setting, ()), shape), count, 1))
@@ -346,7 +346,9 @@ def test_an_old_instance_embeds_the_prompts_so_that_layers_may_come_first() -> N
     first_ns = {}
     for embedding in ("target", "source"):
         case = tall(1, slow(IlpFree(), embedding), load_layers=20)
-        heavy = replace(case.shape, vocab=5 * case.shape.parameters_per_layer // case.shape.hidden)
+        heavy = replace(
+            case.shape, vocab=5 * case.shape.parameters_of(case.shape.layers - 1) // case.shape.hidden
+        )
         setting = replace(case.drawn.setting, size_bytes=heavy.weight_bytes)
         seen = Seen.of(asked(LiveCase(Drawn(setting, ()), heavy), 100, 1))
         embedded = {send[3][0]: send for _, send in seen.sends("activations") if "embedded" in send[7]}

@@ -13,7 +13,7 @@ from simcore.data_plane.data_plane import DataPlane
 from tests.worlds.data_planes import GBPS, MODEL_BYTES, SHAPE, UNITS, load, plane, told, whole
 
 PCIE_S = MODEL_BYTES / (128 * GBPS)
-START = StartUp(1.0, 0.5, 0.0, 0.0, "test")
+START = StartUp(process_s=1.0, cuda_context_s=0.5, connections_s=0.0, engine_init_s=0.0, source="test")
 
 
 def place(replica: int, *gpus: int, warm: bool = False) -> AllocateGpus:

@@ -90,7 +90,7 @@ def test_bad_profiles_are_refused(
 
 PROFILES = {
     "constant": constant(4.0),
-    "onsets": onsets(2.0, [5.0, 65.0]),
+    "onsets": onsets(2.0, times_s=[5.0, 65.0]),
     "diurnal": diurnal(5.0, 1.8, 60.0, 20.0),
     "on_off_fixed": on_off_fixed(12.0, 0.0, 5.0, 15.0),
     "repeated pieces": profile_of([(3.0, 0.0, 9.0), (4.0, 2.0, 2.0), (2.0, 0.0, 0.0)], repeats=True),
@@ -150,12 +150,12 @@ def test_the_long_run_rate_is_the_one_asked_for(process: str) -> None:
 
 
 def test_bursts_and_spells_have_their_mean_lengths() -> None:
-    profile = on_off(8.0, 1.0, 10.0, 30.0, stream(1, "spells"), 50_000.0)
+    profile = on_off(8.0, off_per_s=1.0, on_s=10.0, off_s=30.0, generator=stream(1, "spells"), cover=50_000.0)
     widths = np.diff(profile.edges_s)
     assert widths[0::2].mean() == pytest.approx(10.0, rel=0.1)
     assert widths[1::2].mean() == pytest.approx(30.0, rel=0.1)
     assert set(profile.start_per_s[0::2]) == {8.0} and set(profile.start_per_s[1::2]) == {1.0}
-    longer = on_off(8.0, 1.0, 10.0, 30.0, stream(1, "spells"), 90_000.0)
+    longer = on_off(8.0, off_per_s=1.0, on_s=10.0, off_s=30.0, generator=stream(1, "spells"), cover=90_000.0)
     assert longer.edges_s[: len(profile.edges_s)].tolist() == profile.edges_s.tolist()
 
 
@@ -165,14 +165,14 @@ def test_no_request_comes_in_a_silent_spell() -> None:
 
 
 def test_an_onset_climbs_holds_and_falls() -> None:
-    profile = onsets(2.0, [5.0], factor=5.0, ramp_s=2.0, hold_s=10.0, decay_s=4.0)
+    profile = onsets(2.0, times_s=[5.0], factor=5.0, ramp_s=2.0, hold_s=10.0, decay_s=4.0)
     times_s = np.array([0.0, 4.9, 6.0, 7.0, 16.9, 19.0, 21.0, 1000.0])
     assert profile.rate_per_s(times_s).tolist() == pytest.approx([2, 2, 6, 10, 10, 6, 2, 2])
     assert profile.expected(np.array([21.0])).tolist() == pytest.approx([2 * 21 + 8 * (1 + 10 + 2)])
 
 
 def test_an_onset_may_be_at_the_start_and_one_may_follow_at_once() -> None:
-    profile = onsets(1.0, [0.0, 4.0], 3.0, 1.0, 1.0, 2.0)
+    profile = onsets(1.0, times_s=[0.0, 4.0], factor=3.0, ramp_s=1.0, hold_s=1.0, decay_s=2.0)
     assert profile.rate_per_s(np.array([0.0, 1.5, 4.0, 5.5])).tolist() == pytest.approx([1, 3, 1, 3])
 
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tests.worlds.refusals import refuses
 from traces import reading
 from traces.errors import TraceError
-from traces.importers import azure_functions_2019
-from traces.importers.azure_functions_2019 import (
+from traces.importers import azure_functions
+from traces.importers.azure_functions import (
     COLUMNS,
     MAX_PER_MINUTE,
     MINUTE_NS,
@@ -190,7 +190,7 @@ def test_functions_that_would_merge_get_longer_names(tmp_path: Path) -> None:
 
 def test_more_invocations_than_a_workload_holds_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, HEADER, row(APP, F, {1: 60, 5: 1}), row(APP, G, {1: 20, 3: 19}))
-    with patch.object(azure_functions_2019, "MAX_ROWS", 70):
+    with patch.object(azure_functions, "MAX_ROWS", 70):
         sentence = refusal(path)
         assert (
             "100 invocations, and at most 70 can be read" in sentence
@@ -198,9 +198,9 @@ def test_more_invocations_than_a_workload_holds_are_refused(tmp_path: Path) -> N
         )
         assert len(read_azure_functions_2019(path, functions=1)) == 61
         assert "trace.functions=1 " in refusal(path, limit=70), "its first minute has 80"
-    with patch.object(azure_functions_2019, "MAX_ROWS", 80):
+    with patch.object(azure_functions, "MAX_ROWS", 80):
         assert len(read_azure_functions_2019(path, limit=80)) == 80
-    with patch.object(azure_functions_2019, "MAX_ROWS", 50):
+    with patch.object(azure_functions, "MAX_ROWS", 50):
         assert "write trace.limit" in refusal(path)
 
 

@@ -71,9 +71,9 @@ def test_prefix_blocks_that_do_not_fit_are_refused(offsets: list[int], ids: list
 
 def conversations() -> Workload:
     return Workload(
-        np.array([0, 10, 20, 30]),
-        np.array([600, 1200, 600, 40]),
-        np.array([1, 2, 3, 4]),
+        arrival_ns=np.array([0, 10, 20, 30]),
+        prompt_tokens=np.array([600, 1200, 600, 40]),
+        output_tokens=np.array([1, 2, 3, 4]),
         name="conversations",
         source="by hand",
         session=Names.of(["s", "s", None, "t"]),

@@ -14,7 +14,7 @@ from traces.workload import NS_PER_S, Workload
 def workload(arrival_s: list[float]) -> Workload:
     ones = np.ones(len(arrival_s), dtype=np.int64)
     arrival_ns = np.round(np.array(arrival_s) * NS_PER_S).astype(np.int64)
-    return Workload(arrival_ns, ones, ones, name="w", source="by hand")
+    return Workload(arrival_ns=arrival_ns, prompt_tokens=ones, output_tokens=ones, name="w", source="by hand")
 
 
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=40), st.sampled_from([1.0, 2.5, 10.0, 1000.0]))

@@ -24,9 +24,9 @@ from traces.errors import TraceError
 from traces.fetching import fetch as fetch_download
 from traces.fetching import fetch as fetch_part
 from traces.fetching import http as fetch_http
-from traces.fetching.fetch import fetch, terms
+from traces.fetching.fetch import fetch
 from traces.fetching.http import Answer
-from traces.fetching.sources import SOURCES, Source
+from traces.fetching.sources import SOURCES, Source, terms
 
 DATA = bytes(range(256)) * 1200
 FILE = "trace.csv"

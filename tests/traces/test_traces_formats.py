@@ -11,7 +11,7 @@ from traces.columns import Names
 from traces.errors import TraceError
 from traces.fetching.sources import SOURCES
 from traces.formats import FORMATS, format_of, writer_named
-from traces.importers.azure_functions_2019 import COLUMNS as FUNCTION_MINUTES
+from traces.importers.azure_functions import COLUMNS as FUNCTION_MINUTES
 from traces.synthetic.registry import SYNTHETIC
 from traces.workload import Workload
 

@@ -222,7 +222,7 @@ def test_published_shares_of_functions() -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_functions_are_called_as_published(seed: int) -> None:
     """Counted over six hours around the mean of the day: shares within 5 %, one function of 100 being 2 %."""
-    workload = maf_like(seed, 1_000_000, functions=100, start_s=10_800, duration_s=21_600)
+    workload = maf_like(seed=seed, requests=1_000_000, functions=100, start_s=10_800, duration_s=21_600)
     assert workload.model is not None and set(workload.prompt_tokens.tolist()) == {1}
     called = np.bincount(workload.model.codes, minlength=100)
     assert (called / 21_600 <= 1 / 60).mean() == pytest.approx(MINUTELY_SHARE, rel=0.05)
@@ -233,7 +233,7 @@ def test_minutes_have_heavy_tails_where_asked() -> None:
     """Counts per minute over five hours around noon: their CV, their memory, the largest one."""
     options = {"requests": 400_000, "rate_per_s": 10.0, "start_s": 34_200.0, "duration_s": 18_000.0}
     counts = {
-        cv: np.bincount(maf_like(3, minute_cv=cv, **options).arrival_ns // 60_000_000_000, minlength=300)
+        cv: np.bincount(maf_like(seed=3, minute_cv=cv, **options).arrival_ns // 60_000_000_000, minlength=300)
         for cv in (0.0, 1.5)
     }
     assert counts[0.0].std() / counts[0.0].mean() < 0.3
@@ -244,14 +244,26 @@ def test_minutes_have_heavy_tails_where_asked() -> None:
 
 
 def test_without_minutes_of_their_own_the_draw_is_as_it_was() -> None:
-    plain, same = maf_like(2, 500, 10.0), maf_like(2, 500, 10.0, minute_memory=0.9)
+    plain, same = (
+        maf_like(seed=2, requests=500, rate_per_s=10.0),
+        maf_like(seed=2, requests=500, rate_per_s=10.0, minute_memory=0.9),
+    )
     assert rows_of(plain) == rows_of(same) and plain.source == same.source
 
 
 @pytest.mark.parametrize(("start_s", "per_s"), [(0.0, 5.0), (21_600.0, 10.0), (43_200.0, 15.0)])
 def test_functions_follow_the_day(start_s: float, per_s: float) -> None:
     """At a mean of 10 per second: half of it at midnight, one and a half times as much at noon."""
-    quarter = maf_like(1, 50_000, 10.0, 50, 1.0, 1.0, start_s=start_s, duration_s=900.0)
+    quarter = maf_like(
+        seed=1,
+        requests=50_000,
+        rate_per_s=10.0,
+        functions=50,
+        least_gap_cv=1.0,
+        most_gap_cv=1.0,
+        start_s=start_s,
+        duration_s=900.0,
+    )
     assert len(quarter) / 900 == pytest.approx(per_s, rel=0.1)
 
 
@@ -272,7 +284,7 @@ def test_models_are_drawn_by_popularity() -> None:
 
 
 def test_a_mix_sums_to_its_rate_and_each_model_is_bursty() -> None:
-    mix = zipf_mix(3, 80_000, 5.0, "4", 0.9, 3.0)
+    mix = zipf_mix(seed=3, requests=80_000, rate_per_s=5.0, models="4", exponent=0.9, gap_cv=3.0)
     assert len(mix) / (mix.arrival_ns[-1] / 1e9) == pytest.approx(5.0, rel=0.05)
     assert mix.model is not None
     for rank, share in enumerate(zipf_shares(4, 0.9)):
@@ -298,7 +310,7 @@ def test_model_names() -> None:
 
 
 def test_given_names_are_in_the_recipe() -> None:
-    mix = zipf_mix(0, 30, models="llama + qwen")
+    mix = zipf_mix(seed=0, requests=30, models="llama + qwen")
     assert mix.model is not None and mix.model.words == ("llama", "qwen")
     assert rows_of(from_recipe(mix.source)) == rows_of(mix)
 

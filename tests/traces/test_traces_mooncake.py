@@ -262,7 +262,14 @@ def test_says_what_the_format_does_not_hold(tmp_path: Path) -> None:
 
 
 def tiny(prefix: PrefixBlocks | None = None) -> Workload:
-    return Workload(np.array([0]), np.array([5]), np.array([1]), "tiny", "made", prefix=prefix)
+    return Workload(
+        arrival_ns=np.array([0]),
+        prompt_tokens=np.array([5]),
+        output_tokens=np.array([1]),
+        name="tiny",
+        source="made",
+        prefix=prefix,
+    )
 
 
 def test_writing_replaces_only_when_told_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -289,17 +296,19 @@ def test_refuses_blocks_the_format_cannot_hold(tmp_path: Path, prefix: PrefixBlo
 
 def test_new_ids_find_room_above_the_known_ones(tmp_path: Path) -> None:
     workload = Workload(
-        np.array([0, 0]),
-        np.array([5, 5]),
-        np.array([1, 1]),
-        "high",
-        "made",
+        arrival_ns=np.array([0, 0]),
+        prompt_tokens=np.array([5, 5]),
+        output_tokens=np.array([1, 1]),
+        name="high",
+        source="made",
         prefix=PrefixBlocks.of([[2**63 - 1], []], 512),
     )
     refuses(TraceError, "write smaller ones", write_mooncake, workload, tmp_path / "out.jsonl")
 
 
 def test_an_arrival_that_would_not_be_read_back_is_not_written(tmp_path: Path) -> None:
-    late = Workload([2 * 10**18], [1], [1], name="late", source="by hand")  # type: ignore[arg-type]
+    late = Workload(
+        arrival_ns=[2 * 10**18], prompt_tokens=[1], output_tokens=[1], name="late", source="by hand"
+    )  # type: ignore[arg-type]
     refuses(TraceError, r"late.*write it as \.parquet", write_mooncake, late, tmp_path / "late.jsonl")
     assert list(tmp_path.iterdir()) == []

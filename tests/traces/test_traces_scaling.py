@@ -93,9 +93,9 @@ def tagged(rows: int, **columns: object) -> Workload:
     """A workload whose size columns all name their row, so that a copy's say where they are from."""
     row = np.arange(rows)
     return Workload(
-        row * 1_000_000,
-        row + 1,
-        row + 2,
+        arrival_ns=row * 1_000_000,
+        prompt_tokens=row + 1,
+        output_tokens=row + 2,
         name="tagged",
         source="by hand",
         max_new_tokens=row + 3,
@@ -169,11 +169,23 @@ def test_a_replicated_trace_can_be_replicated_again() -> None:
 
 
 def test_a_trace_of_one_instant_cannot_be_repeated() -> None:
-    trace = Workload(np.array([5, 5]), np.array([100, 100]), np.array([3, 3]), "one", "test")
+    trace = Workload(
+        arrival_ns=np.array([5, 5]),
+        prompt_tokens=np.array([100, 100]),
+        output_tokens=np.array([3, 3]),
+        name="one",
+        source="test",
+    )
     refuses(TraceError, r"trace\.repeat=3 .* leave it out", repeated, trace, 3, "own")
 
 
 def test_the_busiest_seconds_of_a_short_trace_are_no_less_than_its_mean() -> None:
-    trace = Workload(np.array([0, 1_500_000_000]), np.array([100, 100]), np.array([1, 1]), "short", "test")
+    trace = Workload(
+        arrival_ns=np.array([0, 1_500_000_000]),
+        prompt_tokens=np.array([100, 100]),
+        output_tokens=np.array([1, 1]),
+        name="short",
+        source="test",
+    )
     load = prompt_load(trace)
     assert load.peak_tokens_per_s == load.mean_tokens_per_s == pytest.approx(200 / 1.5)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from traces.columns import PrefixBlocks
 from traces.errors import TraceError
-from traces.importers.llmservingsim_prefix import read_llmservingsim_prefix
+from traces.importers.llmservingsim import read_llmservingsim_prefix
 from traces.importers.mooncake import read_mooncake, write_mooncake
 from traces.importers.parquet import read_parquet, write_parquet
 from traces.importers.plain_csv import write_plain_csv
@@ -29,9 +29,13 @@ PROFILES = Path(os.environ.get("SERVETWIN_PROFILES", ""))
 def workload(prompts: list[int], prefix: Any, outputs: list[int] | None = None) -> Workload:
     rows = len(prompts)
     return Workload(
-        np.arange(rows) * 1_000_000_000, np.array(prompts), np.array(outputs or [10] * rows), "w", "test",
+        arrival_ns=np.arange(rows) * 1_000_000_000,
+        prompt_tokens=np.array(prompts),
+        output_tokens=np.array(outputs or [10] * rows),
+        name="w",
+        source="test",
         prefix=prefix,
-    )  # fmt: skip
+    )
 
 
 def parts(trace: Workload) -> list[tuple[tuple[int, int], ...]]:

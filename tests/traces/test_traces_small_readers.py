@@ -8,11 +8,10 @@ import pytest
 from tests.worlds.refusals import refuses
 from traces.errors import TraceError
 from traces.importers.azure import read_azure
-from traces.importers.azure_functions import short_names
-from traces.importers.azure_functions_2021 import read_azure_functions_2021
+from traces.importers.azure_functions import read_azure_functions_2021, short_names
 from traces.importers.llmservingsim import read_llmservingsim
 from traces.importers.requests import DROPPED_ZERO_OUTPUT, NO_LENGTHS
-from traces.importers.servegen_csv import read_servegen_csv
+from traces.importers.servegen import read_servegen_csv
 from traces.workload import Workload
 
 NS = 10**9

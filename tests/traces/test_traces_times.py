@@ -10,7 +10,7 @@ import pytest
 from tests.worlds.refusals import refuses
 from traces.errors import TraceError
 from traces.formats import FORMATS, format_named, format_of
-from traces.importers.azure_functions_2021 import read_azure_functions_2021
+from traces.importers.azure_functions import read_azure_functions_2021
 from traces.importers.burstgpt import read_burstgpt
 from traces.importers.mooncake import read_mooncake, write_mooncake
 from traces.synthetic.registry import SYNTHETIC

@@ -10,13 +10,13 @@ from realexec.calibration.calibrate import (
     KV_SENDS,
     MESSAGES,
     STARTS,
-    Measured,
+    CalibrationResult,
     link_name,
     measured,
     sources_of,
 )
 from realexec.calibration.done_log import DoneLog
-from realexec.calibration.grid import Plan, Step, plan_of
+from realexec.calibration.grid import CalibrationPlan, Step, plan_of
 from realexec.calibration.sends import told_of
 from realexec.transport_registry import TRANSPORTS
 from realexec.wire.messages import Forget, FromWorker, Hold, RunSteps, StepsDone, TakeOut, ToWorker
@@ -70,11 +70,18 @@ class MadeUpWorker:
                     self._known[request] += 1
                     self._decoding.add(request)
             chunks, decode = (), True
-        return StepsDone(run.epoch, began_ns, tuple(ends_ns), {}, (), False)
+        return StepsDone(
+            epoch=run.epoch,
+            started_ns=began_ns,
+            ends_ns=tuple(ends_ns),
+            tokens={},
+            finished=(),
+            running=False,
+        )
 
 
 def bench(
-    plan: Plan,
+    plan: CalibrationPlan,
     log: DoneLog,
     law: Law = law_us,
     wall_over_cpu: float = 1.0,
@@ -88,9 +95,15 @@ def bench(
         return sum(worker.now_ns for worker in workers)
 
     return Bench(
-        list(workers), inbox, plan, log, VOCABULARY, lambda _: round(now_ns() / wall_over_cpu), on_progress,
-        now_ns,
-    )  # fmt: skip
+        workers=list(workers),
+        inbox=inbox,
+        plan=plan,
+        log=log,
+        vocabulary=VOCABULARY,
+        cpu_ns=lambda _: round(now_ns() / wall_over_cpu),
+        on_progress=on_progress,
+        now_ns=now_ns,
+    )
 
 
 def others(log: DoneLog, sources: tuple[str, ...]) -> None:
@@ -105,7 +118,7 @@ def others(log: DoneLog, sources: tuple[str, ...]) -> None:
 
 def profile(
     folder: Path, law: Law = law_us, wall_over_cpu: float = 1.0, words: tuple[str, ...] = ()
-) -> tuple[Measured, dict[str, Any]]:
+) -> tuple[CalibrationResult, dict[str, Any]]:
     """A profile in ``folder``, as ``realexec calibrate`` writes it of such workers."""
     config = load_config([f"out={folder}", *words], "realexec")
     engine = config.engine
@@ -119,6 +132,6 @@ def profile(
     return found, record
 
 
-def step(found: Measured, *counts: int) -> float:
+def step(found: CalibrationResult, *counts: int) -> float:
     """Microseconds of one step that was measured."""
     return found.steps[Step(*counts)].median

@@ -111,7 +111,9 @@ def play(world: World, coalesce: bool = True) -> Played:
     placed = setting.placed()
     gpus, shapes = [one.gpus for one in placed], dict.fromkeys(setting.models, SHAPE)
     models = [one.model for one in placed]
-    start_up = StartUp(world.start_up_s, 0.0, 0.0, 0.0, "a test")
+    start_up = StartUp(
+        process_s=world.start_up_s, cuda_context_s=0.0, connections_s=0.0, engine_init_s=0.0, source="a test"
+    )
     data_plane = DataPlane(DataPlaneSetup(topology(), shapes, models, gpus, "direct", start_up))
     plan = FaultPlan(world.faults, gpus, topology(), notice_ns=world.notice_ns)
     faults = plan if world.faults else None

@@ -1,10 +1,12 @@
 """Random leaf-spine networks and flows on them, for the fabric's tests and its benchmark."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
 from hwmodels.fabric.flow import KINDS, FlowSpec
+from hwmodels.fabric.max_min import fill
 
 GB = 1e9
 
@@ -47,10 +49,15 @@ def random_flows(random: Random, network: LeafSpine, count: int, priorities: int
             FlowSpec(
                 network.path(source, target, random.randrange(network.spines)),
                 random.uniform(0.01, 4) * GB,
-                random.choice(KINDS),
-                random.choice((1.0, random.uniform(0.2, 5))),
-                random.choice((math.inf, math.inf, random.uniform(0.1, 8) * GB)),
-                random.randrange(priorities),
+                kind=random.choice(KINDS),
+                weight=random.choice((1.0, random.uniform(0.2, 5))),
+                cap_bytes_per_s=random.choice((math.inf, math.inf, random.uniform(0.1, 8) * GB)),
+                priority=random.randrange(priorities),
             )
         )
     return flows
+
+
+def max_min_rates(flows: Sequence[FlowSpec], capacities: Sequence[float]) -> list[float]:
+    """The rates of flows that have the links for themselves."""
+    return fill(flows, capacities, list(capacities))

@@ -136,8 +136,29 @@ def any_parts(case: LanguageCase) -> list[Part]:
 def shape_of(case: LanguageCase, layers: int) -> LayerStack | LlmShape:
     """One with KV where that moves: its layers have some 400 bytes."""
     if case.kv_layer_bytes:
-        return LlmShape("m", layers, 4, 1, 1, 4, 8, 4, False, 2, 1 << 20, "made up")
-    return LayerStack("m", (case.layer_bytes,) * layers, (1.0,) * layers, 1, 0, (), "made up")
+        return LlmShape(
+            name="m",
+            layers=layers,
+            hidden=4,
+            heads=1,
+            kv_heads=1,
+            head_dim=4,
+            intermediate=8,
+            vocab=4,
+            tied_embeddings=False,
+            bytes_per_parameter=2,
+            max_context_tokens=1 << 20,
+            source="made up",
+        )
+    return LayerStack(
+        name="m",
+        layer_bytes=(case.layer_bytes,) * layers,
+        layer_s=(1.0,) * layers,
+        tokens=1,
+        activation_bytes=0,
+        cut=(),
+        source="made up",
+    )
 
 
 def controller_of(case: LanguageCase, coalesce: bool = True, scaling: Scaling | None = None) -> Controller:

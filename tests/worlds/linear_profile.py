@@ -6,13 +6,38 @@ from hwmodels.profiles.profile import Curve, Lattice, OpTables, Profile, Stamp
 from hwmodels.step_times.linear_step import ChunkLine, DecodeLine, DenseLines, MixedAttention, TiledStepModel
 from hwmodels.step_times.step_time import StepLimits
 
-STAMP = Stamp("rtx4090", "llama3_1_8b", 1, "toy", "1", "bf16", "made up", "none", ())
+STAMP = Stamp(
+    gpu="rtx4090",
+    llm="llama3_1_8b",
+    tp=1,
+    engine="toy",
+    engine_version="1",
+    precision="bf16",
+    source="made up",
+    licence="none",
+    files=(),
+)
 CHUNK = ChunkLine(per_token_s=8e-7, per_square_token_s=2e-9, tile_tokens=256)
 TRUTH = TiledStepModel(
-    dense=DenseLines(1.2e-3, 2e-6, 1.5e-2, 3e-5, 1e-3, 9e-5, 128),
+    dense=DenseLines(
+        step_s=1.2e-3,
+        per_sequence_s=2e-6,
+        floor_s=1.5e-2,
+        floor_per_token_s=3e-5,
+        line_s=1e-3,
+        per_token_s=9e-5,
+        tile_tokens=128,
+    ),
     decode=DecodeLine(1e-4, 5e-6, 1.4e-7, 3e-7, 3e-5),
     prefill=CHUNK,
-    mixed=MixedAttention(CHUNK, 4e-5, 2e-6, 3e-7, 6e-7, 0.2),
+    mixed=MixedAttention(
+        chunk=CHUNK,
+        per_sequence_s=4e-5,
+        per_new_token_s=2e-6,
+        per_context_token_s=3e-7,
+        reread_per_context_token_s=6e-7,
+        reread_free_s=0.2,
+    ),
     limits=StepLimits(64, 65_536, 2048, 6144),
     measured=StepLimits(64, 65_536, 2048, 6144),
     source="made up",

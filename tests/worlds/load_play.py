@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hwmodels.fabric.flow import FlowSpec
 from hwmodels.loading.chain import Chain
-from hwmodels.loading.plan import ChunkSend, LoadStep
+from hwmodels.loading.plan import ChunkProgress, ChunkSend, Hop, LoadStep
 from hwmodels.loading.ranks import Ranks
+from hwmodels.models.llm_shape import LlmShape
+from hwmodels.models.load_units import Unit, model_units
 
 
 @dataclass
@@ -125,3 +127,27 @@ def played(plan: Chain | Ranks, capacities: Mapping[int, float]) -> Play:
     play.run(plan)
     assert plan.done
     return play
+
+
+def broadcast(units: Sequence[Unit], tree: Hop, *, before: Sequence[Hop] = ()) -> Chain:
+    """Units over ``tree`` (the source's out-link and each target's in-link), to all targets together.
+
+    ``before``: the route to the broadcasting GPU; the tree follows it.
+    """
+    return Chain(units, [*before, replace(tree, after=None)])
+
+
+def tensor_parallel(
+    shape: LlmShape, hops: Sequence[Sequence[Hop]], *, progress: Sequence[Sequence[ChunkProgress]] = ()
+) -> Ranks:
+    """From each rank to the same rank over ``hops[rank]``; ``progress[rank]`` is there already."""
+    chains = [
+        Chain(
+            model_units(shape, len(hops), rank, None),
+            own,
+            progress=progress[rank] if progress else (),
+            rank=rank,
+        )
+        for rank, own in enumerate(hops)
+    ]
+    return Ranks(chains)

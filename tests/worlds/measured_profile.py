@@ -17,7 +17,15 @@ def section(text: str, name: str) -> str:
 def measured(tmp_path: Path) -> Path:
     """A profile of mistral_24b on an h200, of round numbers."""
     stamp = Stamp(
-        "h200", "mistral_24b", 1, "vllm", "0.19.0", "bf16", "made up", "MIT", (("a.csv", "0" * 64),)
+        gpu="h200",
+        llm="mistral_24b",
+        tp=1,
+        engine="vllm",
+        engine_version="0.19.0",
+        precision="bf16",
+        source="made up",
+        licence="MIT",
+        files=(("a.csv", "0" * 64),),
     )
     decode = np.array([[1e-4, 2e-3], [1e-3, 6e-2]])
     tables = OpTables(

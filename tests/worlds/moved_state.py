@@ -54,7 +54,9 @@ class InProcessWorker:
         memory = memory_of(self.arena)
         finalize(self, memory.close)  # a GPU's driver has the pages until then, and others may come there
         span = None if layers is None else LayerRange(*layers)
-        self.runner = ModelRunner(model, SEED, batch_size, span, memory, filled, memory)
+        self.runner = ModelRunner(
+            model, SEED, batch_size, layers=span, memory=memory, filled=filled, state_memory=memory
+        )
         self.engine = StepEngine(self.runner)
         self.tokens: dict[int, list[int]] = {}
 

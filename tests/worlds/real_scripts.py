@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from realexec.driver.driver import Fleet, execute
+from realexec.driver.driver import WorkerFleet, execute
 from realexec.world.report import RunReport
 from serving.vocabulary.actions import Action, AllocateGpus, Assign, Fail, Load, Reject, Run, Send, Wake
 from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Opened, Ran, Sent, Woke
@@ -95,11 +95,19 @@ class Chain(Scripted):
         return [Assign(0, replica, "whole"), Run(replica, 0, ((0, 0, 20),), True, 100, True, "serve")]
 
 
-def run(controller: Scripted, workers: int, fleet: Fleet) -> tuple[RunReport, Records]:
+def run(controller: Scripted, workers: int, fleet: WorkerFleet) -> tuple[RunReport, Records]:
     records = Records()
     requests = [(Request(0, 0, 20, 64, "tiny"), 5)]
     report = execute(
-        controller, requests, workers, TINY, 5, 4, records, start_timeout_s=patience_s(REAL), fleet=fleet
+        controller,
+        requests,
+        workers=workers,
+        model=TINY,
+        seed=5,
+        batch_size=4,
+        recorder=records,
+        start_timeout_s=patience_s(REAL),
+        fleet=fleet,
     )
     assert own_workers() == {}
     return report, records

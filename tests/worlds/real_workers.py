@@ -68,7 +68,16 @@ def echo(control: Control, start: Mapping[str, Any]) -> None:
         message = control.recv()
         if isinstance(message, Hold):
             tokens = {message.request: message.prompt}
-            control.send(StepsDone(start["epoch"], start["seed"], message.generated, tokens, (), False))
+            control.send(
+                StepsDone(
+                    epoch=start["epoch"],
+                    started_ns=start["seed"],
+                    ends_ns=message.generated,
+                    tokens=tokens,
+                    finished=(),
+                    running=False,
+                )
+            )
         elif isinstance(message, Forget):
             misbehave(message.request)
         elif isinstance(message, StopSteps):

@@ -80,7 +80,15 @@ class StageCase:
     def stack(self) -> LayerStack:
         layers = 2 * len(self.times_ns)
         sizes = (self.layer_bytes,) * layers
-        return LayerStack(self.model, sizes, (1.0,) * layers, 1, self.activation_bytes, (), "made up")
+        return LayerStack(
+            name=self.model,
+            layer_bytes=sizes,
+            layer_s=(1.0,) * layers,
+            tokens=1,
+            activation_bytes=self.activation_bytes,
+            cut=(),
+            source="made up",
+        )
 
     def replicas(self, first: int = 0) -> list[Replica]:
         pairs = [(span, gpu) for span, gpus in zip(self.spans, self.gpus, strict=True) for gpu in gpus]

@@ -3,10 +3,20 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hwmodels.importers.step_profile_write import Row, write_step_profile
+from hwmodels.importers.step_profile_file import Row, write_step_profile
 from hwmodels.profiles.profile import Stamp
 
-STAMP = Stamp("a100_80g", "llama3_8b", 1, "vllm", "0.19.0", "bf16", "made up", "CC0", ())
+STAMP = Stamp(
+    gpu="a100_80g",
+    llm="llama3_8b",
+    tp=1,
+    engine="vllm",
+    engine_version="0.19.0",
+    precision="bf16",
+    source="made up",
+    licence="CC0",
+    files=(),
+)
 SEQUENCES = (1, 2, 4, 8, 16, 32)
 CONTEXTS = (16, 128, 512, 1024)
 PROMPTS = (64, 128, 256, 512, 1024)
@@ -35,5 +45,7 @@ def folder(
     path: Path, rows: Sequence[Row] | None = None, stamp: Stamp = STAMP, includes_overhead: bool = True
 ) -> Path:
     """A profile written into ``path``."""
-    write_step_profile(path, stamp, includes_overhead, grid() if rows is None else rows)
+    write_step_profile(
+        path, stamp, includes_overhead=includes_overhead, rows=grid() if rows is None else rows
+    )
     return path

@@ -7,7 +7,7 @@ from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
 from realexec.http.driver import HttpReport, execute, probe_all, probe_hand_overs
 from realexec.http.handover import Roles
-from realexec.http.lines import Times
+from realexec.http.server_state import Times
 from realexec.world.arrivals import prompt_ids
 from serving.composition import ServiceOptions, compose
 from serving.controller import Controller
@@ -108,9 +108,18 @@ class Run:
         """To the end."""
         opens = self._policies[1] is not None
         return execute(
-            self.controller, self.requests, self.servers, VOCAB, SEED, self.recorder, self.journal, None,
-            times, opens, self._roles,
-        )  # fmt: skip
+            self.controller,
+            self.requests,
+            self.servers,
+            vocab_size=VOCAB,
+            seed=SEED,
+            recorder=self.recorder,
+            journal=self.journal,
+            on_progress=None,
+            times=times,
+            opens=opens,
+            roles=self._roles,
+        )
 
     def assert_exact(self, report: HttpReport, but: Sequence[int] = ()) -> None:
         """Every request has the tokens of an undisturbed server."""

@@ -9,7 +9,18 @@ from hwmodels.profiles.profile import Curve, Floats, Lattice, OpTables, Profile,
 from hwmodels.step_times.op_table import decode_form, mixed_form, prefill_form
 from hwmodels.step_times.step_time import Piece
 
-STAMP = Stamp("toy_gpu", "toy_llm", 1, "vllm", "1.2.3", "bf16", "made up", "CC0", (), ("one note",))
+STAMP = Stamp(
+    gpu="toy_gpu",
+    llm="toy_llm",
+    tp=1,
+    engine="vllm",
+    engine_version="1.2.3",
+    precision="bf16",
+    source="made up",
+    licence="CC0",
+    files=(),
+    notes=("one note",),
+)
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256)
 HEADS = (1, 16, 17, 32, 33, 48, 49, 64)
 NEW, CACHED, SEQUENCES, CONTEXT = (

@@ -54,9 +54,9 @@ class Decimal:
 
     def _fraction(self, block: Block, begin: Ints, end: Ints) -> tuple[Ints, Bools]:
         width = end - begin
-        kept = np.minimum(width, self.digits)
-        value, ok = whole_numbers(block, begin, begin + kept)
-        value = np.where(ok, value, 0) * 10 ** (self.digits - kept)
+        digits = np.minimum(width, self.digits)
+        value, ok = whole_numbers(block, begin, begin + digits)
+        value = np.where(ok, value, 0) * 10 ** (self.digits - digits)
         longer = np.flatnonzero(width > self.digits)
         if len(longer):
             tail = begin[longer] + self.digits

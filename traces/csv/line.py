@@ -1,7 +1,6 @@
-"""One line of a CSV file, read by hand: the judge of every line that is not in the usual form.
+"""Reads one line of a CSV file that is not in the usual form, or says what is wrong with it and where.
 
-The vectorised reader (``rows``) takes the usual form and hands everything else here, so that the rare forms
-cost nothing and a bad line is explained where it stands.
+The vectorised reader (``traces.csv.table``) reads lines of the usual form and calls this one for all others.
 """
 
 import re

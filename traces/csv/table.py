@@ -20,7 +20,7 @@ from traces.workload import MAX_ROWS
 # False for the others and says nothing about whether they are wrong.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
     """The lines of one block. start, end: each line's bytes without its ending. ok: of the usual shape.
 
@@ -48,8 +48,15 @@ class Rows:
 
     def first_rows(self, count: int) -> "Rows":
         """The first ``count`` lines."""
-        kept = slice(0, count)
-        return Rows(self.block, self.start[kept], self.end[kept], self.comma, self.first[kept], self.ok[kept])
+        rows = slice(0, count)
+        return Rows(
+            block=self.block,
+            start=self.start[rows],
+            end=self.end[rows],
+            comma=self.comma,
+            first=self.first[rows],
+            ok=self.ok[rows],
+        )
 
     def line(self, row: int) -> bytes:
         """The bytes of one line."""
@@ -66,20 +73,27 @@ def split_rows(lines: bytes, fields: int) -> Rows:
     after = np.searchsorted(comma, newline)
     first = np.concatenate(([0], after[:-1]))
     ok = (after - first == fields - 1) & (end > start)
-    for found in _marks(lines, block, newline - end):
-        ok[np.searchsorted(newline, found)] = False
-    return Rows(block, start, end, comma if len(comma) else np.zeros(1, np.int64), first, ok)
+    for mark in _marks(lines, block, newline - end):
+        ok[np.searchsorted(newline, mark)] = False
+    return Rows(
+        block=block,
+        start=start,
+        end=end,
+        comma=comma if len(comma) else np.zeros(1, np.int64),
+        first=first,
+        ok=ok,
+    )
 
 
 def _marks(lines: bytes, block: Block, returns: Ints) -> list[Ints]:
     """Where quotes, NULs, carriage returns inside lines and damaged UTF-8 stand."""
-    found = [block.at(char) for char in ('"', "\0") if char.encode() in lines]
+    positions = [block.at(char) for char in ('"', "\0") if char.encode() in lines]
     if lines.count(b"\r") > returns.sum():
         cr = block.at("\r")
-        found.append(cr[block.text[cr + 1] != ord("\n")])
+        positions.append(cr[block.text[cr + 1] != ord("\n")])
     if not lines.isascii() and not _is_utf8(lines):
-        found.append(np.flatnonzero(block.text >= 0x80))
-    return found
+        positions.append(np.flatnonzero(block.text >= 0x80))
+    return positions
 
 
 def _is_utf8(lines: bytes) -> bool:

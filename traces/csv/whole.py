@@ -1,7 +1,7 @@
 """Cells that are whole numbers: tokens, counts, priorities, nanoseconds."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
@@ -24,6 +24,7 @@ class Whole:
 
     least: int = 0
     most: int = MAX_TOKENS
+    _: KW_ONLY
     noun: str = "tokens"
     blank: int | None = None
     example: int = 374

@@ -111,10 +111,10 @@ def _same(block: Block, begin: Ints, width: Ints, other: Ints) -> Bools:
     same: Bools = width == width[other]
     for at in range(0, int(width.max(initial=0)), EIGHT):
         rows = _longer(width, at)
-        kept = np.minimum(width[rows] - at, EIGHT)
+        width_here = np.minimum(width[rows] - at, EIGHT)
         one, two = begin[rows] + at, begin[other[rows]] + at
         two = np.where(same[rows], two, one)  # a shorter word may end the block
-        same[rows] &= head(block, one, kept) == head(block, two, kept)
+        same[rows] &= head(block, one, width_here) == head(block, two, width_here)
     return same
 
 

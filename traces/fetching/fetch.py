@@ -16,7 +16,7 @@ from typing import Final
 from traces.errors import TraceError
 from traces.fetching.http import Answer
 from traces.fetching.http import open_url as open_web_url
-from traces.fetching.sources import Source, terms
+from traces.fetching.sources import Source
 from traces.reading import file_digest
 
 # The file a download grows in: one writer at a time, kept when it stops, renamed when it is whole.
@@ -174,7 +174,7 @@ Progress = Callable[[int, int], None]
 """Called with the bytes that are there and the bytes of the whole file."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
     """What is fetched from where into which open file.
 
@@ -260,17 +260,19 @@ def _ended(job: Download, answer: Answer, have_bytes: int) -> TraceError:
 
 
 def _cut(job: Download, have_bytes: int, error: Exception | None) -> TraceError:
-    what = "the server stopped sending" if isinstance(error, TimeoutError) else "the connection was cut"
+    what_happened = (
+        "the server stopped sending" if isinstance(error, TimeoutError) else "the connection was cut"
+    )
     return TraceError(
-        f"{job.url}: {what} after {have_bytes} of {job.size_bytes} bytes: run the same command again"
+        f"{job.url}: {what_happened} after {have_bytes} of {job.size_bytes} bytes: run the same command again"
         f" to continue {job.path}"
     )
 
 
 def _judge(job: Download) -> None:
-    found = sha256_of(job.part, job.path)
-    if found != job.sha256:
-        raise _wrong(job, f"sent a file with sha256 {found} instead of {job.sha256} ({job.hash_source})")
+    digest = sha256_of(job.part, job.path)
+    if digest != job.sha256:
+        raise _wrong(job, f"sent a file with sha256 {digest} instead of {job.sha256} ({job.hash_source})")
 
 
 def _wrong(job: Download, problem: str) -> TraceError:
@@ -280,9 +282,6 @@ def _wrong(job: Download, problem: str) -> TraceError:
         f"{job.url} {problem}: the received bytes were deleted, so run the command again, and if it fails"
         " again give another url"
     )
-
-
-__all__ = ["Progress", "fetch", "terms"]
 
 
 def fetch(
@@ -343,9 +342,9 @@ def _is_there(source: Source, final: Path) -> bool:
     if source.bytes is not None and found_bytes != source.bytes:
         raise _other(source, final, f"has {found_bytes} bytes instead of {source.bytes}")
     if source.sha256 is not None:
-        found = file_digest(final)
-        if found != source.sha256:
-            raise _other(source, final, f"has sha256 {found} instead of {source.sha256}")
+        digest = file_digest(final)
+        if digest != source.sha256:
+            raise _other(source, final, f"has sha256 {digest} instead of {source.sha256}")
     return True
 
 

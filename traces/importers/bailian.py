@@ -33,4 +33,12 @@ def read_bailian(
     if first_row(Path(path), _EXAMPLE).get(CHAT) is None:
         raise Spot(Path(path), 1).error("it is missing", f"write {_EXAMPLE}, or read it as mooncake", CHAT)
     keys = BlockKeys(TIME, Clock("s"), _EXAMPLE)
-    return read_blocks(path, keys, name, limit, block_tokens, partial_prefix, time_unit)
+    return read_blocks(
+        path,
+        keys,
+        name=name,
+        limit=limit,
+        block_tokens=block_tokens,
+        partial_prefix=partial_prefix,
+        time_unit=time_unit,
+    )

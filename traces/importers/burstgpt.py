@@ -20,7 +20,7 @@ from traces.csv.word import Word
 from traces.errors import TraceError
 from traces.importers.csv_times import read_times
 from traces.importers.requests import Sieve, check_limit, first_rows, workload_of
-from traces.times import Clock, Times
+from traces.times import Clock, ParsedTimes
 from traces.workload import MAX_TOKENS, Workload
 
 DROPPED_FAILED: Final = "failed: 0 response tokens"
@@ -102,7 +102,7 @@ def _read(path: Path, unit: str, stated: bool) -> Table:
     return read_table(path, (Field(_TIME, moment(unit)), *_FIELDS, elapsed))
 
 
-def _schema(table: Table, times: Times) -> dict[str, object]:
+def _schema(table: Table, times: ParsedTimes) -> dict[str, object]:
     """Schema name -> values. The table is emptied: a long one need not be in memory twice."""
     columns = table.columns
     schema = {
@@ -118,10 +118,10 @@ def _schema(table: Table, times: Times) -> dict[str, object]:
 
 
 def _check_log_types(table: Table) -> None:
-    found = table.columns[_LOG]
-    unknown = [word for word in found.words if word not in LOG_TYPES.values()]
+    logs = table.columns[_LOG]
+    unknown = [word for word in logs.words if word not in LOG_TYPES.values()]
     if unknown:
-        row = int(np.argmax(found.codes == found.words.index(unknown[0])))
+        row = int(np.argmax(logs.codes == logs.words.index(unknown[0])))
         problem = f"{unknown[0][:40]!r} is not a log type"
         raise table.place(row).error(problem, f"write {' or '.join(LOG_TYPES.values())}", _LOG)
 

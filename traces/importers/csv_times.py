@@ -5,18 +5,18 @@ from pathlib import Path
 
 from traces.csv.table import Table, first_cells
 from traces.importers.requests import check_order
-from traces.times import Clock, Ints, Times, read_in_unit
+from traces.times import Clock, Ints, ParsedTimes, read_in_unit
 
 
 def read_times(
     path: Path,
     clock: Clock,
-    given: str | None,
+    time_unit: str | None,
     column: str,
     read: Callable[[Path, str], Table],
     *,
     from_first: bool = False,
-) -> tuple[Table, Times]:
+) -> tuple[Table, ParsedTimes]:
     """The table and its times, which are taken out of it. given: ``trace.time_unit``.
 
     read: the table of the file in a unit. See ``traces.times.read_in_unit``. Raises TraceError.
@@ -28,5 +28,5 @@ def read_times(
         check_order(times_ns, table.place, column)
         return table, times_ns
 
-    first = first_cells(path).get(column) if given is None else None
-    return read_in_unit(clock, given, first, in_unit, from_first=from_first)
+    first = first_cells(path).get(column) if time_unit is None else None
+    return read_in_unit(clock, time_unit, first, in_unit, from_first=from_first)

@@ -19,6 +19,7 @@ from traces.checks import whole_number
 from traces.columns import Names, PrefixBlocks
 from traces.errors import TraceError
 from traces.importers.json_lines import (
+    JsonTimes,
     Spot,
     all_or_none,
     first_row,
@@ -31,7 +32,6 @@ from traces.importers.json_lines import (
     whole,
     word,
 )
-from traces.importers.json_times import JsonTimes
 from traces.importers.requests import check_limit, check_order, requests_of
 from traces.reading import Origin
 from traces.replacing import replacing
@@ -48,7 +48,7 @@ EXAMPLE: Final = f'{{"{TIME}": 0, "{PROMPT}": 700, "{OUTPUT}": 50, "{HASHES}": [
 _MS_NS: Final = 1_000_000
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Rows:
     """The columns while they grow, one entry per line."""
 
@@ -84,7 +84,15 @@ def read_mooncake(
     Raises TraceError naming file, line, key and remedy for anything else that is not a request.
     """
     keys = BlockKeys(TIME, Clock("ms", other="s"), EXAMPLE)
-    return read_blocks(path, keys, name, limit, block_tokens, partial_prefix, time_unit)
+    return read_blocks(
+        path,
+        keys,
+        name=name,
+        limit=limit,
+        block_tokens=block_tokens,
+        partial_prefix=partial_prefix,
+        time_unit=time_unit,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +107,7 @@ class BlockKeys:
 def read_blocks(
     path: str | Path,
     keys: BlockKeys,
+    *,
     name: str | None,
     limit: int | None,
     block_tokens: int,
@@ -123,8 +132,8 @@ def read_blocks(
 
     first = first_row(file, keys.example)
     written = first.get(UNIT_KEY)
-    given = time_unit or (written if written in UNITS else None)
-    rows, times = read_in_unit(keys.clock, given, first.get(keys.time), read)
+    unit = time_unit or (written if written in UNITS else None)
+    rows, times = read_in_unit(keys.clock, unit, first.get(keys.time), read)
     _check_latest(times.arrival_ns, file, keys.time)
     columns = {
         "arrival_ns": times.arrival_ns,

@@ -277,14 +277,14 @@ def _refuse_large(unpacked_bytes: int, file: Path) -> None:
         )
 
 
-def _check_columns(found: list[str], file: Path) -> None:
+def _check_columns(columns: list[str], file: Path) -> None:
     for column in NEEDED:
-        if column not in found:
+        if column not in columns:
             raise TraceError(f"{file} has no column {column}: write at least {', '.join(NEEDED)}")
-    for column in found:
+    for column in columns:
         if column not in COLUMNS:
             raise TraceError(f"{file}, column {shown(column)} is unknown: keep only {', '.join(COLUMNS)}")
-        if found.count(column) > 1:
+        if columns.count(column) > 1:
             raise TraceError(f"{file}, column {column} occurs twice: keep one")
 
 

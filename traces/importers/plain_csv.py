@@ -128,19 +128,21 @@ def _check_words(workload: Workload, column: str, names: Names) -> None:
             raise TraceError(f"{workload.name}: {column} {word[:40]!a} {problem}: give it another name")
 
 
-__all__ = ["read_plain_csv", "write_plain_csv"]
-
 ARRIVALS: Final = {"arrival_ns": "ns", "arrival_s": "s", "arrival_ms": "ms"}
 """Column of arrivals -> its unit."""
 LENGTHS: Final = (Field("prompt_tokens", Whole(1)), Field("output_tokens", Whole(1)))
 OPTIONAL: Final = (
     Field("max_new_tokens", Whole(1), required=False),
     Field("model", Word(), required=False),
-    Field("priority", Whole(-INT64_MAX - 1, INT64_MAX, "levels of priority", example=-1), required=False),
-    Field("session", Word(blank=True), required=False),
-    Field("images", Whole(0, INT64_MAX, "images", example=2), required=False),
     Field(
-        "source_duration_ns", Whole(-1, INT64_MAX, "nanoseconds", blank=-1, example=46926808), required=False
+        "priority", Whole(-INT64_MAX - 1, INT64_MAX, noun="levels of priority", example=-1), required=False
+    ),
+    Field("session", Word(blank=True), required=False),
+    Field("images", Whole(0, INT64_MAX, noun="images", example=2), required=False),
+    Field(
+        "source_duration_ns",
+        Whole(-1, INT64_MAX, noun="nanoseconds", blank=-1, example=46926808),
+        required=False,
     ),
 )
 PREFIX: Final = re.compile(r"prefix_([1-9][0-9]{0,8})", re.ASCII)
@@ -161,7 +163,7 @@ def read_plain_csv(
     file = Path(path)
     header = read_header(file)
     arrival = _arrival(header, Place(file, 1))
-    prefixes = [found for found in header if PREFIX.fullmatch(found)]
+    prefixes = [column for column in header if PREFIX.fullmatch(column)]
     if len(prefixes) > 1:
         raise Place(file, 1).error("another column also holds prefix blocks", "keep one", prefixes[1])
     blocks = [Field(prefix, Ids(int(prefix.partition("_")[2]))) for prefix in prefixes]
@@ -187,11 +189,11 @@ def read_plain_csv(
 
 def _arrival(header: tuple[str, ...], place: Place) -> str:
     """The one column of arrivals."""
-    found = [column for column in ARRIVALS if column in header]
-    if not found:
+    columns = [column for column in ARRIVALS if column in header]
+    if not columns:
         raise place.error(
             "is missing", "write arrival_ns, or arrival_s or arrival_ms as decimals", "arrival_ns"
         )
-    if len(found) > 1:
-        raise place.error(f"column {found[0]} also holds arrivals", "keep one of the two", found[1])
-    return found[0]
+    if len(columns) > 1:
+        raise place.error(f"column {columns[0]} also holds arrivals", "keep one of the two", columns[1])
+    return columns[0]

@@ -123,15 +123,15 @@ def read_sharegpt(
         _add(rows, conversation, turns == "all", measure, spot)
     total, taken = len(rows), min(len(rows), limit or len(rows))
     left_out = [reason for before, reason in rows.left_out if before < taken]
-    kept = taken - len(left_out)
-    if not kept:
+    used = taken - len(left_out)
+    if not used:
         raise TraceError(f"{file}: no conversation is a request: name a file with answers of gpt")
-    session = Names.of(rows.session[:kept]) if turns == "all" else None
+    session = Names.of(rows.session[:used]) if turns == "all" else None
     limited = (f"first {taken} of {total} requests",) if taken < total else ()
     workload = Workload(
-        arrival_ns=np.zeros(kept, np.int64),
-        prompt_tokens=int64(rows.prompt[:kept]),
-        output_tokens=int64(rows.output[:kept]),
+        arrival_ns=np.zeros(used, np.int64),
+        prompt_tokens=int64(rows.prompt[:used]),
+        output_tokens=int64(rows.output[:used]),
         session=session,
         prefix=None if session is None else Turns(session.codes.astype(np.int64)),
         name=name or origin.name,
@@ -141,7 +141,9 @@ def read_sharegpt(
         rows_read=taken,
     )
     order = ", turns of a conversation one after another" if turns == "all" else ""
-    return with_drawn_arrivals(workload, rate, seed, gap_cv, "sharegpt", order)
+    return with_drawn_arrivals(
+        workload, rate_per_s=rate, seed=seed, gap_cv=gap_cv, reader="sharegpt", order=order
+    )
 
 
 def _add(rows: _Rows, conversation: dict[str, Any], every: bool, measure: Measure, spot: Spot) -> None:
@@ -255,15 +257,15 @@ class _Window:
 
     def take(self, char: str) -> bool:
         """Whether ``char`` comes next; if so it is read."""
-        found = self.char() == char
-        self.at += found
-        return found
+        there = self.char() == char
+        self.at += there
+        return there
 
 
 def _expect(window: _Window, char: str, spot: Spot, remedy: str) -> None:
     if not window.take(char):
-        found = window.char()
-        problem = f"found {found!r} instead of {char}" if found else "the file ends too early"
+        next_char = window.char()
+        problem = f"found {next_char!r} instead of {char}" if next_char else "the file ends too early"
         raise spot.error(problem, remedy)
 
 

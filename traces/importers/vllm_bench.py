@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from traces.checks import positive_number, short_number
 from traces.errors import TraceError
 from traces.importers.json_lines import (
+    JsonTimes,
     Spot,
     all_or_none,
     first_row,
@@ -28,7 +29,6 @@ from traces.importers.json_lines import (
     shown,
     whole,
 )
-from traces.importers.json_times import JsonTimes
 from traces.importers.requests import check_limit, check_order, requests_of
 from traces.reading import Origin
 from traces.streams import stream
@@ -80,7 +80,7 @@ def measure_of(count_tokens: Callable[[str], int] | None, chars_per_token: float
     return Measure(count_tokens, positive_number("chars_per_token", chars_per_token))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Rows:
     """The columns while they grow, one entry per line."""
 
@@ -142,11 +142,15 @@ def read_vllm_bench(
     labels = times.labels if timed else ()
     workload = requests_of(origin, columns, name=name, limit=limit, labels=labels)
     workload = _explained(workload, rows, measure)
-    return workload if rate is None else with_drawn_arrivals(workload, rate, seed, gap_cv, "vllm_bench")
+    return (
+        workload
+        if rate is None
+        else with_drawn_arrivals(workload, rate_per_s=rate, seed=seed, gap_cv=gap_cv, reader="vllm_bench")
+    )
 
 
 def with_drawn_arrivals(
-    workload: Workload, rate_per_s: float, seed: int, gap_cv: float, reader: str, order: str = ""
+    workload: Workload, *, rate_per_s: float, seed: int, gap_cv: float, reader: str, order: str = ""
 ) -> Workload:
     """The workload with Gamma arrivals from 0 on, drawn from the stream ``READER/arrivals``, and a label.
 
@@ -198,11 +202,11 @@ def _add(rows: _Rows, row: dict[str, Any], measure: Measure, stamps: JsonTimes, 
 
 def _one_key(row: dict[str, Any], keys: tuple[str, ...], spot: Spot) -> str | None:
     """The key of ``keys`` that the row has, if any; TraceError when two disagree."""
-    found = [key for key in keys if row.get(key) is not None]
-    for other in found[1:]:
-        if row[other] != row[found[0]]:
-            raise spot.error(f"it differs from {found[0]}", "keep one of the two", other)
-    return found[0] if found else None
+    keys_there = [key for key in keys if row.get(key) is not None]
+    for other in keys_there[1:]:
+        if row[other] != row[keys_there[0]]:
+            raise spot.error(f"it differs from {keys_there[0]}", "keep one of the two", other)
+    return keys_there[0] if keys_there else None
 
 
 def _prompt_tokens(row: dict[str, Any], measure: Measure, spot: Spot) -> tuple[int, bool]:

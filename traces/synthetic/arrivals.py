@@ -93,6 +93,7 @@ def on_off_ns(
     seed: int,
     name: str,
     requests: int,
+    *,
     rate_per_s: float = 1.0,
     on_s: float = 10.0,
     off_s: float = 30.0,
@@ -121,13 +122,16 @@ def on_off_ns(
             f" write longer ones (at most {_MOST_CYCLES} bursts are drawn)"
         )
     spans = stream(seed, f"{name}/spells")
-    return profile_arrivals_ns(times, on_off(on_per_s, on_per_s * ratio, on, off, spans, cover))
+    return profile_arrivals_ns(
+        times, on_off(on_per_s, off_per_s=on_per_s * ratio, on_s=on, off_s=off, generator=spans, cover=cover)
+    )
 
 
 def onsets_ns(
     seed: int,
     name: str,
     requests: int,
+    *,
     base_rate_per_s: float = 1.0,
     onset_times_s: str = ONSET_TIMES_S,
     factor: float = 5.0,
@@ -139,7 +143,13 @@ def onsets_ns(
     """Sudden bursts. base_rate_per_s: between them. onset_times_s: when they begin, such as 5+65."""
     times_s = seconds_of("onset_times_s", onset_times_s)
     return renewal_ns(
-        seed, name, requests, onsets(base_rate_per_s, times_s, factor, ramp_s, hold_s, decay_s), gap_cv
+        seed,
+        name,
+        requests,
+        onsets(
+            base_rate_per_s, times_s=times_s, factor=factor, ramp_s=ramp_s, hold_s=hold_s, decay_s=decay_s
+        ),
+        gap_cv,
     )
 
 
@@ -147,6 +157,7 @@ def diurnal_ns(
     seed: int,
     name: str,
     requests: int,
+    *,
     rate_per_s: float = 1.0,
     peak_to_mean: float = 1.5,
     period_s: float = 86_400.0,

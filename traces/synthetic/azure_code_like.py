@@ -94,7 +94,14 @@ def azure_code_like(
     gaps_ns = np.rint(gaps_s * NS_PER_S).astype(np.int64)
     arrival_ns = np.concatenate((np.zeros(1, np.int64), np.cumsum(gaps_ns)))
     parameters = {"requests": count, "rate_per_s": rate}
-    return drawn_workload("azure_code_like", seed, arrival_ns, "azure_code", CODE_LABEL, parameters)
+    return drawn_workload(
+        "azure_code_like",
+        seed,
+        arrival_ns=arrival_ns,
+        lengths="azure_code",
+        label=CODE_LABEL,
+        parameters=parameters,
+    )
 
 
 def _gaps_s(seed: int, count: int) -> Floats:

@@ -19,6 +19,7 @@ def burstgpt_like(
     seed: int = 0,
     requests: int | None = None,
     base_rate_per_s: float = 2.0,
+    *,
     onset_times_s: str = ONSET_TIMES_S,
     factor: float = 5.0,
     ramp_s: float = 2.0,
@@ -46,10 +47,12 @@ def burstgpt_like(
     }
     own |= {"hold_s": hold_s, "decay_s": decay_s, "gap_cv": gap_cv}
     count, (arrival_ns, _) = drawn_to_the_end(
-        lambda count: (onsets_ns(seed, "burstgpt_like/arrivals", count, **own), None),
+        lambda count: (onsets_ns(seed, name="burstgpt_like/arrivals", requests=count, **own), None),
         requests,
         duration_s,
         lambda end_s: EXPECTED["onsets"](end_s, **own),
     )
     parameters = {"requests": count, **own, "duration_s": duration_s}
-    return drawn_workload("burstgpt_like", seed, arrival_ns, "burstgpt", LABEL, parameters)
+    return drawn_workload(
+        "burstgpt_like", seed, arrival_ns=arrival_ns, lengths="burstgpt", label=LABEL, parameters=parameters
+    )

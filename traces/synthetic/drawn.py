@@ -42,6 +42,7 @@ def _exact(value: Any) -> str:
 def drawn_workload(
     name: str,
     seed: int,
+    *,
     arrival_ns: NDArray[np.int64],
     lengths: str,
     label: str,
@@ -54,16 +55,16 @@ def drawn_workload(
     with a ``duration_s`` above 0 arrivals from then on are cut off. model: one per arrival or None.
     Raises TraceError when lengths are unknown or nothing is left.
     """
-    kept = slice(0, _within(arrival_ns, parameters))
-    rows = len(arrival_ns[kept])
+    rows_within = slice(0, _within(arrival_ns, parameters))
+    rows = len(arrival_ns[rows_within])
     prompt, output = length_pair(lengths)
     return Workload(
-        arrival_ns=arrival_ns[kept],
+        arrival_ns=arrival_ns[rows_within],
         prompt_tokens=draw_lengths(prompt, stream(seed, f"{name}/prompt_tokens"), rows),
         output_tokens=draw_lengths(output, stream(seed, f"{name}/output_tokens"), rows),
         name=name,
         source=recipe(name, seed, {key: value for key, value in parameters.items() if value is not None}),
-        model=None if model is None else model.taking(kept),
+        model=None if model is None else model.taking(rows_within),
         labels=(label,),
         rows_read=rows,
     )

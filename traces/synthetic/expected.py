@@ -38,7 +38,12 @@ def _onsets(
     **rest: Any,
 ) -> float:
     times_s = seconds_of("onset_times_s", onset_times_s)
-    return expected_by(onsets(base_rate_per_s, times_s, factor, ramp_s, hold_s, decay_s), end_s)
+    return expected_by(
+        onsets(
+            base_rate_per_s, times_s=times_s, factor=factor, ramp_s=ramp_s, hold_s=hold_s, decay_s=decay_s
+        ),
+        end_s,
+    )
 
 
 def _diurnal(

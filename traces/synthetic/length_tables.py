@@ -96,7 +96,14 @@ def _llumnix(mean: float, quantiles: Sequence[float], most_tokens: int = LLUMNIX
 
 def _llumnix_zipf(mean: int, alpha: float) -> ZipfLengths:
     """Lengths S, M and L. Their samples in Table 1 have P50 to P99 within 15 % of these."""
-    return ZipfLengths(mean, alpha, 2 * mean - 1, LLUMNIX_MOST_TOKENS, _LLUMNIX_ROWS, _ARTEFACT)
+    return ZipfLengths(
+        mean=mean,
+        alpha=alpha,
+        ranks=2 * mean - 1,
+        most_tokens=LLUMNIX_MOST_TOKENS,
+        rows=_LLUMNIX_ROWS,
+        source=_ARTEFACT,
+    )
 
 
 LENGTH_TABLES: Final[dict[str, Lengths]] = {

@@ -51,7 +51,7 @@ class LengthTable:
         return _lengths_at(uniform, *quantiles, _shape_for_mean(*quantiles, self.mean))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ZipfLengths:
     """Lengths of a Zipf distribution over ranks: rank r of 1 to ``ranks`` has a weight of r**-alpha.
 

@@ -49,8 +49,8 @@ def share_of_high_priority(ratio: object) -> float:
     """From 0 to 1. Raises TraceError for anything else."""
     if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0 <= ratio <= 1:
         is_number = isinstance(ratio, int | float) and not isinstance(ratio, bool)
-        told = f"{ratio:g}" if is_number else repr(ratio)
-        raise TraceError(f"trace.priority_ratio={told} is not a share: write a number from 0 to 1")
+        ratio_text = f"{ratio:g}" if is_number else repr(ratio)
+        raise TraceError(f"trace.priority_ratio={ratio_text} is not a share: write a number from 0 to 1")
     return float(ratio)
 
 
@@ -125,6 +125,7 @@ def llumnix_like(
     seed: int = 0,
     requests: int = DEFAULT_REQUESTS,
     rate_per_s: float = 1.0,
+    *,
     gap_cv: float = 1.0,
     priority_ratio: float = 0.0,
 ) -> Workload:
@@ -147,7 +148,9 @@ def llumnix_like(
                 f"{priority_ratio:g} instead"
             )
         arrival_ns = gamma_ns(seed, f"{name}/arrivals", count, rate_per_s, gap_cv)
-        return drawn_workload(name, seed, arrival_ns, lengths, label, parameters)
+        return drawn_workload(
+            name, seed, arrival_ns=arrival_ns, lengths=lengths, label=label, parameters=parameters
+        )
     operational, prompt_tokens, output_tokens = artefact_sample(seed, count, gap_cv, prompt, output)
     labels, priority = [label], None
     if priority_ratio:
@@ -176,7 +179,14 @@ def _of(name: str) -> Callable[..., Workload]:
         gap_cv: float = 1.0,
         priority_ratio: float = 0.0,
     ) -> Workload:
-        return llumnix_like(name, seed, requests, rate_per_s, gap_cv, priority_ratio)
+        return llumnix_like(
+            name=name,
+            seed=seed,
+            requests=requests,
+            rate_per_s=rate_per_s,
+            gap_cv=gap_cv,
+            priority_ratio=priority_ratio,
+        )
 
     draw.__name__ = draw.__qualname__ = name
     draw.__doc__ = f"Llumnix {_TRACES[name][1]} (OSDI 2024): lengths as published, arrivals Gamma or Poisson."

@@ -67,6 +67,7 @@ def maf_like(
     seed: int = 0,
     requests: int | None = None,
     rate_per_s: float = 0.0,
+    *,
     functions: int = 100,
     least_gap_cv: float = 0.5,
     most_gap_cv: float = 4.0,
@@ -112,7 +113,15 @@ def maf_like(
     parameters |= {"start_s": start_s, "duration_s": duration_s}
     if minute_cv:
         parameters |= {"minute_cv": minute_cv, "minute_memory": minute_memory}
-    return drawn_workload("maf_like", seed, arrival_ns, "1x1", MAF_LABEL, parameters, names)
+    return drawn_workload(
+        "maf_like",
+        seed,
+        arrival_ns=arrival_ns,
+        lengths="1x1",
+        label=MAF_LABEL,
+        parameters=parameters,
+        model=names,
+    )
 
 
 def minute_factors(seed: int, minute_cv: float, minute_memory: float) -> Floats:

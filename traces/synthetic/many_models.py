@@ -46,6 +46,7 @@ def zipf_mix(
     seed: int = 0,
     requests: int = DEFAULT_REQUESTS,
     rate_per_s: float = 1.0,
+    *,
     models: str = "16",
     exponent: float = 0.9,
     gap_cv: float = 4.0,
@@ -64,7 +65,15 @@ def zipf_mix(
     parameters |= {"exponent": exponent, "gap_cv": gap_cv, "lengths": lengths}
     label = _LABEL.format(len(names), short_number(exponent))
     arrival_ns = profile_arrivals_ns(times, constant(rate_per_s))
-    return drawn_workload("zipf_mix", seed, arrival_ns, lengths, label, parameters, Names(codes, names))
+    return drawn_workload(
+        "zipf_mix",
+        seed,
+        arrival_ns=arrival_ns,
+        lengths=lengths,
+        label=label,
+        parameters=parameters,
+        model=Names(codes, names),
+    )
 
 
 def model_names(models: str | int) -> tuple[str, ...]:

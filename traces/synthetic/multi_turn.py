@@ -42,6 +42,7 @@ def multi_turn(
     seed: int = 0,
     requests: int = DEFAULT_REQUESTS,
     rate_per_s: float = 1.0,
+    *,
     least_messages: int = 12,
     most_messages: int = 18,
     think_s: float = 30.0,
@@ -70,7 +71,12 @@ def multi_turn(
         messages = stream(seed, f"{NAME}/messages").integers(least, most + 1, sessions)
         first_tokens = common + _beginnings(seed, sessions, begin)
         session, arrival_ns, prompt, answer = _turns(
-            seed, start_ns, -(-messages // 2), first_tokens, token_ns, think
+            seed,
+            start_ns=start_ns,
+            turns=-(-messages // 2),
+            first_tokens=first_tokens,
+            token_ns=token_ns,
+            think_s=think,
         )
         order = np.argsort(arrival_ns, kind="stable")[:count]
         if sessions > count or arrival_ns[order[-1]] < start_ns[-1]:
@@ -102,17 +108,17 @@ def _beginnings(seed: int, sessions: int, mean: float) -> Ints:
 
 
 def _turns(
-    seed: int, start_ns: Ints, turns: Ints, first_tokens: Ints, token_ns: float, think_s: float
+    seed: int, *, start_ns: Ints, turns: Ints, first_tokens: Ints, token_ns: float, think_s: float
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """(session, arrival in ns, prompt tokens, answer tokens) of every turn, session by session."""
     session = np.repeat(np.arange(len(turns)), turns)
     rows, first = len(session), np.cumsum(turns) - turns
-    asked = stream(seed, f"{NAME}/user_tokens").integers(USER_TOKENS[0], USER_TOKENS[1] + 1, rows)
-    asked[first] += first_tokens
+    user_tokens = stream(seed, f"{NAME}/user_tokens").integers(USER_TOKENS[0], USER_TOKENS[1] + 1, rows)
+    user_tokens[first] += first_tokens
     answer = stream(seed, f"{NAME}/answer_tokens").integers(ANSWER_TOKENS[0], ANSWER_TOKENS[1] + 1, rows)
     thought_s = stream(seed, f"{NAME}/think").standard_exponential(rows) * think_s
     gap_ns = np.rint(answer * token_ns + thought_s * NS_PER_S).astype(np.int64)
-    prompt = _sums(asked + answer, first, turns) - answer
+    prompt = _sums(user_tokens + answer, first, turns) - answer
     arrival_ns = start_ns[session] + _sums(gap_ns, first, turns) - gap_ns
     return session, arrival_ns, prompt, answer
 

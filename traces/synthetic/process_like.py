@@ -14,7 +14,14 @@ def poisson(
     seed: int = 0, requests: int = DEFAULT_REQUESTS, rate_per_s: float = 1.0, lengths: str = "sharegpt"
 ) -> Workload:
     """Poisson arrivals with mean ``rate_per_s``. lengths: see ``length_tables.length_pair``."""
-    return _drawn("poisson", seed, requests, lengths, 0.0, {"rate_per_s": rate_per_s})
+    return _drawn(
+        "poisson",
+        seed=seed,
+        requests=requests,
+        lengths=lengths,
+        duration_s=0.0,
+        own={"rate_per_s": rate_per_s},
+    )
 
 
 def gamma(
@@ -25,13 +32,21 @@ def gamma(
     lengths: str = "sharegpt",
 ) -> Workload:
     """Stationary arrivals with Gamma gaps. gap_cv: their coefficient of variation, 1 is Poisson."""
-    return _drawn("gamma", seed, requests, lengths, 0.0, {"rate_per_s": rate_per_s, "gap_cv": gap_cv})
+    return _drawn(
+        "gamma",
+        seed=seed,
+        requests=requests,
+        lengths=lengths,
+        duration_s=0.0,
+        own={"rate_per_s": rate_per_s, "gap_cv": gap_cv},
+    )
 
 
 def on_off(
     seed: int = 0,
     requests: int | None = None,
     rate_per_s: float = 1.0,
+    *,
     on_s: float = 10.0,
     off_s: float = 30.0,
     off_to_on: float = 0.0,
@@ -46,13 +61,21 @@ def on_off(
     spells: ``exponential`` or ``fixed`` lengths. Its end: see ``diurnal``.
     """
     own: dict[str, Any] = {"rate_per_s": rate_per_s, "on_s": on_s, "off_s": off_s, "off_to_on": off_to_on}
-    return _drawn("on_off", seed, requests, lengths, duration_s, {**own, "spells": spells, "gap_cv": gap_cv})
+    return _drawn(
+        "on_off",
+        seed=seed,
+        requests=requests,
+        lengths=lengths,
+        duration_s=duration_s,
+        own={**own, "spells": spells, "gap_cv": gap_cv},
+    )
 
 
 def onsets(
     seed: int = 0,
     requests: int | None = None,
     base_rate_per_s: float = 1.0,
+    *,
     onset_times_s: str = ONSET_TIMES_S,
     factor: float = 5.0,
     ramp_s: float = 2.0,
@@ -74,13 +97,14 @@ def onsets(
         "ramp_s": ramp_s,
     }
     own |= {"hold_s": hold_s, "decay_s": decay_s, "gap_cv": gap_cv}
-    return _drawn("onsets", seed, requests, lengths, duration_s, own)
+    return _drawn("onsets", seed=seed, requests=requests, lengths=lengths, duration_s=duration_s, own=own)
 
 
 def diurnal(
     seed: int = 0,
     requests: int | None = None,
     rate_per_s: float = 1.0,
+    *,
     peak_to_mean: float = 1.5,
     period_s: float = 86_400.0,
     peak_at_s: float = 43_200.0,
@@ -95,11 +119,11 @@ def diurnal(
     """
     own: dict[str, Any] = {"rate_per_s": rate_per_s, "peak_to_mean": peak_to_mean, "period_s": period_s}
     own |= {"peak_at_s": peak_at_s, "gap_cv": gap_cv}
-    return _drawn("diurnal", seed, requests, lengths, duration_s, own)
+    return _drawn("diurnal", seed=seed, requests=requests, lengths=lengths, duration_s=duration_s, own=own)
 
 
 def _drawn(
-    name: str, seed: int, requests: int | None, lengths: str, duration_s: float, own: dict[str, Any]
+    name: str, *, seed: int, requests: int | None, lengths: str, duration_s: float, own: dict[str, Any]
 ) -> Workload:
     count, (arrival_ns, _) = drawn_to_the_end(
         lambda count: (PROCESSES[name](seed, f"{name}/arrivals", count, **own), None),
@@ -110,4 +134,6 @@ def _drawn(
     parameters = {"requests": count, **own, "lengths": lengths}
     if duration_s != 0:
         parameters["duration_s"] = duration_s
-    return drawn_workload(name, seed, arrival_ns, lengths, _LABEL.format(name), parameters)
+    return drawn_workload(
+        name, seed, arrival_ns=arrival_ns, lengths=lengths, label=_LABEL.format(name), parameters=parameters
+    )

@@ -133,6 +133,7 @@ def constant(rate_per_s: float) -> RateProfile:
 
 def onsets(
     base_per_s: float,
+    *,
     times_s: Sequence[float],
     factor: float = 5.0,
     ramp_s: float = 2.0,
@@ -187,7 +188,13 @@ def by_the_minute(profile: RateProfile, factors: Floats) -> RateProfile:
 
 
 def on_off(
-    on_per_s: float, off_per_s: float, on_s: float, off_s: float, generator: np.random.Generator, cover: float
+    on_per_s: float,
+    *,
+    off_per_s: float,
+    on_s: float,
+    off_s: float,
+    generator: np.random.Generator,
+    cover: float,
 ) -> RateProfile:
     """Bursts at ``on_per_s`` between spells at ``off_per_s``, both of exponential length (means on_s, off_s).
 

@@ -35,8 +35,8 @@ class _Drawn(Mapping[str, "Callable[..., Workload]"]):
 
     def __getitem__(self, name: str) -> "Callable[..., Workload]":
         module: Any = importlib.import_module(f"traces.synthetic.{_MODULES[name]}")
-        found: Callable[..., Workload] = getattr(module, name)
-        return found
+        draw: Callable[..., Workload] = getattr(module, name)
+        return draw
 
     def __contains__(self, name: object) -> bool:
         return name in _MODULES

@@ -1,4 +1,4 @@
-"""Computes what one undisturbed worker generates after the same tokens: the reference outside float32.
+"""Computes what a worker that runs one request at a time generates: the reference outside float32.
 
 In bfloat16, transformers' kernels and products with other numbers of rows round differently from a worker's
 own. A chunk of a prompt sometimes differs from the whole prompt in the last of 8 bits (0.02 standard
@@ -21,7 +21,7 @@ from realexec.model.model_runner import DUMMY_TOKEN, DecodeRow, ModelRunner
 CLOSE_PER_ROOT_LAYER: Final = 0.022
 
 
-class UndisturbedWorker:
+class ReferenceWorker:
     """A worker that runs one request at a time, with dummy rows beside it, as many rows as in the run."""
 
     def __init__(self, runner: ModelRunner) -> None:

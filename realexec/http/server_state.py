@@ -19,8 +19,8 @@ class Times:
     silence_s: float = 300.0
 
 
-@dataclass(slots=True)
-class Line:
+@dataclass(slots=True, kw_only=True)
+class ServerState:
     """The state of one server. ``busy_ns``: how long it had requests of this run, until ``since_ns``."""
 
     server: Server
@@ -33,8 +33,8 @@ class Line:
     checking: "asyncio.Task[str | None] | None" = None
 
 
-@dataclass(slots=True)
-class Counts:
+@dataclass(slots=True, kw_only=True)
+class HttpCounts:
     """What really happened in a run. ``short``: answers that ended before the requested length.
 
     ``handed_over``: requests whose KV went from one server to another; ``slept``,
