@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from simpy import Environment, Event
 
-from serving.elastic.elastic import Elastic
-from serving.elastic.fixed import FixedReplicas
+from serving.elastic.stall_detection import StallDetector
 from serving.vocabulary.actions import (
     Action,
     AllocateGpus,
@@ -38,7 +37,7 @@ from serving.vocabulary.events import Arrived, Closing, Loaded, Opened, Ran, Sen
 from serving.vocabulary.events import Event as Fact
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.request import Request
-from serving.vocabulary.step_counts import step_counts_of
+from serving.vocabulary.step_counts import register
 from simcore.cold import COMPLETION_RANK, ColdReplicas
 from simcore.data_plane.data_plane import DataPlane
 from simcore.faults.fault_timers import FaultTimers
@@ -55,7 +54,6 @@ from simcore.replica.swaps import join
 from simcore.replica.whole_prompts import of_run
 from simcore.sim_report import SimReport, losses_by_request_ns
 from simcore.stage_passes import StagePasses, StagePlan
-from simcore.stall_detection import stall_detector_of, stall_error
 from simcore.timers import Timer, run_all
 
 # The timer callback that completes a replica's due run.
@@ -172,13 +170,13 @@ class Simulation:
         self._next: Arrival | None = None
         self._events, self._looks, self._decisions_ns = 0, 0, array("q")
         self._handled_ns = 0  # time of the last event: later entries of the queue may be of runs cut short
-        elastic = getattr(controller, "elastic", None)
-        self._has_rounds = isinstance(elastic, FixedReplicas | Elastic) and elastic.has_rounds
-        self._stall_detector = stall_detector_of(elastic)
+        elastic = controller.elastic
+        self._has_rounds = elastic is not None and elastic.has_rounds
+        self._stall_rule = StallDetector() if elastic is None else elastic.stall_rule()
         self._rows_of, self._cpu_ns = rows_of or {}, cpu_ns or (lambda: 0)
         self._machines: dict[int, Machine] = {}
         self._steps_since = StepsSince(self._machines)
-        self._counts = step_counts_of(controller, self._steps_since, journal is not None)
+        self._counts = register(controller.step_counts, self._steps_since, journal is not None)
         self._timers: dict[int, Timer] = {}  # of the machines
         self._paces = Paces(self._machines, self._timers)
         self._data_plane = data_plane
@@ -219,7 +217,7 @@ class Simulation:
             self._handle(self._handled_ns, Closing(NOBODY_LEFT))
             run_all(self._env)  # clients whose requests have failed send their next
         if self._lives and self._looks:
-            raise stall_error(self._lives)
+            raise StallDetector().error(self._requests())
         assert not self._lives, f"the simulation ended with {len(self._lives)} requests in flight"
         for machine in self._machines.values():
             self._recorder.busy(machine.id, machine.busy_ns)
@@ -264,6 +262,10 @@ class Simulation:
         if self._stages is not None:
             self._stages.lose(now_ns, replica)
 
+    def _requests(self) -> list[Request]:
+        """The requests in flight."""
+        return [life.request for life in self._lives.values()]
+
     def _useful(self) -> int:
         """Events handled, except those that only reported loads in vain."""
         return self._events - (self._data_plane.outages.given_up if self._data_plane is not None else 0)
@@ -283,9 +285,9 @@ class Simulation:
         idle_links = self._data_plane is None or self._data_plane.next_ns() is None
         ends = self._next is None and idle_links
         alone = ends and self._fault_timers.are_only()
-        if ends and self._stall_detector.is_stalled(now_ns, self._useful(), alone):
+        if ends and self._stall_rule.is_stalled(now_ns, self._useful(), alone):
             if self.losses is None or not self.losses.happened:
-                raise self._stall_detector.error(self._lives)
+                raise self._stall_rule.error(self._requests())
             self._handle(now_ns, Closing(NOBODY_LEFT))
             return
         self._looks += 1

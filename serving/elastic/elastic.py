@@ -15,6 +15,7 @@ from serving.elastic.instances import Instances
 from serving.elastic.replica_control import Handler
 from serving.elastic.setup import ElasticParts
 from serving.elastic.shortage import Shortage
+from serving.elastic.stall_detection import StallDetector
 from serving.engine.engine import Engine
 from serving.engine.load_reports import LoadReports
 from serving.protocols.provisioning import MissingInstances
@@ -28,9 +29,9 @@ from serving.protocols.scaling import (
     ScaleDecision,
     ScalingView,
 )
-from serving.services.rounds import Rounds
+from serving.services.rounds import Rounds, Ticks
 from serving.services.service import Service
-from serving.vocabulary.actions import Action, Wake
+from serving.vocabulary.actions import Action
 from serving.vocabulary.events import (
     Loaded,
     LoadStopped,
@@ -42,6 +43,8 @@ from serving.vocabulary.events import (
     Woke,
 )
 from serving.vocabulary.replica import Replica, Role
+
+SETTLED_LOOKS = 8  # if rounds are more frequent than looks, ticks say little about the monitor's decisions
 
 # The load monitor's view of one model, read from live data at each access and never copied.
 
@@ -167,54 +170,6 @@ class StandingAnswers:
         return [last.until_ns for last in self._last.values()]
 
 
-# When the load monitor looks, and when instances are paired: one ``Wake`` at a time serves both.
-# Without rounds (``serving.services.rounds.Rounds``) the clock runs while the monitor has models to look
-# at. With rounds the clock runs from the opening of the world on, once per round. The monitor then looks at
-# the first round that is not before its time.
-
-
-class Ticks:
-    """``armed``: a look of the load monitor is due. ``period_ns``: of the load monitor."""
-
-    __slots__ = ("_look_ns", "_period_ns", "_rounds", "armed")
-
-    def __init__(self, period_ns: int, rounds: Rounds | None) -> None:
-        self._period_ns, self._rounds = period_ns, rounds
-        self._look_ns = 0
-        self.armed = False
-
-    @property
-    def has_rounds(self) -> bool:
-        """Whether the clock runs from the opening of the world on."""
-        return self._rounds is not None
-
-    def opened(self, now_ns: int, actions: list[Action]) -> None:
-        """Schedule the first round, a period from now."""
-        if self._rounds is not None:
-            actions.append(self._rounds.wake(now_ns))
-
-    def arm(self, now_ns: int, actions: list[Action]) -> None:
-        """Schedule the monitor's next look at the end of its period."""
-        self.armed = True
-        self._look_ns = (now_ns // self._period_ns + 1) * self._period_ns
-        if self._rounds is None:
-            actions.append(Wake(self._look_ns, "load monitor"))
-
-    def woke(self, now_ns: int, actions: list[Action]) -> bool:
-        """Handle a tick: run a round, if configured. Returns whether the monitor looks, which disarms it."""
-        if self._rounds is not None:
-            self._rounds.look(actions)
-            actions.append(self._rounds.wake(now_ns))
-            if not self.armed or now_ns < self._look_ns:
-                return False
-        self.armed = False
-        return True
-
-    def settled_ns(self, looks: int) -> int:
-        """When ``looks`` more looks will have been taken; 0: every tick is a look."""
-        return 0 if self._rounds is None else self._look_ns + looks * self._period_ns
-
-
 class Elastic:
     """Asks the scaling policies and lets ``deployment`` carry out their decisions."""
 
@@ -296,6 +251,32 @@ class Elastic:
     def has_rounds(self) -> bool:
         """Whether the controller needs the ``Opened`` event, to start the rounds."""
         return self.ticks.has_rounds
+
+    def stall_rule(self) -> StallDetector:
+        """A rule that knows what can still change here without events from outside."""
+        return StallDetector(self)
+
+    def change_counts(self) -> tuple[int, int]:
+        """Counts that change whenever a decision is carried out or an instance changes."""
+        deployment = self.deployment
+        return len(deployment.log.events), sum(deployment.instances.changes.values())
+
+    def expiry_times_ns(self) -> list[int] | None:
+        """When time-limited states end: copies in host memory, parameters on free GPUs, scaler's answers.
+
+        None if the scaler does not say until when its answers hold. The first of these times may be in the
+        past. If rounds come between the looks of the load monitor, several rounds have to pass.
+        """
+        answers_ns = self.answers.until_ns()
+        if answers_ns is None:
+            return None
+        deployment = self.deployment
+        return [
+            *answers_ns,
+            *deployment.checked_copies.caches.expiries_ns(),
+            *deployment.instances.parked_until_ns(),
+            self.ticks.settled_ns(SETTLED_LOOKS),
+        ]
 
     @property
     def prototypes(self) -> Mapping[str, Replica]:

@@ -9,6 +9,7 @@ from serving.elastic.stage_recut import StageRecut
 from serving.elastic.stage_replicas import Place, StageReplicas
 from serving.elastic.stage_setup import StageScaling
 from serving.elastic.stage_views import StageViews
+from serving.elastic.stall_detection import StageStalls
 from serving.engine.engine import Engine
 from serving.protocols.scaling import ScaleEvent
 from serving.protocols.stage_answers import CheckedStageScaler
@@ -58,8 +59,8 @@ class StageControl:
     """
 
     __slots__ = (
-        "_models", "_period_ns", "_recut", "_scaler", "_services", "_window_ns", "decided", "looks",
-        "marks", "replicas", "scales",
+        "_models", "_period_ns", "_recut", "_scaler", "_services", "_window_ns", "decided", "has_rounds",
+        "looks", "marks", "replicas", "scales",
     )  # fmt: skip
 
     def __init__(
@@ -70,7 +71,7 @@ class StageControl:
         seats: GpuSeats,
         place: Place,
     ) -> None:
-        self.scales = True
+        self.scales, self.has_rounds = True, False
         self._period_ns, self._window_ns = setup.period_ns, setup.window_ns
         self._scaler = CheckedStageScaler(setup.scaler)
         self._services = services
@@ -82,6 +83,15 @@ class StageControl:
         }
         self.looks = self.decided = 0
         self.marks: list[KeyMark] = []
+
+    def stall_rule(self) -> StageStalls:
+        """A rule that follows the progress of all stages."""
+        return StageStalls(self)
+
+    @property
+    def changes(self) -> int:
+        """Number of events that changed a replica."""
+        return self.replicas.changes
 
     @property
     def passes(self) -> int:

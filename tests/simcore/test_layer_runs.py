@@ -249,6 +249,8 @@ def test_a_pass_too_short_to_be_cut_is_refused() -> None:
 class Script:
     """A controller that answers every fact as written down, and keeps what it was told."""
 
+    elastic = step_counts = None
+
     def __init__(self, answer: Callable[[Event], Sequence[Action]]) -> None:
         self.told: list[tuple[int, Event]] = []
         self._answer = answer

@@ -54,6 +54,8 @@ def test_best_effort_in_a_whole_run_is_the_papers_until_everything_is_loaded() -
 class Script:
     """Replica 0 leaves and comes back cold. With its first layer both run something of one length."""
 
+    elastic = step_counts = None
+
     def __init__(self) -> None:
         self.told: list[tuple[int, Any]] = []
 

@@ -228,6 +228,8 @@ def test_the_parts_of_a_step_add_up_to_the_whole_step(cuts: set[int], n: int, co
 class Script:
     """A controller that answers each kind of event as written down."""
 
+    elastic = step_counts = None
+
     def __init__(self, *placement: Action, answers: dict[type, list[list[Action]]]) -> None:
         self.placement, self.answers = placement, answers
         self.told: list[tuple[int, Event]] = []

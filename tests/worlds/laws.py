@@ -127,6 +127,7 @@ class Watched:
     def __init__(self, controller: Controller) -> None:
         replicas = range(len(controller.engines))
         self.controller = controller
+        self.elastic, self.step_counts = controller.elastic, controller.step_counts
         self.outstanding_area = [0 for _ in replicas]
         self.waiting_area = [0 for _ in replicas]
         self.occupied_ns = [0 for _ in replicas]
