@@ -146,6 +146,7 @@ class Simulation:
         arrivals: Requests,
         rows: Sequence[StepTimes],
         recorder: Recorder,
+        *,
         journal: JournalSink | None = None,
         data_plane: DataPlane | None = None,
         rows_of: Mapping[str, StepTimes] | None = None,
@@ -180,21 +181,44 @@ class Simulation:
         self._timers: dict[int, Timer] = {}  # of the machines
         self._paces = Paces(self._machines, self._timers)
         self._data_plane = data_plane
-        world = self._env, self._machines, self._timers, data_plane, self._handle, self._lives, recorder
-        self._stages = None if stages is None else StagePasses(stages, *world)
+        self._stages: StagePasses | None = None
+        if stages is not None:
+            self._stages = StagePasses(
+                stages,
+                env=self._env,
+                machines=self._machines,
+                timers=self._timers,
+                data_plane=data_plane,
+                tell=self._handle,
+                lives=self._lives,
+                recorder=recorder,
+            )
         for replica, own in enumerate(rows):
             self._add(replica, own)
         self._cold = ColdReplicas(self._machines, self._timers, data_plane)
         self.groups = LockstepGroups(groups, self._machines, self._env, self._handle)
-        self.pipelines = Pipelines(pipelines, self._machines, self._lives, recorder, self._env, self._handle)
+        self.pipelines = Pipelines(
+            pipelines,
+            machines=self._machines,
+            lives=self._lives,
+            recorder=recorder,
+            env=self._env,
+            tell=self._handle,
+        )
         others = self.groups if groups else self.pipelines if pipelines else self._cold
         self._looked_at, self._held, self._takes, self._interrupts = (self._stages or others).hooks()
         self._collecting = False
         self._data_timer = Timer(self._env, DATA_RANK, self._data)
         self._monitor_timer = Timer(self._env, MONITOR_RANK, self._woke)
         self.losses = None if faults is None else Losses(faults, data_plane, self._cut_off, self._handle)
-        of_runs = self._machines, self._timers
-        self._fault_timers = FaultTimers(self._env, self.losses, self._goes_on, self._await_data, *of_runs)
+        self._fault_timers = FaultTimers(
+            self._env,
+            self.losses,
+            goes_on=self._goes_on,
+            await_data=self._await_data,
+            machines=self._machines,
+            run_timers=self._timers,
+        )
         self._arrival = Timer(self._env, ARRIVAL_RANK, lambda _: None)
         self._arrival.calls(self._arrive)  # one at a time, so nothing is pending
 
@@ -230,7 +254,9 @@ class Simulation:
         if data_plane is not None:  # which alone knows layers
             part = data_plane.placement.part_of[replica]
             count, layers = data_plane.layers_of(part.model), part.layers
-        machine = self._machines[replica] = Machine(replica, rows, self._lives, self._recorder, count, layers)
+        machine = self._machines[replica] = Machine(
+            replica, rows, self._lives, self._recorder, model_layers=count, layers=layers
+        )
         timer = self._timers[replica] = Timer(self._env, COMPLETION_RANK + replica, lambda _: None)
         completing = self._steps_since.completing(machine) if self._counts is not None else machine.complete
         tell = self._handle if self._stages is None else self._stages.told_by(replica)

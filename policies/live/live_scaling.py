@@ -65,6 +65,7 @@ class LiveScaling:
 
 def live_scaling(
     ttft_slo_ms: float,
+    *,
     scheduler: str = "ilp_free",
     slo_ms: float | None = None,
     tails_only: bool = True,

@@ -96,7 +96,11 @@ class FreenessBand:
         if freeness <= self._high:
             return ()
         why = f"average freeness {freeness:.1f} is above {self._high:g}"
-        return (ScaleDecision("drain", view.model, role.role, 1, (goes.id,), why),)
+        return (
+            ScaleDecision(
+                act="drain", model=view.model, role=role.role, count=1, instances=(goes.id,), reason=why
+            ),
+        )
 
 
 def _reports(instances: Sequence[InstanceView]) -> list[LoadReport]:
@@ -126,14 +130,38 @@ def _more(view: ScalingView, role: RoleView, count: int, why: str) -> tuple[Scal
     """Resume a draining instance; else revive those with parameters still on their GPUs, then load others."""
     draining = role.in_state("draining")
     if draining:
-        return (ScaleDecision("cancel_drain", view.model, role.role, 1, (draining[0].id,), why),)
+        return (
+            ScaleDecision(
+                act="cancel_drain",
+                model=view.model,
+                role=role.role,
+                count=1,
+                instances=(draining[0].id,),
+                reason=why,
+            ),
+        )
     found = list[ScaleDecision]()
     parked = view.parked[:count]
     if parked:
-        found.append(ScaleDecision("revive", view.model, role.role, len(parked), parked, why))
+        found.append(
+            ScaleDecision(
+                act="revive",
+                model=view.model,
+                role=role.role,
+                count=len(parked),
+                instances=parked,
+                reason=why,
+            )
+        )
     loads = min(count - len(parked), view.spare)
     if loads > 0:
-        found.append(ScaleDecision("load", view.model, role.role, loads, (), why))
+        found.append(
+            ScaleDecision(act="load", model=view.model, role=role.role, count=loads, instances=(), reason=why)
+        )
     if (short := count - len(parked) - max(0, loads)) > 0:
-        found.append(ScaleDecision("shortage", view.model, role.role, short, (), why))
+        found.append(
+            ScaleDecision(
+                act="shortage", model=view.model, role=role.role, count=short, instances=(), reason=why
+            )
+        )
     return tuple(found)

@@ -5,7 +5,7 @@ predict by which factor Whitt's formula is off. Training needs torch, predicting
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import exp, log, log1p, sqrt, tanh
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ LEAST_CV: Final = 0.01
 """No logarithm of less is taken."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
     """W and a of Eq. 4 (a's halves for stage i and for its neighbour), theta, and f of Eq. 6: two layers."""
 
@@ -169,7 +169,8 @@ def _weights(found: list[Any]) -> Weights:
     def rounded(value: Any) -> Any:
         return tuple([rounded(one) for one in value]) if isinstance(value, list) else round(value, 6)
 
-    return Weights(*[rounded(one) for one in found])
+    names = [field.name for field in fields(Weights)]
+    return Weights(**{name: rounded(weight) for name, weight in zip(names, found, strict=True)})
 
 
 def _dot(left: Sequence[float], right: Sequence[float]) -> float:

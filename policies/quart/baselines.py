@@ -30,7 +30,7 @@ class PerStage:
                 gpus = spread(room, stage, min(growth, budget))
                 budget -= len(gpus)
                 if gpus:
-                    decisions.append(StartReplicas(stage.index, len(gpus), reason, gpus))
+                    decisions.append(StartReplicas(stage.index, len(gpus), reason, gpus=gpus))
             elif stage.supply > most:
                 decisions += stop(stage, stage.supply - most, reason)
         return tuple(decisions)
@@ -91,6 +91,7 @@ class Cocktail:
 
     def __init__(
         self,
+        *,
         utilization: float = 0.8,
         ahead_s: float = 10.0,
         history_s: float = 30.0,

@@ -52,8 +52,14 @@ class Corrector:
     def expected_s(self, stage: StageView, arrival_per_s: float) -> float:
         """The formula's delay with serving and loading replicas; if none loads, at least the measured one."""
         settings = self.settings
-        rates = arrival_per_s, stage.replica_per_s, max(stage.supply, 1)
-        formula_s = delay_s(*rates, settings.form, stage.arrival_cv, stage.service_cv)
+        formula_s = delay_s(
+            arrival_per_s,
+            stage.replica_per_s,
+            max(stage.supply, 1),
+            form=settings.form,
+            arrival_cv=stage.arrival_cv,
+            service_cv=stage.service_cv,
+        )
         return max(formula_s, _measured_s(stage))
 
     def arrivals_per_s(self, view: PipelineView) -> list[float]:
@@ -157,9 +163,13 @@ def seen_s(stage: StageView, passes: int) -> float:
 
 def fewest_in_all(stage: StageView, rate: float, cv: float, target_s: float, form: DelayForm) -> int:
     """The fewest replicas that meet the target both by ``form`` and with arrivals of this CV."""
-    rates = target_s, rate, stage.replica_per_s
-    plain = fewest_within(*rates, form, cv, stage.service_cv)
-    return max(plain, fewest_within(*rates, "allen_cunneen", cv, stage.service_cv))
+    forms: tuple[DelayForm, ...] = (form, "allen_cunneen")
+    return max(
+        fewest_within(
+            target_s, rate, stage.replica_per_s, form=form, arrival_cv=cv, service_cv=stage.service_cv
+        )
+        for form in forms
+    )
 
 
 def within_budget(wants: list[int], delays_s: list[float], budget: int) -> list[int]:

@@ -77,7 +77,7 @@ class Infless:
                 found[index] += one
         return tuple(
             [
-                StartReplicas(stage, len(gpus), why, tuple(gpus), "ssd")
+                StartReplicas(stage, len(gpus), why, gpus=tuple(gpus), source="ssd")
                 for stage, gpus in found.items()
                 if gpus
             ]

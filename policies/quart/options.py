@@ -39,6 +39,7 @@ class PerModel:
 
 
 def quart(
+    *,
     defaults: str = "reference",
     delay: str = "erlang_c",
     corrector: str = "pid",
@@ -91,12 +92,12 @@ def quart(
 
     def make() -> StageScaler:
         return Quart(
-            Corrector(settings),
-            Smoother(predictors[smoother], smoothing) if smoother != "none" else None,
-            CpuCompensator(most_cores=most_cores) if compensator else None,
-            manager,
-            Placement() if placement else None,
-            key_for_s,
+            corrector=Corrector(settings),
+            smoother=Smoother(predictors[smoother], smoothing) if smoother != "none" else None,
+            compensator=CpuCompensator(most_cores=most_cores) if compensator else None,
+            keys=manager,
+            placement=Placement() if placement else None,
+            key_for_s=key_for_s,
         )
 
     memory_s = settings.period_s + settings.cool_down_s + smoothing.hold_s + key_for_s
@@ -117,6 +118,7 @@ def infless(
 
 
 def inferline(
+    *,
     planned_per_s: float | None = None,
     utilization: float = 0.7,
     envelope_s: float = 30.0,
@@ -135,6 +137,7 @@ def inferline(
 
 
 def cocktail(
+    *,
     utilization: float = 0.8,
     ahead_s: float = 10.0,
     history_s: float = 30.0,
@@ -145,7 +148,17 @@ def cocktail(
     """Cocktail, approximated."""
     share = _share(utilization)
     memory_s = history_s + keep_s + period_s
-    return PerModel(lambda: Cocktail(share, ahead_s, history_s, spares, keep_s, period_s), memory_s)
+    return PerModel(
+        lambda: Cocktail(
+            utilization=share,
+            ahead_s=ahead_s,
+            history_s=history_s,
+            spares=spares,
+            keep_s=keep_s,
+            period_s=period_s,
+        ),
+        memory_s,
+    )
 
 
 def _gains(base: CorrectorSettings, *given: float | None) -> Gains:

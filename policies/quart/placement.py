@@ -90,7 +90,7 @@ class Placement:
         self._settings = settings or PlacementSettings()
 
     def place(
-        self, view: PipelineView, stage: StageView, count: int, is_key: bool, room: FreeRoom, reason: str
+        self, view: PipelineView, stage: StageView, *, count: int, is_key: bool, room: FreeRoom, reason: str
     ) -> tuple[StartReplicas, ...]:
         """Start at most ``count`` replicas; those on a host with a copy load from host memory."""
         holders = tuple([host for host in room.hosts if host.has_copy(view.model, stage.index)])
@@ -105,9 +105,9 @@ class Placement:
         starts = []
         if cached:
             why = f"{reason}; its hosts have a copy"
-            starts.append(StartReplicas(stage.index, len(cached), why, cached, "host"))
+            starts.append(StartReplicas(stage.index, len(cached), why, gpus=cached, source="host"))
         if others:
-            starts.append(StartReplicas(stage.index, len(others), reason, others))
+            starts.append(StartReplicas(stage.index, len(others), reason, gpus=others))
         return tuple(starts)
 
     def _dispersed(self, stage: StageView, count: int, room: FreeRoom) -> tuple[int, ...]:

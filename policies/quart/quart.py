@@ -32,6 +32,7 @@ class Quart:
 
     def __init__(
         self,
+        *,
         corrector: Corrector | None = None,
         smoother: Smoother | None = None,
         compensator: CpuCompensator | None = None,
@@ -89,10 +90,12 @@ class Quart:
             if self.placement is None:
                 gpus = spread(room, stage, one.growth)
                 if gpus:
-                    decisions.append(StartReplicas(one.stage, len(gpus), one.reason, gpus))
+                    decisions.append(StartReplicas(one.stage, len(gpus), one.reason, gpus=gpus))
             else:
                 is_key = one.stage in self._marked
-                decisions += self.placement.place(view, stage, one.growth, is_key, room, one.reason)
+                decisions += self.placement.place(
+                    view, stage, count=one.growth, is_key=is_key, room=room, reason=one.reason
+                )
         return decisions
 
     def _shrink(self, view: PipelineView, surplus: Surplus, room: FreeRoom) -> list[StageDecision]:
@@ -104,7 +107,13 @@ class Quart:
             goal_s = targets_s(view, self.corrector.settings.target_s)[surplus.stage]
             spare = _spare_cores(stay, room)
             answer = self.compensator.compensate(
-                stage, give, surplus.cv, goal_s, now_cores, spare, self.corrector.settings.form
+                stage,
+                give=give,
+                cv=surplus.cv,
+                target_s=goal_s,
+                now_cores=now_cores,
+                free_cores=spare,
+                form=self.corrector.settings.form,
             )
             give, cores = answer.give, answer.cores
         if not give:

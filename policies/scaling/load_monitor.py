@@ -224,6 +224,7 @@ class LoadMonitor:
 
 
 def load_monitor(
+    *,
     prefill: Sequence[float] = (0.5, 0.7),
     memory: Sequence[float] = (0.75, 0.95),
     link: Sequence[float] = (0.4, 0.8),
@@ -238,7 +239,16 @@ def load_monitor(
     Raises ValueError: one sentence that names the key. See ``policies.scaling.rules.scaling_rules``.
     """
     return LoadMonitor(
-        scaling_rules(prefill, memory, link, link_rule, scale_down_ms, prescale_from, prescale_by, ways)
+        scaling_rules(
+            prefill=prefill,
+            memory=memory,
+            link=link,
+            link_rule=link_rule,
+            scale_down_ms=scale_down_ms,
+            prescale_from=prescale_from,
+            prescale_by=prescale_by,
+            ways=ways,
+        )
     )
 
 
@@ -331,11 +341,17 @@ class _Supply:
 
     def _count(self, act: Act, role: Role, count: int, reason: str) -> None:
         if count:
-            self._made.append(ScaleDecision(act, self._model, role, count, (), reason))
+            self._made.append(
+                ScaleDecision(act=act, model=self._model, role=role, count=count, instances=(), reason=reason)
+            )
 
     def _name(self, act: Act, role: Role, ids: list[int], reason: str) -> int:
         if ids:
-            self._made.append(ScaleDecision(act, self._model, role, len(ids), tuple(ids), reason))
+            self._made.append(
+                ScaleDecision(
+                    act=act, model=self._model, role=role, count=len(ids), instances=tuple(ids), reason=reason
+                )
+            )
         return len(ids)
 
 
@@ -379,4 +395,4 @@ def instance_to_take(
         return None
     slack, _, model, role_name, taken = min(found)
     reason = f"{wanting} lacks instances, and {model} has {-slack} more than it needs"
-    return ScaleDecision("drain", model, role_name, 1, (taken,), reason)
+    return ScaleDecision(act="drain", model=model, role=role_name, count=1, instances=(taken,), reason=reason)

@@ -60,6 +60,7 @@ class LiveRole:
         self,
         model: str,
         role: Role,
+        *,
         bounds: tuple[int, int],
         instances: Instances,
         service: Service,
@@ -181,6 +182,7 @@ class Elastic:
     def __init__(
         self,
         parts: ElasticParts,
+        *,
         placed: Sequence[Replica],
         engines: Mapping[int, Engine],
         services: Mapping[str, Service],
@@ -203,7 +205,13 @@ class Elastic:
         self._roles = {
             model: tuple(
                 LiveRole(
-                    model, role, bounds, instances, services[model], last_ran_ns, (reports or {}).get(model)
+                    model,
+                    role,
+                    bounds=bounds,
+                    instances=instances,
+                    service=services[model],
+                    last_ran_ns=last_ran_ns,
+                    reports=(reports or {}).get(model),
                 )
                 for role, bounds in limits.bounds.items()
             )
@@ -400,15 +408,15 @@ class Elastic:
         return ScalingView(
             now_ns,
             model,
-            self._roles[model],
-            service.backlog_tokens,
-            service.kv_tokens,
-            service.migrating_tokens,
-            limits.prefill_tokens_per_s,
-            limits.kv_tokens,
-            limits.kv_tokens_per_s,
-            self.deployment.instances.spare(model, now_ns),
-            self.deployment.instances.parked(model, now_ns),
+            roles=self._roles[model],
+            backlog_tokens=service.backlog_tokens,
+            kv_tokens=service.kv_tokens,
+            migrating_tokens=service.migrating_tokens,
+            prefill_tokens_per_s=limits.prefill_tokens_per_s,
+            kv_tokens_per_instance=limits.kv_tokens,
+            kv_tokens_per_s=limits.kv_tokens_per_s,
+            spare=self.deployment.instances.spare(model, now_ns),
+            parked=self.deployment.instances.parked(model, now_ns),
         )
 
     def _decide(self, now_ns: int, model: str, actions: list[Action]) -> tuple[ScaleDecision, ...]:

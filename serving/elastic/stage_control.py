@@ -214,7 +214,9 @@ class StageControl:
 
     def _tell(self, now_ns: int, act: str, model: str, reason: str) -> None:
         """Add an event to the history; no replica changes."""
-        self.replicas.history.append(ScaleEvent(now_ns, act, model, "both", -1, reason))
+        self.replicas.history.append(
+            ScaleEvent(now_ns, act, model=model, role="both", replica=-1, reason=reason)
+        )
 
     def _loss_notice(self, now_ns: int, event: LossNotice, actions: list[Action]) -> None:
         """Do nothing: requests of a lost stage replica start again on other replicas."""

@@ -57,15 +57,15 @@ class StagePeers:
             ]
         )
         wanted = Provision(
-            part.model,
-            "both",
-            len(slots),
-            slots,
-            tuple([self._source(one) for one in holders]),
-            hosts,
-            self.cluster.stores,
-            self.cluster.scale_up_bytes_per_s,
-            tuple([self._source(one) for one in loading]),
+            model=part.model,
+            role="both",
+            count=len(slots),
+            slots=slots,
+            holders=tuple([self._source(one) for one in holders]),
+            host_copies=hosts,
+            stores=self.cluster.stores,
+            scale_up_bytes_per_s=self.cluster.scale_up_bytes_per_s,
+            loading=tuple([self._source(one) for one in loading]),
         )
         return self._provisioner.provision(wanted).edges
 
@@ -73,7 +73,9 @@ class StagePeers:
         host = self.cluster.host_of(replica.gpus[0])
         ports = tuple([self.cluster.ports[gpu] for gpu in replica.gpus])
         lost = host in self.cluster.lost_ssds
-        return GpuSlot(replica.id, replica.gpus, host, ports, host in host_copies, lost)
+        return GpuSlot(
+            replica.id, replica.gpus, host=host, ports=ports, cached=host in host_copies, no_ssd=lost
+        )
 
     def _source(self, replica: Replica) -> Source:
         endpoint: Endpoint = ("replica", replica.id)

@@ -41,7 +41,7 @@ class StageRecut:
         for stage, count in zip(changes.propose(parts), wish.replicas, strict=True):
             if stage not in before:
                 own, gpus = tuple(gpus[:count]), gpus[count:]
-                start = StartReplicas(stage.index, count, wish.reason, own)
+                start = StartReplicas(stage.index, count, wish.reason, gpus=own)
                 self._replicas.start(now_ns, service, stage, start, actions)
         self.changed(now_ns, service, actions)
 

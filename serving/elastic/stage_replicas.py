@@ -147,7 +147,15 @@ class StageReplicas:
                 wanting.append(replica)
             else:
                 assert source is not None
-                self._begin(now_ns, stage.part, (source,), (replica.id,), (), wish.reason, actions)
+                self._begin(
+                    now_ns,
+                    stage.part,
+                    sources=(source,),
+                    targets=(replica.id,),
+                    shards=(),
+                    reason=wish.reason,
+                    actions=actions,
+                )
         if wanting:
             self._from_peers(now_ns, stage.part, wanting, wish.reason, actions)
 
@@ -163,7 +171,15 @@ class StageReplicas:
         for edge in self._peers.edges(part, first, peers, self.hosts.copies.hosts_of(part)):
             targets = tuple([number for _, number in edge.targets])
             served |= set(targets)
-            self._begin(now_ns, part, edge.sources, targets, edge.shards, reason, actions)
+            self._begin(
+                now_ns,
+                part,
+                sources=edge.sources,
+                targets=targets,
+                shards=edge.shards,
+                reason=reason,
+                actions=actions,
+            )
         for one in wanting:
             if one.id in served:
                 continue
@@ -171,7 +187,15 @@ class StageReplicas:
             if source is None:
                 self._release(now_ns, one.id, "nothing to load from", actions)
             else:
-                self._begin(now_ns, part, (source,), (one.id,), (), reason, actions)
+                self._begin(
+                    now_ns,
+                    part,
+                    sources=(source,),
+                    targets=(one.id,),
+                    shards=(),
+                    reason=reason,
+                    actions=actions,
+                )
 
     def _best_gpu(self, part: Part, cores: int) -> int | None:
         """The best GPU with room for the parameters, on a host with enough cores; None if there is none."""
@@ -204,13 +228,18 @@ class StageReplicas:
         self.states[number] = "loading"
         self.hosts.taken_cores[self.host_of(number)] += cores
         self._services[part.model].cores[number] = cores
-        actions.append(AllocateGpus(number, part.model, (gpu,), "both", False, reason, part.layers))
+        actions.append(
+            AllocateGpus(
+                number, part.model, gpus=(gpu,), role="both", warm=False, reason=reason, layers=part.layers
+            )
+        )
         return replica
 
     def _begin(
         self,
         now_ns: int,
         part: Part,
+        *,
         sources: tuple[Endpoint, ...],
         targets: tuple[int, ...],
         shards: tuple[Shard, ...],
@@ -219,8 +248,17 @@ class StageReplicas:
     ) -> None:
         ends = tuple([("replica", number) for number in targets])
         live = self._services[part.model].live_stages
-        told = live is not None, False, reason, False  # the first: whether it reports every layer
-        load = Load(self._next_load, part.model, sources, ends, shards, *told, part.layers)
+        load = Load(
+            self._next_load,
+            part.model,
+            sources=sources,
+            targets=ends,
+            shards=shards,
+            every_layer=live is not None,
+            cold=False,
+            reason=reason,
+            layers=part.layers,
+        )
         self._next_load += 1
         self.loads.begin(load)
         self.hosts.copies.begin(now_ns, load)
@@ -341,4 +379,4 @@ class StageReplicas:
     def tell(self, now_ns: int, act: str, model: str, replica: int, reason: str) -> None:
         """Add an event to the history."""
         self.changes += act != "shortage"
-        self.history.append(ScaleEvent(now_ns, act, model, "both", replica, reason))
+        self.history.append(ScaleEvent(now_ns, act, model=model, role="both", replica=replica, reason=reason))

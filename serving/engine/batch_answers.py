@@ -112,11 +112,11 @@ def _check_admitted(asked: BatchQuestion, batch: Batch, begun: int) -> None:
         if progress.id != request or not fits or start < 0 or (start and stored is None):
             _refuse(asked, batch, _wrong_chunk(chunk, progress))
         if stored is not None:
-            free -= _check_start(asked, batch, stored, progress, chunk, free)
+            free -= _check_start(asked, batch, stored, progress, chunk, free_blocks=free)
 
 
 def _check_start(
-    asked: BatchQuestion, batch: Batch, stored: Admissions, one: Progress, chunk: Chunk, free_blocks: int
+    asked: BatchQuestion, batch: Batch, stored: Admissions, one: Progress, chunk: Chunk, *, free_blocks: int
 ) -> int:
     """Check that a request begins after stored whole blocks; returns the free blocks it takes."""
     request, start, tokens = chunk

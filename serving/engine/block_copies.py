@@ -14,6 +14,7 @@ Computed = tuple[int, SharedPrefix, int, int]
 def add_pieces(
     found: list[Piece],
     copies: Sequence[tuple[Extent, int]],
+    *,
     at: int,
     stop: int,
     request: int,

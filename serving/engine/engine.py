@@ -57,6 +57,7 @@ class Engine:
         self,
         replica: Replica,
         batcher: Batcher,
+        *,
         coalesce: bool = True,
         asynchronous: bool = False,
         loaded: bool = True,
@@ -80,8 +81,14 @@ class Engine:
         self.halts = False  # between steps: see ``serving.engine.boundary``
         self.asynchronous = asynchronous
         self.epoch = 0
-        blocks = replica.kv_blocks, replica.block_tokens, replica.watermark_blocks
-        self.ledger = KvLedger(*blocks, replica.prefix_caching, int(asynchronous), named)
+        self.ledger = KvLedger(
+            replica.kv_blocks,
+            replica.block_tokens,
+            watermark_blocks=replica.watermark_blocks,
+            prefix_caching=replica.prefix_caching,
+            late_tokens=int(asynchronous),
+            named=named,
+        )
         self.host = HostMemory(replica.swap_blocks, replica.swap_block_ns)
         self.waiting: deque[Progress] = deque()
         self.unseen_arrivals: deque[Progress] = deque()  # asynchronous: arrived since the last choice
@@ -105,7 +112,9 @@ class Engine:
         self._decode_first, self.handing_over = True, False
         self._steps_left, self._admitted = -1, 0  # steps it may still run; while nothing runs
         self._interruptible = False  # whether an arrival should stop it
-        self.view = ReplicaView(self.running, self.prefilling, self.waiting, self.ledger, order == "priority")
+        self.view = ReplicaView(
+            self.running, self.prefilling, self.waiting, self.ledger, by_priority=order == "priority"
+        )
 
     def enqueue(self, request: Request, actions: list[Action]) -> None:
         """Queue a request that was assigned to this replica."""

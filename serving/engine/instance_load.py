@@ -56,9 +56,18 @@ def report_of(known: InstanceLoad) -> LoadReport:
         if known.high:
             high_waiting = sum([progress.priority > 0 for progress in queue])
     known.report = report = LoadReport(
-        ledger.total_blocks, ledger.watermark_blocks, ledger.block_tokens, known.free_blocks, known.running,
-        known.waiting, preempted, first, tokens, known.high - high_waiting, high_waiting,
-    )  # fmt: skip
+        total_blocks=ledger.total_blocks,
+        watermark_blocks=ledger.watermark_blocks,
+        block_tokens=ledger.block_tokens,
+        free_blocks=known.free_blocks,
+        running=known.running,
+        waiting=known.waiting,
+        preempted=preempted,
+        first_waiting_tokens=first,
+        waiting_tokens=tokens,
+        high_running=known.high - high_waiting,
+        high_waiting=high_waiting,
+    )
     return report
 
 
@@ -68,7 +77,7 @@ def told_report(known: InstanceLoad) -> LoadReport:
     if told is None:
         return report_of(known)
     if told.free_blocks != free:
-        known.report = told = LoadReport(*told[:3], free, *told[4:])
+        known.report = told = told._replace(free_blocks=free)
     return told
 
 

@@ -44,6 +44,7 @@ class KvLedger:
         self,
         total_blocks: int,
         block_tokens: int,
+        *,
         watermark_blocks: int = 0,
         prefix_caching: bool = False,
         late_tokens: int = 0,

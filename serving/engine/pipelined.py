@@ -31,7 +31,7 @@ class MicroBatchLedger(KvLedger):
     __slots__ = ("_clock_of", "clocks")
 
     def __init__(self, total_blocks: int, block_tokens: int, watermark_blocks: int, count: int) -> None:
-        super().__init__(total_blocks, block_tokens, watermark_blocks)
+        super().__init__(total_blocks, block_tokens, watermark_blocks=watermark_blocks)
         self.clocks = [KvLedger(total_blocks, block_tokens) for _ in range(count)]
         self._clock_of: dict[int, int] = {}
 
@@ -208,13 +208,14 @@ class PipelinedEngine(Engine):
         self,
         replica: Replica,
         batcher: Batcher,
+        *,
         stages: int,
         batch_tokens: int,
         coalesce: bool = True,
         loaded: bool = True,
     ) -> None:
         """``batch_tokens``: max_num_batched_tokens of the batcher."""
-        super().__init__(replica, batcher, coalesce, False, loaded)
+        super().__init__(replica, batcher, coalesce=coalesce, loaded=loaded)
         self._count, self._batch_tokens = stages, batch_tokens
         # One more than the micro-batches: to ask what a further one would take.
         self._memory = MicroBatchLedger(

@@ -34,7 +34,7 @@ class VirtualLedger(KvLedger):
         super().__init__(
             sum([one.total_blocks for one in parts]),
             first.block_tokens,
-            sum([one.watermark_blocks for one in parts]),
+            watermark_blocks=sum([one.watermark_blocks for one in parts]),
         )
         self._parts = list(parts)
 
@@ -100,9 +100,9 @@ class VirtualEngines(Engine):
             kv_pools=1,
         )
         self.engines = [
-            Engine(part, batcher_for(part), coalesce, False, True, False, checks) for _ in range(count)
+            Engine(part, batcher_for(part), coalesce=coalesce, checks=checks) for _ in range(count)
         ]
-        super().__init__(replica, self.engines[0].batcher, coalesce, False, loaded)
+        super().__init__(replica, self.engines[0].batcher, coalesce=coalesce, loaded=loaded)
         self.ledger = VirtualLedger([one.ledger for one in self.engines])
         self.view = ReplicaView(self.running, self.prefilling, self.waiting, self.ledger)
         self._coming: deque[Request] = deque()  # of the requests in ``unseen_arrivals``

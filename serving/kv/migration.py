@@ -232,9 +232,15 @@ class Migrations:
         positions = source.ledger.blocks_for(upto) * source.ledger.block_tokens - first  # whole blocks
         what = [(source.id, (request,), positions * self._rules.kv_bytes_per_token)]
         reason = f"stage {stage} of its migration{', the last' if last else ''}"
-        control_ns = self._rules.control_ns if last else 0
-        terms = control_ns, self._rules.slowdown_ppm
-        self.moves.send(migration.move, what, reason, actions, ((first, upto),), *terms)
+        self.moves.send(
+            migration.move,
+            what,
+            reason,
+            actions,
+            positions=((first, upto),),
+            control_ns=self._rules.control_ns if last else 0,
+            slowdown_ppm=self._rules.slowdown_ppm,
+        )
 
     def _commit(self, migration: Migration, move: Move, actions: list[Action]) -> None:
         """All KV is at the destination: the source frees its blocks, and the request decodes there."""

@@ -109,6 +109,7 @@ class Moves:
         stage: Sequence[StageSend],
         reason: str,
         actions: list[Action],
+        *,
         positions: tuple[Span, ...] = (),
         control_ns: int = 0,
         slowdown_ppm: int = 0,
@@ -120,11 +121,19 @@ class Moves:
         move.transfers = transfers = tuple([begin(model) for _ in stage])
         for transfer, (source, requests, size_bytes) in zip(transfers, stage):
             self._of_transfer[transfer] = move
-            what = Send(
-                transfer, "kv", requests, source, target, size_bytes, reason, None, positions, control_ns,
-                slowdown_ppm,
-            )  # fmt: skip
-            actions.append(what)
+            send = Send(
+                transfer,
+                "kv",
+                requests=requests,
+                source=source,
+                target=target,
+                size_bytes=size_bytes,
+                reason=reason,
+                positions=positions,
+                control_ns=control_ns,
+                slowdown_ppm=slowdown_ppm,
+            )
+            actions.append(send)
 
     def begin(
         self, source: Engine, target: Engine, batch: tuple[Progress, ...], reason: str, actions: list[Action]

@@ -81,7 +81,17 @@ class Activations:
         self._moving[transfer] = batch
         ids = tuple([request.id for request in batch.requests])
         size_bytes = batch.tokens * self._bytes_per_token
-        actions.append(Send(transfer, "activations", ids, source, target, size_bytes, why))
+        actions.append(
+            Send(
+                transfer,
+                "activations",
+                requests=ids,
+                source=source,
+                target=target,
+                size_bytes=size_bytes,
+                reason=why,
+            )
+        )
 
     def activations_arrived(self, transfer: int) -> LiveBatch | None:
         """The batch of this transfer; None if it belongs to no batch, or the batch no longer needs it."""
@@ -130,7 +140,14 @@ class LiveScaling:
         partners, helpers = len(host.partners()), len(host.helpers())
         waited_ns = 0 if head_ns is None else now_ns - head_ns
         backlog_tokens = host.backlog_tokens(self.requests)
-        choice = LiveChoice(shown, waited_ns, backlog_tokens, partners, helpers, len(self.pairs))
+        choice = LiveChoice(
+            shown,
+            waited_ns=waited_ns,
+            backlog_tokens=backlog_tokens,
+            partners=partners,
+            helpers=helpers,
+            pairs=len(self.pairs),
+        )
         chosen = self._setup.policy.select(choice)
         self._load_ns |= {one.replica: one.load_ns for one in shown if one.replica in chosen}
         return chosen

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from serving.protocols.planning import Port
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMap:
     """``ports``: of each GPU; ``host_ports``: of each host's memory, one per NIC.
 

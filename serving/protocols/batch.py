@@ -129,6 +129,7 @@ class ReplicaView:
         prefilling: Mapping[int, ProgressView],
         waiting: Queue,
         kv: KvView,
+        *,
         by_priority: bool = False,
         newest: Callable[[], Iterator[int]] | None = None,
     ) -> None:

@@ -22,7 +22,7 @@ def rounded_up_ns(at_s: float) -> int:
     return math.ceil(at_s * NS_PER_S - SLACK_NS)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRecord:
     """One target of a load, from the request until it could run a step, or was given up.
 
@@ -39,7 +39,7 @@ class LoadRecord:
     fully_loaded: bool
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class LoadRun:
     """A load of ``part`` in progress. flows: hop -> the fabric's number of its present flow.
 
@@ -156,13 +156,13 @@ class LoadRun:
         """The record of a target that gets no more."""
         action, there = self.action, self.chain.chunks[: self.chain.complete_chunks(target)]
         return LoadRecord(
-            action.load,
-            self.part,
-            action.targets[target],
-            action.sources[0][0],
-            sum([chunk.size_bytes for chunk in there]),
-            now_s - self.requested_s,
-            fully_loaded,
+            load=action.load,
+            part=self.part,
+            target=action.targets[target],
+            source=action.sources[0][0],
+            size_bytes=sum([chunk.size_bytes for chunk in there]),
+            seconds=now_s - self.requested_s,
+            fully_loaded=fully_loaded,
         )
 
 

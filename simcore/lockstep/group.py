@@ -98,6 +98,7 @@ class LockstepGroup:
     def __init__(
         self,
         machines: Sequence[Machine],
+        *,
         dummy_fixed: int,
         experts: ExpertTimes,
         env: Environment,

@@ -351,6 +351,7 @@ class Circuits:
         self,
         costs: PathCosts,
         machines: Mapping[int, Machine],
+        *,
         lives: dict[int, Lifetime],
         recorder: Recorder,
         env: Environment,
@@ -381,7 +382,9 @@ class Circuits:
             one = None
         if one is None:
             costs = self._costs.of(tuple([self._gpu_of(replica) for replica in run.path]), spans)
-            batch = MicroBatch(run.path[-1], run.micro_batch, costs, self._lives, self._recorder)
+            batch = MicroBatch(
+                run.path[-1], run.micro_batch, costs, lives=self._lives, recorder=self._recorder
+            )
             batch.go_on(self._halted.pop(run.micro_batch, ()), self._boundary)
             one = PathLane(run.micro_batch, run.path, spans, batch)
         self._runs[run.micro_batch] = run

@@ -30,6 +30,7 @@ class MicroBatch(ResidentRequests):
         id: int,
         index: int,
         rows: StageCosts,
+        *,
         lives: dict[int, Lifetime],
         recorder: Recorder,
         goes_on: bool = False,

@@ -34,6 +34,7 @@ class Pipelines:
     def __init__(
         self,
         plans: Sequence[PipelinePlan],
+        *,
         machines: Mapping[int, Machine],
         lives: dict[int, Lifetime],
         recorder: Recorder,
@@ -45,12 +46,12 @@ class Pipelines:
             plan.replica: PipelinedReplica(
                 machines[plan.replica],
                 plan.rows,
-                lives,
-                recorder,
-                env,
-                COMPLETION_RANK + plan.replica,
-                tell,
-                plan.alone,
+                lives=lives,
+                recorder=recorder,
+                env=env,
+                timer_rank=COMPLETION_RANK + plan.replica,
+                tell=tell,
+                alone=plan.alone,
             )
             for plan in plans
         }

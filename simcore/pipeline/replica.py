@@ -50,6 +50,7 @@ class PipelinedReplica:
         self,
         machine: Machine,
         rows: StageCosts,
+        *,
         lives: dict[int, Lifetime],
         recorder: Recorder,
         env: Environment,
@@ -66,7 +67,8 @@ class PipelinedReplica:
         self._machine = machine
         self.shop = FlowShop(rows.stages)
         self._batches = [
-            MicroBatch(machine.id, index, rows, lives, recorder, not alone) for index in range(rows.stages)
+            MicroBatch(machine.id, index, rows, lives=lives, recorder=recorder, goes_on=not alone)
+            for index in range(rows.stages)
         ]
         for batch in self._batches:
             batch.preemption_losses = machine.preemption_losses

@@ -177,6 +177,7 @@ class Machine(ResidentRequests):
         rows: StepTimes,
         lives: dict[int, Lifetime],
         recorder: Recorder,
+        *,
         model_layers: int = 0,
         layers: Span | None = None,
     ) -> None:

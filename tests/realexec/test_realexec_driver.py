@@ -269,8 +269,13 @@ def test_recompute_under_the_real_controller_replays_and_is_counted_apart() -> N
     from serving.vocabulary.replica import Replica
 
     def controller() -> Controller:
-        replicas = [Replica(i, "tiny_llama", LayerRange(0, 3), (i,), kv_blocks=9) for i in range(2)]
-        return compose(replicas, LeastOutstanding(), lambda _: ChunkedPrefill(BATCH_SIZE, 24), AdmitAll())
+        replicas = [
+            Replica(id=i, model="tiny_llama", layers=LayerRange(0, 3), gpus=(i,), kv_blocks=9)
+            for i in range(2)
+        ]
+        return compose(
+            replicas, LeastOutstanding(), lambda _: ChunkedPrefill(BATCH_SIZE, 24), admission=AdmitAll()
+        )
 
     requests = [(request(i, 2 * i, 20 + 7 * i), 30 + i) for i in range(8)]
     report, records, journal = run(controller(), requests)

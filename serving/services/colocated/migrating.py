@@ -40,6 +40,7 @@ class Instances:
 
     def __init__(
         self,
+        *,
         fleet: Fleet,
         engines: Mapping[int, Engine],
         requests: Mapping[int, Request],
@@ -149,6 +150,7 @@ class Migrating:
     def __init__(
         self,
         inner: Colocated,
+        *,
         engines: Mapping[int, Engine],
         requests: Mapping[int, Request],
         migrator: Migrator,
@@ -164,7 +166,13 @@ class Migrating:
         moves = Moves(engines, Pieces(engines, rules.kv_bytes_per_token), transfer_ids)
         self.migrations = Migrations(engines, moves, rules, present, self)
         self._view = Instances(
-            inner.fleet, engines, requests, self.migrations, present, period_ns, rules.into_loading
+            fleet=inner.fleet,
+            engines=engines,
+            requests=requests,
+            migrations=self.migrations,
+            present=present,
+            period_ns=period_ns,
+            into_loading=rules.into_loading,
         )
         self._memory_watch: MemoryWatch | None = None
         if inner.fleet.reports is not None and hasattr(migrator, AMPLE.method):
@@ -172,8 +180,14 @@ class Migrating:
         self.rounds: Rounds | None = None  # set if rounds without effect are skipped
         self._victims: VictimMoves | None = None
         if victims is not None:
-            blocks, clock = victims.reserve_blocks[inner.model], (present, period_ns)
-            self._victims = VictimMoves(victims.migrator, blocks, self._pairs_of, self.migrations, *clock)
+            self._victims = VictimMoves(
+                victims.migrator,
+                reserve_blocks=victims.reserve_blocks[inner.model],
+                pairs=self._pairs_of,
+                migrations=self.migrations,
+                present=present,
+                period_ns=period_ns,
+            )
 
     def look(self, actions: list[Action]) -> None:
         """A period has ended: the pairs of instances that the policy chooses begin to migrate."""

@@ -59,6 +59,7 @@ class ColocatedHost:
 
     def __init__(
         self,
+        *,
         fleet: Fleet,
         engines: Mapping[int, Engine],
         queue: deque[Request],
@@ -168,6 +169,7 @@ class Colocated:
 
     def __init__(
         self,
+        *,
         fleet: Fleet,
         engines: Mapping[int, Engine],
         requests: Mapping[int, Request],
@@ -202,7 +204,13 @@ class Colocated:
         places = DecodePlaces(fleet, setup.layers)
         first_layers = FirstLayers(engines, moves, fleet, requests)
         host = ColocatedHost(
-            fleet, engines, self.queue, max_num_batched_tokens, setup.max_num_seqs, places, first_layers
+            fleet=fleet,
+            engines=engines,
+            queue=self.queue,
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_seqs=setup.max_num_seqs,
+            places=places,
+            first_layers=first_layers,
         )
         self.live = LiveScaling(setup, engines, host, moves)
         self._pairs = self.live.pairs

@@ -111,8 +111,17 @@ class DecodeInstances:
         head = self.head_tokens if replica == min(self.taking, key=lambda one: (demands[one], one)) else 0
         preempted = len(engine.waiting)
         running = self._hand_overs.reserved_requests[replica] - preempted
-        waiting = (preempted + (head > 0), preempted, head, head)
-        return LoadReport(ledger.total_blocks, 0, ledger.block_tokens, free, running, *waiting)
+        return LoadReport(
+            total_blocks=ledger.total_blocks,
+            watermark_blocks=0,
+            block_tokens=ledger.block_tokens,
+            free_blocks=free,
+            running=running,
+            waiting=preempted + (head > 0),
+            preempted=preempted,
+            first_waiting_tokens=head,
+            waiting_tokens=head,
+        )
 
     def free_blocks(self, replica: int) -> int | None:
         """Room that is not reserved, in blocks."""
@@ -150,6 +159,7 @@ class DecodeMigrating:
     def __init__(
         self,
         inner: Disaggregated,
+        *,
         engines: Mapping[int, Engine],
         requests: Mapping[int, Request],
         migrator: Migrator,

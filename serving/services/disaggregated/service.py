@@ -195,6 +195,7 @@ class Disaggregated:
 
     def __init__(
         self,
+        *,
         prototype: Replica,
         engines: Mapping[int, Engine],
         requests: Mapping[int, Request],

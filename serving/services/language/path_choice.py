@@ -29,6 +29,7 @@ class PathChoice:
     def __init__(
         self,
         stages: PathStages,
+        *,
         engines: Mapping[int, Engine],
         kv: PathKv,
         batches: Mapping[int, PathBatch],

@@ -63,6 +63,7 @@ class PathMoves:
 
     def __init__(
         self,
+        *,
         engines: Mapping[int, Engine],
         kv: PathKv,
         layer_bytes: int,

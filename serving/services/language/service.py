@@ -50,6 +50,7 @@ class LanguagePipeline:
     def __init__(
         self,
         setup: LanguageSetup,
+        *,
         replicas: Sequence[Replica],
         engines: Mapping[int, Engine],
         dispatcher: Dispatcher,
@@ -69,10 +70,24 @@ class LanguagePipeline:
         for replica in replicas:
             seats.enter(replica)
         self.cuts = PathStages(setup.parts, replicas, engines, dispatcher)
-        paths = self.cuts, engines, self._kv, self.batches, setup.max_num_seqs
-        self._paths = PathChoice(*paths, self.live_stages)
-        kv = self._kv, setup.kv_layer_bytes
-        self.moves = None if moves is None else PathMoves(engines, *kv, moves, self._paths, self)
+        self._paths = PathChoice(
+            self.cuts,
+            engines=engines,
+            kv=self._kv,
+            batches=self.batches,
+            max_num_seqs=setup.max_num_seqs,
+            live=self.live_stages,
+        )
+        self.moves: PathMoves | None = None
+        if moves is not None:
+            self.moves = PathMoves(
+                engines=engines,
+                kv=self._kv,
+                layer_bytes=setup.kv_layer_bytes,
+                moves=moves,
+                paths=self._paths,
+                host=self,
+            )
         self.cut_changes = CutChanges(setup, self.cuts, self.moves, self)
 
     @property
@@ -137,7 +152,8 @@ class LanguagePipeline:
         """Begin new batches for waiting requests while possible; else ask for the next round's report."""
         while self.queue and (path := self._paths.new(self.queue[0])) is not None:
             number = next(one for one in range(len(self.batches) + 1) if one not in self.batches)
-            batch = self.batches[number] = PathBatch(number, *path)
+            replicas, spans = path
+            batch = self.batches[number] = PathBatch(number, replicas, spans)
             self._next_round(batch, actions)
         self._press(actions)
 
@@ -164,9 +180,21 @@ class LanguagePipeline:
             return
         chunks = batch.next_chunks(self._setup.max_num_batched_tokens)
         steps = _UNLIMITED if self._setup.coalesce and not chunks else 1
-        first, why = batch.path[0], f"batch {batch.id}, {len(self.queue)} wait"
-        how = self._engines[first].epoch, chunks, True, steps, True, why
-        actions.append(Run(first, *how, micro_batch=batch.id, path=batch.path, spans=batch.spans))
+        first = batch.path[0]
+        actions.append(
+            Run(
+                first,
+                self._engines[first].epoch,
+                chunks,
+                decode=True,
+                max_steps=steps,
+                until_finish=True,
+                reason=f"batch {batch.id}, {len(self.queue)} wait",
+                micro_batch=batch.id,
+                path=batch.path,
+                spans=batch.spans,
+            )
+        )
 
     def _admit(self, request: Request, batch: PathBatch, actions: list[Action]) -> None:
         batch.admit(request)

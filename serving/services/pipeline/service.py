@@ -38,6 +38,7 @@ class Pipeline:
     def __init__(
         self,
         setup: PipelineSetup,
+        *,
         replicas: Sequence[Replica],
         engines: Mapping[int, Engine],
         dispatcher: Dispatcher,
@@ -91,7 +92,14 @@ class Pipeline:
 
     def replica_of(self, part: Part, number: int, gpu: int) -> Replica:
         """A new replica of a stage."""
-        return Replica(number, part.model, LayerRange(part.first, part.last), (gpu,), 1, 1)
+        return Replica(
+            id=number,
+            model=part.model,
+            layers=LayerRange(part.first, part.last),
+            gpus=(gpu,),
+            kv_blocks=1,
+            block_tokens=1,
+        )
 
     def queued_at(self, stage: Stage) -> int:
         """Requests that wait for the stage."""
@@ -182,7 +190,7 @@ class Pipeline:
         while ready := stage.can_begin():
             replica = self.seats.best(ready)
             batch = stage.take(replica, self.most_of(replica), self._present.now_ns).batch
-            self.run(stage, replica, batch, stage.part.layers, None, actions)
+            self.run(stage, replica, batch, layers=stage.part.layers, holder=None, actions=actions)
         if live is not None:
             live.work(stage, actions)
 
@@ -191,6 +199,7 @@ class Pipeline:
         stage: Stage,
         replica: int,
         batch: Sequence[Waiting],
+        *,
         layers: Span,
         holder: int | None,
         actions: list[Action],
@@ -232,7 +241,14 @@ class Pipeline:
         """Send requests to the next stage; after the last one they have their answer."""
         now_ns = self._present.now_ns
         for one in batch:
-            self.log.add(one.request.id, stage.index, replica, one.since_ns, began_ns, now_ns)
+            self.log.add(
+                one.request.id,
+                stage.index,
+                replica,
+                arrived_ns=one.since_ns,
+                began_ns=began_ns,
+                ended_ns=now_ns,
+            )
         if stage.index + 1 < len(self.stages):
             following = self.stages[stage.index + 1]
             for one in batch:

@@ -36,6 +36,7 @@ class LayerHost(Protocol):
         stage: Stage,
         replica: int,
         batch: Sequence[Waiting],
+        *,
         layers: Span,
         holder: int | None,
         actions: list[Action],
@@ -192,7 +193,8 @@ class StageLive:
         self._runs[found.replica] = pair, batch
         holder = batch.target if found.first else None
         layers = first + found.first, first + found.last
-        self._host.run(stage, found.replica, self._begun[batch].members, layers, holder, actions)
+        members = self._begun[batch].members
+        self._host.run(stage, found.replica, members, layers=layers, holder=holder, actions=actions)
 
     def ran(self, stage: Stage, engine: Engine, event: Ran, actions: list[Action]) -> bool:
         """Handle the end of a pass that ran layers of a begun batch; False: it was another pass."""

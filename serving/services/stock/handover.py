@@ -108,7 +108,17 @@ class StockHandOvers:
         self._stock.send(one, target)
         size_bytes = positions * self._parts.kv_bytes_per_token
         reason = f"{-full} KV blocks are free there, the most"
-        actions.append(Send(transfer, "kv", (request.id,), source, target, size_bytes, reason))
+        actions.append(
+            Send(
+                transfer,
+                "kv",
+                requests=(request.id,),
+                source=source,
+                target=target,
+                size_bytes=size_bytes,
+                reason=reason,
+            )
+        )
 
     def streamed(self, event: Streamed, actions: list[Action]) -> None:
         """Begin the transfer of unfinished requests whose prompt a prefill engine has computed."""

@@ -121,17 +121,17 @@ class StockEngine:
             used = self._seen.used_blocks + (self.running_tokens - self._seen_own_tokens) // block
         waiting = [one for one in self.own.values() if not one.began]
         return LoadReport(
-            total,
-            0,
-            block,
-            min(total, max(0, total - used)),
-            self.running + self._seen_foreign,
-            len(waiting),
-            0,
-            waiting[0].known_tokens if waiting else 0,
-            self.waiting_tokens,
-            self._high_running,
-            sum([one.request.priority > 0 for one in waiting]),
+            total_blocks=total,
+            watermark_blocks=0,
+            block_tokens=block,
+            free_blocks=min(total, max(0, total - used)),
+            running=self.running + self._seen_foreign,
+            waiting=len(waiting),
+            preempted=0,
+            first_waiting_tokens=waiting[0].known_tokens if waiting else 0,
+            waiting_tokens=self.waiting_tokens,
+            high_running=self._high_running,
+            high_waiting=sum([one.request.priority > 0 for one in waiting]),
         )
 
 

@@ -55,6 +55,7 @@ class Stock:
     def __init__(
         self,
         model: str,
+        *,
         replicas: Sequence[Replica],
         dispatcher: Dispatcher,
         admission: Admission,
