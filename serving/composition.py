@@ -135,11 +135,11 @@ def compose(
     control: ReplicaControl
     pipelines = serving.pipelines
     if pipelines is not None and pipelines.scaling is not None:
-        found: dict[str, StagedService] = {}
-        for model, one in services.items():
-            if isinstance(one, Pipeline | LanguagePipeline):
-                found[model] = one
-        control = StageControl(pipelines.scaling, engines, found, pipelines.seats, pool.place)
+        staged: dict[str, StagedService] = {}
+        for model, service in services.items():
+            if isinstance(service, Pipeline | LanguagePipeline):
+                staged[model] = service
+        control = StageControl(pipelines.scaling, engines, staged, pipelines.seats, pool.place)
     elif elastic is None:
         control = FixedReplicas(starts, engines, services, _rounds(services, serving, present))
     else:
@@ -154,9 +154,9 @@ def compose(
             reports=reports,
         )
     streaming: dict[str, Streaming] = {}
-    for model, one in services.items():
-        if isinstance(one, Stock):
-            streaming[model] = one
+    for model, service in services.items():
+        if isinstance(service, Stock):
+            streaming[model] = service
     return Controller(
         engines=engines,
         requests=requests,
@@ -185,13 +185,13 @@ def _services(
     """Return the service of every model, including models without a replica."""
     prototypes = {} if elastic is None else dict(elastic.setup.prototypes)
     live = {} if elastic is None else live_setups(elastic)
-    found: dict[str, Service] = {}
+    services: dict[str, Service] = {}
     queue = options.queue or ("per_instance" if elastic is not None and options.reports_period_ns else None)
     placed = {replica.model: replica for replica in replicas}
     for model, prototype in sorted((placed | prototypes).items()):
         if options.stock is not None:
-            own = [one for one in replicas if one.model == model]
-            found[model] = Stock(
+            own = [replica for replica in replicas if replica.model == model]
+            services[model] = Stock(
                 model,
                 replicas=own,
                 dispatcher=books.dispatcher,
@@ -201,7 +201,7 @@ def _services(
                 transfer_ids=books.transfer_ids,
             )
         elif options.pipelines is not None and model in options.pipelines.setups:
-            found[model] = _pipeline(model, books, replicas, options.pipelines)
+            services[model] = _pipeline(model, books, replicas, options.pipelines)
         elif model in options.hand_overs:
             split = Disaggregated(
                 prototype=prototype,
@@ -214,10 +214,10 @@ def _services(
                 live=live.get(model),
                 by_priority=options.by_priority,
             )
-            found[model] = _migrating(split, books, options.migration)
+            services[model] = _migrating(split, books, options.migration)
         else:
-            own = [one for one in replicas if one.model == model]
-            reports = _load_reports(books, [one.id for one in own], options)
+            own = [replica for replica in replicas if replica.model == model]
+            reports = _load_reports(books, [replica.id for replica in own], options)
             colocated = Colocated(
                 fleet=Fleet(model, own, books.engines, reports),
                 engines=books.engines,
@@ -232,14 +232,14 @@ def _services(
                 max_model_len=prototype.max_model_len,
                 by_priority=options.by_priority,
             )
-            found[model] = _migrating(colocated, books, options.migration)
-    return found
+            services[model] = _migrating(colocated, books, options.migration)
+    return services
 
 
 def _pipeline(
     model: str, books: _Books, replicas: Sequence[Replica], parts: PipelineParts
 ) -> Pipeline | LanguagePipeline:
-    own, setup = [one for one in replicas if one.model == model], parts.setups[model]
+    own, setup = [replica for replica in replicas if replica.model == model], parts.setups[model]
     if isinstance(setup, LanguageSetup):
         moves = None
         if setup.kv_layer_bytes:
@@ -303,12 +303,12 @@ def _load_reports(books: _Books, replicas: Sequence[int], options: ServiceOption
 
 def _rounds(services: Mapping[str, Service], options: ServiceOptions, present: Present) -> Rounds | None:
     """Return the periodic migration rounds; None if no request migrates."""
-    stock, alone = options.stock, [one for one in services.values() if isinstance(one, Stock)]
+    stock, alone = options.stock, [service for service in services.values() if isinstance(service, Stock)]
     if stock is not None:
         if stock.migrator is None:
             return None
         return Rounds(alone, stock.period_ns, present, _every(stock.migrator))
-    migrating = [one for one in services.values() if isinstance(one, Migrating | DecodeMigrating)]
+    migrating = [service for service in services.values() if isinstance(service, Migrating | DecodeMigrating)]
     if options.migration is None:
         return None
     return Rounds(migrating, options.migration.period_ns, present, _every(options.migration.migrator))
@@ -322,9 +322,9 @@ def _every(migrator: Migrator) -> int:
 
 def _reports_of(services: Mapping[str, Service]) -> dict[str, LoadReports]:
     """Return the load reports by model, for the models whose reports are read."""
-    found = dict[str, LoadReports]()
+    reports = dict[str, LoadReports]()
     for model, service in services.items():
         inner = service.inner if isinstance(service, Migrating) else service
         if isinstance(inner, Colocated) and inner.fleet.reports is not None:
-            found[model] = inner.fleet.reports
-    return found
+            reports[model] = inner.fleet.reports
+    return reports

@@ -205,8 +205,8 @@ class Simulation:
             env=self._env,
             tell=self._handle,
         )
-        others = self.groups if groups else self.pipelines if pipelines else self._cold
-        self._looked_at, self._held, self._takes, self._interrupts = (self._stages or others).hooks()
+        hooked = self.groups if groups else self.pipelines if pipelines else self._cold
+        self._looked_at, self._held, self._takes, self._interrupts = (self._stages or hooked).hooks()
         self._collecting = False
         self._data_timer = Timer(self._env, DATA_RANK, self._data)
         self._monitor_timer = Timer(self._env, MONITOR_RANK, self._woke)

@@ -111,8 +111,8 @@ class StagePasses:
             self._data_plane.require_layers(replica, run.layers)
         if run.path:
             if self.replicas.issuperset(run.path):  # else a loss will be reported next
-                for one, layers in zip(run.path, run.spans):
-                    self._data_plane.require_layers(one, layers)
+                for part, layers in zip(run.path, run.spans):
+                    self._data_plane.require_layers(part, layers)
                 self._circuits[self._model(replica)].begin(now_ns, run)
             return True
         assert replica not in self._held, "one pass at a time"

@@ -125,8 +125,8 @@ class Cocktail:
         def rule(stage: StageView) -> tuple[int, int]:
             expected = self.forecast_per_s(stage.index)
             wanted = by_rate(expected, stage.replica_per_s, self._utilization) + self._spares
-            kept = self._wanted.setdefault(stage.index, History(self._keep_s))
-            kept.add(view.now_ns, wanted)
-            return wanted, int(kept.most)
+            history = self._wanted.setdefault(stage.index, History(self._keep_s))
+            history.add(view.now_ns, wanted)
+            return wanted, int(history.most)
 
         return PerStage(rule).decide(view, f"forecast for {self._ahead_s:g} s ahead")

@@ -31,9 +31,9 @@ def fitted(points: Sequence[tuple[int, float]]) -> CoreModel:
         raise ValueError("a line through core counts needs two different ones")
     mean, level = sum(inverse) / len(points), sum(latency for _, latency in points) / len(points)
     covariance = sum(
-        (one - mean) * (latency - level) for one, (_, latency) in zip(inverse, points, strict=True)
+        (row - mean) * (latency - level) for row, (_, latency) in zip(inverse, points, strict=True)
     )
-    slope = covariance / sum((one - mean) ** 2 for one in inverse)
+    slope = covariance / sum((row - mean) ** 2 for row in inverse)
     return CoreModel(level - slope * mean, slope)
 
 

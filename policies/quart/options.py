@@ -32,10 +32,10 @@ class PerModel:
 
     def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
         """The decision of the model's own scaler."""
-        found = self.of.get(view.model)
-        if found is None:
-            found = self.of[view.model] = self._make()
-        return found.scale(view)
+        policy = self.of.get(view.model)
+        if policy is None:
+            policy = self.of[view.model] = self._make()
+        return policy.scale(view)
 
 
 def quart(

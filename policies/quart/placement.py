@@ -30,12 +30,12 @@ def uniform_within(limits: Sequence[float]) -> tuple[float, ...]:
     open_hosts, left = set(range(len(limits))), 1.0
     while True:
         even = left / len(open_hosts)
-        full = {one for one in open_hosts if limits[one] < even - 1e-15}
+        full = {host for host in open_hosts if limits[host] < even - 1e-15}
         if not full or full == open_hosts:
             break
         open_hosts -= full
-        left -= sum(limits[one] for one in full)
-    return tuple([even if one in open_hosts else limits[one] for one in range(len(limits))])
+        left -= sum(limits[host] for host in full)
+    return tuple([even if index in open_hosts else limits[index] for index in range(len(limits))])
 
 
 def dispersed(
@@ -51,9 +51,9 @@ def dispersed(
     """
     settings = settings or PlacementSettings()
     ideal = uniform_within(limits)
-    hosts = [one for one in range(len(limits)) if ideal[one] > _ROUNDING]
-    bounds, goal = [limits[one] for one in hosts], [ideal[one] for one in hosts]
-    found = _shifted([shares[one] + settings.start for one in hosts], bounds)
+    hosts = [index for index in range(len(limits)) if ideal[index] > _ROUNDING]
+    bounds, goal = [limits[host] for host in hosts], [ideal[host] for host in hosts]
+    found = _shifted([shares[host] + settings.start for host in hosts], bounds)
     apart, rate = divergence(found, goal), settings.rate
     for _ in range(settings.steps):
         if apart < settings.tolerance:
@@ -80,7 +80,7 @@ def _shifted(shares: Sequence[float], bounds: Sequence[float]) -> list[float]:
         middle = (low + high) / 2
         total = sum([min(max(one + middle, 0.0), most) for one, most in zip(shares, bounds, strict=True)])
         low, high = (middle, high) if total < 1 else (low, middle)
-    return [min(max(one + high, 0.0), most) for one, most in zip(shares, bounds, strict=True)]
+    return [min(max(share + high, 0.0), most) for share, most in zip(shares, bounds, strict=True)]
 
 
 class Placement:
@@ -112,7 +112,7 @@ class Placement:
 
     def _dispersed(self, stage: StageView, count: int, room: FreeRoom) -> tuple[int, ...]:
         """Choose by the shares of KL's gradient: each replica goes to the host furthest below its share."""
-        here = Counter(one.host for one in stage.replicas if one.state != "draining")
+        here = Counter(replica.host for replica in stage.replicas if replica.state != "draining")
         most = {host.id: room.fits(host, stage) for host in room.hosts}
         count = min(count, sum(most.values()))
         if not count:
@@ -121,8 +121,8 @@ class Placement:
         shares = [here[host.id] / max(total - count, 1) for host in room.hosts]
         limits = [(here[host.id] + most[host.id]) / total for host in room.hosts]
         wanted = dispersed(shares, limits, self._settings)
-        found: list[int] = []
-        while len(found) < count:
+        gpus: list[int] = []
+        while len(gpus) < count:
             options = [
                 (here[host.id] - share * total, host.id, host, gpu)
                 for host, share in zip(room.hosts, wanted, strict=True)
@@ -130,11 +130,11 @@ class Placement:
             ]
             if not options:
                 break
-            _, _, host, gpu = min(options, key=lambda one: one[:2])
+            _, _, host, gpu = min(options, key=lambda option: option[:2])
             room.take(host, gpu, stage)
             here[host.id] += 1
-            found.append(gpu)
-        return tuple(found)
+            gpus.append(gpu)
+        return tuple(gpus)
 
 
 def plentiful(room: FreeRoom, count: int) -> bool:

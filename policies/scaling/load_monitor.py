@@ -302,7 +302,7 @@ class _Supply:
         """Resume draining instances, then revive parked ones; returns how many are still missing."""
         missing = max(want.growth, 0)
         if "cancel_drain" in self._ways:
-            ids = [one.id for one in want.view.in_state("draining")][:missing]
+            ids = [instance.id for instance in want.view.in_state("draining")][:missing]
             missing -= self._name("cancel_drain", want.view.role, ids, want.reason)
         if "revive" in self._ways:
             ids, self._parked = self._parked[:missing], self._parked[missing:]
@@ -323,7 +323,7 @@ class _Supply:
         movable = _least_busy(prefill.view)[:-1]
         replaced = max(self._spare - missing["prefill"], 0)
         now = max(missing["decode"] - decode.ahead, 0)
-        ids = [one.id for one in movable[: min(now, surplus + replaced)]]
+        ids = [instance.id for instance in movable[: min(now, surplus + replaced)]]
         missing["decode"] -= self._name("mutate", "decode", ids, decode.reason)
         missing["prefill"] += max(len(ids) - surplus, 0)
         return len(ids)
@@ -336,7 +336,7 @@ class _Supply:
         self._count("shortage", want.view.role, missing - loads, reason)
 
     def _drain(self, want: _Want) -> None:
-        ids = [one.id for one in _may_go(want.view)[:1]]
+        ids = [instance.id for instance in _may_go(want.view)[:1]]
         self._name("drain", want.view.role, ids, want.reason)
 
     def _count(self, act: Act, role: Role, count: int, reason: str) -> None:
@@ -358,8 +358,8 @@ class _Supply:
 def _least_busy(role: RoleView) -> list[InstanceView]:
     """Serving instances: fewest requests first, then those idle longest, then by id."""
 
-    def rank(one: InstanceView) -> tuple[int, bool, int, int]:
-        return one.outstanding, one.idle_since_ns is None, one.idle_since_ns or 0, one.id
+    def rank(instance: InstanceView) -> tuple[int, bool, int, int]:
+        return instance.outstanding, instance.idle_since_ns is None, instance.idle_since_ns or 0, instance.id
 
     return sorted(role.in_state("serving"), key=rank)
 
@@ -386,11 +386,15 @@ def instance_to_take(
     found = []
     for view in views:
         for role in view.roles if view.model != wanting else ():
-            idle = [one for one in _may_go(role) if one.idle_since_ns is not None]
+            idle = [instance for instance in _may_go(role) if instance.idle_since_ns is not None]
             if not idle:
                 continue
             slack = role.supply - within(role, need_of(view, role, rules[view.model]).most)
-            found += [(-slack, one.idle_since_ns, view.model, role.role, one.id) for one in idle if slack > 0]
+            found += [
+                (-slack, instance.idle_since_ns, view.model, role.role, instance.id)
+                for instance in idle
+                if slack > 0
+            ]
     if not found:
         return None
     slack, _, model, role_name, taken = min(found)

@@ -51,14 +51,14 @@ class Deployment:
         self._provisioner = CheckedProvisioner(parts.policies.provisioner)
         self.copies = parts.copies
         self.checked_copies = copies = CheckedCopies(
-            parts.copies, cluster.hosts, [one.part for one in prototypes.values()]
+            parts.copies, cluster.hosts, [prototype.part for prototype in prototypes.values()]
         )
         self.log = ScaleLog()
         self.instances = Instances(cluster, prototypes, placed)
-        copies.start([(one.part, one.id, cluster.host_of(one.gpus[0])) for one in placed])
+        copies.start([(replica.part, replica.id, cluster.host_of(replica.gpus[0])) for replica in placed])
         self.residency = residency = Residency()
-        for one in placed:
-            residency.put(("replica", one.id), one.part)
+        for replica in placed:
+            residency.put(("replica", replica.id), replica.part)
         self.active_ns: dict[int, int] = {}
         self._noticed_ns: dict[int, int] = {}  # loading instances with a loss notice: when the loss comes
         self._placement = placement = Placement(
@@ -150,8 +150,8 @@ class Deployment:
             return
         instance = self.instances.live[number]
         if instance.state == "loading":
-            what = "is whole" if fully_loaded else f"has brought {layers} layers, the rest overlaps"
-            self.log.happened(now_ns, "ready", instance, f"load {load.load} {what}")
+            state = "is whole" if fully_loaded else f"has brought {layers} layers, the rest overlaps"
+            self.log.happened(now_ns, "ready", instance, f"load {load.load} {state}")
             self._placement.loaded(number, actions)
             self.active_ns[number] = now_ns
             self._placement.join(number, actions)

@@ -86,15 +86,15 @@ class LiveRole:
 
     def in_state(self, state: InstanceState) -> list[InstanceView]:
         """The instances in this state, by id."""
-        found = []
+        views = []
         for instance in self._instances.of(self._model, self.role):
             if instance.state == state:
                 number = instance.replica.id
                 outstanding = self._service.outstanding(number)
                 idle_since_ns = None if outstanding else self._last_ran_ns.get(number, 0)
                 report = None if self._reports is None else self._reports.of(number)
-                found.append(InstanceView(number, state, outstanding, idle_since_ns, report))
-        return found
+                views.append(InstanceView(number, state, outstanding, idle_since_ns, report))
+        return views
 
 
 class LastAnswer(NamedTuple):
@@ -348,7 +348,7 @@ class Elastic:
     def _look_at(self, now_ns: int, model: str, actions: list[Action]) -> None:
         """Ask the scaler about a model; leave a model without decisions out of later looks."""
         decisions = self._decide(now_ns, model, actions)
-        if any(one.act != "shortage" for one in decisions):
+        if any(decision.act != "shortage" for decision in decisions):
             self.answers.forget(model)
         else:
             view = self.view(now_ns, model)
@@ -385,8 +385,8 @@ class Elastic:
                 self.view(now_ns, model)
                 for model in instances.models
                 if any(
-                    one.state == "serving" and not services[model].outstanding(one.replica.id)
-                    for one in instances.of(model)
+                    instance.state == "serving" and not services[model].outstanding(instance.replica.id)
+                    for instance in instances.of(model)
                 )
             ]
         return self._idle_models
@@ -457,8 +457,8 @@ class Elastic:
         """Record a shortage once, not every period."""
         if self._shortage.is_new_shortage(decision, missing):
             why = OBSTACLES[missing.obstacle]
-            what = f"{missing.count} more {decision.role} instances {why}; {decision.reason}"
-            self.deployment.log.short(now_ns, decision, what, missing.obstacle)
+            shortage = f"{missing.count} more {decision.role} instances {why}; {decision.reason}"
+            self.deployment.log.short(now_ns, decision, shortage, missing.obstacle)
 
     def _take(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
         """No GPUs are free: ask the arbiter for an instance of another model."""
@@ -470,11 +470,11 @@ class Elastic:
         if obstacle != "no_gpu":
             return
         idle_models = self._idle(now_ns)
-        others = [view for view in idle_models if view.model != model]
-        taken = self._arbiter(others, model) if others else None
+        other_models = [view for view in idle_models if view.model != model]
+        taken = self._arbiter(other_models, model) if other_models else None
         if taken is not None:
             self._carry_out(now_ns, taken, actions)
-        elif len(others) == len(idle_models):
+        elif len(other_models) == len(idle_models):
             self._idle_models = []  # no other model would get one either
 
     def _at_rest(self, model: str) -> bool:
@@ -484,4 +484,4 @@ class Elastic:
             return False
         if any(role.supply != role.minimum for role in self._roles[model]):
             return False
-        return all(one.state == "serving" for one in self.deployment.instances.of(model))
+        return all(instance.state == "serving" for instance in self.deployment.instances.of(model))

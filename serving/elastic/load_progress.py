@@ -68,17 +68,17 @@ class LoadProgress:
 
     def reload(self, now_ns: int, reloads: Iterable[Reload], actions: list[Action]) -> None:
         """Begin loads of copies into the memory of hosts."""
-        for one in reloads:
+        for reload in reloads:
             load = Load(
                 self._numbers,
-                one.part.model,
-                sources=(one.source,),
-                targets=(("host", one.domain),),
+                reload.part.model,
+                sources=(reload.source,),
+                targets=(("host", reload.domain),),
                 shards=(),
                 every_layer=False,
                 cold=False,
-                reason=one.reason,
-                layers=one.part.layers,
+                reason=reload.reason,
+                layers=reload.part.layers,
             )
             self._begin(now_ns, load, actions)
 

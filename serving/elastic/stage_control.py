@@ -96,7 +96,7 @@ class StageControl:
     @property
     def passes(self) -> int:
         """Number of passes that have ended, of all stages."""
-        return sum([stage.counts.passes for one in self._services.values() for stage in one.stages])
+        return sum([stage.counts.passes for service in self._services.values() for stage in service.stages])
 
     @property
     def memory_ns(self) -> int | None:
@@ -112,7 +112,10 @@ class StageControl:
         return any(
             service.computes(stage)
             or self._recut.comes(service)
-            or (service.queued_at(stage) and any(service.index_of(one) == stage.index for one in loading))
+            or (
+                service.queued_at(stage)
+                and any(service.index_of(replica) == stage.index for replica in loading)
+            )
             for service in self._services.values()
             for stage in service.stages
         )
@@ -122,12 +125,12 @@ class StageControl:
         for model, service in sorted(self._services.items()):
             for stage in service.stages:
                 if queued := service.queued_at(stage):
-                    told = [
-                        one.reason
-                        for one in self.replicas.history
-                        if one.model == model and one.act not in NO_REPLICA
+                    reasons = [
+                        event.reason
+                        for event in self.replicas.history
+                        if event.model == model and event.act not in NO_REPLICA
                     ]
-                    last = f" (last decision: {told[-1]})" if told else ""
+                    last = f" (last decision: {reasons[-1]})" if reasons else ""
                     there = stage.fleet.replicas
                     where = f"stage {stage.index} of {model}, which has replicas {there}"
                     return f"{queued} requests wait for {where}{last}"

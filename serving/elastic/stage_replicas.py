@@ -139,8 +139,8 @@ class StageReplicas:
             source = None if gpu is None else self._source(gpu, stage.part, wish.source)
             asks = self._peers is not None and wish.source == "any" and (source is None or source[0] == "ssd")
             if gpu is None or (source is None and not asks):
-                what = "no GPU has room" if gpu is None else f"nothing to load from beside GPU {gpu}"
-                self.tell(now_ns, "shortage", service.model, -1, f"stage {stage.index}: {what}")
+                why = "no GPU has room" if gpu is None else f"nothing to load from beside GPU {gpu}"
+                self.tell(now_ns, "shortage", service.model, -1, f"stage {stage.index}: {why}")
                 break
             replica = self._seat(stage.part, gpu, cores, wish.reason, actions)
             if asks:
@@ -164,10 +164,16 @@ class StageReplicas:
     ) -> None:
         """Load as the provisioner plans; the remaining replicas load from their host, or not at all."""
         assert self._peers is not None
-        first = list({one.gpus: one for one in reversed(wanting)}.values())  # one replica on each GPU
+        first = list(
+            {replica.gpus: replica for replica in reversed(wanting)}.values()
+        )  # one replica on each GPU
         there = [self._engines[number].replica for number in self.states]
         served = set[int]()
-        peers = [one for one in there if one.part.model == part.model and one.part.has(*part.layers)]
+        peers = [
+            replica
+            for replica in there
+            if replica.part.model == part.model and replica.part.has(*part.layers)
+        ]
         for edge in self._peers.edges(part, first, peers, self.hosts.copies.hosts_of(part)):
             targets = tuple([number for _, number in edge.targets])
             served |= set(targets)
@@ -180,18 +186,18 @@ class StageReplicas:
                 reason=reason,
                 actions=actions,
             )
-        for one in wanting:
-            if one.id in served:
+        for replica in wanting:
+            if replica.id in served:
                 continue
-            source = self._source(one.gpus[0], part, "any")
+            source = self._source(replica.gpus[0], part, "any")
             if source is None:
-                self._release(now_ns, one.id, "nothing to load from", actions)
+                self._release(now_ns, replica.id, "nothing to load from", actions)
             else:
                 self._begin(
                     now_ns,
                     part,
                     sources=(source,),
-                    targets=(one.id,),
+                    targets=(replica.id,),
                     shards=(),
                     reason=reason,
                     actions=actions,
@@ -201,14 +207,14 @@ class StageReplicas:
         """The best GPU with room for the parameters, on a host with enough cores; None if there is none."""
         hosts, resources, seats = self._setup.hosts, self.hosts, self._seats
         size = seats.bytes_of(part)
-        found = [
+        options = [
             (not resources.copies.has(host, part), len(seats.replicas_on(gpu)), gpu)
             for host in range(hosts.count)
             if host not in resources.lost and resources.free_cores(host) >= cores
             for gpu in hosts.gpus(host)
             if seats.free_bytes(gpu) >= size
         ]
-        return min(found)[2] if found else None
+        return min(options)[2] if options else None
 
     def _source(self, gpu: int, part: Part, wanted: str) -> Endpoint | None:
         """The host's memory if it has a copy, else its SSD; None if neither can be read."""

@@ -154,9 +154,9 @@ class StageViews:
 
     def _copies(self, host: int) -> tuple[HostCopyView, ...]:
         """Copies of this model's stages that the view can name; others by their own model's number."""
-        found, copies = [], self._replicas.hosts.copies
+        views, copies = [], self._replicas.hosts.copies
         for part in copies.on(host):
             size, stage = self._setup.sizes_bytes[part], self._replicas.stage_number(part)
             used_ns, is_pinned = copies.caches.used_ns(host, part), copies.caches.is_pinned(host, part)
-            found.append(HostCopyView(part.model, stage, size, used_ns, is_pinned))
-        return tuple(found)
+            views.append(HostCopyView(part.model, stage, size, used_ns, is_pinned))
+        return tuple(views)

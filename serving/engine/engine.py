@@ -119,17 +119,17 @@ class Engine:
     def enqueue(self, request: Request, actions: list[Action]) -> None:
         """Queue a request that was assigned to this replica."""
         assert self.state not in _GONE, "a request was dispatched to a lost or vacant replica"
-        one, waiting = Progress(request, self.order), self.waiting
+        progress, waiting = Progress(request, self.order), self.waiting
         if self.state is _IDLE:
-            queue_up(waiting, one)
+            queue_up(waiting, progress)
             self._start_pass(actions)
             return
         # It may begin at the next boundary if it goes before a head that was declined.
-        heads = self.state is _RUNNING and would_head(waiting, one)
+        heads = self.state is _RUNNING and would_head(waiting, progress)
         if self._arrival_queue is waiting:
-            queue_up(waiting, one)
+            queue_up(waiting, progress)
         else:
-            self.unseen_arrivals.append(one)
+            self.unseen_arrivals.append(progress)
         if self._interruptible or heads:
             self.cut_run(actions)
 
@@ -235,10 +235,10 @@ class Engine:
                     gone.append(progress.id)
         return gone
 
-    def run_layers(self, one: LayerPass, actions: list[Action]) -> None:
+    def run_layers(self, layer_pass: LayerPass, actions: list[Action]) -> None:
         """Run this pass over some layers next, at once if nothing runs."""
         assert self.layer_pass is None, f"replica {self.id} has a pass over some layers already"
-        self.layer_pass = one
+        self.layer_pass = layer_pass
         if self.state is _IDLE or self.state is _LOADING:
             self._begin_layers(actions)
         elif self.state is _RUNNING:
@@ -255,12 +255,12 @@ class Engine:
 
     def _begin_layers(self, actions: list[Action]) -> None:
         """Begin the requested layer pass; nothing else runs."""
-        one = self.layer_pass
-        assert one is not None and not one.begun
-        one.begun = True
+        layer_pass = self.layer_pass
+        assert layer_pass is not None and not layer_pass.begun
+        layer_pass.begun = True
         if self.state is not _LOADING:
             self.state = _RUNNING
-        actions.append(one.run(self.id, self.epoch))
+        actions.append(layer_pass.run(self.id, self.epoch))
 
     def freed(self, actions: list[Action]) -> None:
         """Memory was freed outside a pass, or ``layer_pass`` has ended: waiting requests may run now."""
@@ -326,8 +326,8 @@ class Engine:
 
     def _remove_all_requests(self) -> list[int]:
         """Remove all requests of a lost replica; returns them in ascending order."""
-        others = (*self.waiting, *self.unseen_arrivals, *self.outgoing, *self.attached)
-        gone = sorted([*self.running, *(progress.id for progress in others)])
+        requests = (*self.waiting, *self.unseen_arrivals, *self.outgoing, *self.attached)
+        gone = sorted([*self.running, *(progress.id for progress in requests)])
         for request in gone:
             self.ledger.release(request)
         for held in (self.running, self.prefilling, self.waiting, self.unseen_arrivals):

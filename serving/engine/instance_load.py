@@ -73,12 +73,12 @@ def report_of(known: InstanceLoad) -> LoadReport:
 
 def told_report(known: InstanceLoad) -> LoadReport:
     """The current report with the free blocks of the last tick; made when it is read."""
-    told, free = known.report, known.free_blocks
-    if told is None:
+    report, free = known.report, known.free_blocks
+    if report is None:
         return report_of(known)
-    if told.free_blocks != free:
-        known.report = told = told._replace(free_blocks=free)
-    return told
+    if report.free_blocks != free:
+        known.report = report = report._replace(free_blocks=free)
+    return report
 
 
 def free_blocks_after(engine: Engine, steps: int) -> int:

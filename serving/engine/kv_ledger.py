@@ -201,25 +201,25 @@ class KvLedger:
         more = sum(phases[first:end]) if end <= block else sum(phases[first:]) + sum(phases[: end - block])
         return self.decoding * rounds + more
 
-    def admit(self, one: Waiting, start: int, decodes: bool) -> None:
+    def admit(self, progress: Waiting, start: int, decodes: bool) -> None:
         """Let a request leave the queue and begin at ``start``, after stored blocks; ``reserve`` follows.
 
         ``decodes``: decoding requests take part in the step.
         """
-        request, prefix = one.id, one.shared_prefix
+        request, prefix = progress.id, progress.shared_prefix
         cache, lookup = self.cache, self._admissions
         if cache is None or lookup is None:
             return
-        if not one.was_preempted:
-            cache.queried_tokens += one.known_tokens
+        if not progress.was_preempted:
+            cache.queried_tokens += progress.known_tokens
             cache.hit_tokens += start
         named = self._is_named(request)
         if not (named or prefix or start):
             return
         findable = ALL_TOKENS if named else prefix[-1][1] if prefix else 0
         blocks = start // self.block_tokens
-        found = lookup.found(request, prefix, blocks, decodes) if blocks else ()
-        self._reserved -= cache.admit(request, prefix, blocks, findable, found)
+        pieces = lookup.found(request, prefix, blocks, decodes) if blocks else ()
+        self._reserved -= cache.admit(request, prefix, blocks, findable, pieces)
 
     def prefix_counts(self) -> tuple[int, int, int]:
         """Prompt tokens of all first admissions, those of them that were found, and blocks evicted."""
@@ -278,7 +278,9 @@ class KvLedger:
                 for extent in cache.tables[victim].parts():
                     left[extent] = left.get(extent, 0) + 1
         shared = [
-            one.stop - one.start for one in cache.tables[request].parts() if one.users - left.get(one, 0) > 1
+            part.stop - part.start
+            for part in cache.tables[request].parts()
+            if part.users - left.get(part, 0) > 1
         ]
         return held - sum(shared)
 

@@ -322,7 +322,7 @@ class PipelinedEngine(Engine):
         if self.coalesce and not presses:
             joining = len(self.prefilling) - len(self._unscheduled)
             steps = rounds_left(self._memory, self.in_flight, joining)
-        for one, answer in begun:
+        for micro_batch, answer in begun:
             actions.append(
                 Run(
                     self.id,
@@ -332,7 +332,7 @@ class PipelinedEngine(Engine):
                     steps,
                     not self._goes_on,
                     answer.reason,
-                    micro_batch=one,
+                    micro_batch=micro_batch,
                 )
             )
 

@@ -74,7 +74,7 @@ class PrefixCache:
 
         ``gone``: where extents end that lose blocks in this step. ``computed``: what this step computes.
         """
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         copies: list[tuple[Extent, int]] = []
         at, block = 0, self.block_tokens
         for owner, end_tokens in prefix:
@@ -84,9 +84,9 @@ class PrefixCache:
             end = min(end, stop)
             self._add_copies(copies, owner=owner, request=request, prefix=prefix, stop=stop, gone=gone)
             if not (copies or computed):
-                return found
+                return pieces
             at = add_pieces(
-                found,
+                pieces,
                 copies,
                 at=at,
                 stop=end,
@@ -96,11 +96,11 @@ class PrefixCache:
                 computed=computed,
             )
             if at < end or at == stop:
-                return found
+                return pieces
         if at < stop:
             self._add_copies(copies, owner=request, request=request, prefix=prefix, stop=stop, gone=gone)
             add_pieces(
-                found,
+                pieces,
                 copies,
                 at=at,
                 stop=stop,
@@ -109,7 +109,7 @@ class PrefixCache:
                 block_tokens=block,
                 computed=computed,
             )
-        return found
+        return pieces
 
     def _add_copies(
         self,
@@ -138,14 +138,14 @@ class PrefixCache:
         prefix: SharedPrefix,
         blocks: int,
         findable_tokens: int,
-        found: Sequence[Piece],
+        pieces: Sequence[Piece],
     ) -> int:
         """Begin a request after ``blocks`` found blocks; returns how many of them other requests hold."""
         table = self.tables[request] = BlockTable(request, prefix, findable_tokens)
         if not blocks:
             return 0
         held = 0
-        for piece, at, end in found:
+        for piece, at, end in pieces:
             end = min(end, blocks)
             while at < end:
                 assert piece is not None

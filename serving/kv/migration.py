@@ -74,7 +74,7 @@ class Migrations:
         if not may_begin(source, destination, self._rules, pair.source in self.of_replica):
             self.log.declined += 1
             return
-        for waits in [self.of_replica[one] for one in pair[:2] if one in self.of_replica]:
+        for waits in [self.of_replica[replica] for replica in pair[:2] if replica in self.of_replica]:
             self._abort(waits, SUPERSEDED, actions)
         migration = Migration(pair.source, pair.destination, pair.reason)
         self.of_replica[pair.source] = self.of_replica[pair.destination] = migration
@@ -230,11 +230,11 @@ class Migrations:
         migration.phase = _LAST_STAGE if last else _COPYING
         self._release(migration)
         positions = source.ledger.blocks_for(upto) * source.ledger.block_tokens - first  # whole blocks
-        what = [(source.id, (request,), positions * self._rules.kv_bytes_per_token)]
+        sends = [(source.id, (request,), positions * self._rules.kv_bytes_per_token)]
         reason = f"stage {stage} of its migration{', the last' if last else ''}"
         self.moves.send(
             migration.move,
-            what,
+            sends,
             reason,
             actions,
             positions=((first, upto),),
@@ -322,5 +322,5 @@ class Migrations:
             if self._engines[replica].halts:
                 boundary.let_run(self._engines[replica], self._coalesce)
 
-    def _tell(self, one: Migration, phase: str, reason: str, actions: list[Action]) -> None:
-        actions.append(Migrate(one.request, one.source, one.destination, phase, reason))
+    def _tell(self, migration: Migration, phase: str, reason: str, actions: list[Action]) -> None:
+        actions.append(Migrate(migration.request, migration.source, migration.destination, phase, reason))

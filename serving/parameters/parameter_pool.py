@@ -249,11 +249,11 @@ class ParameterPool:
 def broken(pool: ParameterPool) -> list[str]:
     """The broken invariants of a pool, one sentence each; empty if none."""
     stranded = [part for part in pool.stranded() if not pool.is_lost(part)]
-    found = [f"{part}: in no memory and on their way to none" for part in stranded]
+    faults = [f"{part}: in no memory and on their way to none" for part in stranded]
     for part in pool.parts():
-        found += [
+        faults += [
             f"{part}: a copy comes to host {domain}, which keeps no room for it"
             for domain in pool.places(part).coming
             if not pool.caches.holds(domain, part)
         ]
-    return found
+    return faults

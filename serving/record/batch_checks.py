@@ -13,7 +13,7 @@ def broken(engines: Mapping[int, Engine], service: LanguagePipeline) -> Iterator
     seen = [one.id for one in service.queue]
     layers = service.stages[-1].part.last
     for batch in service.batches.values():
-        members = [one.id for one in batch.members()]
+        members = [member.id for member in batch.members()]
         seen += members
         if not members:
             yield 10, f"batch {batch.id} circulates without requests"

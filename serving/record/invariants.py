@@ -134,37 +134,44 @@ def _check_split(
     # A pass begun as prefill hands its requests over, even if the replica has turned to decoding since.
     prefill = [one for one in engines if one.hands_over or _in_hand_over_pass(one)]
     begun = [progress for one in prefill for progress in (*one.waiting, *one.prefilling.values())]
-    tokens = sum(one.prompt_tokens for one in service.queue.requests) + sum(
+    tokens = sum(request.prompt_tokens for request in service.queue.requests) + sum(
         progress.known_tokens - progress.computed for progress in begun
     )
-    tokens += sum(one.prompt_tokens for one in service.live.requests)
+    tokens += sum(request.prompt_tokens for request in service.live.requests)
     _demand(12, service.backlog_tokens == tokens, f"{service.backlog_tokens} backlog tokens, {tokens} found")
     comes = {one.id: [] if moving is None else moving.kept(one.id) for one in engines}
     paused = {one.id: [] if moving is None else moving.paused(one.id) for one in engines}
-    outgoing = {one.id: [each for each in one.outgoing if each.id not in paused[one.id]] for one in engines}
-    unsent = sum(progress.known_tokens for found in outgoing.values() for progress in found)
+    outgoing = {
+        one.id: [progress for progress in one.outgoing if progress.id not in paused[one.id]]
+        for one in engines
+    }
+    unsent = sum(progress.known_tokens for batches in outgoing.values() for progress in batches)
     _demand(12, service.migrating_tokens == unsent, "KV to be moved is that of completed prompts")
     coming = {engine.id: hand_overs.batch_to(engine.id) for engine in engines}
     on_their_way = {request for batch in coming.values() for request in batch}
     wanted = 0
     for engine in engines:
         room = engine.replica.longest_request_tokens
-        kept = [*coming[engine.id], *(one.id for one in engine.attached)]
+        staying = [*coming[engine.id], *(progress.id for progress in engine.attached)]
         if engine not in prefill:
-            kept += [*engine.running, *(one.id for one in engine.waiting), *paused[engine.id]]
-        demand = sum(hand_overs.need_tokens(requests[one], room) for one in kept)
+            staying += [*engine.running, *(progress.id for progress in engine.waiting), *paused[engine.id]]
+        demand = sum(hand_overs.need_tokens(requests[request], room) for request in staying)
         pulled_tokens, pulled = service.host.kept(engine.id)
         demand += pulled_tokens
-        comes_tokens = sum(hand_overs.need_tokens(requests[one], room) for one in comes[engine.id])
+        comes_tokens = sum(hand_overs.need_tokens(requests[progress], room) for progress in comes[engine.id])
         demand, pulled = demand + comes_tokens, pulled + len(comes[engine.id])
         found = hand_overs.demands.get(engine.id, 0)
         _demand(12, found == demand, f"room for {found} tokens is kept on replica {engine.id}, not {demand}")
-        seats, seated = hand_overs.reserved_requests.get(engine.id, 0), len(kept) + pulled
+        seats, seated = hand_overs.reserved_requests.get(engine.id, 0), len(staying) + pulled
         _demand(12, seats == seated, f"{seats} seats are kept on replica {engine.id}, not {seated}")
         decoding, most = engine.ledger.decoding, engine.max_num_seqs
         _demand(13, decoding <= most, f"{decoding} decode on replica {engine.id}, which has {most} seats")
-        waiting = [one.id for one in outgoing[engine.id] if one.id not in on_their_way]
-        wanted += demand - comes_tokens + sum(hand_overs.need_tokens(requests[one], room) for one in waiting)
+        waiting = [progress.id for progress in outgoing[engine.id] if progress.id not in on_their_way]
+        wanted += (
+            demand
+            - comes_tokens
+            + sum(hand_overs.need_tokens(requests[progress], room) for progress in waiting)
+        )
     _demand(12, hand_overs.demand_tokens == wanted, f"demand {hand_overs.demand_tokens} is not {wanted}")
 
 
@@ -179,15 +186,17 @@ def _check_colocated(controller: Controller, service: Colocated, migrates: bool 
     _demand(12, places.keys() <= begun, "places are known of requests in batches")
     for replica in fleet.members:
         engine = controller.engines[replica]
-        here = [one for one, state in requests_at(engine) if state is not RequestState.FINISHED]
+        here = [request for request, state in requests_at(engine) if state is not RequestState.FINISHED]
         here += [request for request, place in places.items() if place == replica]
-        found = fleet.load(replica, "outstanding")
-        _demand(12, found == len(here), f"{found} requests are counted on replica {replica}, not {len(here)}")
-        tokens = sum(demand_tokens(requests[one]) for one in here)
-        found = fleet.load(replica, "kv_demand")
-        _demand(12, found == tokens, f"{found} tokens are counted on replica {replica}, not {tokens}")
+        demand = fleet.load(replica, "outstanding")
+        _demand(
+            12, demand == len(here), f"{demand} requests are counted on replica {replica}, not {len(here)}"
+        )
+        tokens = sum(demand_tokens(requests[request]) for request in here)
+        demand = fleet.load(replica, "kv_demand")
+        _demand(12, demand == tokens, f"{demand} tokens are counted on replica {replica}, not {tokens}")
         if fleet.reports is not None:
-            high = sum([requests[one].priority > 0 for one in here])
+            high = sum([requests[request].priority > 0 for request in here])
             for sentence in broken_loads(fleet.reports, engine, high, migrates):
                 _demand(14, False, sentence)
 
@@ -209,7 +218,7 @@ def _check_migrations(
             if migration.move is not None and replica == migration.destination:
                 expected = [migration.request]
         _demand(9, coming == expected, f"blocks are kept on replica {replica} for {coming}, not {expected}")
-        decoding = set(coming) & {one for one, _ in requests_at(engine)}
+        decoding = set(coming) & {request for request, _ in requests_at(engine)}
         _demand(9, not decoding, f"requests {decoding} are on replica {replica} and still come to it")
         preparing = migration is not None and migration.phase in HALTING
         _demand(9, engine.halts <= preparing, f"replica {replica} halts though no migration wants it to")

@@ -23,9 +23,9 @@ def broken(requests: Mapping[int, Request], service: Stock) -> Iterator[str]:
         if replica not in fleet.members:
             continue
         demand = sum([demand_tokens(one.request) for one in engine.own.values()])
-        found = fleet.load(replica, "outstanding"), fleet.load(replica, "kv_demand")
-        if found != (len(here), demand):
-            yield f"{found} are counted on replica {replica}, not {(len(here), demand)}"
+        outstanding = fleet.load(replica, "outstanding"), fleet.load(replica, "kv_demand")
+        if outstanding != (len(here), demand):
+            yield f"{outstanding} are counted on replica {replica}, not {(len(here), demand)}"
     if service.hand_overs is None:
         return
     for request, one in service.hand_overs.on_the_way.items():

@@ -41,7 +41,7 @@ def merged_stages(
             before = {numbers[stage - 1][channel] for channel in _after(channels, members)}
             hops.append(replace(hop, after=tuple(sorted(before))))
         numbers.append(own)
-    needs = [tuple(sorted({numbers[stage][channel] for stage, channel in one})) for one in ends]
+    needs = [tuple(sorted({numbers[stage][channel] for stage, channel in end})) for end in ends]
     return LoadRoute(tuple(hops), tuple(needs))
 
 

@@ -383,12 +383,12 @@ class DataPlane:
 
     def _follow(self, now_s: float, run: LoadRun, step: LoadStep) -> None:
         """Start the flows that follow from an end, and report it."""
-        told = run.arrived(step, now_s)
+        steps = run.arrived(step, now_s)
         self._start(now_s, run, step.sends)
         for follower in run.followers:
             if follower.open:  # else it was stopped
                 self._start(now_s, follower, follower.feed())
-        for target, unit in told:
+        for target, unit in steps:
             if not run.is_last(unit):
                 if run.action.every_layer:
                     self._facts.append(run.more(target, unit))

@@ -73,7 +73,7 @@ class LoadRun:
     def has_open(self, endpoint: Endpoint) -> bool:
         """Whether the load reads from the endpoint, or still brings something to it."""
         action = self.action
-        return endpoint in action.sources or endpoint in [action.targets[one] for one in self.open]
+        return endpoint in action.sources or endpoint in [action.targets[flow] for flow in self.open]
 
     def ready_chunks(self) -> int:
         """Number of chunks, from the first on, that every source has."""
@@ -108,7 +108,7 @@ class LoadRun:
 
     def arrived(self, step: LoadStep, now_s: float) -> list[tuple[int, int]]:
         """(target, unit) that ``step`` completes and that are reported: layers, and the last unit of all."""
-        told = []
+        facts = []
         for target, unit, layer in step.arrivals:
             self.residency.came(self.action.targets[target], self.part.model, self.chain.units[unit])
             if layer is not None:
@@ -117,8 +117,8 @@ class LoadRun:
             elif self.action.layers_first and self.chain.units[unit].name == "embedding":
                 self.layers_s[target] = [now_s] * len(self.layers_s[target])
             if layer is not None or self.is_last(unit):
-                told.append((target, unit))
-        return told
+                facts.append((target, unit))
+        return facts
 
     def is_last(self, unit: int) -> bool:
         """Whether no unit follows this one."""
@@ -178,9 +178,9 @@ class Cutter:
     def cut(self, part: Part, last_embedding: bool) -> tuple[tuple[Unit, ...], tuple[ParameterChunk, ...]]:
         """Units and chunks of a load; ``last_embedding``: the embedding comes after the layers."""
         key = part, last_embedding
-        found = self._found.get(key)
-        if found is None:
+        chunks = self._found.get(key)
+        if chunks is None:
             units = model_units(self._shapes[part.model], layers=range(part.first, part.last))
             units = layers_first(units) if last_embedding else units
-            found = self._found[key] = units, cut_into_chunks(units)
-        return found
+            chunks = self._found[key] = units, cut_into_chunks(units)
+        return chunks

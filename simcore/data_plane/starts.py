@@ -116,9 +116,9 @@ class Starts:
         seconds, cache = self._starting.of(len(part), len(gpus)), self._cache_of(part, gpus)
         cached = record.kind == "warm" or self._has(cache, now_s)
         terms = after_weights(record.kind, seconds, cached)
-        told = ""
+        compiled = ""
         if terms and seconds.compile_whole:
-            told = CACHED if cached else COMPILED
+            compiled = CACHED if cached else COMPILED
             if not cached:
                 self._compiling[load.load, target] = cache, now_s + seconds.compile_whole
         self._checked.add(self._check_of(gpus))
@@ -127,7 +127,7 @@ class Starts:
             load=load.load,
             target=target,
             kind=record.kind,
-            compiled=told,
+            compiled=compiled,
             terms=whole,
             asked_s=record.asked_s,
         )
@@ -167,7 +167,7 @@ class Starts:
         if self._starting is None or self._starting.kind != "hot":
             return False
         targets = [number for kind, number in load.targets if kind == "replica"]
-        return bool(targets) and all(self._wakes(load, self._placement.gpus_of[one]) for one in targets)
+        return bool(targets) and all(self._wakes(load, self._placement.gpus_of[target]) for target in targets)
 
     def _place_of(self, gpus: tuple[int, ...]) -> int:
         assert self._starting is not None

@@ -155,8 +155,8 @@ class Losses:
         """Lose the host's replicas one after the other, then its memory, its SSD and its free GPUs."""
         assert self._topology is not None, _NO_CLUSTER
         gone: list[int] = []
-        while found := self._on_host(host):
-            gone += self._lose_replica(now_ns, found[0], cause)
+        while replicas := self._on_host(host):
+            gone += self._lose_replica(now_ns, replicas[0], cause)
         self._hosts.discard(host)
         self._ssds.discard(host)
         if self._data_plane is not None:

@@ -293,7 +293,9 @@ class Circuit:
 
     def _in_order(self, rounds: int, curve: int) -> int:
         """Limit the rounds to those in which all operations keep the order of the last rounds."""
-        last = sorted((points[0], one.index, points) for one in self.lanes.values() for points in one.readies)
+        last = sorted(
+            (points[0], lane.index, points) for lane in self.lanes.values() for points in lane.readies
+        )
         for (_, _, before), (_, _, after) in pairwise(last):
             distance = after[0] - before[0]
             rounds = _while_ahead(distance, distance - (after[1] - before[1]), rounds)
@@ -308,9 +310,9 @@ class Circuit:
         """Limit the rounds to those whose operations and ends all come before ``until``."""
         if rounds < 1 or until >= FOREVER:
             return rounds
-        for one in self.lanes.values():
-            ends = [(one.ready, one.readies[0][0])] if one.stage == 0 and one.fresh else []
-            for ready, before in [*[(ready, before) for ready, before, _ in one.readies], *ends]:
+        for lane in self.lanes.values():
+            ends = [(lane.ready, lane.readies[0][0])] if lane.stage == 0 and lane.fresh else []
+            for ready, before in [*[(ready, before) for ready, before, _ in lane.readies], *ends]:
                 if ready >= until:
                     return 0
                 rounds = min(rounds, steps_to_reach(ready - before + curve, curve, until - ready) - 1)
@@ -374,23 +376,23 @@ class Circuits:
         """Let a batch begin on its path."""
         if not self._telling:
             self._go_to(now_ns)
-        one = self.circuit.lanes.get(run.micro_batch)
+        lane = self.circuit.lanes.get(run.micro_batch)
         spans = run.spans or tuple([self._layers_of(replica) for replica in run.path])
-        if one is not None and (one.path != run.path or one.spans != spans):
-            assert self._telling and not one.batch.decoding, "a batch stays on its path"
+        if lane is not None and (lane.path != run.path or lane.spans != spans):
+            assert self._telling and not lane.batch.decoding, "a batch stays on its path"
             self.circuit.drop(run.micro_batch)  # a batch has ended, and another one uses its number
-            one = None
-        if one is None:
+            lane = None
+        if lane is None:
             costs = self._costs.of(tuple([self._gpu_of(replica) for replica in run.path]), spans)
             batch = MicroBatch(
                 run.path[-1], run.micro_batch, costs, lives=self._lives, recorder=self._recorder
             )
             batch.go_on(self._halted.pop(run.micro_batch, ()), self._boundary)
-            one = PathLane(run.micro_batch, run.path, spans, batch)
+            lane = PathLane(run.micro_batch, run.path, spans, batch)
         self._runs[run.micro_batch] = run
-        one.batch.begin(run, self._boundary)
-        one.batch.allow(run.max_steps)
-        self.circuit.enter(one, self._boundary)
+        lane.batch.begin(run, self._boundary)
+        lane.batch.allow(run.max_steps)
+        self.circuit.enter(lane, self._boundary)
         if not self._telling:
             self._plan()
 
@@ -410,7 +412,7 @@ class Circuits:
         The loss comes after everything that ends at that nanosecond.
         """
         self._go_to(now_ns + 1)
-        for index in [number for number, one in self.circuit.lanes.items() if replica in one.path]:
+        for index in [number for number, lane in self.circuit.lanes.items() if replica in lane.path]:
             self.circuit.drop(index).batch.clear()
             del self._runs[index]
         self.circuit.stop(replica, now_ns)
@@ -419,27 +421,27 @@ class Circuits:
 
     def due(self, now_ns: int) -> None:
         """Report the rounds that have ended; several at one moment in their order."""
-        while (one := self._planned) is not None:
-            due_ns = one.lane.done >> FRACTION_BITS
+        while (planned := self._planned) is not None:
+            due_ns = planned.lane.done >> FRACTION_BITS
             if now_ns < due_ns:
                 self._timer.at(due_ns)
                 return
-            self._report(now_ns, one)
+            self._report(now_ns, planned)
 
-    def _report(self, now_ns: int, one: PathLane) -> None:
+    def _report(self, now_ns: int, lane: PathLane) -> None:
         finished, circuit = list[int](), self.circuit
-        self._boundary = one.lane.done
-        self._book(one, finished)
+        self._boundary = lane.lane.done
+        self._book(lane, finished)
         circuit.cut = False
-        steps, one.told = one.told, 0
-        run = self._runs.pop(one.index)
+        steps, lane.told = lane.told, 0
+        run = self._runs.pop(lane.index)
         self._telling = True
-        self._tell(now_ns, Ran(run.replica, run.epoch, steps, tuple(finished), micro_batch=one.index))
+        self._tell(now_ns, Ran(run.replica, run.epoch, steps, tuple(finished), micro_batch=lane.index))
         self._telling = False
-        if one.index not in self._runs:
-            circuit.drop(one.index)
-            if one.batch.decoding:
-                self._halted[one.index] = one.batch.halt(self._boundary)
+        if lane.index not in self._runs:
+            circuit.drop(lane.index)
+            if lane.batch.decoding:
+                self._halted[lane.index] = lane.batch.halt(self._boundary)
         self._plan()
 
     def _go_to(self, now_ns: int) -> None:
@@ -452,10 +454,10 @@ class Circuits:
         self._book(None, [])
 
     def _book(self, reported: PathLane | None, finished: list[int]) -> None:
-        others = list[int]()
-        for one in self.circuit.lanes.values():
-            one.told += one.batch.book(finished if one is reported else others)
-        assert not others, "a request ended without a report"
+        other_lanes = list[int]()
+        for lane in self.circuit.lanes.values():
+            lane.told += lane.batch.book(finished if lane is reported else other_lanes)
+        assert not other_lanes, "a request ended without a report"
         self.circuit.keep()
 
     def _plan(self) -> None:

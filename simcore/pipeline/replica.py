@@ -148,11 +148,12 @@ class PipelinedReplica:
             self._timer.at(due_ns)
             return
         finished = list[int]()
-        others = list[int]()
+        other_batches = list[int]()
         steps = [
-            one.book(finished if one is batch else others) if one.lane.steps else 0 for one in self._batches
+            one.book(finished if one is batch else other_batches) if one.lane.steps else 0
+            for one in self._batches
         ]
-        assert not others, "a request ended without a report"
+        assert not other_batches, "a request ended without a report"
         self.steps += sum(steps)
         self._boundary = boundary = self.shop.origin + batch.lane.done
         index, self._reporting = self._reporting, -1

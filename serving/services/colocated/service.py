@@ -269,11 +269,11 @@ class Colocated:
         replica, reason = dispatched(self._dispatcher, request, fleet)
         if self._common and not self._takes(replica):
             # A request waits in the common queue only if no instance takes it.
-            others = [other for other in fleet.alive() if self._takes(other)]
-            if self.queue or not others:
+            eligible = [other for other in fleet.alive() if self._takes(other)]
+            if self.queue or not eligible:
                 line_up(self.queue, (request,), self._by_priority)
                 return
-            replica, reason = others[0], f"the first with room, for {replica} has none"
+            replica, reason = eligible[0], f"the first with room, for {replica} has none"
         self._assign(request, replica, reason, actions)
 
     def _assign(self, request: Request, replica: int, reason: str, actions: list[Action]) -> None:
@@ -368,8 +368,8 @@ class Colocated:
     def _ran_layers(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
         changed = self.sharing.ran(engine, event, actions)
         self.feed(actions)
-        for one in changed:
-            freed(one, actions)
+        for replica in changed:
+            freed(replica, actions)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
         """First layers' KV has arrived: its requests decode. Returns the source, where memory is free."""

@@ -52,10 +52,10 @@ class PathBatch:
 
     def kv_tokens(self) -> dict[int, int]:
         """By request: the number of tokens that have KV; the last sampled token has none."""
-        found = {one.id: computed for one, computed in self.prompts}
+        computed_tokens = {one.id: computed for one, computed in self.prompts}
         for request in self.decoding.values():
-            found[request.id] = request.prompt_tokens + self.rounds - self._since[request.id] - 1
-        return found
+            computed_tokens[request.id] = request.prompt_tokens + self.rounds - self._since[request.id] - 1
+        return computed_tokens
 
     def ran(self, rounds: int, finished: tuple[int, ...]) -> list[tuple[Request, int]]:
         """Count completed rounds and their chunks; return each finished request with its output tokens."""

@@ -104,7 +104,7 @@ class LanguagePipeline:
     def backlog_tokens(self) -> int:
         """Prompt tokens not computed yet."""
         begun = sum([one.prompt_tokens_left() for one in self.batches.values()])
-        return begun + sum([one.prompt_tokens for one in self.queue])
+        return begun + sum([request.prompt_tokens for request in self.queue])
 
     @property
     def kv_tokens(self) -> int:
@@ -224,8 +224,8 @@ class LanguagePipeline:
 
     def go_on(self, batch: PathBatch, path: Path, actions: list[Action]) -> None:
         """Continue a halted batch on this path."""
-        left = [one for one in batch.path if one not in path.replicas]
-        new = [one for one in path.replicas if one not in batch.path]
+        left = [replica for replica in batch.path if replica not in path.replicas]
+        new = [replica for replica in path.replicas if replica not in batch.path]
         for request in batch.members():
             self.cuts.departed(left, request)
             self.cuts.assigned(new, request)
@@ -308,9 +308,9 @@ class LanguagePipeline:
 
     def held(self, replica: int) -> list[int]:
         """Requests that the replica reserves blocks for."""
-        found = [one for one in self.batches.values() if replica in one.path]
+        batches = [one for one in self.batches.values() if replica in one.path]
         coming = [] if self.moves is None else self.moves.held(replica)
-        return [*coming, *[request.id for one in found for request in one.members()]]
+        return [*coming, *[request.id for one in batches for request in one.members()]]
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """Fail the requests whose path includes the lost replica, since KV of its layers is lost."""
@@ -341,6 +341,6 @@ class LanguagePipeline:
         failed = [request.id for request in self.queue]
         self.queue.clear()
         actions += [
-            Fail(one, f"no replica of stage {stage.index} of {self.model} is alive") for one in failed
+            Fail(request, f"no replica of stage {stage.index} of {self.model} is alive") for request in failed
         ]
         return failed

@@ -59,4 +59,4 @@ class GpuSeats:
 
     def best(self, replicas: Iterable[int]) -> int:
         """The replica with the fewest passes on its GPU, the lowest id among equals."""
-        return min(replicas, key=lambda one: (self._passes[self._gpu_of[one]], one))
+        return min(replicas, key=lambda replica: (self._passes[self._gpu_of[replica]], replica))

@@ -192,11 +192,11 @@ class StockEngines:
 
     def changed(self, reader: int) -> Sequence[int]:
         """Engines that changed since this reader last asked."""
-        found, self._changed[reader] = list(self._changed[reader]), {}
-        return found
+        changed, self._changed[reader] = list(self._changed[reader]), {}
+        return changed
 
     @property
     def kv_tokens(self) -> int:
         """The tokens that requests at engines are expected to have."""
         whole: Mapping[int, StockRequest] = self.requests
-        return sum([demand_tokens(one.request) for one in whole.values()])
+        return sum([demand_tokens(report.request) for report in whole.values()])

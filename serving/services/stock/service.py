@@ -64,7 +64,9 @@ class Stock:
         transfer_ids: TransferIds,
     ) -> None:
         self._dispatcher, self._admission, self._parts = dispatcher, admission, parts
-        self._context = min([one.max_model_len for one in replicas if one.max_model_len], default=None)
+        self._context = min(
+            [replica.max_model_len for replica in replicas if replica.max_model_len], default=None
+        )
         self.stock = StockEngines(replicas)
         self.fleet = StockFleet(model, replicas, self.stock)
         self._view = StockInstances(self.fleet, self.stock, present, parts.period_ns)
@@ -192,19 +194,23 @@ class Stock:
         if self.hand_overs is not None:
             gone += [self._take(request) for request in self.hand_overs.stranded()]
         failed, serves = list[int](), self._serves()
-        for one in gone:
+        for request in gone:
             if self._parts.elsewhere and serves:
-                self.resumed += one.generated > 0
-                self._send(one, f"its server is lost ({cause})", actions)
+                self.resumed += request.generated > 0
+                self._send(request, f"its server is lost ({cause})", actions)
             else:
-                actions.append(Fail(one.request.id, cause))
-                failed.append(one.request.id)
+                actions.append(Fail(request.request.id, cause))
+                failed.append(request.request.id)
         return failed
 
     def _of(self, replica: int, cause: str, actions: list[Action]) -> list[int]:
         """Requests that end with an engine: those at it, and those whose KV is in transfer from it."""
-        found = list(self.stock.own(replica))
-        return found if self.hand_overs is None else found + self.hand_overs.cut_off(replica, cause, actions)
+        requests = list(self.stock.own(replica))
+        return (
+            requests
+            if self.hand_overs is None
+            else requests + self.hand_overs.cut_off(replica, cause, actions)
+        )
 
     @property
     def running(self) -> int:
@@ -221,7 +227,7 @@ class Stock:
     @property
     def backlog_tokens(self) -> int:
         """Prompt tokens of requests without a token yet."""
-        return sum([one.waiting_tokens for one in self.stock.by_replica.values()])
+        return sum([own.waiting_tokens for own in self.stock.by_replica.values()])
 
     @property
     def kv_tokens(self) -> int:
