@@ -148,8 +148,8 @@ class _Draft:
         self._edges: list[Edge] = []
         self._parts: list[str] = []
 
-    def add(self, how: str, edges: Sequence[Edge]) -> None:
-        """Mark the edges' slots as taken; their numbers precede ``how`` in the reason."""
+    def add(self, reason: str, edges: Sequence[Edge]) -> None:
+        """Mark the edges' slots as taken; their numbers precede ``reason``."""
         taken = {endpoint for edge in edges for endpoint in edge.targets}
         if not taken:
             return
@@ -161,7 +161,7 @@ class _Draft:
         ]
         self.left -= len(started)
         self._edges += edges
-        self._parts.append(f"{len(started)} {how}")
+        self._parts.append(f"{len(started)} {reason}")
 
     def provisioned(self, overlap: bool, obstacle: Obstacle) -> Provisioned:
         """The edges so far; ``obstacle``: why wanted slots stay free."""
@@ -187,7 +187,7 @@ def _beside_holders(wanted: Provision, draft: _Draft, relays: bool) -> list[Edge
         holders.setdefault(source.ports[0].domain, []).append(source)
     for source in draft.loading:
         sources = holders.setdefault(source.ports[0].domain, [])
-        if relays or all(one in draft.loading for one in sources):
+        if relays or all(holder in draft.loading for holder in sources):
             sources.append(source)
     beside = [slot for slot in draft.slots if slot.ports[0].domain in holders][: draft.left]
     groups: dict[int, list[GpuSlot]] = {}
@@ -197,7 +197,13 @@ def _beside_holders(wanted: Provision, draft: _Draft, relays: bool) -> list[Edge
     for domain, slots in groups.items():
         held = holders[domain]
         giver = min(
-            held, key=lambda one: (one.out_busy, one in draft.loading, relays and one.loads, one.endpoint)
+            held,
+            key=lambda holder: (
+                holder.out_busy,
+                holder in draft.loading,
+                relays and holder.loads,
+                holder.endpoint,
+            ),
         )
         rate = wanted.scale_up_bytes_per_s
         assert {len(slot.ports) for slot in slots} == {len(giver.ports)}, "a model has one number of ranks"

@@ -73,12 +73,12 @@ def quart(
     _known("sign", sign, get_args(ErrorSign))
     _known("smoother", smoother, get_args(Predictor))
     base = DEFAULTS[defaults]
-    given: dict[str, Any] = {"form": delay, "control": corrector, "sign": sign}
+    values: dict[str, Any] = {"form": delay, "control": corrector, "sign": sign}
     if drain_s is not None and drain_s <= 0:
         raise ValueError(f"drain_s={drain_s:g} is not a duration: write seconds above 0")
-    given |= {"bounded": bounded, "anti_windup": anti_windup, "drain_s": drain_s}
-    given |= {"period_s": period_s, "target_s": target_s, "key_margin": key_margin, "key_passes": key_passes}
-    settings = replace(base, **{key: value for key, value in given.items() if value is not None})
+    values |= {"bounded": bounded, "anti_windup": anti_windup, "drain_s": drain_s}
+    values |= {"period_s": period_s, "target_s": target_s, "key_margin": key_margin, "key_passes": key_passes}
+    settings = replace(base, **{key: value for key, value in values.items() if value is not None})
     settings = replace(settings, gains=_gains(base, proportional, integral_per_s, derivative_s))
     smoothing = SMOOTHER_DEFAULTS[defaults]
     if hold_s is not None:
@@ -161,9 +161,9 @@ def cocktail(
     )
 
 
-def _gains(base: CorrectorSettings, *given: float | None) -> Gains:
+def _gains(base: CorrectorSettings, *value: float | None) -> Gains:
     usual = base.gains.proportional, base.gains.integral_per_s, base.gains.derivative_s
-    return Gains(*[ours if own is None else own for own, ours in zip(given, usual, strict=True)])
+    return Gains(*[ours if own is None else own for own, ours in zip(value, usual, strict=True)])
 
 
 def _known(key: str, value: str, options: tuple[str, ...]) -> None:

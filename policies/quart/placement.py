@@ -53,22 +53,25 @@ def dispersed(
     ideal = uniform_within(limits)
     hosts = [index for index in range(len(limits)) if ideal[index] > _ROUNDING]
     bounds, goal = [limits[host] for host in hosts], [ideal[host] for host in hosts]
-    found = _shifted([shares[host] + settings.start for host in hosts], bounds)
-    apart, rate = divergence(found, goal), settings.rate
+    shifted_shares = _shifted([shares[host] + settings.start for host in hosts], bounds)
+    apart, rate = divergence(shifted_shares, goal), settings.rate
     for _ in range(settings.steps):
         if apart < settings.tolerance:
             break
         stepped = _shifted(
-            [p - rate * (1 + log(max(p, settings.start * q) / q)) for p, q in zip(found, goal, strict=True)],
+            [
+                p - rate * (1 + log(max(p, settings.start * q) / q))
+                for p, q in zip(shifted_shares, goal, strict=True)
+            ],
             bounds,
         )
         closer = divergence(stepped, goal)
         if closer < apart:
-            found, apart = stepped, closer
+            shifted_shares, apart = stepped, closer
         else:
             rate /= 2
     result = [0.0] * len(limits)
-    for one, share in zip(hosts, found, strict=True):
+    for one, share in zip(hosts, shifted_shares, strict=True):
         result[one] = share
     return tuple(result)
 
@@ -97,17 +100,17 @@ class Placement:
         cached = greedy(room, stage, count, holders, apart=True)
         rest = count - len(cached)
         if not is_key:
-            others = packed(room, stage, rest)
+            scattered = packed(room, stage, rest)
         elif plentiful(room, rest):
-            others = greedy(room, stage, rest, room.hosts, apart=True)
+            scattered = greedy(room, stage, rest, room.hosts, apart=True)
         else:
-            others = self._dispersed(stage, rest, room)
+            scattered = self._dispersed(stage, rest, room)
         starts = []
         if cached:
             why = f"{reason}; its hosts have a copy"
             starts.append(StartReplicas(stage.index, len(cached), why, gpus=cached, source="host"))
-        if others:
-            starts.append(StartReplicas(stage.index, len(others), reason, gpus=others))
+        if scattered:
+            starts.append(StartReplicas(stage.index, len(scattered), reason, gpus=scattered))
         return tuple(starts)
 
     def _dispersed(self, stage: StageView, count: int, room: FreeRoom) -> tuple[int, ...]:

@@ -114,8 +114,8 @@ class Recutting:
         self._begins = begins
         if view.cut.coming:
             return ()
-        found = self._rule.begins(view)
-        wish = None if found is None or found[0] == begins else _wish(view, *found)
+        begins_now = self._rule.begins(view)
+        wish = None if begins_now is None or begins_now[0] == begins else _wish(view, *begins_now)
         return self._inner.scale(view) if wish is None else (wish,)
 
 

@@ -67,7 +67,7 @@ class Smoother:
         stable number: the CPU compensator then checks the target.
         """
         cvs, goals_s = self.predictor.predict(view), targets_s(view, target_s)
-        rates = [max(one.arrival_per_s, view.stages[0].arrival_per_s) for one in view.stages]
+        rates = [max(stage_view.arrival_per_s, view.stages[0].arrival_per_s) for stage_view in view.stages]
         wants = tuple(
             [least_replicas(*of, form) for of in zip(view.stages, rates, cvs, goals_s, strict=True)]
         )

@@ -383,20 +383,20 @@ def instance_to_take(
     The instance is idle, and of the role in which its model has the most instances beyond its need. Among
     these the one idle longest is taken. ``rules`` by model. Ties go by model, role and id.
     """
-    found = []
+    idle_roles = []
     for view in views:
         for role in view.roles if view.model != wanting else ():
             idle = [instance for instance in _may_go(role) if instance.idle_since_ns is not None]
             if not idle:
                 continue
             slack = role.supply - within(role, need_of(view, role, rules[view.model]).most)
-            found += [
+            idle_roles += [
                 (-slack, instance.idle_since_ns, view.model, role.role, instance.id)
                 for instance in idle
                 if slack > 0
             ]
-    if not found:
+    if not idle_roles:
         return None
-    slack, _, model, role_name, taken = min(found)
+    slack, _, model, role_name, taken = min(idle_roles)
     reason = f"{wanting} lacks instances, and {model} has {-slack} more than it needs"
     return ScaleDecision(act="drain", model=model, role=role_name, count=1, instances=(taken,), reason=reason)

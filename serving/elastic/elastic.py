@@ -333,7 +333,7 @@ class Elastic:
         for model in shortage.in_turn(
             sorted(self._active),
             lambda: self._any_gpus_obtainable(now_ns),
-            lambda one: self._gpus_obtainable(now_ns, one),
+            lambda name: self._gpus_obtainable(now_ns, name),
         ):
             if shortage.wake(model):
                 self._active.add(model)

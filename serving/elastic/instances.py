@@ -188,7 +188,7 @@ class Instances:
         """Start no more instances on this host, which will be lost."""
         count = self._cluster.gpus_per_host
         gpus = range(host * count, (host + 1) * count)
-        for parked in [one for one in self._parked if self.slots[one].gpus[0] in gpus]:
+        for parked in [entry for entry in self._parked if self.slots[entry].gpus[0] in gpus]:
             self.unpark(parked)
         self._gone([gpu for gpu in gpus if self._owner[gpu] == _NO_OWNER])
 
@@ -246,7 +246,7 @@ class Instances:
         gpus = range(host * count, (host + 1) * count)
         owners = {self._owner[gpu] for gpu in gpus} & self.live.keys()
         assert not owners, f"host {host} still has the replicas {sorted(owners)}"
-        for parked in [one for one in self._parked if self.slots[one].gpus[0] in gpus]:
+        for parked in [entry for entry in self._parked if self.slots[entry].gpus[0] in gpus]:
             self.unpark(parked)
         self._gone(gpus)
 

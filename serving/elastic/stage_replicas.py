@@ -348,7 +348,9 @@ class StageReplicas:
 
     def empty_all(self, now_ns: int, actions: list[Action]) -> None:
         """Release every draining replica that is empty."""
-        for replica in sorted([one for one, state in self.states.items() if state == "draining"]):
+        for replica in sorted(
+            [other_state for other_state, state in self.states.items() if state == "draining"]
+        ):
             self.empty(now_ns, replica, actions)
 
     def empty(self, now_ns: int, replica: int, actions: list[Action]) -> None:

@@ -107,7 +107,12 @@ def _check_admitted(question: BatchQuestion, batch: Batch, begun: int) -> None:
     waiting = iter(question.waiting)
     stored = ledger.admissions(chunks[:begun], batch.decode)
     free = ledger.free_blocks - (ledger.step_blocks() if batch.decode else 0)
-    free -= sum([ledger.blocks_for(one[1] + one[2]) - ledger.held_blocks(one[0]) for one in chunks[:begun]])
+    free -= sum(
+        [
+            ledger.blocks_for(begun_chunk[1] + begun_chunk[2]) - ledger.held_blocks(begun_chunk[0])
+            for begun_chunk in chunks[:begun]
+        ]
+    )
     for chunk in chunks[begun:]:
         progress = next(waiting, None)
         if progress is None or not _is_chunk(chunk):

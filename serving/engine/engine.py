@@ -377,7 +377,7 @@ class Engine:
         """Finish requests with all their tokens; ``late``: the next step was chosen before this was known."""
         ledger, running = self.ledger, self.running
         if len(finished) > 1 and ledger.cache is not None:  # in the order in which their blocks are queued
-            finished = tuple(sorted(finished, key=lambda one: running[one].number))
+            finished = tuple(sorted(finished, key=lambda member: running[member].number))
         for request in finished:
             assert request not in self.prefilling, "a request finished before its prompt was computed"
             if late:

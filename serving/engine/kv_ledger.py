@@ -160,8 +160,8 @@ class KvLedger:
         cache.trim(self.free_blocks)
         lookup.note_filled(request.shared_prefix, False)
         whole = (request.prompt_tokens - 1) // self.block_tokens
-        found = cache.find(request.id, request.shared_prefix, whole)
-        return found[-1][2] * self.block_tokens if found else 0
+        cached = cache.find(request.id, request.shared_prefix, whole)
+        return cached[-1][2] * self.block_tokens if cached else 0
 
     def filled_tokens(self, table: BlockTable, decodes: bool) -> int:
         """Tokens of a request's full blocks that can be found, or could if another request named them.

@@ -120,15 +120,17 @@ class LoadReports:
         for unread in self._unread:
             unread.update(self._changed)
         self._changed.clear()
-        found = list(self._unread[reader])
+        unread_replicas = list(self._unread[reader])
         self._unread[reader].clear()
-        return found
+        return unread_replicas
 
     def _sweep(self, tick_ns: int) -> None:
         """Handle a passed tick: mark instances with reports due by then as changed."""
         self._swept_ns = tick_ns
         rising, known_of = self._rising, self._known
-        for replica in [one for one, before_ns in rising.items() if before_ns < tick_ns]:
+        for replica in [
+            rising_replica for rising_replica, before_ns in rising.items() if before_ns < tick_ns
+        ]:
             known = known_of[replica]
             if known.tick_ns < tick_ns and (self.at_ticks or known.coming is not None):
                 self._settle(known)

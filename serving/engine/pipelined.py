@@ -173,15 +173,15 @@ def turned(queue: Iterable[int], steps: int, count: int) -> tuple[int, ...]:
     If the scheduler is called and finds nothing to schedule, its empty answer stays in the queue until what
     is before it has ended.
     """
-    found = deque(queue)
+    order = deque(queue)
     for _ in range(steps):
-        found.append(found.popleft())
-        if len(found) < count and found[0] != EMPTY:
-            found.append(EMPTY)
-        while found[0] == EMPTY:
-            found.popleft()
-            found.append(EMPTY)
-    return tuple(found)
+        order.append(order.popleft())
+        if len(order) < count and order[0] != EMPTY:
+            order.append(EMPTY)
+        while order[0] == EMPTY:
+            order.popleft()
+            order.append(EMPTY)
+    return tuple(order)
 
 
 class PipelinedEngine(Engine):

@@ -49,7 +49,7 @@ def requests_at(engine: Engine) -> list[tuple[int, RequestState]]:
 
 def state_of(engine: Engine, request: int) -> RequestState:
     """The state of this request on the replica."""
-    for one, state in requests_at(engine):
-        if one == request:
+    for number, state in requests_at(engine):
+        if number == request:
             return state
     return RequestState.RESERVED if request in engine.ledger.holders() else RequestState.ABSENT

@@ -166,7 +166,7 @@ class VirtualEngines(Engine):
     def _hand_out(self) -> Sequence[int]:
         """Give arrivals to the virtual engines with the fewest requests; returns idle ones that got some."""
         engines, gone = self.engines, list[Action]()
-        loads = [len(one.running) + len(one.waiting) for one in engines]
+        loads = [len(own_engine.running) + len(own_engine.waiting) for own_engine in engines]
         began = list[int]()
         for request in self._coming:
             number = loads.index(min(loads))

@@ -245,7 +245,7 @@ class HandOvers:
     def lost(
         self, replica: int, unsent: Collection[int], staying: Collection[int], actions: list[Action]
     ) -> list[int]:
-        """A closed instance is lost, with its ``unsent`` requests and those ``staying`` there with reserved room.
+        """A closed instance is lost, with its ``unsent`` requests and those ``staying`` in its room.
 
         Call it before they are forgotten, and ``match`` afterwards. Returns the requests of other instances
         that fail, ascending: pieces of them were at the lost one. What was in transfer to it, or together

@@ -242,7 +242,7 @@ class ParameterPool:
 
     def _forget_from(self, source: Endpoint, now_ns: int) -> None:
         for part, coming in self._coming.items():
-            for domain in [domain for domain, one in coming.items() if one == source]:
+            for domain in [domain for domain, coming_source in coming.items() if coming_source == source]:
                 self._forget(part, domain, now_ns)
 
 

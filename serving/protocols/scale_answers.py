@@ -80,7 +80,9 @@ def checked_arbiter(arbiter: Arbiter) -> Arbiter:
         answer: Any = ask(arbiter, ARBITRATE, views, wanting)
         if answer is None:
             return None
-        view = next((one for one in views if one.model == getattr(answer, "model", None)), None)
+        view = next(
+            (candidate for candidate in views if candidate.model == getattr(answer, "model", None)), None
+        )
         if type(answer) is not ScaleDecision or view is None or answer.act != "drain":
             raise refused(
                 arbiter, ARBITRATE, answer, "the answer does not drain an instance of a model of the views"

@@ -96,7 +96,7 @@ def _check_engine(engine: Engine, coming: set[int]) -> None:
     _demand(2, set(ledger.holders()) <= admitted, "only admitted requests hold KV blocks")
     _demand(2, engine.prefilling.keys() <= engine.running.keys(), "a prompt in progress is admitted")
     if engine.state is not EngineState.LOST:
-        swapped = {one.id for one in engine.waiting if one.swapped}
+        swapped = {queued.id for queued in engine.waiting if queued.swapped}
         _demand(2, set(engine.host.holders()) == swapped, "host memory has the KV of those who wait for it")
         _demand(2, engine.host.held_blocks <= engine.host.blocks, "host memory holds what fits into it")
     decoding = len(engine.running) - len(engine.prefilling) - len(engine.ended)
@@ -129,18 +129,26 @@ def _check_split(
     controller: Controller, service: Disaggregated, moving: DecodeMigrating | None = None
 ) -> None:
     """The sums that scalers see match the requests; a request moving between instances counts once."""
-    engines = [one for one in controller.engines.values() if one.replica.model == service.model]
+    engines = [
+        own_engine for own_engine in controller.engines.values() if own_engine.replica.model == service.model
+    ]
     requests, hand_overs = controller.requests, service.hand_overs
     # A pass begun as prefill hands its requests over, even if the replica has turned to decoding since.
-    prefill = [one for one in engines if one.hands_over or _in_hand_over_pass(one)]
-    begun = [progress for one in prefill for progress in (*one.waiting, *one.prefilling.values())]
+    prefill = [
+        own_engine for own_engine in engines if own_engine.hands_over or _in_hand_over_pass(own_engine)
+    ]
+    begun = [
+        progress
+        for prefill_engine in prefill
+        for progress in (*prefill_engine.waiting, *prefill_engine.prefilling.values())
+    ]
     tokens = sum(request.prompt_tokens for request in service.queue.requests) + sum(
         progress.known_tokens - progress.computed for progress in begun
     )
     tokens += sum(request.prompt_tokens for request in service.live.requests)
     _demand(12, service.backlog_tokens == tokens, f"{service.backlog_tokens} backlog tokens, {tokens} found")
-    comes = {one.id: [] if moving is None else moving.kept(one.id) for one in engines}
-    paused = {one.id: [] if moving is None else moving.paused(one.id) for one in engines}
+    comes = {own_engine.id: [] if moving is None else moving.kept(own_engine.id) for own_engine in engines}
+    paused = {own_engine.id: [] if moving is None else moving.paused(own_engine.id) for own_engine in engines}
     outgoing = {
         one.id: [progress for progress in one.outgoing if progress.id not in paused[one.id]]
         for one in engines
@@ -160,8 +168,10 @@ def _check_split(
         demand += pulled_tokens
         comes_tokens = sum(hand_overs.need_tokens(requests[progress], room) for progress in comes[engine.id])
         demand, pulled = demand + comes_tokens, pulled + len(comes[engine.id])
-        found = hand_overs.demands.get(engine.id, 0)
-        _demand(12, found == demand, f"room for {found} tokens is kept on replica {engine.id}, not {demand}")
+        demanded = hand_overs.demands.get(engine.id, 0)
+        _demand(
+            12, demanded == demand, f"room for {demanded} tokens is kept on replica {engine.id}, not {demand}"
+        )
         seats, seated = hand_overs.reserved_requests.get(engine.id, 0), len(staying) + pulled
         _demand(12, seats == seated, f"{seats} seats are kept on replica {engine.id}, not {seated}")
         decoding, most = engine.ledger.decoding, engine.max_num_seqs
@@ -206,7 +216,7 @@ def _check_migrations(
 ) -> None:
     """Each instance is in at most one migration, and only destinations reserve blocks."""
     under_way = service.migrations.of_replica
-    gone = [one for one in under_way if controller.engines[one].state is EngineState.VACANT]
+    gone = [number for number in under_way if controller.engines[number].state is EngineState.VACANT]
     _demand(9, not gone, f"replicas {gone} gave their GPUs back in the middle of a migration")
     for replica in {*replicas, *under_way}:
         engine, migration = controller.engines[replica], under_way.get(replica)
@@ -225,7 +235,9 @@ def _check_migrations(
 
 
 def _check_deployment(controller: Controller, deployment: Deployment) -> None:
-    owned = [gpu for one in deployment.instances.live.values() for gpu in one.replica.gpus]
+    owned = [
+        gpu for live_instance in deployment.instances.live.values() for gpu in live_instance.replica.gpus
+    ]
     _demand(8, len(owned) == len(set(owned)), "no GPU belongs to two replicas")
     for number, instance in deployment.instances.live.items():
         state = controller.engines[number].state

@@ -119,8 +119,8 @@ class JournalLines:
         )
 
 
-def _are_counts(told: list[Any]) -> bool:
-    return bool(told) and all(type(answer) is int and answer >= 0 for answer in told)
+def _are_counts(answers: list[Any]) -> bool:
+    return bool(answers) and all(type(answer) is int and answer >= 0 for answer in answers)
 
 
 def read_header(record: object, name: str) -> dict[str, object]:

@@ -71,9 +71,9 @@ def _likeness(channel: Hop) -> tuple[object, ...]:
 
 
 def _after(channels: Stage, members: Sequence[int]) -> set[int]:
-    found: set[int] = set()
+    reached: set[int] = set()
     for member in members:
         after = channels[member].after
         assert isinstance(after, tuple), "a channel names the channels before it"
-        found.update(after)
-    return found
+        reached.update(after)
+    return reached

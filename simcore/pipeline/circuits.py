@@ -80,15 +80,15 @@ class PathLane:
 
     def curve(self) -> int:
         """By how much a round takes longer than the one before it."""
-        end, one, two = self.ends[-1]
-        return end - 2 * one + two
+        end, last_end, two = self.ends[-1]
+        return end - 2 * last_end + two
 
     def straight(self, rounds: int, curve: int) -> int:
         """For how many more of these rounds each operation keeps its reason to wait, with a common curve."""
         for stage in range(self.stages):
-            end, one, two = self.ends[stage]
+            end, last_end, two = self.ends[stage]
             ready, ready_1, ready_2 = self.readies[stage]
-            if end - 2 * one + two != curve or ready - 2 * ready_1 + ready_2 != curve:
+            if end - 2 * last_end + two != curve or ready - 2 * ready_1 + ready_2 != curve:
                 return 0
             rounds = same_side(*self.slack[stage], rounds)
         return rounds
@@ -168,23 +168,23 @@ class Circuit:
             one.back()
         self._order()
 
-    def enter(self, one: PathLane, release: int) -> None:
+    def enter(self, path_lane: PathLane, release: int) -> None:
         """Let a batch begin rounds, the first one at ``release``."""
-        self.lanes[one.index] = one
-        one.stage, one.ready, one.fresh = 0, release, True
-        one.lane.done = release
-        heappush(self._due, (release, one.index))
-        for replica in one.path:
+        self.lanes[path_lane.index] = path_lane
+        path_lane.stage, path_lane.ready, path_lane.fresh = 0, release, True
+        path_lane.lane.done = release
+        heappush(self._due, (release, path_lane.index))
+        for replica in path_lane.path:
             self.free.setdefault(replica, 0)
             self.work.setdefault(replica, 0)
         self._changed()
 
     def drop(self, index: int) -> PathLane:
         """Remove a batch."""
-        one = self.lanes.pop(index)
+        path_lane = self.lanes.pop(index)
         self._order()
         self._changed()
-        return one
+        return path_lane
 
     def stop(self, replica: int, now_ns: int) -> None:
         """A replica is lost: the passes that it has begun or would begin after others do not end."""
@@ -206,46 +206,46 @@ class Circuit:
         """Advance to the first end of a round to be reported; None if it is not before ``until``."""
         due, lanes = self._due, self.lanes
         while due and due[0][0] < until:
-            one = lanes[due[0][1]]
-            if one.stage == 0 and not one.fresh:
-                lane = one.lane
+            path_lane = lanes[due[0][1]]
+            if path_lane.stage == 0 and not path_lane.fresh:
+                lane = path_lane.lane
                 lane.ended(lane.done - lane.last, 0, 1)
                 if lane.left <= 0 or self.cut:
                     heappop(due)
-                    return one
+                    return path_lane
                 if lane.line == 0:
                     lane.find_line()
-                    one.seen = -1
-                one.seen += 1
-                one.fresh = True
-                if self._looks(one) and self._jump(until):
+                    path_lane.seen = -1
+                path_lane.seen += 1
+                path_lane.fresh = True
+                if self._looks(path_lane) and self._jump(until):
                     due = self._due
                     continue
             heappop(due)
-            self._operate(one)
+            self._operate(path_lane)
         return None
 
-    def _operate(self, one: PathLane) -> None:
+    def _operate(self, path_lane: PathLane) -> None:
         """Run the next stage of a batch."""
-        stage, ready, lane, free = one.stage, one.ready, one.lane, self.free
-        replica, cost = one.path[stage], lane.costs[stage]
+        stage, ready, lane, free = path_lane.stage, path_lane.ready, path_lane.lane, self.free
+        replica, cost = path_lane.path[stage], lane.costs[stage]
         late = ready - free[replica]
         end = (ready if late >= 0 else free[replica]) + cost
         free[replica] = end
         self.work[replica] += cost
-        one.note(stage, ready, late, end)
-        one.fresh = False
-        if stage + 1 < one.stages:
-            one.stage, one.ready = stage + 1, end + lane.hops[stage + 1]
+        path_lane.note(stage, ready, late, end)
+        path_lane.fresh = False
+        if stage + 1 < path_lane.stages:
+            path_lane.stage, path_lane.ready = stage + 1, end + lane.hops[stage + 1]
         else:
-            one.stage, one.ready = 0, end
+            path_lane.stage, path_lane.ready = 0, end
             lane.done = end
             lane.begun(1)
-        heappush(self._due, (one.ready, one.index))
+        heappush(self._due, (path_lane.ready, path_lane.index))
 
-    def _looks(self, one: PathLane) -> bool:
+    def _looks(self, path_lane: PathLane) -> bool:
         """Whether to search for a curve now; less often after searches without success."""
-        if one.seen < ROUNDS_SEEN or one.index != min(self.lanes):
+        if path_lane.seen < ROUNDS_SEEN or path_lane.index != min(self.lanes):
             return False
         self._wait -= 1
         if self._wait > 0:
@@ -284,11 +284,11 @@ class Circuit:
         """The batches that pass a replica, each with its stage there."""
         return [(one, one.path.index(replica)) for one in self.lanes.values() if replica in one.path]
 
-    def _worked(self, one: PathLane, rounds: int) -> None:
-        lane, growth = one.lane, rounds * (rounds - 1) >> 1
-        for stage, replica in enumerate(one.path):
+    def _worked(self, path_lane: PathLane, rounds: int) -> None:
+        lane, growth = path_lane.lane, rounds * (rounds - 1) >> 1
+        for stage, replica in enumerate(path_lane.path):
             # If this stage of the round in progress is already computed, its next operation comes first.
-            first = lane.costs[stage] + (lane.slopes[stage] if stage < one.stage else 0)
+            first = lane.costs[stage] + (lane.slopes[stage] if stage < path_lane.stage else 0)
             self.work[replica] += rounds * first + lane.slopes[stage] * growth
 
     def _in_order(self, rounds: int, curve: int) -> int:

@@ -71,8 +71,8 @@ class Pipelines:
 
     def preempt(self, now_ns: int, action: Preempt) -> None:
         """Take a request out of its batch, on any replica."""
-        if (one := self.of.get(action.replica)) is not None:
-            one.preempt(action)
+        if (pipelined := self.of.get(action.replica)) is not None:
+            pipelined.preempt(action)
             return
         machine = self._machines[action.replica]
         machine.preempt(action.request)
@@ -82,5 +82,5 @@ class Pipelines:
     def lose(self, now_ns: int, replica: int) -> None:
         """Lose a replica, pipelined or not."""
         lose(self._machines[replica], now_ns)
-        if (one := self.of.get(replica)) is not None:
-            one.lose(now_ns)
+        if (pipelined := self.of.get(replica)) is not None:
+            pipelined.lose(now_ns)

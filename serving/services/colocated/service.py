@@ -313,7 +313,9 @@ class Colocated:
         fleet, live = self.fleet, self.sharing
         live.end_own(actions)
         # First the instance with the fewest resident requests, which have to wait.
-        for replica in sorted(self.partners(), key=lambda one: (fleet.load(one, "outstanding"), one)):
+        for replica in sorted(
+            self.partners(), key=lambda partner: (fleet.load(partner, "outstanding"), partner)
+        ):
             if not live.free(replica):
                 continue
             batch = live.offered(replica)

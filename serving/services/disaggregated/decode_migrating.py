@@ -108,7 +108,11 @@ class DecodeInstances:
             return None
         ledger, engine = self._engines[replica].ledger, self._engines[replica]
         free = max(0, self.kv_tokens(replica) - demands[replica]) // ledger.block_tokens
-        head = self.head_tokens if replica == min(self.taking, key=lambda one: (demands[one], one)) else 0
+        head = (
+            self.head_tokens
+            if replica == min(self.taking, key=lambda member: (demands[member], member))
+            else 0
+        )
         preempted = len(engine.waiting)
         running = self._hand_overs.reserved_requests[replica] - preempted
         return LoadReport(

@@ -462,8 +462,10 @@ class Disaggregated:
         self.queue.backlog_tokens -= sum([request.prompt_tokens for request in gone])
         failed = [request.id for request in gone]
         actions += [Fail(request, cause) for request in failed]
-        idle = [one for one in self.prefill if self._engines[one].state is _IDLE]
-        self._idle.update(one for one in idle if not live.promised(one))
+        idle = [
+            prefill_engine for prefill_engine in self.prefill if self._engines[prefill_engine].state is _IDLE
+        ]
+        self._idle.update(idle_engine for idle_engine in idle if not live.promised(idle_engine))
         self.feed(actions)
         return failed
 

@@ -71,7 +71,7 @@ class CutChanges:
         left = self.stages.take()
         self.made += 1
         if self._moves is not None:
-            for replica in [one for stage in left for one in stage.fleet.alive()]:
+            for replica in [member for stage in left for member in stage.fleet.alive()]:
                 self._moves.wish(replica)
         self._host.feed(actions)
         return left

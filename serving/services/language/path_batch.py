@@ -40,14 +40,14 @@ class PathBatch:
 
     def next_chunks(self, token_budget: int) -> tuple[Chunk, ...]:
         """Prompt tokens of the next round, in the order in which the requests joined."""
-        left, found = token_budget - len(self.decoding), list[Chunk]()
+        left, chunks = token_budget - len(self.decoding), list[Chunk]()
         for request, computed in self.prompts:
             if left <= 0:
                 break
             tokens = min(left, request.prompt_tokens - computed)
-            found.append((request.id, computed, tokens))
+            chunks.append((request.id, computed, tokens))
             left -= tokens
-        self.flying = tuple(found)
+        self.flying = tuple(chunks)
         return self.flying
 
     def kv_tokens(self) -> dict[int, int]:
@@ -69,7 +69,7 @@ class PathBatch:
             else:
                 prompts.appendleft((request, start + tokens))
         self.flying = ()
-        return [(self.decoding.pop(one), self.rounds - self._since.pop(one)) for one in finished]
+        return [(self.decoding.pop(number), self.rounds - self._since.pop(number)) for number in finished]
 
     def prompt_tokens_left(self) -> int:
         """Prompt tokens that are not computed yet."""

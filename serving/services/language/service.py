@@ -151,7 +151,7 @@ class LanguagePipeline:
     def feed(self, actions: list[Action]) -> None:
         """Begin new batches for waiting requests while possible; else ask for the next round's report."""
         while self.queue and (path := self._paths.new(self.queue[0])) is not None:
-            number = next(one for one in range(len(self.batches) + 1) if one not in self.batches)
+            number = next(free_id for free_id in range(len(self.batches) + 1) if free_id not in self.batches)
             replicas, spans = path
             batch = self.batches[number] = PathBatch(number, replicas, spans)
             self._next_round(batch, actions)

@@ -280,8 +280,8 @@ class Pipeline:
     def _opened(self, stage: Stage, replica: int, actions: list[Action]) -> None:
         if self._engines[replica].state is EngineState.IDLE:
             stage.idle.add(replica)
-        for one in stage.opened():
-            stage.add(one)
+        for free_replica in stage.opened():
+            stage.add(free_replica)
         self._feed(stage, actions)
 
     def leave(self, replica: int, actions: list[Action]) -> None:

@@ -32,7 +32,7 @@ class GpuSeats:
 
     def replicas_on(self, gpu: int) -> list[int]:
         """The replicas on the GPU now, by id."""
-        return sorted([replica for replica, one in self._gpu_of.items() if one == gpu])
+        return sorted([replica for replica, other in self._gpu_of.items() if other == gpu])
 
     def enter(self, replica: Replica) -> None:
         """Place a replica on its GPU."""

@@ -97,19 +97,19 @@ class StockHandOvers:
         report = self._stock.by_replica[replica].report()
         return -(-report.waiting_tokens // report.block_tokens) - report.free_blocks
 
-    def begin(self, one: StockRequest, actions: list[Action]) -> None:
+    def begin(self, stock_request: StockRequest, actions: list[Action]) -> None:
         """Send a request's KV from its engine to the decode engine with the most room."""
-        source, request = one.replica, one.request
+        source, request = stock_request.replica, stock_request.request
         target, full = self._best(self._alive(False), self._full_blocks)
         self._stock.take(request.id)
         self._fleet.departed(source, request)
         # The token that the prefill produced has no KV yet.
-        positions = one.known_tokens - (not self.together)
+        positions = stock_request.known_tokens - (not self.together)
         transfer = self._ids.begin(request.model)
         self.on_the_way[request.id] = OnTheWay(transfer, source, target, positions)
         self._request_of[transfer] = request.id
         self._fleet.assigned(target, request)
-        self._stock.send(one, target)
+        self._stock.send(stock_request, target)
         size_bytes = positions * self._parts.kv_bytes_per_token
         reason = f"{-full} KV blocks are free there, the most"
         actions.append(

@@ -133,7 +133,9 @@ class StockSource:
 
     def decoding(self) -> Iterable[int]:
         """Requests of which a token has arrived, in the order in which they were sent there."""
-        return [request for request, one in self._stock.by_replica[self.replica].own.items() if one.began]
+        return [
+            request for request, member in self._stock.by_replica[self.replica].own.items() if member.began
+        ]
 
     def context_tokens(self, request: int) -> int:
         """The request's prompt tokens and generated tokens."""
