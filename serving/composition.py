@@ -143,15 +143,14 @@ def compose(
     elif elastic is None:
         control = FixedReplicas(starts, engines, services, _rounds(services, serving, present))
     else:
-        rounds, reports = _rounds(services, serving, present), _reports_of(services)
         control = Elastic(
             elastic,
             placed=replicas,
             engines=engines,
             services=services,
             place=pool.place,
-            rounds=rounds,
-            reports=reports,
+            rounds=_rounds(services, serving, present),
+            reports=_reports_of(services),
         )
     streaming: dict[str, Streaming] = {}
     for model, service in services.items():

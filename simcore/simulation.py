@@ -181,18 +181,7 @@ class Simulation:
         self._timers: dict[int, Timer] = {}  # of the machines
         self._paces = Paces(self._machines, self._timers)
         self._data_plane = data_plane
-        self._stages: StagePasses | None = None
-        if stages is not None:
-            self._stages = StagePasses(
-                stages,
-                env=self._env,
-                machines=self._machines,
-                timers=self._timers,
-                data_plane=data_plane,
-                tell=self._handle,
-                lives=self._lives,
-                recorder=recorder,
-            )
+        self._stages = None if stages is None else self._stage_passes(stages)
         for replica, own in enumerate(rows):
             self._add(replica, own)
         self._cold = ColdReplicas(self._machines, self._timers, data_plane)
@@ -221,6 +210,18 @@ class Simulation:
         )
         self._arrival = Timer(self._env, ARRIVAL_RANK, lambda _: None)
         self._arrival.calls(self._arrive)  # one at a time, so nothing is pending
+
+    def _stage_passes(self, plan: StagePlan) -> StagePasses:
+        return StagePasses(
+            plan,
+            env=self._env,
+            machines=self._machines,
+            timers=self._timers,
+            data_plane=self._data_plane,
+            tell=self._handle,
+            lives=self._lives,
+            recorder=self._recorder,
+        )
 
     def now_ns(self) -> int:
         """The virtual time in ns."""

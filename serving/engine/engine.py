@@ -26,7 +26,7 @@ from serving.engine.batch_answers import (
     idle_with_work,
 )
 from serving.engine.host_memory import HostMemory
-from serving.engine.kv_ledger import KvLedger
+from serving.engine.kv_ledger import ledger_of
 from serving.engine.layer_pass import LayerPass
 from serving.engine.preemption import take_kv
 from serving.engine.progress import EngineState, Order, Progress
@@ -81,14 +81,7 @@ class Engine:
         self.halts = False  # between steps: see ``serving.engine.boundary``
         self.asynchronous = asynchronous
         self.epoch = 0
-        self.ledger = KvLedger(
-            replica.kv_blocks,
-            replica.block_tokens,
-            watermark_blocks=replica.watermark_blocks,
-            prefix_caching=replica.prefix_caching,
-            late_tokens=int(asynchronous),
-            named=named,
-        )
+        self.ledger = ledger_of(replica, late_tokens=int(asynchronous), named=named)
         self.host = HostMemory(replica.swap_blocks, replica.swap_block_ns)
         self.waiting: deque[Progress] = deque()
         self.unseen_arrivals: deque[Progress] = deque()  # asynchronous: arrived since the last choice
@@ -112,9 +105,8 @@ class Engine:
         self._decode_first, self.handing_over = True, False
         self._steps_left, self._admitted = -1, 0  # steps it may still run; while nothing runs
         self._interruptible = False  # whether an arrival should stop it
-        self.view = ReplicaView(
-            self.running, self.prefilling, self.waiting, self.ledger, by_priority=order == "priority"
-        )
+        first = order == "priority"
+        self.view = ReplicaView(self.running, self.prefilling, self.waiting, self.ledger, by_priority=first)
 
     def enqueue(self, request: Request, actions: list[Action]) -> None:
         """Queue a request that was assigned to this replica."""

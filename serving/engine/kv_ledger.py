@@ -21,6 +21,7 @@ from serving.engine.block_table import ALL_TOKENS, BlockTable
 from serving.engine.free_queue import Extent
 from serving.engine.prefix_cache import PrefixCache
 from serving.vocabulary.actions import Chunk
+from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
 
 
@@ -321,3 +322,15 @@ class KvLedger:
     def holders(self) -> tuple[int, ...]:
         """Requests that hold blocks, for invariants and views."""
         return (*self._held, *self._bases)
+
+
+def ledger_of(replica: Replica, *, late_tokens: int, named: bytes | None) -> KvLedger:
+    """A ledger of the replica's blocks; ``late_tokens``, ``named``: see ``KvLedger``."""
+    return KvLedger(
+        replica.kv_blocks,
+        replica.block_tokens,
+        watermark_blocks=replica.watermark_blocks,
+        prefix_caching=replica.prefix_caching,
+        late_tokens=late_tokens,
+        named=named,
+    )
