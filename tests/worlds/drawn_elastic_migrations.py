@@ -127,8 +127,8 @@ def play(world: World, coalesce: bool = True) -> Played:
     plan = FaultPlan(world.faults, gpus, topology(), notice_ns=world.notice_ns)
     faults = plan if world.faults else None
     simulation = Simulation(
-        checked, world.case.requests, [ROWS] * len(placed), recorder, None, data_plane,
-        dict.fromkeys(setting.models, ROWS), faults=faults,
+        checked, world.case.requests, [ROWS] * len(placed), recorder, journal=None, data_plane=data_plane,
+        rows_of=dict.fromkeys(setting.models, ROWS), faults=faults,
     )  # fmt: skip
     simulation.run()
     records = list[MigrationRecord]()
