@@ -58,6 +58,7 @@ def _spare(
     view: ReplicaView,
     chunks: list[Chunk],
     prompt: int,
+    *,
     need: int,
     victims: tuple[int, ...],
     budget: int,
@@ -166,7 +167,9 @@ class ChunkedPrefill:
             held = kv.held_blocks(request)
             extra = -(-(start + tokens) // kv.block_tokens) - held
             if extra > free and view.by_priority:
-                victims, budget, free = _spare(view, chunks, request, extra, victims, budget, free)
+                victims, budget, free = _spare(
+                    view, chunks, request, need=extra, victims=victims, budget=budget, free=free
+                )
                 if request in victims:
                     continue
             if extra > free:

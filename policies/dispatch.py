@@ -77,7 +77,9 @@ class WaitingRunning:
         if list(counts) != alive or now_ns - self._read_ns[model] >= self._age_ns:
             counts = self._counts[model] = {replica: self._read(replica, fleet) for replica in alive}
             self._read_ns[model] = now_ns
-        replica = min(alive, key=lambda one: (4 * counts[one][0] + counts[one][1], one))
+        replica = min(
+            alive, key=lambda candidate: (4 * counts[candidate][0] + counts[candidate][1], candidate)
+        )
         waiting, running = counts[replica]
         counts[replica][0] += 1
         return replica, f"{waiting} waiting, {running} running"

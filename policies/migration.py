@@ -20,10 +20,10 @@ class LeastLoadedPairs:
 
     def pair(self, view: InstancesView) -> Sequence[Pair]:
         """Pair the fullest with the emptiest, the second fullest with the second emptiest, and so on."""
-        free = [one for one in view.taking if not view.engaged(one)]
-        by_load = [(0, one) for one in view.loading if not view.engaged(one)]
-        by_load = sorted([*by_load, *((view.load(one, "outstanding"), one) for one in free)])
-        leaving = [one for one in view.leaving if not view.engaged(one)]
+        free = [replica for replica in view.taking if not view.engaged(replica)]
+        by_load = [(0, replica) for replica in view.loading if not view.engaged(replica)]
+        by_load = sorted([*by_load, *((view.load(replica, "outstanding"), replica) for replica in free)])
+        leaving = [replica for replica in view.leaving if not view.engaged(replica)]
         targets, pairs = by_load[: len(leaving)], list[Pair]()
         for source, (load, destination) in zip(leaving, targets):
             pairs.append(Pair(source, destination, f"{source} takes no requests, {destination} has {load}"))
@@ -36,8 +36,10 @@ class LeastLoadedPairs:
 
     def choose(self, view: SourceView) -> tuple[int, str] | None:
         """The shortest request; on a tie the last to arrive."""
-        found = [(view.context_tokens(one), -view.arrival_ns(one), -one) for one in view.decoding()]
-        if not found:
+        options = [
+            (view.context_tokens(request), -view.arrival_ns(request), -request) for request in view.decoding()
+        ]
+        if not options:
             return None
-        context, _, negative = min(found)
+        context, _, negative = min(options)
         return -negative, f"the shortest, {context} tokens"

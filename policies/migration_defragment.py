@@ -21,22 +21,24 @@ class Defragment:
     def pair(self, view: InstancesView) -> Sequence[Pair]:
         """One pair for each instance that takes no more requests, and one for the waiting prompt."""
         free = {
-            one: view.kv_tokens(one) - view.load(one, "kv_demand")
-            for one in view.taking
-            if not view.engaged(one)
+            replica: view.kv_tokens(replica) - view.load(replica, "kv_demand")
+            for replica in view.taking
+            if not view.engaged(replica)
         }
         pairs = list[Pair]()
         for source in view.leaving:
-            found = None if view.engaged(source) else largest(view.kv_demands(source), free, source)
-            if found is not None:
-                pairs.append(self._pair(source, found, "takes no requests"))
-                free.pop(found[2])
+            victim = None if view.engaged(source) else largest(view.kv_demands(source), free, source)
+            if victim is not None:
+                pairs.append(self._pair(source, victim, "takes no requests"))
+                free.pop(victim[2])
         head = view.head_tokens
         if head and not any(room >= head for room in free.values()) and sum(free.values()) >= head:
             found_at = self._room_for(head, view, free)
             if found_at is not None:
-                source, found = found_at
-                pairs.append(self._pair(source, found, f"a completed prompt waits for {head} tokens of room"))
+                source, victim = found_at
+                pairs.append(
+                    self._pair(source, victim, f"a completed prompt waits for {head} tokens of room")
+                )
         return pairs
 
     def _room_for(
@@ -48,19 +50,23 @@ class Defragment:
             for request, tokens in view.kv_demands(source).items():
                 if room + tokens < head:
                     continue
-                there = [(free[one], one) for one in free if one != source and free[one] >= tokens]
+                there = [
+                    (free[replica], replica)
+                    for replica in free
+                    if replica != source and free[replica] >= tokens
+                ]
                 if there:
                     left, destination = min(there)
                     single.append((tokens, left, source, request, destination))
         if single:
             tokens, _, source, request, destination = min(single)
             return source, (tokens, request, destination)
-        source = max(free, key=lambda one: (free[one], -one))
-        found = largest(view.kv_demands(source), free, source)
-        return None if found is None else (source, found)
+        source = max(free, key=lambda replica: (free[replica], -replica))
+        victim = largest(view.kv_demands(source), free, source)
+        return None if victim is None else (source, victim)
 
-    def _pair(self, source: int, found: tuple[int, int, int], why: str) -> Pair:
-        tokens, request, destination = found
+    def _pair(self, source: int, victim: tuple[int, int, int], why: str) -> Pair:
+        tokens, request, destination = victim
         self._chosen[source] = request, f"{tokens} tokens of room"
         return Pair(source, destination, f"{source} {why}" if why.startswith("takes") else why)
 
@@ -72,8 +78,8 @@ class Defragment:
 
 def largest(demands: Mapping[int, int], free: Mapping[int, int], source: int) -> tuple[int, int, int] | None:
     """(tokens, request, destination): the largest request that fits, to the fullest instance with room."""
-    for tokens, request in sorted([(tokens, one) for one, tokens in demands.items()], reverse=True):
-        there = [(room, one) for one, room in free.items() if one != source and room >= tokens]
+    for tokens, request in sorted([(tokens, demand) for demand, tokens in demands.items()], reverse=True):
+        there = [(room, replica) for replica, room in free.items() if replica != source and room >= tokens]
         if there:
             return tokens, request, min(there)[1]
     return None

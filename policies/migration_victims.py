@@ -17,16 +17,16 @@ class NextVictim:
         """Pair an instance whose memory is nearly full with the freest."""
         pairs = list[Pair]()
         for source in view.nearly_full:
-            found = [_freest(view, source, other) for other in view.taking if not view.engaged(other)]
-            free, other = max([one for one in found if one is not None], default=(0, 0))
+            targets = [_freest(view, source, other) for other in view.taking if not view.engaged(other)]
+            free, other = max([target for target in targets if target is not None], default=(0, 0))
             if free > 0:
                 pairs.append(Pair(source, -other, f"{source} is nearly full, {-other} has {free} free"))
         return pairs
 
     def choose(self, view: SourceView) -> tuple[int, str] | None:
         """The request of the lowest priority; among these the last admitted."""
-        found = [(view.priority(one), -place, one) for place, one in enumerate(view.decoding())]
-        return (min(found)[2], "it would be preempted next") if len(found) > 1 else None
+        options = [(view.priority(request), -place, request) for place, request in enumerate(view.decoding())]
+        return (min(options)[2], "it would be preempted next") if len(options) > 1 else None
 
 
 def _freest(view: InstancesView, source: int, other: int) -> tuple[int, int] | None:

@@ -92,14 +92,14 @@ class StoreProvisioner:
         draft = _Draft(wanted)
         tiers = self._tiers if "remote" in self._tiers else [*self._tiers, "remote"]
         for position, tier in enumerate(tiers):
-            found = [slot for slot in draft.slots if slot.cached] if tier == "host" else draft.slots
+            slots = [slot for slot in draft.slots if slot.cached] if tier == "host" else draft.slots
             if tier != "host" and tier not in wanted.stores:
                 continue
             if tier == "ssd":
-                found = [slot for slot in found if not slot.no_ssd]
+                slots = [slot for slot in slots if not slot.no_ssd]
             without = f", not in {' or '.join(tiers[:position])}" if position else ""
             reason = f"{tier} is tier {position + 1} of {len(tiers)}{without}"
-            edges = [_stored(slot, tier, reason) for slot in found[: draft.left]]
+            edges = [_stored(slot, tier, reason) for slot in slots[: draft.left]]
             draft.add(f"from {tier}", edges)
         return draft.provisioned(self._overlap, "no_copy")
 
@@ -148,8 +148,8 @@ class _Draft:
         self._edges: list[Edge] = []
         self._parts: list[str] = []
 
-    def add(self, how: str, edges: Sequence[Edge]) -> None:
-        """Mark the edges' slots as taken; their numbers precede ``how`` in the reason."""
+    def add(self, reason: str, edges: Sequence[Edge]) -> None:
+        """Mark the edges' slots as taken; their numbers precede ``reason``."""
         taken = {endpoint for edge in edges for endpoint in edge.targets}
         if not taken:
             return
@@ -161,7 +161,7 @@ class _Draft:
         ]
         self.left -= len(started)
         self._edges += edges
-        self._parts.append(f"{len(started)} {how}")
+        self._parts.append(f"{len(started)} {reason}")
 
     def provisioned(self, overlap: bool, obstacle: Obstacle) -> Provisioned:
         """The edges so far; ``obstacle``: why wanted slots stay free."""
@@ -186,9 +186,9 @@ def _beside_holders(wanted: Provision, draft: _Draft, relays: bool) -> list[Edge
     for source in wanted.holders:
         holders.setdefault(source.ports[0].domain, []).append(source)
     for source in draft.loading:
-        found = holders.setdefault(source.ports[0].domain, [])
-        if relays or all(one in draft.loading for one in found):
-            found.append(source)
+        sources = holders.setdefault(source.ports[0].domain, [])
+        if relays or all(holder in draft.loading for holder in sources):
+            sources.append(source)
     beside = [slot for slot in draft.slots if slot.ports[0].domain in holders][: draft.left]
     groups: dict[int, list[GpuSlot]] = {}
     for slot in beside:
@@ -197,7 +197,13 @@ def _beside_holders(wanted: Provision, draft: _Draft, relays: bool) -> list[Edge
     for domain, slots in groups.items():
         held = holders[domain]
         giver = min(
-            held, key=lambda one: (one.out_busy, one in draft.loading, relays and one.loads, one.endpoint)
+            held,
+            key=lambda holder: (
+                holder.out_busy,
+                holder in draft.loading,
+                relays and holder.loads,
+                holder.endpoint,
+            ),
         )
         rate = wanted.scale_up_bytes_per_s
         assert {len(slot.ports) for slot in slots} == {len(giver.ports)}, "a model has one number of ranks"
@@ -208,10 +214,10 @@ def _beside_holders(wanted: Provision, draft: _Draft, relays: bool) -> list[Edge
     return edges
 
 
-def _linked(endpoint: Endpoint, one: Source | Target, bytes_per_s: int) -> Holder:
+def _linked(endpoint: Endpoint, end: Source | Target, bytes_per_s: int) -> Holder:
     """A replica as a holder at the scale-up links of its GPUs."""
-    lanes = tuple([(port.gpu, bytes_per_s) for port in one.ports])
-    return Holder(endpoint, one.ports[0].leaf, lanes, bytes_per_s * len(lanes))
+    lanes = tuple([(port.gpu, bytes_per_s) for port in end.ports])
+    return Holder(endpoint, end.ports[0].leaf, lanes, bytes_per_s * len(lanes))
 
 
 def _beyond_memory(wanted: Provision) -> Obstacle:

@@ -69,7 +69,7 @@ class PipelineParts:
     scaling: StageScaling | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions:
     """Options of the services of all models.
 
@@ -98,6 +98,7 @@ def compose(
     replicas: Sequence[Replica],
     dispatcher: Dispatcher,
     batcher_for: Callable[[Replica], Batcher],
+    *,
     admission: Admission,
     engine_options: EngineOptions | None = None,
     service_options: ServiceOptions | None = None,
@@ -117,7 +118,14 @@ def compose(
     for replica in replicas:
         pool.add(replica, replica.id not in cold)
     engines, requests, transfer_ids, present = pool.engines, dict[int, Request](), TransferIds(), Present()
-    books = _Books(engines, requests, transfer_ids, present, dispatcher, admission)
+    books = _Books(
+        engines=engines,
+        requests=requests,
+        transfer_ids=transfer_ids,
+        present=present,
+        dispatcher=dispatcher,
+        admission=admission,
+    )
     serving = service_options or ServiceOptions()
     services = _services(books, replicas, serving, elastic)
     assert not (serving.stock and starts), "stock engines have their parameters"
@@ -127,24 +135,38 @@ def compose(
     control: ReplicaControl
     pipelines = serving.pipelines
     if pipelines is not None and pipelines.scaling is not None:
-        found: dict[str, StagedService] = {}
-        for model, one in services.items():
-            if isinstance(one, Pipeline | LanguagePipeline):
-                found[model] = one
-        control = StageControl(pipelines.scaling, engines, found, pipelines.seats, pool.place)
+        staged: dict[str, StagedService] = {}
+        for model, service in services.items():
+            if isinstance(service, Pipeline | LanguagePipeline):
+                staged[model] = service
+        control = StageControl(pipelines.scaling, engines, staged, pipelines.seats, pool.place)
     elif elastic is None:
         control = FixedReplicas(starts, engines, services, _rounds(services, serving, present))
     else:
-        rounds, reports = _rounds(services, serving, present), _reports_of(services)
-        control = Elastic(elastic, replicas, engines, services, pool.place, rounds, reports)
+        control = Elastic(
+            elastic,
+            placed=replicas,
+            engines=engines,
+            services=services,
+            place=pool.place,
+            rounds=_rounds(services, serving, present),
+            reports=_reports_of(services),
+        )
     streaming: dict[str, Streaming] = {}
-    for model, one in services.items():
-        if isinstance(one, Stock):
-            streaming[model] = one
-    return Controller(engines, requests, services, Routes(transfer_ids, streaming), control, present)
+    for model, service in services.items():
+        if isinstance(service, Stock):
+            streaming[model] = service
+    return Controller(
+        engines=engines,
+        requests=requests,
+        services=services,
+        routes=Routes(transfer_ids, streaming),
+        elastic=control,
+        present=present,
+    )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Books:
     """State that the services of all models share."""
 
@@ -162,73 +184,113 @@ def _services(
     """Return the service of every model, including models without a replica."""
     prototypes = {} if elastic is None else dict(elastic.setup.prototypes)
     live = {} if elastic is None else live_setups(elastic)
-    found: dict[str, Service] = {}
+    services: dict[str, Service] = {}
     queue = options.queue or ("per_instance" if elastic is not None and options.reports_period_ns else None)
     placed = {replica.model: replica for replica in replicas}
     for model, prototype in sorted((placed | prototypes).items()):
         if options.stock is not None:
-            own = [one for one in replicas if one.model == model]
-            policies = books.dispatcher, books.admission
-            found[model] = Stock(model, own, *policies, options.stock, books.present, books.transfer_ids)
+            own = [replica for replica in replicas if replica.model == model]
+            services[model] = Stock(
+                model,
+                replicas=own,
+                dispatcher=books.dispatcher,
+                admission=books.admission,
+                parts=options.stock,
+                present=books.present,
+                transfer_ids=books.transfer_ids,
+            )
         elif options.pipelines is not None and model in options.pipelines.setups:
-            found[model] = _pipeline(model, books, replicas, options.pipelines)
+            services[model] = _pipeline(model, books, replicas, options.pipelines)
         elif model in options.hand_overs:
             split = Disaggregated(
-                prototype,
-                books.engines,
-                books.requests,
-                books.admission,
-                options.hand_overs[model],
-                options.max_num_batched_tokens,
-                books.transfer_ids,
-                live.get(model),
-                options.by_priority,
+                prototype=prototype,
+                engines=books.engines,
+                requests=books.requests,
+                admission=books.admission,
+                rules=options.hand_overs[model],
+                max_num_batched_tokens=options.max_num_batched_tokens,
+                transfer_ids=books.transfer_ids,
+                live=live.get(model),
+                by_priority=options.by_priority,
             )
-            found[model] = _migrating(split, books, options.migration)
+            services[model] = _migrating(split, books, options.migration)
         else:
-            own = [one for one in replicas if one.model == model]
-            reports = _load_reports(books, [one.id for one in own], options)
+            own = [replica for replica in replicas if replica.model == model]
+            reports = _load_reports(books, [replica.id for replica in own], options)
             colocated = Colocated(
-                Fleet(model, own, books.engines, reports),
-                books.engines,
-                books.requests,
-                books.dispatcher,
-                books.admission,
-                prototypes.get(model),
-                options.max_num_batched_tokens,
-                books.transfer_ids,
-                live.get(model),
-                queue,
-                prototype.max_model_len,
-                options.by_priority,
+                fleet=Fleet(model, own, books.engines, reports),
+                engines=books.engines,
+                requests=books.requests,
+                dispatcher=books.dispatcher,
+                admission=books.admission,
+                prototype=prototypes.get(model),
+                max_num_batched_tokens=options.max_num_batched_tokens,
+                transfer_ids=books.transfer_ids,
+                live=live.get(model),
+                queue=queue,
+                max_model_len=prototype.max_model_len,
+                by_priority=options.by_priority,
             )
-            found[model] = _migrating(colocated, books, options.migration)
-    return found
+            services[model] = _migrating(colocated, books, options.migration)
+    return services
 
 
 def _pipeline(
     model: str, books: _Books, replicas: Sequence[Replica], parts: PipelineParts
 ) -> Pipeline | LanguagePipeline:
-    own, setup = [one for one in replicas if one.model == model], parts.setups[model]
-    policies = books.dispatcher, books.admission
+    own, setup = [replica for replica in replicas if replica.model == model], parts.setups[model]
     if isinstance(setup, LanguageSetup):
         moves = None
         if setup.kv_layer_bytes:
             whole_bytes = setup.kv_layer_bytes * setup.parts[-1].last
             moves = Moves(books.engines, Pieces(books.engines, whole_bytes), books.transfer_ids)
-        return LanguagePipeline(setup, own, books.engines, *policies, parts.seats, books.present, moves)
-    return Pipeline(setup, own, books.engines, *policies, parts.seats, books.present)
+        return LanguagePipeline(
+            setup,
+            replicas=own,
+            engines=books.engines,
+            dispatcher=books.dispatcher,
+            admission=books.admission,
+            seats=parts.seats,
+            present=books.present,
+            moves=moves,
+        )
+    return Pipeline(
+        setup,
+        replicas=own,
+        engines=books.engines,
+        dispatcher=books.dispatcher,
+        admission=books.admission,
+        seats=parts.seats,
+        present=books.present,
+    )
 
 
 def _migrating(inner: Colocated | Disaggregated, books: _Books, parts: MigrationParts | None) -> Service:
     """Wrap the service in a migrating service if running requests of its model migrate."""
     if parts is None or inner.model not in parts.rules:
         return inner
-    engines, requests, rules = books.engines, books.requests, parts.rules[inner.model]
-    shared = books.transfer_ids, books.present, parts.period_ns
     if isinstance(inner, Disaggregated):
-        return DecodeMigrating(inner, engines, requests, parts.migrator, rules, *shared)
-    return Migrating(inner, engines, requests, parts.migrator, rules, *shared, parts.victims)
+        return DecodeMigrating(
+            inner,
+            engines=books.engines,
+            requests=books.requests,
+            migrator=parts.migrator,
+            rules=parts.rules[inner.model],
+            transfer_ids=books.transfer_ids,
+            present=books.present,
+            period_ns=parts.period_ns,
+        )
+    return Migrating(
+        inner,
+        engines=books.engines,
+        requests=books.requests,
+        migrator=parts.migrator,
+        rules=parts.rules[inner.model],
+        transfer_ids=books.transfer_ids,
+        present=books.present,
+        period_ns=parts.period_ns,
+        victims=parts.victims,
+    )
 
 
 def _load_reports(books: _Books, replicas: Sequence[int], options: ServiceOptions) -> LoadReports | None:
@@ -240,12 +302,12 @@ def _load_reports(books: _Books, replicas: Sequence[int], options: ServiceOption
 
 def _rounds(services: Mapping[str, Service], options: ServiceOptions, present: Present) -> Rounds | None:
     """Return the periodic migration rounds; None if no request migrates."""
-    stock, alone = options.stock, [one for one in services.values() if isinstance(one, Stock)]
+    stock, alone = options.stock, [service for service in services.values() if isinstance(service, Stock)]
     if stock is not None:
         if stock.migrator is None:
             return None
         return Rounds(alone, stock.period_ns, present, _every(stock.migrator))
-    migrating = [one for one in services.values() if isinstance(one, Migrating | DecodeMigrating)]
+    migrating = [service for service in services.values() if isinstance(service, Migrating | DecodeMigrating)]
     if options.migration is None:
         return None
     return Rounds(migrating, options.migration.period_ns, present, _every(options.migration.migrator))
@@ -259,9 +321,9 @@ def _every(migrator: Migrator) -> int:
 
 def _reports_of(services: Mapping[str, Service]) -> dict[str, LoadReports]:
     """Return the load reports by model, for the models whose reports are read."""
-    found = dict[str, LoadReports]()
+    reports = dict[str, LoadReports]()
     for model, service in services.items():
         inner = service.inner if isinstance(service, Migrating) else service
         if isinstance(inner, Colocated) and inner.fleet.reports is not None:
-            found[model] = inner.fleet.reports
-    return found
+            reports[model] = inner.fleet.reports
+    return reports

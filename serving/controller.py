@@ -24,6 +24,7 @@ class Controller:
 
     def __init__(
         self,
+        *,
         engines: dict[int, Engine],
         requests: dict[int, Request],
         services: dict[str, Service],

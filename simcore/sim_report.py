@@ -19,8 +19,8 @@ class SimReport:
 
 def losses_by_request_ns(machines: Iterable[Machine]) -> dict[int, int]:
     """By request, the total time from each of its preemptions until it was computed again."""
-    found: dict[int, int] = {}
+    losses_ns: dict[int, int] = {}
     for machine in machines:
         for request, loss_fixed in machine.preemption_losses:
-            found[request] = found.get(request, 0) + (loss_fixed >> FRACTION_BITS)
-    return found
+            losses_ns[request] = losses_ns.get(request, 0) + (loss_fixed >> FRACTION_BITS)
+    return losses_ns

@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from simpy import Environment, Event
 
-from serving.elastic.elastic import Elastic
-from serving.elastic.fixed import FixedReplicas
+from serving.elastic.stall_detection import StallDetector
 from serving.vocabulary.actions import (
     Action,
     AllocateGpus,
@@ -38,7 +37,7 @@ from serving.vocabulary.events import Arrived, Closing, Loaded, Opened, Ran, Sen
 from serving.vocabulary.events import Event as Fact
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.request import Request
-from serving.vocabulary.step_counts import step_counts_of
+from serving.vocabulary.step_counts import register
 from simcore.cold import COMPLETION_RANK, ColdReplicas
 from simcore.data_plane.data_plane import DataPlane
 from simcore.faults.fault_timers import FaultTimers
@@ -55,7 +54,6 @@ from simcore.replica.swaps import join
 from simcore.replica.whole_prompts import of_run
 from simcore.sim_report import SimReport, losses_by_request_ns
 from simcore.stage_passes import StagePasses, StagePlan
-from simcore.stall_detection import stall_detector_of, stall_error
 from simcore.timers import Timer, run_all
 
 # The timer callback that completes a replica's due run.
@@ -148,6 +146,7 @@ class Simulation:
         arrivals: Requests,
         rows: Sequence[StepTimes],
         recorder: Recorder,
+        *,
         journal: JournalSink | None = None,
         data_plane: DataPlane | None = None,
         rows_of: Mapping[str, StepTimes] | None = None,
@@ -172,33 +171,57 @@ class Simulation:
         self._next: Arrival | None = None
         self._events, self._looks, self._decisions_ns = 0, 0, array("q")
         self._handled_ns = 0  # time of the last event: later entries of the queue may be of runs cut short
-        elastic = getattr(controller, "elastic", None)
-        self._has_rounds = isinstance(elastic, FixedReplicas | Elastic) and elastic.has_rounds
-        self._stall_detector = stall_detector_of(elastic)
+        elastic = controller.elastic
+        self._has_rounds = elastic is not None and elastic.has_rounds
+        self._stall_rule = StallDetector() if elastic is None else elastic.stall_rule()
         self._rows_of, self._cpu_ns = rows_of or {}, cpu_ns or (lambda: 0)
         self._machines: dict[int, Machine] = {}
         self._steps_since = StepsSince(self._machines)
-        self._counts = step_counts_of(controller, self._steps_since, journal is not None)
+        self._counts = register(controller.step_counts, self._steps_since, journal is not None)
         self._timers: dict[int, Timer] = {}  # of the machines
         self._paces = Paces(self._machines, self._timers)
         self._data_plane = data_plane
-        world = self._env, self._machines, self._timers, data_plane, self._handle, self._lives, recorder
-        self._stages = None if stages is None else StagePasses(stages, *world)
+        self._stages = None if stages is None else self._stage_passes(stages)
         for replica, own in enumerate(rows):
             self._add(replica, own)
         self._cold = ColdReplicas(self._machines, self._timers, data_plane)
         self.groups = LockstepGroups(groups, self._machines, self._env, self._handle)
-        self.pipelines = Pipelines(pipelines, self._machines, self._lives, recorder, self._env, self._handle)
-        others = self.groups if groups else self.pipelines if pipelines else self._cold
-        self._looked_at, self._held, self._takes, self._interrupts = (self._stages or others).hooks()
+        self.pipelines = Pipelines(
+            pipelines,
+            machines=self._machines,
+            lives=self._lives,
+            recorder=recorder,
+            env=self._env,
+            tell=self._handle,
+        )
+        hooked = self.groups if groups else self.pipelines if pipelines else self._cold
+        self._looked_at, self._held, self._takes, self._interrupts = (self._stages or hooked).hooks()
         self._collecting = False
         self._data_timer = Timer(self._env, DATA_RANK, self._data)
         self._monitor_timer = Timer(self._env, MONITOR_RANK, self._woke)
         self.losses = None if faults is None else Losses(faults, data_plane, self._cut_off, self._handle)
-        of_runs = self._machines, self._timers
-        self._fault_timers = FaultTimers(self._env, self.losses, self._goes_on, self._await_data, *of_runs)
+        self._fault_timers = FaultTimers(
+            self._env,
+            self.losses,
+            goes_on=self._goes_on,
+            await_data=self._await_data,
+            machines=self._machines,
+            run_timers=self._timers,
+        )
         self._arrival = Timer(self._env, ARRIVAL_RANK, lambda _: None)
         self._arrival.calls(self._arrive)  # one at a time, so nothing is pending
+
+    def _stage_passes(self, plan: StagePlan) -> StagePasses:
+        return StagePasses(
+            plan,
+            env=self._env,
+            machines=self._machines,
+            timers=self._timers,
+            data_plane=self._data_plane,
+            tell=self._handle,
+            lives=self._lives,
+            recorder=self._recorder,
+        )
 
     def now_ns(self) -> int:
         """The virtual time in ns."""
@@ -219,7 +242,7 @@ class Simulation:
             self._handle(self._handled_ns, Closing(NOBODY_LEFT))
             run_all(self._env)  # clients whose requests have failed send their next
         if self._lives and self._looks:
-            raise stall_error(self._lives)
+            raise StallDetector().error(self._requests())
         assert not self._lives, f"the simulation ended with {len(self._lives)} requests in flight"
         for machine in self._machines.values():
             self._recorder.busy(machine.id, machine.busy_ns)
@@ -232,7 +255,9 @@ class Simulation:
         if data_plane is not None:  # which alone knows layers
             part = data_plane.placement.part_of[replica]
             count, layers = data_plane.layers_of(part.model), part.layers
-        machine = self._machines[replica] = Machine(replica, rows, self._lives, self._recorder, count, layers)
+        machine = self._machines[replica] = Machine(
+            replica, rows, self._lives, self._recorder, model_layers=count, layers=layers
+        )
         timer = self._timers[replica] = Timer(self._env, COMPLETION_RANK + replica, lambda _: None)
         completing = self._steps_since.completing(machine) if self._counts is not None else machine.complete
         tell = self._handle if self._stages is None else self._stages.told_by(replica)
@@ -264,6 +289,10 @@ class Simulation:
         if self._stages is not None:
             self._stages.lose(now_ns, replica)
 
+    def _requests(self) -> list[Request]:
+        """The requests in flight."""
+        return [life.request for life in self._lives.values()]
+
     def _useful(self) -> int:
         """Events handled, except those that only reported loads in vain."""
         return self._events - (self._data_plane.outages.given_up if self._data_plane is not None else 0)
@@ -283,9 +312,9 @@ class Simulation:
         idle_links = self._data_plane is None or self._data_plane.next_ns() is None
         ends = self._next is None and idle_links
         alone = ends and self._fault_timers.are_only()
-        if ends and self._stall_detector.is_stalled(now_ns, self._useful(), alone):
+        if ends and self._stall_rule.is_stalled(now_ns, self._useful(), alone):
             if self.losses is None or not self.losses.happened:
-                raise self._stall_detector.error(self._lives)
+                raise self._stall_rule.error(self._requests())
             self._handle(now_ns, Closing(NOBODY_LEFT))
             return
         self._looks += 1

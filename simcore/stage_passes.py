@@ -57,6 +57,7 @@ class StagePasses:
     def __init__(
         self,
         plan: StagePlan,
+        *,
         env: Environment,
         machines: dict[int, Machine],
         timers: dict[int, Timer],
@@ -79,7 +80,15 @@ class StagePasses:
         self._timer = Timer(env, READY_RANK, self._prepared)
         self._circuits = {
             model: Circuits(
-                costs, machines, lives, recorder, env, CIRCUIT_RANK + number, self._gpu, self._layers, tell
+                costs,
+                machines,
+                lives=lives,
+                recorder=recorder,
+                env=env,
+                timer_rank=CIRCUIT_RANK + number,
+                gpu_of=self._gpu,
+                layers_of=self._layers,
+                tell=tell,
             )
             for number, (model, costs) in enumerate(sorted(plan.paths.items()))
         }
@@ -102,8 +111,8 @@ class StagePasses:
             self._data_plane.require_layers(replica, run.layers)
         if run.path:
             if self.replicas.issuperset(run.path):  # else a loss will be reported next
-                for one, layers in zip(run.path, run.spans):
-                    self._data_plane.require_layers(one, layers)
+                for part, layers in zip(run.path, run.spans):
+                    self._data_plane.require_layers(part, layers)
                 self._circuits[self._model(replica)].begin(now_ns, run)
             return True
         assert replica not in self._held, "one pass at a time"
@@ -116,7 +125,16 @@ class StagePasses:
             transfer = -self._inputs  # a number no controller uses
             self._of_input[transfer] = replica
             self._data_plane.send(
-                now_ns, Send(transfer, "activations", requests, source, replica, size_bytes, "input")
+                now_ns,
+                Send(
+                    transfer,
+                    "activations",
+                    requests=requests,
+                    source=source,
+                    target=replica,
+                    size_bytes=size_bytes,
+                    reason="input",
+                ),
             )
         if not sources:
             self._prepare(now_ns, replica)

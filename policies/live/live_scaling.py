@@ -53,18 +53,19 @@ class LiveScaling:
         if isinstance(self.scheduler, StopTheWorld) or not choice.backlog_tokens:
             return ()
         late = [
-            (-(inf if one.load_ns is None else one.load_ns), one.replica)
-            for one in choice.targets
-            if (one.tail or not self._tails_only)
-            and (one.load_ns is None or choice.waited_ns + one.load_ns > self._slo_ns)
+            (-(inf if target.load_ns is None else target.load_ns), target.replica)
+            for target in choice.targets
+            if (target.tail or not self._tails_only)
+            and (target.load_ns is None or choice.waited_ns + target.load_ns > self._slo_ns)
         ]
         room = max(0, partners * self._per_partner - choice.pairs)
-        longest = sorted(late, key=lambda found: found[0])[:room]
+        longest = sorted(late, key=lambda plan: plan[0])[:room]
         return tuple([replica for _, replica in longest])
 
 
 def live_scaling(
     ttft_slo_ms: float,
+    *,
     scheduler: str = "ilp_free",
     slo_ms: float | None = None,
     tails_only: bool = True,

@@ -22,8 +22,8 @@ class BestEffort:
 
     def plan(self, view: LiveView) -> LivePlan:
         """A split of each batch's layers."""
-        found = best_effort(view)
-        return LivePlan("split", found.target_layers, found.finish_ns, "best effort")
+        plan = best_effort(view)
+        return LivePlan("split", plan.target_layers, plan.finish_ns, "best effort")
 
 
 class StopTheWorld:
@@ -33,8 +33,8 @@ class StopTheWorld:
 
     def plan(self, view: LiveView) -> LivePlan:
         """The rule ``stop``."""
-        found = stop_the_world(view)
-        return LivePlan("stop", found.target_layers, found.finish_ns, "the target waits for all layers")
+        plan = stop_the_world(view)
+        return LivePlan("stop", plan.target_layers, plan.finish_ns, "the target waits for all layers")
 
 
 class Ilp:
@@ -70,22 +70,22 @@ class Ilp:
         """A split that replays as claimed, or the rule ``pull`` with the reason why there is none."""
         if not view.batches:
             return _pulling(view, "nothing waits")
-        found = solve(view, self._formulation, self._deterministic_limit)
-        schedule = found.schedule
-        if schedule is not None and found.trusted:
-            how = "optimal" if found.status == "optimal" else f"stopped at a gap of {found.gap:.4f}"
-            return LivePlan("split", schedule.target_layers, schedule.finish_ns, f"ILP {how}")
+        plan = solve(view, self._formulation, self._deterministic_limit)
+        schedule = plan.schedule
+        if schedule is not None and plan.trusted:
+            status = "optimal" if plan.status == "optimal" else f"stopped at a gap of {plan.gap:.4f}"
+            return LivePlan("split", schedule.target_layers, schedule.finish_ns, f"ILP {status}")
         if schedule is None:
-            return _pulling(view, f"ILP {found.status} without a plan")
+            return _pulling(view, f"ILP {plan.status} without a plan")
         self.refused += 1
         return _pulling(
             view,
-            f"ILP refused: claims a mean of {float(found.claimed_mean_ns):.0f} ns, "
+            f"ILP refused: claims a mean of {float(plan.claimed_mean_ns):.0f} ns, "
             f"replays {float(schedule.mean_ns):.0f} ns",
             refused=True,
         )
 
 
 def _pulling(view: LiveView, reason: str, refused: bool = False) -> LivePlan:
-    found = ilp_free(view)
-    return LivePlan("pull", found.target_layers, found.finish_ns, reason, refused)
+    plan = ilp_free(view)
+    return LivePlan("pull", plan.target_layers, plan.finish_ns, reason, refused)

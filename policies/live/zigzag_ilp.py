@@ -55,11 +55,11 @@ class Solved:
 
 def claimed_finish_ns(view: LiveView, split: Sequence[int]) -> tuple[int, ...]:
     """Finish times if the source, once begun, never waits for the target."""
-    total_ns, found = view.batch_layer_ns[0] * split[0], []
+    total_ns, times_ns = view.batch_layer_ns[0] * split[0], []
     for layer_ns, on_target in zip(view.batch_layer_ns, split):
         total_ns += layer_ns * (view.layers - on_target)
-        found.append(total_ns)
-    return tuple(found)
+        times_ns.append(total_ns)
+    return tuple(times_ns)
 
 
 def front_greedy(view: LiveView) -> tuple[int, ...]:
@@ -121,8 +121,8 @@ def stopped_with(
     if not met:
         return Solved("stopped", float("inf"), spent)
     plans = [(claimed_finish_ns(view, split), replay(view, split)) for split in dict.fromkeys(met)]
-    kept = [plan for plan in plans if _keeps(plan[1], plan[0])]
-    claimed_ns, schedule = min(kept or plans, key=lambda plan: plan[1].mean_ns)
+    feasible = [plan for plan in plans if _keeps(plan[1], plan[0])]
+    claimed_ns, schedule = min(feasible or plans, key=lambda plan: plan[1].mean_ns)
     nothing_saved_ns = sum(claimed_finish_ns(view, [0] * view.batches))
     least_ns = nothing_saved_ns + view.batches * view.batch_layer_ns[0] - saved_at_most_ns
     return Solved("stopped", max(0.0, sum(claimed_ns) / least_ns - 1), spent, claimed_ns, schedule)
@@ -186,11 +186,11 @@ def _after_load_ns(view: LiveView) -> list[int]:
     batch 1 after time 0. With equal batches and Time_l a multiple of their layer time, it is 0 as in Eq. 1.
     """
     unit_ns, layer_ns = _unit_ns(view), view.batch_layer_ns
-    found, longest_later_ns = [], unit_ns
+    rows, longest_later_ns = [], unit_ns
     for own_ns in reversed(layer_ns):
-        found.append(own_ns + longest_later_ns - unit_ns - layer_ns[0])
+        rows.append(own_ns + longest_later_ns - unit_ns - layer_ns[0])
         longest_later_ns = max(longest_later_ns, own_ns)
-    return found[::-1]
+    return rows[::-1]
 
 
 def _unit_ns(view: LiveView) -> int:

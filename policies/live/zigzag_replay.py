@@ -106,7 +106,7 @@ def ilp_free(view: LiveView) -> Schedule:
 
     def earliest_begun(pair: _Pair) -> int | None:
         running = pair.on_target[1] if pair.on_target else None
-        earliest = next((one for one in pair.waiting if pair.done[one] or one == running), None)
+        earliest = next((batch for batch in pair.waiting if pair.done[batch] or batch == running), None)
         return None if earliest == running else earliest
 
     return _schedule(view, [view.layers] * view.batches, earliest_begun)

@@ -53,8 +53,8 @@ class Freeness:
         order = orders[0]
         if len(orders) > 1:
             newly = fleet.newly_reported()
-            for one in orders:
-                one.note(newly, fleet)
+            for heap in orders:
+                heap.note(newly, fleet)
             order = orders[request.priority > 0]
         load, replica, report = order.first(fleet)
         if load == -inf:

@@ -19,42 +19,42 @@ from serving.protocols.load_report import LoadReport
 Rule = Callable[[LoadReport], float]
 
 
-def _available_blocks(one: LoadReport) -> int:
-    return one.free_blocks - one.watermark_blocks
+def _available_blocks(report: LoadReport) -> int:
+    return report.free_blocks - report.watermark_blocks
 
 
-def shipped_dispatch(one: LoadReport) -> float:
+def shipped_dispatch(report: LoadReport) -> float:
     """Free blocks less the demand of all waiting requests, per request running or waiting."""
-    requests = one.running + one.waiting
+    requests = report.running + report.waiting
     if not requests:
         return inf
-    return (_available_blocks(one) - one.waiting_tokens / one.block_tokens) / requests
+    return (_available_blocks(report) - report.waiting_tokens / report.block_tokens) / requests
 
 
-def shipped_migration(one: LoadReport) -> float:
+def shipped_migration(report: LoadReport) -> float:
     """Free blocks less the demand of waiting requests, per running request plus one for the queue's head."""
-    requests = one.running + (1 if one.waiting else 0)
+    requests = report.running + (1 if report.waiting else 0)
     if not requests:
         return inf
-    return (_available_blocks(one) - one.waiting_tokens / one.block_tokens) / requests
+    return (_available_blocks(report) - report.waiting_tokens / report.block_tokens) / requests
 
 
-def shipped_migration_without_queue(one: LoadReport) -> float:
+def shipped_migration_without_queue(report: LoadReport) -> float:
     """Free blocks per running request: waiting requests do not count, so none moves to make room for them."""
-    return _available_blocks(one) / one.running if one.running else inf
+    return _available_blocks(report) / report.running if report.running else inf
 
 
-def paper(one: LoadReport) -> float:
+def paper(report: LoadReport) -> float:
     """(M - sum of virtual usage) / B: the queue's head counts with its demand, others waiting with 0."""
-    if not one.running and not one.waiting:
+    if not report.running and not report.waiting:
         return inf
-    free_tokens = one.free_blocks * one.block_tokens - one.first_waiting_tokens
-    return free_tokens / max(1, one.running)
+    free_tokens = report.free_blocks * report.block_tokens - report.first_waiting_tokens
+    return free_tokens / max(1, report.running)
 
 
-def paper_without_queue(one: LoadReport) -> float:
+def paper_without_queue(report: LoadReport) -> float:
     """As ``paper``, without the demand of the queue's head."""
-    return one.free_blocks * one.block_tokens / one.running if one.running else inf
+    return report.free_blocks * report.block_tokens / report.running if report.running else inf
 
 
 RULES: Final = ("paper", "shipped")
@@ -68,16 +68,16 @@ def check_rule(rule: str, target_tokens: int | None = None) -> None:
         raise ValueError(f"high_priority_target_tokens must be at least 1 or null, not {target_tokens}")
 
 
-def _has_high(one: LoadReport) -> bool:
-    return one.high_running + one.high_waiting > 0
+def _has_high(report: LoadReport) -> bool:
+    return report.high_running + report.high_waiting > 0
 
 
-def _has_no_high(one: LoadReport) -> bool:
-    return one.high_running + one.high_waiting == 0
+def _has_no_high(report: LoadReport) -> bool:
+    return report.high_running + report.high_waiting == 0
 
 
-def _runs_high(one: LoadReport) -> bool:
-    return one.high_running > 0
+def _runs_high(report: LoadReport) -> bool:
+    return report.high_running > 0
 
 
 def headroom(rule: Rule, target_tokens: int | None, held: Callable[[LoadReport], bool]) -> Rule:
@@ -85,11 +85,11 @@ def headroom(rule: Rule, target_tokens: int | None, held: Callable[[LoadReport],
     if target_tokens is None:
         return rule
 
-    def with_headroom(one: LoadReport) -> float:
-        if not held(one):
-            return rule(one)
-        kept = one.total_blocks - target_tokens // one.block_tokens
-        return rule(one._replace(free_blocks=one.free_blocks - kept))
+    def with_headroom(report: LoadReport) -> float:
+        if not held(report):
+            return rule(report)
+        used_blocks = report.total_blocks - target_tokens // report.block_tokens
+        return rule(report._replace(free_blocks=report.free_blocks - used_blocks))
 
     return with_headroom
 

@@ -54,20 +54,20 @@ class FreestFirst:
         """At most ``count`` entries freer than ``above`` that ``counts`` accepts, the freest first."""
         self.note(view.newly_reported(), view)
         self._bound()
-        found, seen = list[Entry](), list[Entry]()
-        while len(found) < count and (entry := self._top(view)) is not None and -entry[0] > above:
+        heap, seen = list[Entry](), list[Entry]()
+        while len(heap) < count and (entry := self._top(view)) is not None and -entry[0] > above:
             seen.append(heappop(self._heap))
             if counts(entry):
-                found.append(entry)
+                heap.append(entry)
         for entry in seen:
             heappush(self._heap, entry)
-        return found
+        return heap
 
     def _bound(self) -> None:
         """Remove outdated entries once they are many."""
         heap, last = self._heap, self._last
         if len(heap) > 4 * len(last) + 64:
-            heap[:] = [one for one in heap if last.get(one[1]) is one[2]]
+            heap[:] = [entry for entry in heap if last.get(entry[1]) is entry[2]]
             heapify(heap)
 
     def _top(self, view: Reported) -> Entry | None:

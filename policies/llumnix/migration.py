@@ -52,19 +52,19 @@ class Llumnix:
             return ()
         leaving = view.leaving
         sources = self._sources(view, leaving)
-        if all(view.engaged(one) for _, one in sources):
+        if all(view.engaged(source) for _, source in sources):
             return ()
         order = self._orders.get(view.model)
         if order is None:
             order = self._orders[view.model] = FreestFirst(self._freeness)
 
-        def takes(one: Entry) -> bool:
-            other = one[1] in leaving or self._is_source(one[2], -one[0])
-            return not other and self._considered(view, one[1])
+        def takes(entry: Entry) -> bool:
+            other = entry[1] in leaving or self._is_source(entry[2], -entry[0])
+            return not other and self._considered(view, entry[1])
 
-        destinations = [one[:2] for one in order.freest(view, len(sources), self._threshold, takes)]
+        destinations = [entry[:2] for entry in order.freest(view, len(sources), self._threshold, takes)]
         # A loading instance is the destination of a source for which no other is left.
-        destinations += [(inf, one) for one in view.loading if self._considered(view, one)]
+        destinations += [(inf, replica) for replica in view.loading if self._considered(view, replica)]
         return [
             Pair(source, destination, f"freeness {free:.1f} against {_told(-minus_free)}")
             for (free, source), (minus_free, destination) in zip(sorted(sources), destinations)
@@ -73,15 +73,15 @@ class Llumnix:
 
     def _sources(self, view: InstancesView, leaving: Sequence[int]) -> list[tuple[float, int]]:
         """(freeness, instance) of those short of memory, and of ``leaving``, which take no more requests."""
-        found = [(-inf, one) for one in leaving if self._considered(view, one)]
-        for one in view.short():
-            report = None if one in leaving else view.report(one)
+        entries = [(-inf, replica) for replica in leaving if self._considered(view, replica)]
+        for replica in view.short():
+            report = None if replica in leaving else view.report(replica)
             if report is None:
                 continue
             free = self._freeness(report)
-            if self._is_source(report, free) and self._considered(view, one):
-                found.append((free, one))
-        return found
+            if self._is_source(report, free) and self._considered(view, replica):
+                entries.append((free, replica))
+        return entries
 
     def _considered(self, view: InstancesView, instance: int) -> bool:
         """As shipped true for every instance; a pair with an instance in a migration is dropped later."""
@@ -105,10 +105,10 @@ class Llumnix:
             return None
         if self._by_priority:
             lowest = min([0 if self._shipped else inf, *map(view.priority, decoding)])
-            decoding = [one for one in decoding if view.priority(one) == lowest]
+            decoding = [request for request in decoding if view.priority(request) == lowest]
         if self._shipped:
             return (max(decoding, key=view.arrival_ns), "the newest") if decoding else None
-        context, chosen = min((view.context_tokens(one), one) for one in decoding)
+        context, chosen = min((view.context_tokens(request), request) for request in decoding)
         return chosen, f"the shortest, {context} tokens"
 
 

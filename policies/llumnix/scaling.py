@@ -54,8 +54,8 @@ class FreenessBand:
 
     def no_change_until_ns(self, view: ScalingView) -> int:
         """Freeness changes while requests decode; that of empty instances does not."""
-        instances = [one for role in view.roles for one in role.in_state("serving")]
-        changing = any(one.outstanding for one in instances) or view.now_ns < self._first_ns
+        instances = [instance for role in view.roles for instance in role.in_state("serving")]
+        changing = any(instance.outstanding for instance in instances) or view.now_ns < self._first_ns
         return view.now_ns if changing or not instances else view.now_ns + _HOUR_NS
 
     def _wanted(self, serving: Sequence[InstanceView], draining: Sequence[InstanceView]) -> tuple[int, str]:
@@ -63,10 +63,10 @@ class FreenessBand:
         reports, leaving = _reports(serving), _reports(draining) if self._shipped else []
         if not reports:
             return 0, ""
-        one = reports[0]
+        report = reports[0]
         if not self._shipped:
             of_each = [paper(report) for report in reports]
-            room = one.total_blocks * one.block_tokens
+            room = report.total_blocks * report.block_tokens
             freeness = sum([min(free, room) for free in of_each]) / len(of_each)
             lacking = ceil((self._low - freeness) * len(of_each) / max(1.0, room - self._low))
         else:
@@ -74,7 +74,7 @@ class FreenessBand:
             requests = sum([report.running for report in reports]) + len(leaving)
             requests += sum([report.waiting for report in (*reports, *leaving)])
             freeness = blocks / requests if requests else inf
-            lacking = ceil((self._low * requests - blocks) / one.total_blocks)
+            lacking = ceil((self._low * requests - blocks) / report.total_blocks)
         if freeness >= self._low:
             return 0, ""
         return max(1, lacking), f"average freeness {freeness:.1f} is below {self._low:g}"
@@ -82,25 +82,32 @@ class FreenessBand:
     def _fewer(
         self, view: ScalingView, role: RoleView, serving: Sequence[InstanceView]
     ) -> tuple[ScaleDecision, ...]:
-        reported = [one for one in serving if one.report is not None]
+        reported = [instance for instance in serving if instance.report is not None]
         if not reported:
             return ()
         if self._shipped:
             goes = reported[-1]
             freeness = _without(_reports(reported))
         else:
-            goes = min(reported, key=lambda one: (one.report.running if one.report else 0, -one.id))
+            goes = min(
+                reported,
+                key=lambda instance: (instance.report.running if instance.report else 0, -instance.id),
+            )
             reports = _reports(reported)
             rooms = [report.total_blocks * report.block_tokens for report in reports]
             freeness = sum([min(paper(report), room) for report, room in zip(reports, rooms)]) / len(reports)
         if freeness <= self._high:
             return ()
         why = f"average freeness {freeness:.1f} is above {self._high:g}"
-        return (ScaleDecision("drain", view.model, role.role, 1, (goes.id,), why),)
+        return (
+            ScaleDecision(
+                act="drain", model=view.model, role=role.role, count=1, instances=(goes.id,), reason=why
+            ),
+        )
 
 
 def _reports(instances: Sequence[InstanceView]) -> list[LoadReport]:
-    return [one.report for one in instances if one.report is not None]
+    return [instance.report for instance in instances if instance.report is not None]
 
 
 def _free(report: LoadReport) -> float:
@@ -115,10 +122,10 @@ def _without(reports: Sequence[LoadReport]) -> float:
     Its waiting requests count as one request, with their whole demand.
     """
     last, others = reports[-1], reports[:-1]
-    free = sum([one.free_blocks for one in reports]) - last.total_blocks
-    demand = sum([one.waiting_tokens / one.block_tokens for one in reports])
-    available = max(0, free) - sum([one.watermark_blocks for one in others]) - demand
-    requests = sum([one.running for one in reports]) + int(any(one.waiting for one in reports))
+    free = sum([report.free_blocks for report in reports]) - last.total_blocks
+    demand = sum([report.waiting_tokens / report.block_tokens for report in reports])
+    available = max(0, free) - sum([report.watermark_blocks for report in others]) - demand
+    requests = sum([report.running for report in reports]) + int(any(report.waiting for report in reports))
     return available / requests if requests else inf
 
 
@@ -126,14 +133,38 @@ def _more(view: ScalingView, role: RoleView, count: int, why: str) -> tuple[Scal
     """Resume a draining instance; else revive those with parameters still on their GPUs, then load others."""
     draining = role.in_state("draining")
     if draining:
-        return (ScaleDecision("cancel_drain", view.model, role.role, 1, (draining[0].id,), why),)
-    found = list[ScaleDecision]()
+        return (
+            ScaleDecision(
+                act="cancel_drain",
+                model=view.model,
+                role=role.role,
+                count=1,
+                instances=(draining[0].id,),
+                reason=why,
+            ),
+        )
+    decisions = list[ScaleDecision]()
     parked = view.parked[:count]
     if parked:
-        found.append(ScaleDecision("revive", view.model, role.role, len(parked), parked, why))
+        decisions.append(
+            ScaleDecision(
+                act="revive",
+                model=view.model,
+                role=role.role,
+                count=len(parked),
+                instances=parked,
+                reason=why,
+            )
+        )
     loads = min(count - len(parked), view.spare)
     if loads > 0:
-        found.append(ScaleDecision("load", view.model, role.role, loads, (), why))
+        decisions.append(
+            ScaleDecision(act="load", model=view.model, role=role.role, count=loads, instances=(), reason=why)
+        )
     if (short := count - len(parked) - max(0, loads)) > 0:
-        found.append(ScaleDecision("shortage", view.model, role.role, short, (), why))
-    return tuple(found)
+        decisions.append(
+            ScaleDecision(
+                act="shortage", model=view.model, role=role.role, count=short, instances=(), reason=why
+            )
+        )
+    return tuple(decisions)

@@ -14,7 +14,7 @@ def relieved(edges: list[Edge], sources: Sequence[Source], served: Sequence[Targ
     Each side's own shares were right; only together may they exceed the NIC. Host copies are ignored.
     """
     ports = {port.gpu: port for source in sources for port in source.ports if port.gpu >= 0}
-    mixed = {port.nic for port in ports.values()} & {port.nic for one in served for port in one.ports}
+    mixed = {port.nic for port in ports.values()} & {port.nic for replica in served for port in replica.ports}
     if not mixed:
         return edges
     ports |= {port.gpu: port for target in served for port in target.ports}

@@ -5,7 +5,7 @@ predict by which factor Whitt's formula is off. Training needs torch, predicting
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import exp, log, log1p, sqrt, tanh
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ LEAST_CV: Final = 0.01
 """No logarithm of less is taken."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
     """W and a of Eq. 4 (a's halves for stage i and for its neighbour), theta, and f of Eq. 6: two layers."""
 
@@ -48,14 +48,14 @@ class Node:
 
 def nodes_of(first_cv: float, stages: Sequence[StageView]) -> tuple[Node, ...]:
     """One node for each stage, in order."""
-    found = []
+    features = []
     for stage, cv in zip(stages, propagated(first_cv, stages), strict=True):
         busy = min(utilization_of(stage), 1.0)
         replicas = 1 / sqrt(max(stage.supply, 1))
-        found.append(
+        features.append(
             Node((log(max(cv, LEAST_CV)), log(max(first_cv, LEAST_CV)), busy, stage.service_cv, replicas), cv)
         )
-    return tuple(found)
+    return tuple(features)
 
 
 def neighbours(index: int, count: int) -> tuple[int, ...]:
@@ -70,7 +70,7 @@ def attention(weights: Weights, index: int, nodes: Sequence[Node]) -> tuple[Vect
     CV_k.
     """
     near = neighbours(index, len(nodes))
-    seen = [_times(weights.transform, nodes[one].features) for one in near]
+    seen = [_times(weights.transform, nodes[node].features) for node in near]
     mine = _dot(weights.own, _times(weights.transform, nodes[index].features))
     scores = []
     for one, features in zip(near, seen, strict=True):
@@ -85,17 +85,17 @@ def attention(weights: Weights, index: int, nodes: Sequence[Node]) -> tuple[Vect
 
 def predicted(weights: Weights, nodes: Sequence[Node]) -> tuple[float, ...]:
     """Eq. 6 for each stage: Whitt's CV times the factor that f returns; the first stage's CV is measured."""
-    found = [nodes[0].whitt_cv]
+    features = [nodes[0].whitt_cv]
     for index in range(1, len(nodes)):
         _, mixed = attention(weights, index, nodes)
         layer = [
             tanh(_dot(row, mixed) + bias)
             for row, bias in zip(weights.hidden, weights.hidden_bias, strict=True)
         ]
-        found.append(
+        features.append(
             max(nodes[index].whitt_cv, LEAST_CV) * exp(_dot(weights.output, layer) + weights.output_bias)
         )
-    return tuple(found)
+    return tuple(features)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def trained(
 
     torch.manual_seed(seed)
     columns = _columns(pipelines, cvs)
-    own, near, near_cv, absent, target = [torch.tensor(one, dtype=torch.float64) for one in columns]
+    own, near, near_cv, absent, target = [torch.tensor(column, dtype=torch.float64) for column in columns]
     sizes = [(WIDTH, FEATURES), (WIDTH,), (WIDTH,), (), (HIDDEN, WIDTH), (HIDDEN,), (HIDDEN,), ()]
     learnt = [(0.3 * torch.randn(size, dtype=torch.float64)).requires_grad_() for size in sizes]
     transform, mine, other, theta, hidden, hidden_bias, output, output_bias = learnt
@@ -141,7 +141,7 @@ def trained(
         loss: Any = ((found - target) ** 2).mean()
         loss.backward()
         optimizer.step()
-    return _weights([one.detach().tolist() for one in learnt])
+    return _weights([tensor.detach().tolist() for tensor in learnt])
 
 
 def _columns(pipelines: Sequence[Sequence[Node]], cvs: Sequence[Sequence[float]]) -> list[list[Any]]:
@@ -149,15 +149,15 @@ def _columns(pipelines: Sequence[Sequence[Node]], cvs: Sequence[Sequence[float]]
     rows: list[tuple[Any, ...]] = []
     for nodes, measured in zip(pipelines, cvs, strict=True):
         for index in range(1, len(nodes)):
-            near = [nodes[one] for one in neighbours(index, len(nodes))]
+            near = [nodes[neighbour] for neighbour in neighbours(index, len(nodes))]
             lack = 3 - len(near)
-            features = [list(one.features) for one in near] + [[0.0] * FEATURES] * lack
+            features = [list(node.features) for node in near] + [[0.0] * FEATURES] * lack
             factor = max(measured[index], LEAST_CV) / max(nodes[index].whitt_cv, LEAST_CV)
             rows.append(
                 (
                     list(nodes[index].features),
                     features,
-                    [one.whitt_cv for one in near] + [0.0] * lack,
+                    [node.whitt_cv for node in near] + [0.0] * lack,
                     [0.0] * len(near) + [1.0] * lack,
                     log(factor),
                 )
@@ -165,15 +165,16 @@ def _columns(pipelines: Sequence[Sequence[Node]], cvs: Sequence[Sequence[float]]
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-def _weights(found: list[Any]) -> Weights:
+def _weights(weights: list[Any]) -> Weights:
     def rounded(value: Any) -> Any:
-        return tuple([rounded(one) for one in value]) if isinstance(value, list) else round(value, 6)
+        return tuple([rounded(item) for item in value]) if isinstance(value, list) else round(value, 6)
 
-    return Weights(*[rounded(one) for one in found])
+    names = [field.name for field in fields(Weights)]
+    return Weights(**{name: rounded(weight) for name, weight in zip(names, weights, strict=True)})
 
 
 def _dot(left: Sequence[float], right: Sequence[float]) -> float:
-    return sum([one * other for one, other in zip(left, right, strict=True)])
+    return sum([item * other for item, other in zip(left, right, strict=True)])
 
 
 def _times(matrix: Matrix, vector: Sequence[float]) -> Vector:

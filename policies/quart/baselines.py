@@ -30,7 +30,7 @@ class PerStage:
                 gpus = spread(room, stage, min(growth, budget))
                 budget -= len(gpus)
                 if gpus:
-                    decisions.append(StartReplicas(stage.index, len(gpus), reason, gpus))
+                    decisions.append(StartReplicas(stage.index, len(gpus), reason, gpus=gpus))
             elif stage.supply > most:
                 decisions += stop(stage, stage.supply - most, reason)
         return tuple(decisions)
@@ -91,6 +91,7 @@ class Cocktail:
 
     def __init__(
         self,
+        *,
         utilization: float = 0.8,
         ahead_s: float = 10.0,
         history_s: float = 30.0,
@@ -124,8 +125,8 @@ class Cocktail:
         def rule(stage: StageView) -> tuple[int, int]:
             expected = self.forecast_per_s(stage.index)
             wanted = by_rate(expected, stage.replica_per_s, self._utilization) + self._spares
-            kept = self._wanted.setdefault(stage.index, History(self._keep_s))
-            kept.add(view.now_ns, wanted)
-            return wanted, int(kept.most)
+            history = self._wanted.setdefault(stage.index, History(self._keep_s))
+            history.add(view.now_ns, wanted)
+            return wanted, int(history.most)
 
         return PerStage(rule).decide(view, f"forecast for {self._ahead_s:g} s ahead")

@@ -37,7 +37,7 @@ def targets_s(view: PipelineView, target_s: float = 0.0) -> tuple[float, ...]:
     """
     total_s = sum([stage.exec_s for stage in view.stages])
     slack = (view.slo_s or 2 * total_s) / total_s
-    return tuple([max(target_s or slack * one.exec_s, 1.1 * one.service_s) for one in view.stages])
+    return tuple([max(target_s or slack * stage.exec_s, 1.1 * stage.service_s) for stage in view.stages])
 
 
 class Corrector:
@@ -52,14 +52,22 @@ class Corrector:
     def expected_s(self, stage: StageView, arrival_per_s: float) -> float:
         """The formula's delay with serving and loading replicas; if none loads, at least the measured one."""
         settings = self.settings
-        rates = arrival_per_s, stage.replica_per_s, max(stage.supply, 1)
-        formula_s = delay_s(*rates, settings.form, stage.arrival_cv, stage.service_cv)
+        formula_s = delay_s(
+            arrival_per_s,
+            stage.replica_per_s,
+            max(stage.supply, 1),
+            form=settings.form,
+            arrival_cv=stage.arrival_cv,
+            service_cv=stage.service_cv,
+        )
         return max(formula_s, _measured_s(stage))
 
     def arrivals_per_s(self, view: PipelineView) -> list[float]:
         """The load of each stage: the first stage's arrivals if higher than its own, and its queue."""
         first = view.stages[0].arrival_per_s
-        return [max(one.arrival_per_s, first) + one.queued / self.settings.drain_s for one in view.stages]
+        return [
+            max(stage.arrival_per_s, first) + stage.queued / self.settings.drain_s for stage in view.stages
+        ]
 
     def correct(self, view: PipelineView) -> tuple[Correction, ...]:
         """One correction for each stage, in order; empty between two periods."""
@@ -105,13 +113,13 @@ class Corrector:
         is_ours = self.settings.sign == "delay_minus_target"
         error = delay - goal if is_ours else goal - delay
         loop = self._loops.setdefault(stage.index, Pid(self.settings.gains, self.settings.anti_windup))
-        hold = stage.serving < stage.supply
+        is_loading = stage.serving < stage.supply
         if error == inf:
-            loop.step(error, elapsed_s, most, hold)
+            loop.step(error, elapsed_s, most, is_loading)
             return min(max(stable, 1), most)
         if self.settings.bounded and is_ours and most:
             most = max(min(most, self._needed(stage, rate, goal) - stage.supply), 0)
-        return ceil(loop.step(error / goal if self.settings.relative else error, elapsed_s, most, hold))
+        return ceil(loop.step(error / goal if self.settings.relative else error, elapsed_s, most, is_loading))
 
     def _most(self, stage: StageView, now_ns: int) -> int:
         """How many replicas the stage may add up to its maximum; 0 while it cools down."""
@@ -157,18 +165,22 @@ def seen_s(stage: StageView, passes: int) -> float:
 
 def fewest_in_all(stage: StageView, rate: float, cv: float, target_s: float, form: DelayForm) -> int:
     """The fewest replicas that meet the target both by ``form`` and with arrivals of this CV."""
-    rates = target_s, rate, stage.replica_per_s
-    plain = fewest_within(*rates, form, cv, stage.service_cv)
-    return max(plain, fewest_within(*rates, "allen_cunneen", cv, stage.service_cv))
+    forms: tuple[DelayForm, ...] = (form, "allen_cunneen")
+    return max(
+        fewest_within(
+            target_s, rate, stage.replica_per_s, form=form, arrival_cv=cv, service_cv=stage.service_cv
+        )
+        for form in forms
+    )
 
 
 def within_budget(wants: list[int], delays_s: list[float], budget: int) -> list[int]:
     """``wants`` cut to ``budget`` in total: one replica at a time to each wanting stage, slowest first."""
-    given = [0] * len(wants)
-    order = sorted(range(len(wants)), key=lambda one: (-delays_s[one], one))
-    while budget and given != wants:
-        for one in order:
-            if budget and given[one] < wants[one]:
-                given[one] += 1
+    shares = [0] * len(wants)
+    order = sorted(range(len(wants)), key=lambda index: (-delays_s[index], index))
+    while budget and shares != wants:
+        for index in order:
+            if budget and shares[index] < wants[index]:
+                shares[index] += 1
                 budget -= 1
-    return given
+    return shares

@@ -31,9 +31,9 @@ def fitted(points: Sequence[tuple[int, float]]) -> CoreModel:
         raise ValueError("a line through core counts needs two different ones")
     mean, level = sum(inverse) / len(points), sum(latency for _, latency in points) / len(points)
     covariance = sum(
-        (one - mean) * (latency - level) for one, (_, latency) in zip(inverse, points, strict=True)
+        (row - mean) * (latency - level) for row, (_, latency) in zip(inverse, points, strict=True)
     )
-    slope = covariance / sum((one - mean) ** 2 for one in inverse)
+    slope = covariance / sum((row - mean) ** 2 for row in inverse)
     return CoreModel(level - slope * mean, slope)
 
 
@@ -61,6 +61,7 @@ class CpuCompensator:
     def compensate(
         self,
         stage: StageView,
+        *,
         give: int,
         cv: float,
         target_s: float,
@@ -75,7 +76,10 @@ class CpuCompensator:
         most = max(min(self._most_cores, now_cores + free_cores), now_cores)
         while give > 0:
             for cores in range(now_cores, most + 1):
-                if self.expected_s(stage, stage.supply - give, cores, cv, now_cores, form) <= target_s:
+                delay = self.expected_s(
+                    stage, replicas=stage.supply - give, cores=cores, cv=cv, now_cores=now_cores, form=form
+                )
+                if delay <= target_s:
                     return Compensation(give, cores)
             give -= 1
         return Compensation(0, now_cores)
@@ -83,6 +87,7 @@ class CpuCompensator:
     def expected_s(
         self,
         stage: StageView,
+        *,
         replicas: int,
         cores: int,
         cv: float,
@@ -91,7 +96,10 @@ class CpuCompensator:
     ) -> float:
         """Delay with these replicas and cores: the longer of ``form`` and the formula that uses the CVs."""
         per_s = stage.batch / self._model.pass_s(stage, cores, now_cores)
-        work = stage.arrival_per_s, per_s, replicas
+        forms: tuple[DelayForm, ...] = (form, "allen_cunneen")
         return max(
-            delay_s(*work, form, cv, stage.service_cv), delay_s(*work, "allen_cunneen", cv, stage.service_cv)
+            delay_s(
+                stage.arrival_per_s, per_s, replicas, form=form, arrival_cv=cv, service_cv=stage.service_cv
+            )
+            for form in forms
         )

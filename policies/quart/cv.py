@@ -27,10 +27,10 @@ def utilization_of(stage: StageView) -> float:
 
 def propagated(first_cv: float, stages: Sequence[StageView]) -> tuple[float, ...]:
     """CV of the arrivals at each stage, computed from that at the first."""
-    found = [first_cv]
+    cvs = [first_cv]
     for stage in stages[:-1]:
-        found.append(departure_cv(found[-1], stage.service_cv, utilization_of(stage), max(stage.supply, 1)))
-    return tuple(found)
+        cvs.append(departure_cv(cvs[-1], stage.service_cv, utilization_of(stage), max(stage.supply, 1)))
+    return tuple(cvs)
 
 
 class CvPredictor(Protocol):

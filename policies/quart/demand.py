@@ -15,8 +15,8 @@ def by_rate(arrival_per_s: float, replica_per_s: float, utilization: float) -> i
 
 def least_busy(stage: StageView, count: int) -> tuple[StageReplicaView, ...]:
     """Serving replicas to stop first: those with fewest requests, then the newest."""
-    serving = [one for one in stage.replicas if one.state == "serving"]
-    return tuple(sorted(serving, key=lambda one: (one.outstanding, -one.id))[:count])
+    serving = [replica for replica in stage.replicas if replica.state == "serving"]
+    return tuple(sorted(serving, key=lambda replica: (replica.outstanding, -replica.id))[:count])
 
 
 def stop(stage: StageView, count: int, reason: str) -> tuple[StopReplicas, ...]:
@@ -24,7 +24,7 @@ def stop(stage: StageView, count: int, reason: str) -> tuple[StopReplicas, ...]:
     gone = least_busy(stage, max(min(count, stage.serving - 1, stage.supply - stage.minimum), 0))
     if not gone:
         return ()
-    return (StopReplicas(stage.index, tuple([one.id for one in gone]), reason),)
+    return (StopReplicas(stage.index, tuple([replica.id for replica in gone]), reason),)
 
 
 class Periods:

@@ -14,7 +14,7 @@ class FreeRoom:
         self._replicas = {gpu.id: gpu.replicas for host in view.hosts for gpu in host.gpus}
         self.cores = {host.id: host.free_cores for host in view.hosts}
         self._default_cores = view.cores_per_replica
-        states = [(one.host, one.state) for stage in view.stages for one in stage.replicas]
+        states = [(replica.host, replica.state) for stage in view.stages for replica in stage.replicas]
         self.loads = Counter([host for host, state in states if state == "loading"])
 
     def gpu_for(self, host: StageHostView, stage: StageView) -> int | None:
@@ -55,8 +55,8 @@ def greedy(
     Hosts with fewest loads in progress come first, since loads share a host's SSD and its path to the GPUs.
     Then, with ``apart``, the host with most free GPUs, else the one with fewest. Ties go by id.
     """
-    found: list[int] = []
-    while len(found) < count:
+    gpus: list[int] = []
+    while len(gpus) < count:
         options = [(host, gpu) for host in hosts if (gpu := room.gpu_for(host, stage)) is not None]
         if not options:
             break
@@ -70,8 +70,8 @@ def greedy(
             ),
         )
         room.take(host, gpu, stage)
-        found.append(gpu)
-    return tuple(found)
+        gpus.append(gpu)
+    return tuple(gpus)
 
 
 def packed(room: FreeRoom, stage: StageView, count: int) -> tuple[int, ...]:

@@ -53,32 +53,32 @@ class Infless:
         why = f"{rate:.1f} requests/s are {wanted} models, {units} in supply"
         if batches:
             why = f"{why}, batches of {' '.join(map(str, batches))}"
-        changed = [one for stage in view.stages for one in _batched(stage, batches, why)]
+        changed = [size for stage in view.stages for size in _batched(stage, batches, why)]
         if wanted > units:
             return (*changed, *self._start(view, wanted, why))
         keep = int(self._wanted.most)
         if units > keep:
             gone = [stop(stage, stage.supply - keep, why) for stage in view.stages]
-            return (*changed, *[one for some in gone for one in some])
+            return (*changed, *[size for some in gone for size in some])
         return tuple(changed)
 
     def _start(self, view: PipelineView, wanted: int, why: str) -> tuple[StageDecision, ...]:
         room, budget = FreeRoom(view), view.max_replicas - view.supply
-        found: dict[int, list[int]] = {stage.index: [] for stage in view.stages}
+        hosts: dict[int, list[int]] = {stage.index: [] for stage in view.stages}
         for unit in range(min(stage.supply for stage in view.stages) + 1, wanted + 1):
-            lacking = [stage for stage in view.stages if stage.supply + len(found[stage.index]) < unit]
+            lacking = [stage for stage in view.stages if stage.supply + len(hosts[stage.index]) < unit]
             if budget < len(lacking) or any(stage.maximum < unit for stage in lacking):
                 break
             gpus = {stage.index: spread(room, stage, 1) for stage in lacking}
             if not all(gpus.values()):
                 break
             budget -= len(lacking)
-            for index, one in gpus.items():
-                found[index] += one
+            for index, gpu in gpus.items():
+                hosts[index] += gpu
         return tuple(
             [
-                StartReplicas(stage, len(gpus), why, tuple(gpus), "ssd")
-                for stage, gpus in found.items()
+                StartReplicas(stage, len(gpus), why, gpus=tuple(gpus), source="ssd")
+                for stage, gpus in hosts.items()
                 if gpus
             ]
         )
@@ -86,7 +86,7 @@ class Infless:
 
 def planned(view: PipelineView, rate: float, utilization: float) -> list[int]:
     """The batch of every unit needed for this rate, largest first; at least one unit."""
-    found, left = list[int](), rate
+    counts, left = list[int](), rate
     for batch in range(view.batch, 1, -1):
         seconds = [_pass_s(stage, batch, view.batch_cost) for stage in view.stages]
         whole_s = sum(seconds)
@@ -95,12 +95,12 @@ def planned(view: PipelineView, rate: float, utilization: float) -> list[int]:
         least_per_s = batch / (view.slo_s - whole_s) if view.slo_s else 0.0
         unit_per_s = utilization * batch / max(seconds)
         while left > 0 and left >= least_per_s:
-            found.append(batch)
+            counts.append(batch)
             left -= unit_per_s
-    if left > 0 or not found:
+    if left > 0 or not counts:
         slowest = max(_pass_s(stage, 1, view.batch_cost) for stage in view.stages)
-        found += [1] * by_rate(left, 1.0 / slowest, utilization)
-    return found
+        counts += [1] * by_rate(left, 1.0 / slowest, utilization)
+    return counts
 
 
 def _pass_s(stage: StageView, batch: int, cost: float) -> float:
@@ -114,7 +114,7 @@ def _batched(stage: StageView, batches: list[int], why: str) -> list[SetBatch]:
     if not batches:
         return []
     changed: dict[int, list[int]] = {}
-    there = [one for one in stage.replicas if one.state != "draining"]
+    there = [replica for replica in stage.replicas if replica.state != "draining"]
     for unit, one in enumerate(there):
         most = batches[unit] if unit < len(batches) else 1
         if most != one.most:

@@ -58,7 +58,7 @@ class KeysManager:
         while used > limit and oldest:
             used -= oldest[0].bytes
             evicted.append(oldest.pop(0))
-        kept: list[StageDecision] = []
+        decisions: list[StageDecision] = []
         for stage in _newcomers(view, host, keys):
             size = view.stages[stage].bytes
             room = limit - used + sum(copy.bytes for copy in oldest if not _is_key(copy, view, keys))
@@ -69,9 +69,9 @@ class KeysManager:
                 used -= goes.bytes
             if used + size <= limit:
                 used += size
-                kept.append(KeepCopy(stage, host.id, f"key stage {stage} serves on host {host.id}"))
+                decisions.append(KeepCopy(stage, host.id, f"key stage {stage} serves on host {host.id}"))
         why = f"host {host.id} may use {limit} bytes: least recently used first"
-        return [*[EvictCopy(copy.model, copy.stage, host.id, why) for copy in evicted], *kept]
+        return [*[EvictCopy(copy.model, copy.stage, host.id, why) for copy in evicted], *decisions]
 
 
 def _newcomers(view: PipelineView, host: StageHostView, keys: frozenset[int]) -> list[int]:
@@ -81,7 +81,7 @@ def _newcomers(view: PipelineView, host: StageHostView, keys: frozenset[int]) ->
         for stage in view.stages
         if stage.index in keys
         and not host.has_copy(view.model, stage.index)
-        and any(one.host == host.id and one.state == "serving" for one in stage.replicas)
+        and any(replica.host == host.id and replica.state == "serving" for replica in stage.replicas)
     ]
 
 

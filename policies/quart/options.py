@@ -32,13 +32,14 @@ class PerModel:
 
     def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
         """The decision of the model's own scaler."""
-        found = self.of.get(view.model)
-        if found is None:
-            found = self.of[view.model] = self._make()
-        return found.scale(view)
+        policy = self.of.get(view.model)
+        if policy is None:
+            policy = self.of[view.model] = self._make()
+        return policy.scale(view)
 
 
 def quart(
+    *,
     defaults: str = "reference",
     delay: str = "erlang_c",
     corrector: str = "pid",
@@ -72,12 +73,12 @@ def quart(
     _known("sign", sign, get_args(ErrorSign))
     _known("smoother", smoother, get_args(Predictor))
     base = DEFAULTS[defaults]
-    given: dict[str, Any] = {"form": delay, "control": corrector, "sign": sign}
+    values: dict[str, Any] = {"form": delay, "control": corrector, "sign": sign}
     if drain_s is not None and drain_s <= 0:
         raise ValueError(f"drain_s={drain_s:g} is not a duration: write seconds above 0")
-    given |= {"bounded": bounded, "anti_windup": anti_windup, "drain_s": drain_s}
-    given |= {"period_s": period_s, "target_s": target_s, "key_margin": key_margin, "key_passes": key_passes}
-    settings = replace(base, **{key: value for key, value in given.items() if value is not None})
+    values |= {"bounded": bounded, "anti_windup": anti_windup, "drain_s": drain_s}
+    values |= {"period_s": period_s, "target_s": target_s, "key_margin": key_margin, "key_passes": key_passes}
+    settings = replace(base, **{key: value for key, value in values.items() if value is not None})
     settings = replace(settings, gains=_gains(base, proportional, integral_per_s, derivative_s))
     smoothing = SMOOTHER_DEFAULTS[defaults]
     if hold_s is not None:
@@ -91,12 +92,12 @@ def quart(
 
     def make() -> StageScaler:
         return Quart(
-            Corrector(settings),
-            Smoother(predictors[smoother], smoothing) if smoother != "none" else None,
-            CpuCompensator(most_cores=most_cores) if compensator else None,
-            manager,
-            Placement() if placement else None,
-            key_for_s,
+            corrector=Corrector(settings),
+            smoother=Smoother(predictors[smoother], smoothing) if smoother != "none" else None,
+            compensator=CpuCompensator(most_cores=most_cores) if compensator else None,
+            keys=manager,
+            placement=Placement() if placement else None,
+            key_for_s=key_for_s,
         )
 
     memory_s = settings.period_s + settings.cool_down_s + smoothing.hold_s + key_for_s
@@ -117,6 +118,7 @@ def infless(
 
 
 def inferline(
+    *,
     planned_per_s: float | None = None,
     utilization: float = 0.7,
     envelope_s: float = 30.0,
@@ -135,6 +137,7 @@ def inferline(
 
 
 def cocktail(
+    *,
     utilization: float = 0.8,
     ahead_s: float = 10.0,
     history_s: float = 30.0,
@@ -145,12 +148,22 @@ def cocktail(
     """Cocktail, approximated."""
     share = _share(utilization)
     memory_s = history_s + keep_s + period_s
-    return PerModel(lambda: Cocktail(share, ahead_s, history_s, spares, keep_s, period_s), memory_s)
+    return PerModel(
+        lambda: Cocktail(
+            utilization=share,
+            ahead_s=ahead_s,
+            history_s=history_s,
+            spares=spares,
+            keep_s=keep_s,
+            period_s=period_s,
+        ),
+        memory_s,
+    )
 
 
-def _gains(base: CorrectorSettings, *given: float | None) -> Gains:
+def _gains(base: CorrectorSettings, *value: float | None) -> Gains:
     usual = base.gains.proportional, base.gains.integral_per_s, base.gains.derivative_s
-    return Gains(*[ours if own is None else own for own, ours in zip(given, usual, strict=True)])
+    return Gains(*[ours if own is None else own for own, ours in zip(value, usual, strict=True)])
 
 
 def _known(key: str, value: str, options: tuple[str, ...]) -> None:

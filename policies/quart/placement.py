@@ -30,12 +30,12 @@ def uniform_within(limits: Sequence[float]) -> tuple[float, ...]:
     open_hosts, left = set(range(len(limits))), 1.0
     while True:
         even = left / len(open_hosts)
-        full = {one for one in open_hosts if limits[one] < even - 1e-15}
+        full = {host for host in open_hosts if limits[host] < even - 1e-15}
         if not full or full == open_hosts:
             break
         open_hosts -= full
-        left -= sum(limits[one] for one in full)
-    return tuple([even if one in open_hosts else limits[one] for one in range(len(limits))])
+        left -= sum(limits[host] for host in full)
+    return tuple([even if index in open_hosts else limits[index] for index in range(len(limits))])
 
 
 def dispersed(
@@ -51,24 +51,27 @@ def dispersed(
     """
     settings = settings or PlacementSettings()
     ideal = uniform_within(limits)
-    hosts = [one for one in range(len(limits)) if ideal[one] > _ROUNDING]
-    bounds, goal = [limits[one] for one in hosts], [ideal[one] for one in hosts]
-    found = _shifted([shares[one] + settings.start for one in hosts], bounds)
-    apart, rate = divergence(found, goal), settings.rate
+    hosts = [index for index in range(len(limits)) if ideal[index] > _ROUNDING]
+    bounds, goal = [limits[host] for host in hosts], [ideal[host] for host in hosts]
+    shifted_shares = _shifted([shares[host] + settings.start for host in hosts], bounds)
+    apart, rate = divergence(shifted_shares, goal), settings.rate
     for _ in range(settings.steps):
         if apart < settings.tolerance:
             break
         stepped = _shifted(
-            [p - rate * (1 + log(max(p, settings.start * q) / q)) for p, q in zip(found, goal, strict=True)],
+            [
+                p - rate * (1 + log(max(p, settings.start * q) / q))
+                for p, q in zip(shifted_shares, goal, strict=True)
+            ],
             bounds,
         )
         closer = divergence(stepped, goal)
         if closer < apart:
-            found, apart = stepped, closer
+            shifted_shares, apart = stepped, closer
         else:
             rate /= 2
     result = [0.0] * len(limits)
-    for one, share in zip(hosts, found, strict=True):
+    for one, share in zip(hosts, shifted_shares, strict=True):
         result[one] = share
     return tuple(result)
 
@@ -80,7 +83,7 @@ def _shifted(shares: Sequence[float], bounds: Sequence[float]) -> list[float]:
         middle = (low + high) / 2
         total = sum([min(max(one + middle, 0.0), most) for one, most in zip(shares, bounds, strict=True)])
         low, high = (middle, high) if total < 1 else (low, middle)
-    return [min(max(one + high, 0.0), most) for one, most in zip(shares, bounds, strict=True)]
+    return [min(max(share + high, 0.0), most) for share, most in zip(shares, bounds, strict=True)]
 
 
 class Placement:
@@ -90,29 +93,29 @@ class Placement:
         self._settings = settings or PlacementSettings()
 
     def place(
-        self, view: PipelineView, stage: StageView, count: int, is_key: bool, room: FreeRoom, reason: str
+        self, view: PipelineView, stage: StageView, *, count: int, is_key: bool, room: FreeRoom, reason: str
     ) -> tuple[StartReplicas, ...]:
         """Start at most ``count`` replicas; those on a host with a copy load from host memory."""
         holders = tuple([host for host in room.hosts if host.has_copy(view.model, stage.index)])
         cached = greedy(room, stage, count, holders, apart=True)
         rest = count - len(cached)
         if not is_key:
-            others = packed(room, stage, rest)
+            scattered = packed(room, stage, rest)
         elif plentiful(room, rest):
-            others = greedy(room, stage, rest, room.hosts, apart=True)
+            scattered = greedy(room, stage, rest, room.hosts, apart=True)
         else:
-            others = self._dispersed(stage, rest, room)
+            scattered = self._dispersed(stage, rest, room)
         starts = []
         if cached:
             why = f"{reason}; its hosts have a copy"
-            starts.append(StartReplicas(stage.index, len(cached), why, cached, "host"))
-        if others:
-            starts.append(StartReplicas(stage.index, len(others), reason, others))
+            starts.append(StartReplicas(stage.index, len(cached), why, gpus=cached, source="host"))
+        if scattered:
+            starts.append(StartReplicas(stage.index, len(scattered), reason, gpus=scattered))
         return tuple(starts)
 
     def _dispersed(self, stage: StageView, count: int, room: FreeRoom) -> tuple[int, ...]:
         """Choose by the shares of KL's gradient: each replica goes to the host furthest below its share."""
-        here = Counter(one.host for one in stage.replicas if one.state != "draining")
+        here = Counter(replica.host for replica in stage.replicas if replica.state != "draining")
         most = {host.id: room.fits(host, stage) for host in room.hosts}
         count = min(count, sum(most.values()))
         if not count:
@@ -121,8 +124,8 @@ class Placement:
         shares = [here[host.id] / max(total - count, 1) for host in room.hosts]
         limits = [(here[host.id] + most[host.id]) / total for host in room.hosts]
         wanted = dispersed(shares, limits, self._settings)
-        found: list[int] = []
-        while len(found) < count:
+        gpus: list[int] = []
+        while len(gpus) < count:
             options = [
                 (here[host.id] - share * total, host.id, host, gpu)
                 for host, share in zip(room.hosts, wanted, strict=True)
@@ -130,11 +133,11 @@ class Placement:
             ]
             if not options:
                 break
-            _, _, host, gpu = min(options, key=lambda one: one[:2])
+            _, _, host, gpu = min(options, key=lambda option: option[:2])
             room.take(host, gpu, stage)
             here[host.id] += 1
-            found.append(gpu)
-        return tuple(found)
+            gpus.append(gpu)
+        return tuple(gpus)
 
 
 def plentiful(room: FreeRoom, count: int) -> bool:

@@ -32,6 +32,7 @@ class Quart:
 
     def __init__(
         self,
+        *,
         corrector: Corrector | None = None,
         smoother: Smoother | None = None,
         compensator: CpuCompensator | None = None,
@@ -55,7 +56,7 @@ class Quart:
         decisions += self._grow(view, corrections, room)
         if self.smoother is not None:
             settings = self.corrector.settings
-            growing = {one.stage for one in corrections if one.growth}
+            growing = {correction.stage for correction in corrections if correction.growth}
             for surplus in self.smoother.smooth(view, settings.target_s, settings.form, compensated):
                 if surplus.stage not in growing:
                     decisions += self._shrink(view, surplus, room)
@@ -64,16 +65,19 @@ class Quart:
         return tuple(decisions)
 
     def _mark(self, view: PipelineView, corrections: Sequence[Correction]) -> list[StageDecision]:
-        found = [one for one in corrections if one.is_key]
-        for one in found:
-            self._key_since_ns[one.stage] = view.now_ns
+        keys = [correction for correction in corrections if correction.is_key]
+        for correction in keys:
+            self._key_since_ns[correction.stage] = view.now_ns
         now = frozenset(
             stage for stage, at in self._key_since_ns.items() if view.now_ns - at <= self._key_for_ns
         )
         if now == self._marked:
             return []
         self._marked = now
-        why = "; ".join([f"stage {one.stage}: {one.reason}" for one in found]) or "the others are long past"
+        why = (
+            "; ".join([f"stage {correction.stage}: {correction.reason}" for correction in keys])
+            or "the others are long past"
+        )
         return [MarkKeyStages(tuple(sorted(now)), why)]
 
     def _grow(
@@ -81,43 +85,53 @@ class Quart:
     ) -> list[StageDecision]:
         """Start replicas, key stages first: they need the available room most."""
         decisions: list[StageDecision] = []
-        order = sorted(corrections, key=lambda one: (one.stage not in self._marked, one.stage))
-        for one in order:
-            if not one.growth:
+        order = sorted(
+            corrections, key=lambda correction: (correction.stage not in self._marked, correction.stage)
+        )
+        for correction in order:
+            if not correction.growth:
                 continue
-            stage = view.stages[one.stage]
+            stage = view.stages[correction.stage]
             if self.placement is None:
-                gpus = spread(room, stage, one.growth)
+                gpus = spread(room, stage, correction.growth)
                 if gpus:
-                    decisions.append(StartReplicas(one.stage, len(gpus), one.reason, gpus))
+                    decisions.append(StartReplicas(correction.stage, len(gpus), correction.reason, gpus=gpus))
             else:
-                is_key = one.stage in self._marked
-                decisions += self.placement.place(view, stage, one.growth, is_key, room, one.reason)
+                is_key = correction.stage in self._marked
+                decisions += self.placement.place(
+                    view, stage, count=correction.growth, is_key=is_key, room=room, reason=correction.reason
+                )
         return decisions
 
     def _shrink(self, view: PipelineView, surplus: Surplus, room: FreeRoom) -> list[StageDecision]:
         stage = view.stages[surplus.stage]
         give = max(min(surplus.count, stage.serving - 1), 0)
-        stay = [one for one in stage.replicas if one.state == "serving"]
-        now_cores = cores = min([one.cpu_cores for one in stay], default=1)
+        stay = [replica for replica in stage.replicas if replica.state == "serving"]
+        now_cores = cores = min([replica.cpu_cores for replica in stay], default=1)
         if self.compensator is not None and view.cores_count and give:
             goal_s = targets_s(view, self.corrector.settings.target_s)[surplus.stage]
             spare = _spare_cores(stay, room)
             answer = self.compensator.compensate(
-                stage, give, surplus.cv, goal_s, now_cores, spare, self.corrector.settings.form
+                stage,
+                give=give,
+                cv=surplus.cv,
+                target_s=goal_s,
+                now_cores=now_cores,
+                free_cores=spare,
+                form=self.corrector.settings.form,
             )
             give, cores = answer.give, answer.cores
         if not give:
             return []
-        gone = [one.id for one in least_busy(stage, give)]
+        gone = [replica.id for replica in least_busy(stage, give)]
         why = f"{stage.supply - give} do at CV {surplus.cv:.2f}, {surplus.least} at least"
         decisions: list[StageDecision] = [StopReplicas(stage.index, tuple(gone), why)]
-        raised = [one for one in stay if one.id not in gone and one.cpu_cores < cores]
+        raised = [replica for replica in stay if replica.id not in gone and replica.cpu_cores < cores]
         if raised:
-            for one in raised:
-                room.cores[one.host] -= cores - one.cpu_cores
+            for replica in raised:
+                room.cores[replica.host] -= cores - replica.cpu_cores
             why = f"{give} fewer replicas: {cores} cores keep the target"
-            decisions.append(SetCores(stage.index, tuple([one.id for one in raised]), cores, why))
+            decisions.append(SetCores(stage.index, tuple([replica.id for replica in raised]), cores, why))
         return decisions
 
 
@@ -125,7 +139,10 @@ def _read(view: PipelineView, decisions: Sequence[StageDecision]) -> frozenset[t
     """(host, stage) of the copies that these starts load from."""
     host_of = {gpu.id: host for host in view.hosts for gpu in host.gpus}
     starts = [
-        (one.stage, host_of[gpu]) for one in decisions if isinstance(one, StartReplicas) for gpu in one.gpus
+        (decision.stage, host_of[gpu])
+        for decision in decisions
+        if isinstance(decision, StartReplicas)
+        for gpu in decision.gpus
     ]
     return frozenset([(host.id, stage) for stage, host in starts if host.has_copy(view.model, stage)])
 
@@ -133,6 +150,6 @@ def _read(view: PipelineView, decisions: Sequence[StageDecision]) -> frozenset[t
 def _spare_cores(replicas: Sequence[StageReplicaView], room: FreeRoom) -> int:
     """How many more cores each of these replicas can get on its host if all get them."""
     counts: dict[int, int] = {}
-    for one in replicas:
-        counts[one.host] = counts.get(one.host, 0) + 1
+    for replica in replicas:
+        counts[replica.host] = counts.get(replica.host, 0) + 1
     return min([max(room.cores[host], 0) // count for host, count in counts.items()], default=0)

@@ -38,6 +38,7 @@ def delay_s(
     arrival_per_s: float,
     replica_per_s: float,
     replicas: int,
+    *,
     form: DelayForm = "erlang_c",
     arrival_cv: float = 1.0,
     service_cv: float = 1.0,
@@ -70,6 +71,7 @@ def fewest_within(
     target_s: float,
     arrival_per_s: float,
     replica_per_s: float,
+    *,
     form: DelayForm = "erlang_c",
     arrival_cv: float = 1.0,
     service_cv: float = 1.0,
@@ -77,7 +79,17 @@ def fewest_within(
     """The fewest replicas whose delay is at most ``target_s``, which must be longer than a pass."""
     replicas = smallest_stable(arrival_per_s, replica_per_s)
     while replicas < MOST_REPLICAS:
-        if delay_s(arrival_per_s, replica_per_s, replicas, form, arrival_cv, service_cv) <= target_s:
+        if (
+            delay_s(
+                arrival_per_s,
+                replica_per_s,
+                replicas,
+                form=form,
+                arrival_cv=arrival_cv,
+                service_cv=service_cv,
+            )
+            <= target_s
+        ):
             break
         replicas += 1
     return replicas

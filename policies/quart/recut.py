@@ -114,8 +114,8 @@ class Recutting:
         self._begins = begins
         if view.cut.coming:
             return ()
-        found = self._rule.begins(view)
-        wish = None if found is None or found[0] == begins else _wish(view, *found)
+        begins_now = self._rule.begins(view)
+        wish = None if begins_now is None or begins_now[0] == begins else _wish(view, *begins_now)
         return self._inner.scale(view) if wish is None else (wish,)
 
 
@@ -129,7 +129,7 @@ def _wish(view: PipelineView, begins: tuple[int, ...], reason: str) -> CutAnew |
     if max([last - first for first, last in spans]) > view.cut.most_layers:
         return None
     times, own = stage_seconds(layer_seconds(view), begins), view.stages[0]
-    shares = [view.supply * one / sum(times) for one in times]
+    shares = [view.supply * time / sum(times) for time in times]
     wanted = [max(own.arrival_per_s * one / BUSY, share) for one, share in zip(times, shares)]
     counts = [min(own.maximum, max(own.minimum, ceil(one - EPSILON))) for one in wanted]
     there = {stage.layers: stage for stage in view.stages}

@@ -19,7 +19,7 @@ KeyRule = Literal[
 OUR_GAINS: Final = Gains(1.0, 0.1, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CorrectorSettings:
     """When and by how much a stage grows.
 

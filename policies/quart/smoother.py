@@ -67,21 +67,21 @@ class Smoother:
         stable number: the CPU compensator then checks the target.
         """
         cvs, goals_s = self.predictor.predict(view), targets_s(view, target_s)
-        rates = [max(one.arrival_per_s, view.stages[0].arrival_per_s) for one in view.stages]
+        rates = [max(stage_view.arrival_per_s, view.stages[0].arrival_per_s) for stage_view in view.stages]
         wants = tuple(
             [least_replicas(*of, form) for of in zip(view.stages, rates, cvs, goals_s, strict=True)]
         )
         drawn = smoothed(wants, tuple([beta(cv, self.settings.beta) for cv in cvs]))
         if self._since_ns is None:
             self._since_ns = view.now_ns
-        found = []
+        decisions = []
         for stage, rate, cv, want, drawn_to in zip(view.stages, rates, cvs, wants, drawn, strict=True):
             least = stable_replicas(stage, rate) if compensated else want
             need = self._held(stage.index, max(least, ceil(drawn_to - 1e-9)), view.now_ns)
             count = stage.supply - max(need, stage.minimum)
             if count > 0 and not stage.queued and stage.serving == stage.supply:
-                found.append(Surplus(stage.index, count, cv, least))
-        return tuple(found)
+                decisions.append(Surplus(stage.index, count, cv, least))
+        return tuple(decisions)
 
     def _held(self, stage: int, need: int, now_ns: int) -> int:
         """The largest need of the last ``hold_s``; before ``hold_s`` have passed, nothing may go."""

@@ -224,6 +224,7 @@ class LoadMonitor:
 
 
 def load_monitor(
+    *,
     prefill: Sequence[float] = (0.5, 0.7),
     memory: Sequence[float] = (0.75, 0.95),
     link: Sequence[float] = (0.4, 0.8),
@@ -238,7 +239,16 @@ def load_monitor(
     Raises ValueError: one sentence that names the key. See ``policies.scaling.rules.scaling_rules``.
     """
     return LoadMonitor(
-        scaling_rules(prefill, memory, link, link_rule, scale_down_ms, prescale_from, prescale_by, ways)
+        scaling_rules(
+            prefill=prefill,
+            memory=memory,
+            link=link,
+            link_rule=link_rule,
+            scale_down_ms=scale_down_ms,
+            prescale_from=prescale_from,
+            prescale_by=prescale_by,
+            ways=ways,
+        )
     )
 
 
@@ -292,7 +302,7 @@ class _Supply:
         """Resume draining instances, then revive parked ones; returns how many are still missing."""
         missing = max(want.growth, 0)
         if "cancel_drain" in self._ways:
-            ids = [one.id for one in want.view.in_state("draining")][:missing]
+            ids = [instance.id for instance in want.view.in_state("draining")][:missing]
             missing -= self._name("cancel_drain", want.view.role, ids, want.reason)
         if "revive" in self._ways:
             ids, self._parked = self._parked[:missing], self._parked[missing:]
@@ -313,7 +323,7 @@ class _Supply:
         movable = _least_busy(prefill.view)[:-1]
         replaced = max(self._spare - missing["prefill"], 0)
         now = max(missing["decode"] - decode.ahead, 0)
-        ids = [one.id for one in movable[: min(now, surplus + replaced)]]
+        ids = [instance.id for instance in movable[: min(now, surplus + replaced)]]
         missing["decode"] -= self._name("mutate", "decode", ids, decode.reason)
         missing["prefill"] += max(len(ids) - surplus, 0)
         return len(ids)
@@ -326,24 +336,30 @@ class _Supply:
         self._count("shortage", want.view.role, missing - loads, reason)
 
     def _drain(self, want: _Want) -> None:
-        ids = [one.id for one in _may_go(want.view)[:1]]
+        ids = [instance.id for instance in _may_go(want.view)[:1]]
         self._name("drain", want.view.role, ids, want.reason)
 
     def _count(self, act: Act, role: Role, count: int, reason: str) -> None:
         if count:
-            self._made.append(ScaleDecision(act, self._model, role, count, (), reason))
+            self._made.append(
+                ScaleDecision(act=act, model=self._model, role=role, count=count, instances=(), reason=reason)
+            )
 
     def _name(self, act: Act, role: Role, ids: list[int], reason: str) -> int:
         if ids:
-            self._made.append(ScaleDecision(act, self._model, role, len(ids), tuple(ids), reason))
+            self._made.append(
+                ScaleDecision(
+                    act=act, model=self._model, role=role, count=len(ids), instances=tuple(ids), reason=reason
+                )
+            )
         return len(ids)
 
 
 def _least_busy(role: RoleView) -> list[InstanceView]:
     """Serving instances: fewest requests first, then those idle longest, then by id."""
 
-    def rank(one: InstanceView) -> tuple[int, bool, int, int]:
-        return one.outstanding, one.idle_since_ns is None, one.idle_since_ns or 0, one.id
+    def rank(instance: InstanceView) -> tuple[int, bool, int, int]:
+        return instance.outstanding, instance.idle_since_ns is None, instance.idle_since_ns or 0, instance.id
 
     return sorted(role.in_state("serving"), key=rank)
 
@@ -367,16 +383,20 @@ def instance_to_take(
     The instance is idle, and of the role in which its model has the most instances beyond its need. Among
     these the one idle longest is taken. ``rules`` by model. Ties go by model, role and id.
     """
-    found = []
+    idle_roles = []
     for view in views:
         for role in view.roles if view.model != wanting else ():
-            idle = [one for one in _may_go(role) if one.idle_since_ns is not None]
+            idle = [instance for instance in _may_go(role) if instance.idle_since_ns is not None]
             if not idle:
                 continue
             slack = role.supply - within(role, need_of(view, role, rules[view.model]).most)
-            found += [(-slack, one.idle_since_ns, view.model, role.role, one.id) for one in idle if slack > 0]
-    if not found:
+            idle_roles += [
+                (-slack, instance.idle_since_ns, view.model, role.role, instance.id)
+                for instance in idle
+                if slack > 0
+            ]
+    if not idle_roles:
         return None
-    slack, _, model, role_name, taken = min(found)
+    slack, _, model, role_name, taken = min(idle_roles)
     reason = f"{wanting} lacks instances, and {model} has {-slack} more than it needs"
-    return ScaleDecision("drain", model, role_name, 1, (taken,), reason)
+    return ScaleDecision(act="drain", model=model, role=role_name, count=1, instances=(taken,), reason=reason)

@@ -32,7 +32,7 @@ class Bounds:
             raise ValueError("scaling bounds need 0 < lower <= upper")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingRules:
     """``prefill`` and ``link`` in seconds of backlog per instance, ``memory`` as a share of KV memory.
 
@@ -60,6 +60,7 @@ class ScalingRules:
 
 
 def scaling_rules(
+    *,
     prefill: Sequence[float] = (0.5, 0.7),
     memory: Sequence[float] = (0.75, 0.95),
     link: Sequence[float] = (0.4, 0.8),
@@ -84,14 +85,14 @@ def scaling_rules(
     if unknown:
         raise ValueError(f"ways has {unknown[0]}, and must be a list of names from {', '.join(ALL_WAYS)}")
     return ScalingRules(
-        _bounds("prefill", prefill),
-        _bounds("memory", memory),
-        _bounds("link", link),
-        cast(LinkRule, link_rule),
-        round(exact(scale_down_ms) * 1_000_000),
-        prescale_from,
-        prescale_by,
-        cast(tuple[Act, ...], tuple(ways)),
+        prefill=_bounds("prefill", prefill),
+        memory=_bounds("memory", memory),
+        link=_bounds("link", link),
+        link_rule=cast(LinkRule, link_rule),
+        down_after_ns=round(exact(scale_down_ms) * 1_000_000),
+        prescale_from=prescale_from,
+        prescale_by=prescale_by,
+        ways=cast(tuple[Act, ...], tuple(ways)),
     )
 
 
@@ -99,7 +100,7 @@ def _bounds(name: str, pair: Sequence[float]) -> Bounds:
     numbers = [] if isinstance(pair, str | int | float) else list(pair)
     if len(numbers) != 2 or not all(map(_is_number, numbers)) or not 0 < numbers[0] <= numbers[1] < inf:
         raise ValueError(f"{name} is {pair}, and must be [lower, upper] with 0 < lower <= upper")
-    return Bounds(*numbers)
+    return Bounds(numbers[0], numbers[1])
 
 
 def _is_number(value: object) -> bool:

@@ -19,7 +19,7 @@ from realexec.world.slots import Pool, Slots
 from realexec.world.tracking import Tracker
 from serving.vocabulary.actions import Action
 from serving.vocabulary.events import Closing, Event, Opened, Woke
-from serving.vocabulary.step_counts import step_counts_of
+from serving.vocabulary.step_counts import StepCounts, register
 from serving.vocabulary.units import NS_PER_S
 
 # Workers' reports of lost peers, held back until the driver knows whether those peers died.
@@ -100,7 +100,10 @@ NOBODY_LEFT: Final = "the remaining workers can serve no request"
 
 
 class Controller(Protocol):
-    """The method of `serving.controller.Controller` that the driver uses."""
+    """What the driver uses of `serving.controller.Controller`."""
+
+    @property
+    def step_counts(self) -> StepCounts | None: ...
 
     def handle(self, now_ns: int, event: Event) -> Sequence[Action]:
         """Handle one event; returns actions."""
@@ -145,7 +148,7 @@ class Execution:
         self._report_timeout_ns = int(report_timeout_s * NS_PER_S)
         self._look_ns = 0
         self._opens = opens
-        self._counts = step_counts_of(controller, _ReportedSteps(), journal is not None)
+        self._counts = register(controller.step_counts, _ReportedSteps(), journal is not None)
         self._idle_looks = 0
         self._held = HeldReports(world.slots)
         self._lost: list[tuple[int, str]] = []

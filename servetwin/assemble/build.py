@@ -188,8 +188,8 @@ def controller_of(
         batcher_for,
         admission=admission,
         engine_options=EngineOptions(
-            coalesce,
-            engine.asynchronous,
+            coalesce=coalesce,
+            asynchronous=engine.asynchronous,
             checks=checks,
             lockstep=engine.data_parallel_size > 1,
             named_requests=named_requests,

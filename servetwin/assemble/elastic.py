@@ -132,7 +132,13 @@ def cluster_map_of(topology: Topology) -> ClusterMap:
         beside = reached(spec, spec.pcie_peer or spec.pcie, "pcie")
         scale_up = reached(spec, spec.nvlink, "nvlink") or beside
     stores = (("ssd",) if spec.ssd is not None else ()) + (("remote",) if spec.remote is not None else ())
-    return ClusterMap(spec.gpus_per_host, ports, tuple(hosts), scale_up, stores)
+    return ClusterMap(
+        gpus_per_host=spec.gpus_per_host,
+        ports=ports,
+        host_ports=tuple(hosts),
+        scale_up_bytes_per_s=scale_up,
+        stores=stores,
+    )
 
 
 def reached(spec: ClusterSpec, rate: Rate | None, kind: str) -> int:

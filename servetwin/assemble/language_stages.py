@@ -40,7 +40,9 @@ def language_setups(config: RunConfig, hardware: Mapping[str, Hardware]) -> dict
         return {}
     (model,), engine = hosted_models(config), config.engine
     parts, seqs, tokens = language_parts(config), engine.max_num_seqs, engine.max_num_batched_tokens
-    setup = LanguageSetup(parts, seqs, tokens, not engine.exact)
+    setup = LanguageSetup(
+        parts=parts, max_num_seqs=seqs, max_num_batched_tokens=tokens, coalesce=not engine.exact
+    )
     if config.system.scales_stages:
         prototypes = _prototypes(config)
         work = _work(config, hardware[model.name], prototypes)

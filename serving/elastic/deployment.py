@@ -51,18 +51,25 @@ class Deployment:
         self._provisioner = CheckedProvisioner(parts.policies.provisioner)
         self.copies = parts.copies
         self.checked_copies = copies = CheckedCopies(
-            parts.copies, cluster.hosts, [one.part for one in prototypes.values()]
+            parts.copies, cluster.hosts, [prototype.part for prototype in prototypes.values()]
         )
         self.log = ScaleLog()
         self.instances = Instances(cluster, prototypes, placed)
-        copies.start([(one.part, one.id, cluster.host_of(one.gpus[0])) for one in placed])
+        copies.start([(replica.part, replica.id, cluster.host_of(replica.gpus[0])) for replica in placed])
         self.residency = residency = Residency()
-        for one in placed:
-            residency.put(("replica", one.id), one.part)
+        for replica in placed:
+            residency.put(("replica", replica.id), replica.part)
         self.active_ns: dict[int, int] = {}
         self._noticed_ns: dict[int, int] = {}  # loading instances with a loss notice: when the loss comes
         self._placement = placement = Placement(
-            self.instances, cluster, setup.park_ns, engines, services, place, self.log, residency
+            instances=self.instances,
+            cluster=cluster,
+            park_ns=setup.park_ns,
+            engines=engines,
+            services=services,
+            place=place,
+            log=self.log,
+            residency=residency,
         )
         self._progress = LoadProgress(copies, placement, setup.limits, residency)
         self.drains = Drains(placement, self._progress, copies)
@@ -74,11 +81,11 @@ class Deployment:
             model,
             decision.role,
             decision.count,
-            self.instances,
-            self.cluster,
-            self.checked_copies.hosts(part, now_ns),
-            self._progress.loads,
-            self._services[model].kv_senders(),
+            instances=self.instances,
+            cluster=self.cluster,
+            host_copies=self.checked_copies.hosts(part, now_ns),
+            loads=self._progress.loads,
+            kv_senders=self._services[model].kv_senders(),
         )
         answer = self._provisioner.provision(wanted)
         chosen = self._live(now_ns, decision, answer)
@@ -93,7 +100,14 @@ class Deployment:
                 self.log.decided(now_ns, decision, number, decision.reason + works)
                 self._placement.occupy(number, decision.role, False, edge.reason, actions)
             self._progress.begin(
-                now_ns, part, edge, answer.overlap, lives, layers_first, decision.reason, actions
+                now_ns,
+                part,
+                edge,
+                overlap=answer.overlap,
+                live=lives,
+                layers_first=layers_first,
+                reason=decision.reason,
+                actions=actions,
             )
         return missing_instances(wanted, answer)
 
@@ -114,11 +128,18 @@ class Deployment:
         kind, number = load.targets[event.target]
         fully_loaded = self._progress.loads.loaded(event) is not None
         if kind == "replica" and number in self.instances.live:  # else the replica was lost meanwhile
-            self._layers_came(now_ns, load, number, event.layers, fully_loaded, actions)
+            self._layers_came(
+                now_ns,
+                load=load,
+                number=number,
+                layers=event.layers,
+                fully_loaded=fully_loaded,
+                actions=actions,
+            )
         self._ended(now_ns, load, True, actions)
 
     def _layers_came(
-        self, now_ns: int, load: Load, number: int, layers: int, fully_loaded: bool, actions: list[Action]
+        self, now_ns: int, *, load: Load, number: int, layers: int, fully_loaded: bool, actions: list[Action]
     ) -> None:
         service = self._services[load.model]
         if number in service.live.pairs:
@@ -129,8 +150,8 @@ class Deployment:
             return
         instance = self.instances.live[number]
         if instance.state == "loading":
-            what = "is whole" if fully_loaded else f"has brought {layers} layers, the rest overlaps"
-            self.log.happened(now_ns, "ready", instance, f"load {load.load} {what}")
+            state = "is whole" if fully_loaded else f"has brought {layers} layers, the rest overlaps"
+            self.log.happened(now_ns, "ready", instance, f"load {load.load} {state}")
             self._placement.loaded(number, actions)
             self.active_ns[number] = now_ns
             self._placement.join(number, actions)

@@ -15,6 +15,7 @@ from serving.elastic.instances import Instances
 from serving.elastic.replica_control import Handler
 from serving.elastic.setup import ElasticParts
 from serving.elastic.shortage import Shortage
+from serving.elastic.stall_detection import StallDetector
 from serving.engine.engine import Engine
 from serving.engine.load_reports import LoadReports
 from serving.protocols.provisioning import MissingInstances
@@ -28,9 +29,9 @@ from serving.protocols.scaling import (
     ScaleDecision,
     ScalingView,
 )
-from serving.services.rounds import Rounds
+from serving.services.rounds import Rounds, Ticks
 from serving.services.service import Service
-from serving.vocabulary.actions import Action, Wake
+from serving.vocabulary.actions import Action
 from serving.vocabulary.events import (
     Loaded,
     LoadStopped,
@@ -42,6 +43,8 @@ from serving.vocabulary.events import (
     Woke,
 )
 from serving.vocabulary.replica import Replica, Role
+
+SETTLED_LOOKS = 8  # if rounds are more frequent than looks, ticks say little about the monitor's decisions
 
 # The load monitor's view of one model, read from live data at each access and never copied.
 
@@ -57,6 +60,7 @@ class LiveRole:
         self,
         model: str,
         role: Role,
+        *,
         bounds: tuple[int, int],
         instances: Instances,
         service: Service,
@@ -82,15 +86,15 @@ class LiveRole:
 
     def in_state(self, state: InstanceState) -> list[InstanceView]:
         """The instances in this state, by id."""
-        found = []
+        views = []
         for instance in self._instances.of(self._model, self.role):
             if instance.state == state:
                 number = instance.replica.id
                 outstanding = self._service.outstanding(number)
                 idle_since_ns = None if outstanding else self._last_ran_ns.get(number, 0)
                 report = None if self._reports is None else self._reports.of(number)
-                found.append(InstanceView(number, state, outstanding, idle_since_ns, report))
-        return found
+                views.append(InstanceView(number, state, outstanding, idle_since_ns, report))
+        return views
 
 
 class LastAnswer(NamedTuple):
@@ -167,54 +171,6 @@ class StandingAnswers:
         return [last.until_ns for last in self._last.values()]
 
 
-# When the load monitor looks, and when instances are paired: one ``Wake`` at a time serves both.
-# Without rounds (``serving.services.rounds.Rounds``) the clock runs while the monitor has models to look
-# at. With rounds the clock runs from the opening of the world on, once per round. The monitor then looks at
-# the first round that is not before its time.
-
-
-class Ticks:
-    """``armed``: a look of the load monitor is due. ``period_ns``: of the load monitor."""
-
-    __slots__ = ("_look_ns", "_period_ns", "_rounds", "armed")
-
-    def __init__(self, period_ns: int, rounds: Rounds | None) -> None:
-        self._period_ns, self._rounds = period_ns, rounds
-        self._look_ns = 0
-        self.armed = False
-
-    @property
-    def has_rounds(self) -> bool:
-        """Whether the clock runs from the opening of the world on."""
-        return self._rounds is not None
-
-    def opened(self, now_ns: int, actions: list[Action]) -> None:
-        """Schedule the first round, a period from now."""
-        if self._rounds is not None:
-            actions.append(self._rounds.wake(now_ns))
-
-    def arm(self, now_ns: int, actions: list[Action]) -> None:
-        """Schedule the monitor's next look at the end of its period."""
-        self.armed = True
-        self._look_ns = (now_ns // self._period_ns + 1) * self._period_ns
-        if self._rounds is None:
-            actions.append(Wake(self._look_ns, "load monitor"))
-
-    def woke(self, now_ns: int, actions: list[Action]) -> bool:
-        """Handle a tick: run a round, if configured. Returns whether the monitor looks, which disarms it."""
-        if self._rounds is not None:
-            self._rounds.look(actions)
-            actions.append(self._rounds.wake(now_ns))
-            if not self.armed or now_ns < self._look_ns:
-                return False
-        self.armed = False
-        return True
-
-    def settled_ns(self, looks: int) -> int:
-        """When ``looks`` more looks will have been taken; 0: every tick is a look."""
-        return 0 if self._rounds is None else self._look_ns + looks * self._period_ns
-
-
 class Elastic:
     """Asks the scaling policies and lets ``deployment`` carry out their decisions."""
 
@@ -226,6 +182,7 @@ class Elastic:
     def __init__(
         self,
         parts: ElasticParts,
+        *,
         placed: Sequence[Replica],
         engines: Mapping[int, Engine],
         services: Mapping[str, Service],
@@ -248,7 +205,13 @@ class Elastic:
         self._roles = {
             model: tuple(
                 LiveRole(
-                    model, role, bounds, instances, services[model], last_ran_ns, (reports or {}).get(model)
+                    model,
+                    role,
+                    bounds=bounds,
+                    instances=instances,
+                    service=services[model],
+                    last_ran_ns=last_ran_ns,
+                    reports=(reports or {}).get(model),
                 )
                 for role, bounds in limits.bounds.items()
             )
@@ -297,6 +260,32 @@ class Elastic:
         """Whether the controller needs the ``Opened`` event, to start the rounds."""
         return self.ticks.has_rounds
 
+    def stall_rule(self) -> StallDetector:
+        """A rule that knows what can still change here without events from outside."""
+        return StallDetector(self)
+
+    def change_counts(self) -> tuple[int, int]:
+        """Counts that change whenever a decision is carried out or an instance changes."""
+        deployment = self.deployment
+        return len(deployment.log.events), sum(deployment.instances.changes.values())
+
+    def expiry_times_ns(self) -> list[int] | None:
+        """When time-limited states end: copies in host memory, parameters on free GPUs, scaler's answers.
+
+        None if the scaler does not say until when its answers hold. The first of these times may be in the
+        past. If rounds come between the looks of the load monitor, several rounds have to pass.
+        """
+        answers_ns = self.answers.until_ns()
+        if answers_ns is None:
+            return None
+        deployment = self.deployment
+        return [
+            *answers_ns,
+            *deployment.checked_copies.caches.expiries_ns(),
+            *deployment.instances.parked_until_ns(),
+            self.ticks.settled_ns(SETTLED_LOOKS),
+        ]
+
     @property
     def prototypes(self) -> Mapping[str, Replica]:
         """A prototype replica of each hosted model."""
@@ -344,7 +333,7 @@ class Elastic:
         for model in shortage.in_turn(
             sorted(self._active),
             lambda: self._any_gpus_obtainable(now_ns),
-            lambda one: self._gpus_obtainable(now_ns, one),
+            lambda name: self._gpus_obtainable(now_ns, name),
         ):
             if shortage.wake(model):
                 self._active.add(model)
@@ -359,7 +348,7 @@ class Elastic:
     def _look_at(self, now_ns: int, model: str, actions: list[Action]) -> None:
         """Ask the scaler about a model; leave a model without decisions out of later looks."""
         decisions = self._decide(now_ns, model, actions)
-        if any(one.act != "shortage" for one in decisions):
+        if any(decision.act != "shortage" for decision in decisions):
             self.answers.forget(model)
         else:
             view = self.view(now_ns, model)
@@ -396,8 +385,8 @@ class Elastic:
                 self.view(now_ns, model)
                 for model in instances.models
                 if any(
-                    one.state == "serving" and not services[model].outstanding(one.replica.id)
-                    for one in instances.of(model)
+                    instance.state == "serving" and not services[model].outstanding(instance.replica.id)
+                    for instance in instances.of(model)
                 )
             ]
         return self._idle_models
@@ -419,15 +408,15 @@ class Elastic:
         return ScalingView(
             now_ns,
             model,
-            self._roles[model],
-            service.backlog_tokens,
-            service.kv_tokens,
-            service.migrating_tokens,
-            limits.prefill_tokens_per_s,
-            limits.kv_tokens,
-            limits.kv_tokens_per_s,
-            self.deployment.instances.spare(model, now_ns),
-            self.deployment.instances.parked(model, now_ns),
+            roles=self._roles[model],
+            backlog_tokens=service.backlog_tokens,
+            kv_tokens=service.kv_tokens,
+            migrating_tokens=service.migrating_tokens,
+            prefill_tokens_per_s=limits.prefill_tokens_per_s,
+            kv_tokens_per_instance=limits.kv_tokens,
+            kv_tokens_per_s=limits.kv_tokens_per_s,
+            spare=self.deployment.instances.spare(model, now_ns),
+            parked=self.deployment.instances.parked(model, now_ns),
         )
 
     def _decide(self, now_ns: int, model: str, actions: list[Action]) -> tuple[ScaleDecision, ...]:
@@ -468,8 +457,8 @@ class Elastic:
         """Record a shortage once, not every period."""
         if self._shortage.is_new_shortage(decision, missing):
             why = OBSTACLES[missing.obstacle]
-            what = f"{missing.count} more {decision.role} instances {why}; {decision.reason}"
-            self.deployment.log.short(now_ns, decision, what, missing.obstacle)
+            shortage = f"{missing.count} more {decision.role} instances {why}; {decision.reason}"
+            self.deployment.log.short(now_ns, decision, shortage, missing.obstacle)
 
     def _take(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
         """No GPUs are free: ask the arbiter for an instance of another model."""
@@ -481,11 +470,11 @@ class Elastic:
         if obstacle != "no_gpu":
             return
         idle_models = self._idle(now_ns)
-        others = [view for view in idle_models if view.model != model]
-        taken = self._arbiter(others, model) if others else None
+        other_models = [view for view in idle_models if view.model != model]
+        taken = self._arbiter(other_models, model) if other_models else None
         if taken is not None:
             self._carry_out(now_ns, taken, actions)
-        elif len(others) == len(idle_models):
+        elif len(other_models) == len(idle_models):
             self._idle_models = []  # no other model would get one either
 
     def _at_rest(self, model: str) -> bool:
@@ -495,4 +484,4 @@ class Elastic:
             return False
         if any(role.supply != role.minimum for role in self._roles[model]):
             return False
-        return all(one.state == "serving" for one in self.deployment.instances.of(model))
+        return all(instance.state == "serving" for instance in self.deployment.instances.of(model))

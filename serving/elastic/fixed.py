@@ -6,6 +6,7 @@ If running requests migrate, a round takes place once per period.
 from collections.abc import Mapping, Sequence
 
 from serving.elastic.replica_control import Handler
+from serving.elastic.stall_detection import StallDetector
 from serving.engine.engine import Engine
 from serving.engine.progress import GONE
 from serving.parameters.loads import Loads
@@ -51,6 +52,10 @@ class FixedReplicas:
     def has_rounds(self) -> bool:
         """Whether the controller needs the ``Opened`` event, to start the rounds."""
         return self._rounds is not None
+
+    def stall_rule(self) -> StallDetector:
+        """A rule that knows of no pending changes."""
+        return StallDetector()
 
     def handlers(self) -> Mapping[type, Handler]:
         """Handlers for events about parameters, losses and ticks."""

@@ -52,10 +52,10 @@ class Instances:
         self._parked: dict[int, int] = {}  # replica -> until when its parameters are kept on free GPUs
         self._supply: Counter[tuple[str, Role]] = Counter()
         self._free: dict[int, set[int]] = {}  # GPUs of an instance -> first GPUs of the free groups
-        for one in placed:
-            self._slots[one.model, one.gpus[0]] = one.id
-            self.slots[one.id] = one
-            self._occupy(one, one.role, "serving")
+        for replica in placed:
+            self._slots[replica.model, replica.gpus[0]] = replica.id
+            self.slots[replica.id] = replica
+            self._occupy(replica, replica.role, "serving")
         self._numbers = len(placed)
 
     def supply(self, model: str, role: Role) -> int:
@@ -64,13 +64,13 @@ class Instances:
 
     def of(self, model: str, role: Role | None = None) -> list[Instance]:
         """The instances of a model (in a role), by number."""
-        found = self._of_model.get(model, {})
-        return [found[number] for number in sorted(found) if role is None or found[number].role == role]
+        counts = self._of_model.get(model, {})
+        return [counts[number] for number in sorted(counts) if role is None or counts[number].role == role]
 
     @property
     def models(self) -> list[str]:
         """The models that have an instance, by name."""
-        return sorted(model for model, found in self._of_model.items() if found)
+        return sorted(model for model, counts in self._of_model.items() if counts)
 
     def has_free(self) -> bool:
         """Whether a model may find free GPUs, or an instance whose parameters are still on GPUs."""
@@ -91,18 +91,18 @@ class Instances:
 
     def _free_of(self, size: int) -> set[int]:
         """First GPUs of the free groups of ``size`` in one host; kept up to date after the first call."""
-        found = self._free.get(size)
-        if found is None:
+        free_ids = self._free.get(size)
+        if free_ids is None:
             per_host = self._cluster.gpus_per_host
-            found = self._free[size] = set()
+            free_ids = self._free[size] = set()
             for host in range(self._cluster.hosts):
                 end = (host + 1) * per_host
-                found.update(
+                free_ids.update(
                     first
                     for first in range(host * per_host, end - size + 1, size)
                     if self._is_free(first, size)
                 )
-        return found
+        return free_ids
 
     def _is_free(self, first: int, size: int) -> bool:
         return all(owner == _NO_OWNER for owner in self._owner[first : first + size])
@@ -188,7 +188,7 @@ class Instances:
         """Start no more instances on this host, which will be lost."""
         count = self._cluster.gpus_per_host
         gpus = range(host * count, (host + 1) * count)
-        for parked in [one for one in self._parked if self.slots[one].gpus[0] in gpus]:
+        for parked in [entry for entry in self._parked if self.slots[entry].gpus[0] in gpus]:
             self.unpark(parked)
         self._gone([gpu for gpu in gpus if self._owner[gpu] == _NO_OWNER])
 
@@ -246,7 +246,7 @@ class Instances:
         gpus = range(host * count, (host + 1) * count)
         owners = {self._owner[gpu] for gpu in gpus} & self.live.keys()
         assert not owners, f"host {host} still has the replicas {sorted(owners)}"
-        for parked in [one for one in self._parked if self.slots[one].gpus[0] in gpus]:
+        for parked in [entry for entry in self._parked if self.slots[entry].gpus[0] in gpus]:
             self.unpark(parked)
         self._gone(gpus)
 

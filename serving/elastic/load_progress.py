@@ -42,6 +42,7 @@ class LoadProgress:
         now_ns: int,
         part: Part,
         edge: Edge,
+        *,
         overlap: bool,
         live: bool,
         layers_first: bool,
@@ -52,14 +53,14 @@ class LoadProgress:
         load = Load(
             self._numbers,
             part.model,
-            edge.sources,
-            edge.targets,
-            edge.shards,
-            overlap or live,
-            True,
-            f"{reason}; {edge.reason}{'; live' if live else ''}",
-            layers_first,
-            part.layers,
+            sources=edge.sources,
+            targets=edge.targets,
+            shards=edge.shards,
+            every_layer=overlap or live,
+            cold=True,
+            reason=f"{reason}; {edge.reason}{'; live' if live else ''}",
+            layers_first=layers_first,
+            layers=part.layers,
         )
         if overlap:
             self._overlapping.add(load.load)
@@ -67,10 +68,18 @@ class LoadProgress:
 
     def reload(self, now_ns: int, reloads: Iterable[Reload], actions: list[Action]) -> None:
         """Begin loads of copies into the memory of hosts."""
-        for one in reloads:
-            target: Endpoint = ("host", one.domain)
-            way, part = ((one.source,), (target,), ()), one.part
-            load = Load(self._numbers, part.model, *way, False, False, one.reason, layers=part.layers)
+        for reload in reloads:
+            load = Load(
+                self._numbers,
+                reload.part.model,
+                sources=(reload.source,),
+                targets=(("host", reload.domain),),
+                shards=(),
+                every_layer=False,
+                cold=False,
+                reason=reload.reason,
+                layers=reload.part.layers,
+            )
             self._begin(now_ns, load, actions)
 
     def _begin(self, now_ns: int, load: Load, actions: list[Action]) -> None:

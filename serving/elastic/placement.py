@@ -25,6 +25,7 @@ class Placement:
 
     def __init__(
         self,
+        *,
         instances: Instances,
         cluster: ClusterMap,
         park_ns: int,
@@ -56,7 +57,11 @@ class Placement:
         instance = self.instances.place(number, role, "serving" if warm else "loading")
         replica = instance.replica
         part, endpoint = replica.part, ("replica", number)
-        actions.append(AllocateGpus(number, part.model, replica.gpus, role, warm, reason, part.layers))
+        actions.append(
+            AllocateGpus(
+                number, part.model, gpus=replica.gpus, role=role, warm=warm, reason=reason, layers=part.layers
+            )
+        )
         if warm:
             self._residency.put(endpoint, part)
         else:

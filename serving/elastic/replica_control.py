@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from serving.vocabulary.actions import Action
+from serving.vocabulary.driver import ReplicaOutlook
 
 # Handles an event of one type, which is the second argument.
 Handler = Callable[[int, Any, list[Action]], None]
 
 
-class ReplicaControl(Protocol):
+class ReplicaControl(ReplicaOutlook, Protocol):
     """``scales``: whether replicas come and go; if not, only losses and its own events are reported to it."""
 
     @property

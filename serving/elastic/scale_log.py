@@ -14,15 +14,29 @@ class ScaleLog:
 
     def decided(self, now_ns: int, decision: ScaleDecision, replica: int, reason: str) -> None:
         """Log that a decision is carried out with this replica."""
-        event = ScaleEvent(now_ns, decision.act, decision.model, decision.role, replica, reason)
+        event = ScaleEvent(
+            now_ns, decision.act, model=decision.model, role=decision.role, replica=replica, reason=reason
+        )
         self.events.append(event)
 
     def happened(self, now_ns: int, act: str, instance: Instance, reason: str) -> None:
         """Log a change without a decision (a load ended, GPUs were freed or lost)."""
         replica = instance.replica
-        self.events.append(ScaleEvent(now_ns, act, replica.model, instance.role, replica.id, reason))
+        self.events.append(
+            ScaleEvent(
+                now_ns, act, model=replica.model, role=instance.role, replica=replica.id, reason=reason
+            )
+        )
 
     def short(self, now_ns: int, decision: ScaleDecision, reason: str, obstacle: Obstacle) -> None:
         """Log that wanted instances cannot start."""
-        event = ScaleEvent(now_ns, "shortage", decision.model, decision.role, -1, reason, obstacle)
+        event = ScaleEvent(
+            now_ns,
+            "shortage",
+            model=decision.model,
+            role=decision.role,
+            replica=-1,
+            reason=reason,
+            obstacle=obstacle,
+        )
         self.events.append(event)

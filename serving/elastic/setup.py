@@ -14,7 +14,7 @@ from serving.protocols.scaling import Scaler
 from serving.vocabulary.replica import Replica, Role
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelLimits:
     """Bounds (fewest, most) on the instances of one model by role, and the rates of one instance.
 
@@ -78,12 +78,12 @@ def live_setups(parts: ElasticParts) -> dict[str, LiveSetup]:
     policy = CheckedLivePolicy(parts.policies.live)
     return {
         model: LiveSetup(
-            policy,
-            len(parts.setup.prototypes[model].layers),
-            limits.activation_bytes_per_token,
-            limits.prefill_tokens_per_s,
-            limits.kv_bytes_per_token,
-            limits.max_num_seqs,
+            policy=policy,
+            layers=len(parts.setup.prototypes[model].layers),
+            activation_bytes_per_token=limits.activation_bytes_per_token,
+            prefill_tokens_per_s=limits.prefill_tokens_per_s,
+            kv_bytes_per_token=limits.kv_bytes_per_token,
+            max_num_seqs=limits.max_num_seqs,
         )
         for model, limits in parts.setup.limits.items()
     }

@@ -38,7 +38,7 @@ class Shortage:
         """Forget the shortages of roles for which the scaler now wants nothing."""
         recorded = self._recorded.get(model)
         if recorded:
-            wanted = {(one.role, one.act) for one in decisions}
+            wanted = {(decision.role, decision.act) for decision in decisions}
             self._recorded[model] = {key: missing for key, missing in recorded.items() if key in wanted}
 
     def obstacle_of_loads(self, model: str) -> Obstacle | None:
@@ -60,20 +60,20 @@ class Shortage:
 
     def in_turn(
         self,
-        asked: Sequence[str],
+        models: Sequence[str],
         any_gpus_obtainable: Callable[[], bool],
         gpus_obtainable: Callable[[str], bool],
     ) -> Iterator[str]:
-        """The models to ask at a look, by name: those of ``asked``, and starved ones that can get GPUs.
+        """The models to ask at a look, by name: ``models``, and starved ones that can get GPUs.
 
         ``any_gpus_obtainable``: whether any model can get GPUs; ``gpus_obtainable``: whether this model can.
         Both are called at the model's turn, after the models before it were served.
         """
         last = ""
-        for model in (*asked, None):
-            while (found := self._next(last, model, any_gpus_obtainable, gpus_obtainable)) is not None:
-                last = found
-                yield found
+        for model in (*models, None):
+            while (obstacle := self._next(last, model, any_gpus_obtainable, gpus_obtainable)) is not None:
+                last = obstacle
+                yield obstacle
             if model is not None:
                 last = model
                 yield model

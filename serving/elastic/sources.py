@@ -15,6 +15,7 @@ def provision_for(
     model: str,
     role: Role,
     count: int,
+    *,
     instances: Instances,
     cluster: ClusterMap,
     host_copies: Sequence[int],
@@ -34,10 +35,10 @@ def provision_for(
             GpuSlot(
                 slot.id,
                 slot.gpus,
-                host,
-                _ports(slot.gpus, cluster, prefilling),
-                host in host_copies,
-                host in cluster.lost_ssds,
+                host=host,
+                ports=_ports(slot.gpus, cluster, prefilling),
+                cached=host in host_copies,
+                no_ssd=host in cluster.lost_ssds,
             )
             for slot in instances.free_slots(model)
             for host in (cluster.host_of(slot.gpus[0]),)
@@ -58,15 +59,15 @@ def provision_for(
             hosts.append(_source(endpoint, cluster.host_ports[host], sending))
     scale_up = cluster.scale_up_bytes_per_s
     return Provision(
-        model,
-        role,
-        count,
-        slots,
-        tuple(holders),
-        tuple(hosts),
-        cluster.stores,
-        scale_up,
-        tuple(loading),
+        model=model,
+        role=role,
+        count=count,
+        slots=slots,
+        holders=tuple(holders),
+        host_copies=tuple(hosts),
+        stores=cluster.stores,
+        scale_up_bytes_per_s=scale_up,
+        loading=tuple(loading),
     )
 
 
@@ -93,4 +94,11 @@ def _ports(gpus: Sequence[int], cluster: ClusterMap, prefilling: Collection[int]
 
 def _serving(port: Port) -> Port:
     """The port marked as serving prefill; ``replace`` would take five times as long as this construction."""
-    return Port(port.gpu, port.domain, port.leaf, port.nic, port.bandwidth_bytes_per_s, serves_prefill=True)
+    return Port(
+        gpu=port.gpu,
+        domain=port.domain,
+        leaf=port.leaf,
+        nic=port.nic,
+        bandwidth_bytes_per_s=port.bandwidth_bytes_per_s,
+        serves_prefill=True,
+    )

@@ -9,6 +9,7 @@ from serving.elastic.stage_recut import StageRecut
 from serving.elastic.stage_replicas import Place, StageReplicas
 from serving.elastic.stage_setup import StageScaling
 from serving.elastic.stage_views import StageViews
+from serving.elastic.stall_detection import StageStalls
 from serving.engine.engine import Engine
 from serving.protocols.scaling import ScaleEvent
 from serving.protocols.stage_answers import CheckedStageScaler
@@ -58,8 +59,8 @@ class StageControl:
     """
 
     __slots__ = (
-        "_models", "_period_ns", "_recut", "_scaler", "_services", "_window_ns", "decided", "looks",
-        "marks", "replicas", "scales",
+        "_models", "_period_ns", "_recut", "_scaler", "_services", "_window_ns", "decided", "has_rounds",
+        "looks", "marks", "replicas", "scales",
     )  # fmt: skip
 
     def __init__(
@@ -70,7 +71,7 @@ class StageControl:
         seats: GpuSeats,
         place: Place,
     ) -> None:
-        self.scales = True
+        self.scales, self.has_rounds = True, False
         self._period_ns, self._window_ns = setup.period_ns, setup.window_ns
         self._scaler = CheckedStageScaler(setup.scaler)
         self._services = services
@@ -83,10 +84,19 @@ class StageControl:
         self.looks = self.decided = 0
         self.marks: list[KeyMark] = []
 
+    def stall_rule(self) -> StageStalls:
+        """A rule that follows the progress of all stages."""
+        return StageStalls(self)
+
+    @property
+    def changes(self) -> int:
+        """Number of events that changed a replica."""
+        return self.replicas.changes
+
     @property
     def passes(self) -> int:
         """Number of passes that have ended, of all stages."""
-        return sum([stage.counts.passes for one in self._services.values() for stage in one.stages])
+        return sum([stage.counts.passes for service in self._services.values() for stage in service.stages])
 
     @property
     def memory_ns(self) -> int | None:
@@ -102,7 +112,10 @@ class StageControl:
         return any(
             service.computes(stage)
             or self._recut.comes(service)
-            or (service.queued_at(stage) and any(service.index_of(one) == stage.index for one in loading))
+            or (
+                service.queued_at(stage)
+                and any(service.index_of(replica) == stage.index for replica in loading)
+            )
             for service in self._services.values()
             for stage in service.stages
         )
@@ -112,12 +125,12 @@ class StageControl:
         for model, service in sorted(self._services.items()):
             for stage in service.stages:
                 if queued := service.queued_at(stage):
-                    told = [
-                        one.reason
-                        for one in self.replicas.history
-                        if one.model == model and one.act not in NO_REPLICA
+                    reasons = [
+                        event.reason
+                        for event in self.replicas.history
+                        if event.model == model and event.act not in NO_REPLICA
                     ]
-                    last = f" (last decision: {told[-1]})" if told else ""
+                    last = f" (last decision: {reasons[-1]})" if reasons else ""
                     there = stage.fleet.replicas
                     where = f"stage {stage.index} of {model}, which has replicas {there}"
                     return f"{queued} requests wait for {where}{last}"
@@ -204,7 +217,9 @@ class StageControl:
 
     def _tell(self, now_ns: int, act: str, model: str, reason: str) -> None:
         """Add an event to the history; no replica changes."""
-        self.replicas.history.append(ScaleEvent(now_ns, act, model, "both", -1, reason))
+        self.replicas.history.append(
+            ScaleEvent(now_ns, act, model=model, role="both", replica=-1, reason=reason)
+        )
 
     def _loss_notice(self, now_ns: int, event: LossNotice, actions: list[Action]) -> None:
         """Do nothing: requests of a lost stage replica start again on other replicas."""

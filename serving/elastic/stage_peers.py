@@ -42,13 +42,15 @@ class StagePeers:
 
         A replica with more layers than the part also holds it.
         """
-        sending, taken = self._loads.sending(), {one.gpus for one in wanting}
-        there = [one for one in peers if one.gpus not in taken]  # only between different GPUs
-        holders = [one for one in there if self._is_held(("replica", one.id), part)]
-        loading = [one for one in there if one.part == part and self._loads.to(one.id) is not None]
+        sending, taken = self._loads.sending(), {replica.gpus for replica in wanting}
+        there = [peer for peer in peers if peer.gpus not in taken]  # only between different GPUs
+        holders = [replica for replica in there if self._is_held(("replica", replica.id), part)]
+        loading = [
+            replica for replica in there if replica.part == part and self._loads.to(replica.id) is not None
+        ]
         if not (holders or loading or host_copies):
             return ()
-        slots = tuple([self._slot(one, host_copies) for one in wanting])
+        slots = tuple([self._slot(replica, host_copies) for replica in wanting])
         hosts = tuple(
             [
                 Source(("host", host), ports, ("host", host) in sending, sending.get(("host", host), 0))
@@ -57,15 +59,15 @@ class StagePeers:
             ]
         )
         wanted = Provision(
-            part.model,
-            "both",
-            len(slots),
-            slots,
-            tuple([self._source(one) for one in holders]),
-            hosts,
-            self.cluster.stores,
-            self.cluster.scale_up_bytes_per_s,
-            tuple([self._source(one) for one in loading]),
+            model=part.model,
+            role="both",
+            count=len(slots),
+            slots=slots,
+            holders=tuple([self._source(holder) for holder in holders]),
+            host_copies=hosts,
+            stores=self.cluster.stores,
+            scale_up_bytes_per_s=self.cluster.scale_up_bytes_per_s,
+            loading=tuple([self._source(replica) for replica in loading]),
         )
         return self._provisioner.provision(wanted).edges
 
@@ -73,7 +75,9 @@ class StagePeers:
         host = self.cluster.host_of(replica.gpus[0])
         ports = tuple([self.cluster.ports[gpu] for gpu in replica.gpus])
         lost = host in self.cluster.lost_ssds
-        return GpuSlot(replica.id, replica.gpus, host, ports, host in host_copies, lost)
+        return GpuSlot(
+            replica.id, replica.gpus, host=host, ports=ports, cached=host in host_copies, no_ssd=lost
+        )
 
     def _source(self, replica: Replica) -> Source:
         endpoint: Endpoint = ("replica", replica.id)

@@ -41,7 +41,7 @@ class StageRecut:
         for stage, count in zip(changes.propose(parts), wish.replicas, strict=True):
             if stage not in before:
                 own, gpus = tuple(gpus[:count]), gpus[count:]
-                start = StartReplicas(stage.index, count, wish.reason, own)
+                start = StartReplicas(stage.index, count, wish.reason, gpus=own)
                 self._replicas.start(now_ns, service, stage, start, actions)
         self.changed(now_ns, service, actions)
 
@@ -64,15 +64,15 @@ class StageRecut:
         if not all(states):
             self._end(now_ns, service, changes.give_up(), "its new cut is given up", actions)
             self._replicas.tell(now_ns, "shortage", service.model, -1, "not cut anew: a stage has nobody")
-        elif all("loading" not in one for one in states):
+        elif all("loading" not in state for state in states):
             why = self._why[service.model]
             self._replicas.tell(now_ns, "recut", service.model, -1, why)
             self._end(now_ns, service, changes.take(actions), why, actions)
 
     def _states(self, stage: Stage) -> set[str]:
         """States of the stage's replicas, without draining ones."""
-        found = self._replicas.states.items()
-        own = [state for one, state in found if self._engines[one].replica.part == stage.part]
+        states = self._replicas.states.items()
+        own = [state for replica, state in states if self._engines[replica].replica.part == stage.part]
         return {state for state in own if state != "draining"}
 
     def _end(
@@ -80,7 +80,7 @@ class StageRecut:
     ) -> None:
         """Stop all replicas of these stages and forget their copies."""
         replicas, parts = self._replicas, [stage.part for stage in stages]
-        own = [one for one in replicas.states if self._engines[one].replica.part in parts]
+        own = [state for state in replicas.states if self._engines[state].replica.part in parts]
         if own:
             replicas.stop(now_ns, service, StopReplicas(0, tuple(own), why), actions)
         for part in parts:

@@ -139,15 +139,23 @@ class StageReplicas:
             source = None if gpu is None else self._source(gpu, stage.part, wish.source)
             asks = self._peers is not None and wish.source == "any" and (source is None or source[0] == "ssd")
             if gpu is None or (source is None and not asks):
-                what = "no GPU has room" if gpu is None else f"nothing to load from beside GPU {gpu}"
-                self.tell(now_ns, "shortage", service.model, -1, f"stage {stage.index}: {what}")
+                why = "no GPU has room" if gpu is None else f"nothing to load from beside GPU {gpu}"
+                self.tell(now_ns, "shortage", service.model, -1, f"stage {stage.index}: {why}")
                 break
             replica = self._seat(stage.part, gpu, cores, wish.reason, actions)
             if asks:
                 wanting.append(replica)
             else:
                 assert source is not None
-                self._begin(now_ns, stage.part, (source,), (replica.id,), (), wish.reason, actions)
+                self._begin(
+                    now_ns,
+                    stage.part,
+                    sources=(source,),
+                    targets=(replica.id,),
+                    shards=(),
+                    reason=wish.reason,
+                    actions=actions,
+                )
         if wanting:
             self._from_peers(now_ns, stage.part, wanting, wish.reason, actions)
 
@@ -156,35 +164,57 @@ class StageReplicas:
     ) -> None:
         """Load as the provisioner plans; the remaining replicas load from their host, or not at all."""
         assert self._peers is not None
-        first = list({one.gpus: one for one in reversed(wanting)}.values())  # one replica on each GPU
+        first = list(
+            {replica.gpus: replica for replica in reversed(wanting)}.values()
+        )  # one replica on each GPU
         there = [self._engines[number].replica for number in self.states]
         served = set[int]()
-        peers = [one for one in there if one.part.model == part.model and one.part.has(*part.layers)]
+        peers = [
+            replica
+            for replica in there
+            if replica.part.model == part.model and replica.part.has(*part.layers)
+        ]
         for edge in self._peers.edges(part, first, peers, self.hosts.copies.hosts_of(part)):
             targets = tuple([number for _, number in edge.targets])
             served |= set(targets)
-            self._begin(now_ns, part, edge.sources, targets, edge.shards, reason, actions)
-        for one in wanting:
-            if one.id in served:
+            self._begin(
+                now_ns,
+                part,
+                sources=edge.sources,
+                targets=targets,
+                shards=edge.shards,
+                reason=reason,
+                actions=actions,
+            )
+        for replica in wanting:
+            if replica.id in served:
                 continue
-            source = self._source(one.gpus[0], part, "any")
+            source = self._source(replica.gpus[0], part, "any")
             if source is None:
-                self._release(now_ns, one.id, "nothing to load from", actions)
+                self._release(now_ns, replica.id, "nothing to load from", actions)
             else:
-                self._begin(now_ns, part, (source,), (one.id,), (), reason, actions)
+                self._begin(
+                    now_ns,
+                    part,
+                    sources=(source,),
+                    targets=(replica.id,),
+                    shards=(),
+                    reason=reason,
+                    actions=actions,
+                )
 
     def _best_gpu(self, part: Part, cores: int) -> int | None:
         """The best GPU with room for the parameters, on a host with enough cores; None if there is none."""
         hosts, resources, seats = self._setup.hosts, self.hosts, self._seats
         size = seats.bytes_of(part)
-        found = [
+        options = [
             (not resources.copies.has(host, part), len(seats.replicas_on(gpu)), gpu)
             for host in range(hosts.count)
             if host not in resources.lost and resources.free_cores(host) >= cores
             for gpu in hosts.gpus(host)
             if seats.free_bytes(gpu) >= size
         ]
-        return min(found)[2] if found else None
+        return min(options)[2] if options else None
 
     def _source(self, gpu: int, part: Part, wanted: str) -> Endpoint | None:
         """The host's memory if it has a copy, else its SSD; None if neither can be read."""
@@ -204,13 +234,18 @@ class StageReplicas:
         self.states[number] = "loading"
         self.hosts.taken_cores[self.host_of(number)] += cores
         self._services[part.model].cores[number] = cores
-        actions.append(AllocateGpus(number, part.model, (gpu,), "both", False, reason, part.layers))
+        actions.append(
+            AllocateGpus(
+                number, part.model, gpus=(gpu,), role="both", warm=False, reason=reason, layers=part.layers
+            )
+        )
         return replica
 
     def _begin(
         self,
         now_ns: int,
         part: Part,
+        *,
         sources: tuple[Endpoint, ...],
         targets: tuple[int, ...],
         shards: tuple[Shard, ...],
@@ -219,8 +254,17 @@ class StageReplicas:
     ) -> None:
         ends = tuple([("replica", number) for number in targets])
         live = self._services[part.model].live_stages
-        told = live is not None, False, reason, False  # the first: whether it reports every layer
-        load = Load(self._next_load, part.model, sources, ends, shards, *told, part.layers)
+        load = Load(
+            self._next_load,
+            part.model,
+            sources=sources,
+            targets=ends,
+            shards=shards,
+            every_layer=live is not None,
+            cold=False,
+            reason=reason,
+            layers=part.layers,
+        )
         self._next_load += 1
         self.loads.begin(load)
         self.hosts.copies.begin(now_ns, load)
@@ -304,7 +348,9 @@ class StageReplicas:
 
     def empty_all(self, now_ns: int, actions: list[Action]) -> None:
         """Release every draining replica that is empty."""
-        for replica in sorted([one for one, state in self.states.items() if state == "draining"]):
+        for replica in sorted(
+            [other_state for other_state, state in self.states.items() if state == "draining"]
+        ):
             self.empty(now_ns, replica, actions)
 
     def empty(self, now_ns: int, replica: int, actions: list[Action]) -> None:
@@ -341,4 +387,4 @@ class StageReplicas:
     def tell(self, now_ns: int, act: str, model: str, replica: int, reason: str) -> None:
         """Add an event to the history."""
         self.changes += act != "shortage"
-        self.history.append(ScaleEvent(now_ns, act, model, "both", replica, reason))
+        self.history.append(ScaleEvent(now_ns, act, model=model, role="both", replica=replica, reason=reason))

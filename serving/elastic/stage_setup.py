@@ -29,7 +29,7 @@ class StageHosts:
         return range(host * self.gpus_per_host, (host + 1) * self.gpus_per_host)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageScaling:
     """``scaler`` is called for each model once per ``period_ns``; rates are counted over ``window_ns``.
 

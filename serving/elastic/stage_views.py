@@ -58,16 +58,16 @@ class StageViews:
         return PipelineView(
             now_ns,
             self._service.model,
-            shown,
-            self._hosts(),
-            window_s,
-            setup.slo_s,
-            setup.max_replicas,
-            setup.cores,
-            self._service.batch,
-            setup.batch_cost,
-            self._service.cores_count,
-            self._cut(),
+            stages=shown,
+            hosts=self._hosts(),
+            window_s=window_s,
+            slo_s=setup.slo_s,
+            max_replicas=setup.max_replicas,
+            cores_per_replica=setup.cores,
+            batch=self._service.batch,
+            batch_cost=setup.batch_cost,
+            cores_count=self._service.cores_count,
+            cut=self._cut(),
         )
 
     def _cut_anew(self, parts: list[Part]) -> None:
@@ -101,10 +101,10 @@ class StageViews:
                 StageReplicaView(
                     replica,
                     self._replicas.host_of(replica),
-                    self._replicas.states[replica],
-                    self._service.outstanding(replica),
-                    self._replicas.cores_of(replica),
-                    self._service.most_of(replica),
+                    state=self._replicas.states[replica],
+                    outstanding=self._service.outstanding(replica),
+                    cpu_cores=self._replicas.cores_of(replica),
+                    most=self._service.most_of(replica),
                 )
                 for replica in there
             ]
@@ -112,22 +112,22 @@ class StageViews:
         return StageView(
             stage.index,
             replicas,
-            setup.minimum,
-            setup.maximum,
-            seen.arrivals / window_s,
-            seen.arrival_cv,
-            self._service.queued_at(stage),
-            seen.pass_ns / seen.passes / NS_PER_S if seen.passes else exec_s,
-            seen.pass_cv,
-            seen.delay_ns / seen.passed / NS_PER_S if seen.passed else None,
-            exec_s,
-            setup.sizes_bytes[stage.part],
-            seen.passed / seen.passes if seen.passed else 1.0,
-            setup.cores,
-            stage.index in self.keys,
-            self._seats.bytes_of(stage.part),
-            stage.part.layers,
-            seen.passed,
+            minimum=setup.minimum,
+            maximum=setup.maximum,
+            arrival_per_s=seen.arrivals / window_s,
+            arrival_cv=seen.arrival_cv,
+            queued=self._service.queued_at(stage),
+            service_s=seen.pass_ns / seen.passes / NS_PER_S if seen.passes else exec_s,
+            service_cv=seen.pass_cv,
+            delay_s=seen.delay_ns / seen.passed / NS_PER_S if seen.passed else None,
+            exec_s=exec_s,
+            bytes=setup.sizes_bytes[stage.part],
+            batch=seen.passed / seen.passes if seen.passed else 1.0,
+            exec_cores=setup.cores,
+            is_key=stage.index in self.keys,
+            seat_bytes=self._seats.bytes_of(stage.part),
+            layers=stage.part.layers,
+            passed=seen.passed,
         )
 
     def _hosts(self) -> tuple[StageHostView, ...]:
@@ -136,16 +136,16 @@ class StageViews:
             [
                 StageHostView(
                     host,
-                    tuple(
+                    gpus=tuple(
                         [
                             StageGpuView(gpu, seats.free_bytes(gpu), len(seats.replicas_on(gpu)))
                             for gpu in setup.gpus(host)
                         ]
                     ),
-                    resources.free_cores(host),
-                    setup.memory_bytes,
-                    resources.copies.caches.used_bytes[host],
-                    self._copies(host),
+                    free_cores=resources.free_cores(host),
+                    memory_bytes=setup.memory_bytes,
+                    used_bytes=resources.copies.caches.used_bytes[host],
+                    copies=self._copies(host),
                 )
                 for host in range(setup.count)
                 if host not in resources.lost
@@ -154,9 +154,9 @@ class StageViews:
 
     def _copies(self, host: int) -> tuple[HostCopyView, ...]:
         """Copies of this model's stages that the view can name; others by their own model's number."""
-        found, copies = [], self._replicas.hosts.copies
+        views, copies = [], self._replicas.hosts.copies
         for part in copies.on(host):
             size, stage = self._setup.sizes_bytes[part], self._replicas.stage_number(part)
-            use = copies.caches.used_ns(host, part), copies.caches.is_pinned(host, part)
-            found.append(HostCopyView(part.model, stage, size, *use))
-        return tuple(found)
+            used_ns, is_pinned = copies.caches.used_ns(host, part), copies.caches.is_pinned(host, part)
+            views.append(HostCopyView(part.model, stage, size, used_ns, is_pinned))
+        return tuple(views)

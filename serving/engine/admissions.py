@@ -83,15 +83,15 @@ class Admissions:
             if table is not None:
                 self._new.append((request, table.prefix, table.cached_blocks, (start + tokens) // block))
 
-    def find(self, one: Waiting, free_blocks: int) -> tuple[int, int]:
+    def find(self, progress: Waiting, free_blocks: int) -> tuple[int, int]:
         """(Tokens found, how many of their blocks are free now): whole blocks from the first on.
 
         ``free_blocks``: blocks left in this step. The last position is always recomputed: its output is the
         next token (vLLM, get_computed_blocks).
         """
-        cache, prefix = self.cache, one.shared_prefix
+        cache, prefix = self.cache, progress.shared_prefix
         self.growing = False
-        if not prefix and one.id not in cache.index:
+        if not prefix and progress.id not in cache.index:
             return 0, 0
         block, memory = cache.block_tokens, self._memory
         if not self._taken:
@@ -100,21 +100,21 @@ class Admissions:
                 cache.trim(free)
         taken = cache.queue.blocks - self._taken - free_blocks
         gone = self._gone(taken) if taken > 0 else None
-        whole = (one.known_tokens - 1) // block
+        whole = (progress.known_tokens - 1) // block
         if prefix:
             self.note_filled(prefix, self._decodes)
-        self._found = found = cache.find(one.id, prefix, whole, gone, self._new)
-        blocks = found[-1][2] if found else 0
+        self._found = pieces = cache.find(progress.id, prefix, whole, gone, self._new)
+        blocks = pieces[-1][2] if pieces else 0
         if blocks < whole:
-            owner = owner_of(one.id, prefix, blocks, block)
+            owner = owner_of(progress.id, prefix, blocks, block)
             self.growing = owner in cache.tables and memory.decodes(owner)
         free, touched = 0, self._touched
-        for extent, start, end in found:
+        for extent, start, end in pieces:
             if extent is not None and not extent.users and extent not in touched:
                 free += end - start
         return blocks * block, free
 
-    def admit(self, one: Waiting, start: int, tokens: int) -> int:
+    def admit(self, progress: Waiting, start: int, tokens: int) -> int:
         """Admit the request last looked up: it begins at ``start`` with a chunk of ``tokens``.
 
         Returns how many of the blocks before ``start`` were free.
@@ -122,11 +122,13 @@ class Admissions:
         cache, before = self.cache, self._taken
         blocks = start // cache.block_tokens
         if blocks:
-            self.admitted[one.id] = self._found
+            self.admitted[progress.id] = self._found
             for extent, first, end in self._found:
                 if extent is not None and not extent.users:
                     self._touch(extent, first, min(end, blocks))
-        self._new.append((one.id, one.shared_prefix, blocks, (start + tokens) // cache.block_tokens))
+        self._new.append(
+            (progress.id, progress.shared_prefix, blocks, (start + tokens) // cache.block_tokens)
+        )
         return self._taken - before
 
     def note_filled(self, prefix: SharedPrefix, decodes: bool) -> None:
@@ -153,9 +155,9 @@ class Admissions:
 
         They are looked up again if that was not done, or if the step computes some of them.
         """
-        found = self.admitted.get(request)
-        if found is not None and not [1 for extent, _, _ in found if extent is None]:
-            return found
+        lookup = self.admitted.get(request)
+        if lookup is not None and not [1 for extent, _, _ in lookup if extent is None]:
+            return lookup
         memory = self._memory
         self.cache.trim(memory.free_blocks - (memory.step_blocks() if decodes else 0))
         self.note_filled(prefix, decodes)

@@ -30,7 +30,7 @@ class BatchQuestion(NamedTuple):
     ledger: KvLedger
 
 
-def check_batch(asked: BatchQuestion, batch: Batch) -> None:
+def check_batch(question: BatchQuestion, batch: Batch) -> None:
     """Check types and values, and that the batch does something; its victims are out already."""
     _, chunks, count, decode, max_steps, interruptible, reason = batch
     if not (
@@ -43,94 +43,111 @@ def check_batch(asked: BatchQuestion, batch: Batch) -> None:
         and type(reason) is str
         and reason
     ):
-        _refuse(asked, batch, _wrong_field(batch))
-    if not chunks and (count or not (decode and asked.ledger.decoding)):
-        _refuse(asked, batch, "the batch has neither prompt chunks nor decoding requests in its first step")
+        _refuse(question, batch, _wrong_field(batch))
+    if not chunks and (count or not (decode and question.ledger.decoding)):
+        _refuse(
+            question, batch, "the batch has neither prompt chunks nor decoding requests in its first step"
+        )
     begun = len(chunks) - count
     if not 0 <= begun <= len(chunks):
-        _refuse(asked, batch, f"admit is {count}, outside 0 to {len(chunks)}, the number of chunks")
-    _check_begun(asked, batch, chunks[:begun])
-    _check_admitted(asked, batch, begun)
+        _refuse(question, batch, f"admit is {count}, outside 0 to {len(chunks)}, the number of chunks")
+    _check_begun(question, batch, chunks[:begun])
+    _check_admitted(question, batch, begun)
 
 
-def check_blocks(asked: BatchQuestion, batch: Batch) -> None:
+def check_blocks(question: BatchQuestion, batch: Batch) -> None:
     """Check, after its chunks have their blocks, that there are blocks for all its steps."""
-    ledger, more = asked.ledger, batch.max_steps - 1
+    ledger, more = question.ledger, batch.max_steps - 1
     ends = [start + tokens for _, start, tokens in batch.chunks]
-    whole = [asked.running[request].known_tokens for request, _, _ in batch.chunks]
+    whole = [question.running[request].known_tokens for request, _, _ in batch.chunks]
     joining = [end for end, known in zip(ends, whole) if end == known]
     free = ledger.free_blocks - ledger.blocks_of_steps(batch.max_steps if batch.decode else more)
     free -= sum([ledger.blocks_for(tokens + more) - ledger.blocks_for(tokens) for tokens in joining])
     if free < 0:
         steps = "a step" if not more else f"{batch.max_steps} steps"
-        _refuse(asked, batch, f"the batch needs {-free} more KV blocks than are free for {steps}")
+        _refuse(question, batch, f"the batch needs {-free} more KV blocks than are free for {steps}")
 
 
-def check_victims(asked: BatchQuestion, batch: Batch) -> None:
+def check_victims(question: BatchQuestion, batch: Batch) -> None:
     """Check that every request to be preempted runs on this replica, and is named once."""
     victims: Any = batch.preempt
-    if type(victims) is not tuple or any(type(one) is not int for one in victims):
-        _refuse(asked, batch, "preempt is not a tuple of request ids")
-    for position, one in enumerate(victims):
-        if one not in asked.running or one in victims[:position]:
-            _refuse(asked, batch, f"preempt names request {one}, which is not running or is named twice")
+    if type(victims) is not tuple or any(type(victim) is not int for victim in victims):
+        _refuse(question, batch, "preempt is not a tuple of request ids")
+    for position, victim in enumerate(victims):
+        if victim not in question.running or victim in victims[:position]:
+            _refuse(
+                question, batch, f"preempt names request {victim}, which is not running or is named twice"
+            )
 
 
-def idle_with_work(asked: BatchQuestion) -> NoReturn:
+def idle_with_work(question: BatchQuestion) -> NoReturn:
     """Raise: the batcher chose nothing although there is work and no other KV in the memory."""
-    waits = f"{len(asked.running)} requests run and {len(asked.waiting)} wait on replica {asked.replica}"
-    raise fault(asked.batcher, CHOOSE, f"returned None although {waits}")
+    waits = (
+        f"{len(question.running)} requests run and {len(question.waiting)} wait on replica {question.replica}"
+    )
+    raise fault(question.batcher, CHOOSE, f"returned None although {waits}")
 
 
-def _check_begun(asked: BatchQuestion, batch: Batch, chunks: tuple[Chunk, ...]) -> None:
+def _check_begun(question: BatchQuestion, batch: Batch, chunks: tuple[Chunk, ...]) -> None:
     """Check that prompts in progress continue at their positions, each once."""
     for chunk in chunks:
-        known: Any = asked.prefilling.get(chunk[0]) if _is_chunk(chunk) else None
+        known: Any = question.prefilling.get(chunk[0]) if _is_chunk(chunk) else None
         if known is None or chunk[1] != known.computed:
-            _refuse(asked, batch, _wrong_chunk(chunk, known))
+            _refuse(question, batch, _wrong_chunk(chunk, known))
         left = known.known_tokens - chunk[1] - chunk[2]
         if chunk[2] < 1 or left < 0 or (left and batch.max_steps > 1):
-            _refuse(asked, batch, _wrong_chunk(chunk, known))
+            _refuse(question, batch, _wrong_chunk(chunk, known))
     if len({chunk[0] for chunk in chunks}) < len(chunks):
-        _refuse(asked, batch, "the batch has two chunks of one request")
+        _refuse(question, batch, "the batch has two chunks of one request")
 
 
-def _check_admitted(asked: BatchQuestion, batch: Batch, begun: int) -> None:
+def _check_admitted(question: BatchQuestion, batch: Batch, begun: int) -> None:
     """Check that requests are admitted in queue order, each at 0 or after its stored prefix."""
-    ledger, chunks = asked.ledger, batch.chunks
-    waiting = iter(asked.waiting)
+    ledger, chunks = question.ledger, batch.chunks
+    waiting = iter(question.waiting)
     stored = ledger.admissions(chunks[:begun], batch.decode)
     free = ledger.free_blocks - (ledger.step_blocks() if batch.decode else 0)
-    free -= sum([ledger.blocks_for(one[1] + one[2]) - ledger.held_blocks(one[0]) for one in chunks[:begun]])
+    free -= sum(
+        [
+            ledger.blocks_for(begun_chunk[1] + begun_chunk[2]) - ledger.held_blocks(begun_chunk[0])
+            for begun_chunk in chunks[:begun]
+        ]
+    )
     for chunk in chunks[begun:]:
         progress = next(waiting, None)
         if progress is None or not _is_chunk(chunk):
-            _refuse(asked, batch, _wrong_chunk(chunk, None))
+            _refuse(question, batch, _wrong_chunk(chunk, None))
         request, start, tokens = chunk
         left = progress.known_tokens - start - tokens
         fits = tokens > 0 and left >= 0 and not (left and batch.max_steps > 1)
         if progress.id != request or not fits or start < 0 or (start and stored is None):
-            _refuse(asked, batch, _wrong_chunk(chunk, progress))
+            _refuse(question, batch, _wrong_chunk(chunk, progress))
         if stored is not None:
-            free -= _check_start(asked, batch, stored, progress, chunk, free)
+            free -= _check_start(question, batch, stored, progress, chunk, free_blocks=free)
 
 
 def _check_start(
-    asked: BatchQuestion, batch: Batch, stored: Admissions, one: Progress, chunk: Chunk, free_blocks: int
+    question: BatchQuestion,
+    batch: Batch,
+    stored: Admissions,
+    progress: Progress,
+    chunk: Chunk,
+    *,
+    free_blocks: int,
 ) -> int:
     """Check that a request begins after stored whole blocks; returns the free blocks it takes."""
     request, start, tokens = chunk
-    ledger = asked.ledger
-    found, _ = stored.find(one, free_blocks)
-    if start > found or start % ledger.block_tokens:
-        why = f"request {request} has {found} tokens stored, in whole blocks"
-        _refuse(asked, batch, f"{why}, and cannot begin at position {start}")
-    taken = stored.admit(one, start, tokens)
+    ledger = question.ledger
+    pieces, _ = stored.find(progress, free_blocks)
+    if start > pieces or start % ledger.block_tokens:
+        why = f"request {request} has {pieces} tokens stored, in whole blocks"
+        _refuse(question, batch, f"{why}, and cannot begin at position {start}")
+    taken = stored.admit(progress, start, tokens)
     return ledger.blocks_for(start + tokens) - start // ledger.block_tokens + taken
 
 
-def _refuse(asked: BatchQuestion, batch: Batch, why: str) -> NoReturn:
-    raise refused(asked.batcher, CHOOSE, batch, f"{why} (replica {asked.replica})")
+def _refuse(question: BatchQuestion, batch: Batch, why: str) -> NoReturn:
+    raise refused(question.batcher, CHOOSE, batch, f"{why} (replica {question.replica})")
 
 
 def _is_chunk(chunk: object) -> bool:

@@ -12,8 +12,9 @@ Computed = tuple[int, SharedPrefix, int, int]
 
 
 def add_pieces(
-    found: list[Piece],
+    pieces: list[Piece],
     copies: Sequence[tuple[Extent, int]],
+    *,
     at: int,
     stop: int,
     request: int,
@@ -35,7 +36,7 @@ def add_pieces(
                 break
             until = at + 1
         until = min(until, stop)
-        found.append((best, at, until))
+        pieces.append((best, at, until))
         at = until
     return at
 

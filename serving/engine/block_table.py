@@ -37,14 +37,14 @@ class BlockTable:
         """Its extents as they are split now."""
         if len(self.extents) == 1 and self.extents[0].stop == self.stops[0]:
             return self.extents
-        found: list[Extent] = []
+        extents: list[Extent] = []
         for extent, stop in zip(self.extents, self.stops):
-            found.append(extent)
+            extents.append(extent)
             while extent.stop < stop:
                 assert extent.rest is not extent, "an extent became shorter while it was held"
                 extent = extent.rest
-                found.append(extent)
-        return found
+                extents.append(extent)
+        return extents
 
 
 def owner_of(request: int, prefix: SharedPrefix, block: int, block_tokens: int) -> int:

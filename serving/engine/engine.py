@@ -26,7 +26,7 @@ from serving.engine.batch_answers import (
     idle_with_work,
 )
 from serving.engine.host_memory import HostMemory
-from serving.engine.kv_ledger import KvLedger
+from serving.engine.kv_ledger import ledger_of
 from serving.engine.layer_pass import LayerPass
 from serving.engine.preemption import take_kv
 from serving.engine.progress import EngineState, Order, Progress
@@ -57,6 +57,7 @@ class Engine:
         self,
         replica: Replica,
         batcher: Batcher,
+        *,
         coalesce: bool = True,
         asynchronous: bool = False,
         loaded: bool = True,
@@ -80,8 +81,7 @@ class Engine:
         self.halts = False  # between steps: see ``serving.engine.boundary``
         self.asynchronous = asynchronous
         self.epoch = 0
-        blocks = replica.kv_blocks, replica.block_tokens, replica.watermark_blocks
-        self.ledger = KvLedger(*blocks, replica.prefix_caching, int(asynchronous), named)
+        self.ledger = ledger_of(replica, late_tokens=int(asynchronous), named=named)
         self.host = HostMemory(replica.swap_blocks, replica.swap_block_ns)
         self.waiting: deque[Progress] = deque()
         self.unseen_arrivals: deque[Progress] = deque()  # asynchronous: arrived since the last choice
@@ -105,22 +105,23 @@ class Engine:
         self._decode_first, self.handing_over = True, False
         self._steps_left, self._admitted = -1, 0  # steps it may still run; while nothing runs
         self._interruptible = False  # whether an arrival should stop it
-        self.view = ReplicaView(self.running, self.prefilling, self.waiting, self.ledger, order == "priority")
+        first = order == "priority"
+        self.view = ReplicaView(self.running, self.prefilling, self.waiting, self.ledger, by_priority=first)
 
     def enqueue(self, request: Request, actions: list[Action]) -> None:
         """Queue a request that was assigned to this replica."""
         assert self.state not in _GONE, "a request was dispatched to a lost or vacant replica"
-        one, waiting = Progress(request, self.order), self.waiting
+        progress, waiting = Progress(request, self.order), self.waiting
         if self.state is _IDLE:
-            queue_up(waiting, one)
+            queue_up(waiting, progress)
             self._start_pass(actions)
             return
         # It may begin at the next boundary if it goes before a head that was declined.
-        heads = self.state is _RUNNING and would_head(waiting, one)
+        heads = self.state is _RUNNING and would_head(waiting, progress)
         if self._arrival_queue is waiting:
-            queue_up(waiting, one)
+            queue_up(waiting, progress)
         else:
-            self.unseen_arrivals.append(one)
+            self.unseen_arrivals.append(progress)
         if self._interruptible or heads:
             self.cut_run(actions)
 
@@ -226,10 +227,10 @@ class Engine:
                     gone.append(progress.id)
         return gone
 
-    def run_layers(self, one: LayerPass, actions: list[Action]) -> None:
+    def run_layers(self, layer_pass: LayerPass, actions: list[Action]) -> None:
         """Run this pass over some layers next, at once if nothing runs."""
         assert self.layer_pass is None, f"replica {self.id} has a pass over some layers already"
-        self.layer_pass = one
+        self.layer_pass = layer_pass
         if self.state is _IDLE or self.state is _LOADING:
             self._begin_layers(actions)
         elif self.state is _RUNNING:
@@ -246,12 +247,12 @@ class Engine:
 
     def _begin_layers(self, actions: list[Action]) -> None:
         """Begin the requested layer pass; nothing else runs."""
-        one = self.layer_pass
-        assert one is not None and not one.begun
-        one.begun = True
+        layer_pass = self.layer_pass
+        assert layer_pass is not None and not layer_pass.begun
+        layer_pass.begun = True
         if self.state is not _LOADING:
             self.state = _RUNNING
-        actions.append(one.run(self.id, self.epoch))
+        actions.append(layer_pass.run(self.id, self.epoch))
 
     def freed(self, actions: list[Action]) -> None:
         """Memory was freed outside a pass, or ``layer_pass`` has ended: waiting requests may run now."""
@@ -317,8 +318,8 @@ class Engine:
 
     def _remove_all_requests(self) -> list[int]:
         """Remove all requests of a lost replica; returns them in ascending order."""
-        others = (*self.waiting, *self.unseen_arrivals, *self.outgoing, *self.attached)
-        gone = sorted([*self.running, *(progress.id for progress in others)])
+        requests = (*self.waiting, *self.unseen_arrivals, *self.outgoing, *self.attached)
+        gone = sorted([*self.running, *(progress.id for progress in requests)])
         for request in gone:
             self.ledger.release(request)
         for held in (self.running, self.prefilling, self.waiting, self.unseen_arrivals):
@@ -368,7 +369,7 @@ class Engine:
         """Finish requests with all their tokens; ``late``: the next step was chosen before this was known."""
         ledger, running = self.ledger, self.running
         if len(finished) > 1 and ledger.cache is not None:  # in the order in which their blocks are queued
-            finished = tuple(sorted(finished, key=lambda one: running[one].number))
+            finished = tuple(sorted(finished, key=lambda member: running[member].number))
         for request in finished:
             assert request not in self.prefilling, "a request finished before its prompt was computed"
             if late:

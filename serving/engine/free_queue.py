@@ -26,6 +26,7 @@ class Extent:
         owner: int,
         request: int,
         prefix: SharedPrefix,
+        *,
         start: int,
         stop: int,
         users: int,
@@ -53,7 +54,7 @@ class Extent:
 
 def blank(blocks: int) -> Extent:
     """An extent of blocks with nothing to find."""
-    return Extent(NOBODY, NOBODY, (), 0, blocks, 0, 0)
+    return Extent(NOBODY, NOBODY, (), start=0, stop=blocks, users=0, born=0)
 
 
 class FreeQueue:

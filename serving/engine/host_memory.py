@@ -64,12 +64,12 @@ class HostMemory:
         """Let at most ``seats`` requests leave the queue and decode; also returns the ns of their copies."""
         back, took_ns = list[Progress](), 0
         while len(back) < seats and self.has_room_back(ledger, waiting):
-            one = waiting.popleft()
-            one.swapped = False
-            ledger.reserve(one.id, one.known_tokens)
-            ledger.start_decoding(one.id, one.known_tokens + 1)
-            took_ns += self._copied(self._held.pop(one.id))
-            back.append(one)
+            progress = waiting.popleft()
+            progress.swapped = False
+            ledger.reserve(progress.id, progress.known_tokens)
+            ledger.start_decoding(progress.id, progress.known_tokens + 1)
+            took_ns += self._copied(self._held.pop(progress.id))
+            back.append(progress)
         return back, took_ns
 
     def holders(self) -> tuple[int, ...]:

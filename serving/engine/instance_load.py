@@ -56,20 +56,29 @@ def report_of(known: InstanceLoad) -> LoadReport:
         if known.high:
             high_waiting = sum([progress.priority > 0 for progress in queue])
     known.report = report = LoadReport(
-        ledger.total_blocks, ledger.watermark_blocks, ledger.block_tokens, known.free_blocks, known.running,
-        known.waiting, preempted, first, tokens, known.high - high_waiting, high_waiting,
-    )  # fmt: skip
+        total_blocks=ledger.total_blocks,
+        watermark_blocks=ledger.watermark_blocks,
+        block_tokens=ledger.block_tokens,
+        free_blocks=known.free_blocks,
+        running=known.running,
+        waiting=known.waiting,
+        preempted=preempted,
+        first_waiting_tokens=first,
+        waiting_tokens=tokens,
+        high_running=known.high - high_waiting,
+        high_waiting=high_waiting,
+    )
     return report
 
 
 def told_report(known: InstanceLoad) -> LoadReport:
     """The current report with the free blocks of the last tick; made when it is read."""
-    told, free = known.report, known.free_blocks
-    if told is None:
+    report, free = known.report, known.free_blocks
+    if report is None:
         return report_of(known)
-    if told.free_blocks != free:
-        known.report = told = LoadReport(*told[:3], free, *told[4:])
-    return told
+    if report.free_blocks != free:
+        known.report = report = report._replace(free_blocks=free)
+    return report
 
 
 def free_blocks_after(engine: Engine, steps: int) -> int:

@@ -21,6 +21,7 @@ from serving.engine.block_table import ALL_TOKENS, BlockTable
 from serving.engine.free_queue import Extent
 from serving.engine.prefix_cache import PrefixCache
 from serving.vocabulary.actions import Chunk
+from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
 
 
@@ -44,6 +45,7 @@ class KvLedger:
         self,
         total_blocks: int,
         block_tokens: int,
+        *,
         watermark_blocks: int = 0,
         prefix_caching: bool = False,
         late_tokens: int = 0,
@@ -159,8 +161,8 @@ class KvLedger:
         cache.trim(self.free_blocks)
         lookup.note_filled(request.shared_prefix, False)
         whole = (request.prompt_tokens - 1) // self.block_tokens
-        found = cache.find(request.id, request.shared_prefix, whole)
-        return found[-1][2] * self.block_tokens if found else 0
+        cached = cache.find(request.id, request.shared_prefix, whole)
+        return cached[-1][2] * self.block_tokens if cached else 0
 
     def filled_tokens(self, table: BlockTable, decodes: bool) -> int:
         """Tokens of a request's full blocks that can be found, or could if another request named them.
@@ -200,25 +202,25 @@ class KvLedger:
         more = sum(phases[first:end]) if end <= block else sum(phases[first:]) + sum(phases[: end - block])
         return self.decoding * rounds + more
 
-    def admit(self, one: Waiting, start: int, decodes: bool) -> None:
+    def admit(self, progress: Waiting, start: int, decodes: bool) -> None:
         """Let a request leave the queue and begin at ``start``, after stored blocks; ``reserve`` follows.
 
         ``decodes``: decoding requests take part in the step.
         """
-        request, prefix = one.id, one.shared_prefix
+        request, prefix = progress.id, progress.shared_prefix
         cache, lookup = self.cache, self._admissions
         if cache is None or lookup is None:
             return
-        if not one.was_preempted:
-            cache.queried_tokens += one.known_tokens
+        if not progress.was_preempted:
+            cache.queried_tokens += progress.known_tokens
             cache.hit_tokens += start
         named = self._is_named(request)
         if not (named or prefix or start):
             return
         findable = ALL_TOKENS if named else prefix[-1][1] if prefix else 0
         blocks = start // self.block_tokens
-        found = lookup.found(request, prefix, blocks, decodes) if blocks else ()
-        self._reserved -= cache.admit(request, prefix, blocks, findable, found)
+        pieces = lookup.found(request, prefix, blocks, decodes) if blocks else ()
+        self._reserved -= cache.admit(request, prefix, blocks, findable, pieces)
 
     def prefix_counts(self) -> tuple[int, int, int]:
         """Prompt tokens of all first admissions, those of them that were found, and blocks evicted."""
@@ -277,7 +279,9 @@ class KvLedger:
                 for extent in cache.tables[victim].parts():
                     left[extent] = left.get(extent, 0) + 1
         shared = [
-            one.stop - one.start for one in cache.tables[request].parts() if one.users - left.get(one, 0) > 1
+            part.stop - part.start
+            for part in cache.tables[request].parts()
+            if part.users - left.get(part, 0) > 1
         ]
         return held - sum(shared)
 
@@ -318,3 +322,15 @@ class KvLedger:
     def holders(self) -> tuple[int, ...]:
         """Requests that hold blocks, for invariants and views."""
         return (*self._held, *self._bases)
+
+
+def ledger_of(replica: Replica, *, late_tokens: int, named: bytes | None) -> KvLedger:
+    """A ledger of the replica's blocks; ``late_tokens``, ``named``: see ``KvLedger``."""
+    return KvLedger(
+        replica.kv_blocks,
+        replica.block_tokens,
+        watermark_blocks=replica.watermark_blocks,
+        prefix_caching=replica.prefix_caching,
+        late_tokens=late_tokens,
+        named=named,
+    )

@@ -29,5 +29,16 @@ class LayerPass:
 
     def run(self, replica: int, epoch: int) -> Run:
         """The action for the replica: one step, whose requests decode elsewhere if at all."""
-        how = False, 1, True, self.reason, True, self.layers, self.inputs, self.cpu_cores
-        return Run(replica, epoch, self.chunks, *how)
+        return Run(
+            replica,
+            epoch,
+            self.chunks,
+            decode=False,
+            max_steps=1,
+            until_finish=True,
+            reason=self.reason,
+            hand_over=True,
+            layers=self.layers,
+            inputs=self.inputs,
+            cpu_cores=self.cpu_cores,
+        )

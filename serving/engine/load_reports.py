@@ -120,15 +120,17 @@ class LoadReports:
         for unread in self._unread:
             unread.update(self._changed)
         self._changed.clear()
-        found = list(self._unread[reader])
+        unread_replicas = list(self._unread[reader])
         self._unread[reader].clear()
-        return found
+        return unread_replicas
 
     def _sweep(self, tick_ns: int) -> None:
         """Handle a passed tick: mark instances with reports due by then as changed."""
         self._swept_ns = tick_ns
         rising, known_of = self._rising, self._known
-        for replica in [one for one, before_ns in rising.items() if before_ns < tick_ns]:
+        for replica in [
+            rising_replica for rising_replica, before_ns in rising.items() if before_ns < tick_ns
+        ]:
             known = known_of[replica]
             if known.tick_ns < tick_ns and (self.at_ticks or known.coming is not None):
                 self._settle(known)
@@ -143,15 +145,15 @@ class LoadReports:
         """Instances that may have fewer free blocks than ``ample_blocks``, ascending; no others have."""
         watch = self._memory_watch
         assert watch is not None, "nobody watches"
-        tick_ns, found = self._tick(), list[int]()
+        tick_ns, replicas = self._tick(), list[int]()
         watch.expire(self._present.now_ns)
         for replica in sorted(watch.maybe_short):
             known = self._known[replica]
             if known.tick_ns < tick_ns:
                 self._settle(known)
             if not watch.again(known, tick_ns):
-                found.append(replica)
-        return found
+                replicas.append(replica)
+        return replicas
 
     def settle(self, replica: int) -> None:
         """Make an instance's report of the last tick before its engine changes."""
@@ -276,10 +278,10 @@ class LoadReports:
         """Report the current batch and queue after another step. ``since`` -1: at the next tick."""
         if known.coming is not None and known.steps > known.since:
             self._tell(known)
-        told, free = known.report, known.free_blocks
+        report, free = known.report, known.free_blocks
         self._renew(known, free_blocks_after(known.engine, 0))
         known.coming, known.since = report_of(known), since
-        known.report, known.free_blocks = told, free
+        known.report, known.free_blocks = report, free
         if self._memory_watch is not None:
             self._memory_watch.comes(known, known.coming, self._present.now_ns)
         self._rising[known.engine.id] = known.tick_ns

@@ -123,6 +123,6 @@ class MemoryWatch:
 def _completes_prompts(engine: Engine) -> bool:
     """Whether the current pass completes all prompts that have begun."""
     running, complete = engine.running, 0
-    for one, start, tokens in engine._chunks:
-        complete += start + tokens == running[one].known_tokens
+    for chunk, start, tokens in engine._chunks:
+        complete += start + tokens == running[chunk].known_tokens
     return complete == len(engine.prefilling)

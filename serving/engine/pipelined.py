@@ -31,7 +31,7 @@ class MicroBatchLedger(KvLedger):
     __slots__ = ("_clock_of", "clocks")
 
     def __init__(self, total_blocks: int, block_tokens: int, watermark_blocks: int, count: int) -> None:
-        super().__init__(total_blocks, block_tokens, watermark_blocks)
+        super().__init__(total_blocks, block_tokens, watermark_blocks=watermark_blocks)
         self.clocks = [KvLedger(total_blocks, block_tokens) for _ in range(count)]
         self._clock_of: dict[int, int] = {}
 
@@ -173,15 +173,15 @@ def turned(queue: Iterable[int], steps: int, count: int) -> tuple[int, ...]:
     If the scheduler is called and finds nothing to schedule, its empty answer stays in the queue until what
     is before it has ended.
     """
-    found = deque(queue)
+    order = deque(queue)
     for _ in range(steps):
-        found.append(found.popleft())
-        if len(found) < count and found[0] != EMPTY:
-            found.append(EMPTY)
-        while found[0] == EMPTY:
-            found.popleft()
-            found.append(EMPTY)
-    return tuple(found)
+        order.append(order.popleft())
+        if len(order) < count and order[0] != EMPTY:
+            order.append(EMPTY)
+        while order[0] == EMPTY:
+            order.popleft()
+            order.append(EMPTY)
+    return tuple(order)
 
 
 class PipelinedEngine(Engine):
@@ -208,13 +208,14 @@ class PipelinedEngine(Engine):
         self,
         replica: Replica,
         batcher: Batcher,
+        *,
         stages: int,
         batch_tokens: int,
         coalesce: bool = True,
         loaded: bool = True,
     ) -> None:
         """``batch_tokens``: max_num_batched_tokens of the batcher."""
-        super().__init__(replica, batcher, coalesce, False, loaded)
+        super().__init__(replica, batcher, coalesce=coalesce, loaded=loaded)
         self._count, self._batch_tokens = stages, batch_tokens
         # One more than the micro-batches: to ask what a further one would take.
         self._memory = MicroBatchLedger(
@@ -321,7 +322,7 @@ class PipelinedEngine(Engine):
         if self.coalesce and not presses:
             joining = len(self.prefilling) - len(self._unscheduled)
             steps = rounds_left(self._memory, self.in_flight, joining)
-        for one, answer in begun:
+        for micro_batch, answer in begun:
             actions.append(
                 Run(
                     self.id,
@@ -331,7 +332,7 @@ class PipelinedEngine(Engine):
                     steps,
                     not self._goes_on,
                     answer.reason,
-                    micro_batch=one,
+                    micro_batch=micro_batch,
                 )
             )
 

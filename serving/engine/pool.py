@@ -11,7 +11,7 @@ from serving.protocols.batch import Batcher
 from serving.vocabulary.replica import Replica, Role
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
     """Options of every engine. ``coalesce`` False: every decode run is one step (exact mode).
 
@@ -52,14 +52,14 @@ class EnginePool:
         engine = self.engines[replica.id] = Engine(
             replica,
             self._batcher_for(replica),
-            options.coalesce,
-            options.asynchronous,
-            loaded,
-            options.prompts_alone,
-            options.checks,
-            options.lockstep,
-            options.named_requests,
-            options.order,
+            coalesce=options.coalesce,
+            asynchronous=options.asynchronous,
+            loaded=loaded,
+            prompts_alone=options.prompts_alone,
+            checks=options.checks,
+            lockstep=options.lockstep,
+            named=options.named_requests,
+            order=options.order,
         )
         return engine
 
@@ -76,10 +76,10 @@ class EnginePool:
             engine = PipelinedEngine(
                 replica,
                 self._batcher_for(replica),
-                options.pipeline_stages,
-                options.max_num_batched_tokens,
-                options.coalesce,
-                loaded,
+                stages=options.pipeline_stages,
+                batch_tokens=options.max_num_batched_tokens,
+                coalesce=options.coalesce,
+                loaded=loaded,
             )
         self.engines[replica.id] = engine
         return engine

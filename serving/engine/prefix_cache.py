@@ -74,7 +74,7 @@ class PrefixCache:
 
         ``gone``: where extents end that lose blocks in this step. ``computed``: what this step computes.
         """
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         copies: list[tuple[Extent, int]] = []
         at, block = 0, self.block_tokens
         for owner, end_tokens in prefix:
@@ -82,20 +82,39 @@ class PrefixCache:
             if end <= at:
                 continue
             end = min(end, stop)
-            self._add_copies(copies, owner, request, prefix, stop, gone)
+            self._add_copies(copies, owner=owner, request=request, prefix=prefix, stop=stop, gone=gone)
             if not (copies or computed):
-                return found
-            at = add_pieces(found, copies, at, end, request, prefix, block, computed)
+                return pieces
+            at = add_pieces(
+                pieces,
+                copies,
+                at=at,
+                stop=end,
+                request=request,
+                prefix=prefix,
+                block_tokens=block,
+                computed=computed,
+            )
             if at < end or at == stop:
-                return found
+                return pieces
         if at < stop:
-            self._add_copies(copies, request, request, prefix, stop, gone)
-            add_pieces(found, copies, at, stop, request, prefix, block, computed)
-        return found
+            self._add_copies(copies, owner=request, request=request, prefix=prefix, stop=stop, gone=gone)
+            add_pieces(
+                pieces,
+                copies,
+                at=at,
+                stop=stop,
+                request=request,
+                prefix=prefix,
+                block_tokens=block,
+                computed=computed,
+            )
+        return pieces
 
     def _add_copies(
         self,
         copies: list[tuple[Extent, int]],
+        *,
         owner: int,
         request: int,
         prefix: SharedPrefix,
@@ -119,14 +138,14 @@ class PrefixCache:
         prefix: SharedPrefix,
         blocks: int,
         findable_tokens: int,
-        found: Sequence[Piece],
+        pieces: Sequence[Piece],
     ) -> int:
         """Begin a request after ``blocks`` found blocks; returns how many of them other requests hold."""
         table = self.tables[request] = BlockTable(request, prefix, findable_tokens)
         if not blocks:
             return 0
         held = 0
-        for piece, at, end in found:
+        for piece, at, end in pieces:
             end = min(end, blocks)
             while at < end:
                 assert piece is not None
@@ -158,7 +177,7 @@ class PrefixCache:
         if (start + 1) * self.block_tokens <= table.prefix_tokens:
             owner = owner_of(owner, table.prefix, start, self.block_tokens)
         self._born += 1
-        extent = Extent(owner, table.request, table.prefix, start, stop, 1, self._born)
+        extent = Extent(owner, table.request, table.prefix, start=start, stop=stop, users=1, born=self._born)
         table.extents.append(extent)
         table.stops.append(stop)
         self._shelve(extent)
@@ -229,7 +248,9 @@ class PrefixCache:
         """Cut in two at block ``at``; returns the second part."""
         request, prefix = extent.request, extent.prefix
         owner = owner_of(request, prefix, at, self.block_tokens)
-        second = Extent(owner, request, prefix, at, extent.stop, extent.users, extent.born)
+        second = Extent(
+            owner, request, prefix, start=at, stop=extent.stop, users=extent.users, born=extent.born
+        )
         if not extent.users:
             self.queue.insert(second, extent)
             self.queue.blocks -= second.stop - at

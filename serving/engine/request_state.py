@@ -30,7 +30,7 @@ class RequestState(IntEnum):
 def requests_at(engine: Engine) -> list[tuple[int, RequestState]]:
     """(request, state) of all that are attached or wait; a request in two containers appears twice."""
     prefilling, ended = engine.prefilling, engine.ended
-    found = [
+    states = [
         (
             request,
             RequestState.PREFILLING
@@ -41,15 +41,15 @@ def requests_at(engine: Engine) -> list[tuple[int, RequestState]]:
         )
         for request in engine.running
     ]
-    found += [(one.id, RequestState.WAITING) for one in (*engine.waiting, *engine.unseen_arrivals)]
-    found += [(one.id, RequestState.OUTGOING) for one in engine.outgoing]
-    found += [(one.id, RequestState.ATTACHED) for one in engine.attached]
-    return found
+    states += [(progress.id, RequestState.WAITING) for progress in (*engine.waiting, *engine.unseen_arrivals)]
+    states += [(progress.id, RequestState.OUTGOING) for progress in engine.outgoing]
+    states += [(progress.id, RequestState.ATTACHED) for progress in engine.attached]
+    return states
 
 
 def state_of(engine: Engine, request: int) -> RequestState:
     """The state of this request on the replica."""
-    for one, state in requests_at(engine):
-        if one == request:
+    for number, state in requests_at(engine):
+        if number == request:
             return state
     return RequestState.RESERVED if request in engine.ledger.holders() else RequestState.ABSENT

@@ -32,9 +32,9 @@ class VirtualLedger(KvLedger):
     def __init__(self, parts: Sequence[KvLedger]) -> None:
         first = parts[0]
         super().__init__(
-            sum([one.total_blocks for one in parts]),
+            sum([part.total_blocks for part in parts]),
             first.block_tokens,
-            sum([one.watermark_blocks for one in parts]),
+            watermark_blocks=sum([part.watermark_blocks for part in parts]),
         )
         self._parts = list(parts)
 
@@ -100,9 +100,9 @@ class VirtualEngines(Engine):
             kv_pools=1,
         )
         self.engines = [
-            Engine(part, batcher_for(part), coalesce, False, True, False, checks) for _ in range(count)
+            Engine(part, batcher_for(part), coalesce=coalesce, checks=checks) for _ in range(count)
         ]
-        super().__init__(replica, self.engines[0].batcher, coalesce, False, loaded)
+        super().__init__(replica, self.engines[0].batcher, coalesce=coalesce, loaded=loaded)
         self.ledger = VirtualLedger([one.ledger for one in self.engines])
         self.view = ReplicaView(self.running, self.prefilling, self.waiting, self.ledger)
         self._coming: deque[Request] = deque()  # of the requests in ``unseen_arrivals``
@@ -145,9 +145,9 @@ class VirtualEngines(Engine):
         for request in event.finished:
             del self.running[request]
         self._chunks_of[number] = ()
-        others = self._hand_out() if self.unseen_arrivals else ()
+        handed_out = self._hand_out() if self.unseen_arrivals else ()
         self._choose(number, actions)
-        for other in others:
+        for other in handed_out:
             self._choose(other, actions)
         self._fix_state()
         if self.state is EngineState.RUNNING and True in self._stopping:
@@ -166,7 +166,7 @@ class VirtualEngines(Engine):
     def _hand_out(self) -> Sequence[int]:
         """Give arrivals to the virtual engines with the fewest requests; returns idle ones that got some."""
         engines, gone = self.engines, list[Action]()
-        loads = [len(one.running) + len(one.waiting) for one in engines]
+        loads = [len(own_engine.running) + len(own_engine.waiting) for own_engine in engines]
         began = list[int]()
         for request in self._coming:
             number = loads.index(min(loads))
@@ -226,6 +226,6 @@ class VirtualEngines(Engine):
 
     def _fix_state(self) -> None:
         """Set the state: running while a step is in flight."""
-        self.ledger.decoding = sum([one.ledger.decoding for one in self.engines])
-        works = sum([one.state is not EngineState.IDLE for one in self.engines])
+        self.ledger.decoding = sum([engine.ledger.decoding for engine in self.engines])
+        works = sum([engine.state is not EngineState.IDLE for engine in self.engines])
         self.state = EngineState.RUNNING if works else EngineState.IDLE

@@ -243,9 +243,9 @@ class HandOvers:
         return self.moves.requests_to(replica)
 
     def lost(
-        self, replica: int, unsent: Collection[int], kept: Collection[int], actions: list[Action]
+        self, replica: int, unsent: Collection[int], staying: Collection[int], actions: list[Action]
     ) -> list[int]:
-        """A closed instance is lost, with its ``unsent`` requests and those that room is ``kept`` for.
+        """A closed instance is lost, with its ``unsent`` requests and those ``staying`` in its room.
 
         Call it before they are forgotten, and ``match`` afterwards. Returns the requests of other instances
         that fail, ascending: pieces of them were at the lost one. What was in transfer to it, or together
@@ -264,13 +264,15 @@ class HandOvers:
             self._fail(self._engines[number], set(gone))
         self._decode_capacity.lost(replica)
         self.migrating_tokens -= sum([self._requests[request].prompt_tokens for request in unsent])
-        self.demand_tokens -= self._decode_capacity.forget(kept)
+        self.demand_tokens -= self._decode_capacity.forget(staying)
         self.demand_tokens -= self._decode_capacity.forget(gone)
         freed = [*pieces.join(unsent), *pieces.join(gone)]
         for move in stopped:
             if move.source != replica:
                 self._send_again(move)
-        changed = dict.fromkeys([*homes, *(move.target for move in stopped), *(one.id for one in freed)])
+        changed = dict.fromkeys(
+            [*homes, *(move.target for move in stopped), *(progress.id for progress in freed)]
+        )
         _freed([self._engines[number] for number in changed], actions)
         return gone
 

@@ -74,7 +74,7 @@ class Migrations:
         if not may_begin(source, destination, self._rules, pair.source in self.of_replica):
             self.log.declined += 1
             return
-        for waits in [self.of_replica[one] for one in pair[:2] if one in self.of_replica]:
+        for waits in [self.of_replica[replica] for replica in pair[:2] if replica in self.of_replica]:
             self._abort(waits, SUPERSEDED, actions)
         migration = Migration(pair.source, pair.destination, pair.reason)
         self.of_replica[pair.source] = self.of_replica[pair.destination] = migration
@@ -230,11 +230,17 @@ class Migrations:
         migration.phase = _LAST_STAGE if last else _COPYING
         self._release(migration)
         positions = source.ledger.blocks_for(upto) * source.ledger.block_tokens - first  # whole blocks
-        what = [(source.id, (request,), positions * self._rules.kv_bytes_per_token)]
+        sends = [(source.id, (request,), positions * self._rules.kv_bytes_per_token)]
         reason = f"stage {stage} of its migration{', the last' if last else ''}"
-        control_ns = self._rules.control_ns if last else 0
-        terms = control_ns, self._rules.slowdown_ppm
-        self.moves.send(migration.move, what, reason, actions, ((first, upto),), *terms)
+        self.moves.send(
+            migration.move,
+            sends,
+            reason,
+            actions,
+            positions=((first, upto),),
+            control_ns=self._rules.control_ns if last else 0,
+            slowdown_ppm=self._rules.slowdown_ppm,
+        )
 
     def _commit(self, migration: Migration, move: Move, actions: list[Action]) -> None:
         """All KV is at the destination: the source frees its blocks, and the request decodes there."""
@@ -316,5 +322,5 @@ class Migrations:
             if self._engines[replica].halts:
                 boundary.let_run(self._engines[replica], self._coalesce)
 
-    def _tell(self, one: Migration, phase: str, reason: str, actions: list[Action]) -> None:
-        actions.append(Migrate(one.request, one.source, one.destination, phase, reason))
+    def _tell(self, migration: Migration, phase: str, reason: str, actions: list[Action]) -> None:
+        actions.append(Migrate(migration.request, migration.source, migration.destination, phase, reason))

@@ -36,8 +36,19 @@ class MigrationLog:
         self.records: list[MigrationRecord] = []
         self.declined = 0
 
-    def add(self, one: Migration, outcome: str, now_ns: int) -> None:
+    def add(self, migration: Migration, outcome: str, now_ns: int) -> None:
         """Record a migration that has ended."""
-        down_ns = now_ns - one.paused_ns if one.paused_ns >= 0 else -1
-        times = one.begun_ns, now_ns, one.context_tokens, one.stages, one.moved_bytes, down_ns
-        self.records.append(MigrationRecord(one.request, one.source, one.destination, *times, outcome))
+        self.records.append(
+            MigrationRecord(
+                migration.request,
+                migration.source,
+                migration.destination,
+                begun_ns=migration.begun_ns,
+                ended_ns=now_ns,
+                context_tokens=migration.context_tokens,
+                stages=migration.stages,
+                moved_bytes=migration.moved_bytes,
+                down_ns=now_ns - migration.paused_ns if migration.paused_ns >= 0 else -1,
+                outcome=outcome,
+            )
+        )

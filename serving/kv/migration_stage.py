@@ -21,8 +21,10 @@ def may_begin(source: Engine, destination: Engine, rules: MigrationRules, waits:
 
 def engaged(under_way: Mapping[int, Migration], replica: int) -> bool:
     """Whether no other migration can begin there; one that waits for a load gives way at its source."""
-    one = under_way.get(replica)
-    return one is not None and not (one.phase is MigrationPhase.WAITING and one.source == replica)
+    migration = under_way.get(replica)
+    return migration is not None and not (
+        migration.phase is MigrationPhase.WAITING and migration.source == replica
+    )
 
 
 def is_last(migration: Migration, rules: MigrationRules, computed: int, block: int) -> bool:

@@ -109,6 +109,7 @@ class Moves:
         stage: Sequence[StageSend],
         reason: str,
         actions: list[Action],
+        *,
         positions: tuple[Span, ...] = (),
         control_ns: int = 0,
         slowdown_ppm: int = 0,
@@ -120,11 +121,19 @@ class Moves:
         move.transfers = transfers = tuple([begin(model) for _ in stage])
         for transfer, (source, requests, size_bytes) in zip(transfers, stage):
             self._of_transfer[transfer] = move
-            what = Send(
-                transfer, "kv", requests, source, target, size_bytes, reason, None, positions, control_ns,
-                slowdown_ppm,
-            )  # fmt: skip
-            actions.append(what)
+            send = Send(
+                transfer,
+                "kv",
+                requests=requests,
+                source=source,
+                target=target,
+                size_bytes=size_bytes,
+                reason=reason,
+                positions=positions,
+                control_ns=control_ns,
+                slowdown_ppm=slowdown_ppm,
+            )
+            actions.append(send)
 
     def begin(
         self, source: Engine, target: Engine, batch: tuple[Progress, ...], reason: str, actions: list[Action]
@@ -174,7 +183,7 @@ class Moves:
         self._end(move, _ABORTED)
         if not move.stays:
             target, has_one = self._engines[move.target], self.pieces.has_one
-            target.release([one for one in move.ids if not has_one(one, target.id)])
+            target.release([request for request in move.ids if not has_one(request, target.id)])
 
     def _end(self, move: Move, phase: MovePhase) -> None:
         move.phase = phase
@@ -205,7 +214,7 @@ class Moves:
                 if size_bytes and replica != target:
                     bytes_at[replica] = bytes_at.get(replica, 0) + size_bytes
                     requests_at.setdefault(replica, []).append(progress.id)
-        return [(one, tuple(ids), bytes_at[one]) for one, ids in requests_at.items() if ids]
+        return [(request, tuple(ids), bytes_at[request]) for request, ids in requests_at.items() if ids]
 
     def by_sources(
         self, batch: Iterable[Progress]
@@ -238,12 +247,12 @@ class Moves:
 
     def senders(self) -> set[int]:
         """The replicas that send KV now; a replica with a piece counts until the move has ended."""
-        found = set(self.sending)
+        replicas = set(self.sending)
         if self.pieces:
             for move in self._moves:
                 pieces = [piece for progress in move.batch for piece in self.pieces.of(progress.id)]
-                found.update([piece.replica for piece in pieces if piece.replica != move.target])
-        return found
+                replicas.update([piece.replica for piece in pieces if piece.replica != move.target])
+        return replicas
 
     def all(self) -> list[Move]:
         """All moves, in the order in which they began."""
@@ -259,5 +268,5 @@ class Moves:
         return [
             move
             for move in self._moves
-            if replica in (move.source, move.target) or any(has_one(one, replica) for one in move.ids)
+            if replica in (move.source, move.target) or any(has_one(request, replica) for request in move.ids)
         ]

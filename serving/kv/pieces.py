@@ -64,11 +64,11 @@ class Pieces:
 
     def by_home(self, replica: int) -> dict[int, list[int]]:
         """Requests that have a piece at that replica, by their homes."""
-        found: dict[int, list[int]] = {}
+        holders: dict[int, list[int]] = {}
         for request, (home, pieces) in self._split.items():
             if any(piece.replica == replica for piece in pieces):
-                found.setdefault(home, []).append(request)
-        return found
+                holders.setdefault(home, []).append(request)
+        return holders
 
     def size_bytes(self, progress: Progress) -> list[tuple[int, int]]:
         """(replica, bytes of the request's KV there) of each piece, rounded down; the rest is at its home."""

@@ -111,8 +111,8 @@ class ColocatedLive:
     def kv_tokens(self) -> int:
         """Prompt and output tokens of the requests in batches that no instance counts yet."""
         known = self._places.known
-        unplaced_requests = [one for one in self._scaling.requests if one.id not in known]
-        return sum([demand_tokens(one) for one in unplaced_requests])
+        unplaced_requests = [request for request in self._scaling.requests if request.id not in known]
+        return sum([demand_tokens(request) for request in unplaced_requests])
 
     @property
     def migrating_tokens(self) -> int:
@@ -127,7 +127,7 @@ class ColocatedLive:
     def outstanding(self, replica: int) -> int:
         """Number of requests of which an instance holds a part and which it does not count."""
         place_of = self._places.place_of
-        own = [one for one in self._scaling.batches_of(replica) if place_of(one) != replica]
+        own = [batch for batch in self._scaling.batches_of(replica) if place_of(batch) != replica]
         return sum([len(batch.requests) for batch in own]) + len(self._first_layers.at(replica))
 
     def held(self, replica: int) -> list[int]:

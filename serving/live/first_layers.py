@@ -91,7 +91,7 @@ class FirstLayers:
     @property
     def migrating_tokens(self) -> int:
         """Tokens of the requests whose first layers' KV is in transit."""
-        return sum([one.known_tokens for move in self._moves.all() for one in move.batch])
+        return sum([progress.known_tokens for move in self._moves.all() for progress in move.batch])
 
     def at(self, replica: int) -> list[int]:
         """Requests whose first layers' KV is on this replica and being sent from it."""

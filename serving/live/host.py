@@ -13,7 +13,7 @@ from serving.vocabulary.actions import Action
 from serving.vocabulary.request import Request
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSetup:
     """Settings of one model. prefill_tokens_per_s: of one instance, for the schedulers' view.
 
@@ -32,7 +32,7 @@ class LiveSetup:
     enabled: bool = True
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class LiveCounts:
     """passes: over layers on instances that lacked others; requests: with such a pass.
 

@@ -15,7 +15,7 @@ def live_targets(edges: Sequence[Edge], size_bytes: int) -> list[LiveTarget]:
     """
     feeding = {source for edge in edges for source in edge.sources}
     load_ns: dict[Endpoint, int | None] = {}
-    found = []
+    loads = []
     for edge in edges:
         own_ns = _alone_ns(edge, size_bytes)
         before = [load_ns[source] for source in edge.sources if source in load_ns]
@@ -23,8 +23,8 @@ def live_targets(edges: Sequence[Edge], size_bytes: int) -> list[LiveTarget]:
         slowest_ns = max(known) if len(known) == 1 + len(before) else None
         for target in edge.targets:
             load_ns[target] = slowest_ns
-            found.append(LiveTarget(target[1], slowest_ns, target not in feeding))
-    return found
+            loads.append(LiveTarget(target[1], slowest_ns, target not in feeding))
+    return loads
 
 
 def _alone_ns(edge: Edge, size_bytes: int) -> int | None:

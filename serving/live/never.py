@@ -33,4 +33,6 @@ class NeverLive:
 
 def never_live() -> LiveSetup:
     """The set-up of a model that never has live instances."""
-    return LiveSetup(NeverLive(), 1, 0, 1.0, enabled=False)
+    return LiveSetup(
+        policy=NeverLive(), layers=1, activation_bytes_per_token=0, prefill_tokens_per_s=1.0, enabled=False
+    )

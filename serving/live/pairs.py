@@ -216,7 +216,7 @@ class LivePair:
 
         For a target that ``may_work`` and is idle.
         """
-        while (found := self._next_pass()) is None:
+        while (next_pass := self._next_pass()) is None:
             if (
                 not self.loaded
                 or self.fully_loaded
@@ -227,7 +227,7 @@ class LivePair:
             if not requests:
                 return None
             self._begin(requests, quota)
-        return found
+        return next_pass
 
     def _next_pass(self) -> LivePass | None:
         for batch in self.batches:

@@ -62,9 +62,9 @@ class LivePlans:
         costs = [sum([request.prompt_tokens for request in batch]) / per_ns for batch in batches]
         batch_layer_ns = tuple([max(1, round(cost)) for cost in costs])
         view = LiveView(count, max(1, self._layer_ns[target]), batch_layer_ns, loaded=loaded)
-        found = self.scheduler.plan(view)
-        self._counts.plans_refused += found.refused
-        if found.rule != "split":
+        plan = self.scheduler.plan(view)
+        self._counts.plans_refused += plan.refused
+        if plan.rule != "split":
             return [None for _ in batches]
         self._counts.plans_used += 1
-        return list(found.target_layers)
+        return list(plan.target_layers)

@@ -35,17 +35,19 @@ class LayerRuns:
         self._counts = counts
         self._running: dict[int, LiveBatch] = {}
 
-    def begin(self, one: LivePass, pair: LivePair, actions: list[Action]) -> None:
+    def begin(self, layer_pass: LivePass, pair: LivePair, actions: list[Action]) -> None:
         """Order a pass for this pair from an engine."""
-        batch = one.batch
-        if one.replica == batch.target and not pair.fully_loaded:
+        batch = layer_pass.batch
+        if layer_pass.replica == batch.target and not pair.fully_loaded:
             self._counts.passes += 1
             self._counts.layer_counts.add(pair.loaded)
-            self._counts.requests += 0 if one.first else len(batch.requests)
-        self._running[one.replica] = batch
+            self._counts.requests += 0 if layer_pass.first else len(batch.requests)
+        self._running[layer_pass.replica] = batch
         chunks = tuple([(request.id, 0, request.prompt_tokens) for request in batch.requests])
         why = f"live: {pair.loaded} of {self._layers} layers are on {batch.target}"
-        self._engines[one.replica].run_layers(LayerPass(chunks, (one.first, one.last), why), actions)
+        self._engines[layer_pass.replica].run_layers(
+            LayerPass(chunks, (layer_pass.first, layer_pass.last), why), actions
+        )
 
     def ended(self, engine: Engine) -> LiveBatch:
         """Handle an engine's report of its pass; returns the batch."""
@@ -81,7 +83,17 @@ class Activations:
         self._moving[transfer] = batch
         ids = tuple([request.id for request in batch.requests])
         size_bytes = batch.tokens * self._bytes_per_token
-        actions.append(Send(transfer, "activations", ids, source, target, size_bytes, why))
+        actions.append(
+            Send(
+                transfer,
+                "activations",
+                requests=ids,
+                source=source,
+                target=target,
+                size_bytes=size_bytes,
+                reason=why,
+            )
+        )
 
     def activations_arrived(self, transfer: int) -> LiveBatch | None:
         """The batch of this transfer; None if it belongs to no batch, or the batch no longer needs it."""
@@ -130,9 +142,18 @@ class LiveScaling:
         partners, helpers = len(host.partners()), len(host.helpers())
         waited_ns = 0 if head_ns is None else now_ns - head_ns
         backlog_tokens = host.backlog_tokens(self.requests)
-        choice = LiveChoice(shown, waited_ns, backlog_tokens, partners, helpers, len(self.pairs))
+        choice = LiveChoice(
+            shown,
+            waited_ns=waited_ns,
+            backlog_tokens=backlog_tokens,
+            partners=partners,
+            helpers=helpers,
+            pairs=len(self.pairs),
+        )
         chosen = self._setup.policy.select(choice)
-        self._load_ns |= {one.replica: one.load_ns for one in shown if one.replica in chosen}
+        self._load_ns |= {
+            instance.replica: instance.load_ns for instance in shown if instance.replica in chosen
+        }
         return chosen
 
     def begin(self, now_ns: int, target: int) -> None:
@@ -224,9 +245,9 @@ class LiveScaling:
                 batch.source = source
                 self._activations.send(source, pair.target, batch, "embedded prompts", actions)
 
-    def _run(self, one: LivePass | None, actions: list[Action]) -> None:
-        if one is not None:
-            self._runs.begin(one, self.pairs[one.batch.target], actions)
+    def _run(self, layer_pass: LivePass | None, actions: list[Action]) -> None:
+        if layer_pass is not None:
+            self._runs.begin(layer_pass, self.pairs[layer_pass.batch.target], actions)
 
     def _send_on(self, batch: LiveBatch, actions: list[Action]) -> None:
         """Send activations to the old instance that pulled the batch."""
@@ -248,7 +269,9 @@ class LiveScaling:
     def offered(self, source: int) -> LiveBatch | None:
         """The earliest batch that this instance could pull if it had room."""
         offers = [batch for pair in self.pairs.values() if pair.target != source and (batch := pair.offer())]
-        return min(offers, key=lambda one: (one.requests[0].arrival_ns, one.requests[0].id), default=None)
+        return min(
+            offers, key=lambda batch: (batch.requests[0].arrival_ns, batch.requests[0].id), default=None
+        )
 
     def _pull(self, source: int, actions: list[Action]) -> bool:
         engine = self._engines[source]
@@ -370,16 +393,18 @@ class LiveScaling:
 
     def batches_of(self, replica: int) -> list[LiveBatch]:
         """Batches of this instance, begun or pulled."""
-        found = [batch for pair in self.pairs.values() for batch in pair.batches]
-        return [one for one in found if replica in (one.target, one.source)]
+        batches = [batch for pair in self.pairs.values() for batch in pair.batches]
+        return [batch for batch in batches if replica in (batch.target, batch.source)]
 
     def outstanding(self, replica: int) -> int:
         """Number of requests in batches of this instance."""
-        return sum([len(one.requests) for one in self.batches_of(replica)])
+        return sum([len(batch.requests) for batch in self.batches_of(replica)])
 
     def held(self, replica: int) -> list[int]:
         """Requests for which this instance keeps memory."""
-        own = [one for one in self.batches_of(replica) if one.source == replica or not one.left_target]
+        own = [
+            batch for batch in self.batches_of(replica) if batch.source == replica or not batch.left_target
+        ]
         lost = self._runs.at(replica)
         if lost is not None and lost.where == "over":  # its pass still runs, though its first layers are lost
             own.append(lost)

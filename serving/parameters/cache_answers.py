@@ -38,14 +38,14 @@ class CheckedCopies:
     @property
     def caches(self) -> HostCaches:
         """The caches with the copies."""
-        found: HostCaches = read(self._copies, CACHES)
-        return found
+        caches: HostCaches = read(self._copies, CACHES)
+        return caches
 
     @property
     def usage(self) -> Usage:
         """Bytes in host memory, all hosts together."""
-        found: Usage = read(self._copies, USAGE)
-        return found
+        usage: Usage = read(self._copies, USAGE)
+        return usage
 
     def start(self, placed: Sequence[tuple[Part, int, int]]) -> None:
         """Place the parameters of these (part, replica, host) at time 0."""
@@ -53,12 +53,12 @@ class CheckedCopies:
 
     def hosts(self, part: Part, now_ns: int) -> list[int]:
         """The hosts whose memory has a whole copy, ascending."""
-        found: Any = ask(self._copies, HOSTS, part, now_ns)
-        if type(found) is not list or any(type(host) is not int for host in found):
-            raise refused(self._copies, HOSTS, found, "the answer is not a list of hosts")
-        if found != sorted(set(found)) or (found and not 0 <= found[0] <= found[-1] < self._hosts):
-            raise refused(self._copies, HOSTS, found, f"the hosts are 0 to {self._hosts - 1}, in this order")
-        return found
+        hosts: Any = ask(self._copies, HOSTS, part, now_ns)
+        if type(hosts) is not list or any(type(host) is not int for host in hosts):
+            raise refused(self._copies, HOSTS, hosts, "the answer is not a list of hosts")
+        if hosts != sorted(set(hosts)) or (hosts and not 0 <= hosts[0] <= hosts[-1] < self._hosts):
+            raise refused(self._copies, HOSTS, hosts, f"the hosts are 0 to {self._hosts - 1}, in this order")
+        return hosts
 
     def begin(self, load: Load, hosts: Sequence[int], now_ns: int) -> None:
         """Begin a load; ``hosts`` are those of its targets."""
@@ -81,10 +81,10 @@ class CheckedCopies:
 
     def may_release(self, part: Part, replica: int) -> bool:
         """Whether the replica may give up its parameters now."""
-        found: Any = ask(self._copies, MAY_LEAVE, part, replica)
-        if type(found) is not bool:
-            raise refused(self._copies, MAY_LEAVE, found, f"the answer is a {type(found).__name__}")
-        return found
+        reloads: Any = ask(self._copies, MAY_LEAVE, part, replica)
+        if type(reloads) is not bool:
+            raise refused(self._copies, MAY_LEAVE, reloads, f"the answer is a {type(reloads).__name__}")
+        return reloads
 
     def left(self, part: Part, replica: int, now_ns: int) -> None:
         """Note that the replica gave up its parameters."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from serving.protocols.planning import Port
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMap:
     """``ports``: of each GPU; ``host_ports``: of each host's memory, one per NIC.
 
@@ -43,5 +43,5 @@ class ClusterMap:
         left = host_ports[self.host_of(port.gpu)]
         if not left:
             return port  # the host is unreachable; its loss is reported next
-        after = next((one for one in left if one.nic > port.nic), left[0])
+        after = next((free_port for free_port in left if free_port.nic > port.nic), left[0])
         return replace(port, leaf=after.leaf, nic=after.nic)

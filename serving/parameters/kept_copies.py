@@ -89,5 +89,5 @@ class KeptCopies:
     def lose(self, host: int) -> None:
         """Remove all copies of a lost host."""
         self.evicted += len(self.on(host))
-        self._coming = {one for one in self._coming if one[0] != host}
+        self._coming = {copy for copy in self._coming if copy[0] != host}
         self.caches.lose(host)

@@ -242,18 +242,18 @@ class ParameterPool:
 
     def _forget_from(self, source: Endpoint, now_ns: int) -> None:
         for part, coming in self._coming.items():
-            for domain in [domain for domain, one in coming.items() if one == source]:
+            for domain in [domain for domain, coming_source in coming.items() if coming_source == source]:
                 self._forget(part, domain, now_ns)
 
 
 def broken(pool: ParameterPool) -> list[str]:
     """The broken invariants of a pool, one sentence each; empty if none."""
     stranded = [part for part in pool.stranded() if not pool.is_lost(part)]
-    found = [f"{part}: in no memory and on their way to none" for part in stranded]
+    faults = [f"{part}: in no memory and on their way to none" for part in stranded]
     for part in pool.parts():
-        found += [
+        faults += [
             f"{part}: a copy comes to host {domain}, which keeps no room for it"
             for domain in pool.places(part).coming
             if not pool.caches.holds(domain, part)
         ]
-    return found
+    return faults

@@ -45,8 +45,8 @@ class Residency:
 
     def layers(self, endpoint: Endpoint, part: Part) -> int:
         """How many layers of the part the endpoint has."""
-        found = self._there.get(endpoint, {}).get(part, 0)
-        return len(part) if found == _WHOLE else found
+        layers = self._there.get(endpoint, {}).get(part, 0)
+        return len(part) if layers == _WHOLE else layers
 
     def has_layers(self, endpoint: Endpoint, model: str, first: int, last: int) -> bool:
         """Whether the endpoint has layers [first, last) of a model."""

@@ -66,9 +66,9 @@ class AdmissionsView(Protocol):
     @property
     def growing(self) -> bool: ...
 
-    def find(self, one: ProgressView, free_blocks: int) -> tuple[int, int]: ...
+    def find(self, progress: ProgressView, free_blocks: int) -> tuple[int, int]: ...
 
-    def admit(self, one: ProgressView, start: int, tokens: int) -> int: ...
+    def admit(self, progress: ProgressView, start: int, tokens: int) -> int: ...
 
 
 class KvView(Protocol):
@@ -129,6 +129,7 @@ class ReplicaView:
         prefilling: Mapping[int, ProgressView],
         waiting: Queue,
         kv: KvView,
+        *,
         by_priority: bool = False,
         newest: Callable[[], Iterator[int]] | None = None,
     ) -> None:

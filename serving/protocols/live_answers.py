@@ -30,16 +30,16 @@ class CheckedLivePolicy:
     def select(self, choice: LiveChoice) -> tuple[int, ...]:
         """Return the checked answer. Raises PolicyError."""
         answer: Any = ask(self._policy, SELECT, choice)
-        if type(answer) is not tuple or any(type(one) is not int for one in answer):
+        if type(answer) is not tuple or any(type(number) is not int for number in answer):
             raise refused(self._policy, SELECT, answer, "the answer is not a tuple of ids")
         there = [target.replica for target in choice.targets]
-        for position, one in enumerate(answer):
-            if one not in there or one in answer[:position]:
+        for position, number in enumerate(answer):
+            if number not in there or number in answer[:position]:
                 raise refused(
                     self._policy,
                     SELECT,
                     answer,
-                    f"replica {one} is not a target of the view or is named twice",
+                    f"replica {number} is not a target of the view or is named twice",
                 )
         return answer
 

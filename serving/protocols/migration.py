@@ -141,34 +141,34 @@ def paired(policy: Any, view: InstancesView) -> Sequence[Pair]:
     answer = ask(policy, PAIR, view)
     if type(answer) not in (tuple, list):
         raise refused(policy, PAIR, answer, "the answer is neither a tuple nor a list")
-    found, used = list[Pair](), set[int]()
+    pairs, used = list[Pair](), set[int]()
     taking = view.taking if answer else ()  # no set: few pairs, maybe many instances
-    for one in answer:
-        why = _wrong_pair(one, taking, used, view)
+    for pair in answer:
+        why = _wrong_pair(pair, taking, used, view)
         if why:
-            raise refused(policy, PAIR, one, why)
-        found.append(one)
-        used.update((one.source, one.destination))
-    return found
+            raise refused(policy, PAIR, pair, why)
+        pairs.append(pair)
+        used.update((pair.source, pair.destination))
+    return pairs
 
 
-def _wrong_pair(one: Any, taking: Sequence[int], used: set[int], view: InstancesView) -> str | None:
-    if type(one) is not Pair or type(one.source) is not int or type(one.destination) is not int:
+def _wrong_pair(pair: Any, taking: Sequence[int], used: set[int], view: InstancesView) -> str | None:
+    if type(pair) is not Pair or type(pair.source) is not int or type(pair.destination) is not int:
         return "the entry is not a Pair of two instances"
-    if not _among(taking, one.source) and one.source not in view.leaving:
-        return f"instance {one.source} has no requests of {view.model}"
-    takes = _among(taking, one.destination) or one.destination in view.loading
-    if not takes or one.source == one.destination:
-        return f"instance {one.destination} is the source itself or does not accept requests of {view.model}"
-    for end in (one.source, one.destination):
+    if not _among(taking, pair.source) and pair.source not in view.leaving:
+        return f"instance {pair.source} has no requests of {view.model}"
+    takes = _among(taking, pair.destination) or pair.destination in view.loading
+    if not takes or pair.source == pair.destination:
+        return f"instance {pair.destination} is the source itself or does not accept requests of {view.model}"
+    for end in (pair.source, pair.destination):
         if end in used or view.engaged(end):
             return f"instance {end} is already in another pair or migration"
-    return None if type(one.reason) is str and one.reason else wrong_reason(one.reason)
+    return None if type(pair.reason) is str and pair.reason else wrong_reason(pair.reason)
 
 
-def _among(ascending: Sequence[int], one: int) -> bool:
-    place = bisect_left(ascending, one)
-    return place < len(ascending) and ascending[place] == one
+def _among(ascending: Sequence[int], replica: int) -> bool:
+    place = bisect_left(ascending, replica)
+    return place < len(ascending) and ascending[place] == replica
 
 
 def ample_blocks(policy: Any, report: LoadReport) -> int:

@@ -106,17 +106,17 @@ class CheckedProvisioner:
 def _senders(wanted: Provision) -> _Gpus:
     """Endpoints that have the parameters, or get all of them from an earlier load, with their GPUs."""
     known = (*wanted.holders, *wanted.host_copies, *wanted.loading)
-    found: dict[Endpoint, tuple[int, ...]] = {
+    sources: dict[Endpoint, tuple[int, ...]] = {
         source.endpoint: tuple([port.gpu for port in source.ports]) for source in known
     }
     for slot in wanted.slots:
         if slot.cached:
-            found.setdefault(("host", slot.host), (-1,))
+            sources.setdefault(("host", slot.host), (-1,))
         if "ssd" in wanted.stores and not slot.no_ssd:
-            found["ssd", slot.host] = (-1,)
+            sources["ssd", slot.host] = (-1,)
     if "remote" in wanted.stores:
-        found["remote", 0] = (-1,)
-    return found
+        sources["remote", 0] = (-1,)
+    return sources
 
 
 def _is_endpoint(endpoint: Any) -> bool:
@@ -133,6 +133,6 @@ def _add_up(shards: tuple[Any, ...]) -> bool:
         if type(shard) is not Shard or type(shard.source_gpu) is not int or type(shard.target_gpu) is not int:
             return False
         numbers = shard.share, shard.rate_bytes_per_s
-        if not all(type(one) in (int, float) and isfinite(one) and one > 0 for one in numbers):
+        if not all(type(number) in (int, float) and isfinite(number) and number > 0 for number in numbers):
             return False
     return isclose(sum([shard.share for shard in shards]), 1.0, rel_tol=1e-6)

@@ -80,7 +80,9 @@ def checked_arbiter(arbiter: Arbiter) -> Arbiter:
         answer: Any = ask(arbiter, ARBITRATE, views, wanting)
         if answer is None:
             return None
-        view = next((one for one in views if one.model == getattr(answer, "model", None)), None)
+        view = next(
+            (candidate for candidate in views if candidate.model == getattr(answer, "model", None)), None
+        )
         if type(answer) is not ScaleDecision or view is None or answer.act != "drain":
             raise refused(
                 arbiter, ARBITRATE, answer, "the answer does not drain an instance of a model of the views"
@@ -140,11 +142,11 @@ class _Check:
             if role != "decode" or "prefill" not in self._roles:
                 self._refuse(decision, "only a prefill instance can change its role, and only to decode")
             role = "prefill"
-        return [one.id for one in self._roles[role].in_state(_FROM[act])]
+        return [instance.id for instance in self._roles[role].in_state(_FROM[act])]
 
     def _instances(self, decision: ScaleDecision, there: Sequence[int]) -> None:
         named: Any = decision.instances
-        if type(named) is not tuple or any(type(one) is not int for one in named):
+        if type(named) is not tuple or any(type(number) is not int for number in named):
             self._refuse(decision, "instances is not a tuple of ids")
         if decision.act in ("load", "shortage"):
             if named:
@@ -152,13 +154,13 @@ class _Check:
             return
         if len(named) != decision.count:
             self._refuse(decision, f"count is {decision.count} and {len(named)} instances are named")
-        for position, one in enumerate(named):
-            if one in named[:position] or one in self._named:
-                self._refuse(decision, f"instance {one} is named twice")
-            if one not in there:
+        for position, number in enumerate(named):
+            if number in named[:position] or number in self._named:
+                self._refuse(decision, f"instance {number} is named twice")
+            if number not in there:
                 self._refuse(
                     decision,
-                    f"{decision.act} does not apply to instance {one} of {self._view.model} in its state",
+                    f"{decision.act} does not apply to instance {number} of {self._view.model} in its state",
                 )
 
     def _refuse(self, answer: object, why: str) -> NoReturn:

@@ -87,12 +87,15 @@ class FixedRole:
 
     def in_state(self, state: InstanceState) -> list[InstanceView]:
         """The instances in this state, by id."""
-        return sorted((one for one in self.instances if one.state == state), key=lambda one: one.id)
+        return sorted(
+            (instance for instance in self.instances if instance.state == state),
+            key=lambda instance: instance.id,
+        )
 
     @property
     def supply(self) -> int:
         """Instances that serve or load."""
-        return sum(one.state in ("serving", "loading") for one in self.instances)
+        return sum(instance.state in ("serving", "loading") for instance in self.instances)
 
 
 @fact

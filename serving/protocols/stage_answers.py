@@ -158,17 +158,17 @@ class _Check:
 
     def _stopped(self, decision: Any, stage: StageView) -> None:
         there = self._replicas(decision, stage, "stop")
-        for one in there:
-            if one.state == "draining":
-                self._refuse(decision, f"replica {one.id} is draining already")
+        for replica in there:
+            if replica.state == "draining":
+                self._refuse(decision, f"replica {replica.id} is draining already")
         self._growth[stage.index] -= len(there)
 
     def _cored(self, decision: Any, stage: StageView) -> None:
         cores = decision.cpu_cores
         if type(cores) is not int or cores < 1:
             self._refuse(decision, f"cpu_cores must be an int of 1 or more, not {shown(cores)}")
-        for one in self._replicas(decision, stage, "cores"):
-            self._take_cores(decision, one.host, cores - one.cpu_cores)
+        for replica in self._replicas(decision, stage, "cores"):
+            self._take_cores(decision, replica.host, cores - replica.cpu_cores)
 
     def _batched(self, decision: Any, stage: StageView) -> None:
         most, limit = decision.most, self._view.batch
@@ -181,16 +181,16 @@ class _Check:
     def _replicas(self, decision: Any, stage: StageView, act: str) -> list[StageReplicaView]:
         """Return the replicas that the decision names; no two decisions of one kind may name the same."""
         named: Any = decision.replicas
-        if type(named) is not tuple or not named or any(type(one) is not int for one in named):
+        if type(named) is not tuple or not named or any(type(number) is not int for number in named):
             self._refuse(decision, "replicas must be a tuple of ids that is not empty")
-        there = {one.id: one for one in stage.replicas}
-        for one in named:
-            if one not in there:
-                self._refuse(decision, f"stage {stage.index} has no replica {one}")
-            if (act, one) in self._named:
-                self._refuse(decision, f"replica {one} is named twice")
-            self._named.add((act, one))
-        return [there[one] for one in named]
+        there = {replica.id: replica for replica in stage.replicas}
+        for number in named:
+            if number not in there:
+                self._refuse(decision, f"stage {stage.index} has no replica {number}")
+            if (act, number) in self._named:
+                self._refuse(decision, f"replica {number} is named twice")
+            self._named.add((act, number))
+        return [there[number] for number in named]
 
     def _kept(self, decision: Any, stage: StageView) -> None:
         host = self._host(decision)
@@ -225,7 +225,7 @@ class _Check:
     def _marked(self, decision: Any) -> None:
         stages = decision.stages
         if type(stages) is not tuple or any(
-            type(one) is not int or one not in self._stages for one in stages
+            type(stage) is not int or stage not in self._stages for stage in stages
         ):
             self._refuse(decision, f"stages must be a tuple of stages of {self._view.model}")
         if len({*stages}) < len(stages):
@@ -240,19 +240,21 @@ class _Check:
         if not _are_ints(begins) or not _are_ints(counts) or not _are_ints(gpus):
             self._refuse(decision, "begins, replicas and gpus must be tuples of int")
         ends = (*begins[1:], cut.layers)
-        if begins[:1] != (0,) or any(not 0 < end - one <= cut.most_layers for one, end in zip(begins, ends)):
-            what = f"stages must begin at 0 and have 1 to {cut.most_layers} of {cut.layers} layers"
-            self._refuse(decision, f"{what}, not {shown(begins)}")
+        if begins[:1] != (0,) or any(
+            not 0 < end - begin <= cut.most_layers for begin, end in zip(begins, ends)
+        ):
+            rule = f"stages must begin at 0 and have 1 to {cut.most_layers} of {cut.layers} layers"
+            self._refuse(decision, f"{rule}, not {shown(begins)}")
         if begins == tuple([stage.layers[0] for stage in view.stages]):
             self._refuse(decision, "this is the present cut")
         if len(counts) != len(begins) or min(counts) < 1 or sum(counts) > view.max_replicas:
             self._refuse(
                 decision, f"replicas must be 1 or more of each stage and at most {view.max_replicas} in all"
             )
-        if len({*gpus}) < len(gpus) or any(one not in self._host_of_gpu for one in gpus):
+        if len({*gpus}) < len(gpus) or any(gpu not in self._host_of_gpu for gpu in gpus):
             self._refuse(decision, "gpus must be GPUs of the view, each once")
         there = {stage.layers for stage in view.stages}
-        new = sum([count for one, end, count in zip(begins, ends, counts) if (one, end) not in there])
+        new = sum([count for begin, end, count in zip(begins, ends, counts) if (begin, end) not in there])
         if gpus and len(gpus) != new:
             self._refuse(decision, f"gpus must name {new} GPUs, one for each replica of a new stage")
 
@@ -261,4 +263,4 @@ class _Check:
 
 
 def _are_ints(value: Any) -> bool:
-    return type(value) is tuple and all(type(one) is int for one in value)
+    return type(value) is tuple and all(type(number) is int for number in value)

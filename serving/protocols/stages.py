@@ -69,12 +69,12 @@ class StageView:
     @property
     def supply(self) -> int:
         """Replicas that serve or will: a loading replica counts, a draining one does not."""
-        return sum(one.state != "draining" for one in self.replicas)
+        return sum(replica.state != "draining" for replica in self.replicas)
 
     @property
     def serving(self) -> int:
         """Replicas that take requests now."""
-        return sum(one.state == "serving" for one in self.replicas)
+        return sum(replica.state == "serving" for replica in self.replicas)
 
     @property
     def replica_per_s(self) -> float:
@@ -121,7 +121,7 @@ class StageHostView:
 
     def has_copy(self, model: str, stage: int) -> bool:
         """Whether the parameters of this stage are in the host's memory."""
-        return any(one.model == model and one.stage == stage for one in self.copies)
+        return any(copy.model == model and copy.stage == stage for copy in self.copies)
 
     @property
     def free_gpus(self) -> int:

@@ -10,10 +10,10 @@ from serving.services.language.service import LanguagePipeline
 
 def broken(engines: Mapping[int, Engine], service: LanguagePipeline) -> Iterator[tuple[int, str]]:
     """Yield (number of the invariant, sentence) for each broken one."""
-    seen = [one.id for one in service.queue]
+    seen = [queued.id for queued in service.queue]
     layers = service.stages[-1].part.last
     for batch in service.batches.values():
-        members = [one.id for one in batch.members()]
+        members = [member.id for member in batch.members()]
         seen += members
         if not members:
             yield 10, f"batch {batch.id} circulates without requests"

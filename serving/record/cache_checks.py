@@ -16,11 +16,11 @@ def broken(ledger: KvLedger) -> Iterator[str]:
         parts = table.parts()
         for extent in parts:
             users[extent] = users.get(extent, 0) + 1
-        found = sum([extent.stop - extent.start for extent in parts])
+        blocks = sum([extent.stop - extent.start for extent in parts])
         # A block that a running decode step fills is already in the cache, but counted after the step.
         most = ledger.held_blocks(request) + ledger.decodes(request)
-        if not found == table.cached_blocks <= most:
-            yield f"request {request} holds {found} blocks that are found, its table {table.cached_blocks}"
+        if not blocks == table.cached_blocks <= most:
+            yield f"request {request} holds {blocks} blocks that are found, its table {table.cached_blocks}"
     shelved = {extent for shelf in cache.index.values() for extent in shelf}
     queued = _queued(cache.queue.ends)
     if sum([extent.stop - extent.start for extent in queued]) != cache.queue.blocks:
@@ -39,8 +39,8 @@ def broken(ledger: KvLedger) -> Iterator[str]:
 
 
 def _queued(ends: Extent) -> list[Extent]:
-    found, extent = list[Extent](), ends.behind
+    extents, extent = list[Extent](), ends.behind
     while extent is not ends:
-        found.append(extent)
+        extents.append(extent)
         extent = extent.behind
-    return found
+    return extents

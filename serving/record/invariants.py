@@ -96,7 +96,7 @@ def _check_engine(engine: Engine, coming: set[int]) -> None:
     _demand(2, set(ledger.holders()) <= admitted, "only admitted requests hold KV blocks")
     _demand(2, engine.prefilling.keys() <= engine.running.keys(), "a prompt in progress is admitted")
     if engine.state is not EngineState.LOST:
-        swapped = {one.id for one in engine.waiting if one.swapped}
+        swapped = {queued.id for queued in engine.waiting if queued.swapped}
         _demand(2, set(engine.host.holders()) == swapped, "host memory has the KV of those who wait for it")
         _demand(2, engine.host.held_blocks <= engine.host.blocks, "host memory holds what fits into it")
     decoding = len(engine.running) - len(engine.prefilling) - len(engine.ended)
@@ -129,42 +129,59 @@ def _check_split(
     controller: Controller, service: Disaggregated, moving: DecodeMigrating | None = None
 ) -> None:
     """The sums that scalers see match the requests; a request moving between instances counts once."""
-    engines = [one for one in controller.engines.values() if one.replica.model == service.model]
+    engines = [
+        own_engine for own_engine in controller.engines.values() if own_engine.replica.model == service.model
+    ]
     requests, hand_overs = controller.requests, service.hand_overs
     # A pass begun as prefill hands its requests over, even if the replica has turned to decoding since.
-    prefill = [one for one in engines if one.hands_over or _in_hand_over_pass(one)]
-    begun = [progress for one in prefill for progress in (*one.waiting, *one.prefilling.values())]
-    tokens = sum(one.prompt_tokens for one in service.queue.requests) + sum(
+    prefill = [
+        own_engine for own_engine in engines if own_engine.hands_over or _in_hand_over_pass(own_engine)
+    ]
+    begun = [
+        progress
+        for prefill_engine in prefill
+        for progress in (*prefill_engine.waiting, *prefill_engine.prefilling.values())
+    ]
+    tokens = sum(request.prompt_tokens for request in service.queue.requests) + sum(
         progress.known_tokens - progress.computed for progress in begun
     )
-    tokens += sum(one.prompt_tokens for one in service.live.requests)
+    tokens += sum(request.prompt_tokens for request in service.live.requests)
     _demand(12, service.backlog_tokens == tokens, f"{service.backlog_tokens} backlog tokens, {tokens} found")
-    comes = {one.id: [] if moving is None else moving.kept(one.id) for one in engines}
-    paused = {one.id: [] if moving is None else moving.paused(one.id) for one in engines}
-    outgoing = {one.id: [each for each in one.outgoing if each.id not in paused[one.id]] for one in engines}
-    unsent = sum(progress.known_tokens for found in outgoing.values() for progress in found)
+    comes = {own_engine.id: [] if moving is None else moving.kept(own_engine.id) for own_engine in engines}
+    paused = {own_engine.id: [] if moving is None else moving.paused(own_engine.id) for own_engine in engines}
+    outgoing = {
+        one.id: [progress for progress in one.outgoing if progress.id not in paused[one.id]]
+        for one in engines
+    }
+    unsent = sum(progress.known_tokens for batches in outgoing.values() for progress in batches)
     _demand(12, service.migrating_tokens == unsent, "KV to be moved is that of completed prompts")
     coming = {engine.id: hand_overs.batch_to(engine.id) for engine in engines}
     on_their_way = {request for batch in coming.values() for request in batch}
     wanted = 0
     for engine in engines:
         room = engine.replica.longest_request_tokens
-        kept = [*coming[engine.id], *(one.id for one in engine.attached)]
+        staying = [*coming[engine.id], *(progress.id for progress in engine.attached)]
         if engine not in prefill:
-            kept += [*engine.running, *(one.id for one in engine.waiting), *paused[engine.id]]
-        demand = sum(hand_overs.need_tokens(requests[one], room) for one in kept)
+            staying += [*engine.running, *(progress.id for progress in engine.waiting), *paused[engine.id]]
+        demand = sum(hand_overs.need_tokens(requests[request], room) for request in staying)
         pulled_tokens, pulled = service.host.kept(engine.id)
         demand += pulled_tokens
-        comes_tokens = sum(hand_overs.need_tokens(requests[one], room) for one in comes[engine.id])
+        comes_tokens = sum(hand_overs.need_tokens(requests[progress], room) for progress in comes[engine.id])
         demand, pulled = demand + comes_tokens, pulled + len(comes[engine.id])
-        found = hand_overs.demands.get(engine.id, 0)
-        _demand(12, found == demand, f"room for {found} tokens is kept on replica {engine.id}, not {demand}")
-        seats, seated = hand_overs.reserved_requests.get(engine.id, 0), len(kept) + pulled
+        demanded = hand_overs.demands.get(engine.id, 0)
+        _demand(
+            12, demanded == demand, f"room for {demanded} tokens is kept on replica {engine.id}, not {demand}"
+        )
+        seats, seated = hand_overs.reserved_requests.get(engine.id, 0), len(staying) + pulled
         _demand(12, seats == seated, f"{seats} seats are kept on replica {engine.id}, not {seated}")
         decoding, most = engine.ledger.decoding, engine.max_num_seqs
         _demand(13, decoding <= most, f"{decoding} decode on replica {engine.id}, which has {most} seats")
-        waiting = [one.id for one in outgoing[engine.id] if one.id not in on_their_way]
-        wanted += demand - comes_tokens + sum(hand_overs.need_tokens(requests[one], room) for one in waiting)
+        waiting = [progress.id for progress in outgoing[engine.id] if progress.id not in on_their_way]
+        wanted += (
+            demand
+            - comes_tokens
+            + sum(hand_overs.need_tokens(requests[progress], room) for progress in waiting)
+        )
     _demand(12, hand_overs.demand_tokens == wanted, f"demand {hand_overs.demand_tokens} is not {wanted}")
 
 
@@ -179,15 +196,17 @@ def _check_colocated(controller: Controller, service: Colocated, migrates: bool 
     _demand(12, places.keys() <= begun, "places are known of requests in batches")
     for replica in fleet.members:
         engine = controller.engines[replica]
-        here = [one for one, state in requests_at(engine) if state is not RequestState.FINISHED]
+        here = [request for request, state in requests_at(engine) if state is not RequestState.FINISHED]
         here += [request for request, place in places.items() if place == replica]
-        found = fleet.load(replica, "outstanding")
-        _demand(12, found == len(here), f"{found} requests are counted on replica {replica}, not {len(here)}")
-        tokens = sum(demand_tokens(requests[one]) for one in here)
-        found = fleet.load(replica, "kv_demand")
-        _demand(12, found == tokens, f"{found} tokens are counted on replica {replica}, not {tokens}")
+        demand = fleet.load(replica, "outstanding")
+        _demand(
+            12, demand == len(here), f"{demand} requests are counted on replica {replica}, not {len(here)}"
+        )
+        tokens = sum(demand_tokens(requests[request]) for request in here)
+        demand = fleet.load(replica, "kv_demand")
+        _demand(12, demand == tokens, f"{demand} tokens are counted on replica {replica}, not {tokens}")
         if fleet.reports is not None:
-            high = sum([requests[one].priority > 0 for one in here])
+            high = sum([requests[request].priority > 0 for request in here])
             for sentence in broken_loads(fleet.reports, engine, high, migrates):
                 _demand(14, False, sentence)
 
@@ -197,7 +216,7 @@ def _check_migrations(
 ) -> None:
     """Each instance is in at most one migration, and only destinations reserve blocks."""
     under_way = service.migrations.of_replica
-    gone = [one for one in under_way if controller.engines[one].state is EngineState.VACANT]
+    gone = [number for number in under_way if controller.engines[number].state is EngineState.VACANT]
     _demand(9, not gone, f"replicas {gone} gave their GPUs back in the middle of a migration")
     for replica in {*replicas, *under_way}:
         engine, migration = controller.engines[replica], under_way.get(replica)
@@ -209,14 +228,16 @@ def _check_migrations(
             if migration.move is not None and replica == migration.destination:
                 expected = [migration.request]
         _demand(9, coming == expected, f"blocks are kept on replica {replica} for {coming}, not {expected}")
-        decoding = set(coming) & {one for one, _ in requests_at(engine)}
+        decoding = set(coming) & {request for request, _ in requests_at(engine)}
         _demand(9, not decoding, f"requests {decoding} are on replica {replica} and still come to it")
         preparing = migration is not None and migration.phase in HALTING
         _demand(9, engine.halts <= preparing, f"replica {replica} halts though no migration wants it to")
 
 
 def _check_deployment(controller: Controller, deployment: Deployment) -> None:
-    owned = [gpu for one in deployment.instances.live.values() for gpu in one.replica.gpus]
+    owned = [
+        gpu for live_instance in deployment.instances.live.values() for gpu in live_instance.replica.gpus
+    ]
     _demand(8, len(owned) == len(set(owned)), "no GPU belongs to two replicas")
     for number, instance in deployment.instances.live.items():
         state = controller.engines[number].state

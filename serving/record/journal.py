@@ -128,8 +128,8 @@ def _ran(event: Ran) -> str:
     joins = f",{_numbers(event.joins)}" if event.joins else ""
     if event.micro_batch >= 0:
         joins = f",{_numbers(event.joins)},{event.micro_batch},{_numbers(event.batch_steps)}"
-    what = f"{event.steps},[{finished}],{running},{event.last_step_ns}{joins}"
-    return f'["ran",{event.replica},{event.epoch},{what}]'
+    text = f"{event.steps},[{finished}],{running},{event.last_step_ns}{joins}"
+    return f'["ran",{event.replica},{event.epoch},{text}]'
 
 
 def _run(action: Run) -> str:
@@ -145,8 +145,8 @@ def _run(action: Run) -> str:
         hand_over = f",{_truth(action.hand_over)},null,[],0,{action.micro_batch}"
         if action.spans:
             hand_over += f",{_numbers(action.path)},{_pairs(action.spans)}"
-    what = f"[{chunks}],{decode},{action.max_steps},{until_finish}{hand_over}"
-    return f'["run",{action.replica},{action.epoch},{what},{quoted(action.reason)}]'
+    text = f"[{chunks}],{decode},{action.max_steps},{until_finish}{hand_over}"
+    return f'["run",{action.replica},{action.epoch},{text},{quoted(action.reason)}]'
 
 
 def _truth(value: bool) -> str:
@@ -164,24 +164,24 @@ def _numbers(numbers: Iterable[int]) -> str:
 def _load(action: Load) -> str:
     shards = ",".join(
         [
-            f"[{one.source_gpu},{one.target_gpu},{one.share!r},{one.rate_bytes_per_s!r}]"
-            for one in action.shards
+            f"[{shard.source_gpu},{shard.target_gpu},{shard.share!r},{shard.rate_bytes_per_s!r}]"
+            for shard in action.shards
         ]
     )
     way = f"[{_endpoints(action.sources)}],[{_endpoints(action.targets)}],[{shards}]"
-    how = f"{_truth(action.every_layer)},{_truth(action.cold)}"
+    flags = f"{_truth(action.every_layer)},{_truth(action.cold)}"
     if action.layers is not None:
-        how += f",{_truth(action.layers_first)},{_numbers(action.layers)}"
+        flags += f",{_truth(action.layers_first)},{_numbers(action.layers)}"
     elif action.layers_first:  # written only if set
-        how += ",true"
-    return f'["load",{action.load},{quoted(action.model)},{way},{how},{quoted(action.reason)}]'
+        flags += ",true"
+    return f'["load",{action.load},{quoted(action.model)},{way},{flags},{quoted(action.reason)}]'
 
 
 def _send(action: Send) -> str:
     way = f"{_numbers(action.requests)},{action.source},{action.target},{action.size_bytes}"
     if action.positions or action.control_ns:
         layers = "null" if action.layers is None else _numbers(action.layers)
-        way += f",{layers},[{','.join([_numbers(one) for one in action.positions])}]"
+        way += f",{layers},[{','.join([_numbers(position) for position in action.positions])}]"
         if action.control_ns or action.slowdown_ppm:
             way += f",{action.control_ns}{_seldom(action.slowdown_ppm)}"
     elif action.layers is not None:
@@ -191,14 +191,14 @@ def _send(action: Send) -> str:
 
 def _place(action: AllocateGpus) -> str:
     where = f"{action.replica},{quoted(action.model)},{_numbers(action.gpus)}"
-    how = f"{quoted(action.role)},{_truth(action.warm)}{_layers(action.layers)}"
-    return f'["allocategpus",{where},{how},{quoted(action.reason)}]'
+    flags = f"{quoted(action.role)},{_truth(action.warm)}{_layers(action.layers)}"
+    return f'["allocategpus",{where},{flags},{quoted(action.reason)}]'
 
 
 def _adopt(action: JoinBatch) -> str:
     layers = ",null" if action.swap_ns and action.layers is None else _layers(action.layers)
-    who = f"{action.replica},{_numbers(action.requests)}{layers}{_seldom(action.swap_ns)}"
-    return f'["joinbatch",{who},{quoted(action.reason)}]'
+    requests = f"{action.replica},{_numbers(action.requests)}{layers}{_seldom(action.swap_ns)}"
+    return f'["joinbatch",{requests},{quoted(action.reason)}]'
 
 
 def _layers(layers: Span | None) -> str:
@@ -206,7 +206,7 @@ def _layers(layers: Span | None) -> str:
 
 
 def _pairs(pairs: Sequence[tuple[int, int]]) -> str:
-    return f"[{','.join([f'[{one},{other}]' for one, other in pairs])}]"
+    return f"[{','.join([f'[{pair},{other}]' for pair, other in pairs])}]"
 
 
 def _seldom(number: int) -> str:
@@ -341,7 +341,7 @@ def parse_action(fields: Sequence[Any]) -> Action:
             *most, reason = values
             values = [*most[:before], reason, *most[before:]]
         if name == "load":
-            values[4] = tuple([Shard(*one) for one in values[4]])
+            values[4] = tuple([Shard(*shard) for shard in values[4]])
         return _ACTIONS[name](*values)  # type: ignore[no-any-return]
     raise ValueError(f"no action is called {name!r}")
 

@@ -119,18 +119,18 @@ class JournalLines:
         )
 
 
-def _are_counts(told: list[Any]) -> bool:
-    return bool(told) and all(type(one) is int and one >= 0 for one in told)
+def _are_counts(answers: list[Any]) -> bool:
+    return bool(answers) and all(type(answer) is int and answer >= 0 for answer in answers)
 
 
 def read_header(record: object, name: str) -> dict[str, object]:
     """The header's fields. Raises UserError if this is no journal of this format."""
-    found = record.get("servetwin_journal") if isinstance(record, dict) else None
-    if not isinstance(record, dict) or type(found) is not int:
+    version = record.get("servetwin_journal") if isinstance(record, dict) else None
+    if not isinstance(record, dict) or type(version) is not int:
         raise UserError(f"{name}: the first line is not a ServeTwin journal header of format {FORMAT}")
-    if found != FORMAT:
+    if version != FORMAT:
         raise UserError(
-            f"{name}: the first line is a journal header of format {found}, and this version reads format "
+            f"{name}: the first line is a journal header of format {version}, and this version reads format "
             f"{FORMAT}: run again, or read it with the version that wrote it"
         )
     carries_out(record, name)
@@ -139,10 +139,10 @@ def read_header(record: object, name: str) -> dict[str, object]:
 
 def carries_out(header: Mapping[str, object], name: str) -> frozenset[str]:
     """Names of the actions that the driver carried out. Raises UserError if the header has none."""
-    found = header.get("carries_out")
-    if not isinstance(found, list) or not all(type(one) is str and one in ACTION_NAMES for one in found):
+    names = header.get("carries_out")
+    if not isinstance(names, list) or not all(type(one) is str and one in ACTION_NAMES for one in names):
         raise UserError(
-            f"{name}: the first line has carries_out {found!r}, not a list of names of actions: use a "
+            f"{name}: the first line has carries_out {names!r}, not a list of names of actions: use a "
             "journal as it was written"
         )
-    return frozenset(found)
+    return frozenset(names)

@@ -16,10 +16,10 @@ def json_data(text: str | bytes) -> Any:
 def as_tuples(fields: Sequence[Any]) -> list[Any]:
     """The values, with tuples for lists. Raises ValueError for what nests too deeply."""
     try:
-        return [_tuples(one) for one in fields]
+        return [_tuples(field) for field in fields]
     except RecursionError:
         raise ValueError("it nests too deeply") from None
 
 
 def _tuples(value: Any) -> Any:
-    return tuple([_tuples(one) for one in value]) if type(value) is list else value
+    return tuple([_tuples(item) for item in value]) if type(value) is list else value

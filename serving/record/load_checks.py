@@ -54,11 +54,18 @@ def _of_its_memory(engine: Engine, report: LoadReport) -> Iterator[str]:
 def _of_its_queue(engine: Engine, known: InstanceLoad, report: LoadReport) -> Iterator[str]:
     """Check the demand of the queue's head and of all waiting requests."""
     queue = [*engine.waiting, *engine.unseen_arrivals]
-    preempted = sum([one.was_preempted for one in queue])
-    tokens = sum([one.known_tokens for one in queue])
+    preempted = sum([progress.was_preempted for progress in queue])
+    tokens = sum([progress.known_tokens for progress in queue])
     first = queue[0].known_tokens if queue else 0
-    high_waiting = sum([one.priority > 0 for one in queue]) if known.high else 0
-    high = known.high - high_waiting, high_waiting
-    found = LoadReport(*report[:4], known.running, len(queue), preempted, first, tokens, *high)
-    if found != report:
-        yield f"the report of replica {engine.id} is {report}, and {found} by its requests"
+    high_waiting = sum([progress.priority > 0 for progress in queue]) if known.high else 0
+    counted = report._replace(
+        running=known.running,
+        waiting=len(queue),
+        preempted=preempted,
+        first_waiting_tokens=first,
+        waiting_tokens=tokens,
+        high_running=known.high - high_waiting,
+        high_waiting=high_waiting,
+    )
+    if counted != report:
+        yield f"the report of replica {engine.id} is {report}, and {counted} by its requests"

@@ -36,8 +36,8 @@ def replay(lines: Iterable[str], controller: Controller, name: str = "journal") 
     journal = JournalLines(lines, name)
     report, recorded = _Report(), Recorded()
     controller.step_counts.source = recorded
-    for number, now_ns, event, answered, told in journal.entries():
-        recorded.begin(told)
+    for number, now_ns, event, answered, entry in journal.entries():
+        recorded.begin(entry)
         wanted = [json.dumps(action, separators=(",", ":")) for action in answered]
         try:
             got = [action_text(action) for action in controller.handle(now_ns, parse_event(event))]
@@ -58,7 +58,7 @@ def replay(lines: Iterable[str], controller: Controller, name: str = "journal") 
             pairs = differences(wanted, got)
             report.differ(f"line {number}: {pairs[0]}", len(pairs))
         elif recorded.unheard:
-            sentence = f"{recorded.unheard} of {len(told)} recorded step counts were not used"
+            sentence = f"{recorded.unheard} of {len(entry)} recorded step counts were not used"
             report.differ(f"line {number}: {sentence}", 1)
     if report.first is None and journal.cut is None:
         for sentence in journal.complaints(report.events, report.actions, len(controller.requests)):

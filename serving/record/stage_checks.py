@@ -15,8 +15,8 @@ def broken(engines: Mapping[int, Engine], service: Pipeline) -> Iterator[tuple[i
     """Yield (number of the invariant, sentence) for each broken one."""
     seen, live = set[int](), service.live_stages
     for stage in service.stages:
-        here = [one.request.id for one in stage.waiting()]
-        here += [one.request.id for run in stage.passes.values() for one in run.batch]
+        here = [waiting.request.id for waiting in stage.waiting()]
+        here += [waiting.request.id for run in stage.passes.values() for waiting in run.batch]
         if len(set(here)) < len(here) or seen & set(here):
             yield 1, f"a request is in two places of the stages of {service.model}"
         seen |= set(here)

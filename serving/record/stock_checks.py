@@ -15,22 +15,22 @@ def broken(requests: Mapping[int, Request], service: Stock) -> Iterator[str]:
         here = {one.request.id for one in stock.requests.values() if one.replica == replica}
         if here != set(engine.own):
             yield f"replica {replica} has requests {sorted(engine.own)}, and {sorted(here)} are there"
-        running = [one for one in engine.own.values() if one.began]
-        tokens = sum([one.known_tokens for one in engine.own.values()])
+        running = [member for member in engine.own.values() if member.began]
+        tokens = sum([member.known_tokens for member in engine.own.values()])
         counted = engine.running_tokens + engine.waiting_tokens
         if (len(running), tokens) != (engine.running, counted):
             yield f"{engine.running} run on replica {replica} and {counted} tokens are there, not {tokens}"
         if replica not in fleet.members:
             continue
-        demand = sum([demand_tokens(one.request) for one in engine.own.values()])
-        found = fleet.load(replica, "outstanding"), fleet.load(replica, "kv_demand")
-        if found != (len(here), demand):
-            yield f"{found} are counted on replica {replica}, not {(len(here), demand)}"
+        demand = sum([demand_tokens(member.request) for member in engine.own.values()])
+        outstanding = fleet.load(replica, "outstanding"), fleet.load(replica, "kv_demand")
+        if outstanding != (len(here), demand):
+            yield f"{outstanding} are counted on replica {replica}, not {(len(here), demand)}"
     if service.hand_overs is None:
         return
-    for request, one in service.hand_overs.on_the_way.items():
-        if request not in stock.requests or stock.requests[request].replica != one.target:
-            yield f"KV of request {request} is on its way to replica {one.target}, where it is not"
+    for request, hand_over in service.hand_overs.on_the_way.items():
+        if request not in stock.requests or stock.requests[request].replica != hand_over.target:
+            yield f"KV of request {request} is on its way to replica {hand_over.target}, where it is not"
     for replica, engine in stock.by_replica.items():
         if service.hand_overs.prefills(replica) and engine.running:
             yield f"replica {replica} prefills, and {engine.running} requests decode there"

@@ -38,12 +38,12 @@ class ClosedLoop:
         """The next request, with its arrival time; None: no client is free, or no requests are left."""
         if not self._free_ns:
             return None
-        found = self._returned or next(self._requests, None)
-        if found is None:
+        arrival = self._returned or next(self._requests, None)
+        if arrival is None:
             return None
         self._returned = None
         self._given += 1
-        request, output_tokens = found
+        request, output_tokens = arrival
         return replace(request, arrival_ns=heappop(self._free_ns)), output_tokens
 
     def is_sooner(self, coming: tuple[Request, int]) -> bool:

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEstimates:
     """Rates of one replica of one model.
 

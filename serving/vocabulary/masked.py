@@ -14,8 +14,7 @@ class Masked:
     def __init__(self, inner: Control, able: frozenset[type], who: str, instead: str) -> None:
         """``able``: actions it carries out. ``who``: that driver, in words; ``instead``: what to write."""
         self._inner, self._able, self._who, self._instead = inner, able, who, instead
-        self.elastic: object = getattr(inner, "elastic", None)
-        self.step_counts: object = getattr(inner, "step_counts", None)
+        self.elastic, self.step_counts = inner.elastic, inner.step_counts
 
     def handle(self, now_ns: int, event: Event) -> Sequence[Action]:
         """The controller's answer. Raises UserError when the driver cannot carry it out."""

@@ -11,7 +11,7 @@ Role = Literal["prefill", "decode", "both"]
 BEYOND_CONTEXT: Final = "(max_model_len)"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
     """Identity and size. ``kv_blocks`` of ``block_tokens`` tokens is the KV memory of the whole group.
 

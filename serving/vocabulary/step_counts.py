@@ -63,13 +63,12 @@ class StepCounts:
         return told
 
 
-def step_counts_of(controller: object, source: StepSource, writes: bool) -> StepCounts | None:
-    """Make this driver the source of a controller's step counts; None if the controller queries none.
+def register(counts: StepCounts | None, source: StepSource, writes: bool) -> StepCounts | None:
+    """Make this driver the ``source`` of a controller's step counts; None if the controller queries none.
 
     ``writes``: whether the driver writes the answers down.
     """
-    counts = getattr(controller, "step_counts", None)
-    if not isinstance(counts, StepCounts) or not counts.read:
+    if counts is None or not counts.read:
         return None
     counts.source = source
     if writes:

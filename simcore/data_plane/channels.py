@@ -41,7 +41,7 @@ def merged_stages(
             before = {numbers[stage - 1][channel] for channel in _after(channels, members)}
             hops.append(replace(hop, after=tuple(sorted(before))))
         numbers.append(own)
-    needs = [tuple(sorted({numbers[stage][channel] for stage, channel in one})) for one in ends]
+    needs = [tuple(sorted({numbers[stage][channel] for stage, channel in end})) for end in ends]
     return LoadRoute(tuple(hops), tuple(needs))
 
 
@@ -71,9 +71,9 @@ def _likeness(channel: Hop) -> tuple[object, ...]:
 
 
 def _after(channels: Stage, members: Sequence[int]) -> set[int]:
-    found: set[int] = set()
+    reached: set[int] = set()
     for member in members:
         after = channels[member].after
         assert isinstance(after, tuple), "a channel names the channels before it"
-        found.update(after)
-    return found
+        reached.update(after)
+    return reached

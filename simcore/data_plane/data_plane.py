@@ -54,6 +54,7 @@ class Outages:
 
     def __init__(
         self,
+        *,
         topology: Topology,
         fabric: Fabric,
         placement: ReplicaPlacement,
@@ -177,8 +178,14 @@ class DataPlane:
         self._layer_ready_ns: dict[int, tuple[int, ...]] = {}
         self._facts: list[Event] = []  # not yet collected
         self.outages = Outages(
-            *(topology, self.fabric, self.placement, self.residency, self._transfers, self._loads),
-            *(self._end_early, self._tell),
+            topology=topology,
+            fabric=self.fabric,
+            placement=self.placement,
+            residency=self.residency,
+            transfers=self._transfers,
+            loads=self._loads,
+            end_early=self._end_early,
+            tell=self._tell,
         )
 
     def carry_out(self, now_ns: int, action: Action) -> None:
@@ -298,7 +305,15 @@ class DataPlane:
             delay_s += self.starts.begin(now_s, action, part)
         feeders = self._feeders_of(now_s, action, part)
         chain = Chain(units, route.hops, ends=route.ends, chunks=chunks)
-        run = LoadRun(action, part, chain, self.residency, now_s, feeders, route.links)
+        run = LoadRun(
+            action=action,
+            part=part,
+            chain=chain,
+            residency=self.residency,
+            requested_s=now_s,
+            feeders=feeders,
+            links=route.links,
+        )
         self._loads[action.load] = run
         for target, endpoint in enumerate(action.targets):
             self.residency.begin(endpoint, part)
@@ -368,12 +383,12 @@ class DataPlane:
 
     def _follow(self, now_s: float, run: LoadRun, step: LoadStep) -> None:
         """Start the flows that follow from an end, and report it."""
-        told = run.arrived(step, now_s)
+        steps = run.arrived(step, now_s)
         self._start(now_s, run, step.sends)
         for follower in run.followers:
             if follower.open:  # else it was stopped
                 self._start(now_s, follower, follower.feed())
-        for target, unit in told:
+        for target, unit in steps:
             if not run.is_last(unit):
                 if run.action.every_layer:
                     self._facts.append(run.more(target, unit))

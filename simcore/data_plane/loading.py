@@ -22,7 +22,7 @@ def rounded_up_ns(at_s: float) -> int:
     return math.ceil(at_s * NS_PER_S - SLACK_NS)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRecord:
     """One target of a load, from the request until it could run a step, or was given up.
 
@@ -39,7 +39,7 @@ class LoadRecord:
     fully_loaded: bool
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class LoadRun:
     """A load of ``part`` in progress. flows: hop -> the fabric's number of its present flow.
 
@@ -73,7 +73,7 @@ class LoadRun:
     def has_open(self, endpoint: Endpoint) -> bool:
         """Whether the load reads from the endpoint, or still brings something to it."""
         action = self.action
-        return endpoint in action.sources or endpoint in [action.targets[one] for one in self.open]
+        return endpoint in action.sources or endpoint in [action.targets[flow] for flow in self.open]
 
     def ready_chunks(self) -> int:
         """Number of chunks, from the first on, that every source has."""
@@ -108,7 +108,7 @@ class LoadRun:
 
     def arrived(self, step: LoadStep, now_s: float) -> list[tuple[int, int]]:
         """(target, unit) that ``step`` completes and that are reported: layers, and the last unit of all."""
-        told = []
+        facts = []
         for target, unit, layer in step.arrivals:
             self.residency.came(self.action.targets[target], self.part.model, self.chain.units[unit])
             if layer is not None:
@@ -117,8 +117,8 @@ class LoadRun:
             elif self.action.layers_first and self.chain.units[unit].name == "embedding":
                 self.layers_s[target] = [now_s] * len(self.layers_s[target])
             if layer is not None or self.is_last(unit):
-                told.append((target, unit))
-        return told
+                facts.append((target, unit))
+        return facts
 
     def is_last(self, unit: int) -> bool:
         """Whether no unit follows this one."""
@@ -156,13 +156,13 @@ class LoadRun:
         """The record of a target that gets no more."""
         action, there = self.action, self.chain.chunks[: self.chain.complete_chunks(target)]
         return LoadRecord(
-            action.load,
-            self.part,
-            action.targets[target],
-            action.sources[0][0],
-            sum([chunk.size_bytes for chunk in there]),
-            now_s - self.requested_s,
-            fully_loaded,
+            load=action.load,
+            part=self.part,
+            target=action.targets[target],
+            source=action.sources[0][0],
+            size_bytes=sum([chunk.size_bytes for chunk in there]),
+            seconds=now_s - self.requested_s,
+            fully_loaded=fully_loaded,
         )
 
 
@@ -178,9 +178,9 @@ class Cutter:
     def cut(self, part: Part, last_embedding: bool) -> tuple[tuple[Unit, ...], tuple[ParameterChunk, ...]]:
         """Units and chunks of a load; ``last_embedding``: the embedding comes after the layers."""
         key = part, last_embedding
-        found = self._found.get(key)
-        if found is None:
+        chunks = self._found.get(key)
+        if chunks is None:
             units = model_units(self._shapes[part.model], layers=range(part.first, part.last))
             units = layers_first(units) if last_embedding else units
-            found = self._found[key] = units, cut_into_chunks(units)
-        return found
+            chunks = self._found[key] = units, cut_into_chunks(units)
+        return chunks

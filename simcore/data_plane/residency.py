@@ -60,9 +60,9 @@ class Residency:
 
     def layers_there(self, endpoint: Endpoint, part: Part) -> int:
         """How many layers of the part, from its first on, the endpoint has."""
-        found, count = self._found(endpoint, part.model) >> 1 + part.first, 0
-        while found & 1 and count < len(part):
-            found >>= 1
+        layers, count = self._found(endpoint, part.model) >> 1 + part.first, 0
+        while layers & 1 and count < len(part):
+            layers >>= 1
             count += 1
         return count
 

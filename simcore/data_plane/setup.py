@@ -10,7 +10,7 @@ from hwmodels.topology.topology import Topology
 from serving.vocabulary.actions import Span
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataPlaneSetup:
     """Fixed inputs: the cluster, model shapes by name, loader, start-up, and the initial replicas.
 

@@ -1,7 +1,7 @@
 """All instance starts: their terms, what hosts keep for the next start, which processes sleep where."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from hwmodels.loading.starting import (
@@ -25,7 +25,7 @@ Compiled = tuple[int, str, int, int, int]
 """What a compile cache is of: its place, the model, the layers [first, last), GPUs per instance."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartRecord:
     """One start. kind: its kind, which under ``hot`` is ``cold`` if no process sleeps there.
 
@@ -95,13 +95,15 @@ class Starts:
         if starting is None:
             times = self._placement.start(number)
             declared: Terms = (("before", times.before_load_s), ("after", times.after_load_s))
-            return StartRecord(load.load, target, "", "", declared, now_s)
+            return StartRecord(
+                load=load.load, target=target, kind="", compiled="", terms=declared, asked_s=now_s
+            )
         gpus = self._placement.gpus_of[number]
         kind = "cold" if starting.kind == "hot" and not self._wakes(load, gpus) else starting.kind
         terms = before_weights(kind, starting.of(len(part), len(gpus)), self._is_checked(gpus))
         if starting.kind == "hot":
             terms = (("falls_asleep", self._still_s(now_s, gpus)), *terms)
-        return StartRecord(load.load, target, kind, "", terms, now_s)
+        return StartRecord(load=load.load, target=target, kind=kind, compiled="", terms=terms, asked_s=now_s)
 
     def after(self, now_s: float, load: Load, target: int, part: Part) -> float:
         """Seconds from the last byte to the first step; finds what other starts have compiled by now."""
@@ -114,15 +116,20 @@ class Starts:
         seconds, cache = self._starting.of(len(part), len(gpus)), self._cache_of(part, gpus)
         cached = record.kind == "warm" or self._has(cache, now_s)
         terms = after_weights(record.kind, seconds, cached)
-        told = ""
+        compiled = ""
         if terms and seconds.compile_whole:
-            told = CACHED if cached else COMPILED
+            compiled = CACHED if cached else COMPILED
             if not cached:
                 self._compiling[load.load, target] = cache, now_s + seconds.compile_whole
         self._checked.add(self._check_of(gpus))
         whole = *record.terms, *terms
         self._open[load.load, target] = StartRecord(
-            load.load, target, record.kind, told, whole, record.asked_s
+            load=load.load,
+            target=target,
+            kind=record.kind,
+            compiled=compiled,
+            terms=whole,
+            asked_s=record.asked_s,
         )
         return seconds_of(terms)
 
@@ -134,12 +141,7 @@ class Starts:
         cache, done_s = self._compiling.pop((load, target), (None, 0.0))
         if cache is not None and (complete or done_s <= now_s):
             self._compiled.add(cache)
-        self.records.append(
-            StartRecord(
-                *(load, target, record.kind, record.compiled, record.terms, record.asked_s),
-                *(now_s - record.asked_s, complete),
-            )
-        )
+        self.records.append(replace(record, seconds=now_s - record.asked_s, complete=complete))
 
     def released(self, now_s: float, replica: int) -> None:
         """An instance releases its GPUs: under ``hot`` it falls asleep, which keeps them busy for a while."""
@@ -165,7 +167,7 @@ class Starts:
         if self._starting is None or self._starting.kind != "hot":
             return False
         targets = [number for kind, number in load.targets if kind == "replica"]
-        return bool(targets) and all(self._wakes(load, self._placement.gpus_of[one]) for one in targets)
+        return bool(targets) and all(self._wakes(load, self._placement.gpus_of[target]) for target in targets)
 
     def _place_of(self, gpus: tuple[int, ...]) -> int:
         assert self._starting is not None

@@ -145,10 +145,10 @@ class TransferFlows:
             return self._make_channels(action, action.transfer)
         source = action.source
         key = action.what, self._placement.part_of[source].model, source, action.target
-        found = self._channels.get(key)
-        if found is None:
-            found = self._channels[key] = self._make_channels(action, 0)
-        return found
+        channels = self._channels.get(key)
+        if channels is None:
+            channels = self._channels[key] = self._make_channels(action, 0)
+        return channels
 
     def _make_channels(self, action: Send, spread: int) -> _Channels:
         topology, channels = self._topology, list[Hop]()
@@ -182,7 +182,7 @@ class TransferFlows:
             shape = self._shapes[kind[0]]
             assert isinstance(shape, LlmShape), f"{shape.name} has no KV to be sent"
             shares = self._reshards[kind] = reshard(shape, len(source), len(target))
-        return [(source[one.source_rank], target[one.target_rank], one.share) for one in shares]
+        return [(source[share.source_rank], target[share.target_rank], share.share) for share in shares]
 
 
 def _delayed(spec: FlowSpec, control_ns: int) -> FlowSpec:

@@ -28,6 +28,7 @@ class FaultTimers:
         self,
         env: Environment,
         losses: Losses | None,
+        *,
         goes_on: Callable[[], bool],
         await_data: Callable[[int], None],
         machines: Mapping[int, Machine],

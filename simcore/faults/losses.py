@@ -99,8 +99,8 @@ class Losses:
         assert number is not None
         cause = f"{fault.what} {number} is wanted back"
         gone = self._groups.get(number, (number,)) if fault.what == "replica" else self._on_host(number)
-        for one in gone:
-            self._tell(now_ns, LossNotice("replica", one, at_ns, cause))
+        for lost_replica in gone:
+            self._tell(now_ns, LossNotice("replica", lost_replica, at_ns, cause))
         if fault.what == "host":
             self._tell(now_ns, LossNotice("host", number, at_ns, cause))
         return fault
@@ -141,22 +141,22 @@ class Losses:
         lost = self._groups.get(replica, (replica,))
         if len(lost) > 1:
             cause = f"{cause}, and the other ranks of its data-parallel group with it"
-        for one in lost:
+        for lost_replica in lost:
             if self._data_plane is None:
-                del self._replicas[one]
+                del self._replicas[lost_replica]
             else:
-                self._data_plane.outages.lose_replica(now_ns, one, cause)
-            self._cut(now_ns, one)
-        for one in lost:
-            self._tell(now_ns, Lost(one, cause))
+                self._data_plane.outages.lose_replica(now_ns, lost_replica, cause)
+            self._cut(now_ns, lost_replica)
+        for lost_replica in lost:
+            self._tell(now_ns, Lost(lost_replica, cause))
         return list(lost)
 
     def _lose_host(self, now_ns: int, host: int, cause: str) -> list[int]:
         """Lose the host's replicas one after the other, then its memory, its SSD and its free GPUs."""
         assert self._topology is not None, _NO_CLUSTER
         gone: list[int] = []
-        while found := self._on_host(host):
-            gone += self._lose_replica(now_ns, found[0], cause)
+        while replicas := self._on_host(host):
+            gone += self._lose_replica(now_ns, replicas[0], cause)
         self._hosts.discard(host)
         self._ssds.discard(host)
         if self._data_plane is not None:

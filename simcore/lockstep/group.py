@@ -98,6 +98,7 @@ class LockstepGroup:
     def __init__(
         self,
         machines: Sequence[Machine],
+        *,
         dummy_fixed: int,
         experts: ExpertTimes,
         env: Environment,
@@ -164,7 +165,7 @@ class LockstepGroup:
                 return
         elif self.state is _LOST or not self._asked:
             return  # its steps were cut short
-        asked, self._asked = sorted(self._asked.items()), {}
+        queries, self._asked = sorted(self._asked.items()), {}
         reports = self._end_steps() if self.state is _STEPPING else []
         if self.state is _PAUSED:
             self._due_fixed = now_ns << FRACTION_BITS
@@ -174,7 +175,7 @@ class LockstepGroup:
             machine = self._machines[self._rank_of[report.replica]]
             if machine.run is None:
                 machine.idle()
-        for rank, (epoch, steps) in asked:
+        for rank, (epoch, steps) in queries:
             self._tell(now_ns, Ran(self._machines[rank].id, epoch, steps, (), False, now_ns))
         self._plan()
 

@@ -40,7 +40,9 @@ class LockstepGroups:
             own = [machines[replica] for replica in plan.ranks]
             _, intercept, slope = plan.rows.decode(1)[0]
             rank = COMPLETION_RANK + plan.ranks[0]
-            group = LockstepGroup(own, intercept + slope, plan.experts, env, rank, tell)
+            group = LockstepGroup(
+                own, dummy_fixed=intercept + slope, experts=plan.experts, env=env, timer_rank=rank, tell=tell
+            )
             self.groups.append(group)
             self.of |= dict.fromkeys(plan.ranks, group)
 

@@ -80,15 +80,15 @@ class PathLane:
 
     def curve(self) -> int:
         """By how much a round takes longer than the one before it."""
-        end, one, two = self.ends[-1]
-        return end - 2 * one + two
+        end, last_end, two = self.ends[-1]
+        return end - 2 * last_end + two
 
     def straight(self, rounds: int, curve: int) -> int:
         """For how many more of these rounds each operation keeps its reason to wait, with a common curve."""
         for stage in range(self.stages):
-            end, one, two = self.ends[stage]
+            end, last_end, two = self.ends[stage]
             ready, ready_1, ready_2 = self.readies[stage]
-            if end - 2 * one + two != curve or ready - 2 * ready_1 + ready_2 != curve:
+            if end - 2 * last_end + two != curve or ready - 2 * ready_1 + ready_2 != curve:
                 return 0
             rounds = same_side(*self.slack[stage], rounds)
         return rounds
@@ -168,23 +168,23 @@ class Circuit:
             one.back()
         self._order()
 
-    def enter(self, one: PathLane, release: int) -> None:
+    def enter(self, path_lane: PathLane, release: int) -> None:
         """Let a batch begin rounds, the first one at ``release``."""
-        self.lanes[one.index] = one
-        one.stage, one.ready, one.fresh = 0, release, True
-        one.lane.done = release
-        heappush(self._due, (release, one.index))
-        for replica in one.path:
+        self.lanes[path_lane.index] = path_lane
+        path_lane.stage, path_lane.ready, path_lane.fresh = 0, release, True
+        path_lane.lane.done = release
+        heappush(self._due, (release, path_lane.index))
+        for replica in path_lane.path:
             self.free.setdefault(replica, 0)
             self.work.setdefault(replica, 0)
         self._changed()
 
     def drop(self, index: int) -> PathLane:
         """Remove a batch."""
-        one = self.lanes.pop(index)
+        path_lane = self.lanes.pop(index)
         self._order()
         self._changed()
-        return one
+        return path_lane
 
     def stop(self, replica: int, now_ns: int) -> None:
         """A replica is lost: the passes that it has begun or would begin after others do not end."""
@@ -206,46 +206,46 @@ class Circuit:
         """Advance to the first end of a round to be reported; None if it is not before ``until``."""
         due, lanes = self._due, self.lanes
         while due and due[0][0] < until:
-            one = lanes[due[0][1]]
-            if one.stage == 0 and not one.fresh:
-                lane = one.lane
+            path_lane = lanes[due[0][1]]
+            if path_lane.stage == 0 and not path_lane.fresh:
+                lane = path_lane.lane
                 lane.ended(lane.done - lane.last, 0, 1)
                 if lane.left <= 0 or self.cut:
                     heappop(due)
-                    return one
+                    return path_lane
                 if lane.line == 0:
                     lane.find_line()
-                    one.seen = -1
-                one.seen += 1
-                one.fresh = True
-                if self._looks(one) and self._jump(until):
+                    path_lane.seen = -1
+                path_lane.seen += 1
+                path_lane.fresh = True
+                if self._looks(path_lane) and self._jump(until):
                     due = self._due
                     continue
             heappop(due)
-            self._operate(one)
+            self._operate(path_lane)
         return None
 
-    def _operate(self, one: PathLane) -> None:
+    def _operate(self, path_lane: PathLane) -> None:
         """Run the next stage of a batch."""
-        stage, ready, lane, free = one.stage, one.ready, one.lane, self.free
-        replica, cost = one.path[stage], lane.costs[stage]
+        stage, ready, lane, free = path_lane.stage, path_lane.ready, path_lane.lane, self.free
+        replica, cost = path_lane.path[stage], lane.costs[stage]
         late = ready - free[replica]
         end = (ready if late >= 0 else free[replica]) + cost
         free[replica] = end
         self.work[replica] += cost
-        one.note(stage, ready, late, end)
-        one.fresh = False
-        if stage + 1 < one.stages:
-            one.stage, one.ready = stage + 1, end + lane.hops[stage + 1]
+        path_lane.note(stage, ready, late, end)
+        path_lane.fresh = False
+        if stage + 1 < path_lane.stages:
+            path_lane.stage, path_lane.ready = stage + 1, end + lane.hops[stage + 1]
         else:
-            one.stage, one.ready = 0, end
+            path_lane.stage, path_lane.ready = 0, end
             lane.done = end
             lane.begun(1)
-        heappush(self._due, (one.ready, one.index))
+        heappush(self._due, (path_lane.ready, path_lane.index))
 
-    def _looks(self, one: PathLane) -> bool:
+    def _looks(self, path_lane: PathLane) -> bool:
         """Whether to search for a curve now; less often after searches without success."""
-        if one.seen < ROUNDS_SEEN or one.index != min(self.lanes):
+        if path_lane.seen < ROUNDS_SEEN or path_lane.index != min(self.lanes):
             return False
         self._wait -= 1
         if self._wait > 0:
@@ -284,16 +284,18 @@ class Circuit:
         """The batches that pass a replica, each with its stage there."""
         return [(one, one.path.index(replica)) for one in self.lanes.values() if replica in one.path]
 
-    def _worked(self, one: PathLane, rounds: int) -> None:
-        lane, growth = one.lane, rounds * (rounds - 1) >> 1
-        for stage, replica in enumerate(one.path):
+    def _worked(self, path_lane: PathLane, rounds: int) -> None:
+        lane, growth = path_lane.lane, rounds * (rounds - 1) >> 1
+        for stage, replica in enumerate(path_lane.path):
             # If this stage of the round in progress is already computed, its next operation comes first.
-            first = lane.costs[stage] + (lane.slopes[stage] if stage < one.stage else 0)
+            first = lane.costs[stage] + (lane.slopes[stage] if stage < path_lane.stage else 0)
             self.work[replica] += rounds * first + lane.slopes[stage] * growth
 
     def _in_order(self, rounds: int, curve: int) -> int:
         """Limit the rounds to those in which all operations keep the order of the last rounds."""
-        last = sorted((points[0], one.index, points) for one in self.lanes.values() for points in one.readies)
+        last = sorted(
+            (points[0], lane.index, points) for lane in self.lanes.values() for points in lane.readies
+        )
         for (_, _, before), (_, _, after) in pairwise(last):
             distance = after[0] - before[0]
             rounds = _while_ahead(distance, distance - (after[1] - before[1]), rounds)
@@ -308,9 +310,9 @@ class Circuit:
         """Limit the rounds to those whose operations and ends all come before ``until``."""
         if rounds < 1 or until >= FOREVER:
             return rounds
-        for one in self.lanes.values():
-            ends = [(one.ready, one.readies[0][0])] if one.stage == 0 and one.fresh else []
-            for ready, before in [*[(ready, before) for ready, before, _ in one.readies], *ends]:
+        for lane in self.lanes.values():
+            ends = [(lane.ready, lane.readies[0][0])] if lane.stage == 0 and lane.fresh else []
+            for ready, before in [*[(ready, before) for ready, before, _ in lane.readies], *ends]:
                 if ready >= until:
                     return 0
                 rounds = min(rounds, steps_to_reach(ready - before + curve, curve, until - ready) - 1)
@@ -351,6 +353,7 @@ class Circuits:
         self,
         costs: PathCosts,
         machines: Mapping[int, Machine],
+        *,
         lives: dict[int, Lifetime],
         recorder: Recorder,
         env: Environment,
@@ -373,21 +376,23 @@ class Circuits:
         """Let a batch begin on its path."""
         if not self._telling:
             self._go_to(now_ns)
-        one = self.circuit.lanes.get(run.micro_batch)
+        lane = self.circuit.lanes.get(run.micro_batch)
         spans = run.spans or tuple([self._layers_of(replica) for replica in run.path])
-        if one is not None and (one.path != run.path or one.spans != spans):
-            assert self._telling and not one.batch.decoding, "a batch stays on its path"
+        if lane is not None and (lane.path != run.path or lane.spans != spans):
+            assert self._telling and not lane.batch.decoding, "a batch stays on its path"
             self.circuit.drop(run.micro_batch)  # a batch has ended, and another one uses its number
-            one = None
-        if one is None:
+            lane = None
+        if lane is None:
             costs = self._costs.of(tuple([self._gpu_of(replica) for replica in run.path]), spans)
-            batch = MicroBatch(run.path[-1], run.micro_batch, costs, self._lives, self._recorder)
+            batch = MicroBatch(
+                run.path[-1], run.micro_batch, costs, lives=self._lives, recorder=self._recorder
+            )
             batch.go_on(self._halted.pop(run.micro_batch, ()), self._boundary)
-            one = PathLane(run.micro_batch, run.path, spans, batch)
+            lane = PathLane(run.micro_batch, run.path, spans, batch)
         self._runs[run.micro_batch] = run
-        one.batch.begin(run, self._boundary)
-        one.batch.allow(run.max_steps)
-        self.circuit.enter(one, self._boundary)
+        lane.batch.begin(run, self._boundary)
+        lane.batch.allow(run.max_steps)
+        self.circuit.enter(lane, self._boundary)
         if not self._telling:
             self._plan()
 
@@ -407,7 +412,7 @@ class Circuits:
         The loss comes after everything that ends at that nanosecond.
         """
         self._go_to(now_ns + 1)
-        for index in [number for number, one in self.circuit.lanes.items() if replica in one.path]:
+        for index in [number for number, lane in self.circuit.lanes.items() if replica in lane.path]:
             self.circuit.drop(index).batch.clear()
             del self._runs[index]
         self.circuit.stop(replica, now_ns)
@@ -416,27 +421,27 @@ class Circuits:
 
     def due(self, now_ns: int) -> None:
         """Report the rounds that have ended; several at one moment in their order."""
-        while (one := self._planned) is not None:
-            due_ns = one.lane.done >> FRACTION_BITS
+        while (planned := self._planned) is not None:
+            due_ns = planned.lane.done >> FRACTION_BITS
             if now_ns < due_ns:
                 self._timer.at(due_ns)
                 return
-            self._report(now_ns, one)
+            self._report(now_ns, planned)
 
-    def _report(self, now_ns: int, one: PathLane) -> None:
+    def _report(self, now_ns: int, lane: PathLane) -> None:
         finished, circuit = list[int](), self.circuit
-        self._boundary = one.lane.done
-        self._book(one, finished)
+        self._boundary = lane.lane.done
+        self._book(lane, finished)
         circuit.cut = False
-        steps, one.told = one.told, 0
-        run = self._runs.pop(one.index)
+        steps, lane.told = lane.told, 0
+        run = self._runs.pop(lane.index)
         self._telling = True
-        self._tell(now_ns, Ran(run.replica, run.epoch, steps, tuple(finished), micro_batch=one.index))
+        self._tell(now_ns, Ran(run.replica, run.epoch, steps, tuple(finished), micro_batch=lane.index))
         self._telling = False
-        if one.index not in self._runs:
-            circuit.drop(one.index)
-            if one.batch.decoding:
-                self._halted[one.index] = one.batch.halt(self._boundary)
+        if lane.index not in self._runs:
+            circuit.drop(lane.index)
+            if lane.batch.decoding:
+                self._halted[lane.index] = lane.batch.halt(self._boundary)
         self._plan()
 
     def _go_to(self, now_ns: int) -> None:
@@ -449,10 +454,10 @@ class Circuits:
         self._book(None, [])
 
     def _book(self, reported: PathLane | None, finished: list[int]) -> None:
-        others = list[int]()
-        for one in self.circuit.lanes.values():
-            one.told += one.batch.book(finished if one is reported else others)
-        assert not others, "a request ended without a report"
+        other_lanes = list[int]()
+        for lane in self.circuit.lanes.values():
+            lane.told += lane.batch.book(finished if lane is reported else other_lanes)
+        assert not other_lanes, "a request ended without a report"
         self.circuit.keep()
 
     def _plan(self) -> None:

@@ -105,7 +105,7 @@ class Lane:
         context, sequences = self.context, self._tokens
         for limit, intercepts, slopes in self._pieces:
             if context <= limit:
-                self.costs = [one + slope * context for one, slope in zip(intercepts, slopes)]
+                self.costs = [piece + slope * context for piece, slope in zip(intercepts, slopes)]
                 self.slopes = tuple([slope * sequences for slope in slopes])
                 self.total, self.growth_each = sum(self.costs), sum(self.slopes)
                 self.line = (limit - context) // sequences + 1

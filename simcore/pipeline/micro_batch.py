@@ -30,6 +30,7 @@ class MicroBatch(ResidentRequests):
         id: int,
         index: int,
         rows: StageCosts,
+        *,
         lives: dict[int, Lifetime],
         recorder: Recorder,
         goes_on: bool = False,
@@ -163,7 +164,7 @@ class MicroBatch(ResidentRequests):
 
     def go_on(self, requests: Sequence[int], boundary_fixed: int) -> None:
         """Take in requests that decoded before the halt and still exist; they wait for their next token."""
-        self._take_in([one for one in requests if one in self._lives], boundary_fixed)
+        self._take_in([request for request in requests if request in self._lives], boundary_fixed)
 
     def holds(self, request: int) -> bool:
         """Whether the request decodes here."""

@@ -34,6 +34,7 @@ class Pipelines:
     def __init__(
         self,
         plans: Sequence[PipelinePlan],
+        *,
         machines: Mapping[int, Machine],
         lives: dict[int, Lifetime],
         recorder: Recorder,
@@ -45,12 +46,12 @@ class Pipelines:
             plan.replica: PipelinedReplica(
                 machines[plan.replica],
                 plan.rows,
-                lives,
-                recorder,
-                env,
-                COMPLETION_RANK + plan.replica,
-                tell,
-                plan.alone,
+                lives=lives,
+                recorder=recorder,
+                env=env,
+                timer_rank=COMPLETION_RANK + plan.replica,
+                tell=tell,
+                alone=plan.alone,
             )
             for plan in plans
         }
@@ -70,8 +71,8 @@ class Pipelines:
 
     def preempt(self, now_ns: int, action: Preempt) -> None:
         """Take a request out of its batch, on any replica."""
-        if (one := self.of.get(action.replica)) is not None:
-            one.preempt(action)
+        if (pipelined := self.of.get(action.replica)) is not None:
+            pipelined.preempt(action)
             return
         machine = self._machines[action.replica]
         machine.preempt(action.request)
@@ -81,5 +82,5 @@ class Pipelines:
     def lose(self, now_ns: int, replica: int) -> None:
         """Lose a replica, pipelined or not."""
         lose(self._machines[replica], now_ns)
-        if (one := self.of.get(replica)) is not None:
-            one.lose(now_ns)
+        if (pipelined := self.of.get(replica)) is not None:
+            pipelined.lose(now_ns)

@@ -50,6 +50,7 @@ class PipelinedReplica:
         self,
         machine: Machine,
         rows: StageCosts,
+        *,
         lives: dict[int, Lifetime],
         recorder: Recorder,
         env: Environment,
@@ -66,7 +67,8 @@ class PipelinedReplica:
         self._machine = machine
         self.shop = FlowShop(rows.stages)
         self._batches = [
-            MicroBatch(machine.id, index, rows, lives, recorder, not alone) for index in range(rows.stages)
+            MicroBatch(machine.id, index, rows, lives=lives, recorder=recorder, goes_on=not alone)
+            for index in range(rows.stages)
         ]
         for batch in self._batches:
             batch.preemption_losses = machine.preemption_losses
@@ -146,11 +148,12 @@ class PipelinedReplica:
             self._timer.at(due_ns)
             return
         finished = list[int]()
-        others = list[int]()
+        other_batches = list[int]()
         steps = [
-            one.book(finished if one is batch else others) if one.lane.steps else 0 for one in self._batches
+            one.book(finished if one is batch else other_batches) if one.lane.steps else 0
+            for one in self._batches
         ]
-        assert not others, "a request ended without a report"
+        assert not other_batches, "a request ended without a report"
         self.steps += sum(steps)
         self._boundary = boundary = self.shop.origin + batch.lane.done
         index, self._reporting = self._reporting, -1

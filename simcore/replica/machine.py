@@ -70,7 +70,7 @@ class Joins:
         """End the run after ``steps`` more steps: (steps since the last report, those before each join)."""
         self.settle()
         steps += self.booked
-        before = tuple([steps if one == _AT_END else one for one in self.before])
+        before = tuple([steps if part == _AT_END else part for part in self.before])
         self.before.clear()
         self.waiting.clear()
         self.booked = 0
@@ -103,12 +103,12 @@ class PartSteps:
 
     def decode(self, n: int) -> Pieces:
         """Linear pieces of the whole, each scaled to the part."""
-        found = self._decode.get(n)
-        if found is None:
+        pieces = self._decode.get(n)
+        if pieces is None:
             whole = self._rows.decode(n)
-            found = tuple([(limit, self._part(cost), self._part(slope)) for limit, cost, slope in whole])
-            self._decode[n] = found
-        return found
+            pieces = tuple([(limit, self._part(cost), self._part(slope)) for limit, cost, slope in whole])
+            self._decode[n] = pieces
+        return pieces
 
     def mixed(self, n: int, context: int, chunks: Sequence[Chunk], spread: int = 0) -> int:
         """A step with prompt chunks."""
@@ -177,6 +177,7 @@ class Machine(ResidentRequests):
         rows: StepTimes,
         lives: dict[int, Lifetime],
         recorder: Recorder,
+        *,
         model_layers: int = 0,
         layers: Span | None = None,
     ) -> None:

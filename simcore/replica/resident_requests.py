@@ -44,11 +44,11 @@ class DelayedTokens:
 
     def waits(self, token_fixed: int) -> list[tuple[int, int]]:
         """Give every request a token now; returns (gap, requests)."""
-        found = [(token_fixed - last, 1) for last in self._own.values()]
-        found += [(token_fixed - last, requests) for last, requests in self.groups if requests]
+        gaps = [(token_fixed - last, 1) for last in self._own.values()]
+        gaps += [(token_fixed - last, requests) for last, requests in self.groups if requests]
         self._own.clear()
         self.groups.clear()
-        return found
+        return gaps
 
     def end(self, token_fixed: int) -> None:
         """Give every request a token now."""

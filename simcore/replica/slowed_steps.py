@@ -20,12 +20,14 @@ class SlowedSteps:
 
     def decode(self, n: int) -> Pieces:
         """Linear pieces remain linear."""
-        found = self._decode.get(n)
-        if found is None:
+        longer_pieces = self._decode.get(n)
+        if longer_pieces is None:
             pieces = self.own.decode(n)
-            found = tuple([(limit, self._longer(cost), self._longer(slope)) for limit, cost, slope in pieces])
-            self._decode[n] = found
-        return found
+            longer_pieces = tuple(
+                [(limit, self._longer(cost), self._longer(slope)) for limit, cost, slope in pieces]
+            )
+            self._decode[n] = longer_pieces
+        return longer_pieces
 
     def mixed(self, n: int, context: int, chunks: Sequence[Chunk], spread: int = 0) -> int:
         """A step with prompt chunks."""

@@ -42,13 +42,13 @@ class StageTimes:
         times = self._fixed[span]
         if len(chunks) == 1:
             return times[chunks[0][0]]
-        each = [times[chunk[0]] for chunk in chunks]
-        longest = max(each)
-        return longest + ((sum(each) - longest) * self._batch_parts >> 10)
+        batch_times = [times[chunk[0]] for chunk in chunks]
+        longest = max(batch_times)
+        return longest + ((sum(batch_times) - longest) * self._batch_parts >> 10)
 
     def _some(self, chunks: Sequence[Chunk], span: Span) -> int:
         """Time of some equal layers of a stage: each costs the growth of the rounded sum up to it."""
-        first, last = next(one for one in self._fixed if one[0] <= span[0] and span[1] <= one[1])
+        first, last = next(cost for cost in self._fixed if cost[0] <= span[0] and span[1] <= cost[1])
         whole, count = self._whole(chunks, (first, last)), last - first
         return whole * (span[1] - first) // count - whole * (span[0] - first) // count
 

@@ -215,7 +215,7 @@ ROOMS = {
     ),
     "simcore": (
         "replica", "data_plane", "timers", "paces",
-        "stall_detection", "capabilities", "faults", "cold", "lockstep", "pipeline", "stage_passes",
+        "capabilities", "faults", "cold", "lockstep", "pipeline", "stage_passes",
         "sim_report", "chunk_starts", "simulation",
     ),
     "hwmodels": (

@@ -35,12 +35,12 @@ def plane(
     loader: str = "direct",
 ) -> DataPlane:
     setup = DataPlaneSetup(
-        ideal(cluster),
-        {SHAPE.name: SHAPE},
-        [SHAPE.name] * len(gpus_of),
-        gpus_of,
-        loader,
-        start_up,
+        topology=ideal(cluster),
+        shapes={SHAPE.name: SHAPE},
+        model_of=[SHAPE.name] * len(gpus_of),
+        gpus_of=gpus_of,
+        loader=loader,
+        start_up=start_up,
         bundled=bundled,
     )
     return DataPlane(setup)

@@ -14,7 +14,7 @@ from serving.vocabulary.request import Request
 
 NS_PER_S = 10**9
 REQUEST = Request(0, 0, 1, 1, "m")
-FLEET = Fleet("m", [Replica(0, "m", LayerRange(0, 2), (0,), 4)])
+FLEET = Fleet("m", [Replica(id=0, model="m", layers=LayerRange(0, 2), gpus=(0,), kv_blocks=4)])
 
 rates = st.one_of(
     st.sampled_from([0.001, 0.5, 1.0, 3.0, 7.0, 1000.0]), st.integers(1, 10**7).map(lambda n: n / 1_000_000)

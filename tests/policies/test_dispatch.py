@@ -16,7 +16,9 @@ from serving.vocabulary.request import Request
 
 
 def fleet_of(*ids: int, model: str = "m") -> Fleet:
-    return Fleet(model, [Replica(id, model, LayerRange(0, 2), (id,), 64) for id in ids])
+    return Fleet(
+        model, [Replica(id=id, model=model, layers=LayerRange(0, 2), gpus=(id,), kv_blocks=64) for id in ids]
+    )
 
 
 def request_of(prompt_tokens: int = 1, max_new_tokens: int = 1, model: str = "m") -> Request:
@@ -74,7 +76,7 @@ def test_round_robin_turns_per_model() -> None:
 def test_round_robin_finds_one_that_comes_back_at_its_own_place() -> None:
     dispatcher, fleet = RoundRobin(), fleet_of(0, 1, 2)
     fleet.retire(1)
-    fleet.add(Replica(1, "m", LayerRange(0, 2), (1,), 64))
+    fleet.add(Replica(id=1, model="m", layers=LayerRange(0, 2), gpus=(1,), kv_blocks=64))
     assert [dispatched(dispatcher, fleet, request_of())[0] for _ in range(4)] == [0, 1, 2, 0]
 
 

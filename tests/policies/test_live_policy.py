@@ -203,13 +203,13 @@ def test_a_second_scale_up_finds_no_partner_that_is_free() -> None:
     [("ilp_free", IlpFree, 0), ("best_effort", BestEffort, 1), ("ilp", Ilp, 12), ("stop", StopTheWorld, 0)],
 )
 def test_every_scheduler_has_a_name(scheduler: str, kind: type, ahead: int) -> None:
-    made = live_scaling(450, scheduler)
+    made = live_scaling(450, scheduler=scheduler)
     assert type(made.scheduler) is kind and made.scheduler.ahead == ahead and made.embeds
 
 
 def test_values_reach_the_policy() -> None:
     made = live_scaling(
-        450, "ilp", slo_ms=None, embedding="source", solve_ms=7, batches_ahead=3, tails_only=False
+        450, scheduler="ilp", slo_ms=None, embedding="source", solve_ms=7, batches_ahead=3, tails_only=False
     )
     assert (made.scheduler.solve_ns, made.scheduler.ahead, made.embeds) == (7 * MS, 3, False)
     assert (

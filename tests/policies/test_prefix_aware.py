@@ -10,7 +10,15 @@ from serving.vocabulary.request import Request
 
 
 def replica_of(id: int, blocks: int = 1000, caching: bool = True) -> Replica:
-    return Replica(id, "m", LayerRange(0, 2), (id,), blocks, 16, prefix_caching=caching)
+    return Replica(
+        id=id,
+        model="m",
+        layers=LayerRange(0, 2),
+        gpus=(id,),
+        kv_blocks=blocks,
+        block_tokens=16,
+        prefix_caching=caching,
+    )
 
 
 def fleet_of(replicas: int, blocks: int = 1000, caching: bool = True) -> Fleet:

@@ -27,14 +27,14 @@ from policies.quart.smoother import Smoother
 from tests.worlds.pipeline_views import pipeline, stage
 
 ZERO = Weights(
-    ((0.0,) * FEATURES,) * WIDTH,
-    (0.0,) * WIDTH,
-    (0.0,) * WIDTH,
-    0.0,
-    ((0.0,) * WIDTH,) * HIDDEN,
-    (0.0,) * HIDDEN,
-    (0.0,) * HIDDEN,
-    0.0,
+    transform=((0.0,) * FEATURES,) * WIDTH,
+    own=(0.0,) * WIDTH,
+    other=(0.0,) * WIDTH,
+    theta=0.0,
+    hidden=((0.0,) * WIDTH,) * HIDDEN,
+    hidden_bias=(0.0,) * HIDDEN,
+    output=(0.0,) * HIDDEN,
+    output_bias=0.0,
 )
 STAGES = [stage(index, 1 + index % 2, arrival_per_s=8.0) for index in range(5)]
 

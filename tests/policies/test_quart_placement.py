@@ -27,7 +27,9 @@ SHARES = st.lists(st.floats(0, 1), min_size=2, max_size=16).filter(lambda found:
 
 def placed(view: PipelineView, count: int, is_key: bool, index: int = 0) -> tuple[StartReplicas, ...]:
     """As the policy answers, held against the protocol."""
-    starts = Placement().place(view, view.stages[index], count, is_key, FreeRoom(view), "slow")
+    starts = Placement().place(
+        view, view.stages[index], count=count, is_key=is_key, room=FreeRoom(view), reason="slow"
+    )
     CheckedStageScaler(Says(starts)).scale(view)
     return starts
 

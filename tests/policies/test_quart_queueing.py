@@ -45,25 +45,25 @@ def test_erlang_c_is_what_a_simulated_queue_does(replicas: int, busy: float) -> 
 
 def test_the_printed_form_is_not_erlang_c() -> None:
     """One replica at rho 0.9: it waits nine passes, and Eq. 1 says 0.9."""
-    assert isclose(delay_s(0.9, 1.0, 1, "erlang_c") - 1, 9.0)
-    assert isclose(delay_s(0.9, 1.0, 1, "paper") - 1, 0.9)
+    assert isclose(delay_s(0.9, 1.0, 1, form="erlang_c") - 1, 9.0)
+    assert isclose(delay_s(0.9, 1.0, 1, form="paper") - 1, 0.9)
 
 
 def test_the_released_form_has_the_length_of_the_queue_for_its_wait() -> None:
     """At rho 0.9 8.1 requests wait, at whatever rate: Little's law, lambda times the wait."""
-    assert isclose(delay_s(0.9, 1.0, 1, "released") - 1, 8.1)
-    assert isclose(delay_s(9.0, 10.0, 1, "released") - 0.1, 8.1)
-    assert (fewest_within(0.2, 9.0, 10.0, "released"), fewest_within(0.2, 9.0, 10.0)) == (3, 2)
+    assert isclose(delay_s(0.9, 1.0, 1, form="released") - 1, 8.1)
+    assert isclose(delay_s(9.0, 10.0, 1, form="released") - 0.1, 8.1)
+    assert (fewest_within(0.2, 9.0, 10.0, form="released"), fewest_within(0.2, 9.0, 10.0)) == (3, 2)
 
 
 def test_allen_cunneen_waits_by_the_cvs() -> None:
     exact = delay_s(2.5, 1.0, 3) - 1
-    assert isclose(delay_s(2.5, 1.0, 3, "allen_cunneen", 2.0, 0.0) - 1, 2 * exact)
-    assert delay_s(2.5, 1.0, 3, "allen_cunneen", 1.0, 1.0) == exact + 1
+    assert isclose(delay_s(2.5, 1.0, 3, form="allen_cunneen", arrival_cv=2.0, service_cv=0.0) - 1, 2 * exact)
+    assert delay_s(2.5, 1.0, 3, form="allen_cunneen", arrival_cv=1.0, service_cv=1.0) == exact + 1
 
 
 def test_an_unstable_stage_waits_for_ever_and_has_a_smallest_stable_size() -> None:
-    assert delay_s(3.0, 1.0, 3) == delay_s(3.1, 1.0, 3, "paper") == delay_s(1.0, 1.0, 0) == inf
+    assert delay_s(3.0, 1.0, 3) == delay_s(3.1, 1.0, 3, form="paper") == delay_s(1.0, 1.0, 0) == inf
     assert [smallest_stable(rate, 1.0) for rate in (0.0, 0.5, 3.0, 3.1)] == [1, 1, 4, 4]
 
 

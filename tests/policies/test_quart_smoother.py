@@ -115,8 +115,8 @@ def test_cores_make_up_for_replicas() -> None:
     shown = stage(0, 6, arrival_per_s=45.0)
     answer = CpuCompensator().compensate(shown, give=1, cv=1.0, target_s=0.105, now_cores=2, free_cores=20)
     assert (answer.give, answer.cores) == (1, 3)
-    assert CpuCompensator().expected_s(shown, 5, 3, 1.0, 2) <= 0.105
-    assert CpuCompensator().expected_s(shown, 5, 2, 1.0, 2) > 0.105
+    assert CpuCompensator().expected_s(shown, replicas=5, cores=3, cv=1.0, now_cores=2) <= 0.105
+    assert CpuCompensator().expected_s(shown, replicas=5, cores=2, cv=1.0, now_cores=2) > 0.105
 
 
 def test_without_cores_a_replica_less_is_given() -> None:
@@ -124,9 +124,11 @@ def test_without_cores_a_replica_less_is_given() -> None:
     few = CpuCompensator().compensate(shown, give=1, cv=1.0, target_s=0.105, now_cores=2, free_cores=0)
     assert (few.give, few.cores) == (0, 2)
     capped = CpuCompensator(most_cores=2)
-    assert capped.compensate(shown, 1, 1.0, 0.105, 2, 20).give == 0
+    assert capped.compensate(shown, give=1, cv=1.0, target_s=0.105, now_cores=2, free_cores=20).give == 0
 
 
 def test_where_the_target_is_kept_no_core_is_added() -> None:
-    answer = CpuCompensator().compensate(stage(0, 4), 2, 1.0, 0.2, 2, 20)
+    answer = CpuCompensator().compensate(
+        stage(0, 4), give=2, cv=1.0, target_s=0.2, now_cores=2, free_cores=20
+    )
     assert (answer.give, answer.cores) == (2, 2)

@@ -148,7 +148,9 @@ def test_a_role_needs_the_largest_of_its_rules() -> None:
 def test_more_are_started_up_to_the_middle_between_the_needs() -> None:
     reason = "21000 prompt tokens want 3 to 5 prefill instances, 2 in supply"
     (decision,) = LoadMonitor(QUIET).scale(a_view(a_role("prefill", 2), backlog=21_000))
-    assert decision == ScaleDecision("load", "m", "prefill", 2, (), reason)
+    assert decision == ScaleDecision(
+        act="load", model="m", role="prefill", count=2, instances=(), reason=reason
+    )
 
 
 def test_the_middle_is_rounded_up() -> None:
@@ -211,7 +213,9 @@ def test_one_goes_when_fewer_have_done_for_the_time_out() -> None:
         return monitor.scale(a_view(a_role("prefill", 3), now_ns=5 + now_ns))
 
     assert at(0) == () and at(TIMEOUT_NS - 1) == ()
-    assert at(TIMEOUT_NS) == (ScaleDecision("drain", "m", "prefill", 1, (0,), reason),)
+    assert at(TIMEOUT_NS) == (
+        ScaleDecision(act="drain", model="m", role="prefill", count=1, instances=(0,), reason=reason),
+    )
     assert at(2 * TIMEOUT_NS - 1) == (), "the next waits as long again"
     assert acts(at(2 * TIMEOUT_NS)) == [("drain", "prefill", 1, (0,))]
 
@@ -384,7 +388,7 @@ def test_the_model_with_most_slack_gives_the_instance_idle_longest() -> None:
     small, large, busy = fleet("a", 1, 2), fleet("b", 9, 5, 5), fleet("c", *[None] * 6)
     reason = "d lacks instances, and b has 3 more than it needs"
     taken = instance_to_take([small, large, busy], "d", rules)
-    assert taken == ScaleDecision("drain", "b", "both", 1, (1,), reason)
+    assert taken == ScaleDecision(act="drain", model="b", role="both", count=1, instances=(1,), reason=reason)
     assert instance_to_take([busy, large], "b", rules) is None, "not from itself, not what works"
     assert instance_to_take([fleet("a", 1, 2, minimum=2)], "d", rules) is None
 
@@ -498,9 +502,25 @@ def test_the_same_view_gets_the_same_answer(view: ScalingView, rules: ScalingRul
 
 def test_rules_are_made_from_the_plain_values_of_a_configuration() -> None:
     assert scaling_rules() == ScalingRules()
-    rules = scaling_rules([0.2, 1], [0.5, 0.5], [1, 2], "linear", 0.5, 0, 3, ["mutate"])
+    rules = scaling_rules(
+        prefill=[0.2, 1],
+        memory=[0.5, 0.5],
+        link=[1, 2],
+        link_rule="linear",
+        scale_down_ms=0.5,
+        prescale_from=0,
+        prescale_by=3,
+        ways=["mutate"],
+    )
     assert rules == ScalingRules(
-        Bounds(0.2, 1), Bounds(0.5, 0.5), Bounds(1, 2), "linear", 500_000, 0, 3, ("mutate",)
+        prefill=Bounds(0.2, 1),
+        memory=Bounds(0.5, 0.5),
+        link=Bounds(1, 2),
+        link_rule="linear",
+        down_after_ns=500_000,
+        prescale_from=0,
+        prescale_by=3,
+        ways=("mutate",),
     )
     assert scaling_rules(scale_down_ms=1500).down_after_ns == 1500 * MS
     view = a_view(a_role("both", 3, draining=1), backlog=30_001)  # 3.0001 s of one

@@ -28,12 +28,19 @@ class Played:
 
     def __init__(self, settings: dict[str, Any], requests: list[tuple[int, int, int]]) -> None:
         replica = Replica(
-            0, "m", LayerRange(0, 4), (0,), settings["num_gpu_blocks"] - 1, settings["block_tokens"]
+            id=0,
+            model="m",
+            layers=LayerRange(0, 4),
+            gpus=(0,),
+            kv_blocks=settings["num_gpu_blocks"] - 1,
+            block_tokens=settings["block_tokens"],
         )
         tokens = settings["max_num_batched_tokens"]
         batcher = ChunkedPrefill(settings["max_num_seqs"], tokens, settings["reserve_full_isl"])
         self.stages = settings["stages"]
-        self.engine = PipelinedEngine(replica, batcher, self.stages, tokens, coalesce=False)
+        self.engine = PipelinedEngine(
+            replica, batcher, stages=self.stages, batch_tokens=tokens, coalesce=False
+        )
         self.requests = requests
         self.to_come = deque(enumerate(requests))
         self.members: list[set[int]] = [set() for _ in range(self.stages)]

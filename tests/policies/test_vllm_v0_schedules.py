@@ -34,7 +34,15 @@ def ours(case: dict[str, Any], decode_spare_block: bool = True, watermark_blocks
     batcher = PrefillFirst(
         settings["max_num_seqs"], settings["max_num_batched_tokens"], decode_spare_block=decode_spare_block
     )
-    replica = Replica(0, "m", LayerRange(0, 1), (0,), blocks, block_tokens, watermark)
+    replica = Replica(
+        id=0,
+        model="m",
+        layers=LayerRange(0, 1),
+        gpus=(0,),
+        kv_blocks=blocks,
+        block_tokens=block_tokens,
+        watermark_blocks=watermark,
+    )
     return in_any_order(Schedule(case, Engine(replica, batcher, coalesce=False)).steps())
 
 

@@ -62,6 +62,7 @@ class FakeController:
     """Round robin; one prompt at a time in small chunks, mixed with decoding; rejects request 99."""
 
     steps = 64  # of a decode run
+    step_counts = None
 
     def __init__(self, replicas: int) -> None:
         self.replicas = [FakeReplica() for _ in range(replicas)]
@@ -268,8 +269,13 @@ def test_recompute_under_the_real_controller_replays_and_is_counted_apart() -> N
     from serving.vocabulary.replica import Replica
 
     def controller() -> Controller:
-        replicas = [Replica(i, "tiny_llama", LayerRange(0, 3), (i,), kv_blocks=9) for i in range(2)]
-        return compose(replicas, LeastOutstanding(), lambda _: ChunkedPrefill(BATCH_SIZE, 24), AdmitAll())
+        replicas = [
+            Replica(id=i, model="tiny_llama", layers=LayerRange(0, 3), gpus=(i,), kv_blocks=9)
+            for i in range(2)
+        ]
+        return compose(
+            replicas, LeastOutstanding(), lambda _: ChunkedPrefill(BATCH_SIZE, 24), admission=AdmitAll()
+        )
 
     requests = [(request(i, 2 * i, 20 + 7 * i), 30 + i) for i in range(8)]
     report, records, journal = run(controller(), requests)
@@ -314,6 +320,8 @@ def test_what_a_user_can_correct_is_said_in_a_sentence() -> None:
 class Idle:
     """A controller that assigns and then forgets to run."""
 
+    step_counts = None
+
     def handle(self, now_ns: int, event: Event) -> list[Action]:
         if isinstance(event, Arrived):
             return [Assign(event.request.id, 0, "and nothing else")]
@@ -336,6 +344,8 @@ def test_a_controller_that_leaves_work_lying_ends_the_run() -> None:
 
 class Asks:
     """Answers the first arrival with one wish."""
+
+    step_counts = None
 
     def __init__(self, wish: Action) -> None:
         self.wish = wish

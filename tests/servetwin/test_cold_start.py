@@ -67,7 +67,10 @@ def test_a_replica_must_fit_the_hosts() -> None:
 
 def test_every_replica_loads_from_its_own_host() -> None:
     config = load_config(["out=OUT", "cluster=blitz_b", "cluster.start=host", "model.tp=8"], "simulate")
-    replicas = [Replica(n, "m", LayerRange(0, 32), tuple(range(8 * n, 8 * n + 8)), 64) for n in range(2)]
+    replicas = [
+        Replica(id=n, model="m", layers=LayerRange(0, 32), gpus=tuple(range(8 * n, 8 * n + 8)), kv_blocks=64)
+        for n in range(2)
+    ]
     assert starts_of(config, replicas) == [
         Load(
             n, "m", (("host", n),), (("replica", n),), (), False, True, "cold start from host", layers=(0, 32)

@@ -21,7 +21,15 @@ def test_by_hand_for_instances_of_one_and_of_four_gpus() -> None:
     )  # fmt: skip
     hosted, workload = hosted_models(config), prepare(config).workload
     fast, slow = (
-        ModelEstimates(one.name, rate, 0.05, 10, 1024, 9) for one, rate in zip(hosted, (1000.0, 500.0))
+        ModelEstimates(
+            model=one.name,
+            prefill_tokens_per_s=rate,
+            decode_step_s=0.05,
+            decode_sequences=10,
+            decode_context_tokens=1024,
+            kv_tokens=9,
+        )
+        for one, rate in zip(hosted, (1000.0, 500.0))
     )
     assert [one.tp for one in hosted] == [1, 4] and workload.model is not None
     rows = np.arange(len(workload))

@@ -35,7 +35,7 @@ CAP = "engine.max_new_tokens=2048"
 
 def limits(config: RunConfig, requests: Workload, kv_tokens: int = 1_000_000) -> LengthLimits:
     """Those of a replica of llama3_8b with so many KV tokens."""
-    replica = Replica(-1, "llama3_8b", LayerRange(0, 32), (), kv_blocks=kv_tokens // 16)
+    replica = Replica(id=-1, model="llama3_8b", layers=LayerRange(0, 32), gpus=(), kv_blocks=kv_tokens // 16)
     return limits_of(config, requests, {"llama3_8b": replica})
 
 

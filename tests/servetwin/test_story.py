@@ -51,8 +51,11 @@ Captured = pytest.CaptureFixture[str]
 
 def recorded(*events: tuple[float, Event]) -> list[str]:
     """What two replicas of 8 blocks of 4 tokens, 8 tokens a step, answer to these."""
-    group = [Replica(id, "m", LayerRange(0, 2), (id,), 8, 4) for id in range(2)]
-    controller = compose(group, LeastOutstanding(), lambda _: ChunkedPrefill(4, 8), AdmitAll())
+    group = [
+        Replica(id=id, model="m", layers=LayerRange(0, 2), gpus=(id,), kv_blocks=8, block_tokens=4)
+        for id in range(2)
+    ]
+    controller = compose(group, LeastOutstanding(), lambda _: ChunkedPrefill(4, 8), admission=AdmitAll())
     rows = [(round(at_s * S), event) for at_s, event in events]
     return journal_of([(now_ns, event, controller.handle(now_ns, event)) for now_ns, event in rows])
 

@@ -17,7 +17,14 @@ from traces.load import load
 from traces.synthetic.registry import SYNTHETIC
 
 # 1000 prompt tokens and 100 output tokens per second and replica.
-SPEED = ModelEstimates("m", 1000.0, 0.01, 1, 1024, 100_000)
+SPEED = ModelEstimates(
+    model="m",
+    prefill_tokens_per_s=1000.0,
+    decode_step_s=0.01,
+    decode_sequences=1,
+    decode_context_tokens=1024,
+    kv_tokens=100_000,
+)
 
 
 def configured(*words: str) -> RunConfig:

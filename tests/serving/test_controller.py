@@ -30,14 +30,22 @@ class Cluster:
     ) -> None:
         kv_blocks = blocks or [16] * len(models)
         replicas = [
-            Replica(id, model, LayerRange(0, 2), (id,), kv_blocks[id], 4, max_model_len=max_model_len)
+            Replica(
+                id=id,
+                model=model,
+                layers=LayerRange(0, 2),
+                gpus=(id,),
+                kv_blocks=kv_blocks[id],
+                block_tokens=4,
+                max_model_len=max_model_len,
+            )
             for id, model in enumerate(models)
         ]
         self.controller = compose(
             replicas,
             dispatcher or LeastOutstanding(),
             lambda _: ChunkedPrefill(4, 8),
-            admission or AdmitAll(),
+            admission=admission or AdmitAll(),
         )
         self.now_ns = 0
 
@@ -206,9 +214,9 @@ def test_the_clock_never_goes_back() -> None:
 
 
 def test_replicas_are_numbered_from_zero_in_order() -> None:
-    replica = Replica(1, "m", LayerRange(0, 2), (0,), 16, 4)
+    replica = Replica(id=1, model="m", layers=LayerRange(0, 2), gpus=(0,), kv_blocks=16, block_tokens=4)
     with pytest.raises(AssertionError):
-        compose([replica], LeastOutstanding(), lambda _: ChunkedPrefill(4, 8), AdmitAll())
+        compose([replica], LeastOutstanding(), lambda _: ChunkedPrefill(4, 8), admission=AdmitAll())
 
 
 def test_every_replica_gets_its_own_batcher() -> None:
@@ -218,6 +226,9 @@ def test_every_replica_gets_its_own_batcher() -> None:
         asked.append(replica.id)
         return ChunkedPrefill(4, 8)
 
-    replicas = [Replica(id, "m", LayerRange(0, 2), (id,), 16, 4) for id in range(3)]
-    compose(replicas, LeastOutstanding(), batcher_for, AdmitAll())
+    replicas = [
+        Replica(id=id, model="m", layers=LayerRange(0, 2), gpus=(id,), kv_blocks=16, block_tokens=4)
+        for id in range(3)
+    ]
+    compose(replicas, LeastOutstanding(), batcher_for, admission=AdmitAll())
     assert asked == [0, 1, 2]

@@ -52,7 +52,9 @@ class Says:
 def decision(
     act: Any = "drain", role: Any = "prefill", count: Any = 1, *ids: Any, **other: Any
 ) -> ScaleDecision:
-    return replace(ScaleDecision(act, "m", role, count, ids, "because"), **other)
+    return replace(
+        ScaleDecision(act=act, model="m", role=role, count=count, instances=ids, reason="because"), **other
+    )
 
 
 SCALES = [

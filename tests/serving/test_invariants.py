@@ -27,8 +27,11 @@ from serving.vocabulary.request import Request
 def busy_controller() -> Controller:
     """Replica 0 decodes request 0 and has computed 7 of 20 tokens of request 2; 4 waits behind a full budget.
     Replica 1 has begun the prompt of request 1. Replica 2 is idle."""
-    replicas = [Replica(id, "m", LayerRange(0, 2), (id,), 16, 4) for id in range(3)]
-    controller = compose(replicas, RoundRobin(), lambda _: ChunkedPrefill(4, 8), AdmitAll())
+    replicas = [
+        Replica(id=id, model="m", layers=LayerRange(0, 2), gpus=(id,), kv_blocks=16, block_tokens=4)
+        for id in range(3)
+    ]
+    controller = compose(replicas, RoundRobin(), lambda _: ChunkedPrefill(4, 8), admission=AdmitAll())
     for id, prompt_tokens in enumerate((8, 20, 1, 20, 20, 1, 3)):
         controller.handle(0, Arrived(Request(id, 0, prompt_tokens, 30, "m")))
     controller.handle(1, Ran(0, 0, 1, ()))
@@ -162,8 +165,8 @@ def test_a_broken_invariant_is_named_by_number(number: int, damage: Callable[[Co
 
 
 def test_a_fresh_controller_holds_every_invariant() -> None:
-    replicas = [Replica(0, "m", LayerRange(0, 2), (0,), 16, 4)]
-    check(compose(replicas, RoundRobin(), lambda _: ChunkedPrefill(4, 8), AdmitAll()))
+    replicas = [Replica(id=0, model="m", layers=LayerRange(0, 2), gpus=(0,), kv_blocks=16, block_tokens=4)]
+    check(compose(replicas, RoundRobin(), lambda _: ChunkedPrefill(4, 8), admission=AdmitAll()))
 
 
 MAX_NEW_TOKENS = 8
@@ -216,8 +219,11 @@ def progress_of(engine: Engine) -> list[Progress]:
 @settings(max_examples=33)
 def test_invariants_1_2_4_10_hold_whatever_the_world_does(data: st.DataObject) -> None:
     blocks = data.draw(st.integers(8, 20))
-    replicas = [Replica(id, "m", LayerRange(0, 2), (id,), blocks, 4) for id in range(2)]
-    controller = compose(replicas, RoundRobin(), lambda _: ChunkedPrefill(4, 8), AdmitAll())
+    replicas = [
+        Replica(id=id, model="m", layers=LayerRange(0, 2), gpus=(id,), kv_blocks=blocks, block_tokens=4)
+        for id in range(2)
+    ]
+    controller = compose(replicas, RoundRobin(), lambda _: ChunkedPrefill(4, 8), admission=AdmitAll())
     world = World(controller)
     for id in range(data.draw(st.integers(5, 40))):
         kind = data.draw(st.sampled_from(("arrive", "arrive", "run", "run", "run", "run", "lose", "late")))
@@ -240,8 +246,10 @@ def test_invariants_1_2_4_10_hold_whatever_the_world_does(data: st.DataObject) -
 
 def sharing_controller() -> Controller:
     """Request 0 decodes, 1 and 2 began behind its first 2 blocks, 3 has left 3 blocks in the free queue."""
-    replica = Replica(0, "m", LayerRange(0, 2), (0,), 16, 4, prefix_caching=True)
-    controller = compose([replica], RoundRobin(), lambda _: ChunkedPrefill(4, 40), AdmitAll())
+    replica = Replica(
+        id=0, model="m", layers=LayerRange(0, 2), gpus=(0,), kv_blocks=16, block_tokens=4, prefix_caching=True
+    )
+    controller = compose([replica], RoundRobin(), lambda _: ChunkedPrefill(4, 40), admission=AdmitAll())
     for id, prompt_tokens, prefix in ((3, 12, ()), (0, 10, ()), (1, 14, ((0, 10),)), (2, 12, ((0, 9),))):
         controller.handle(0, Arrived(Request(id, 0, prompt_tokens, 30, "m", shared_prefix=prefix)))
     controller.handle(1, Ran(0, 0, 1, (3,)))
@@ -266,7 +274,7 @@ def find_a_block_too_many(cache: PrefixCache) -> None:
 
 
 def find_what_is_nowhere(cache: PrefixCache) -> None:
-    cache.index[9] = [Extent(9, 9, (), 0, 2, 0, 99)]
+    cache.index[9] = [Extent(9, 9, (), start=0, stop=2, users=0, born=99)]
 
 
 def lose_what_is_queued(cache: PrefixCache) -> None:

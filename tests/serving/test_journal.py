@@ -369,7 +369,19 @@ def test_a_journal_written_at_once_is_there_after_every_event(tmp_path: Path, ev
 
 
 def estimates_of(decode_step_s: float = 0.01, source: str = "made up") -> Estimates:
-    return Estimates((ModelEstimates("m", 1000.0, decode_step_s, 8, 1024, 9000),), source)
+    return Estimates(
+        (
+            ModelEstimates(
+                model="m",
+                prefill_tokens_per_s=1000.0,
+                decode_step_s=decode_step_s,
+                decode_sequences=8,
+                decode_context_tokens=1024,
+                kv_tokens=9000,
+            ),
+        ),
+        source,
+    )
 
 
 def test_the_header_tells_seed_configuration_and_estimates_apart() -> None:

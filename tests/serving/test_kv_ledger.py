@@ -180,7 +180,7 @@ TestLedgerAgainstPool.settings = settings(max_examples=30, stateful_step_count=3
 @pytest.mark.parametrize(("blocks", "tokens", "watermark"), [(0, 16, 0), (4, 0, 0), (4, 16, 4), (4, 16, -1)])
 def test_a_pool_without_memory_is_refused(blocks: int, tokens: int, watermark: int) -> None:
     with pytest.raises(ValueError, match="no KV memory"):
-        KvLedger(blocks, tokens, watermark)
+        KvLedger(blocks, tokens, watermark_blocks=watermark)
 
 
 def test_a_prompt_chunk_gives_no_block_back() -> None:

@@ -166,14 +166,18 @@ def test_with_more_running_than_seats_nobody_is_admitted(batcher: Batcher) -> No
 
 def view_of(running: int, waiting: int) -> ReplicaView:
     """Of an instance whose memory is nearly free."""
-    ledger, found = KvLedger(64, 4, 0), list[Progress]()
+    ledger, found = KvLedger(64, 4, watermark_blocks=0), list[Progress]()
     for id in range(running + waiting):
         found.append(Progress(Request(id, 0, 4, 8, "m")))
     for progress in found[:running]:
         progress.computed = 4
         ledger.reserve(progress.id, 4)
         ledger.start_decoding(progress.id, 5)
-    engine = Engine(Replica(0, "m", LayerRange(0, 2), (0,), 64, 4), PrefillFirst(2, 64), loaded=False)
+    engine = Engine(
+        Replica(id=0, model="m", layers=LayerRange(0, 2), gpus=(0,), kv_blocks=64, block_tokens=4),
+        PrefillFirst(2, 64),
+        loaded=False,
+    )
     engine.waiting.extend(found[running:])
     return ReplicaView({one.id: one for one in found[:running]}, {}, engine.waiting, ledger)
 
@@ -249,7 +253,10 @@ class Splits:
 def quotas(*target_layers: int) -> list[int | None]:
     """Of one batch of four layers, by a scheduler that answers so."""
     policy = CheckedLivePolicy(LiveScaling(Splits(*target_layers), 0))
-    plans = LivePlans(LiveSetup(policy, 4, 2, 1000.0), LiveCounts())
+    plans = LivePlans(
+        LiveSetup(policy=policy, layers=4, activation_bytes_per_token=2, prefill_tokens_per_s=1000.0),
+        LiveCounts(),
+    )
     plans.begin(0, 7, 400 * MS)
     return plans.quotas(7, 1, [(Request(0, 0, 4, 4, "m"),)])
 

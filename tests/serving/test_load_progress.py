@@ -33,12 +33,34 @@ class Alone:
         self.instances.free_slots("m")
         self.instances.place(0, role, "loading")
         book, cluster = Residency(), setting.cluster()
-        placement = Placement(self.instances, cluster, 0, {}, {}, lambda *_: None, ScaleLog(), book)
-        limits = {"m": ModelLimits({}, 1.0, 1, 1.0, PASS_NS)}
+        placement = Placement(
+            instances=self.instances,
+            cluster=cluster,
+            park_ns=0,
+            engines={},
+            services={},
+            place=lambda *_: None,
+            log=ScaleLog(),
+            residency=book,
+        )
+        limits = {
+            "m": ModelLimits(
+                bounds={}, prefill_tokens_per_s=1.0, kv_tokens=1, kv_tokens_per_s=1.0, pass_ns=PASS_NS
+            )
+        }
         self.progress = LoadProgress(copies, placement, limits, book)
         self.actions: list[Action] = []
         edge = Edge((("host", 0),), (("replica", 0),), 1, (), "a way")
-        self.progress.begin(1000, WHOLE, edge, overlap, False, False, "why", self.actions)
+        self.progress.begin(
+            1000,
+            WHOLE,
+            edge,
+            overlap=overlap,
+            live=False,
+            layers_first=False,
+            reason="why",
+            actions=self.actions,
+        )
 
     @property
     def load(self) -> Load:

@@ -110,9 +110,16 @@ class World:
     """A controller with two cold replicas and a warm one, told facts and asked for invariants."""
 
     def __init__(self) -> None:
-        replicas = [Replica(id, "m", LayerRange(0, 4), (id,), 64, 4) for id in range(3)]
+        replicas = [
+            Replica(id=id, model="m", layers=LayerRange(0, 4), gpus=(id,), kv_blocks=64, block_tokens=4)
+            for id in range(3)
+        ]
         self.controller = compose(
-            replicas, LeastOutstanding(), lambda replica: ChunkedPrefill(8, 64), AdmitAll(), starts=(PAIR,)
+            replicas,
+            LeastOutstanding(),
+            lambda replica: ChunkedPrefill(8, 64),
+            admission=AdmitAll(),
+            starts=(PAIR,),
         )
         self.now_ns = 0
 

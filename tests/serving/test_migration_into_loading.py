@@ -30,7 +30,11 @@ class OneMore:
         if self.decided:
             return ()
         self.decided = True
-        return (ScaleDecision("load", view.model, "both", 1, (), "one more"),)
+        return (
+            ScaleDecision(
+                act="load", model=view.model, role="both", count=1, instances=(), reason="one more"
+            ),
+        )
 
 
 def told_with(into_loading: bool = True, policy: Any = LeastLoadedPairs, others: int = 0) -> Told:

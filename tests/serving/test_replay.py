@@ -132,8 +132,11 @@ def test_every_simulated_run_replays(case: Case, coalesce: bool) -> None:
 
 
 def controller_for(batcher: Callable[[], Batcher], replicas: int = 2) -> Controller:
-    group = [Replica(id, "m", LayerRange(0, 2), (id,), 16, 4) for id in range(replicas)]
-    return compose(group, LeastOutstanding(), lambda _: batcher(), AdmitAll())
+    group = [
+        Replica(id=id, model="m", layers=LayerRange(0, 2), gpus=(id,), kv_blocks=16, block_tokens=4)
+        for id in range(replicas)
+    ]
+    return compose(group, LeastOutstanding(), lambda _: batcher(), admission=AdmitAll())
 
 
 def chunked_controller(replicas: int = 2) -> Controller:

@@ -115,8 +115,8 @@ def test_the_starved_are_asked_by_name_between_the_others_while_there_is_somethi
 
 
 def test_a_shortage_is_news_once_per_count() -> None:
-    short = ScaleDecision("shortage", "m", "prefill", 1, (), "why")
-    load = ScaleDecision("load", "m", "prefill", 1, (), "why")
+    short = ScaleDecision(act="shortage", model="m", role="prefill", count=1, instances=(), reason="why")
+    load = ScaleDecision(act="load", model="m", role="prefill", count=1, instances=(), reason="why")
     shortage = Shortage()
     news = [shortage.is_new_shortage(short, MissingInstances(count, "no_gpu")) for count in (1, 1, 2, 2, 1)]
     assert news == [True, False, True, False, True]

@@ -159,9 +159,23 @@ LOADS = tuple(
 
 def simulated(starts: tuple[Load, ...]) -> Collected:
     """Two replicas, one request for each at time 0."""
-    replicas = [Replica(n, SHAPE.name, LayerRange(0, SHAPE.layers), (n,), 64, 16) for n in range(REPLICAS)]
+    replicas = [
+        Replica(
+            id=n,
+            model=SHAPE.name,
+            layers=LayerRange(0, SHAPE.layers),
+            gpus=(n,),
+            kv_blocks=64,
+            block_tokens=16,
+        )
+        for n in range(REPLICAS)
+    ]
     controller = compose(
-        replicas, LeastOutstanding(), lambda replica: ChunkedPrefill(8, 64), AdmitAll(), starts=starts
+        replicas,
+        LeastOutstanding(),
+        lambda replica: ChunkedPrefill(8, 64),
+        admission=AdmitAll(),
+        starts=starts,
     )
     arrivals = [(Request(n, 0, 20, 8, SHAPE.name), 4) for n in range(REPLICAS)]
     seen = Collected()

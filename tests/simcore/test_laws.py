@@ -228,8 +228,10 @@ def realistic_requests(count: int, gap_ns: float) -> list[tuple[Request, int]]:
 
 
 def realistic_run(batcher: Batcher, dispatcher: Dispatcher, count: int) -> tuple[laws.Watched, RunMetrics]:
-    replicas = [Replica(id, "m", LayerRange(0, 4), (id,), kv_blocks=500) for id in range(3)]
-    watched = laws.Watched(compose(replicas, dispatcher, lambda _: batcher, AdmitAll()))
+    replicas = [
+        Replica(id=id, model="m", layers=LayerRange(0, 4), gpus=(id,), kv_blocks=500) for id in range(3)
+    ]
+    watched = laws.Watched(compose(replicas, dispatcher, lambda _: batcher, admission=AdmitAll()))
     metrics = RunMetrics()
     requests = realistic_requests(count, gap_ns=70e6)
     driven: Any = watched

@@ -44,7 +44,9 @@ class Bench:
         self.lives = {
             id: Lifetime(Request(id, 0, 3 + id, 10**6, "m"), output) for id, output in enumerate(outputs)
         }
-        self.machines = [Machine(n, rows, self.lives, self.seen, layers) for n in range(machines)]
+        self.machines = [
+            Machine(n, rows, self.lives, self.seen, model_layers=layers) for n in range(machines)
+        ]
         self.now_ns = 0
 
     def run(self, run: Run) -> list[Ran]:
@@ -134,7 +136,7 @@ def test_across_two_machines_every_change_rounds_down_by_less_than_a_ns(
         cut.run(decodes(1))  # nobody decodes where prompts are handed over
     fresh = Bench(rows, [output], layers)
     fresh.lives[0] = life
-    fresh.machines[0] = Machine(0, rows, fresh.lives, fresh.seen, layers)
+    fresh.machines[0] = Machine(0, rows, fresh.lives, fresh.seen, model_layers=layers)
     fresh.now_ns = cut.now_ns
     fresh.machines[0].join_batch(fresh.now_ns, (0,))
     fresh.run(decodes(10))
@@ -249,6 +251,8 @@ def test_a_pass_too_short_to_be_cut_is_refused() -> None:
 class Script:
     """A controller that answers every fact as written down, and keeps what it was told."""
 
+    elastic = step_counts = None
+
     def __init__(self, answer: Callable[[Event], Sequence[Action]]) -> None:
         self.told: list[tuple[int, Event]] = []
         self._answer = answer
@@ -283,7 +287,9 @@ def world(
     data = plane(gpus_of=[(0,)])
     request = Request(0, 0, PROMPT, 8, SHAPE.name)
     # Type: ignore[arg-type]
-    simulation = Simulation(script, [(request, output)], [rows], seen, None, data, {SHAPE.name: rows})
+    simulation = Simulation(
+        script, [(request, output)], [rows], seen, journal=None, data_plane=data, rows_of={SHAPE.name: rows}
+    )
     simulation.run()
     return script, seen
 

@@ -54,6 +54,8 @@ def test_best_effort_in_a_whole_run_is_the_papers_until_everything_is_loaded() -
 class Script:
     """Replica 0 leaves and comes back cold. With its first layer both run something of one length."""
 
+    elastic = step_counts = None
+
     def __init__(self) -> None:
         self.told: list[tuple[int, Any]] = []
 
@@ -80,11 +82,20 @@ def test_of_two_that_end_at_one_instant_the_one_that_loads_reports_last() -> Non
         ToyRows(MS * NS, 0, 0, mixed_intercept=count * MS * NS, per_token=0) for count in (SHAPE.layers, 1)
     ]
     data_plane = DataPlane(
-        DataPlaneSetup(topology(), {"m": SHAPE}, ["m", "m"], [(0,), (1,)], "direct", load_start_up("none"))
+        DataPlaneSetup(
+            topology=topology(),
+            shapes={"m": SHAPE},
+            model_of=["m", "m"],
+            gpus_of=[(0,), (1,)],
+            loader="direct",
+            start_up=load_start_up("none"),
+        )
     )
     script = Script()
     driven: Any = script
     arrivals = [(Request(id, 0, 8, 1, "m"), 1) for id in range(2)]
-    Simulation(driven, arrivals, rows, Collected(), None, data_plane, {"m": rows[0]}).run()
+    Simulation(
+        driven, arrivals, rows, Collected(), journal=None, data_plane=data_plane, rows_of={"m": rows[0]}
+    ).run()
     ran = [(now_ns, event.replica) for now_ns, event in script.told if type(event) is Ran]
     assert ran[0][0] == ran[1][0] and [replica for _, replica in ran] == [1, 0, 1]

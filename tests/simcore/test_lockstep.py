@@ -32,7 +32,7 @@ def simulate(
     case: Case, experts: ToyExperts, coalesce: bool = True, seed: int | None = None
 ) -> tuple[Collected, LockstepGroup, Checked]:
     random = Random(seed)
-    options = EngineOptions(coalesce, case.asynchronous, lockstep=True)
+    options = EngineOptions(coalesce=coalesce, asynchronous=case.asynchronous, lockstep=True)
     wrap = (lambda batcher: batcher) if seed is None else (lambda batcher: RandomCuts(batcher, random))
     checked, recorder = Checked(controller_of(case, wrap=wrap, options=options)), Collected()
     plan = GroupPlan(tuple(range(case.replicas)), case.rows, experts)

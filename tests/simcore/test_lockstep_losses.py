@@ -27,7 +27,7 @@ EXPERTS = ToyExperts(5 * NS, NS)
 def lose(
     case: Case, faults: list[Fault], coalesce: bool = True, queue: Queue | None = None
 ) -> tuple[Ends, Simulation]:
-    options = EngineOptions(coalesce, case.asynchronous, lockstep=True)
+    options = EngineOptions(coalesce=coalesce, asynchronous=case.asynchronous, lockstep=True)
     checked = Checked(controller_of(case, options=options, service_options=ServiceOptions(queue=queue)))
     plans = [GroupPlan(ranks, case.rows, EXPERTS) for ranks in GROUPS]
     losses = FaultPlan(faults, [(rank,) for rank in range(4)], None, GROUPS)

@@ -121,6 +121,8 @@ def test_a_load_that_was_stopped_gets_nothing_more_from_the_one_that_fed_it() ->
 class Asks:
     """A controller with one answer."""
 
+    elastic = step_counts = None
+
     def __init__(self, action: Action) -> None:
         self.action = action
 

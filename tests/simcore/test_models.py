@@ -18,8 +18,11 @@ FAST = ToyRows(intercept=1_000_000 * NS, per_sequence=0, slope=0, mixed_intercep
 
 def test_each_model_is_served_by_its_own_replicas() -> None:
     models = ["slow", "fast", "fast", "slow"]
-    replicas = [Replica(id, model, LayerRange(0, 4), (id,), 64) for id, model in enumerate(models)]
-    controller = compose(replicas, LeastOutstanding(), lambda _: ChunkedPrefill(8, 64), AdmitAll())
+    replicas = [
+        Replica(id=id, model=model, layers=LayerRange(0, 4), gpus=(id,), kv_blocks=64)
+        for id, model in enumerate(models)
+    ]
+    controller = compose(replicas, LeastOutstanding(), lambda _: ChunkedPrefill(8, 64), admission=AdmitAll())
     # 11 output tokens are one from the prompt and ten decode steps, alone on a replica each.
     requests = [
         (Request(id, 0, 4, 100, model), 11)

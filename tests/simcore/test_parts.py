@@ -228,6 +228,8 @@ def test_the_parts_of_a_step_add_up_to_the_whole_step(cuts: set[int], n: int, co
 class Script:
     """A controller that answers each kind of event as written down."""
 
+    elastic = step_counts = None
+
     def __init__(self, *placement: Action, answers: dict[type, list[list[Action]]]) -> None:
         self.placement, self.answers = placement, answers
         self.told: list[tuple[int, Event]] = []
@@ -248,7 +250,9 @@ def world(script: Script, output: int = 1) -> Collected:
     seen, data = Collected(), plane(gpus_of=[])
     request = Request(0, 0, PROMPT, 8, SHAPE.name)
     # Type: ignore[arg-type]
-    simulation = Simulation(script, [(request, output)], [], seen, None, data, {SHAPE.name: ROWS})
+    simulation = Simulation(
+        script, [(request, output)], [], seen, journal=None, data_plane=data, rows_of={SHAPE.name: ROWS}
+    )
     simulation.run()
     return seen
 
@@ -316,7 +320,7 @@ def test_the_last_stage_decodes_at_its_layers_share() -> None:
     slow = replace(ROWS, intercept=400 * NS)
     seen, data = Collected(), plane(gpus_of=[])
     requests = [(Request(0, 0, PROMPT, 8, SHAPE.name), 3)]
-    Simulation(script, requests, [], seen, None, data, {SHAPE.name: slow}).run()  # type: ignore[arg-type]
+    Simulation(script, requests, [], seen, journal=None, data_plane=data, rows_of={SHAPE.name: slow}).run()  # type: ignore[arg-type]
     assert seen.done[0][:2] == (1, 3) and [gap >> 24 for gap in seen.all_gaps] == [100, 100]
 
 

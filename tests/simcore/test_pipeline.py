@@ -49,7 +49,7 @@ def simulate(
     case: Case, stages: ToyStages, coalesce: bool = True
 ) -> tuple[Collected, list[PipelinedReplica], Checked, int]:
     options = EngineOptions(
-        coalesce,
+        coalesce=coalesce,
         pipeline_stages=stages.stages,
         max_num_batched_tokens=case.max_num_batched_tokens,
     )

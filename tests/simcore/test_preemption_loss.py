@@ -16,9 +16,20 @@ ROWS = ToyRows(10 * NS, 0, 0, 100 * NS, 0)  # a decode step takes 10 ns, a promp
 
 
 def losses(case: Case, coalesce: bool) -> tuple[dict[int, int], Collected]:
-    replicas = [Replica(0, "m", LayerRange(0, 1), (0,), case.total_blocks, case.block_tokens)]
-    options = EngineOptions(coalesce)
-    controller = compose(replicas, RoundRobin(), lambda _: batcher_of(case), AdmitAll(), options)
+    replicas = [
+        Replica(
+            id=0,
+            model="m",
+            layers=LayerRange(0, 1),
+            gpus=(0,),
+            kv_blocks=case.total_blocks,
+            block_tokens=case.block_tokens,
+        )
+    ]
+    options = EngineOptions(coalesce=coalesce)
+    controller = compose(
+        replicas, RoundRobin(), lambda _: batcher_of(case), admission=AdmitAll(), engine_options=options
+    )
     recorder = Collected()
     world = Simulation(controller, iter(requests_of(case)), [case.rows], recorder)  # type: ignore[arg-type]
     world.run()

@@ -20,6 +20,8 @@ from tests.worlds.world import Checked, Collected, RandomCuts, controller_of, re
 class Chunks:
     """A controller whose first chunk of every request is kept."""
 
+    elastic = step_counts = None
+
     def __init__(self, inner: Checked) -> None:
         self.inner = inner
         self.begun: dict[int, int] = {}

@@ -3,13 +3,13 @@
 import pytest
 
 from serving.elastic.stage_control import StageControl
+from serving.elastic.stall_detection import STAGE_PATIENCE_NS, StageStalls
 from serving.protocols.stages import KeepCopy, StartReplicas
 from serving.services.pipeline.service import Pipeline
 from serving.services.stages.stage import NOBODY, Waiting
 from serving.vocabulary.errors import PolicyError, UserError
 from simcore.faults.plan import Fault, FaultPlan
 from simcore.simulation import NOBODY_LEFT
-from simcore.stall_detection import STAGE_PATIENCE_NS, StageStalls
 from tests.worlds.data_planes import ideal
 from tests.worlds.stage_scripts import AnythingGoes, Scripted
 from tests.worlds.stage_world import MS, StageCase, StageRun, controller_of, replicas_of, run
@@ -102,7 +102,7 @@ def test_without_losses_a_world_that_stands_still_says_what_waits_where() -> Non
     with pytest.raises(
         UserError, match=r"with 2 requests that can never be served: 2 requests wait for stage 1 of m, "
     ):
-        raise StageStalls(control).error({0: None, 1: None})  # type: ignore[dict-item]
+        raise StageStalls(control).error([request for request, _ in case.requests()])
 
 
 @pytest.mark.parametrize("memory_s", [-1, float("inf"), "long", None])

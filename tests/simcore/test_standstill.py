@@ -12,16 +12,28 @@ import pytest
 from servetwin.config.compose.compose import load_config
 from servetwin.run.simulate import execute, prepare
 from serving.elastic.elastic import Elastic
-from serving.elastic.pending_changes import change_counts, expiry_times_ns
+from serving.elastic.stall_detection import LOOKS, PATIENCE_NS, StallDetector
 from serving.vocabulary.actions import Action
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.events import Event, Woke
-from simcore.stall_detection import LOOKS, PATIENCE_NS, StallDetector
 from tests.worlds.elastic_world import MS, Whims
 from tests.worlds.wide_world import PATIENCE_NS as WORLD_PATIENCE_NS
 from tests.worlds.wide_world import WideWorld, draw_requests, draw_setting
 
 Ends = Callable[[Elastic], list[int] | None]
+
+
+class Pending:
+    """The pending changes of ``elastic``, but for the times at which states end."""
+
+    def __init__(self, elastic: Elastic, expiry_times_ns: Ends) -> None:
+        self._elastic, self._expiry_times_ns = elastic, expiry_times_ns
+
+    def change_counts(self) -> tuple[int, int]:
+        return self._elastic.change_counts()
+
+    def expiry_times_ns(self) -> list[int] | None:
+        return self._expiry_times_ns(self._elastic)
 
 
 class Judged(WideWorld):
@@ -31,10 +43,10 @@ class Judged(WideWorld):
     ``looks_after``: how often was looked since, with nothing else due.
     """
 
-    expiry_times_ns: Ends = staticmethod(expiry_times_ns)
+    expiry_times_ns: Ends = staticmethod(Elastic.expiry_times_ns)
 
     def watch(self) -> None:
-        self.still = StallDetector(self.controller.elastic, self.expiry_times_ns)
+        self.still = StallDetector(Pending(self.controller.elastic, self.expiry_times_ns))
         self.over_ns: int | None = None
         self.last_ns = self.events = self.looks_after = 0
 
@@ -48,9 +60,9 @@ class Judged(WideWorld):
         else:
             self.last_ns, self.looks_after = self.now_ns, 0
         self.events += 1
-        before = change_counts(elastic)
+        before = elastic.change_counts()
         super().tell(event)
-        if change_counts(elastic) != before:
+        if elastic.change_counts() != before:
             self.last_ns, self.looks_after = self.now_ns, 0
 
 
@@ -118,10 +130,10 @@ def verdicts(
     looks: int,
     period_ns: int = MS,
     alone: bool = True,
-    expiry_times_ns: Ends = expiry_times_ns,
+    expiry_times_ns: Ends = Elastic.expiry_times_ns,
 ) -> list[bool]:
     """At so many looks of a world in which nothing happens."""
-    still = StallDetector(elastic, expiry_times_ns)
+    still = StallDetector(None if elastic is None else Pending(elastic, expiry_times_ns))
     return [still.is_stalled(look * period_ns, look, alone) for look in range(looks)]
 
 

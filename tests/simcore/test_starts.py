@@ -39,7 +39,13 @@ def plane(
     start = Starting(kind, cache, TERMS, 256, ready)
     models = [SHAPE.name] * len(gpus_of)
     setup = DataPlaneSetup(
-        ideal("blitz_b"), {SHAPE.name: SHAPE}, models, gpus_of, "safetensors", NONE, starting=start
+        topology=ideal("blitz_b"),
+        shapes={SHAPE.name: SHAPE},
+        model_of=models,
+        gpus_of=gpus_of,
+        loader="safetensors",
+        start_up=NONE,
+        starting=start,
     )
     return DataPlane(setup)
 

@@ -70,11 +70,19 @@ def test_coalesced_equals_step_by_step_while_others_migrate(setting: Setting) ->
 
 def losses(case: Case, coalesce: bool = True) -> tuple[dict[int, int], Collected, list[Engine]]:
     replica = Replica(
-        0, "m", LayerRange(0, 1), (0,), case.total_blocks, case.block_tokens,
-        swap_blocks=case.swap_blocks, swap_block_ns=case.swap_block_ns,
-    )  # fmt: skip
-    options = EngineOptions(coalesce)
-    controller = compose([replica], RoundRobin(), lambda _: batcher_of(case), AdmitAll(), options)
+        id=0,
+        model="m",
+        layers=LayerRange(0, 1),
+        gpus=(0,),
+        kv_blocks=case.total_blocks,
+        block_tokens=case.block_tokens,
+        swap_blocks=case.swap_blocks,
+        swap_block_ns=case.swap_block_ns,
+    )
+    options = EngineOptions(coalesce=coalesce)
+    controller = compose(
+        [replica], RoundRobin(), lambda _: batcher_of(case), admission=AdmitAll(), engine_options=options
+    )
     recorder = Collected()
     world = Simulation(controller, iter(requests_of(case)), [case.rows], recorder)  # type: ignore[arg-type]
     world.run()
@@ -104,7 +112,16 @@ class Told:
     """An engine and the actions of its last event."""
 
     def __init__(self, swap_blocks: int) -> None:
-        replica = Replica(0, "m", LayerRange(0, 1), (0,), 8, 4, swap_blocks=swap_blocks, swap_block_ns=7)
+        replica = Replica(
+            id=0,
+            model="m",
+            layers=LayerRange(0, 1),
+            gpus=(0,),
+            kv_blocks=8,
+            block_tokens=4,
+            swap_blocks=swap_blocks,
+            swap_block_ns=7,
+        )
         self.engine = Engine(replica, PrefillFirst(4, 64))
         self.actions: list[Action] = []
         for request in (0, 1):

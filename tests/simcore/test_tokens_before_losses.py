@@ -91,7 +91,7 @@ def test_gaps_by_hand() -> None:
     assert [one.token_ns[:4] for one in run_naive(case)] == [(100, 200, 300, 400)]
     for at_ns, gaps in ((99, 0), (100, 0), (199, 0), (200, 1), (470, 3), (500, 4)):
         for coalesce in (True, False):
-            recorder, _ = lost(case, at_ns, EngineOptions(coalesce))
+            recorder, _ = lost(case, at_ns, EngineOptions(coalesce=coalesce))
             assert recorder.all_gaps == [STEP_NS * NS] * gaps
             assert recorder.busy_ns == {0: at_ns} and list(recorder.failures) == [0]
 
@@ -140,7 +140,7 @@ def test_a_pipeline_by_hand(coalesce: bool) -> None:
     """Two stages of 100 ns: tokens at 200 and 400 ns; the third step has computed 70 ns when it is lost."""
     case = Case("chunked", 1, 4, 40, 0, 8, 64, "round_robin", ((0, 8, 40, 64),), CONSTANT)
     plans = [PipelinePlan(0, ToyStages((CONSTANT, CONSTANT), 0, 0))]
-    options = EngineOptions(coalesce, pipeline_stages=2, max_num_batched_tokens=64)
+    options = EngineOptions(coalesce=coalesce, pipeline_stages=2, max_num_batched_tokens=64)
     recorder, simulation = lost(case, 470, options, pipelines=plans)
     assert recorder.all_gaps == [200 * NS]
     replica = simulation.pipelines.of[0]
@@ -153,7 +153,7 @@ def test_a_group_by_hand(coalesce: bool) -> None:
     """A rank with work steps every 100 ns, the other runs dummy steps: at 470 ns there are 4 of each."""
     case = Case("chunked", 2, 4, 40, 0, 8, 64, "round_robin", ((0, 8, 40, 64),), CONSTANT)
     plans = [GroupPlan((0, 1), CONSTANT, ToyExperts(0, 0, False))]  # type: ignore[arg-type]
-    recorder, simulation = lost(case, 470, EngineOptions(coalesce, lockstep=True), groups=plans)
+    recorder, simulation = lost(case, 470, EngineOptions(coalesce=coalesce, lockstep=True), groups=plans)
     assert recorder.all_gaps == [100 * NS] * 3 and recorder.busy_ns == {0: 470, 1: 0}
     group = simulation.groups.groups[0]
     assert (group.steps, group.dummy_steps, group.worked_fixed) == (4, [0, 4], [400 * NS, 0])
@@ -167,7 +167,9 @@ def test_an_engine(coalesce: bool, case: Case, share: tuple[float, int]) -> None
     outcomes, log = run_naive_logged(case)
     at_ns = moment_ns(outcomes, share)
     order = "priority" if case.priorities else "fcfs"
-    recorder, _ = lost(case, at_ns, EngineOptions(coalesce, case.asynchronous, order=order))
+    recorder, _ = lost(
+        case, at_ns, EngineOptions(coalesce=coalesce, asynchronous=case.asynchronous, order=order)
+    )
     assert sorted(recorder.all_gaps) == gaps_until(outcomes, at_ns)
     busy_ns = sum(min(step.end_ns, at_ns) - step.start_ns for step in log if step.start_ns < at_ns)
     assert recorder.busy_ns[0] == busy_ns
@@ -185,7 +187,7 @@ def test_micro_batches(coalesce: bool, case: Case, share: tuple[float, int], fac
     outcomes, (naive,) = run_naive_pipeline(case, stages)
     at_ns = moment_ns(outcomes, share)
     options = EngineOptions(
-        coalesce, pipeline_stages=len(factors), max_num_batched_tokens=case.max_num_batched_tokens
+        coalesce=coalesce, pipeline_stages=len(factors), max_num_batched_tokens=case.max_num_batched_tokens
     )
     recorder, simulation = lost(case, at_ns, options, pipelines=[PipelinePlan(0, stages)])
     assert sorted(recorder.all_gaps) == gaps_until(outcomes, at_ns)
@@ -209,7 +211,7 @@ def test_virtual_engines(coalesce: bool, case: Case, share: tuple[float, int], f
     outcomes, (naive,) = run_naive_virtual(case, stages)
     at_ns = moment_ns(outcomes, share)
     plans = [PipelinePlan(0, stages, True)]
-    options = EngineOptions(coalesce, pipeline_stages=count)
+    options = EngineOptions(coalesce=coalesce, pipeline_stages=count)
     recorder, simulation = lost(case, at_ns, options, count, pipelines=plans)
     assert sorted(recorder.all_gaps) == gaps_until(outcomes, at_ns)
     replica = simulation.pipelines.of[0]
@@ -225,7 +227,7 @@ def test_a_group(coalesce: bool, case: Case, share: tuple[float, int], ranks: in
     experts = ToyExperts(expert, NS, False)
     outcomes, _ = run_naive_group(case, experts)
     at_ns = moment_ns(outcomes, share)
-    options = EngineOptions(coalesce, case.asynchronous, lockstep=True)
+    options = EngineOptions(coalesce=coalesce, asynchronous=case.asynchronous, lockstep=True)
     plans = [GroupPlan(tuple(range(ranks)), case.rows, experts)]
     recorder, simulation = lost(case, at_ns, options, groups=plans)
     assert sorted(recorder.all_gaps) == gaps_until(outcomes, at_ns)

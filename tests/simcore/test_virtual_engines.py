@@ -49,7 +49,7 @@ def pipelines(draw: st.DrawFn) -> tuple[Case, ToyStages]:
 def simulate(
     case: Case, stages: ToyStages, coalesce: bool = True
 ) -> tuple[Collected, list[PipelinedReplica], int]:
-    options = EngineOptions(coalesce, pipeline_stages=stages.stages)
+    options = EngineOptions(coalesce=coalesce, pipeline_stages=stages.stages)
     controller = controller_of(case, options=options, kv_pools=stages.stages)
     checked, recorder = Checked(controller), Collected()
     plans = [PipelinePlan(replica, stages, True) for replica in range(case.replicas)]

@@ -30,18 +30,37 @@ class Case:
     """Replica 0 serves and 1 loads: it runs the first layer of request 1, and 0 runs the others."""
 
     def __init__(self, state: str) -> None:
-        replicas = [Replica(one, "m", LayerRange(0, LAYERS), (one,), 16, block_tokens=4) for one in (0, 1)]
+        replicas = [
+            Replica(
+                id=one, model="m", layers=LayerRange(0, LAYERS), gpus=(one,), kv_blocks=16, block_tokens=4
+            )
+            for one in (0, 1)
+        ]
         self.engines = {
             one.id: Engine(one, PrefillFirst(8, 16), coalesce=False, loaded=one.id == SERVING)
             for one in replicas
         }
         self.requests: dict[int, Request] = {}
         self.ids = TransferIds()
-        setup = LiveSetup(LiveScaling(IlpFree(), 0), LAYERS, 2, 20.0, KV_BYTES, 8)
+        setup = LiveSetup(
+            policy=LiveScaling(IlpFree(), 0),
+            layers=LAYERS,
+            activation_bytes_per_token=2,
+            prefill_tokens_per_s=20.0,
+            kv_bytes_per_token=KV_BYTES,
+            max_num_seqs=8,
+        )
         self.service = Colocated(
-            Fleet("m", replicas[:1]), self.engines, self.requests, LeastOutstanding(), AdmitAll(),
-            replicas[0], 16, self.ids, setup,
-        )  # fmt: skip
+            fleet=Fleet("m", replicas[:1]),
+            engines=self.engines,
+            requests=self.requests,
+            dispatcher=LeastOutstanding(),
+            admission=AdmitAll(),
+            prototype=replicas[0],
+            max_num_batched_tokens=16,
+            transfer_ids=self.ids,
+            live=setup,
+        )
         self.transfer = -1
         self.begin()
         if state == ACTIVATIONS:

@@ -37,7 +37,14 @@ class Rig:
         lives = {id: Lifetime(Request(id, 0, 4, 60, "m"), 60) for id in (0, 1)}
         self.machines = [Machine(rank, ROWS, lives, Collected()) for rank in (0, 1)]
         experts = ToyExperts(10 * NS, 0)
-        self.group = LockstepGroup(self.machines, 90 * NS, experts, Environment(), 4, self.tell)
+        self.group = LockstepGroup(
+            self.machines,
+            dummy_fixed=90 * NS,
+            experts=experts,
+            env=Environment(),
+            timer_rank=4,
+            tell=self.tell,
+        )
 
     def tell(self, now_ns: int, report: Ran) -> None:
         self.told.append(report)

@@ -25,7 +25,7 @@ class Says:
         if view.model != "m" or not self.act:
             return ()
         act: Any = self.act
-        return (ScaleDecision(act, "m", "both", 1, (), "told to"),)
+        return (ScaleDecision(act=act, model="m", role="both", count=1, instances=(), reason="told to"),)
 
     def no_change_bounds(self, view: ScalingView) -> NoChangeBounds | None:
         return NoChangeBounds(BOUND_TOKENS, 1000, 1000) if self.has_bounds else None

@@ -33,7 +33,15 @@ def plane(
     **more: int | bool,
 ) -> DataPlane:
     models = [SHAPE.name] * len(gpus_of)
-    setup = DataPlaneSetup(ideal(cluster), {SHAPE.name: SHAPE}, models, gpus_of, "direct", start_up, **more)
+    setup = DataPlaneSetup(
+        topology=ideal(cluster),
+        shapes={SHAPE.name: SHAPE},
+        model_of=models,
+        gpus_of=gpus_of,
+        loader="direct",
+        start_up=start_up,
+        **more,
+    )
     return DataPlane(setup)
 
 

@@ -109,11 +109,20 @@ def play(world: World, coalesce: bool = True) -> Played:
     placed = setting.placed()
     gpus, shapes = [one.gpus for one in placed], dict.fromkeys(setting.models, SHAPE)
     models = [one.model for one in placed]
-    data_plane = DataPlane(DataPlaneSetup(topology(), shapes, models, gpus, "direct", load_start_up("none")))
+    data_plane = DataPlane(
+        DataPlaneSetup(
+            topology=topology(),
+            shapes=shapes,
+            model_of=models,
+            gpus_of=gpus,
+            loader="direct",
+            start_up=load_start_up("none"),
+        )
+    )
     plan = FaultPlan(world.faults, gpus, topology(), notice_ns=world.notice_ns)
     simulation = Simulation(
-        checked, world.case.requests, [ROWS] * len(placed), recorder, None, data_plane,
-        dict.fromkeys(setting.models, ROWS), faults=plan if world.faults else None,
+        checked, world.case.requests, [ROWS] * len(placed), recorder, journal=None, data_plane=data_plane,
+        rows_of=dict.fromkeys(setting.models, ROWS), faults=plan if world.faults else None,
     )  # fmt: skip
     simulation.run()
     records = list[MigrationRecord]()

@@ -112,14 +112,18 @@ def simulate(case: Drawn, coalesce: bool = True) -> tuple[Collected, SimReport, 
     shapes = dict.fromkeys(setting.models, SHAPE)
     data_plane = DataPlane(
         DataPlaneSetup(
-            topology(), shapes, [one.model for one in placed], [one.gpus for one in placed], "direct",
-            load_start_up("none"),
+            topology=topology(),
+            shapes=shapes,
+            model_of=[one.model for one in placed],
+            gpus_of=[one.gpus for one in placed],
+            loader="direct",
+            start_up=load_start_up("none"),
         )
-    )  # fmt: skip
+    )
     driven: Any = checked
     simulation = Simulation(
-        driven, case.requests, [ROWS] * len(placed), recorder, None, data_plane,
-        dict.fromkeys(setting.models, ROWS),
+        driven, case.requests, [ROWS] * len(placed), recorder, journal=None, data_plane=data_plane,
+        rows_of=dict.fromkeys(setting.models, ROWS),
     )  # fmt: skip
     return recorder, simulation.run(), checked
 

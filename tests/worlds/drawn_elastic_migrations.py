@@ -114,12 +114,21 @@ def play(world: World, coalesce: bool = True) -> Played:
     start_up = StartUp(
         process_s=world.start_up_s, cuda_context_s=0.0, connections_s=0.0, engine_init_s=0.0, source="a test"
     )
-    data_plane = DataPlane(DataPlaneSetup(topology(), shapes, models, gpus, "direct", start_up))
+    data_plane = DataPlane(
+        DataPlaneSetup(
+            topology=topology(),
+            shapes=shapes,
+            model_of=models,
+            gpus_of=gpus,
+            loader="direct",
+            start_up=start_up,
+        )
+    )
     plan = FaultPlan(world.faults, gpus, topology(), notice_ns=world.notice_ns)
     faults = plan if world.faults else None
     simulation = Simulation(
-        checked, world.case.requests, [ROWS] * len(placed), recorder, None, data_plane,
-        dict.fromkeys(setting.models, ROWS), faults=faults,
+        checked, world.case.requests, [ROWS] * len(placed), recorder, journal=None, data_plane=data_plane,
+        rows_of=dict.fromkeys(setting.models, ROWS), faults=faults,
     )  # fmt: skip
     simulation.run()
     records = list[MigrationRecord]()

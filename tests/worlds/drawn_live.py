@@ -72,14 +72,14 @@ def simulate(
     shapes = dict.fromkeys(setting.models, case.shape)
     data_plane = DataPlane(
         DataPlaneSetup(
-            setting.topology or topology(), shapes, [one.model for one in placed],
-            [one.gpus for one in placed], "direct", load_start_up("none"),
+            topology=setting.topology or topology(), shapes=shapes, model_of=[one.model for one in placed],
+            gpus_of=[one.gpus for one in placed], loader="direct", start_up=load_start_up("none"),
         )
     )  # fmt: skip
     driven: Any = checked
     simulation = Simulation(
-        driven, case.drawn.requests, [rows] * len(placed), recorder, None, data_plane,
-        dict.fromkeys(setting.models, rows),
+        driven, case.drawn.requests, [rows] * len(placed), recorder, journal=None, data_plane=data_plane,
+        rows_of=dict.fromkeys(setting.models, rows),
     )  # fmt: skip
     return recorder, simulation.run(), checked
 

@@ -112,9 +112,15 @@ class Setting:
 
     def prototype(self, model: str) -> Replica:
         gpus = tuple(range(self.models[model]))
-        blocks = self.kv_blocks, self.block_tokens
-        layers, longest = LayerRange(0, self.layers), self.max_model_len
-        return Replica(-1, model, layers, gpus, *blocks, max_model_len=longest)
+        return Replica(
+            id=-1,
+            model=model,
+            layers=LayerRange(0, self.layers),
+            gpus=gpus,
+            kv_blocks=self.kv_blocks,
+            block_tokens=self.block_tokens,
+            max_model_len=self.max_model_len,
+        )
 
     def placed(self) -> list[Replica]:
         """The replicas of the start, GPUs in index order, groups where seats may be."""
@@ -135,7 +141,13 @@ class Setting:
         gpus = range(self.hosts * self.gpus_per_host)
         ports = tuple(Port(gpu, gpu // self.gpus_per_host, 0, gpu, 1000) for gpu in gpus)
         memory = tuple((Port(-1, host, 0, host * self.gpus_per_host, 1000),) for host in hosts)
-        return ClusterMap(self.gpus_per_host, ports, memory, self.scale_up_bytes_per_s, ("ssd", "remote"))
+        return ClusterMap(
+            gpus_per_host=self.gpus_per_host,
+            ports=ports,
+            host_ports=memory,
+            scale_up_bytes_per_s=self.scale_up_bytes_per_s,
+            stores=("ssd", "remote"),
+        )
 
     def controller(self) -> Controller:
         """A fresh one."""
@@ -144,9 +156,9 @@ class Setting:
             placed,
             Freeness() if self.freeness else LeastOutstanding(),
             lambda _: PrefillFirst(self.max_num_seqs, self.max_num_batched_tokens),
-            AdmitAll(),
-            EngineOptions(self.coalesce),
-            self._service_options(),
+            admission=AdmitAll(),
+            engine_options=EngineOptions(coalesce=self.coalesce),
+            service_options=self._service_options(),
             elastic=self._elastic() if self.elastic else None,
         )
 
@@ -154,26 +166,26 @@ class Setting:
         rules = {model: HandOverRules(self.kv_bytes_per_token, self.max_num_seqs) for model in self.models}
         migration = None if self.migration is None else self.migration()
         return ServiceOptions(
-            rules if self.split else {},
-            self.max_num_batched_tokens,
-            self.queue,
-            migration,
-            7 * MS if self.freeness or (self.reports and migration is not None) else 0,
+            hand_overs=rules if self.split else {},
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            queue=self.queue,
+            migration=migration,
+            reports_period_ns=7 * MS if self.freeness or (self.reports and migration is not None) else 0,
         )
 
     def _elastic(self) -> ElasticParts:
         cluster = self.cluster()
         most = {role: (0, len(cluster.ports)) for role in self.start}
         limits = ModelLimits(
-            self.bounds if self.bounds is not None and self.whims is None else most,
-            self.prefill_tokens_per_s,
-            self.kv_blocks * self.block_tokens,
-            self.kv_tokens_per_s,
-            self.pass_ns,
-            self.size_bytes,
-            2,
-            self.kv_bytes_per_token,
-            self.max_num_seqs,
+            bounds=self.bounds if self.bounds is not None and self.whims is None else most,
+            prefill_tokens_per_s=self.prefill_tokens_per_s,
+            kv_tokens=self.kv_blocks * self.block_tokens,
+            kv_tokens_per_s=self.kv_tokens_per_s,
+            pass_ns=self.pass_ns,
+            size_bytes=self.size_bytes,
+            activation_bytes_per_token=2,
+            kv_bytes_per_token=self.kv_bytes_per_token,
+            max_num_seqs=self.max_num_seqs,
         )
         setup = ElasticSetup(
             cluster,
@@ -208,7 +220,16 @@ class Whims:
         parked, spare = list(view.parked), view.spare
 
         def decide(act: Act, role: Role, *ids: int) -> None:
-            made.append(ScaleDecision(act, view.model, role, max(1, len(ids)), ids, "a whim"))
+            made.append(
+                ScaleDecision(
+                    act=act,
+                    model=view.model,
+                    role=role,
+                    count=max(1, len(ids)),
+                    instances=ids,
+                    reason="a whim",
+                )
+            )
 
         for role in view.roles:
             serving, draining = (

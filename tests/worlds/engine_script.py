@@ -27,8 +27,18 @@ class Script:
         asynchronous: bool = False,
         order: Order = "fcfs",
     ) -> None:
-        replica = Replica(ID, "m", LayerRange(0, 2), (0,), blocks, block_tokens, watermark)
-        self.engine = Engine(replica, batcher, coalesce, asynchronous, loaded, order=order)
+        replica = Replica(
+            id=ID,
+            model="m",
+            layers=LayerRange(0, 2),
+            gpus=(0,),
+            kv_blocks=blocks,
+            block_tokens=block_tokens,
+            watermark_blocks=watermark,
+        )
+        self.engine = Engine(
+            replica, batcher, coalesce=coalesce, asynchronous=asynchronous, loaded=loaded, order=order
+        )
 
     def arrive(self, request: int, prompt_tokens: int, priority: int = 0) -> list[Action]:
         actions: list[Action] = []

@@ -45,7 +45,15 @@ class Rig:
         self.engines: dict[int, Engine] = {}
         for number, role in enumerate(roles):
             layers = LayerRange(0, LAYERS)
-            replica = Replica(number, "m", layers, (number,), kv_blocks, block_tokens=4, role=role)
+            replica = Replica(
+                id=number,
+                model="m",
+                layers=layers,
+                gpus=(number,),
+                kv_blocks=kv_blocks,
+                block_tokens=4,
+                role=role,
+            )
             kind = Noting if core() == "interpreted" else Engine
             self.engines[number] = kind(replica, PrefillFirst(8, 16), coalesce=False)
         self.requests: dict[int, Request] = {}

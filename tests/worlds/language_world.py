@@ -75,7 +75,9 @@ class LanguageCase:
     def prototype(self, first: int, last: int) -> Replica:
         """Of any layers: it has the blocks of the stage in which these begin."""
         blocks = self.blocks[first // self.stage_layers]
-        return Replica(-1, "m", LayerRange(first, last), (), blocks, 4)
+        return Replica(
+            id=-1, model="m", layers=LayerRange(first, last), gpus=(), kv_blocks=blocks, block_tokens=4
+        )
 
     def placed(self) -> list[Replica]:
         stages = [stage for stage, count in enumerate(self.replicas) for _ in range(count)]
@@ -125,8 +127,19 @@ class Scaling:
         hosts = StageHosts(spec.hosts, spec.gpus_per_host, spec.host_memory_bytes, spec.cpu_cores or 100)
         parts = any_parts(case)
         work, bytes_ = dict.fromkeys(parts, 1e-6), {one: len(one) * case.layer_bytes for one in parts}
-        bounds = self.slo_s, 1, self.maximum, spec.gpus, 1
-        return StageScaling(self.scaler(), hosts, self.period_ns, 5 * self.period_ns, *bounds, work, bytes_)
+        return StageScaling(
+            scaler=self.scaler(),
+            hosts=hosts,
+            period_ns=self.period_ns,
+            window_ns=5 * self.period_ns,
+            slo_s=self.slo_s,
+            minimum=1,
+            maximum=self.maximum,
+            max_replicas=spec.gpus,
+            cores=1,
+            exec_s=work,
+            sizes_bytes=bytes_,
+        )
 
 
 def any_parts(case: LanguageCase) -> list[Part]:
@@ -162,7 +175,12 @@ def shape_of(case: LanguageCase, layers: int) -> LayerStack | LlmShape:
 
 
 def controller_of(case: LanguageCase, coalesce: bool = True, scaling: Scaling | None = None) -> Controller:
-    setup = LanguageSetup(case.parts, case.max_num_seqs, case.batch_tokens, coalesce)
+    setup = LanguageSetup(
+        parts=case.parts,
+        max_num_seqs=case.max_num_seqs,
+        max_num_batched_tokens=case.batch_tokens,
+        coalesce=coalesce,
+    )
     setup = replace(setup, kv_layer_bytes=case.kv_layer_bytes, live=case.live)
     parts = any_parts(case)
     if scaling is not None:
@@ -175,7 +193,7 @@ def controller_of(case: LanguageCase, coalesce: bool = True, scaling: Scaling | 
         case.placed(),
         LeastOutstanding(),
         lambda _: ChunkedPrefill(1, 1),
-        AdmitAll(),
+        admission=AdmitAll(),
         service_options=ServiceOptions(pipelines=pipelines),
     )
 
@@ -190,13 +208,13 @@ def run(
     controller = controller_of(case, coalesce, scaling)
     recorder, replicas, checked = Failing(), case.placed(), Checked(controller)
     setup = DataPlaneSetup(
-        ideal(case.cluster),
-        {"m": shape_of(case, case.layers)},
-        [one.model for one in replicas],
-        [one.gpus for one in replicas],
-        "direct",
-        NONE,
-        {one.id: one.part.layers for one in replicas},
+        topology=ideal(case.cluster),
+        shapes={"m": shape_of(case, case.layers)},
+        model_of=[one.model for one in replicas],
+        gpus_of=[one.gpus for one in replicas],
+        loader="direct",
+        start_up=NONE,
+        layers_of={one.id: one.part.layers for one in replicas},
     )
     rows = case.costs.rows[0]
     simulation = Simulation(
@@ -204,9 +222,9 @@ def run(
         case.arrivals(),
         [rows] * len(replicas),
         recorder,
-        None,
-        DataPlane(setup),
-        {"m": rows},
+        journal=None,
+        data_plane=DataPlane(setup),
+        rows_of={"m": rows},
         faults=faults,
         stages=StagePlan({}, 0, {"m": PathCosts(case.costs_of)}),
     )

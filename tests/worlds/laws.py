@@ -88,12 +88,15 @@ def controller_of(system: System) -> Controller:
     seats = 1 << 20 if system.sharing else system.servers
     batcher = {"prefill_first": PrefillFirst, "chunked": ChunkedPrefill}[system.batcher]
     dispatcher = {"round_robin": RoundRobin, "least_outstanding": LeastOutstanding}[system.dispatch]
-    replicas = [Replica(id, "m", LayerRange(0, 1), (id,), KV_BLOCKS) for id in range(system.replicas)]
+    replicas = [
+        Replica(id=id, model="m", layers=LayerRange(0, 1), gpus=(id,), kv_blocks=KV_BLOCKS)
+        for id in range(system.replicas)
+    ]
 
     def batcher_for(replica: Replica) -> Batcher:
         return batcher(seats, 1 << 21)
 
-    return compose(replicas, dispatcher(), batcher_for, AdmitAll())
+    return compose(replicas, dispatcher(), batcher_for, admission=AdmitAll())
 
 
 def step_costs(system: System) -> ToyRows:
@@ -127,6 +130,7 @@ class Watched:
     def __init__(self, controller: Controller) -> None:
         replicas = range(len(controller.engines))
         self.controller = controller
+        self.elastic, self.step_counts = controller.elastic, controller.step_counts
         self.outstanding_area = [0 for _ in replicas]
         self.waiting_area = [0 for _ in replicas]
         self.occupied_ns = [0 for _ in replicas]

@@ -92,11 +92,20 @@ def controller_of(
 ) -> Controller:
     case = setting.case
     replicas = [
-        Replica(id, SHAPE.name, LayerRange(0, LAYERS), (id,), case.total_blocks, case.block_tokens,
-                watermark_blocks=case.watermark_blocks, prefix_caching=case.prefix_caching,
-                swap_blocks=case.swap_blocks, swap_block_ns=case.swap_block_ns)
+        Replica(
+            id=id,
+            model=SHAPE.name,
+            layers=LayerRange(0, LAYERS),
+            gpus=(id,),
+            kv_blocks=case.total_blocks,
+            block_tokens=case.block_tokens,
+            watermark_blocks=case.watermark_blocks,
+            prefix_caching=case.prefix_caching,
+            swap_blocks=case.swap_blocks,
+            swap_block_ns=case.swap_block_ns,
+        )
         for id in range(case.replicas)
-    ]  # fmt: skip
+    ]
     if dispatcher is None:
         dispatcher = RoundRobin() if case.dispatch == "round_robin" else LeastOutstanding()
         dispatcher = Freeness() if setting.freeness else dispatcher
@@ -112,8 +121,15 @@ def controller_of(
         migration=parts, reports_period_ns=setting.period_ns, reports_at=setting.reports_at
     )
     order: Order = setting.order if case.priorities else "fcfs"
-    engine_options = EngineOptions(coalesce, case.asynchronous, order=order)
-    return compose(replicas, dispatcher, batcher_for, AdmitAll(), engine_options, options)
+    engine_options = EngineOptions(coalesce=coalesce, asynchronous=case.asynchronous, order=order)
+    return compose(
+        replicas,
+        dispatcher,
+        batcher_for,
+        admission=AdmitAll(),
+        engine_options=engine_options,
+        service_options=options,
+    )
 
 
 class Told(Collected):
@@ -157,7 +173,13 @@ def play(
     gpus = gpus_of(case.replicas)
     requests: Iterable = [(replace(one, model=SHAPE.name), output) for one, output in requests_of(case)]
     world = Simulation(
-        checked, requests, [case.rows] * case.replicas, recorder, None, plane(gpus_of=gpus), faults=faults
+        checked,
+        requests,
+        [case.rows] * case.replicas,
+        recorder,
+        journal=None,
+        data_plane=plane(gpus_of=gpus),
+        faults=faults,
     )  # type: ignore[arg-type]
     events = world.run().events
     (service,) = controller.services.values()

@@ -54,13 +54,22 @@ class MigrationRig:
         loading: bool = False,
     ) -> None:
         """``loading``: the destination still does, and its request waits there."""
-        replicas = [Replica(id, "m", LayerRange(0, 4), (id,), blocks, BLOCK) for id in range(2)]
+        replicas = [
+            Replica(
+                id=id, model="m", layers=LayerRange(0, 4), gpus=(id,), kv_blocks=blocks, block_tokens=BLOCK
+            )
+            for id in range(2)
+        ]
         rules = MigrationRules(mode, last_stage_blocks, max_stages, CONTROL_NS, BYTES, 8, loading)
         options = ServiceOptions(migration=MigrationParts(Once(), 50, {"m": rules}))
         self.controller = compose(
-            replicas, RoundRobin(), lambda _: PrefillFirst(8, 256), AdmitAll(), EngineOptions(coalesce=False),
-            options,
-        )  # fmt: skip
+            replicas,
+            RoundRobin(),
+            lambda _: PrefillFirst(8, 256),
+            admission=AdmitAll(),
+            engine_options=EngineOptions(coalesce=False),
+            service_options=options,
+        )
         self.now_ns, self.actions, self.history = 0, list[Action](), list[Action]()
         if loading:
             self.destination.state = EngineState.LOADING

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from realexec.driver.driver import WorkerFleet, execute
 from realexec.world.report import RunReport
@@ -42,6 +43,7 @@ class Records:
 class Scripted:
     """Has all events, and when each was told; ends or stops a worker once (``how`` 0: nothing is done)."""
 
+    step_counts: ClassVar[None] = None
     victim: int
     how: int
     events: list[Event] = field(default_factory=list)

@@ -19,7 +19,9 @@ class Script:
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
         answer = self._answers.pop(0) if self._answers else ()
         return tuple(
-            ScaleDecision(act, view.model, role, count, ids, "as written")  # type: ignore[arg-type]
+            ScaleDecision(
+                act=act, model=view.model, role=role, count=count, instances=ids, reason="as written"
+            )  # type: ignore[arg-type]
             for act, role, count, ids in answer
         )
 

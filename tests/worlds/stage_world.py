@@ -93,7 +93,7 @@ class StageCase:
     def replicas(self, first: int = 0) -> list[Replica]:
         pairs = [(span, gpu) for span, gpus in zip(self.spans, self.gpus, strict=True) for gpu in gpus]
         return [
-            Replica(first + id, self.model, LayerRange(*span), (gpu,), 1)
+            Replica(id=first + id, model=self.model, layers=LayerRange(*span), gpus=(gpu,), kv_blocks=1)
             for id, (span, gpu) in enumerate(pairs)
         ]
 
@@ -114,7 +114,13 @@ class StageCase:
     def setup(self) -> PipelineSetup:
         cores = self.cores if self.elastic else 0
         return PipelineSetup(
-            self.parts, self.activation_bytes, self.batch, self.queues, cores, self.elastic, self.live
+            parts=self.parts,
+            activation_bytes=self.activation_bytes,
+            batch=self.batch,
+            queues=self.queues,
+            cpu_cores=cores,
+            elastic=self.elastic,
+            live=self.live,
         )
 
 
@@ -165,18 +171,18 @@ def scaling_of(
         for part, own in zip(case.parts, case.times_ns, strict=True)
     }
     return StageScaling(
-        scaler,
-        hosts,
-        period_ns,
-        5 * period_ns,
-        1.0,
-        1,
-        5,
-        12,
-        cases[0].cores,
-        exec_s,
-        sizes_of(cases),
-        peers,
+        scaler=scaler,
+        hosts=hosts,
+        period_ns=period_ns,
+        window_ns=5 * period_ns,
+        slo_s=1.0,
+        minimum=1,
+        maximum=5,
+        max_replicas=12,
+        cores=cases[0].cores,
+        exec_s=exec_s,
+        sizes_bytes=sizes_of(cases),
+        peers=peers,
         copies_share=copies_share,
     )
 
@@ -205,7 +211,7 @@ def controller_of(
         replicas_of(*cases),
         LeastOutstanding(),
         lambda _: ChunkedPrefill(1, 1),
-        AdmitAll(),
+        admission=AdmitAll(),
         service_options=options,
     )
 
@@ -233,13 +239,13 @@ def run(
     checked = Checked(controller)
     times = {case.model: case.times() for case in cases}
     setup = DataPlaneSetup(
-        ideal(cases[0].cluster),
-        {case.model: case.stack for case in cases},
-        [one.model for one in replicas],
-        [one.gpus for one in replicas],
-        "direct",
-        NONE,
-        {one.id: one.part.layers for one in replicas},
+        topology=ideal(cases[0].cluster),
+        shapes={case.model: case.stack for case in cases},
+        model_of=[one.model for one in replicas],
+        gpus_of=[one.gpus for one in replicas],
+        loader="direct",
+        start_up=NONE,
+        layers_of={one.id: one.part.layers for one in replicas},
     )
     requests = sorted((one for case in cases for one in case.requests()), key=lambda one: one[0].arrival_ns)
     simulation = Simulation(
@@ -247,9 +253,9 @@ def run(
         requests,
         [times[one.model] for one in replicas],
         recorder,
-        None,
-        DataPlane(setup),
-        times,
+        journal=None,
+        data_plane=DataPlane(setup),
+        rows_of=times,
         faults=faults,
         stages=StagePlan(times, cases[0].cores),
     )

@@ -48,7 +48,15 @@ class OnceAway(AsTold):
 
 
 def replica(number: int, role: Role = "both") -> Replica:
-    return Replica(number, "m", LayerRange(0, 4), (number,), 100, 16, role=role)
+    return Replica(
+        id=number,
+        model="m",
+        layers=LayerRange(0, 4),
+        gpus=(number,),
+        kv_blocks=100,
+        block_tokens=16,
+        role=role,
+    )
 
 
 def request(number: int, prompt: int = 32, cap: int = 64) -> Request:
@@ -77,7 +85,7 @@ class StockRig:
             [replica(one, role) for one, role in enumerate(roles)],
             dispatcher or LeastOutstanding(),
             lambda _: ChunkedPrefill(8, 64),
-            AdmitAll(),
+            admission=AdmitAll(),
             service_options=ServiceOptions(stock=parts),
         )
         service = self.controller.services["m"]

@@ -92,7 +92,15 @@ class Run:
         dispatcher, migrator, elsewhere = self._policies
         roles, count = self._roles, len(self.servers)
         replicas = [
-            Replica(one, "m", LayerRange(0, 4), (one,), 256, role=role_of(one, roles)) for one in range(count)
+            Replica(
+                id=one,
+                model="m",
+                layers=LayerRange(0, 4),
+                gpus=(one,),
+                kv_blocks=256,
+                role=role_of(one, roles),
+            )
+            for one in range(count)
         ]
         hand_over = None if roles is None else HandOverParts(8, roles.together)
         parts = StockParts(elsewhere, None if migrator is None else migrator(), 20 * MS, hand_over)
@@ -100,7 +108,7 @@ class Run:
             replicas,
             dispatcher(),
             lambda _: ChunkedPrefill(8, 64),
-            AdmitAll(),
+            admission=AdmitAll(),
             service_options=ServiceOptions(stock=parts),
         )
 

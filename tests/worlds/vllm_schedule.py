@@ -17,11 +17,20 @@ STEP_NS = 10
 def v1_engine(settings: dict[str, Any], named: bytes | None = None) -> Engine:
     """Ours with these settings."""
     blocks, block_tokens = settings["num_gpu_blocks"] - 1, settings["block_tokens"]
-    replica = Replica(0, "m", LayerRange(0, 1), (0,), blocks, block_tokens, 0, settings["prefix_caching"])
+    replica = Replica(
+        id=0,
+        model="m",
+        layers=LayerRange(0, 1),
+        gpus=(0,),
+        kv_blocks=blocks,
+        block_tokens=block_tokens,
+        watermark_blocks=0,
+        prefix_caching=settings["prefix_caching"],
+    )
     batcher = ChunkedPrefill(
         settings["max_num_seqs"], settings["max_num_batched_tokens"], settings["reserve_full_isl"]
     )
-    return Engine(replica, batcher, False, settings["asynchronous"], named=named)
+    return Engine(replica, batcher, coalesce=False, asynchronous=settings["asynchronous"], named=named)
 
 
 class Schedule:

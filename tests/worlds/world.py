@@ -119,10 +119,15 @@ def controller_of(
     ]
     dispatcher = RoundRobin() if case.dispatch == "round_robin" else LeastOutstanding()
     options = options or EngineOptions(
-        coalesce, case.asynchronous, order="priority" if case.priorities else "fcfs"
+        coalesce=coalesce, asynchronous=case.asynchronous, order="priority" if case.priorities else "fcfs"
     )
     return compose(
-        replicas, dispatcher, lambda _: wrap(batcher_of(case)), AdmitAll(), options, service_options
+        replicas,
+        dispatcher,
+        lambda _: wrap(batcher_of(case)),
+        admission=AdmitAll(),
+        engine_options=options,
+        service_options=service_options,
     )
 
 

@@ -40,6 +40,7 @@ class Instances:
 
     def __init__(
         self,
+        *,
         fleet: Fleet,
         engines: Mapping[int, Engine],
         requests: Mapping[int, Request],
@@ -76,8 +77,8 @@ class Instances:
         """Instances that take requests once they have their parameters, ascending."""
         if not self._into_loading:
             return ()
-        found = [one for one in self._engines.values() if one.state is EngineState.LOADING]
-        return sorted([one.id for one in found if one.replica.model == self.model])
+        engines = [engine for engine in self._engines.values() if engine.state is EngineState.LOADING]
+        return sorted([engine.id for engine in engines if engine.replica.model == self.model])
 
     @property
     def leaving(self) -> Sequence[int]:
@@ -85,7 +86,9 @@ class Instances:
         fleet = self._fleet
         if len(fleet.members) == fleet.replicas:
             return ()
-        return sorted([one for one in fleet.members if one not in fleet and fleet.load(one, "outstanding")])
+        return sorted(
+            [member for member in fleet.members if member not in fleet and fleet.load(member, "outstanding")]
+        )
 
     def quiet_until_ns(self) -> int:
         """Until then no instance is short of memory, if nothing happens; 0: unknown."""
@@ -125,8 +128,8 @@ class Instances:
     def kv_demands(self, replica: int) -> Mapping[int, int]:
         """By request that runs there: its prompt and the output expected of it."""
         running = sorted(self._engines[replica].running)
-        found = [self._requests[one] for one in running if one in self._requests]
-        return {one.id: demand_tokens(one) for one in found}
+        requests = [self._requests[request] for request in running if request in self._requests]
+        return {request.id: demand_tokens(request) for request in requests}
 
     def kv_tokens(self, replica: int) -> int:
         """KV positions that its memory holds."""
@@ -149,6 +152,7 @@ class Migrating:
     def __init__(
         self,
         inner: Colocated,
+        *,
         engines: Mapping[int, Engine],
         requests: Mapping[int, Request],
         migrator: Migrator,
@@ -164,7 +168,13 @@ class Migrating:
         moves = Moves(engines, Pieces(engines, rules.kv_bytes_per_token), transfer_ids)
         self.migrations = Migrations(engines, moves, rules, present, self)
         self._view = Instances(
-            inner.fleet, engines, requests, self.migrations, present, period_ns, rules.into_loading
+            fleet=inner.fleet,
+            engines=engines,
+            requests=requests,
+            migrations=self.migrations,
+            present=present,
+            period_ns=period_ns,
+            into_loading=rules.into_loading,
         )
         self._memory_watch: MemoryWatch | None = None
         if inner.fleet.reports is not None and hasattr(migrator, AMPLE.method):
@@ -172,8 +182,14 @@ class Migrating:
         self.rounds: Rounds | None = None  # set if rounds without effect are skipped
         self._victims: VictimMoves | None = None
         if victims is not None:
-            blocks, clock = victims.reserve_blocks[inner.model], (present, period_ns)
-            self._victims = VictimMoves(victims.migrator, blocks, self._pairs_of, self.migrations, *clock)
+            self._victims = VictimMoves(
+                victims.migrator,
+                reserve_blocks=victims.reserve_blocks[inner.model],
+                pairs=self._pairs_of,
+                migrations=self.migrations,
+                present=present,
+                period_ns=period_ns,
+            )
 
     def look(self, actions: list[Action]) -> None:
         """A period has ended: the pairs of instances that the policy chooses begin to migrate."""
@@ -199,9 +215,9 @@ class Migrating:
     def _pairs_of(self, migrator: Migrator, full: int) -> Sequence[Pair]:
         """The pairs that a policy chooses for an instance whose memory is nearly full."""
         self._view.nearly_full = (full,)
-        found = paired(migrator, self._view)
+        pairs = paired(migrator, self._view)
         self._view.nearly_full = ()
-        return found
+        return pairs
 
     def choose(self, source: int, destination: int) -> tuple[int, str] | None:
         """See ``MigrationHost``."""
@@ -234,8 +250,8 @@ class Migrating:
                 self._rouse(actions)
             return
         halted, reports = engine.halts and not event.running, inner.fleet.reports
-        one = migrations.of_replica[engine.id]
-        before, ends = (one.phase, one.stages), (one.source, one.destination)
+        migration = migrations.of_replica[engine.id]
+        before, ends = (migration.phase, migration.stages), (migration.source, migration.destination)
         self._settle(ends)
         inner.ran(engine, event, actions)
         migrations.ran(engine, event, actions)
@@ -244,14 +260,14 @@ class Migrating:
             if reports is not None:
                 reports.look(engine.id, bool(event.finished), event.steps)
         migrations.chose(engine, actions)
-        if (one.phase, one.stages) != before:  # otherwise nothing has changed at the other end
+        if (migration.phase, migration.stages) != before:  # otherwise nothing has changed at the other end
             self._look_at(ends)
         self._rouse(actions)
 
     def _with(self, replica: int) -> Iterable[int]:
         """The instance and, if it is migrating, the other end of its migration."""
-        one = self.migrations.of_replica.get(replica)
-        return (replica,) if one is None else (one.source, one.destination)
+        migration = self.migrations.of_replica.get(replica)
+        return (replica,) if migration is None else (migration.source, migration.destination)
 
     def _look_at(self, replicas: Iterable[int]) -> None:
         """Report requests that have come to these instances, have left, or may begin now."""
@@ -299,8 +315,8 @@ class Migrating:
 
     def outstanding(self, replica: int) -> int:
         """Number of its requests, including those migrating to it; at least one during a migration."""
-        found = self.inner.outstanding(replica) + len(self.migrations.moves.requests_to(replica))
-        return found or int(replica in self.migrations.of_replica)
+        outstanding = self.inner.outstanding(replica) + len(self.migrations.moves.requests_to(replica))
+        return outstanding or int(replica in self.migrations.of_replica)
 
     def held(self, replica: int) -> list[int]:
         """Requests that the instance reserves memory for."""

@@ -59,6 +59,7 @@ class ColocatedHost:
 
     def __init__(
         self,
+        *,
         fleet: Fleet,
         engines: Mapping[int, Engine],
         queue: deque[Request],
@@ -168,6 +169,7 @@ class Colocated:
 
     def __init__(
         self,
+        *,
         fleet: Fleet,
         engines: Mapping[int, Engine],
         requests: Mapping[int, Request],
@@ -202,7 +204,13 @@ class Colocated:
         places = DecodePlaces(fleet, setup.layers)
         first_layers = FirstLayers(engines, moves, fleet, requests)
         host = ColocatedHost(
-            fleet, engines, self.queue, max_num_batched_tokens, setup.max_num_seqs, places, first_layers
+            fleet=fleet,
+            engines=engines,
+            queue=self.queue,
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_seqs=setup.max_num_seqs,
+            places=places,
+            first_layers=first_layers,
         )
         self.live = LiveScaling(setup, engines, host, moves)
         self._pairs = self.live.pairs
@@ -261,11 +269,11 @@ class Colocated:
         replica, reason = dispatched(self._dispatcher, request, fleet)
         if self._common and not self._takes(replica):
             # A request waits in the common queue only if no instance takes it.
-            others = [other for other in fleet.alive() if self._takes(other)]
-            if self.queue or not others:
+            eligible = [other for other in fleet.alive() if self._takes(other)]
+            if self.queue or not eligible:
                 line_up(self.queue, (request,), self._by_priority)
                 return
-            replica, reason = others[0], f"the first with room, for {replica} has none"
+            replica, reason = eligible[0], f"the first with room, for {replica} has none"
         self._assign(request, replica, reason, actions)
 
     def _assign(self, request: Request, replica: int, reason: str, actions: list[Action]) -> None:
@@ -305,7 +313,9 @@ class Colocated:
         fleet, live = self.fleet, self.sharing
         live.end_own(actions)
         # First the instance with the fewest resident requests, which have to wait.
-        for replica in sorted(self.partners(), key=lambda one: (fleet.load(one, "outstanding"), one)):
+        for replica in sorted(
+            self.partners(), key=lambda partner: (fleet.load(partner, "outstanding"), partner)
+        ):
             if not live.free(replica):
                 continue
             batch = live.offered(replica)
@@ -360,8 +370,8 @@ class Colocated:
     def _ran_layers(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
         changed = self.sharing.ran(engine, event, actions)
         self.feed(actions)
-        for one in changed:
-            freed(one, actions)
+        for replica in changed:
+            freed(replica, actions)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
         """First layers' KV has arrived: its requests decode. Returns the source, where memory is free."""

@@ -35,6 +35,7 @@ class VictimMoves:
     def __init__(
         self,
         migrator: Migrator,
+        *,
         reserve_blocks: int,
         pairs: Callable[[Migrator, int], Sequence[Pair]],
         migrations: Migrations,

@@ -108,11 +108,24 @@ class DecodeInstances:
             return None
         ledger, engine = self._engines[replica].ledger, self._engines[replica]
         free = max(0, self.kv_tokens(replica) - demands[replica]) // ledger.block_tokens
-        head = self.head_tokens if replica == min(self.taking, key=lambda one: (demands[one], one)) else 0
+        head = (
+            self.head_tokens
+            if replica == min(self.taking, key=lambda member: (demands[member], member))
+            else 0
+        )
         preempted = len(engine.waiting)
         running = self._hand_overs.reserved_requests[replica] - preempted
-        waiting = (preempted + (head > 0), preempted, head, head)
-        return LoadReport(ledger.total_blocks, 0, ledger.block_tokens, free, running, *waiting)
+        return LoadReport(
+            total_blocks=ledger.total_blocks,
+            watermark_blocks=0,
+            block_tokens=ledger.block_tokens,
+            free_blocks=free,
+            running=running,
+            waiting=preempted + (head > 0),
+            preempted=preempted,
+            first_waiting_tokens=head,
+            waiting_tokens=head,
+        )
 
     def free_blocks(self, replica: int) -> int | None:
         """Room that is not reserved, in blocks."""
@@ -122,7 +135,7 @@ class DecodeInstances:
     def kv_demands(self, replica: int) -> Mapping[int, int]:
         """Room reserved for each request that is there, ascending."""
         engine, need_of = self._engines[replica], self._hand_overs.need_of
-        here = {*engine.running, *[one.id for one in engine.attached]}.difference(engine.ended)
+        here = {*engine.running, *[progress.id for progress in engine.attached]}.difference(engine.ended)
         return {request: need_of(request) for request in sorted(here)}
 
     def kv_tokens(self, replica: int) -> int:
@@ -150,6 +163,7 @@ class DecodeMigrating:
     def __init__(
         self,
         inner: Disaggregated,
+        *,
         engines: Mapping[int, Engine],
         requests: Mapping[int, Request],
         migrator: Migrator,
@@ -260,8 +274,8 @@ class DecodeMigrating:
 
     def outstanding(self, replica: int) -> int:
         """Number of its requests, including arriving ones; at least one while it is in a migration."""
-        found = self.inner.outstanding(replica) + len(self.migrations.moves.requests_to(replica))
-        return found or int(replica in self.migrations.of_replica)
+        outstanding = self.inner.outstanding(replica) + len(self.migrations.moves.requests_to(replica))
+        return outstanding or int(replica in self.migrations.of_replica)
 
     def held(self, replica: int) -> list[int]:
         """Requests for which memory is reserved there."""
@@ -269,14 +283,22 @@ class DecodeMigrating:
 
     def kept(self, replica: int) -> list[int]:
         """Requests of other instances for which room is reserved there."""
-        one = self.migrations.of_replica.get(replica)
-        return [one.request] if one is not None and one.kept and one.destination == replica else []
+        migration = self.migrations.of_replica.get(replica)
+        return (
+            [migration.request]
+            if migration is not None and migration.kept and migration.destination == replica
+            else []
+        )
 
     def paused(self, replica: int) -> list[int]:
         """Requests in no batch there, because the last of their KV is in transfer."""
-        one = self.migrations.of_replica.get(replica)
-        stopped = one is not None and one.phase is MigrationPhase.LAST_STAGE and one.source == replica
-        return [one.request] if one is not None and stopped else []
+        migration = self.migrations.of_replica.get(replica)
+        stopped = (
+            migration is not None
+            and migration.phase is MigrationPhase.LAST_STAGE
+            and migration.source == replica
+        )
+        return [migration.request] if migration is not None and stopped else []
 
     def kv_senders(self) -> Collection[int]:
         """The instances that send KV now."""

@@ -120,7 +120,7 @@ class PrefillHost:
     def helpers(self) -> list[int]:
         """The decode instances, those with the lowest demand first."""
         demands = self._hand_overs.demands
-        return sorted(self._decode, key=lambda one: (demands[one], one))
+        return sorted(self._decode, key=lambda replica: (demands[replica], replica))
 
     def may_run_layers(self, engine: Engine, pair: LivePair | None) -> bool:
         """Whether the engine runs nothing."""
@@ -144,8 +144,8 @@ class PrefillHost:
         """Reserve room as if their KV arrived: nothing else is sent into it."""
         if engine.id in self._decode:
             pulled = list(requests)
-            self._kept[engine.id] = kept = self._needs(engine, pulled), len(pulled)
-            self._hand_overs.keep(engine.id, *kept)
+            self._kept[engine.id] = needs = self._needs(engine, pulled), len(pulled)
+            self._hand_overs.keep(engine.id, *needs)
 
     def kept(self, replica: int) -> tuple[int, int]:
         """Tokens and requests for which a decode instance reserves room, among those it has pulled."""
@@ -195,6 +195,7 @@ class Disaggregated:
 
     def __init__(
         self,
+        *,
         prototype: Replica,
         engines: Mapping[int, Engine],
         requests: Mapping[int, Request],
@@ -438,15 +439,15 @@ class Disaggregated:
         """Resend elsewhere what was sent to it; fail and return its own requests."""
         self.leave(engine.id, actions)
         unsent = [progress.id for progress in engine.outgoing]
-        kept = [*unsent, *(one.id for one in engine.attached)]
+        staying = [*unsent, *(progress.id for progress in engine.attached)]
         in_pass = engine.handing_over_tokens() if engine.handing_over else 0
         if engine.hands_over or in_pass:  # it may have switched to decode during the pass
             self.queue.backlog_tokens -= _begun_tokens(engine) + in_pass
         else:
-            kept += [*engine.running, *(one.id for one in engine.waiting)]
+            staying += [*engine.running, *(progress.id for progress in engine.waiting)]
         failed = engine.lose(actions, cause)
         self.host.dropped(engine)
-        gone = self.hand_overs.lost(engine.id, unsent, kept, actions)
+        gone = self.hand_overs.lost(engine.id, unsent, staying, actions)
         actions += [Fail(request, cause) for request in gone]
         failed += gone
         if self.live.enabled:
@@ -461,8 +462,10 @@ class Disaggregated:
         self.queue.backlog_tokens -= sum([request.prompt_tokens for request in gone])
         failed = [request.id for request in gone]
         actions += [Fail(request, cause) for request in failed]
-        idle = [one for one in self.prefill if self._engines[one].state is _IDLE]
-        self._idle.update(one for one in idle if not live.promised(one))
+        idle = [
+            prefill_engine for prefill_engine in self.prefill if self._engines[prefill_engine].state is _IDLE
+        ]
+        self._idle.update(idle_engine for idle_engine in idle if not live.promised(idle_engine))
         self.feed(actions)
         return failed
 
@@ -470,4 +473,6 @@ class Disaggregated:
 def _begun_tokens(engine: Engine) -> int:
     """Prompt tokens that a prefill instance has taken and that its current pass does not compute."""
     begun = (*engine.waiting, *engine.prefilling.values())
-    return sum([one.known_tokens - one.computed for one in begun]) - engine.handing_over_tokens()
+    return (
+        sum([progress.known_tokens - progress.computed for progress in begun]) - engine.handing_over_tokens()
+    )

@@ -52,8 +52,8 @@ class CutChanges:
         for part in parts:
             if part not in prototypes:
                 return f"{part} do not fit on a GPU with KV"
-        known = [*host.queue, *[one for batch in host.batches.values() for one in batch.members()]]
-        longest = max([one.prompt_tokens + one.max_new_tokens for one in known], default=0)
+        known = [*host.queue, *[member for batch in host.batches.values() for member in batch.members()]]
+        longest = max([request.prompt_tokens + request.max_new_tokens for request in known], default=0)
         room = min([prototypes[one].longest_request_tokens for one in parts])
         return f"a request has {longest} tokens, a replica room for {room}" if longest > room else ""
 
@@ -71,7 +71,7 @@ class CutChanges:
         left = self.stages.take()
         self.made += 1
         if self._moves is not None:
-            for replica in [one for stage in left for one in stage.fleet.alive()]:
+            for replica in [member for stage in left for member in stage.fleet.alive()]:
                 self._moves.wish(replica)
         self._host.feed(actions)
         return left

@@ -40,22 +40,22 @@ class PathBatch:
 
     def next_chunks(self, token_budget: int) -> tuple[Chunk, ...]:
         """Prompt tokens of the next round, in the order in which the requests joined."""
-        left, found = token_budget - len(self.decoding), list[Chunk]()
+        left, chunks = token_budget - len(self.decoding), list[Chunk]()
         for request, computed in self.prompts:
             if left <= 0:
                 break
             tokens = min(left, request.prompt_tokens - computed)
-            found.append((request.id, computed, tokens))
+            chunks.append((request.id, computed, tokens))
             left -= tokens
-        self.flying = tuple(found)
+        self.flying = tuple(chunks)
         return self.flying
 
     def kv_tokens(self) -> dict[int, int]:
         """By request: the number of tokens that have KV; the last sampled token has none."""
-        found = {one.id: computed for one, computed in self.prompts}
+        computed_tokens = {one.id: computed for one, computed in self.prompts}
         for request in self.decoding.values():
-            found[request.id] = request.prompt_tokens + self.rounds - self._since[request.id] - 1
-        return found
+            computed_tokens[request.id] = request.prompt_tokens + self.rounds - self._since[request.id] - 1
+        return computed_tokens
 
     def ran(self, rounds: int, finished: tuple[int, ...]) -> list[tuple[Request, int]]:
         """Count completed rounds and their chunks; return each finished request with its output tokens."""
@@ -69,7 +69,7 @@ class PathBatch:
             else:
                 prompts.appendleft((request, start + tokens))
         self.flying = ()
-        return [(self.decoding.pop(one), self.rounds - self._since.pop(one)) for one in finished]
+        return [(self.decoding.pop(number), self.rounds - self._since.pop(number)) for number in finished]
 
     def prompt_tokens_left(self) -> int:
         """Prompt tokens that are not computed yet."""

@@ -29,6 +29,7 @@ class PathChoice:
     def __init__(
         self,
         stages: PathStages,
+        *,
         engines: Mapping[int, Engine],
         kv: PathKv,
         batches: Mapping[int, PathBatch],
@@ -44,16 +45,16 @@ class PathChoice:
 
     def _users(self, stage: Stage, passing: Mapping[int, int]) -> dict[int, int]:
         """Number of batches that pass each replica that takes new batches."""
-        return {one: passing.get(one, 0) for one in stage.fleet.alive()}
+        return {replica: passing.get(replica, 0) for replica in stage.fleet.alive()}
 
     def _loading(self, stage: Stage, passing: Mapping[int, int]) -> dict[int, int]:
         """Number of batches that pass each loading replica that has layers to run."""
         if self._live is None:
             return {}
         return {
-            one: passing.get(one, 0)
-            for one, layers in self._live.layers.items()
-            if layers and self._engines[one].replica.part == stage.part
+            replica: passing.get(replica, 0)
+            for replica, layers in self._live.layers.items()
+            if layers and self._engines[replica].replica.part == stage.part
         }
 
     def new(self, request: Request) -> Path | None:
@@ -65,32 +66,32 @@ class PathChoice:
         stages, passing = self._stages.now, self._passing()
         users = [self._users(stage, passing) for stage in stages]
         loading = [self._loading(stage, passing) for stage in stages]
-        more = sum([len(one) for one in users]) - len(self._batches)
-        if not all(users) or more + sum([len(one) for one in loading]) <= 0:
+        more = sum([len(replicas) for replicas in users]) - len(self._batches)
+        if not all(users) or more + sum([len(replicas) for replicas in loading]) <= 0:
             return None
         if more <= 0 and any(self.takes(batch, request) for batch in self._batches.values()):
             return None  # on a loading replica a new batch would take passes of a serving one
         legs = list[tuple[int, Span]]()
         for stage, serving, coming in zip(stages, users, loading, strict=True):
-            one = min(serving, key=lambda id: (serving[id], -self._engines[id].ledger.free_blocks, id))
+            replica = min(serving, key=lambda id: (serving[id], -self._engines[id].ledger.free_blocks, id))
             late = min(coming, key=lambda id: (coming[id], id), default=None)
-            if late is not None and coming[late] < serving[one]:
-                legs += self._split(late, one)
+            if late is not None and coming[late] < serving[replica]:
+                legs += self._split(late, replica)
             else:
-                legs.append((one, stage.part.layers))
+                legs.append((replica, stage.part.layers))
         path = self._path(legs)
         return path if self._fits(request, path.replicas) else None
 
-    def _split(self, late: int, one: int) -> list[tuple[int, Span]]:
+    def _split(self, late: int, replica: int) -> list[tuple[int, Span]]:
         """The loading replica runs the layers it has; the serving replica runs the rest of the stage."""
         assert self._live is not None
         first, last = self._engines[late].replica.part.layers
         border = first + self._live.layers[late]
-        return [(late, (first, border)), (one, (border, last))]
+        return [(late, (first, border)), (replica, (border, last))]
 
     def _path(self, legs: list[tuple[int, Span]]) -> Path:
         replicas = tuple([replica for replica, _ in legs])
-        whole = all(self._engines[one].replica.part.layers == span for one, span in legs)
+        whole = all(self._engines[leg].replica.part.layers == span for leg, span in legs)
         return Path(replicas, () if whole else tuple([span for _, span in legs]))
 
     def _fits(self, request: Request, path: tuple[int, ...]) -> bool:
@@ -105,17 +106,17 @@ class PathChoice:
         for stage in self._stages.now:
             own = [one for one in batch.path if self._engines[one].replica.part == stage.part]
             users = self._users(stage, passing)
-            late, one = (None, *own)[-2:] if own else (None, -1)
+            late, replica = (None, *own)[-2:] if own else (None, -1)
             if late is not None and late in users:
-                one, late = late, None  # its layers are all loaded
-            if one not in users:
+                replica, late = late, None  # its layers are all loaded
+            if replica not in users:
                 if not users:
                     return None
-                one = min(users, key=lambda id: (users[id], id))
+                replica = min(users, key=lambda id: (users[id], id))
             if late is not None and self._live is not None and self._live.layers.get(late):
-                legs += self._split(late, one)
+                legs += self._split(late, replica)
             else:
-                legs.append((one, stage.part.layers))
+                legs.append((replica, stage.part.layers))
         path = self._path(legs)
         return None if path == (batch.path, batch.spans) else path
 

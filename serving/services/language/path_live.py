@@ -66,7 +66,7 @@ class PathLive:
 
     def joined(self, path: Iterable[int]) -> None:
         """Count a request that joined a batch on this path."""
-        self.begun += any(self.loads(one) for one in path)
+        self.begun += any(self.loads(replica) for replica in path)
 
     def lose(self, target: int) -> None:
         """Forget a lost replica."""

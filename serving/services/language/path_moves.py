@@ -63,6 +63,7 @@ class PathMoves:
 
     def __init__(
         self,
+        *,
         engines: Mapping[int, Engine],
         kv: PathKv,
         layer_bytes: int,
@@ -90,21 +91,21 @@ class PathMoves:
 
     def round_ended(self, batch: PathBatch, actions: list[Action]) -> bool:
         """Begin a batch's move, or its last copy, between two rounds; returns whether the batch halts."""
-        one = self.of.get(batch.id)
-        if one is None:
+        path_move = self.of.get(batch.id)
+        if path_move is None:
             if self.wished.pop(batch.id, None) is not None and batch.size:
                 path = self._paths.better(batch)
                 if path is not None:
                     self.begin(batch, path, actions)
             return False
         if not batch.size:
-            self.abort(one, "it is empty", actions)
-        elif not one.is_sending:
+            self.abort(path_move, "it is empty", actions)
+        elif not path_move.is_sending:
             self.wished.pop(batch.id, None)
-            one.waits = True
-            self._copy(one, actions)
-            if not one.is_sending:
-                self._commit(one, actions)
+            path_move.waits = True
+            self._copy(path_move, actions)
+            if not path_move.is_sending:
+                self._commit(path_move, actions)
             return True
         return False
 
@@ -113,75 +114,83 @@ class PathMoves:
         move = self._moves.sent(event, actions)
         if move is None:
             return
-        one = next(one for one in self.of.values() if move in [own for own, _ in one.moves])
+        path_move = next(
+            path_move for path_move in self.of.values() if move in [own for own, _ in path_move.moves]
+        )
         if move.phase is MovePhase.ABORTED:
-            one.moves = [(own, layers) for own, layers in one.moves if own is not move]
-            self.abort(one, event.cause, actions)
-        elif one.waits and not one.is_sending:
-            self._commit(one, actions)
-        elif not one.is_sending:
-            self.wished[one.batch.id] = one.batch
+            path_move.moves = [(own, layers) for own, layers in path_move.moves if own is not move]
+            self.abort(path_move, event.cause, actions)
+        elif path_move.waits and not path_move.is_sending:
+            self._commit(path_move, actions)
+        elif not path_move.is_sending:
+            self.wished[path_move.batch.id] = path_move.batch
 
-    def _commit(self, one: PathMove, actions: list[Action]) -> None:
+    def _commit(self, path_move: PathMove, actions: list[Action]) -> None:
         """Complete a move: all KV is on the new path, and the old path frees its blocks."""
-        del self.of[one.batch.id]
-        for move, _ in one.moves:
+        del self.of[path_move.batch.id]
+        for move, _ in path_move.moves:
             self._moves.commit(move)
-        old = [replica for replica in one.batch.path if replica not in one.path]
-        for request in one.batch.members():
+        old = [replica for replica in path_move.batch.path if replica not in path_move.path]
+        for request in path_move.batch.members():
             self._kv.free(request.id, old)
         self.committed += 1
-        self.joined += bool(one.batch.spans)
-        self._host.go_on(one.batch, Path(one.path, one.spans), actions)
-        if one.batch.size and self._paths.better(one.batch) is not None:
-            self.wished[one.batch.id] = one.batch  # more layers are loaded meanwhile, or a replica is leaving
+        self.joined += bool(path_move.batch.spans)
+        self._host.go_on(path_move.batch, Path(path_move.path, path_move.spans), actions)
+        if path_move.batch.size and self._paths.better(path_move.batch) is not None:
+            self.wished[path_move.batch.id] = (
+                path_move.batch
+            )  # more layers are loaded meanwhile, or a replica is leaving
 
     def lost(self, replica: int, actions: list[Action]) -> None:
         """A replica is lost: abort the moves of batches that pass it, and moves to it."""
-        for one in [one for one in self.of.values() if replica in one.batch.path]:
-            self.abort(one, "a replica of its path is lost", actions, goes_on=False)
+        for path_move in [path_move for path_move in self.of.values() if replica in path_move.batch.path]:
+            self.abort(path_move, "a replica of its path is lost", actions, goes_on=False)
         self._abort_to(replica, "a replica of its new path is lost", actions)
-        for batch in [one for one in self.wished.values() if replica in one.path]:
+        for batch in [path for path in self.wished.values() if replica in path.path]:
             del self.wished[batch.id]
 
     def _abort_to(self, replica: int, reason: str, actions: list[Action]) -> None:
-        for one in [one for one in self.of.values() if replica in one.path and replica not in one.batch.path]:
-            self.abort(one, reason, actions)
+        for path_move in [
+            path_move
+            for path_move in self.of.values()
+            if replica in path_move.path and replica not in path_move.batch.path
+        ]:
+            self.abort(path_move, reason, actions)
 
-    def abort(self, one: PathMove, reason: str, actions: list[Action], goes_on: bool = True) -> None:
+    def abort(self, path_move: PathMove, reason: str, actions: list[Action], goes_on: bool = True) -> None:
         """Abort a move: the batch stays on its path and continues there if it was halted."""
-        del self.of[one.batch.id]
-        self.wished.pop(one.batch.id, None)
-        for move, _ in one.moves:
+        del self.of[path_move.batch.id]
+        self.wished.pop(path_move.batch.id, None)
+        for move, _ in path_move.moves:
             self._moves.abort(move, reason, actions)
-        new = [replica for replica in one.path if replica not in one.batch.path]
-        for request in one.batch.members():
+        new = [replica for replica in path_move.path if replica not in path_move.batch.path]
+        for request in path_move.batch.members():
             self._kv.free(request.id, new)
         self.aborted += 1
-        if one.waits and goes_on:
-            self._host.go_on(one.batch, Path(one.batch.path, one.batch.spans), actions)
+        if path_move.waits and goes_on:
+            self._host.go_on(path_move.batch, Path(path_move.batch.path, path_move.batch.spans), actions)
 
     def left(self, batch: PathBatch, request: int) -> None:
         """A request of a batch has ended: free its blocks on the new path."""
-        if (one := self.of.get(batch.id)) is not None:
-            one.sent.pop(request, None)
-            self._kv.free(request, [replica for replica in one.path if replica not in batch.path])
+        if (path_move := self.of.get(batch.id)) is not None:
+            path_move.sent.pop(request, None)
+            self._kv.free(request, [replica for replica in path_move.path if replica not in batch.path])
 
     def held(self, replica: int) -> list[int]:
         """Requests in a move to this replica, for which it reserves blocks."""
         return [
             request.id
-            for one in self.of.values()
-            if replica in one.path and replica not in one.batch.path
-            for request in one.batch.members()
+            for path_move in self.of.values()
+            if replica in path_move.path and replica not in path_move.batch.path
+            for request in path_move.batch.members()
         ]
 
     def begin(self, batch: PathBatch, path: Path, actions: list[Action]) -> bool:
         """Send all existing KV to the replicas of the new path; False: one of them has no room."""
-        new = [one for one in path.replicas if one not in batch.path]
+        new = [replica for replica in path.replicas if replica not in batch.path]
         if not self._room(batch, new):
             return False
-        one = self.of[batch.id] = PathMove(batch, path)
+        path_move = self.of[batch.id] = PathMove(batch, path)
         for request in batch.members():
             self._kv.keep(request.id, request.prompt_tokens + request.max_new_tokens, new)
         legs = self._legs(batch.path, batch.spans)
@@ -190,32 +199,34 @@ class PathMoves:
                 layers = min(last, end) - max(first, begin)
                 if layers > 0 and source != target:
                     move = self._moves.reserve(self._engines[source], self._engines[target], ())
-                    one.moves.append((move, layers))
-        self._copy(one, actions)
+                    path_move.moves.append((move, layers))
+        self._copy(path_move, actions)
         return True
 
     def _legs(self, path: Sequence[int], spans: Sequence[Span]) -> list[tuple[int, Span]]:
         """The replicas of a path with the layers that each runs."""
-        whole = spans or [self._engines[one].replica.part.layers for one in path]
+        whole = spans or [self._engines[replica].replica.part.layers for replica in path]
         return list(zip(path, whole, strict=True))
 
     def _room(self, batch: PathBatch, new: Sequence[int]) -> bool:
         """Whether the new replicas have room for all tokens of the requests."""
         for replica in new:
             ledger = self._engines[replica].ledger
-            needs = [ledger.blocks_for(one.prompt_tokens + one.max_new_tokens) for one in batch.members()]
+            needs = [
+                ledger.blocks_for(member.prompt_tokens + member.max_new_tokens) for member in batch.members()
+            ]
             if ledger.free_blocks - ledger.watermark_blocks < sum(needs):
                 return False
         return True
 
-    def _copy(self, one: PathMove, actions: list[Action]) -> None:
+    def _copy(self, path_move: PathMove, actions: list[Action]) -> None:
         """Send the requests' KV that exists and is not sent yet."""
-        tokens = one.batch.kv_tokens()
-        count = sum([there - one.sent.get(request, 0) for request, there in tokens.items()])
-        one.sent = tokens
+        tokens = path_move.batch.kv_tokens()
+        count = sum([there - path_move.sent.get(request, 0) for request, there in tokens.items()])
+        path_move.sent = tokens
         if not count:
             return
-        for move, layers in one.moves:
+        for move, layers in path_move.moves:
             size_bytes = count * self._layer_bytes * layers
             self.moved_bytes += size_bytes
             self._moves.send(move, [(move.source, tuple(tokens), size_bytes)], _WHY, actions)

@@ -27,7 +27,7 @@ class PathStages:
     ) -> None:
         self._engines, self._dispatcher = engines, dispatcher
         self.now = [
-            self._stage(index, part, [one for one in replicas if one.part == part])
+            self._stage(index, part, [replica for replica in replicas if replica.part == part])
             for index, part in enumerate(parts)
         ]
         self._known = {stage.part: stage for stage in self.now}
@@ -60,7 +60,7 @@ class PathStages:
         fleet = self._known[replica.part].fleet
         counted = replica.id in fleet.members  # it was a member before
         fleet.add(replica)
-        for request in [one for batch in batches for one in batch.members()]:
+        for request in [member for batch in batches for member in batch.members()]:
             if not counted:
                 fleet.assigned(replica.id, request)
 
@@ -82,11 +82,11 @@ class PathStages:
         """What the smallest replica holds, including a coming cut's; 0 if a stage has no replica."""
         if prototypes:
             parts = [stage.part for stage in (*self.now, *self.coming)]
-            return min([prototypes[one].longest_request_tokens for one in parts])
+            return min([prototypes[part].longest_request_tokens for part in parts])
         if not all(stage.fleet.replicas for stage in self.now):
             return 0
-        alive = [one for stage in self.now for one in stage.fleet.alive()]
-        return min([self._engines[one].replica.longest_request_tokens for one in alive])
+        alive = [replica for stage in self.now for replica in stage.fleet.alive()]
+        return min([self._engines[replica].replica.longest_request_tokens for replica in alive])
 
     def refusal(self, request: Request, prototypes: Mapping[Part, Replica]) -> str | None:
         """Reason: a stage has no replica and gets none, or the request is too long for a replica."""
@@ -100,8 +100,8 @@ class PathStages:
     def first_kv_tokens(self) -> int:
         """KV tokens in use or reserved for requests in the first layer."""
         firsts = [stage for stage in self._known.values() if not stage.part.first]
-        ledgers = [self._engines[one].ledger for stage in firsts for one in stage.fleet.members]
-        return sum([(one.total_blocks - one.free_blocks) * one.block_tokens for one in ledgers])
+        ledgers = [self._engines[member].ledger for stage in firsts for member in stage.fleet.members]
+        return sum([(ledger.total_blocks - ledger.free_blocks) * ledger.block_tokens for ledger in ledgers])
 
     # Changes of the cut.
 

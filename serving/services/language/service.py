@@ -50,6 +50,7 @@ class LanguagePipeline:
     def __init__(
         self,
         setup: LanguageSetup,
+        *,
         replicas: Sequence[Replica],
         engines: Mapping[int, Engine],
         dispatcher: Dispatcher,
@@ -69,10 +70,24 @@ class LanguagePipeline:
         for replica in replicas:
             seats.enter(replica)
         self.cuts = PathStages(setup.parts, replicas, engines, dispatcher)
-        paths = self.cuts, engines, self._kv, self.batches, setup.max_num_seqs
-        self._paths = PathChoice(*paths, self.live_stages)
-        kv = self._kv, setup.kv_layer_bytes
-        self.moves = None if moves is None else PathMoves(engines, *kv, moves, self._paths, self)
+        self._paths = PathChoice(
+            self.cuts,
+            engines=engines,
+            kv=self._kv,
+            batches=self.batches,
+            max_num_seqs=setup.max_num_seqs,
+            live=self.live_stages,
+        )
+        self.moves: PathMoves | None = None
+        if moves is not None:
+            self.moves = PathMoves(
+                engines=engines,
+                kv=self._kv,
+                layer_bytes=setup.kv_layer_bytes,
+                moves=moves,
+                paths=self._paths,
+                host=self,
+            )
         self.cut_changes = CutChanges(setup, self.cuts, self.moves, self)
 
     @property
@@ -89,7 +104,7 @@ class LanguagePipeline:
     def backlog_tokens(self) -> int:
         """Prompt tokens not computed yet."""
         begun = sum([one.prompt_tokens_left() for one in self.batches.values()])
-        return begun + sum([one.prompt_tokens for one in self.queue])
+        return begun + sum([request.prompt_tokens for request in self.queue])
 
     @property
     def kv_tokens(self) -> int:
@@ -136,8 +151,9 @@ class LanguagePipeline:
     def feed(self, actions: list[Action]) -> None:
         """Begin new batches for waiting requests while possible; else ask for the next round's report."""
         while self.queue and (path := self._paths.new(self.queue[0])) is not None:
-            number = next(one for one in range(len(self.batches) + 1) if one not in self.batches)
-            batch = self.batches[number] = PathBatch(number, *path)
+            number = next(free_id for free_id in range(len(self.batches) + 1) if free_id not in self.batches)
+            replicas, spans = path
+            batch = self.batches[number] = PathBatch(number, replicas, spans)
             self._next_round(batch, actions)
         self._press(actions)
 
@@ -164,9 +180,21 @@ class LanguagePipeline:
             return
         chunks = batch.next_chunks(self._setup.max_num_batched_tokens)
         steps = _UNLIMITED if self._setup.coalesce and not chunks else 1
-        first, why = batch.path[0], f"batch {batch.id}, {len(self.queue)} wait"
-        how = self._engines[first].epoch, chunks, True, steps, True, why
-        actions.append(Run(first, *how, micro_batch=batch.id, path=batch.path, spans=batch.spans))
+        first = batch.path[0]
+        actions.append(
+            Run(
+                first,
+                self._engines[first].epoch,
+                chunks,
+                decode=True,
+                max_steps=steps,
+                until_finish=True,
+                reason=f"batch {batch.id}, {len(self.queue)} wait",
+                micro_batch=batch.id,
+                path=batch.path,
+                spans=batch.spans,
+            )
+        )
 
     def _admit(self, request: Request, batch: PathBatch, actions: list[Action]) -> None:
         batch.admit(request)
@@ -196,8 +224,8 @@ class LanguagePipeline:
 
     def go_on(self, batch: PathBatch, path: Path, actions: list[Action]) -> None:
         """Continue a halted batch on this path."""
-        left = [one for one in batch.path if one not in path.replicas]
-        new = [one for one in path.replicas if one not in batch.path]
+        left = [replica for replica in batch.path if replica not in path.replicas]
+        new = [replica for replica in path.replicas if replica not in batch.path]
         for request in batch.members():
             self.cuts.departed(left, request)
             self.cuts.assigned(new, request)
@@ -280,9 +308,9 @@ class LanguagePipeline:
 
     def held(self, replica: int) -> list[int]:
         """Requests that the replica reserves blocks for."""
-        found = [one for one in self.batches.values() if replica in one.path]
+        batches = [one for one in self.batches.values() if replica in one.path]
         coming = [] if self.moves is None else self.moves.held(replica)
-        return [*coming, *[request.id for one in found for request in one.members()]]
+        return [*coming, *[request.id for one in batches for request in one.members()]]
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """Fail the requests whose path includes the lost replica, since KV of its layers is lost."""
@@ -313,6 +341,6 @@ class LanguagePipeline:
         failed = [request.id for request in self.queue]
         self.queue.clear()
         actions += [
-            Fail(one, f"no replica of stage {stage.index} of {self.model} is alive") for one in failed
+            Fail(request, f"no replica of stage {stage.index} of {self.model} is alive") for request in failed
         ]
         return failed

@@ -8,7 +8,7 @@ from serving.vocabulary.layers import Part
 from serving.vocabulary.replica import Replica
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageSetup:
     """``parts``: the model's stages in order. ``max_num_seqs``, ``max_num_batched_tokens``: of a batch's
     round.

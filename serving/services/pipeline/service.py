@@ -38,6 +38,7 @@ class Pipeline:
     def __init__(
         self,
         setup: PipelineSetup,
+        *,
         replicas: Sequence[Replica],
         engines: Mapping[int, Engine],
         dispatcher: Dispatcher,
@@ -91,7 +92,14 @@ class Pipeline:
 
     def replica_of(self, part: Part, number: int, gpu: int) -> Replica:
         """A new replica of a stage."""
-        return Replica(number, part.model, LayerRange(part.first, part.last), (gpu,), 1, 1)
+        return Replica(
+            id=number,
+            model=part.model,
+            layers=LayerRange(part.first, part.last),
+            gpus=(gpu,),
+            kv_blocks=1,
+            block_tokens=1,
+        )
 
     def queued_at(self, stage: Stage) -> int:
         """Requests that wait for the stage."""
@@ -109,7 +117,7 @@ class Pipeline:
     @property
     def backlog_tokens(self) -> int:
         """Prompt tokens of requests that wait for the first stage."""
-        return sum([one.request.prompt_tokens for one in self.stages[0].waiting()])
+        return sum([waiting.request.prompt_tokens for waiting in self.stages[0].waiting()])
 
     @property
     def kv_tokens(self) -> int:
@@ -130,7 +138,7 @@ class Pipeline:
     @property
     def running(self) -> int:
         """Requests that replicas run."""
-        return sum([len(one.batch) for stage in self.stages for one in stage.passes.values()])
+        return sum([len(stage_pass.batch) for stage in self.stages for stage_pass in stage.passes.values()])
 
     @property
     def live(self) -> LiveScaling:
@@ -166,8 +174,8 @@ class Pipeline:
         self.stages[0].counts.arrived(now_ns)
         self._enter(self.stages[0], Waiting(request, NOBODY, now_ns), actions)
 
-    def _enter(self, stage: Stage, one: Waiting, actions: list[Action], first: bool = False) -> None:
-        stage.add(one, first)
+    def _enter(self, stage: Stage, waiting: Waiting, actions: list[Action], first: bool = False) -> None:
+        stage.add(waiting, first)
         self._feed(stage, actions)
 
     def feed(self, actions: list[Action]) -> None:
@@ -182,7 +190,7 @@ class Pipeline:
         while ready := stage.can_begin():
             replica = self.seats.best(ready)
             batch = stage.take(replica, self.most_of(replica), self._present.now_ns).batch
-            self.run(stage, replica, batch, stage.part.layers, None, actions)
+            self.run(stage, replica, batch, layers=stage.part.layers, holder=None, actions=actions)
         if live is not None:
             live.work(stage, actions)
 
@@ -191,6 +199,7 @@ class Pipeline:
         stage: Stage,
         replica: int,
         batch: Sequence[Waiting],
+        *,
         layers: Span,
         holder: int | None,
         actions: list[Action],
@@ -206,8 +215,8 @@ class Pipeline:
                 inputs[source] = inputs.get(source, 0) + self._setup.activation_bytes
         self.seats.begin(replica)
         cores = self.cores.get(replica, self._setup.cpu_cores)
-        one = LayerPass(tuple(chunks), layers, why, tuple(inputs.items()), cores)
-        self._engines[replica].run_layers(one, actions)
+        layer_pass = LayerPass(tuple(chunks), layers, why, tuple(inputs.items()), cores)
+        self._engines[replica].run_layers(layer_pass, actions)
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
         """Handle the end of a pass: its requests go on to the next stage, or have their answer."""
@@ -222,7 +231,7 @@ class Pipeline:
             self.again(batch, actions)
             self._feed(stage, actions)
             return
-        stage.counts.ran(now_ns - began_ns, [now_ns - one.since_ns for one in batch])
+        stage.counts.ran(now_ns - began_ns, [now_ns - waiting.since_ns for waiting in batch])
         self.passed(stage, batch, engine.id, began_ns, actions)
         self._feed(stage, actions)
 
@@ -231,19 +240,26 @@ class Pipeline:
     ) -> None:
         """Send requests to the next stage; after the last one they have their answer."""
         now_ns = self._present.now_ns
-        for one in batch:
-            self.log.add(one.request.id, stage.index, replica, one.since_ns, began_ns, now_ns)
+        for waiting in batch:
+            self.log.add(
+                waiting.request.id,
+                stage.index,
+                replica,
+                arrived_ns=waiting.since_ns,
+                began_ns=began_ns,
+                ended_ns=now_ns,
+            )
         if stage.index + 1 < len(self.stages):
             following = self.stages[stage.index + 1]
-            for one in batch:
+            for waiting in batch:
                 following.counts.arrived(now_ns)
-                following.add(Waiting(one.request, replica, now_ns))
+                following.add(Waiting(waiting.request, replica, now_ns))
             self._feed(following, actions)
 
     def again(self, batch: Sequence[Waiting], actions: list[Action]) -> None:
         """Restart requests whose activations are lost: they wait for the first stage, before all others."""
-        for one in reversed(batch):
-            self._enter(self.stages[0], Waiting(one.request, NOBODY, self._present.now_ns), actions, True)
+        for waiting in reversed(batch):
+            self._enter(self.stages[0], Waiting(waiting.request, NOBODY, self._present.now_ns), actions, True)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
         """Not expected: only inputs are sent, and they are not reported."""
@@ -264,16 +280,16 @@ class Pipeline:
     def _opened(self, stage: Stage, replica: int, actions: list[Action]) -> None:
         if self._engines[replica].state is EngineState.IDLE:
             stage.idle.add(replica)
-        for one in stage.opened():
-            stage.add(one)
+        for free_replica in stage.opened():
+            stage.add(free_replica)
         self._feed(stage, actions)
 
     def leave(self, replica: int, actions: list[Action]) -> None:
         """Retire a replica: it finishes its pass and takes no new requests."""
         stage = self.stage_of(self._engines[replica].replica)
         stage.fleet.retire(replica)
-        for one in stage.close(replica):
-            stage.add(one)
+        for waiting in stage.close(replica):
+            stage.add(waiting)
         self._feed(stage, actions)
 
     def outstanding(self, replica: int) -> int:
@@ -298,8 +314,8 @@ class Pipeline:
         waiting = stage.close(replica)
         if replica in stage.fleet.members:
             stage.fleet.lose(replica)
-        for one in waiting:
-            stage.add(one)
+        for request in waiting:
+            stage.add(request)
         for other in self.stages:
             back += other.without(replica)
         self.again(back, actions)

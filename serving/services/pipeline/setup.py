@@ -6,7 +6,7 @@ from serving.services.stages.stage import StageQueues
 from serving.vocabulary.layers import Part
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSetup:
     """``parts``: the stages in order. ``activation_bytes``: of one request, between two stages.
 

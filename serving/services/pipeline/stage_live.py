@@ -36,6 +36,7 @@ class LayerHost(Protocol):
         stage: Stage,
         replica: int,
         batch: Sequence[Waiting],
+        *,
         layers: Span,
         holder: int | None,
         actions: list[Action],
@@ -104,16 +105,16 @@ class StageLive:
 
     def _of(self, stage: Stage) -> list[LivePair]:
         """The pairs of a stage, in the order in which their loads began."""
-        return [one for one in self.pairs.values() if self._engines[one.target].replica.part == stage.part]
+        return [pair for pair in self.pairs.values() if self._engines[pair.target].replica.part == stage.part]
 
     def waiting(self) -> list[Waiting]:
         """Requests of begun batches that no serving replica has."""
-        found = list[Waiting]()
+        members = list[Waiting]()
         for batch, one in self._begun.items():
             passes = self._host.stage_of(self._engines[batch.target].replica).passes
             if batch.where == "waiting" or (batch.where == "running" and batch.target not in passes):
-                found += one.members
-        return found
+                members += one.members
+        return members
 
     def outstanding(self, target: int) -> int:
         """Requests that the target has begun and that have not passed the stage."""
@@ -145,19 +146,19 @@ class StageLive:
         if batch is None:
             return False
         stage.begin(source, StagePass(self._begun[batch].members, self._present.now_ns))
-        found = pair.pull(source, batch)
+        layer_pass = pair.pull(source, batch)
         if batch.where == "claimed":
             self.claims.add(source)
         else:
-            self._run(stage, pair, found or self._moved(pair, batch), actions)
+            self._run(stage, pair, layer_pass or self._moved(pair, batch), actions)
         return True
 
     def _moved(self, pair: LivePair, batch: LiveBatch) -> LivePass:
         """Move a batch: its activations are inputs of the serving replica's pass."""
         self.claims.discard(batch.source)
-        found = pair.activations_arrived(batch)
-        assert found is not None, "a batch that moves has layers left"
-        return found
+        layer_pass = pair.activations_arrived(batch)
+        assert layer_pass is not None, "a batch that moves has layers left"
+        return layer_pass
 
     def work(self, stage: Stage, actions: list[Action]) -> None:
         """Let loading replicas run the layers that they have; later they finish what they have begun."""
@@ -167,15 +168,15 @@ class StageLive:
                 continue
             if pair.fully_loaded and target not in stage.idle:
                 continue
-            found = pair.work(partial(self._fetch, stage, target))
+            layer_pass = pair.work(partial(self._fetch, stage, target))
             for batch in pair.batches:
                 if batch not in self._begun:
                     self._note(stage, batch)
-            if found is None:
+            if layer_pass is None:
                 continue
             if target in stage.idle:
-                stage.begin(target, StagePass(self._begun[found.batch].members, self._present.now_ns))
-            self._run(stage, pair, found, actions)
+                stage.begin(target, StagePass(self._begun[layer_pass.batch].members, self._present.now_ns))
+            self._run(stage, pair, layer_pass, actions)
 
     def _fetch(self, stage: Stage, target: int) -> tuple[tuple[Request, ...], int | None]:
         """A new batch from the queue; ``_note`` removes it from the queue."""
@@ -187,12 +188,13 @@ class StageLive:
         self._begun[batch] = _Begun(members, self._present.now_ns)
         self.requests += len(members)
 
-    def _run(self, stage: Stage, pair: LivePair, found: LivePass, actions: list[Action]) -> None:
-        batch, first = found.batch, stage.part.first
-        self._runs[found.replica] = pair, batch
-        holder = batch.target if found.first else None
-        layers = first + found.first, first + found.last
-        self._host.run(stage, found.replica, self._begun[batch].members, layers, holder, actions)
+    def _run(self, stage: Stage, pair: LivePair, layer_pass: LivePass, actions: list[Action]) -> None:
+        batch, first = layer_pass.batch, stage.part.first
+        self._runs[layer_pass.replica] = pair, batch
+        holder = batch.target if layer_pass.first else None
+        layers = first + layer_pass.first, first + layer_pass.last
+        members = self._begun[batch].members
+        self._host.run(stage, layer_pass.replica, members, layers=layers, holder=holder, actions=actions)
 
     def ran(self, stage: Stage, engine: Engine, event: Ran, actions: list[Action]) -> bool:
         """Handle the end of a pass that ran layers of a begun batch; False: it was another pass."""

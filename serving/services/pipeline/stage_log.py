@@ -19,7 +19,7 @@ class StageLog:
         self._rows = array("q")
 
     def add(
-        self, request: int, stage: int, replica: int, arrived_ns: int, began_ns: int, ended_ns: int
+        self, request: int, stage: int, replica: int, *, arrived_ns: int, began_ns: int, ended_ns: int
     ) -> None:
         """Record that a stage has finished a request."""
         self._rows.extend((request, stage, replica, arrived_ns, began_ns, ended_ns))

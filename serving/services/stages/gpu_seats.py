@@ -32,7 +32,7 @@ class GpuSeats:
 
     def replicas_on(self, gpu: int) -> list[int]:
         """The replicas on the GPU now, by id."""
-        return sorted([replica for replica, one in self._gpu_of.items() if one == gpu])
+        return sorted([replica for replica, other in self._gpu_of.items() if other == gpu])
 
     def enter(self, replica: Replica) -> None:
         """Place a replica on its GPU."""
@@ -59,4 +59,4 @@ class GpuSeats:
 
     def best(self, replicas: Iterable[int]) -> int:
         """The replica with the fewest passes on its GPU, the lowest id among equals."""
-        return min(replicas, key=lambda one: (self._passes[self._gpu_of[one]], one))
+        return min(replicas, key=lambda replica: (self._passes[self._gpu_of[replica]], replica))

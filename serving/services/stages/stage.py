@@ -60,18 +60,18 @@ class Stage:
 
     def waiting(self) -> list[Waiting]:
         """All waiting requests."""
-        return [*self.queue, *(one for own in self.own.values() for one in own)]
+        return [*self.queue, *(waiting for own in self.own.values() for waiting in own)]
 
-    def add(self, one: Waiting, first: bool = False) -> None:
+    def add(self, waiting: Waiting, first: bool = False) -> None:
         """Queue a request; ``first``: before all others, in the common queue."""
         if self._per_replica and self.fleet.replicas:
-            replica, _ = dispatched(self._dispatcher, one.request, self.fleet)
-            self.fleet.assigned(replica, one.request)
-            self.own.setdefault(replica, deque()).append(one)
+            replica, _ = dispatched(self._dispatcher, waiting.request, self.fleet)
+            self.fleet.assigned(replica, waiting.request)
+            self.own.setdefault(replica, deque()).append(waiting)
         elif first:
-            self.queue.appendleft(one)
+            self.queue.appendleft(waiting)
         else:
-            self.queue.append(one)
+            self.queue.append(waiting)
 
     def can_begin(self) -> list[int]:
         """Idle replicas with waiting requests."""
@@ -84,55 +84,55 @@ class Stage:
         queue = self.own[replica] if self._per_replica else self.queue
         batch = tuple([queue.popleft() for _ in range(min(most, len(queue)))])
         if not self._per_replica:
-            for one in batch:
-                self.fleet.assigned(replica, one.request)
+            for waiting in batch:
+                self.fleet.assigned(replica, waiting.request)
         self.idle.remove(replica)
-        found = self.passes[replica] = StagePass(batch, now_ns)
-        return found
+        stage_pass = self.passes[replica] = StagePass(batch, now_ns)
+        return stage_pass
 
-    def begin(self, replica: int, one: StagePass) -> None:
+    def begin(self, replica: int, stage_pass: StagePass) -> None:
         """Let a replica run layers of a batch that another replica began."""
-        for waiting in one.batch:
+        for waiting in stage_pass.batch:
             self.fleet.assigned(replica, waiting.request)
         self.idle.discard(replica)
-        self.passes[replica] = one
+        self.passes[replica] = stage_pass
 
     def ended(self, replica: int) -> StagePass:
         """End the replica's pass."""
-        found = self.passes.pop(replica)
-        for one in found.batch:
-            self.fleet.departed(replica, one.request)
+        stage_pass = self.passes.pop(replica)
+        for waiting in stage_pass.batch:
+            self.fleet.departed(replica, waiting.request)
         if replica in self.fleet:
             self.idle.add(replica)
-        return found
+        return stage_pass
 
     def opened(self) -> list[Waiting]:
         """Take back requests that waited while the stage had no replica; the caller adds them again."""
         if not (self._per_replica and self.queue and self.fleet.replicas):
             return []
-        found = list(self.queue)
+        waiting = list(self.queue)
         self.queue.clear()
-        return found
+        return waiting
 
     def close(self, replica: int) -> list[Waiting]:
         """Stop giving a replica requests; returns those that waited for it alone, to be added again."""
         self.idle.discard(replica)
-        found = list(self.own.pop(replica, ()))
-        for one in found:
-            self.fleet.departed(replica, one.request)
-        return found
+        waiting = list(self.own.pop(replica, ()))
+        for request in waiting:
+            self.fleet.departed(replica, request.request)
+        return waiting
 
     def without(self, source: int) -> list[Waiting]:
         """Remove and return requests whose activations were on a lost replica."""
-        gone = [one for one in self.waiting() if one.source == source]
+        gone = [waiting for waiting in self.waiting() if waiting.source == source]
         for replica, own in self.own.items():
-            for one in own:
-                if one.source == source:
-                    self.fleet.departed(replica, one.request)
+            for waiting in own:
+                if waiting.source == source:
+                    self.fleet.departed(replica, waiting.request)
             self.own[replica] = _others(own, source)
         self.queue = _others(self.queue, source)
         return gone
 
 
 def _others(queue: Iterable[Waiting], source: int) -> deque[Waiting]:
-    return deque([one for one in queue if one.source != source])
+    return deque([waiting for waiting in queue if waiting.source != source])

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from math import sqrt
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class StageCounts:
     """Arrivals and the gaps between them; passes, their requests and times; delays of requests that passed.
 
@@ -51,16 +51,16 @@ class StageCounts:
     def since(self, before: "StageCounts") -> "StageCounts":
         """The sums of what came after ``before`` was copied."""
         return StageCounts(
-            self.last_ns,
-            self.arrivals - before.arrivals,
-            self.gaps - before.gaps,
-            self.gap_ns - before.gap_ns,
-            self.gap_squares - before.gap_squares,
-            self.passes - before.passes,
-            self.passed - before.passed,
-            self.pass_ns - before.pass_ns,
-            self.pass_squares - before.pass_squares,
-            self.delay_ns - before.delay_ns,
+            last_ns=self.last_ns,
+            arrivals=self.arrivals - before.arrivals,
+            gaps=self.gaps - before.gaps,
+            gap_ns=self.gap_ns - before.gap_ns,
+            gap_squares=self.gap_squares - before.gap_squares,
+            passes=self.passes - before.passes,
+            passed=self.passed - before.passed,
+            pass_ns=self.pass_ns - before.pass_ns,
+            pass_squares=self.pass_squares - before.pass_squares,
+            delay_ns=self.delay_ns - before.delay_ns,
         )
 
     @property

@@ -51,7 +51,7 @@ class StockHandOvers:
         ids: TransferIds,
     ) -> None:
         self._parts, self._fleet, self._stock, self._ids = parts, fleet, stock, ids
-        self._roles: dict[int, Role] = {one.id: one.role for one in replicas}
+        self._roles: dict[int, Role] = {replica.id: replica.role for replica in replicas}
         self.on_the_way: dict[int, OnTheWay] = {}
         self._request_of: dict[int, int] = {}
         self.done = 0
@@ -66,7 +66,7 @@ class StockHandOvers:
         return self._roles[replica] == "prefill"
 
     def _alive(self, prefills: bool) -> list[int]:
-        return [one for one in self._fleet.alive() if self.prefills(one) is prefills]
+        return [replica for replica in self._fleet.alive() if self.prefills(replica) is prefills]
 
     def serves(self) -> bool:
         """Whether an engine of each role is left."""
@@ -79,13 +79,17 @@ class StockHandOvers:
 
     def _best(self, replicas: Sequence[int], key: Callable[[int], int]) -> tuple[int, int]:
         """The engine with the least key; ties: fewest requests, then lowest id. Returns it and its key."""
-        found = min([(key(one), self._fleet.load(one, "outstanding"), one) for one in replicas])
-        return found[2], found[0]
+        least = min(
+            [(key(replica), self._fleet.load(replica, "outstanding"), replica) for replica in replicas]
+        )
+        return least[2], least[0]
 
     def _backlog_tokens(self, replica: int) -> int:
         tokens = self._stock.by_replica[replica].waiting_tokens
         if self.together:  # those requests are already counted at the decode engine
-            tokens += sum([one.positions for one in self.on_the_way.values() if one.source == replica])
+            tokens += sum(
+                [hand_over.positions for hand_over in self.on_the_way.values() if hand_over.source == replica]
+            )
         return tokens
 
     def _full_blocks(self, replica: int) -> int:
@@ -93,22 +97,32 @@ class StockHandOvers:
         report = self._stock.by_replica[replica].report()
         return -(-report.waiting_tokens // report.block_tokens) - report.free_blocks
 
-    def begin(self, one: StockRequest, actions: list[Action]) -> None:
+    def begin(self, stock_request: StockRequest, actions: list[Action]) -> None:
         """Send a request's KV from its engine to the decode engine with the most room."""
-        source, request = one.replica, one.request
+        source, request = stock_request.replica, stock_request.request
         target, full = self._best(self._alive(False), self._full_blocks)
         self._stock.take(request.id)
         self._fleet.departed(source, request)
         # The token that the prefill produced has no KV yet.
-        positions = one.known_tokens - (not self.together)
+        positions = stock_request.known_tokens - (not self.together)
         transfer = self._ids.begin(request.model)
         self.on_the_way[request.id] = OnTheWay(transfer, source, target, positions)
         self._request_of[transfer] = request.id
         self._fleet.assigned(target, request)
-        self._stock.send(one, target)
+        self._stock.send(stock_request, target)
         size_bytes = positions * self._parts.kv_bytes_per_token
         reason = f"{-full} KV blocks are free there, the most"
-        actions.append(Send(transfer, "kv", (request.id,), source, target, size_bytes, reason))
+        actions.append(
+            Send(
+                transfer,
+                "kv",
+                requests=(request.id,),
+                source=source,
+                target=target,
+                size_bytes=size_bytes,
+                reason=reason,
+            )
+        )
 
     def streamed(self, event: Streamed, actions: list[Action]) -> None:
         """Begin the transfer of unfinished requests whose prompt a prefill engine has computed."""
@@ -121,8 +135,8 @@ class StockHandOvers:
     def sent(self, event: Sent) -> None:
         """A transfer has ended. A failed one is also reported as dropped or lost, unless it was given up."""
         request = self._request_of.pop(event.transfer)
-        one = self.on_the_way.get(request)
-        if one is not None and one.transfer == event.transfer and not event.cause:
+        hand_over = self.on_the_way.get(request)
+        if hand_over is not None and hand_over.transfer == event.transfer and not event.cause:
             del self.on_the_way[request]
             self.done += 1
 
@@ -130,7 +144,7 @@ class StockHandOvers:
         """Requests at prefill engines if no decode engine is left."""
         if self._alive(False):
             return []
-        return [one for one, at in self._stock.requests.items() if self.prefills(at.replica)]
+        return [request for request, at in self._stock.requests.items() if self.prefills(at.replica)]
 
     def forget(self, request: int) -> None:
         """Forget a request that leaves the engine waiting for its KV."""
@@ -138,7 +152,11 @@ class StockHandOvers:
 
     def cut_off(self, replica: int, cause: str, actions: list[Action]) -> list[int]:
         """Requests whose KV was in transfer from a lost engine; they are ended at their decode engines."""
-        found = [(request, one) for request, one in self.on_the_way.items() if one.source == replica]
-        for request, one in found:
-            actions.append(Preempt(one.target, request, f"the server with its KV is lost ({cause})"))
-        return [request for request, _ in found]
+        hand_overs = [
+            (request, hand_over)
+            for request, hand_over in self.on_the_way.items()
+            if hand_over.source == replica
+        ]
+        for request, hand_over in hand_overs:
+            actions.append(Preempt(hand_over.target, request, f"the server with its KV is lost ({cause})"))
+        return [request for request, _ in hand_overs]

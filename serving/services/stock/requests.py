@@ -63,40 +63,40 @@ class StockEngine:
         """The engine's last report; None: there is none yet."""
         return self._seen
 
-    def add(self, one: StockRequest) -> None:
+    def add(self, stock_request: StockRequest) -> None:
         """Add a request sent to the engine; it waits until a token arrives."""
-        self.own[one.request.id] = one
-        one.began = False
-        self.waiting_tokens += one.known_tokens
+        self.own[stock_request.request.id] = stock_request
+        stock_request.began = False
+        self.waiting_tokens += stock_request.known_tokens
         self._report = None
 
     def remove(self, request: int) -> StockRequest:
         """Remove a request that has ended there or leaves."""
-        one = self.own.pop(request)
-        if one.began:
-            self._count_running(-1, one)
+        stock_request = self.own.pop(request)
+        if stock_request.began:
+            self._count_running(-1, stock_request)
         else:
-            self.waiting_tokens -= one.known_tokens
+            self.waiting_tokens -= stock_request.known_tokens
         self._report = None
-        return one
+        return stock_request
 
     def got(self, request: int, tokens: int) -> bool:
         """Record arrived tokens; returns whether they are the first since the request was sent there."""
-        one, first = self.own[request], False
-        if not one.began and tokens:
-            self.waiting_tokens -= one.known_tokens
-            one.began = first = True
-            self._count_running(1, one)
-        one.generated += tokens
-        if one.began:
+        stock_request, first = self.own[request], False
+        if not stock_request.began and tokens:
+            self.waiting_tokens -= stock_request.known_tokens
+            stock_request.began = first = True
+            self._count_running(1, stock_request)
+        stock_request.generated += tokens
+        if stock_request.began:
             self.running_tokens += tokens
         self._report = None
         return first
 
-    def _count_running(self, sign: int, one: StockRequest) -> None:
+    def _count_running(self, sign: int, stock_request: StockRequest) -> None:
         self.running += sign
-        self.running_tokens += sign * one.known_tokens
-        if one.request.priority > 0:
+        self.running_tokens += sign * stock_request.known_tokens
+        if stock_request.request.priority > 0:
             self._high_running += sign
 
     def observe(self, event: Observed) -> None:
@@ -119,19 +119,19 @@ class StockEngine:
             used = -(-self.running_tokens // block)
         else:
             used = self._seen.used_blocks + (self.running_tokens - self._seen_own_tokens) // block
-        waiting = [one for one in self.own.values() if not one.began]
+        waiting = [stock_request for stock_request in self.own.values() if not stock_request.began]
         return LoadReport(
-            total,
-            0,
-            block,
-            min(total, max(0, total - used)),
-            self.running + self._seen_foreign,
-            len(waiting),
-            0,
-            waiting[0].known_tokens if waiting else 0,
-            self.waiting_tokens,
-            self._high_running,
-            sum([one.request.priority > 0 for one in waiting]),
+            total_blocks=total,
+            watermark_blocks=0,
+            block_tokens=block,
+            free_blocks=min(total, max(0, total - used)),
+            running=self.running + self._seen_foreign,
+            waiting=len(waiting),
+            preempted=0,
+            first_waiting_tokens=waiting[0].known_tokens if waiting else 0,
+            waiting_tokens=self.waiting_tokens,
+            high_running=self._high_running,
+            high_waiting=sum([stock_request.request.priority > 0 for stock_request in waiting]),
         )
 
 
@@ -156,19 +156,19 @@ class StockEngines:
         engine = self.by_replica.get(replica)
         return {} if engine is None else engine.own
 
-    def send(self, one: StockRequest, replica: int) -> None:
+    def send(self, stock_request: StockRequest, replica: int) -> None:
         """Record that a request is sent to an engine, for the first time or again."""
-        one.replica = replica
-        self.requests[one.request.id] = one
-        self.by_replica[replica].add(one)
+        stock_request.replica = replica
+        self.requests[stock_request.request.id] = stock_request
+        self.by_replica[replica].add(stock_request)
         self._change(replica)
 
     def take(self, request: int) -> StockRequest:
         """Remove a request from its engine."""
-        one = self.requests.pop(request)
-        self.by_replica[one.replica].remove(request)
-        self._change(one.replica)
-        return one
+        stock_request = self.requests.pop(request)
+        self.by_replica[stock_request.replica].remove(request)
+        self._change(stock_request.replica)
+        return stock_request
 
     def got(self, replica: int, request: int, tokens: int) -> bool:
         """See ``StockEngine``."""
@@ -192,11 +192,11 @@ class StockEngines:
 
     def changed(self, reader: int) -> Sequence[int]:
         """Engines that changed since this reader last asked."""
-        found, self._changed[reader] = list(self._changed[reader]), {}
-        return found
+        changed, self._changed[reader] = list(self._changed[reader]), {}
+        return changed
 
     @property
     def kv_tokens(self) -> int:
         """The tokens that requests at engines are expected to have."""
         whole: Mapping[int, StockRequest] = self.requests
-        return sum([demand_tokens(one.request) for one in whole.values()])
+        return sum([demand_tokens(report.request) for report in whole.values()])

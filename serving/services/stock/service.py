@@ -55,6 +55,7 @@ class Stock:
     def __init__(
         self,
         model: str,
+        *,
         replicas: Sequence[Replica],
         dispatcher: Dispatcher,
         admission: Admission,
@@ -63,7 +64,9 @@ class Stock:
         transfer_ids: TransferIds,
     ) -> None:
         self._dispatcher, self._admission, self._parts = dispatcher, admission, parts
-        self._context = min([one.max_model_len for one in replicas if one.max_model_len], default=None)
+        self._context = min(
+            [replica.max_model_len for replica in replicas if replica.max_model_len], default=None
+        )
         self.stock = StockEngines(replicas)
         self.fleet = StockFleet(model, replicas, self.stock)
         self._view = StockInstances(self.fleet, self.stock, present, parts.period_ns)
@@ -101,28 +104,28 @@ class Stock:
         """Send a request to an engine: the dispatcher's choice, or a prefill engine if roles differ."""
         self._send(StockRequest(request, -1), "", actions)
 
-    def _send(self, one: StockRequest, why: str, actions: list[Action]) -> None:
+    def _send(self, stock_request: StockRequest, why: str, actions: list[Action]) -> None:
         hand_overs = self.hand_overs
         if hand_overs is None:
-            replica, reason = dispatched(self._dispatcher, one.request, self.fleet)
+            replica, reason = dispatched(self._dispatcher, stock_request.request, self.fleet)
         else:
             replica, reason = hand_overs.prefill()
-        self._assign(one, replica, f"{why}: {reason}" if why else reason, actions)
+        self._assign(stock_request, replica, f"{why}: {reason}" if why else reason, actions)
         if hand_overs is not None and hand_overs.together:
-            hand_overs.begin(one, actions)
+            hand_overs.begin(stock_request, actions)
 
-    def _assign(self, one: StockRequest, replica: int, reason: str, actions: list[Action]) -> None:
-        self.fleet.assigned(replica, one.request)
-        self.stock.send(one, replica)
-        actions.append(Assign(one.request.id, replica, reason))
+    def _assign(self, stock_request: StockRequest, replica: int, reason: str, actions: list[Action]) -> None:
+        self.fleet.assigned(replica, stock_request.request)
+        self.stock.send(stock_request, replica)
+        actions.append(Assign(stock_request.request.id, replica, reason))
 
     def _take(self, request: int) -> StockRequest:
-        one = self.stock.take(request)
-        self.fleet.departed(one.replica, one.request)
+        stock_request = self.stock.take(request)
+        self.fleet.departed(stock_request.replica, stock_request.request)
         self._view.moving.pop(request, None)
         if self.hand_overs is not None:
             self.hand_overs.forget(request)
-        return one
+        return stock_request
 
     def streamed(self, event: Streamed, actions: list[Action]) -> None:
         """Handle streamed tokens."""
@@ -140,13 +143,13 @@ class Stock:
 
     def dropped(self, event: Dropped, actions: list[Action]) -> bool:
         """An engine refused a request or its connection broke; returns whether the request fails."""
-        one = self._take(event.request)
-        one.tries += 1
-        ends = event.refused or not self._parts.elsewhere or one.tries >= MOST_TRIES
+        stock_request = self._take(event.request)
+        stock_request.tries += 1
+        ends = event.refused or not self._parts.elsewhere or stock_request.tries >= MOST_TRIES
         if ends or not self._serves():
             actions.append(Fail(event.request, event.cause))
             return True
-        self._send(one, event.cause, actions)
+        self._send(stock_request, event.cause, actions)
         return False
 
     # Moving running requests.
@@ -165,9 +168,9 @@ class Stock:
         if chosen is None:
             return
         request, reason = chosen
-        one, why = self._take(request), f"{pair.reason}; {reason}"
+        stock_request, why = self._take(request), f"{pair.reason}; {reason}"
         actions.append(Preempt(pair.source, request, why))
-        self._assign(one, pair.destination, why, actions)
+        self._assign(stock_request, pair.destination, why, actions)
         actions.append(Migrate(request, pair.source, pair.destination, "committed", "it is computed again"))
         self._view.moving[request] = (pair.source, pair.destination)
         self.moved += 1
@@ -191,19 +194,23 @@ class Stock:
         if self.hand_overs is not None:
             gone += [self._take(request) for request in self.hand_overs.stranded()]
         failed, serves = list[int](), self._serves()
-        for one in gone:
+        for request in gone:
             if self._parts.elsewhere and serves:
-                self.resumed += one.generated > 0
-                self._send(one, f"its server is lost ({cause})", actions)
+                self.resumed += request.generated > 0
+                self._send(request, f"its server is lost ({cause})", actions)
             else:
-                actions.append(Fail(one.request.id, cause))
-                failed.append(one.request.id)
+                actions.append(Fail(request.request.id, cause))
+                failed.append(request.request.id)
         return failed
 
     def _of(self, replica: int, cause: str, actions: list[Action]) -> list[int]:
         """Requests that end with an engine: those at it, and those whose KV is in transfer from it."""
-        found = list(self.stock.own(replica))
-        return found if self.hand_overs is None else found + self.hand_overs.cut_off(replica, cause, actions)
+        requests = list(self.stock.own(replica))
+        return (
+            requests
+            if self.hand_overs is None
+            else requests + self.hand_overs.cut_off(replica, cause, actions)
+        )
 
     @property
     def running(self) -> int:
@@ -220,7 +227,7 @@ class Stock:
     @property
     def backlog_tokens(self) -> int:
         """Prompt tokens of requests without a token yet."""
-        return sum([one.waiting_tokens for one in self.stock.by_replica.values()])
+        return sum([own.waiting_tokens for own in self.stock.by_replica.values()])
 
     @property
     def kv_tokens(self) -> int:

@@ -81,7 +81,9 @@ class StockInstances:
     def leaving(self) -> Sequence[int]:
         """Engines that take no requests and still have some, ascending."""
         fleet = self._fleet
-        return sorted([one for one in fleet.members if one not in fleet and fleet.load(one, "outstanding")])
+        return sorted(
+            [member for member in fleet.members if member not in fleet and fleet.load(member, "outstanding")]
+        )
 
     def short(self) -> Sequence[int]:
         """All engines that take requests: any may be short of memory."""
@@ -89,7 +91,7 @@ class StockInstances:
 
     def newly_reported(self) -> Sequence[int]:
         """Engines that changed since the last call and take requests."""
-        return [one for one in self._stock.changed(self._pairing) if one in self._fleet]
+        return [replica for replica in self._stock.changed(self._pairing) if replica in self._fleet]
 
     def load(self, replica: int, signal: Literal["outstanding", "kv_demand"]) -> int:
         """The engine's load, as dispatchers see it."""
@@ -109,8 +111,8 @@ class StockInstances:
     def kv_demands(self, replica: int) -> Mapping[int, int]:
         """By request that runs there: its prompt and the output expected of it."""
         own = self._stock.by_replica[replica].own
-        found = [one.request for _, one in sorted(own.items()) if one.began]
-        return {one.id: demand_tokens(one) for one in found}
+        requests = [one.request for _, one in sorted(own.items()) if one.began]
+        return {one.id: demand_tokens(one) for one in requests}
 
     def kv_tokens(self, replica: int) -> int:
         """KV positions that its memory holds."""
@@ -131,7 +133,9 @@ class StockSource:
 
     def decoding(self) -> Iterable[int]:
         """Requests of which a token has arrived, in the order in which they were sent there."""
-        return [request for request, one in self._stock.by_replica[self.replica].own.items() if one.began]
+        return [
+            request for request, member in self._stock.by_replica[self.replica].own.items() if member.began
+        ]
 
     def context_tokens(self, request: int) -> int:
         """The request's prompt tokens and generated tokens."""
