@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from servetwin.cli.flags import asked_for_json
 from servetwin.cli.process import tell, telling
-from servetwin.cli.verbs import by_verb
+from servetwin.cli.subcommands import by_verb
 from servetwin.config.overrides import Wanted, closest, echo, parse_value, parse_words
 from serving.vocabulary.errors import UserError
 

@@ -39,7 +39,7 @@ from serving.services.staged import StagedService
 from serving.services.stages.gpu_seats import GpuSeats
 from serving.services.stock.service import Stock, StockParts
 from serving.vocabulary.actions import Load
-from serving.vocabulary.present import Present
+from serving.vocabulary.current_event import Present
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
 

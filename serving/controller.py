@@ -6,9 +6,9 @@ from serving.engine.progress import EngineState
 from serving.protocols.policy_faults import event_text
 from serving.services.service import Routes, Service, Streaming
 from serving.vocabulary.actions import Action, Fail, Reject
+from serving.vocabulary.current_event import Present
 from serving.vocabulary.errors import PolicyError
 from serving.vocabulary.events import Arrived, Closing, Dropped, Event, Lost, Observed, Ran, Sent, Streamed
-from serving.vocabulary.present import Present
 from serving.vocabulary.request import Request
 
 _IDLE = EngineState.IDLE

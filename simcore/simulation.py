@@ -38,11 +38,11 @@ from serving.vocabulary.events import Event as Fact
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.request import Request
 from serving.vocabulary.step_counts import register
-from simcore.cold import COMPLETION_RANK, ColdReplicas
 from simcore.data_plane.data_plane import DataPlane
 from simcore.faults.fault_timers import FaultTimers
 from simcore.faults.losses import Losses
 from simcore.faults.plan import FaultPlan
+from simcore.loading_replicas import COMPLETION_RANK, ColdReplicas
 from simcore.lockstep.groups import GroupPlan, LockstepGroups
 from simcore.paces import Paces
 from simcore.pipeline.pipelines import PipelinePlan, Pipelines

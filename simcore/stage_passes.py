@@ -14,8 +14,8 @@ from simpy import Environment
 from serving.vocabulary.actions import Interrupt, Run, Send, Span
 from serving.vocabulary.events import Event, Ran, Sent
 from serving.vocabulary.recorder import Recorder
-from simcore.cold import RunHooks
 from simcore.data_plane.data_plane import DataPlane
+from simcore.loading_replicas import RunHooks
 from simcore.pipeline.circuits import Circuits, PathCosts
 from simcore.replica.lifetime import Lifetime
 from simcore.replica.machine import Machine

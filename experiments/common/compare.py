@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Final
 
 from experiments.common.figure import MISSED, FigureRow, Key, Kind
-from experiments.common.moved import moved, moved_order
 from experiments.common.outcomes import (
     GPU_TIME,
     INSTANCES,
@@ -18,6 +17,7 @@ from experiments.common.outcomes import (
 )
 from experiments.common.paired import Estimated, geometric_mean_of, mean_of, ratio_of
 from experiments.common.saved import SEED, pointing
+from experiments.common.sensitivity import moved, moved_order
 from experiments.common.set_up import Case
 from experiments.common.verdict import Claim, in_order, judged_over
 from servetwin.report.number_text import number

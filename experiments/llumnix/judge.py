@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 
 from experiments.common.compare import Read, Seeds, joined, judged_row, ratios_of, values_of
 from experiments.common.figure import Figure, FigureRow, MeasuredPoint
-from experiments.common.moved import moved_order
 from experiments.common.outcomes import Metric, Outcomes, RunOutcome
 from experiments.common.paired import geometric_mean_of, mean_of
 from experiments.common.panels import panels_of
 from experiments.common.saved import SEED
+from experiments.common.sensitivity import moved_order
 from experiments.common.set_up import Case
 from experiments.common.verdict import Claim, in_order
 from experiments.llumnix.metrics import METRICS

@@ -26,11 +26,11 @@ from realexec.world.arrivals import Arrivals
 from realexec.world.due import Due
 from realexec.world.report import CpuTime, Moved, RunReport
 from realexec.world.tracking import Tracker
+from serving.vocabulary.action_mask import Masked
 from serving.vocabulary.closed_loop import Requests
 from serving.vocabulary.driver import Control, JournalSink
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.events import Event, Opened
-from serving.vocabulary.masked import Masked
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.units import NS_PER_S
 

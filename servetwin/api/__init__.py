@@ -3,7 +3,7 @@
 ImportError if a module of the script's folder has the name of one of ServeTwin's packages.
 """
 
-from servetwin.namesakes import namesake
+from servetwin.shadowed_packages import namesake
 
 if (_sentence := namesake()) is not None:
     raise ImportError(_sentence)

@@ -2,7 +2,7 @@
 
 import sys
 
-from servetwin.namesakes import namesake
+from servetwin.shadowed_packages import namesake
 
 # Here, because the commands' own imports would end in a user's module.
 if (_sentence := namesake()) is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hwmodels.errors import HardwareError
 from servetwin.cli.flags import asked_for_json
 from servetwin.cli.process import help_of, tell
-from servetwin.cli.verbs import by_verb
+from servetwin.cli.subcommands import by_verb
 from servetwin.config.overrides import Override, Wanted, closest, echo, parse_value, unknown_key
 from serving.vocabulary.errors import UserError
 

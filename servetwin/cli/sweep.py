@@ -13,13 +13,13 @@ from servetwin.report.number_text import counted
 from servetwin.run.first_mistake import both, mistake_in
 from servetwin.run.heartbeat import heartbeat
 from servetwin.sweeps.axes import SweepAxis, axes_of
+from servetwin.sweeps.confidence import Interval
 from servetwin.sweeps.headline import headline, judges
 from servetwin.sweeps.launch import Launch
 from servetwin.sweeps.outcome import PointOutcome
 from servetwin.sweeps.page import has_intervals, named_axes, remarks, sweep_page
 from servetwin.sweeps.points import Point, points_of
 from servetwin.sweeps.search import best, searched
-from servetwin.sweeps.student import Interval
 from servetwin.sweeps.sweep_folder import SHARDS, SweepFolder
 from servetwin.sweeps.sweep_words import SweepWords, first_words, sweep_words
 from servetwin.sweeps.table import METRICS, SweepRuns, differences, means, write_means, write_table

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from servetwin.cli.flags import asked_for_json
 from servetwin.cli.process import help_of, tell, telling
-from servetwin.cli.verbs import by_verb
+from servetwin.cli.subcommands import by_verb
 from servetwin.config.overrides import Wanted, echo
 from servetwin.run.progress import progress_bar
 from serving.vocabulary.errors import UserError

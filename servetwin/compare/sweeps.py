@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from servetwin.compare.sweep_table import SweepTable, Values, sweep_table, words_apart
-from servetwin.sweeps.student import Interval, interval_of
+from servetwin.sweeps.confidence import Interval, interval_of
 from servetwin.sweeps.table import METRICS, SEED
 from serving.vocabulary.errors import UserError
 

@@ -12,8 +12,8 @@ from servetwin.report import page_parts
 from servetwin.report.answer_page import answer, command, page, table
 from servetwin.report.metric_text import name_of
 from servetwin.report.number_text import counted
+from servetwin.sweeps.confidence import Interval
 from servetwin.sweeps.headline import USUAL
-from servetwin.sweeps.student import Interval
 from servetwin.sweeps.text import difference_text, interval_text
 
 _FOOT: Final = (

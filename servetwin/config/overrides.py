@@ -12,7 +12,7 @@ from dataclasses import dataclass, is_dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from servetwin.config.meant import meant_keys, several_advice, unit_advice
+from servetwin.config.hints import meant_keys, several_advice, unit_advice
 from serving.vocabulary.errors import UserError
 
 # Paths may have any character that a file system takes, so their values are not parsed.

@@ -28,7 +28,7 @@ from servetwin.results.journal_file import JournalFile, header_fields
 from servetwin.results.metrics import RunMetrics
 from servetwin.run.real_summary import RealRun, real_summary
 from servetwin.run.simulate import prepare
-from servetwin.run.telling import telling_of
+from servetwin.run.telemetry import telling_of
 from servetwin.run.write_results import write_config
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.replica import Replica

@@ -27,7 +27,7 @@ from servetwin.results.metrics import RunMetrics
 from servetwin.results.series_sink import series_sink
 from servetwin.run.real_summary import RealRun, real_summary
 from servetwin.run.simulate import prepare
-from servetwin.run.telling import telling_of
+from servetwin.run.telemetry import telling_of
 from servetwin.run.write_results import write_config
 from serving.vocabulary.errors import UserError
 

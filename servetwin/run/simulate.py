@@ -61,9 +61,9 @@ from servetwin.run.prepared import Parts, Prepared, Progress, Simulated
 from servetwin.run.write_results import SERIES_NAME, STAGES_NAME, write_parquet, write_results
 from serving.controller import Controller
 from serving.elastic.elastic import Elastic
+from serving.vocabulary.action_mask import Masked
 from serving.vocabulary.closed_loop import Requests
 from serving.vocabulary.driver import Control, JournalSink
-from serving.vocabulary.masked import Masked
 from serving.vocabulary.request import Request
 from simcore.chunk_starts import ChunkStarts
 from simcore.simulation import Simulation

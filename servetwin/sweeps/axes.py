@@ -25,7 +25,7 @@ from hydra.core.override_parser.types import (
 from hydra.errors import HydraException
 
 from servetwin.config.config import RunConfig
-from servetwin.config.meant import span_of
+from servetwin.config.hints import span_of
 from servetwin.config.options import option_groups
 from servetwin.config.overrides import LITERAL_KEYS, echo, leaves
 from serving.vocabulary.errors import UserError

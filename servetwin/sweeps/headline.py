@@ -8,7 +8,7 @@ from typing import Final
 
 from servetwin.report.metric_text import name_of
 from servetwin.report.number_text import counted
-from servetwin.sweeps.student import Interval
+from servetwin.sweeps.confidence import Interval
 from servetwin.sweeps.table import SweepRuns, Values, above, means
 from servetwin.sweeps.text import interval_text, setting_name
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from servetwin.config.whole_file import whole_file
 from servetwin.sweeps.axes import SweepAxis
+from servetwin.sweeps.confidence import Interval, interval_of
 from servetwin.sweeps.outcome import PointOutcome
 from servetwin.sweeps.points import Point
-from servetwin.sweeps.student import Interval, interval_of
 
 SEED: Final = "seed"
 METRICS: Final = (

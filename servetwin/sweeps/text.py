@@ -1,7 +1,7 @@
 """Formats settings, means and differences of a sweep."""
 
 from servetwin.report.metric_text import value_text
-from servetwin.sweeps.student import Interval
+from servetwin.sweeps.confidence import Interval
 from servetwin.sweeps.table import Values
 
 

@@ -29,8 +29,8 @@ from serving.engine.memory_watch import MemoryWatch
 from serving.engine.progress import AT_WORK, EngineState
 from serving.protocols.load_report import LoadReport, ReportsAt
 from serving.protocols.migration import NEVER_NS
+from serving.vocabulary.current_event import Present
 from serving.vocabulary.events import Arrived, Loaded, LoadStopped, Opened, Sent
-from serving.vocabulary.present import Present
 
 # At the time of a tick these come before it (``simcore.simulation`` has the order), all others after it.
 BEFORE_TICKS: Final = frozenset((Opened, Arrived, Sent, Loaded, LoadStopped))

@@ -37,8 +37,8 @@ from serving.kv.migration_stage import has_room, is_last, leave_without_kv, may_
 from serving.kv.moves import Move, MovePhase, Moves
 from serving.protocols.migration import Pair
 from serving.vocabulary.actions import Action, Assign, Migrate
+from serving.vocabulary.current_event import Present
 from serving.vocabulary.events import Ran, Sent
-from serving.vocabulary.present import Present
 
 _PREPARING, _COPYING, _LAST_STAGE, _RECOMPUTING, _COMMITTED, _ABORTED, _WAITING = MigrationPhase
 

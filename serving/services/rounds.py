@@ -6,7 +6,7 @@ from typing import Final, Protocol
 from serving.engine.load_reports import BEFORE_TICKS
 from serving.protocols.migration import NEVER_NS
 from serving.vocabulary.actions import Action, Wake
-from serving.vocabulary.present import Present
+from serving.vocabulary.current_event import Present
 
 _WHY: Final = "instances are paired for migration"
 

@@ -7,7 +7,7 @@ from simpy import Environment
 
 from serving.vocabulary.actions import Interrupt, Run
 from serving.vocabulary.events import Ran
-from simcore.cold import COMPLETION_RANK, RunHooks
+from simcore.loading_replicas import COMPLETION_RANK, RunHooks
 from simcore.lockstep.group import LockstepGroup
 from simcore.replica.machine import Machine
 from simcore.replica.step_times import ExpertTimes, StepTimes

@@ -8,11 +8,11 @@ from simpy import Environment
 from serving.vocabulary.actions import Interrupt, Preempt, Run
 from serving.vocabulary.events import Ran
 from serving.vocabulary.recorder import Recorder
-from simcore.cold import COMPLETION_RANK, RunHooks
+from simcore.loading_replicas import COMPLETION_RANK, RunHooks
 from simcore.pipeline.replica import PipelinedReplica
 from simcore.pipeline.stage_costs import StageCosts
 from simcore.replica.lifetime import Lifetime
-from simcore.replica.losing import lose
+from simcore.replica.lost_machine import lose
 from simcore.replica.machine import Machine
 from simcore.replica.swaps import wait_for_copy
 

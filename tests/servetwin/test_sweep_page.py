@@ -6,11 +6,11 @@ import pytest
 
 from servetwin.report import plots
 from servetwin.sweeps.axes import SweepAxis
+from servetwin.sweeps.confidence import Interval
 from servetwin.sweeps.headline import USUAL, headline, judges
 from servetwin.sweeps.outcome import PointOutcome
 from servetwin.sweeps.page import remarks, sweep_page, verdicts
 from servetwin.sweeps.points import Point
-from servetwin.sweeps.student import Interval
 from servetwin.sweeps.table import SweepRuns
 from servetwin.sweeps.text import difference_text
 

@@ -6,10 +6,10 @@ import pytest
 
 from hwmodels.topology.cables import cables_of
 from hwmodels.topology.damage import damaged
+from serving.vocabulary.action_mask import Masked
 from serving.vocabulary.actions import Action, AllocateGpus, Assign, Endpoint, Load, Run, Send, Wake
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.events import Event, Loaded, LoadStopped, Opened, Sent
-from serving.vocabulary.masked import Masked
 from simcore.capabilities import SERVING
 from simcore.data_plane.data_plane import DataPlane
 from tests.worlds.data_planes import GBPS, load, plane

@@ -21,7 +21,7 @@ from simcore.lockstep.groups import GroupPlan
 from simcore.pipeline.circuits import Circuit
 from simcore.pipeline.pipelines import PipelinePlan
 from simcore.replica.lifetime import Lifetime
-from simcore.replica.losing import lose
+from simcore.replica.lost_machine import lose
 from simcore.replica.machine import Machine
 from simcore.simulation import Simulation
 from tests.worlds.naive_engine import Case, Outcome, run_naive, run_naive_logged

@@ -22,8 +22,8 @@ from serving.services.colocated.victim_moves import VictimMoves, VictimParts
 from serving.services.decoding_view import Decoding
 from serving.services.rounds import Rounds
 from serving.vocabulary.actions import Action
+from serving.vocabulary.current_event import Present
 from serving.vocabulary.events import Ran, Sent
-from serving.vocabulary.present import Present
 from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request, demand_tokens
 

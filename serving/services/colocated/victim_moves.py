@@ -13,7 +13,7 @@ from serving.engine.engine import Engine
 from serving.kv.migration import Migrations
 from serving.protocols.migration import Migrator, Pair
 from serving.vocabulary.actions import Action
-from serving.vocabulary.present import Present
+from serving.vocabulary.current_event import Present
 
 
 @dataclass(frozen=True, slots=True)

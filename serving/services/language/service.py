@@ -30,9 +30,9 @@ from serving.services.language.setup import LanguageSetup
 from serving.services.stages.gpu_seats import GpuSeats
 from serving.services.stages.stage import Stage
 from serving.vocabulary.actions import Action, Assign, Fail, Interrupt, Run
+from serving.vocabulary.current_event import Present
 from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.layers import Part
-from serving.vocabulary.present import Present
 from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
 

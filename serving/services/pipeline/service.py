@@ -20,9 +20,9 @@ from serving.services.pipeline.stage_log import StageLog
 from serving.services.stages.gpu_seats import GpuSeats
 from serving.services.stages.stage import NOBODY, Stage, Waiting
 from serving.vocabulary.actions import Action, Assign, Span
+from serving.vocabulary.current_event import Present
 from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.layers import LayerRange, Part
-from serving.vocabulary.present import Present
 from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
 

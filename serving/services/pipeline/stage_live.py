@@ -14,8 +14,8 @@ from serving.live.pairs import LiveBatch, LivePair, LivePass
 from serving.services.stages.gpu_seats import GpuSeats
 from serving.services.stages.stage import Stage, StagePass, Waiting
 from serving.vocabulary.actions import Action, Span
+from serving.vocabulary.current_event import Present
 from serving.vocabulary.events import Ran
-from serving.vocabulary.present import Present
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
 

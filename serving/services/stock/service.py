@@ -13,16 +13,16 @@ from typing import Final
 from serving.engine.engine import Engine
 from serving.engine.fleet import Admission, Dispatcher, dispatched, refusal
 from serving.kv.transfer_ids import TransferIds
-from serving.live.nobody import nobody_live
 from serving.live.scaling import LiveScaling
+from serving.live.without_live_scaling import nobody_live
 from serving.protocols.migration import Migrator, Pair, chosen_request, paired
 from serving.services.rounds import Rounds
 from serving.services.stock.handover import HandOverParts, StockHandOvers
 from serving.services.stock.requests import StockEngines, StockRequest
 from serving.services.stock.views import StockFleet, StockInstances, StockSource
 from serving.vocabulary.actions import Action, Assign, Fail, Migrate, Preempt
+from serving.vocabulary.current_event import Present
 from serving.vocabulary.events import Dropped, Observed, Ran, Sent, Streamed
-from serving.vocabulary.present import Present
 from serving.vocabulary.replica import Replica, Role, too_long
 from serving.vocabulary.request import Request
 

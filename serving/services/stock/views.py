@@ -6,7 +6,7 @@ from typing import Literal
 from serving.engine.fleet import Fleet
 from serving.protocols.load_report import LoadReport
 from serving.services.stock.requests import StockEngines
-from serving.vocabulary.present import Present
+from serving.vocabulary.current_event import Present
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request, demand_tokens
 
