@@ -215,7 +215,7 @@ ROOMS = {
     ),
     "simcore": (
         "replica", "data_plane", "timers", "paces",
-        "capabilities", "faults", "cold", "lockstep", "pipeline", "stage_passes",
+        "capabilities", "faults", "loading_replicas", "lockstep", "pipeline", "stage_passes",
         "sim_report", "chunk_starts", "simulation",
     ),
     "hwmodels": (
@@ -231,7 +231,7 @@ ROOMS = {
         "migration_victims", "multicast", "provisioning", "scaling", "live", "quart",
     ),
     "servetwin": (
-        "namesakes", "config", "assemble", "results", "story", "report", "run", "sweeps", "compare",
+        "shadowed_packages", "config", "assemble", "results", "story", "report", "run", "sweeps", "compare",
         "export", "planning", "support", "cli", "api", "__main__",
     ),
     "experiments": ("common", "blitzscale", "llumnix", "quart", "reproduce"),
