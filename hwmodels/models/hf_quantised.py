@@ -56,7 +56,7 @@ def refuse_quantised(file: Path, data: Mapping[str, Any]) -> None:
     ``data``: the file's content. A key without a value, or whose value is "none", says nothing.
     """
     for key, value in _stated(data):
-        raise HardwareError(f'{file} has "{key}": {echo(value)}, and {BEFORE}')
+        raise HardwareError(f"{file} has {echo(key)}: {echo(value)}, and {BEFORE}")
     for name in _SIDE_FILES:
         beside = file.parent / name
         if beside.exists() and not _says_none(_read(beside)):

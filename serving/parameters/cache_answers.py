@@ -81,10 +81,10 @@ class CheckedCopies:
 
     def may_release(self, part: Part, replica: int) -> bool:
         """Whether the replica may give up its parameters now."""
-        reloads: Any = ask(self._copies, MAY_LEAVE, part, replica)
-        if type(reloads) is not bool:
-            raise refused(self._copies, MAY_LEAVE, reloads, f"the answer is a {type(reloads).__name__}")
-        return reloads
+        allowed: Any = ask(self._copies, MAY_LEAVE, part, replica)
+        if type(allowed) is not bool:
+            raise refused(self._copies, MAY_LEAVE, allowed, f"the answer is a {type(allowed).__name__}")
+        return allowed
 
     def left(self, part: Part, replica: int, now_ns: int) -> None:
         """Note that the replica gave up its parameters."""

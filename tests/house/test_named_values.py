@@ -9,8 +9,16 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = (
-    "serving", "policies", "simcore", "hwmodels", "realexec", "traces", "servetwin", "experiments", "nativecore",
-)  # fmt: skip
+    "serving",
+    "policies",
+    "simcore",
+    "hwmodels",
+    "realexec",
+    "traces",
+    "servetwin",
+    "experiments",
+    "nativecore",
+)
 MOST: Final = 5
 
 # Built or called for most events: ns per call with positional values and with names (CPython 3.11, least of

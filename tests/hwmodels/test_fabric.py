@@ -94,8 +94,8 @@ def test_time_does_not_go_back() -> None:
 def test_carried_bytes_peaks_and_series() -> None:
     fabric = Fabric([10.0, 20.0, 0.0])
     fabric.watch(1)
-    fabric.start(FlowSpec((0, 1), 30.0, KV), 0.0)
-    fabric.start(FlowSpec((1,), 10.0, ACTIVATIONS, cap_bytes_per_s=5.0), 1.0)
+    fabric.start(FlowSpec((0, 1), 30.0, kind=KV), 0.0)
+    fabric.start(FlowSpec((1,), 10.0, kind=ACTIVATIONS, cap_bytes_per_s=5.0), 1.0)
     fabric.advance(2.0)
     assert fabric.carried_bytes(1, KV) == fabric.carried_bytes(0, KV) == 20.0
     assert fabric.carried_bytes(1, ACTIVATIONS) == 5.0

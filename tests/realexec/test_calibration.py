@@ -17,6 +17,7 @@ from realexec.calibration.quiet import Spread, noise_of, spread_of
 from realexec.calibration.sends import told_of
 from realexec.transport_registry import TRANSPORTS
 from servetwin.cli import main as cli
+from servetwin.cli import real_run
 from servetwin.cli import realexec as realexec_cli
 from servetwin.run import calibrated
 from serving.vocabulary.errors import UserError
@@ -184,7 +185,7 @@ def test_a_real_run_is_repeated_into_folders_beside_each_other(monkeypatch: Any)
         outs.append(config.out)
         return 4 if len(outs) == 1 else 0
 
-    monkeypatch.setattr(realexec_cli, "_run_once", once)
+    monkeypatch.setattr(real_run, "_run_once", once)
     assert realexec_cli.run(["run", "repeat=3", "out=out/real"]) == 4, "the worst of them"
     assert outs == ["out/real-1", "out/real-2", "out/real-3"]
     assert realexec_cli.run(["run", "out=out/one"]) == 0 and outs[3:] == ["out/one"]

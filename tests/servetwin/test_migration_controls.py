@@ -27,8 +27,8 @@ def crowded(nic_gbps: str, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, A
     """Four instances whose memory is short: the summary, and the controller as the run leaves it."""
     made, controller_of = list[Controller](), build.controller_of
 
-    def kept(*arguments: Any) -> Controller:
-        made.append(controller_of(*arguments))
+    def kept(*arguments: Any, **named: Any) -> Controller:
+        made.append(controller_of(*arguments, **named))
         return made[-1]
 
     monkeypatch.setattr(build, "controller_of", kept)

@@ -53,7 +53,7 @@ class Live(LiveScaling):
 
 class Caches:
     def __init__(self, sizes_bytes, hosts, ttl_s: float = 30.0):
-        self._inner = cached(sizes_bytes, hosts, ttl_s)
+        self._inner = cached(sizes_bytes, hosts, ttl_s=ttl_s)
 
     caches = property(lambda self: self._inner.caches)
     usage = property(lambda self: self._inner.usage)

@@ -130,13 +130,13 @@ def test_one_request_cannot_be_drawn_again() -> None:
     "words, sentence",
     [
         (("trace=azure_conv_like", "trace.resample=block"), "every seed draws anew"),
-        (("trace=azure_conv", "trace.resample=jackknife"), "write trace.resample=block"),
+        (("trace=azure_conv", "trace.resample=jackknife"), "write one of block"),
         (("trace=azure_conv", "trace.block_requests=20"), "write trace.resample=block too"),
         (("trace=azure_conv", "trace.resample=block", "trace.block_requests=0"), "at least 1"),
     ],
 )
 def test_a_configuration_that_makes_no_sense_is_refused(words: tuple[str, ...], sentence: str) -> None:
-    refuses(UserError, sentence, load_config, [*words, "out=unused"], "simulate")
+    refuses(UserError, sentence, load_config, [*words, "out=unused"], "simulate", alone=True)
 
 
 def test_the_saved_configuration_has_the_keys_only_where_they_are_used(tmp_path: Path) -> None:

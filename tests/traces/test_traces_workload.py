@@ -98,9 +98,13 @@ def test_broken_invariants_are_refused(changes: dict[str, Any], part: str) -> No
     assert part in str(caught.value) and "'small'" in str(caught.value)
 
 
-def test_a_workload_without_requests_is_refused() -> None:
+def workload_without_requests() -> Workload:
     none = np.array([], dtype=np.int64)
-    refuses(TraceError, "no requests", Workload, none, none, none, name="none", source="by hand")
+    return Workload(arrival_ns=none, prompt_tokens=none, output_tokens=none, name="none", source="by hand")
+
+
+def test_a_workload_without_requests_is_refused() -> None:
+    refuses(TraceError, "no requests", workload_without_requests)
 
 
 def test_scaled_tokens_are_rounded_and_never_vanish() -> None:
