@@ -118,7 +118,7 @@ def compose(
     for replica in replicas:
         pool.add(replica, replica.id not in cold)
     engines, requests, transfer_ids, present = pool.engines, dict[int, Request](), TransferIds(), Present()
-    books = _Books(
+    records = _Records(
         engines=engines,
         requests=requests,
         transfer_ids=transfer_ids,
@@ -127,7 +127,7 @@ def compose(
         admission=admission,
     )
     serving = service_options or ServiceOptions()
-    services = _services(books, replicas, serving, elastic)
+    services = _services(records, replicas, serving, elastic)
     assert not (serving.stock and starts), "stock engines have their parameters"
     for engine in engines.values():
         if engine.state is EngineState.IDLE:
@@ -167,7 +167,7 @@ def compose(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Books:
+class _Records:
     """State that the services of all models share."""
 
     engines: Mapping[int, Engine]
@@ -179,7 +179,7 @@ class _Books:
 
 
 def _services(
-    books: _Books, replicas: Sequence[Replica], options: ServiceOptions, elastic: ElasticParts | None
+    records: _Records, replicas: Sequence[Replica], options: ServiceOptions, elastic: ElasticParts | None
 ) -> dict[str, Service]:
     """Return the service of every model, including models without a replica."""
     prototypes = {} if elastic is None else dict(elastic.setup.prototypes)
@@ -193,111 +193,113 @@ def _services(
             services[model] = Stock(
                 model,
                 replicas=own,
-                dispatcher=books.dispatcher,
-                admission=books.admission,
+                dispatcher=records.dispatcher,
+                admission=records.admission,
                 parts=options.stock,
-                present=books.present,
-                transfer_ids=books.transfer_ids,
+                present=records.present,
+                transfer_ids=records.transfer_ids,
             )
         elif options.pipelines is not None and model in options.pipelines.setups:
-            services[model] = _pipeline(model, books, replicas, options.pipelines)
+            services[model] = _pipeline(model, records, replicas, options.pipelines)
         elif model in options.hand_overs:
             split = Disaggregated(
                 prototype=prototype,
-                engines=books.engines,
-                requests=books.requests,
-                admission=books.admission,
+                engines=records.engines,
+                requests=records.requests,
+                admission=records.admission,
                 rules=options.hand_overs[model],
                 max_num_batched_tokens=options.max_num_batched_tokens,
-                transfer_ids=books.transfer_ids,
+                transfer_ids=records.transfer_ids,
                 live=live.get(model),
                 by_priority=options.by_priority,
             )
-            services[model] = _migrating(split, books, options.migration)
+            services[model] = _migrating(split, records, options.migration)
         else:
             own = [replica for replica in replicas if replica.model == model]
-            reports = _load_reports(books, [replica.id for replica in own], options)
+            reports = _load_reports(records, [replica.id for replica in own], options)
             colocated = Colocated(
-                fleet=Fleet(model, own, books.engines, reports),
-                engines=books.engines,
-                requests=books.requests,
-                dispatcher=books.dispatcher,
-                admission=books.admission,
+                fleet=Fleet(model, own, records.engines, reports),
+                engines=records.engines,
+                requests=records.requests,
+                dispatcher=records.dispatcher,
+                admission=records.admission,
                 prototype=prototypes.get(model),
                 max_num_batched_tokens=options.max_num_batched_tokens,
-                transfer_ids=books.transfer_ids,
+                transfer_ids=records.transfer_ids,
                 live=live.get(model),
                 queue=queue,
                 max_model_len=prototype.max_model_len,
                 by_priority=options.by_priority,
             )
-            services[model] = _migrating(colocated, books, options.migration)
+            services[model] = _migrating(colocated, records, options.migration)
     return services
 
 
 def _pipeline(
-    model: str, books: _Books, replicas: Sequence[Replica], parts: PipelineParts
+    model: str, records: _Records, replicas: Sequence[Replica], parts: PipelineParts
 ) -> Pipeline | LanguagePipeline:
     own, setup = [replica for replica in replicas if replica.model == model], parts.setups[model]
     if isinstance(setup, LanguageSetup):
         moves = None
         if setup.kv_layer_bytes:
             whole_bytes = setup.kv_layer_bytes * setup.parts[-1].last
-            moves = Moves(books.engines, Pieces(books.engines, whole_bytes), books.transfer_ids)
+            moves = Moves(records.engines, Pieces(records.engines, whole_bytes), records.transfer_ids)
         return LanguagePipeline(
             setup,
             replicas=own,
-            engines=books.engines,
-            dispatcher=books.dispatcher,
-            admission=books.admission,
+            engines=records.engines,
+            dispatcher=records.dispatcher,
+            admission=records.admission,
             seats=parts.seats,
-            present=books.present,
+            present=records.present,
             moves=moves,
         )
     return Pipeline(
         setup,
         replicas=own,
-        engines=books.engines,
-        dispatcher=books.dispatcher,
-        admission=books.admission,
+        engines=records.engines,
+        dispatcher=records.dispatcher,
+        admission=records.admission,
         seats=parts.seats,
-        present=books.present,
+        present=records.present,
     )
 
 
-def _migrating(inner: Colocated | Disaggregated, books: _Books, parts: MigrationParts | None) -> Service:
+def _migrating(inner: Colocated | Disaggregated, records: _Records, parts: MigrationParts | None) -> Service:
     """Wrap the service in a migrating service if running requests of its model migrate."""
     if parts is None or inner.model not in parts.rules:
         return inner
     if isinstance(inner, Disaggregated):
         return DecodeMigrating(
             inner,
-            engines=books.engines,
-            requests=books.requests,
+            engines=records.engines,
+            requests=records.requests,
             migrator=parts.migrator,
             rules=parts.rules[inner.model],
-            transfer_ids=books.transfer_ids,
-            present=books.present,
+            transfer_ids=records.transfer_ids,
+            present=records.present,
             period_ns=parts.period_ns,
         )
     return Migrating(
         inner,
-        engines=books.engines,
-        requests=books.requests,
+        engines=records.engines,
+        requests=records.requests,
         migrator=parts.migrator,
         rules=parts.rules[inner.model],
-        transfer_ids=books.transfer_ids,
-        present=books.present,
+        transfer_ids=records.transfer_ids,
+        present=records.present,
         period_ns=parts.period_ns,
         victims=parts.victims,
     )
 
 
-def _load_reports(books: _Books, replicas: Sequence[int], options: ServiceOptions) -> LoadReports | None:
+def _load_reports(records: _Records, replicas: Sequence[int], options: ServiceOptions) -> LoadReports | None:
     """Return the load reports of these replicas; None if no policy reads reports."""
     if not options.reports_period_ns:
         return None
-    return LoadReports(books.engines, replicas, options.reports_period_ns, books.present, options.reports_at)
+    return LoadReports(
+        records.engines, replicas, options.reports_period_ns, records.present, options.reports_at
+    )
 
 
 def _rounds(services: Mapping[str, Service], options: ServiceOptions, present: Present) -> Rounds | None:

@@ -67,7 +67,7 @@ class _Seen:
     layers_ns: dict[int, int] = field(default_factory=dict)
     whole_ns: int = 0
 
-    def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
+    def write(self, now_ns: int, event: Event, actions: Sequence[Action], counts: Sequence[int] = ()) -> None:
         """One event."""
         if type(event) is Loaded:
             if event.fully_loaded:

@@ -77,10 +77,10 @@ class Counters:
         """Return the counts of a replica; creates them at first use."""
         return self.of.setdefault(number, OfReplica())
 
-    def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
+    def write(self, now_ns: int, event: Event, actions: Sequence[Action], counts: Sequence[int] = ()) -> None:
         """Forward and count one event and the controller's actions."""
         if self._journal is not None:
-            self._journal.write(now_ns, event, actions, told)
+            self._journal.write(now_ns, event, actions, counts)
         with self.lock:
             self.now_ns, self.events = now_ns, self.events + 1
             self._event(event)

@@ -26,10 +26,10 @@ class JsonLog:
     ) -> None:
         self._stream, self._journal, self._clock = stream, journal, clock
 
-    def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
+    def write(self, now_ns: int, event: Event, actions: Sequence[Action], counts: Sequence[int] = ()) -> None:
         """Forward one event and the controller's actions, and log them."""
         if self._journal is not None:
-            self._journal.write(now_ns, event, actions, told)
+            self._journal.write(now_ns, event, actions, counts)
         if isinstance(event, Arrived):
             arrived = event.request
             fields = {"request": arrived.id, "prompt_tokens": arrived.prompt_tokens, "model": arrived.model}

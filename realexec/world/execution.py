@@ -112,8 +112,8 @@ class Controller(Protocol):
 class Journal(Protocol):
     """Writes the run to a journal from which it can be replayed."""
 
-    def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
-        """Write one event, in order; ``told``: step counts that the controller read since the last."""
+    def write(self, now_ns: int, event: Event, actions: Sequence[Action], counts: Sequence[int] = ()) -> None:
+        """Write one event, in order; ``counts``: step counts that the controller read since the last."""
 
 
 class _ReportedSteps:

@@ -35,9 +35,9 @@ class JournalFile:
         if at_once:
             self._flush()
 
-    def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
+    def write(self, now_ns: int, event: Event, actions: Sequence[Action], counts: Sequence[int] = ()) -> None:
         """Write one event, the actions that answered it, and the driver's reports in between."""
-        self._lines.append(line(now_ns, event, actions, told))
+        self._lines.append(line(now_ns, event, actions, counts))
         self._events += 1
         self._actions += len(actions)
         if len(self._lines) >= self._lines_at_once:

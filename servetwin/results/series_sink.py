@@ -79,10 +79,10 @@ class SeriesSink:
         self._queues: set[int] = set()  # engines whose queue may have changed with this event
         self._queued_at: dict[int, int] = {}
 
-    def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
+    def write(self, now_ns: int, event: Event, actions: Sequence[Action], counts: Sequence[int] = ()) -> None:
         """Record one event and the controller's actions."""
         if self._journal is not None:
-            self._journal.write(now_ns, event, actions, told)
+            self._journal.write(now_ns, event, actions, counts)
         read = rests = NO_ENGINE
         before = len(self.readings)
         if type(event) is Ran:

@@ -103,7 +103,7 @@ class Engine:
         # The pass in progress: chunks not yet reported, whether residents take part in its first step,
         self._chunks: tuple[Chunk, ...] = ()
         self._decode_first, self.handing_over = True, False
-        self._steps_left, self._admitted = -1, 0  # steps it may still run; while nothing runs
+        self._steps_left, self._admitted = -1, 0  # steps that the run may still take, -1: no run; requests
         self._interruptible = False  # whether an arrival should stop it
         first = order == "priority"
         self.view = ReplicaView(self.running, self.prefilling, self.waiting, self.ledger, by_priority=first)

@@ -280,11 +280,11 @@ def action_text(action: Action) -> str:
     return _ACTION_TEXT[type(action)](action)
 
 
-def line(now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> str:
-    """One journal line, without line end. ``told``: the step counts that the driver returned meanwhile."""
+def line(now_ns: int, event: Event, actions: Sequence[Action], counts: Sequence[int] = ()) -> str:
+    """One journal line, without line end. ``counts``: the step counts that the driver returned meanwhile."""
     text = ",".join([_ACTION_TEXT[type(action)](action) for action in actions])
-    if told:
-        return f"[{now_ns},{_EVENT_TEXT[type(event)](event)},[{text}],{_numbers(told)}]"
+    if counts:
+        return f"[{now_ns},{_EVENT_TEXT[type(event)](event)},[{text}],{_numbers(counts)}]"
     return f"[{now_ns},{_EVENT_TEXT[type(event)](event)},[{text}]]"
 
 

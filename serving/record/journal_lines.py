@@ -45,9 +45,9 @@ class JournalLines:
                 case [int(now_ns), list(event), list(actions)]:
                     self._hash(text)
                     yield number, now_ns, event, actions, []
-                case [int(now_ns), list(event), list(actions), list(told)] if _are_counts(told):
+                case [int(now_ns), list(event), list(actions), list(answers)] if _are_counts(answers):
                     self._hash(text)
-                    yield number, now_ns, event, actions, told
+                    yield number, now_ns, event, actions, answers
                 case dict(footer):
                     self._footer = footer
                     self._end()

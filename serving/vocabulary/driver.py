@@ -50,8 +50,8 @@ class Control(Protocol):
 class JournalSink(Protocol):
     """The journal that a driver writes to."""
 
-    def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
-        """Write one event and its actions; ``told``: the driver's answers to step queries meanwhile."""
+    def write(self, now_ns: int, event: Event, actions: Sequence[Action], counts: Sequence[int] = ()) -> None:
+        """Write one event and its actions; ``counts``: the driver's answers to step queries meanwhile."""
 
 
 def names_of(actions: Iterable[type]) -> list[str]:

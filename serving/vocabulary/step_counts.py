@@ -26,23 +26,23 @@ class StepCounts:
     """Forwards step queries to the driver. ``read``: there are queries, so a driver sets itself as
     ``source``.
 
-    ``told``: the answers so far, if the driver writes them to a journal.
+    ``answers``: the answers so far, if the driver writes them to a journal.
     """
 
-    __slots__ = ("read", "source", "told")
+    __slots__ = ("answers", "read", "source")
 
     def __init__(self) -> None:
         self.read = False
         self.source: StepSource | None = None
-        self.told: list[int] | None = None
+        self.answers: list[int] | None = None
 
     def steps(self, replica: int, before_ns: int) -> int:
         """See ``StepSource``."""
         source = self.source
         assert source is not None, "this driver does not count steps, so load reports are not available"
         answer = source.steps(replica, before_ns)
-        if self.told is not None:
-            self.told.append(answer)
+        if self.answers is not None:
+            self.answers.append(answer)
         return answer
 
     def least_step_ns(self, replica: int, requests: int) -> int:
@@ -50,17 +50,17 @@ class StepCounts:
         source = self.source
         assert source is not None, "this driver does not count steps, so load reports are not available"
         answer = source.least_step_ns(replica, requests)
-        if self.told is not None:
-            self.told.append(answer)
+        if self.answers is not None:
+            self.answers.append(answer)
         return answer
 
     def take(self) -> Sequence[int]:
         """Return the answers given since the last call, for the journal line of the event just handled."""
-        told = self.told
-        if not told:
+        answers = self.answers
+        if not answers:
             return ()
-        self.told = []
-        return told
+        self.answers = []
+        return answers
 
 
 def register(counts: StepCounts | None, source: StepSource, writes: bool) -> StepCounts | None:
@@ -72,7 +72,7 @@ def register(counts: StepCounts | None, source: StepSource, writes: bool) -> Ste
         return None
     counts.source = source
     if writes:
-        counts.told = []
+        counts.answers = []
     return counts
 
 
@@ -84,9 +84,9 @@ class Recorded:
     def __init__(self) -> None:
         self._left: list[int] = []
 
-    def begin(self, told: Sequence[int]) -> None:
+    def begin(self, answers: Sequence[int]) -> None:
         """Load the answers of the next event."""
-        self._left = list(reversed(told))
+        self._left = list(reversed(answers))
 
     def steps(self, replica: int, before_ns: int) -> int:
         """The next answer."""

@@ -37,7 +37,7 @@ class Seen:
     def __init__(self) -> None:
         self.lists: list[list[Action]] = []
 
-    def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
+    def write(self, now_ns: int, event: Event, actions: Sequence[Action], counts: Sequence[int] = ()) -> None:
         self.lists.append(list(actions))
 
 

@@ -86,16 +86,16 @@ class PolicyWatch:
     def section(self) -> dict[str, Any]:
         """Return for summary.json the share of samples in a policy, and the call seen longest."""
         slowest = self.slowest
-        told = None
+        slowest = None
         if slowest is not None:
-            told = {
+            slowest = {
                 "policy": slowest.policy,
                 "method": slowest.method,
                 "ms": slowest.ms,
                 "at_s": slowest.at_ns / NS_PER_S,
             }
         share = self.looks_at_policies / self.looks if self.looks else None
-        return {"time_share": share, "looks": self.looks, "slowest_call": told}
+        return {"time_share": share, "looks": self.looks, "slowest_call": slowest}
 
     def _watch(self) -> None:
         while not self._over.wait(self._period_s):
@@ -105,15 +105,15 @@ class PolicyWatch:
 def slow_policies(section: Mapping[str, Any]) -> str:
     """Return what the user should know of slow policies; empty if they are quick."""
     share, call = section.get("time_share"), section.get("slowest_call")
-    told = []
+    remarks = []
     if share is not None and share > SLOW_SHARE and section["looks"] >= 1 / PERIOD_S:
-        told.append(f"policies took {100 * share:.0f} % of the loop's time")
-    if call is not None and (told or call["ms"] > SLOW_CALL_MS):
-        told.append(
+        remarks.append(f"policies took {100 * share:.0f} % of the loop's time")
+    if call is not None and (remarks or call["ms"] > SLOW_CALL_MS):
+        remarks.append(
             f"the slowest call, {call['policy']}.{call['method']} at {call['at_s']:.6g} s of the run, took "
             f"{call['ms']:.0f} ms or more"
         )
-    return "; ".join(told)
+    return "; ".join(remarks)
 
 
 def _outermost_call(frame: FrameType | None) -> FrameType | None:
