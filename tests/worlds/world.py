@@ -78,7 +78,7 @@ class Checked:
         self.elastic = controller.elastic  # a standing world is told by it
         self.lines: list[str] = []
         self.step_counts = controller.step_counts
-        self.step_counts.told = []
+        self.step_counts.answers = []
 
     def handle(self, now_ns: int, event):  # type: ignore[no-untyped-def]
         actions = self.controller.handle(now_ns, event)
