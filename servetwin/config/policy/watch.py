@@ -85,17 +85,16 @@ class PolicyWatch:
 
     def section(self) -> dict[str, Any]:
         """Return for summary.json the share of samples in a policy, and the call seen longest."""
-        slowest = self.slowest
-        slowest = None
+        slowest, shown = self.slowest, None
         if slowest is not None:
-            slowest = {
+            shown = {
                 "policy": slowest.policy,
                 "method": slowest.method,
                 "ms": slowest.ms,
                 "at_s": slowest.at_ns / NS_PER_S,
             }
         share = self.looks_at_policies / self.looks if self.looks else None
-        return {"time_share": share, "looks": self.looks, "slowest_call": slowest}
+        return {"time_share": share, "looks": self.looks, "slowest_call": shown}
 
     def _watch(self) -> None:
         while not self._over.wait(self._period_s):
