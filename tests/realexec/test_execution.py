@@ -1,5 +1,6 @@
 """What the driver's thread makes of a worker's message; the workers only write down what they are told."""
 
+from types import SimpleNamespace
 from typing import Any
 
 from realexec.wire.messages import Forget, StepsDone
@@ -12,7 +13,7 @@ from tests.worlds.told_workers import ToldWorld
 def test_a_request_that_failed_while_its_last_token_was_computed_has_not_finished() -> None:
     """The controller has given it up, as where a live batch's target is lost: it knows it no more."""
     told = ToldWorld()
-    controller: Any = None  # is not asked
+    controller: Any = SimpleNamespace(step_counts=None)  # is asked for nothing else
     execution = Execution(
         controller=controller,
         pool=told.pool,
