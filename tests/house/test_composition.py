@@ -74,7 +74,7 @@ DERIVED = {
     "views.py: StockFleet(Fleet)",
     "virtual_engines.py: VirtualEngines(Engine)",
     "virtual_engines.py: VirtualLedger(KvLedger)",
-    "replica_control.py: ReplicaControl(ReplicaOutlook)",  # a protocol: what drivers ask, and what handlers do
+    "replica_control.py: ReplicaControl(ReplicaOutlook)",  # of protocols
 }
 
 
