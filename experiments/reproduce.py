@@ -59,7 +59,8 @@ _MOST: Final = {"seeds": 100, "processes": 256, "requests": 10_000}
 class Settings:
     """The settings in the words, with defaults.
 
-    sweeps: "true", "missed" or "false". requests: of a run, for papers whose runs all have as many.
+    sweeps: "true", "missed" or "false". requests: the number of requests of each run, for papers whose runs
+    all have the same number.
     json: print one document in place of tables.
     """
 

@@ -42,7 +42,7 @@ def cases() -> tuple[Case, ...]:
 
 
 def _at_half() -> tuple[Case, ...]:
-    """The same systems under the mean load of all other figures, to tell how use of NICs rises with load."""
+    """The same systems under the mean load of all other figures, to show how use of NICs rises with load."""
     return tuple(case_of(set_up, "distserve_full") for set_up in three())
 
 
@@ -94,7 +94,7 @@ def _required() -> FigureRow:
 
 
 def _share(outcomes: Outcomes, claim: Claim, case: Case) -> FigureRow:
-    """Of requests beyond 1250/200 ms."""
+    """Compare the share of requests beyond 1250 ms TTFT or 200 ms TBT with the claim."""
     load_s = LOAD_TIME.of(outcomes.of(case))
     why = f"loads took {number(mean_of(load_s).value if load_s else None)} s"
     name, read = f"72B: {_72B.label}, {case.label}", values_of(_72B, lacks="no run")

@@ -92,7 +92,7 @@ def _at_a_third() -> FigureRow:
 
 
 def _of_model(name: str, share: float, set_up: SetUp) -> FigureRow:
-    """Judged for the model whose KV can fill a third of its link; of the others the paper says nothing."""
+    """Compare the model whose KV can fill a third of its link; the paper has no claim about the others."""
     ours, row = slowdown(share), f"load beside {name} at full prefill"
     why = f"KV takes {share:.1%} of the way out at full prefill, where fair sharing gives {shared(share):.3f}"
     if share < 1 / 3:

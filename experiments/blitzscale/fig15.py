@@ -83,7 +83,10 @@ def fig15() -> Figure:
 
 
 def _thirty_two(effort: Schedule, zigzag: Schedule) -> list[FigureRow]:
-    """The text says request 7; only request 6, counted from its own first layer, has these numbers."""
+    """Compare 32 -> 22, which the text gives for request 7.
+
+    Only request 6, counted from its own first layer, has these numbers.
+    """
     six = (effort.finish_ns[5] - _SIX_STARTS, zigzag.finish_ns[5] - _SIX_STARTS)
     seven = (effort.finish_ns[6], zigzag.finish_ns[6])
     why = "they finish at 42 and 29, and no start gives 32 and 22: request 6 has these numbers"
@@ -155,7 +158,7 @@ def _simulated(name: str, paper: Sequence[int], played: Played, why: str) -> Fig
 
 
 def _said(name: str, wanted: str, result: str, why: str) -> FigureRow:
-    """Of Eq. 1 the paper says nothing of the kind; what we hold it against is our own analysis."""
+    """Compare a result about Eq. 1 with our own analysis, because the paper has no claim about it."""
     same = wanted == result
     reason = why if same else f"{why}; {pointing((KEY,))}"
     return FigureRow(

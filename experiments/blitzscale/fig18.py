@@ -47,12 +47,15 @@ _DRAWN: Final = (BLITZ, "serverlessllm", "distserve_full", "distserve_half")
 
 
 def cases() -> tuple[Case, ...]:
-    """Every system: those of Figure 17, and their objectives in all its workloads."""
+    """Every system of Figure 17 in all its workloads."""
     return tuple(case for set_up in workloads() for case in all_systems(set_up).values())
 
 
 def fig18(outcomes: Outcomes) -> Figure:
-    """What is said of 24B on AzureConv; below it objectives and GPU time where no number is given."""
+    """Compare the paper's claims about 24B on AzureConv.
+
+    Below them are objectives and GPU time where the paper gives no number.
+    """
     rows: list[FigureRow] = []
     set_ups = (AZURE_CONV_24B, AZURE_CONV_24B_16)
     for set_up in set_ups:

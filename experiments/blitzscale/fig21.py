@@ -124,7 +124,10 @@ def _against_all_cache(load: LoadTimes, cached: LoadTimes) -> FigureRow:
 
 
 def _staircase(load: LoadTimes) -> PlotLine:
-    """How many of the six are up; four NICs bring both instances of a host up at once."""
+    """Return the number of the six instances that are loaded, over time.
+
+    Four NICs load both instances of a host at the same time.
+    """
     each = 6 // len(load.times_s)
     x, y = [0.0], [0.0]
     for number, at_s in enumerate(load.times_s):

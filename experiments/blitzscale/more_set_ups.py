@@ -79,7 +79,7 @@ SIX_24B: Final = SetUp(
 
 
 def six_24b() -> tuple[Case, Case]:
-    """(live, stopped); the requests are as many as written, whatever the rate rule says."""
+    """Return (live, stopped). Their rate is not scaled by the rule of the other set-ups."""
     words = ("trace.rate_scale=1", "system.provision.scale_up_first=false")
     live = case_of(SIX_24B, BLITZ, f"{BLITZ}, six at once", words)
     return live, case_of(SIX_24B, BLITZ, f"{BLITZ}, six at once, stop", (*words, "system/live=stop"))
@@ -128,7 +128,7 @@ def stopped(set_up: SetUp, stop_s: float) -> Case:
 
 
 def required_gbps(model: str, tp: int, stop_s: float) -> float:
-    """What each of ``tp`` GPUs must receive for a load of ``stop_s`` seconds."""
+    """Return the rate at which each of ``tp`` GPUs must receive, for a load of ``stop_s`` seconds."""
     return load_llm(model).weight_bytes * 8 / tp / stop_s / 1e9
 
 

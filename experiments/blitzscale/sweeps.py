@@ -119,7 +119,10 @@ def scale_down(set_up: SetUp) -> SetUpSweep:
 
 
 def decode(set_up: SetUp) -> SetUpSweep:
-    """What could make the time between tokens depend on the system: decode must scale, and slowly."""
+    """Vary what could make the time between tokens depend on the system.
+
+    That requires that decode instances scale, and that they scale slowly.
+    """
     systems = (BLITZ, MULTICAST, "serverlessllm", "allcache")
     least = replace(set_up, name=f"{set_up.name}, {_LEAST}", prefill=(1, 14), decode=(1, 14))
     alone = replace(least, name=f"{least.name}, a host each", words=last_words((*least.words, set_up.alone)))
@@ -238,7 +241,7 @@ def _compared(set_up: SetUp) -> tuple[str, ...]:
 
 
 def _cases(set_up: SetUp, systems: tuple[str, ...], extra: Words = (), once: bool = True) -> tuple[Case, ...]:
-    """Systems by their labels; ``extra`` goes before what a reading says."""
+    """Return the cases of the systems with these labels; their own words override ``extra``."""
     more = (*ablation(set_up), *live_cases(set_up))
     cases, known = [], all_systems(set_up) | {other.label: other for other in more}
     for system in systems:

@@ -56,7 +56,7 @@ def kept_s(work: float) -> float:
 
 
 def _meeting() -> float:
-    """Where 1-exp(-a) = a/2, by bisection."""
+    """Return the a > 1 with 1-exp(-a) = a/2, by bisection."""
     low, high = 1.0, 2.0
     while high - low > 1e-12:
         middle = (low + high) / 2

@@ -29,7 +29,7 @@ _POINTS: Final = (
 
 
 def points_csv(figures: Sequence[Figure]) -> str:
-    """y: mean over seeds; low, high: its 95 % interval; ratio: of y to the paper's."""
+    """Return a line per point. y: mean over seeds; low, high: 95 % interval of y; ratio: y / paper's y."""
     lines = []
     for figure in figures:
         for point in figure.numbers:

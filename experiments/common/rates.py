@@ -38,7 +38,7 @@ def rate_of(set_up: SetUp, seed: int) -> ArrivalRate:
 
 @cache
 def drawn_rate(set_up: SetUp, seed: int) -> ArrivalRate:
-    """f = min(share * C / mean, peak * most prefill instances * r / peak over 5 s), see traces.capacity.
+    """f = min(share * C / mean, peak * most prefill instances * r / peak over 5 s), as in traces.capacity.
 
     r: prefill tokens/s of one instance by the run's estimates; C: what the full split can carry, in prompt
     tokens/s: the smaller of what its prefill instances compute and what its decode instances hold.
@@ -83,7 +83,7 @@ def kv_tokens_per_s(prepared: Prepared) -> float:
 
 @cache
 def estimates_of(words: Words) -> ModelEstimates:
-    """What one replica does by the run's step times, for a cluster, model and engine in words."""
+    """Return the estimates for one replica from the run's step times; words: cluster, model and engine."""
     return _prepared((*words, *_TWO_REQUESTS)).estimates.models[0]
 
 

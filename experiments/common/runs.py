@@ -72,8 +72,9 @@ def carry_out(
 ) -> Outcomes:
     """Run each case under the seeds 0, 1, ...; a case twice in ``cases`` or in a sweep runs once.
 
-    What this version has no option for is told as missing, and so is the refusal of an optional case; any
-    other refusal is a UserError, before the first run begins. store: of finished runs.
+    A case that needs an option which this version lacks is reported as missing, and so is an optional case
+    whose configuration is refused; any other refusal raises UserError before the first run begins. store:
+    where finished runs are kept.
     """
     wanted = list(dict.fromkeys((*cases, *(case for sweep in sweeps for case in sweep.cases()))))
     # No trace is missed after the checks of a hundred cases, or after hours of runs.
@@ -132,7 +133,10 @@ def run_once(case: Case, seed: int) -> RunOutcome:
 
 
 def _column(columns: Mapping[str, Any], name: str) -> NDArray[np.float64]:
-    """Of the finished requests; 0 where a run has none, such as losses where nobody was preempted."""
+    """Return a column of the finished requests.
+
+    It is 0 for each if the run lacks the column, as a run without preemptions lacks that of their losses.
+    """
     column = columns.get(name)
     return np.zeros(len(columns["ttft_ms"])) if column is None else np.asarray(column, dtype=np.float64)
 
@@ -219,7 +223,7 @@ def _plain(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def command_of(outcome: RunOutcome, case: Case | None = None) -> str:
-    """The run as a command of its own; behind # what it had that no word says."""
+    """Return the command that repeats the run; a comment behind # names links that no word can set."""
     command = " ".join(("servetwin simulate", *outcome.words, "out=FOLDER"))
     return f"{command}  # over the links of clusters/{links_file(case)}" if case and case.links else command
 

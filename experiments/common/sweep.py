@@ -38,9 +38,9 @@ def sweep_of_words(
     *,
     words_of: Callable[[Case, Words], Words | None] = lambda _, words: words,
 ) -> SetUpSweep:
-    """The systems under the first seed with the words of each value.
+    """Return the sweep of the systems, under the first seed, with the words of each value.
 
-    words_of: those of the words that this system gets; None for one that has the runs of the set-up.
+    words_of: returns the words that this system gets; None if its runs in the set-up are used again.
     """
     points = []
     for value, words in values.items():

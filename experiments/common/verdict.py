@@ -46,7 +46,7 @@ class Claim:
         return ours / min(max(ours, self.low), self.high) if ours else 0.0
 
     def verdict(self, ours: float) -> Verdict:
-        """Whether an exact number counts."""
+        """Return the verdict on an exact number, which has no error."""
         if self.against is not None and (ours < self.against) != (self.high < self.against):
             return "out"
         return "in band" if self._holds(ours, ours) else "out"
@@ -99,7 +99,7 @@ class Claim:
 
 
 def shorter(least_percent: float, most_percent: float | None = None, comparative: str = "shorter") -> Claim:
-    """A paper says so many per cent shorter than the other: a ratio of both, below 1."""
+    """Return the claim that ours is so many per cent shorter than the other: a ratio below 1."""
     most = least_percent if most_percent is None else most_percent
     shown = f"{least_percent:g}" if most == least_percent else f"{least_percent:g} to {most:g}"
     low, high = 1 - most / 100, 1 - least_percent / 100
@@ -107,7 +107,7 @@ def shorter(least_percent: float, most_percent: float | None = None, comparative
 
 
 def times(factor: float, text: str | None = None) -> Claim:
-    """A paper says ``factor`` times the other, above or below 1."""
+    """Return the claim that ours is ``factor`` times the other; the factor may be above or below 1."""
     return Claim(text or f"{factor:g} times", factor, factor, against=1.0, kind="paper_number")
 
 

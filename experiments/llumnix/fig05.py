@@ -49,7 +49,7 @@ def heads_tokens(run: RunOutcome, at_s: float) -> list[float]:
 
 
 def fitting(free_blocks: float, heads: Sequence[float]) -> int:
-    """How many of them have room in so many blocks, wherever these are."""
+    """Return how many of the heads fit in the free blocks, as if these were on one instance."""
     needed = np.cumsum([-(-tokens // _BLOCK_TOKENS) for tokens in heads])
     return int((needed <= free_blocks).sum())
 
@@ -65,7 +65,7 @@ def instants(run: RunOutcome) -> list[tuple[float, float, list[float]]]:
 
 
 def _share(run: RunOutcome) -> float | None:
-    """Of the seconds in which somebody waits: all memory that is free holds the heads, or three of them."""
+    """Return the share of seconds with waiting requests in which all heads, or three, would fit."""
     held = [fitting(free, heads) >= min(_HEADS, len(heads)) for _, free, heads in instants(run)]
     return sum(held) / len(held) if held else None
 

@@ -101,7 +101,7 @@ def cases(_: int) -> tuple[Case, ...]:
 
 
 def fig10(judge: PointJudge) -> Figure:
-    """Every printed cell, and what the text says of down time."""
+    """Compare every printed cell, and the text's claims about down time."""
     rows, numbers = list[FigureRow](), list[MeasuredPoint]()
     for model, printed in PRINTED_MS.items():
         for mode, cells in printed.items():
@@ -185,7 +185,10 @@ def _said(outcomes: Outcomes, model: str) -> list[FigureRow]:
 
 
 def _slowed(outcomes: Outcomes, model: str) -> list[float]:
-    """Of the context for which it is the most."""
+    """Return by what share migration slows its source, of seed 0, for the context that slows it the most.
+
+    The list is empty if a run is missing.
+    """
     shares = list[float]()
     for context in _STAYS:
         runs = (

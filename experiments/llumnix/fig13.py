@@ -34,8 +34,8 @@ def _execution(priority: int, outcome: RunOutcome) -> float | None:
     """From the first token to the last, less what preemptions took."""
     here = (outcome.columns["priority"] == priority) & ~np.isnan(outcome.columns["tpot_ms"])
     tpot_ms, loss_ms, tokens = (outcome.columns[name][here] for name in _COLUMNS[1:])
-    left = tpot_ms * (tokens - 1) - loss_ms
-    return float(np.maximum(left, 0.0).mean()) / 1e3 if here.any() else None
+    execution_ms = tpot_ms * (tokens - 1) - loss_ms
+    return float(np.maximum(execution_ms, 0.0).mean()) / 1e3 if here.any() else None
 
 
 def _metrics(panel: str) -> Mapping[str, Metric]:

@@ -31,9 +31,9 @@ INPUTS: Final = (
 
 
 def autoscaled(name: str, set_up: SetUp, extra: Words = (), suffix: str = SCALED) -> Case:
-    """One of the two systems of the figure, with its band as shipped unless ``extra`` says another.
+    """One of the two systems of the figure, with its band as shipped unless ``extra`` sets another.
 
-    told: behind the name of the set-up, which Figure 11 has without scaling.
+    suffix: appended to the name of the set-up, because Figure 11 has the same set-up without scaling.
     """
     chosen = "llumnix_base" if name == LLUMNIX else name
     words = (f"system={chosen}_autoscaled", *_EXTRA, *extra)

@@ -43,7 +43,7 @@ class PointJudge:
 
     @property
     def requests(self) -> int:
-        """Of a run; with fewer than the paper's no row claims anything."""
+        """The number of requests of each run; with fewer than in the paper, no row is compared."""
         return self.outcomes.requests
 
     def numbers(self, figure: str, curves: Sequence[CurvePoint]) -> tuple[MeasuredPoint, ...]:
@@ -138,7 +138,10 @@ class PointJudge:
         return self.points.at(figure, curve.panel, name, curve.system, curve.x)
 
     def _enough(self, metric: Metric, read: Read) -> Read:
-        """Reads runs of as many requests as the paper's; of shorter ones it says what was measured."""
+        """Return ``read`` for runs with as many requests as in the paper.
+
+        For shorter runs the result returns the measured values as a sentence, so that no row is compared.
+        """
 
         def read_enough(runs: Sequence[Sequence[RunOutcome]]) -> Seeds:
             for part in runs:

@@ -21,13 +21,16 @@ _KV_BLOCKS: Final = (715, 851)
 
 
 def sweeps_of(cases: Sequence[Case]) -> tuple[SetUpSweep, ...]:
-    """Of every workload and rate with points that is run, under its first seed."""
+    """Return the sweeps, under the first seed, of every set-up with points to compare that is run."""
     by_set_up = systems_by_set_up(cases, lambda case: _judged(case.set_up.name))
     return tuple(sweep for set_up, systems in by_set_up.items() for sweep in _of(set_up, systems))
 
 
 def _judged(name: str) -> bool:
-    """Whether rows may be missed there: S-L, L-S, bands and bursts of auto-scaling have none."""
+    """Return whether the set-up has rows that may be missed.
+
+    S-L, L-S, and the bands and bursts of auto-scaling have no such rows.
+    """
     return name in _OF_FIGURE_11 or name.endswith((" high", "/s, auto-scaled", " at 0.42/s", " at 1.9/s"))
 
 

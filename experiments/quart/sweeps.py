@@ -21,7 +21,10 @@ UNCOUNTED: Final[Words] = ("system.stages.drain_s=1e9",)  # longer than any run
 
 
 def sweeps_of(cases: Sequence[Case]) -> tuple[SetUpSweep, ...]:
-    """Of every model that several systems serve at this CV or under Azure Functions, the first seed."""
+    """Return the sweeps of every set-up with this CV or with Azure Functions that several systems serve.
+
+    They are run under the first seed.
+    """
     by_set_up = systems_by_set_up(cases, _is_swept)
     return tuple(sweep for set_up, systems in by_set_up.items() for sweep in _of(set_up, systems))
 

@@ -224,7 +224,7 @@ def one_pass(config: RunConfig, workload: Workload) -> Workload:
 def stage_plan(
     config: RunConfig, workload: Workload, hardware: Mapping[str, Hardware] | None = None
 ) -> StagePlan | None:
-    """Return the times of all passes; None without stages. ``hardware``: of a model that decodes."""
+    """Return the times of all passes; None without stages. ``hardware``: that of each model that decodes."""
     if not config.system.in_stages:
         return None
     if paths := path_costs(config, hardware or {}):

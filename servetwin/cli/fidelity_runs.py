@@ -81,15 +81,17 @@ CASES: Final[dict[str, Mapping[str, str]]] = {
 _FIXED: Final = frozenset(key for case in CASES.values() for key in case) | {
     "journal", "config", "world", BOUNDS, PERIOD, LINK,
 }  # fmt: skip
-# Keys that step times depend on: those of a calibration.
+# Keys that step times depend on; a calibration reads these.
 _OF_STEPS: Final = ("workers", "model", "device", "seed", "engine", "cluster")
 _MOVED: Final = ("loads", "live_passes", "migrations", "handoffs", "loaded_bytes", "kv_bytes", "transport")
 
 
 @dataclass(frozen=True, slots=True)
 class FidelityOptions:
-    """``cases``: names of ``CASES``. ``keys``: of `realexec run`, for all cases; they include
-    ``engine.profile`` if a profile exists already."""
+    """``cases``: names of ``CASES``. ``keys``: keys of `realexec run` that apply to all cases.
+
+    They include ``engine.profile`` if a profile exists already.
+    """
 
     out: Path
     repeats: int
@@ -226,7 +228,7 @@ def _case(options: FidelityOptions, name: str, profile: Path) -> dict[str, Any]:
 
 
 def _rates(record: Mapping[str, Any], options: FidelityOptions) -> dict[str, Any]:
-    """Return bytes/s: of the machine itself, of its disk, and of each transport of the workers."""
+    """Return the bytes/s of the machine's memory, of its disk, and of each transport of the workers."""
     from realexec.calibration.raw import raw_rates
     from realexec.probe.memory import disk
 

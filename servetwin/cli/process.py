@@ -108,7 +108,10 @@ def telling(where: str = "") -> Iterator[None]:
 def tell(
     data: Mapping[str, Any] | Sequence[Any], lines: Iterable[str], as_json: bool, where: str = ""
 ) -> None:
-    """Print a JSON document for programs, or readable lines; ``where`` as for ``telling``."""
+    """Print a JSON document for programs, or readable lines.
+
+    ``where``: appended to the error if the output cannot be written, such as where the results are.
+    """
     with telling(where):
         print(json.dumps(data, indent=1, ensure_ascii=False) if as_json else "\n".join(lines))
 

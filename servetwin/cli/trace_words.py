@@ -24,7 +24,10 @@ LITERAL: Final = frozenset({"path", "out", "plot", "folder", "json"})
 
 @dataclass(frozen=True, slots=True)
 class TraceWords:
-    """trace: as in a run. seed: of everything drawn. other: the verb's own keys in the words, typed."""
+    """trace: the trace's configuration, as in a run. seed: the seed of all random draws.
+
+    other: the verb's own keys in the words, with parsed values.
+    """
 
     trace: TraceConfig
     seed: int

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 STATISTICS: Final = ("mean", "p50", "p90", "p99")
 # A ratio of at most 1: the simulated run is indistinguishable from a rerun.
 MOST_RATIO: Final = 1.0
-# Between the means of the slowest and the fastest real run. Above it no verdict is possible: a result between
-# them fits both. (A distance says less: if all requests take the same time, 1 % is far.)
+# Relative difference between the means of the slowest and the fastest real run. Above it no verdict is
+# possible, because a result between the two means fits both runs. The distance cannot be used for this limit:
+# if all requests take the same time, a difference of 1 % makes the distance 1.
 MOST_APART: Final = 0.2
 AGREES, DIFFERS = "agrees", "differs"
 

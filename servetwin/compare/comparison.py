@@ -129,7 +129,8 @@ def inside(summary: Mapping[str, Any], errors: Mapping[str, Any]) -> dict[str, A
     """Map metric to ``range``, ``measured``, ``verdict``: the run's answer to "too fast or too slow?".
 
     The answer is certain if both ends give the same; it flips if the measured number is inside the range.
-    ``errors``: those of all requests that both sides have. Empty for a run without a range.
+    ``errors``: the errors over all requests that both sides have. The result is empty for a run without a
+    range.
     """
     return dict(_judged(summary, errors))
 

@@ -18,10 +18,11 @@ Numbers = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Against:
-    """A sweep against the first. ``points``: shared ones; ``left_out``: of the first, of the other.
+    """Another sweep against the first. ``points``: the number of points that both have.
 
-    ``means``: of the other's points, ``differences``: other minus first, both by setting of the first and by
-    metric. ``words``: those that only the first has, and only the other.
+    ``left_out``: the numbers of points that only the first, and only the other has. ``means``: the means over
+    the other's points; ``differences``: other minus first. Both are by setting of the first sweep and by
+    metric. ``words``: the words that only the first, and only the other has.
     """
 
     points: int
@@ -33,7 +34,7 @@ class Against:
 
 @dataclass(frozen=True, slots=True)
 class SweepsBeside:
-    """``means``: of the first sweep, by setting (its values without the seed) and metric."""
+    """Compared sweeps. ``means``: the means of the first, by setting (its values without seed) and metric."""
 
     names: tuple[str, ...]
     metrics: tuple[str, ...]

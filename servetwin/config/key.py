@@ -45,9 +45,11 @@ POSITIVE: Final = Range(low=0, open_low=True)
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """What reads a key: ``reads`` tells whether a run has it, of a RunConfig (whose module imports this one).
+    """A part of the program that reads a key in some runs only.
 
-    ``of`` follows "it is read only by"; ``instead`` is what to write so that the key is read.
+    ``reads``: returns whether a run with this RunConfig has the part (typed ``Any``, because the module of
+    RunConfig imports this one). ``of``: the words that follow "it is read only by" in an error. ``instead``:
+    what the user must write so that the key is read.
     """
 
     reads: Callable[[Any], bool]
@@ -148,7 +150,8 @@ def _declared(
 def check_declared(config: object, prefix: str = "", first: tuple[str, ...] = ()) -> None:
     """Raise UserError for the first value that its key's declaration does not allow.
 
-    ``prefix``: of the keys of ``config``, with a dot. ``first``: keys that are checked before the others.
+    ``prefix``: the prefix of the keys of ``config``, with its dot. ``first``: the keys that are checked
+    before all others.
     """
     config_class: Any = type(config)
     keys: Mapping[str, DeclaredKey] = declared_keys(config_class)

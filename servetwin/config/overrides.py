@@ -51,7 +51,7 @@ class Wanted:
     choices: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return the type with its article, to follow "wants"."""
+        """Return the type with its article, such as "an integer or null", as the object of a sentence."""
         words = {int: "an integer", float: "a number", bool: "true or false", str: "a word", list: "a list"}
         items = {int: " of integers", float: " of numbers", bool: " of true and false", str: " of words"}
         if self.choices:

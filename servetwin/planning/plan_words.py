@@ -67,8 +67,10 @@ _MOST_LAYOUTS: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanWords:
-    """``words`` apply to every run; ``prices``: of each layout's ``hardware``, or none at all; ``tp_given``:
-    whether the user chose the tensor parallelism.
+    """The parsed words of a plan. ``words``: the words that apply to every run.
+
+    ``prices``: name of a layout's ``hardware`` -> its price; empty without prices. ``tp_given``: whether the
+    user chose the tensor parallelism.
     """
 
     objective: Objective
@@ -159,7 +161,7 @@ def _checked_prices(
 
 
 def _refuse_unknown(key: str, text: str) -> None:
-    """Refuse a misspelt key here, before every layout is refused because of it."""
+    """Raise UserError for an unknown key; otherwise the run of every layout would be refused for it."""
     known = [*leaves(RunConfig), *option_groups(), *OWN, "gpu", _SPLIT]
     if key not in known and (key.startswith("slo.") or nearest_limit(key)):
         raise not_an_objective(key, text)

@@ -63,7 +63,7 @@ def row(html: Iterable[str], kind: str = "") -> str:
 
 
 def cell(text: str, kind: str = "", name: str = "") -> str:
-    """Return a cell; ``name``: of its column, displayed beside it on a narrow screen."""
+    """Return a cell. ``name``: the name of its column, which a narrow screen displays beside it."""
     shown = f' data-name="{escape(name)}"' if name else ""
     return f"<td{_class(kind)}{shown}>{escape(text)}</td>"
 

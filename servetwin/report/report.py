@@ -143,9 +143,9 @@ def write_report(
 
     ``summary`` is the content of summary.json: missing parts and None appear as a dash; ``code``,
     ``kv_capacity`` and ``replica_busy_share`` (fractions by replica id) appear if present. ``columns``
-    are those of requests.parquet, one row per finished request, times in ns. ``stage_load``: those of
-    stage_series.parquet, if there are stages. ``journal``: the file to read decisions from, if it exists.
-    ``use``: those of use_series.parquet, of a run with series.
+    are those of requests.parquet, one row per finished request, times in ns. ``stage_load``: the columns of
+    stage_series.parquet, if the run has stages. ``journal``: the file from which decisions are read, if it
+    exists. ``use``: the columns of use_series.parquet, if the run has series.
     """
     config = _mapping(config_yaml)
     requests = Requests.of(columns)

@@ -109,9 +109,10 @@ def stage_load(
 ) -> dict[str, NDArray[np.generic] | Names]:
     """Return one row per instant, model and stage: 0, period, ... up to the first instant not before the end.
 
-    ``replicas``, ``loading``, ``queue``: at the instant. ``busy``: replicas with a pass in progress, mean of
-    the period that ends; ``arrivals_per_s``, ``arrival_cv``: of its arrivals (CV NaN with fewer than two
-    gaps); ``is_key``: 1 while it is a key stage. Requests that a stage never finishes are not counted.
+    ``replicas``, ``loading``, ``queue``: the numbers at the instant. ``busy``: the mean number of replicas
+    with a pass in progress, over the period that ends at the instant. ``arrivals_per_s``, ``arrival_cv``: the
+    rate and the CV of arrivals in this period (the CV is NaN with fewer than two gaps). ``is_key``: 1 while
+    the stage is a key stage. Requests that a stage never finishes are not counted.
     """
     import numpy as np
 

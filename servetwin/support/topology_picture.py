@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_GPUS: Final = 64  # clusters up to this size are drawn completely
-FIRST_GPUS: Final = 32  # of larger clusters: those of the first hosts
+FIRST_GPUS: Final = 32  # a larger cluster is drawn up to this many GPUs of its first hosts
 _MOST_SPINES: Final = 16
 _HOST_GAP: Final = 1.0  # unit of all lengths: the width of one GPU's column
 _BOX: Final = 0.78
@@ -87,9 +87,10 @@ class _Drawing:
 
 
 def draw(topology: Topology, path: Path) -> None:
-    """Write the picture; a cluster of more than ``MOST_GPUS`` is cut, and the title says so.
+    """Write the picture; if the cluster has more than ``MOST_GPUS``, it shows only the first hosts.
 
-    UserError if ``path`` ends in none of .png, .svg, .pdf or cannot be written, or a host has too many GPUs.
+    The title then states that it is cut. UserError if ``path`` ends in none of .png, .svg, .pdf or cannot be
+    written, or a host has too many GPUs.
     """
     require_picture(path)
     if topology.spec.gpus_per_host > MOST_GPUS:

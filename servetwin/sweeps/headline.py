@@ -26,7 +26,7 @@ _MOST_NAMED: Final = 4
 
 
 def judges(metrics: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the metrics that rank settings: those of ``metrics=``, else the usual ones."""
+    """Return the metrics that rank settings: the first ones of ``metrics=``, or the usual ones without it."""
     return tuple(metrics[:_MOST_JUDGES]) if metrics else USUAL
 
 

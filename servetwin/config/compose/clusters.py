@@ -81,8 +81,10 @@ def spec_of_cluster(cluster: ClusterConfig) -> ClusterSpec:
 
 
 def check_gpu(word: Override, cluster: str) -> None:
-    """Raise UserError unless the cluster is this machine, whose GPU only the user knows, and the GPU is
-    in the catalogue."""
+    """Raise UserError unless ``cluster`` is this machine and the catalogue has the GPU.
+
+    Only for this machine does the user state the GPU; other clusters have it in their file.
+    """
     if cluster != LOCAL and not cluster.startswith(f"{LOCAL}_"):
         raise UserError(
             f"{word.key} is of this machine's workers, and cluster={cluster} has its own: write "

@@ -1,4 +1,7 @@
-"""The parts of a digest of everything that merged options and ``--help`` depend on. Imports none of it."""
+"""The parts of a digest of everything that merged options and ``--help`` depend on.
+
+It reads files and versions, and imports none of the modules.
+"""
 
 import os
 import sys

@@ -13,12 +13,12 @@ from servetwin.config.policy.parameters import check_values, signature_of, wante
 from servetwin.config.policy.policy_class import attribute, place_of, policy_class
 from serving.vocabulary.errors import UserError
 
-# Packages whose options may name a function that makes the policy: those of this project.
+# The packages of this project whose options may name a function that makes the policy.
 _OURS: Final = ("policies", "servetwin")
 
 
 def make_policy(key: str, policy: PolicyConfig, **provided: object) -> Any:
-    """Return one instance of the policy, see ``policy_maker``."""
+    """Return one instance of the policy of ``key``, with ``provided`` objects as its parameters."""
     return policy_maker(key, policy, **provided)()
 
 

@@ -102,7 +102,7 @@ class PolicyWatch:
 
 
 def slow_policies(section: Mapping[str, Any]) -> str:
-    """Return what the user should know of slow policies; empty if they are quick."""
+    """Return remarks for the user about slow policies; empty if no policy is slow."""
     share, call = section.get("time_share"), section.get("slowest_call")
     remarks = []
     if share is not None and share > SLOW_SHARE and section["looks"] >= 1 / PERIOD_S:
