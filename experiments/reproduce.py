@@ -147,11 +147,11 @@ def _make(recipes: "Mapping[str, Recipe]", paper: "Paper", settings: Settings, c
         target = folder.commit()
     if not settings.runs:
         store.clear()
-    place = f"; the figures are in {target}"
+    where = f"; the figures are in {target}"
     if settings.json:
-        tell({"folder": str(target), **as_data(figures)}, (), True, place)
+        tell({"folder": str(target), **as_data(figures)}, (), True, where)
         return
-    with telling(place):
+    with telling(where):
         print(f"{heading(figures)}\n")
         for figure in figures:
             print_figure(figure)

@@ -66,10 +66,10 @@ def fig18(outcomes: Outcomes) -> Figure:
             rows.append(_over(outcomes, set_up, "distserve_full", GPU_TIME, claim))
             rows += _objectives(outcomes, set_up)
     panels = [panel for set_up in set_ups if (panel := _panel(outcomes, set_up)) is not None]
-    own = [case for set_up in set_ups for case in all_systems(set_up).values()]
+    own_cases = [case for set_up in set_ups for case in all_systems(set_up).values()]
     return Figure(
         "fig18", "Figure 18: GPU time under AzureConv with 24B", tuple(rows), panels=tuple(panels),
-        inputs=inputs(outcomes, own), levels=levels(outcomes, own),
+        inputs=inputs(outcomes, own_cases), levels=levels(outcomes, own_cases),
     )  # fmt: skip
 
 

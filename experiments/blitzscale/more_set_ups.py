@@ -134,8 +134,8 @@ def required_gbps(model: str, tp: int, stop_s: float) -> float:
 
 def full_load(set_up: SetUp) -> Case:
     """Figure 3 e/f: all GPUs provisioned, as many requests as they can serve (their capacity C)."""
-    own = replace(set_up, name=f"{set_up.name} at 1 C", share=1.0)
-    return case_of(own, "distserve_full")
+    at_capacity = replace(set_up, name=f"{set_up.name} at 1 C", share=1.0)
+    return case_of(at_capacity, "distserve_full")
 
 
 def full_loads() -> tuple[Case, ...]:

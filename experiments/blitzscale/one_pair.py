@@ -133,7 +133,7 @@ def _run(prepared: Prepared, pass_ns: int, arrivals_ns: list[int]) -> tuple[list
         coefficients=lines, limits=_LIMITS, measured=_LIMITS, source="as written", error_band="none"
     )
     ((model, hardware),) = prepared.hardware_of_model.items()
-    own = {model: replace(hardware, rows=StepRows(step), step=step)}
+    known = {model: replace(hardware, rows=StepRows(step), step=step)}
     count, seen = len(arrivals_ns), _Seen()
     prompts, outputs = np.full(count, _PROMPT_TOKENS), np.ones(count, dtype=np.int64)
     workload = Workload(
@@ -144,7 +144,7 @@ def _run(prepared: Prepared, pass_ns: int, arrivals_ns: list[int]) -> tuple[list
         source="written",
     )
     ready = replace(
-        prepared, hardware_of_model=own, estimates=estimates_of(prepared.config, own), workload=workload
+        prepared, hardware_of_model=known, estimates=estimates_of(prepared.config, known), workload=workload
     )
     columns = numbers(execute(ready, seen).columns)
     order = columns["request"].argsort()

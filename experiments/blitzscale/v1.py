@@ -96,8 +96,8 @@ def load_times() -> dict[tuple[str, str], float]:
     for system, plans in (("BlitzScale", chain_7b), ("S-LLM", ssd_7b)):
         for name, efficiency in _EFFICIENCIES.items():
             topology = build(spec if efficiency is None else at_efficiency(efficiency, spec))
-            there = [at_s for plan in play(topology, plans(topology)) for at_s in plan.values()]
-            loads_ms[system, name] = max(there) * 1e3
+            arrivals_s = [at_s for plan in play(topology, plans(topology)) for at_s in plan.values()]
+            loads_ms[system, name] = max(arrivals_s) * 1e3
     return loads_ms
 
 

@@ -85,14 +85,14 @@ def carry_out(
     ready = [case for case in wanted if case not in missing]
     counts = {case: 1 if case.once else seeds for case in ready}
     jobs = [(case, seed) for case, count in counts.items() for seed in range(count)]
-    done = {job: stored for job in jobs if store and (stored := store.load(*job))}
-    for job, outcome in _each([job for job in jobs if job not in done], processes):
-        done[job] = outcome
+    outcome_of = {job: stored for job in jobs if store and (stored := store.load(*job))}
+    for job, outcome in _each([job for job in jobs if job not in outcome_of], processes):
+        outcome_of[job] = outcome
         if store:
             store.keep(*job, outcome)
         if on_progress is not None:
-            on_progress(len(done), len(jobs))
-    runs = {case: tuple(done[case, seed] for seed in range(count)) for case, count in counts.items()}
+            on_progress(len(outcome_of), len(jobs))
+    runs = {case: tuple(outcome_of[case, seed] for seed in range(count)) for case, count in counts.items()}
     return Outcomes(runs, missing, tuple(sweeps))
 
 
@@ -101,8 +101,8 @@ def lacking(words: Words) -> str:
     groups = option_groups()
     for word in parse_words(words):
         if word.key in groups:
-            own = ":" in word.text  # module:Class
-            known = own or word.text in groups[word.key] or word.key in _OPEN_GROUPS
+            is_class = ":" in word.text  # module:Class
+            known = is_class or word.text in groups[word.key] or word.key in _OPEN_GROUPS
         else:
             known = ("." in word.key or word.key in _PLAIN_KEYS) and "/" not in word.key
         if not known:

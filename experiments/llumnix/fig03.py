@@ -85,11 +85,11 @@ def _at(run: RunOutcome, percent: float) -> int:
 
 
 def _share(run: RunOutcome, percent: float) -> float:
-    place = _at(run, percent)
-    per_token_ms = run.columns["preemption_loss_ms"][place] / max(
-        1.0, run.columns["output_tokens"][place] - 1
+    index = _at(run, percent)
+    per_token_ms = run.columns["preemption_loss_ms"][index] / max(
+        1.0, run.columns["output_tokens"][index] - 1
     )
-    return min(1.0, float(per_token_ms / run.columns["tpot_ms"][place]))
+    return min(1.0, float(per_token_ms / run.columns["tpot_ms"][index]))
 
 
 def _loss_s(run: RunOutcome, percent: float) -> float:

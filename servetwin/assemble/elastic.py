@@ -153,7 +153,7 @@ def _sized(prototype: Replica, tp: int) -> Replica:
 def _limits(
     config: RunConfig, model: HostedModel, bounds: Bounds, estimates: Estimates, cluster: ClusterMap
 ) -> ModelLimits:
-    own: ModelEstimates = estimates.of(model.name)
+    model_estimates: ModelEstimates = estimates.of(model.name)
     batch = config.engine.max_num_batched_tokens
     if config.estimates == "artefact":
         shipped = shipped_rates(model.shape_name)
@@ -162,7 +162,7 @@ def _limits(
     else:
         nics = {cluster.ports[gpu].nic: cluster.ports[gpu] for gpu in range(model.tp)}
         link = sum(port.bandwidth_bytes_per_s for port in nics.values())
-        prefill_per_s, kv_tokens = own.prefill_tokens_per_s, own.kv_tokens
+        prefill_per_s, kv_tokens = model_estimates.prefill_tokens_per_s, model_estimates.kv_tokens
         kv_per_s = link / model.shape.kv_bytes_per_token
     return ModelLimits(
         bounds=bounds,

@@ -115,14 +115,14 @@ class _FaultTargets:
                 f"{key} cannot be lost in cluster={cluster}, of which only GPUs are known: write a cluster "
                 "with hosts and links, such as cluster=blitz_a or cluster=dgx_h100, or faults=one_replica"
             )
-        there = {
+        count = {
             "host": len(topology.hosts),
             "ssd": len(topology.hosts) if topology.spec.ssd is not None else 0,
             "link": len(cables_of(topology)),
         }[kind]
-        if not there:
+        if not count:
             raise UserError(f"{key} cannot be lost in cluster={cluster}, which has no {kind}: leave it out")
-        return there
+        return count
 
     def _seats(self) -> int:
         """Return the most instances that may be added: one of each model on every group of GPUs."""

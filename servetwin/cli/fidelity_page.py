@@ -48,10 +48,10 @@ def claim(report: Report) -> str:
             f"The numbers are of that hour.{_not_scaled(report)}"
         )
     unclear = [name for name, why in refused.items() if why]
-    more = (
+    unclear_words = (
         f"; nothing is claimed of {', '.join(unclear)}, for the real runs differ too much" if unclear else ""
     )
-    return f"**{_how_many_agree(report)}{more}.**{_not_scaled(report)}"
+    return f"**{_how_many_agree(report)}{unclear_words}.**{_not_scaled(report)}"
 
 
 def _how_many_agree(report: Report) -> str:

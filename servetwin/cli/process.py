@@ -221,10 +221,10 @@ def _fault(error: Exception) -> str:
     import traceback
 
     _trace(error)
-    place = traceback.extract_tb(error.__traceback__)[-1]
+    line = traceback.extract_tb(error.__traceback__)[-1]
     return (
         f"a fault of this program, not of yours ({type(error).__name__}: {error}, at "
-        f"{Path(place.filename).name} line {place.lineno}): report it with the command you wrote, and with "
+        f"{Path(line.filename).name} line {line.lineno}): report it with the command you wrote, and with "
         f"what {TRACEBACK_VARIABLE}=1 in the environment shows"
     )
 

@@ -169,5 +169,5 @@ def noise_of(result: Result) -> list[str]:
 
 def are_repeats(places: Sequence[Path]) -> bool:
     """Return whether the places are one simulated run and at least two real runs, in this order."""
-    there = all((place / "summary.json").is_file() for place in places)
-    return there and len(places) > 2 and not is_real(places[0]) and all(map(is_real, places[1:]))
+    are_results = all((place / "summary.json").is_file() for place in places)
+    return are_results and len(places) > 2 and not is_real(places[0]) and all(map(is_real, places[1:]))

@@ -43,11 +43,11 @@ def pairs_of(result: Result, measured: MeasuredRun) -> Pairs:
         by, numbers = BY_ID, _checked(result, measured, measured.request)
     else:
         by, numbers = _by_order(result, measured)
-    done = np.flatnonzero(~measured.failed)
+    answered = np.flatnonzero(~measured.failed)
     known = result.columns["request"].astype(np.int64)
-    place = np.minimum(np.searchsorted(known, numbers[done]), max(len(known) - 1, 0))
-    both = known[place] == numbers[done] if len(known) else np.zeros(len(done), dtype=bool)
-    simulated, rows = place[both], done[both]
+    index = np.minimum(np.searchsorted(known, numbers[answered]), max(len(known) - 1, 0))
+    both = known[index] == numbers[answered] if len(known) else np.zeros(len(answered), dtype=bool)
+    simulated, rows = index[both], answered[both]
     if not both.any():
         raise UserError(
             f"no request finished both in {result.folder} and in {measured.path}: compare the same workload"

@@ -137,13 +137,13 @@ def _declared(
     for field in dataclasses.fields(config_class):
         if field.name == "params":
             continue
-        own = key_of(field)
-        readers, of_kind = (*read_by, *own.read_by), own.kind or kind
+        declared = key_of(field)
+        readers, of_kind = (*read_by, *declared.read_by), declared.kind or kind
         if dataclasses.is_dataclass(hints[field.name]):
             yield from _declared(hints[field.name], f"{prefix}{field.name}.", readers, of_kind)
         else:
             yield DeclaredKey(
-                path=prefix + field.name, key=own, read_by=readers, kind=of_kind, default=field.default
+                path=prefix + field.name, key=declared, read_by=readers, kind=of_kind, default=field.default
             )
 
 

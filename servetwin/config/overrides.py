@@ -142,14 +142,14 @@ def canonical(key: str) -> str:
 @functools.cache
 def leaves(config_class: type, prefix: str = "") -> Mapping[str, Wanted]:
     """Map each dotted key to its type, for every leaf of a configuration class except free parameters."""
-    found: dict[str, Wanted] = {}
+    wanted_of_key: dict[str, Wanted] = {}
     for name, hint in typing.get_type_hints(config_class).items():
         key = prefix + name
         if is_dataclass(hint):
-            found |= leaves(typing.cast(type, hint), key + ".")
+            wanted_of_key |= leaves(typing.cast(type, hint), key + ".")
         elif name != "params":
-            found[key] = wanted_by(hint)
-    return found
+            wanted_of_key[key] = wanted_by(hint)
+    return wanted_of_key
 
 
 def wanted_by(hint: Any) -> Wanted:
@@ -235,8 +235,8 @@ def _parse_any(text: str) -> Any:
     for parse in (_parse_integer, _parse_number, _parse_bool):
         if (value := parse(text)) is not None:
             return value
-    found = _parse_list(text, _parse_any)
-    return _parse_text(text) if found is None else found
+    items = _parse_list(text, _parse_any)
+    return _parse_text(text) if items is None else items
 
 
 _PARSERS: Final[dict[Any, Any]] = {

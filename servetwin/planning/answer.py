@@ -113,14 +113,14 @@ def _least(options: PlanWords, submit: Submit, on_done: Callable[[int, int], Non
         )
         for end in ("low", "high")
     ]
-    more = (
+    headroom = (
         submit(headroom_of, best.layout, best.gpus, options.words, options.objective)
         if _wants(options)
         else None
     )
     low, high = in_order(rest)
     window = busiest_of(best.layout, best.gpus, options.words, float(options.own.get("window_s", _WINDOW_S)))
-    factor, runs = (None, 0) if more is None else more.result()
+    factor, runs = (None, 0) if headroom is None else headroom.result()
     return PlanAnswer(
         options=options,
         ranked=tuple(ranked),

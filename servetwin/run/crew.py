@@ -39,9 +39,9 @@ def _threads(processes: int) -> dict[str, str]:
 
 
 def _here(function: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
-    done: Future[Any] = Future()
-    done.set_result(function(*arguments, **named))
-    return done
+    future: Future[Any] = Future()
+    future.set_result(function(*arguments, **named))
+    return future
 
 
 def in_order(futures: Sequence[Future[Any]], on_done: Callable[[int], None] | None = None) -> list[Any]:

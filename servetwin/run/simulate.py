@@ -168,37 +168,37 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
             header |= prepared.journal_header()
             journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header))
         part = Parts(on_progress, RUNS if _has_ends(config) else 1)
-        done = execute(prepared, journal, part.progress(0))
-    summary = done.summary | provenance(prepared)
+        simulated = execute(prepared, journal, part.progress(0))
+    summary = simulated.summary | provenance(prepared)
     cpu_s = process_time()
     if _has_ends(config):
         summary |= range_section(
-            prepared, done.summary, lambda end, place: execute(end, None, part.progress(place)).summary
+            prepared, simulated.summary, lambda end, place: execute(end, None, part.progress(place)).summary
         )
     cpu_s = process_time() - cpu_s
     summary["sim"] = {
-        "wall_s": done.wall_s,
-        "cpu_s": done.cpu_s,
+        "wall_s": simulated.wall_s,
+        "cpu_s": simulated.cpu_s,
         "process_cpu_s": process_time(),
-        "requests_per_cpu_s": per_s(len(prepared.workload), done.cpu_s),
-        "events": done.events,
+        "requests_per_cpu_s": per_s(len(prepared.workload), simulated.cpu_s),
+        "events": simulated.events,
         **({"range_cpu_s": cpu_s} if _has_ends(config) else {}),
-        "policies": done.policies,
+        "policies": simulated.policies,
         **nativecore.section(),
     }
     write_results(
         folder,
         summary=summary,
-        columns=done.columns,
+        columns=simulated.columns,
         config_yaml=config_yaml,
-        unserved=done.unserved,
-        stage_load=done.stage_load,
-        use=done.use,
+        unserved=simulated.unserved,
+        stage_load=simulated.stage_load,
+        use=simulated.use,
     )
-    if done.series is not None:
-        write_parquet(folder / SERIES_NAME, done.series)
-    if done.stages is not None:
-        write_parquet(folder / STAGES_NAME, done.stages)
+    if simulated.series is not None:
+        write_parquet(folder / SERIES_NAME, simulated.series)
+    if simulated.stages is not None:
+        write_parquet(folder / STAGES_NAME, simulated.stages)
     return summary
 
 

@@ -97,12 +97,12 @@ def _arrived(record: RequestRecord, state: ClusterState, now_ns: int, event: Arr
     record.mine, record.arrived_ns = state.requests[record.id], now_ns
     record.enter("waiting", now_ns)
     prompt, most = count(request.prompt_tokens, "prompt token"), count(request.max_new_tokens, "new one")
-    more = f", priority {request.priority}" if request.priority else ""
+    remarks = f", priority {request.priority}" if request.priority else ""
     if request.reserved_tokens:
-        more += f", room is kept for {request.reserved_tokens:,}"
+        remarks += f", room is kept for {request.reserved_tokens:,}"
     if request.shared_prefix:
-        more += f", its first {request.shared_prefix[-1][1]:,} tokens occurred before"
-    yield StoryLine(now_ns, f"arrives for {request.model}: {prompt}, at most {most}{more}")
+        remarks += f", its first {request.shared_prefix[-1][1]:,} tokens occurred before"
+    yield StoryLine(now_ns, f"arrives for {request.model}: {prompt}, at most {most}{remarks}")
 
 
 def _ran(record: RequestRecord, state: ClusterState, now_ns: int, event: Ran) -> Lines:

@@ -190,8 +190,8 @@ def _paint_host(axes: "Axes", plan: _Drawing, host: int) -> None:
 
 def _disk_share(topology: Topology) -> float:
     """Return the part of a host's lowest row for its own SSD."""
-    own = topology.spec.ssd is not None and topology.spec.ssd_per == "host"
-    return max(0.25, min(0.5, 0.9 / topology.spec.gpus_per_host)) if own else 0.0
+    ssd_per_host = topology.spec.ssd is not None and topology.spec.ssd_per == "host"
+    return max(0.25, min(0.5, 0.9 / topology.spec.gpus_per_host)) if ssd_per_host else 0.0
 
 
 def _paint_gpu(axes: "Axes", plan: _Drawing, gpu: int) -> None:

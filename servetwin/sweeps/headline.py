@@ -124,5 +124,5 @@ def _ends(sweep: SweepRuns, metric: str, by_setting: dict[Values, Interval]) -> 
     low, high = (interval_text(metric, by_setting[setting]) for setting in (least, most))
     ends = f"least at {setting_name(least)} ({low}) and most at {setting_name(most)} ({high})"
     as_low = " and ".join(map(setting_name, _as_good(sweep, metric, least)))
-    more = f"; not distinguishable from the least: {as_low}" if as_low else ""
-    return f"{name_of(metric)} is {ends}{more}."
+    ties = f"; not distinguishable from the least: {as_low}" if as_low else ""
+    return f"{name_of(metric)} is {ends}{ties}."

@@ -40,14 +40,14 @@ class SweepWords:
 
 def sweep_words(words: Sequence[str]) -> SweepWords:
     """Parse the words. The command line overrides the file ``sweep=``. UserError naming the word."""
-    own: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     runs, out, file = list[str](), "", ""
     for word in words:
         key, equals, text = word.partition("=")
         if key in (_OUT, _FILE) and equals and text:
             out, file = (text, file) if key == _OUT else (out, text)
         elif key in OWN and equals and text:
-            own[key] = _parsed(key, text)
+            values[key] = _parsed(key, text)
         elif key == "metric" and text:
             raise UserError(f"the key is metrics: write metrics={text.strip('[]')}")
         elif key in ("overwrite", "journal"):
@@ -57,16 +57,16 @@ def sweep_words(words: Sequence[str]) -> SweepWords:
         else:
             runs.append(word)
     if file:
-        runs, own = _with_file(file, runs, own)
+        runs, values = _with_file(file, runs, values)
     plain, axes, intervals = axes_of(runs)
     check_words(plain, [*(axis.key for axis in axes), *(axis.key for axis in intervals)], OWN, "a sweep")
-    goals = [own[f"search.{way}"] for way in ("minimize", "maximize") if f"search.{way}" in own]
-    refuse_unknown_numbers([*own.get("metrics", ()), *goals])
-    _refuse_unread(plain, axes, intervals, bool(own.get("folders")))
+    goals = [values[f"search.{way}"] for way in ("minimize", "maximize") if f"search.{way}" in values]
+    refuse_unknown_numbers([*values.get("metrics", ()), *goals])
+    _refuse_unread(plain, axes, intervals, bool(values.get("folders")))
     if not out:
         missing = PlaceError("out= has no default: write out=FOLDER for the sweep's results")
         raise both(missing, mistake_in(first_words(plain, axes)))
-    return SweepWords(Path(out).expanduser().resolve(), own, tuple(runs))
+    return SweepWords(Path(out).expanduser().resolve(), values, tuple(runs))
 
 
 def _refuse_unread(

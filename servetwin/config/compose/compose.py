@@ -112,12 +112,12 @@ def _value(value: Any, tree: Mapping[str, Any], depth: int) -> Any:
 
 
 def _found(tree: Mapping[str, Any], key: str) -> Any:
-    found: Any = tree
+    value: Any = tree
     for part in key.split("."):
-        if not isinstance(found, Mapping) or part not in found:
+        if not isinstance(value, Mapping) or part not in value:
             raise _OtherFormError
-        found = found[part]
-    return found
+        value = value[part]
+    return value
 
 
 # Default values that depend on the engine: limits by vLLM's rule, the system's batcher and, for a data-

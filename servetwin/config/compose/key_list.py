@@ -79,5 +79,5 @@ def _model_parameters() -> list[str]:
 
 def _written(values: dict[str, Any]) -> str:
     """Return ``key=value`` of all that may be set, without references (as of batchers' parameters)."""
-    own = {key: value for key, value in values.items() if "${" not in str(value)}
-    return " ".join(f"{key}={shown(value)}" for key, value in own.items())
+    literal_values = {key: value for key, value in values.items() if "${" not in str(value)}
+    return " ".join(f"{key}={shown(value)}" for key, value in literal_values.items())

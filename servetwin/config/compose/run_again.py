@@ -95,10 +95,10 @@ def _file(word: Override) -> Path:
     try:
         path = Path(word.text).expanduser()
         path = path / "config.yaml" if path.is_dir() else path
-        there = path.is_file()
+        is_file = path.is_file()
     except (OSError, RuntimeError, ValueError):
-        there = False
-    if not there:
+        is_file = False
+    if not is_file:
         other = "" if not word.text else another_kind(Path(word.text))
         raise UserError(other or f"{word} has no config.yaml: write config=DIR with the out= of a run")
     return path
@@ -106,10 +106,10 @@ def _file(word: Override) -> Path:
 
 def _had(saved: RunConfig, key: str) -> str:
     """Return the option that the run had."""
-    found: Any = saved
+    value: Any = saved
     for part in key.split("/"):
-        found = getattr(found, part)
-    return str(found.name)
+        value = getattr(value, part)
+    return str(value.name)
 
 
 def _names_an_engine(system: str | None) -> bool:

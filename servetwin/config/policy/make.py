@@ -72,14 +72,14 @@ def _check_names(
     accepted: Mapping[str, inspect.Parameter],
     group: PolicyGroup,
 ) -> None:
-    own = {name: one for name, one in accepted.items() if name not in group.provided}
+    parameters = {name: one for name, one in accepted.items() if name not in group.provided}
     for name in params:
-        if name not in own:
+        if name not in parameters:
             raise UserError(
                 f"{where} gives the parameter '{echo(name)}', which it does not take: "
-                f"write one of its parameters ({', '.join(own) or 'none'})"
+                f"write one of its parameters ({', '.join(parameters) or 'none'})"
             )
-    for name, one in own.items():
+    for name, one in parameters.items():
         if (
             one.default is one.empty
             and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)

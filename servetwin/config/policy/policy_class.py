@@ -43,16 +43,16 @@ def policy_class(where: str, text: str, group: PolicyGroup) -> type:
     module_name, _, name = text.partition(":")
     module = _imported(where, module_name)
     _refuse_namesake(where, module_name)
-    found = getattr(module, name, None)
+    member = getattr(module, name, None)
     protocol = group.protocol.__name__
-    if not inspect.isclass(found):
-        kind = "nothing of that name" if found is None else f"the {type(found).__name__} {name}"
+    if not inspect.isclass(member):
+        kind = "nothing of that name" if member is None else f"the {type(member).__name__} {name}"
         known = [key for key, one in vars(module).items() if inspect.isclass(one) and not _lacks(one, group)]
         write = f"write {', '.join(f'{module_name}:{key}' for key in known)}" if known else "add it there"
         raise UserError(f"{where} is no class: {module_name} has {kind}; a {protocol} is a class, {write}")
-    if lacks := _lacks(found, group):
+    if lacks := _lacks(member, group):
         raise UserError(f"{where} is no {protocol}: the class {name} {lacks}")
-    return found
+    return member
 
 
 def attribute(where: str, text: str) -> Any:

@@ -117,13 +117,13 @@ def slow_policies(section: Mapping[str, Any]) -> str:
 
 def _outermost_call(frame: FrameType | None) -> FrameType | None:
     """Return the policy call around the frame; if a policy calls another one, the outer call."""
-    found = None
+    outermost = None
     while frame is not None:
         code = frame.f_code
         if code.co_name in _METHODS and code.co_argcount and _is_policy(frame):
-            found = frame
+            outermost = frame
         frame = frame.f_back
-    return found
+    return outermost
 
 
 def _is_policy(frame: FrameType) -> bool:
