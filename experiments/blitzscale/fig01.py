@@ -41,8 +41,10 @@ def fig1(outcomes: Outcomes) -> Figure:
     (static,) = cases()
     rows = (
         _row(outcomes, static, _RISE, _metric("steepest rise of arrivals", "times", rise)),
-        _row(outcomes, static, _MOST, _metric("most KV held", "GB", lambda run: float(_held(run).max()))),
-        _row(outcomes, static, _LEAST, _metric("least KV held", "GB", lambda run: float(_held(run).min()))),
+        _row(outcomes, static, _MOST, _metric("most KV held", "GB", lambda run: float(_gb_held(run).max()))),
+        _row(
+            outcomes, static, _LEAST, _metric("least KV held", "GB", lambda run: float(_gb_held(run).min()))
+        ),
         _row(outcomes, static, _SWING, _metric("most over least KV", "times", swing)),
     )
     note = (
@@ -84,11 +86,11 @@ def held_gb(run: RunOutcome) -> "tuple[Floats, Floats]":
 
 def swing(run: RunOutcome) -> float:
     """Most over least."""
-    held = _held(run)
+    held = _gb_held(run)
     return float(held.max() / held.min())
 
 
-def _held(run: RunOutcome) -> "Floats":
+def _gb_held(run: RunOutcome) -> "Floats":
     """Between the first burst and the last arrival."""
     at_s, gb = held_gb(run)
     held: Floats = gb[(at_s >= _WARM_S) & (at_s <= run.arrival_s.max())]

@@ -42,7 +42,7 @@ def cases() -> tuple[Case, ...]:
 def fig8(outcomes: Outcomes) -> Figure:
     """The curve, each model's place on it, and the runs."""
     models = [(name, kv_share(set_up), set_up) for name, set_up in _models()]
-    rows = [_at_a_third(), *(_of_model(name, share, set_up) for name, share, set_up in models), _pruned()]
+    rows = [_at_a_third(), *(_of_model(name, share, set_up) for name, share, set_up in models), _pruned_row()]
     for beside in (True, False):
         rows += _runs(outcomes, *source_choice(AZURE_CONV_7B, beside))
     inputs = tuple(
@@ -111,7 +111,7 @@ def _of_model(name: str, share: float, set_up: SetUp) -> FigureRow:
     return pointed(judged(row, claim, ours, f"{ours:.3f}", stand_in=set_up.stand_in, why=why), KEY)
 
 
-def _pruned() -> FigureRow:
+def _pruned_row() -> FigureRow:
     ours = slowdown(0.5, pruned=True)
     claim = at_most(1.001, "no interference (ways in and out are apart)", "paper_direction")
     why = "KV of half a link into the source's NIC while parameters leave it"

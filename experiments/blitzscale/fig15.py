@@ -48,14 +48,16 @@ def fig15() -> Figure:
             zigzag.finish_ns,
             f"layers on the new instance {_list(zigzag.target_layers)}",
         ),
-        _simulated("ZigZag", _ZIGZAG, played["ilp_free"], "an idle old instance waits for the layer to end"),
+        _simulated_row(
+            "ZigZag", _ZIGZAG, played["ilp_free"], "an idle old instance waits for the layer to end"
+        ),
         _exact(
             "best effort: batches 1 to 7 finish, scheduled",
             _BEST_EFFORT,
             effort.finish_ns,
             f"layers on the new instance {_list(effort.target_layers)}",
         ),
-        _simulated(
+        _simulated_row(
             "best effort",
             _BEST_EFFORT,
             played["best_effort"],
@@ -109,11 +111,13 @@ def _forms(solved: dict[Formulation, Solved], zigzag: Schedule) -> list[FigureRo
     ]
     same = ours.trusted and ours.schedule.mean_ns == zigzag.mean_ns
     return [
-        _said(
+        _analysis_row(
             "Eq. 1 as printed", "infeasible", paper.status, "C3 with T_2 = 1 needs six layers before batch 2"
         ),
-        _said("Eq. 1, C3 shifted by a layer", refuted, "trusted" if shifted.trusted else refuted, claims[0]),
-        _said("Eq. 1 made executable", good, good if same else "another mean", claims[1]),
+        _analysis_row(
+            "Eq. 1, C3 shifted by a layer", refuted, "trusted" if shifted.trusted else refuted, claims[0]
+        ),
+        _analysis_row("Eq. 1 made executable", good, good if same else "another mean", claims[1]),
     ]
 
 
@@ -137,7 +141,7 @@ def _exact(
     )
 
 
-def _simulated(name: str, paper: Sequence[int], played: Played, why: str) -> FigureRow:
+def _simulated_row(name: str, paper: Sequence[int], played: Played, why: str) -> FigureRow:
     """In band when no batch is further off than what the paper leaves out: transfers, and loads a bit off."""
     ours = played.finish
     far = max(abs(our_finish - other) for our_finish, other in zip(ours, paper, strict=True))
@@ -157,7 +161,7 @@ def _simulated(name: str, paper: Sequence[int], played: Played, why: str) -> Fig
     )
 
 
-def _said(name: str, wanted: str, result: str, why: str) -> FigureRow:
+def _analysis_row(name: str, wanted: str, result: str, why: str) -> FigureRow:
     """Compare a result about Eq. 1 with our own analysis, because the paper has no claim about it."""
     same = wanted == result
     reason = why if same else f"{why}; {pointing((KEY,))}"

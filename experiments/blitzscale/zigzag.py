@@ -278,11 +278,11 @@ def _finishes(curves: dict[str, EndCurve]) -> Panel:
         PlotLine("the same, quotas kept", with_quotas.work, with_quotas.effort, "--"),
         *(
             PlotLine(f"ZigZag, {name}", curve.work, curve.zigzag, style)
-            for (name, curve), style in _styled(curves)
+            for (name, curve), style in _with_markers(curves)
         ),
         *(
             PlotLine(f"best effort, {name}", curve.work, curve.effort, style)
-            for (name, curve), style in _styled(curves)
+            for (name, curve), style in _with_markers(curves)
         ),
     ]
     return Panel(
@@ -295,13 +295,13 @@ def _ratios(curves: dict[str, EndCurve]) -> Panel:
     lines = [
         PlotLine("closed form", shared.work, shared.ratios),
         PlotLine("the same, quotas kept", with_quotas.work, with_quotas.ratios, "--"),
-        *(PlotLine(name, curve.work, curve.ratios, style) for (name, curve), style in _styled(curves)),
+        *(PlotLine(name, curve.work, curve.ratios, style) for (name, curve), style in _with_markers(curves)),
         PlotLine(f"{BOUND:.3f}", (BEST_WORK,), (BOUND,), "k*"),
     ]
     return Panel("ZigZag over best effort", "queued work over the load's length", "ratio", tuple(lines))
 
 
-def _styled(curves: dict[str, EndCurve]) -> list[tuple[tuple[str, EndCurve], str]]:
+def _with_markers(curves: dict[str, EndCurve]) -> list[tuple[tuple[str, EndCurve], str]]:
     return list(zip(curves.items(), ("x", "o"), strict=True))
 
 

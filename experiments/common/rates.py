@@ -43,7 +43,7 @@ def drawn_rate(set_up: SetUp, seed: int) -> ArrivalRate:
     r: prefill tokens/s of one instance by the run's estimates; C: what the full split can carry, in prompt
     tokens/s: the smaller of what its prefill instances compute and what its decode instances hold.
     """
-    prepared = _prepared((*set_up.words, *set_up.trace, f"seed={seed}"))
+    prepared = _prepare((*set_up.words, *set_up.trace, f"seed={seed}"))
     each = prepared.estimates.models[0].prefill_tokens_per_s
     prefill, most = each * set_up.full[0], each * set_up.prefill[1]
     if set_up.rate == "models":
@@ -84,14 +84,14 @@ def kv_tokens_per_s(prepared: Prepared) -> float:
 @cache
 def estimates_of(words: Words) -> ModelEstimates:
     """Return the estimates for one replica from the run's step times; words: cluster, model and engine."""
-    return _prepared((*words, *_TWO_REQUESTS)).estimates.models[0]
+    return _prepare((*words, *_TWO_REQUESTS)).estimates.models[0]
 
 
 @cache
 def kv_arithmetic(set_up: SetUp) -> str:
     """KV memory of one replica and how it was found."""
-    return f"{set_up.name}: KV {_prepared((*set_up.words, *_TWO_REQUESTS)).hardware.kv_arithmetic}"
+    return f"{set_up.name}: KV {_prepare((*set_up.words, *_TWO_REQUESTS)).hardware.kv_arithmetic}"
 
 
-def _prepared(words: Words) -> Prepared:
+def _prepare(words: Words) -> Prepared:
     return prepare(load_config((*words, NOWHERE), "simulate"))

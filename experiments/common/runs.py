@@ -114,7 +114,7 @@ def run_once(case: Case, seed: int) -> RunOutcome:
     """One case under one seed; the same seed has the same requests in every system of a set-up."""
     rate = rate_of(case.set_up, seed)
     words = case.all_words(*rate.words, f"seed={seed}")
-    prepared, done = _executed(case, words)
+    prepared, done = _execute(case, words)
     columns = numbers(done.columns)
     scaled = "scale_events" in done.summary
     assert scaled or not prepared.config.system.elastic, (
@@ -141,15 +141,15 @@ def _column(columns: Mapping[str, Any], name: str) -> NDArray[np.float64]:
     return np.zeros(len(columns["ttft_ms"])) if column is None else np.asarray(column, dtype=np.float64)
 
 
-def _executed(case: Case, words: Words) -> tuple[Prepared, Simulated]:
+def _execute(case: Case, words: Words) -> tuple[Prepared, Simulated]:
     """The run, with the case's own files."""
-    with _configured(case, words) as config:
+    with _config_with_files(case, words) as config:
         prepared = prepare(config)
         return prepared, execute(prepared)
 
 
 @contextmanager
-def _configured(case: Case, words: Words) -> Iterator[RunConfig]:
+def _config_with_files(case: Case, words: Words) -> Iterator[RunConfig]:
     """With the case's own links and requests, whose files exist until the context ends."""
     config = load_config((*words, NOWHERE), "simulate")
     with TemporaryDirectory() as folder:
@@ -174,7 +174,7 @@ def _refusal(case: Case, prepared: bool = False) -> str:
     try:
         if case.links:
             parse_cluster("links", links_file(case), case.links)
-        with _configured(case, case.all_words()) as config:
+        with _config_with_files(case, case.all_words()) as config:
             if case.optional or prepared:
                 prepare(config)
     except UserError as error:

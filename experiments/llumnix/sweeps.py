@@ -22,11 +22,11 @@ _KV_BLOCKS: Final = (715, 851)
 
 def sweeps_of(cases: Sequence[Case]) -> tuple[SetUpSweep, ...]:
     """Return the sweeps, under the first seed, of every set-up with points to compare that is run."""
-    by_set_up = systems_by_set_up(cases, lambda case: _judged(case.set_up.name))
-    return tuple(sweep for set_up, systems in by_set_up.items() for sweep in _of(set_up, systems))
+    by_set_up = systems_by_set_up(cases, lambda case: _has_missable_rows(case.set_up.name))
+    return tuple(sweep for set_up, systems in by_set_up.items() for sweep in _sweeps_of(set_up, systems))
 
 
-def _judged(name: str) -> bool:
+def _has_missable_rows(name: str) -> bool:
     """Return whether the set-up has rows that may be missed.
 
     S-L, L-S, and the bands and bursts of auto-scaling have no such rows.
@@ -34,7 +34,7 @@ def _judged(name: str) -> bool:
     return name in _OF_FIGURE_11 or name.endswith((" high", "/s, auto-scaled", " at 0.42/s", " at 1.9/s"))
 
 
-def _of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[SetUpSweep]:
+def _sweeps_of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[SetUpSweep]:
     steps = {f"{each_s * 1e3:g} ms": (f"engine.overhead.per_layer_s={each_s:g}",) for each_s in _PER_LAYER_S}
     yield sweep_of_words(
         "overhead per layer", set_up, "engine.overhead.per_layer_s of all systems", systems, steps

@@ -26,7 +26,7 @@ def sweeps_of(cases: Sequence[Case]) -> tuple[SetUpSweep, ...]:
     They are run under the first seed.
     """
     by_set_up = systems_by_set_up(cases, _is_swept)
-    return tuple(sweep for set_up, systems in by_set_up.items() for sweep in _of(set_up, systems))
+    return tuple(sweep for set_up, systems in by_set_up.items() for sweep in _sweeps_of(set_up, systems))
 
 
 def _is_swept(case: Case) -> bool:
@@ -34,7 +34,7 @@ def _is_swept(case: Case) -> bool:
     return ends and case.label in SYSTEMS and not case.once
 
 
-def _of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[SetUpSweep]:
+def _sweeps_of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[SetUpSweep]:
     model = next(model for model in MODELS if set_up.name.startswith(model.title))
     bursts = set_up.name.endswith(", MAF")
     loads = {f"{load:g} busy": _rate(model, load) for load in (MAF_LOADS if bursts else LOADS)}

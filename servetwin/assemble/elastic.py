@@ -96,7 +96,7 @@ def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: 
     scaler = make_policy("system/scaler", system.scaler, estimates=estimates)
     setup = ElasticSetup(
         cluster,
-        {model.name: _sized(prototypes[model.name], model.tp) for model in hosted},
+        {model.name: _with_tp(prototypes[model.name], model.tp) for model in hosted},
         {model.name: _limits(config, model, bounds, estimates, cluster) for model in hosted},
         round(system.instances.monitor_period_ms * NS_PER_MS),
         round(system.instances.keep_parameters_ms * NS_PER_MS),
@@ -146,7 +146,7 @@ def reached(spec: ClusterSpec, rate: Rate | None, kind: str) -> int:
     return 0 if rate is None else int(rate.bytes_per_s * spec.classes[kind].efficiency)
 
 
-def _sized(prototype: Replica, tp: int) -> Replica:
+def _with_tp(prototype: Replica, tp: int) -> Replica:
     return replace(prototype, gpus=tuple(range(tp)))
 
 

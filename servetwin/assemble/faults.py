@@ -40,7 +40,7 @@ def fault_plan_of(config: RunConfig, replicas: Sequence[Replica]) -> FaultPlan |
                 world.most(kind, f"faults.{kind}_per_hour={rate:g}")
         return FaultPlan(drawn(config.seed, rates), gpus_of, topology, groups, notice_ns)
     if faults.name == "listed":
-        planned = [_listed(word.strip(), world) for word in str(faults.events).split("+")]
+        planned = [_parse_fault(word.strip(), world) for word in str(faults.events).split("+")]
     else:
         kind = ONE_OF[faults.name]
         assert faults.at_s is not None
@@ -67,7 +67,7 @@ def _process(kind: What, per_hour: float, random: Random) -> Iterator[Fault]:
         yield Fault(round(at_hours * _NS_PER_HOUR), kind, None, random.random())
 
 
-def _listed(word: str, world: "_FaultTargets") -> Fault:
+def _parse_fault(word: str, world: "_FaultTargets") -> Fault:
     parts = word.split(":", 2)
     if len(parts) != 3:
         raise UserError(f"faults.events has '{word}': {_FORM}")

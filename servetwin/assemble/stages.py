@@ -81,7 +81,7 @@ def stage_replicas(config: RunConfig) -> list[Replica]:
     Largest stages are placed first; numbers are in order of models and stages. Raises UserError.
     """
     sizes, room = sizes_of(config), dict.fromkeys(range(config.cluster.gpus), gpu_bytes(config))
-    wanted = _wanted(config)
+    wanted = _start_parts(config)
     cores = _cores_of_hosts(config)
     gpus, there = dict[int, int](), Counter[int]()
     for place in sorted(range(len(wanted)), key=lambda layer: (-sizes[wanted[layer]], layer)):
@@ -107,7 +107,7 @@ def stage_replicas(config: RunConfig) -> list[Replica]:
     ]
 
 
-def _wanted(config: RunConfig) -> list[Part]:
+def _start_parts(config: RunConfig) -> list[Part]:
     """Return the stage of every replica of the start."""
     wanted = list[Part]()
     for model in hosted_models(config):

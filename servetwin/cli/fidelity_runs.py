@@ -189,7 +189,7 @@ def _run(options: FidelityOptions, profile: Path) -> None:
     for number in range(options.repeats):
         for name in options.cases:
             folder = _reals(options, name)[number]
-            if not _there(folder):
+            if not _has_summary(folder):
                 _print_progress(f"{name}: real run {number + 1} of {options.repeats}")
                 words, _ = words_of(options, name, profile)
                 real_folder(load_config(words, "realexec"), str(folder))
@@ -204,7 +204,7 @@ def _case(options: FidelityOptions, name: str, profile: Path) -> dict[str, Any]:
     _, keys = words_of(options, name, profile)
     reals = _reals(options, name)
     twin = options.out / name / "twin"
-    if not _there(twin):
+    if not _has_summary(twin):
         simulated_folder(load_config([f"config={reals[0]}", f"out={twin}"], "simulate"))
     summaries = [_summary(folder) for folder in reals]
     data = as_data(agreement_of(twin, reals)) | {
@@ -253,7 +253,7 @@ def _without_host(machine: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in machine.items() if key != "host"}
 
 
-def _there(folder: Path) -> bool:
+def _has_summary(folder: Path) -> bool:
     return (folder / SUMMARY_FILE).is_file()
 
 

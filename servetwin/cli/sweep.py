@@ -150,11 +150,11 @@ def lines_of(done: SweepRuns, metrics: Sequence[str], answers: Sequence[str]) ->
             lines += ["", f"{name_of(metric)}, {several}"]
             lines += _block({setting: interval_text(metric, mean) for setting, mean in by_setting.items()})
         for key in named_axes(done):
-            lines += _compared(metric, key, done)
+            lines += _difference_lines(metric, key, done)
     return lines
 
 
-def _compared(metric: str, key: str, done: SweepRuns) -> list[str]:
+def _difference_lines(metric: str, key: str, done: SweepRuns) -> list[str]:
     by_setting: dict[Any, Interval] = differences(done, metric, key)
     if not by_setting or all(difference.half is None for difference in by_setting.values()):
         return []

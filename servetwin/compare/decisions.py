@@ -138,17 +138,17 @@ def decided_in(action: Action) -> tuple[str, Key] | None:
 
 def matched(first: Sequence[Decision], second: Sequence[Decision]) -> Matched:
     """Match the n-th occurrence of a decision in one run with the n-th in the other."""
-    ours, other = _numbered(first), _numbered(second)
+    ours, other = _number_decisions(first), _number_decisions(second)
     both = ours.keys() & other.keys()
     counts = {
-        kind: (_of(ours, kind), _of(other, kind), sum(ours[key].kind == kind for key in both))
+        kind: (_count_kind(ours, kind), _count_kind(other, kind), sum(ours[key].kind == kind for key in both))
         for kind in KINDS
     }
     apart = [abs(ours[key].at_ns - other[key].at_ns) / _NS_PER_MS for key in both]
     return Matched(counts, statistics.median(apart) if apart else None, _parting(ours, other))
 
 
-def _numbered(decisions: Sequence[Decision]) -> dict[tuple[Key, int], Decision]:
+def _number_decisions(decisions: Sequence[Decision]) -> dict[tuple[Key, int], Decision]:
     seen: Counter[Key] = Counter()
     numbered = {}
     for decision in decisions:
@@ -157,7 +157,7 @@ def _numbered(decisions: Sequence[Decision]) -> dict[tuple[Key, int], Decision]:
     return numbered
 
 
-def _of(decisions: dict[tuple[Key, int], Decision], kind: str) -> int:
+def _count_kind(decisions: dict[tuple[Key, int], Decision], kind: str) -> int:
     return sum(decision.kind == kind for decision in decisions.values())
 
 

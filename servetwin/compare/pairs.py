@@ -40,7 +40,7 @@ class Pairs:
 def pairs_of(result: Result, measured: MeasuredRun) -> Pairs:
     """Match by request number if the file has them, otherwise by order. UserError if neither works."""
     if measured.request is not None:
-        by, numbers = BY_ID, _checked(result, measured, measured.request)
+        by, numbers = BY_ID, _check_numbers(result, measured, measured.request)
     else:
         by, numbers = _by_order(result, measured)
     answered = np.flatnonzero(~measured.failed)
@@ -56,7 +56,7 @@ def pairs_of(result: Result, measured: MeasuredRun) -> Pairs:
     return Pairs(by=by, simulated=simulated, measured=rows, remarks=remarks)
 
 
-def _checked(result: Result, measured: MeasuredRun, numbers: Ints) -> Ints:
+def _check_numbers(result: Result, measured: MeasuredRun, numbers: Ints) -> Ints:
     """Check that every number occurs once and belongs to the run."""
     known, counts = np.unique(numbers, return_counts=True)
     if counts.max() > 1:

@@ -47,7 +47,9 @@ def sweeps_beside(folders: Sequence[Path], names: Sequence[str]) -> SweepsBeside
     first, *rest = map(sweep_table, folders)
     tables = [first, *rest]
     metrics = tuple(metric for metric in METRICS if any(metric in table.frame.columns for table in tables))
-    rows = {setting: list(of.values()) for setting, of in _grouped(first, range(len(first.frame))).items()}
+    rows = {
+        setting: list(of.values()) for setting, of in _rows_by_setting(first, range(len(first.frame))).items()
+    }
     means = {}
     for setting, of in rows.items():
         runs = [_numbers(first, row, metrics) for row in of]
@@ -68,7 +70,7 @@ def _against(first: SweepTable, other: SweepTable, metrics: Sequence[str]) -> Ag
         )
     of_first = {ours[values]: theirs[values] for values in shared}
     means, apart = dict[Values, dict[str, Interval]](), dict[Values, dict[str, Interval]]()
-    for setting, seeds in _grouped(first, of_first).items():
+    for setting, seeds in _rows_by_setting(first, of_first).items():
         rows = [(at, of_first[at]) for at in seeds.values()]
         pairs = _distinct_seeds(
             [(_numbers(first, at, metrics), _numbers(other, to, metrics)) for at, to in rows]
@@ -82,7 +84,7 @@ def _places(table: SweepTable, keys: Sequence[str]) -> dict[Values, int]:
     return {table.values_at(row, keys): row for row in range(len(table.frame))}
 
 
-def _grouped(table: SweepTable, rows: Iterable[int]) -> dict[Values, dict[Any, int]]:
+def _rows_by_setting(table: SweepTable, rows: Iterable[int]) -> dict[Values, dict[Any, int]]:
     """Map setting without the seed to seed to row."""
     counts: dict[Values, dict[Any, int]] = {}
     for row in rows:

@@ -277,7 +277,7 @@ def unknown_key(key: str, known: Iterable[str], kind: str) -> UserError:
         return UserError(
             f"unknown key 'gpu' for {kind}: write cluster=GPU_xN, such as cluster=h100_x8 for eight H100s"
         )
-    meant = _meant(key, names)
+    meant = _likely_keys(key, names)
     if meant:
         written = " or ".join(f"{name}=VALUE" for name in meant)
         return UserError(f"unknown key '{echo(key)}' for {kind}: write {written} if that is meant")
@@ -285,7 +285,7 @@ def unknown_key(key: str, known: Iterable[str], kind: str) -> UserError:
     return UserError(f"unknown key '{echo(key)}' for {kind}: write a key that starts with {', '.join(tops)}")
 
 
-def _meant(key: str, names: Sequence[str]) -> list[str]:
+def _likely_keys(key: str, names: Sequence[str]) -> list[str]:
     """Return what an unknown key may mean: another tool's word, a key without its unit, a typing error."""
     from servetwin.config.config import RunConfig  # --help of other commands starts without it
 

@@ -219,7 +219,7 @@ def _counters(grid: Grid, sink: SeriesSink, columns: Columns, stays: Stays) -> d
         PREFIX_QUERIES: grid.sums(asked_ns, engine, looks),
         PREFIX_HITS: grid.sums(asked_ns, engine, hits),
         PROMPT_TOKENS: grid.sums(first, replica, prompt),
-        GENERATION_TOKENS: _generated(grid, first, finish, replica, output),
+        GENERATION_TOKENS: _generated_tokens(grid, first, finish, replica, output),
         SUCCESSES: grid.sums(finish, replica, 1),
     }
 
@@ -236,7 +236,7 @@ def _first_looks(sink: SeriesSink) -> tuple[Ints, Ints, Ints, Ints]:
     return now_ns, engine, prompt, values
 
 
-def _generated(grid: Grid, first: Ints, finish: Ints, replica: Ints, output: Ints) -> Floats:
+def _generated_tokens(grid: Grid, first: Ints, finish: Ints, replica: Ints, output: Ints) -> Floats:
     """Spread a request's tokens after the first evenly up to its last."""
     decode_ns = np.maximum(finish - first, 1)
     slope = np.where(finish > first, (output - 1) / decode_ns, 0.0)

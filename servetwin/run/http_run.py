@@ -97,7 +97,7 @@ def http_run(
         "short_answers": report.counts.short,
         "looks_at_metrics": report.counts.observed,
     }
-    checked = _checked(config, servers, report, roles)
+    checked = _check_tokens(config, servers, report, roles)
     real_run = RealRun(
         prepared=prepared,
         controller=controller,
@@ -150,7 +150,7 @@ def _check_moves(config: RunConfig, servers: Sequence[Server]) -> None:
             )
 
 
-def _checked(
+def _check_tokens(
     config: RunConfig, servers: Sequence[Server], report: HttpReport, roles: Roles | None
 ) -> dict[str, Any]:
     """Generate tokens again at servers that were not lost and serve requests alone, and compare them."""

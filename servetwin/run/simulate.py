@@ -107,7 +107,7 @@ def use_series(
     config, span_s = prepared.config, float(summary["duration_s"])
     if sink is None or config.system.in_stages:
         return None
-    gpus, instances, host = _held(prepared, controller, summary)
+    gpus, instances, host = _held_over_time(prepared, controller, summary)
     prompts, outputs = work_gpu_s(hosted_models(config), prepared.estimates, prepared.workload, columns)
     work = work_of(columns, prompts, outputs)
     links = None
@@ -118,7 +118,7 @@ def use_series(
     )
 
 
-def _held(
+def _held_over_time(
     prepared: Prepared, controller: Controller, summary: Mapping[str, Any]
 ) -> tuple[Steps, Steps, Steps]:
     """Return GPUs, instances, and bytes of copies in host memory, over time."""
@@ -263,7 +263,7 @@ def execute(
     faults = fault_plan_of(config, prepared.replicas)
     recovery = None if faults is None else RecoveryWatch(controller)
     simulation = Simulation(
-        controller=_masked(config, recovery or controller),
+        controller=_mask_actions(config, recovery or controller),
         arrivals=_arrivals(prepared, on_progress),
         rows=[rows[replica.model] for replica in prepared.replicas],
         recorder=metrics,
@@ -319,7 +319,7 @@ def execute(
     )
 
 
-def _masked(config: RunConfig, control: Control) -> Control:
+def _mask_actions(config: RunConfig, control: Control) -> Control:
     """Return ``control`` without the actions that the configuration removes from the driver."""
     return Masked(control, driver_actions(config), *masked_words(config)) if is_masked(config) else control
 
@@ -327,7 +327,7 @@ def _masked(config: RunConfig, control: Control) -> Control:
 def _arrivals(prepared: Prepared, on_progress: Progress | None) -> Requests:
     config, workload = prepared.config, prepared.workload
     arrivals = build.arrivals_of(config, workload, prepared.limits)
-    return requests_of(config, _watched(arrivals, len(workload), on_progress))
+    return requests_of(config, _report_progress(arrivals, len(workload), on_progress))
 
 
 def _summary_of(prepared: Prepared, metrics: RunMetrics, columns: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -424,7 +424,7 @@ def _provisioned_gpus(prepared: Prepared) -> int:
     return sum(len(replica.gpus) for replica in prepared.replicas)
 
 
-def _watched(
+def _report_progress(
     arrivals: Iterator[tuple[Request, int]], total: int, on_progress: Progress | None
 ) -> Iterator[tuple[Request, int]]:
     """Yield the same arrivals, calling ``on_progress`` now and then with the number yielded."""

@@ -47,7 +47,7 @@ def sweep_words(words: Sequence[str]) -> SweepWords:
         if key in (_OUT, _FILE) and equals and text:
             out, file = (text, file) if key == _OUT else (out, text)
         elif key in OWN and equals and text:
-            values[key] = _parsed(key, text)
+            values[key] = _parse_own_key(key, text)
         elif key == "metric" and text:
             raise UserError(f"the key is metrics: write metrics={text.strip('[]')}")
         elif key in ("overwrite", "journal"):
@@ -89,7 +89,7 @@ def first_words(plain: Sequence[str], axes: Sequence[SweepAxis]) -> list[str]:
     return [*plain, *(f"{axis.key}={axis.texts[0]}" for axis in axes)]
 
 
-def _parsed(key: str, text: str) -> Any:
+def _parse_own_key(key: str, text: str) -> Any:
     if key == "metrics" and text[0] != "[":
         text = f"[{text}]"
     value = parse_value(Override(key, text), OWN[key])
@@ -102,7 +102,7 @@ def _with_file(file: str, runs: list[str], own: dict[str, Any]) -> tuple[list[st
     keys = {word.partition("=")[0] for word in runs}
     for key, text in file_words(file).items():
         if key in OWN:
-            own.setdefault(key, _parsed(key, text))
+            own.setdefault(key, _parse_own_key(key, text))
         elif key not in keys:
             runs.append(f"{key}={text}")
     return runs, own

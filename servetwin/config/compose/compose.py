@@ -108,10 +108,10 @@ def _value(value: Any, tree: Mapping[str, Any], depth: int) -> Any:
     reference = _REFERENCE.fullmatch(value)
     if reference is None or depth == _DEEPEST:
         raise _OtherFormError
-    return _value(_found(tree, reference[1]), tree, depth + 1)
+    return _value(_value_at(tree, reference[1]), tree, depth + 1)
 
 
-def _found(tree: Mapping[str, Any], key: str) -> Any:
+def _value_at(tree: Mapping[str, Any], key: str) -> Any:
     value: Any = tree
     for part in key.split("."):
         if not isinstance(value, Mapping) or part not in value:

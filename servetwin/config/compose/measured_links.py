@@ -32,7 +32,7 @@ def fill_measured_links(tree: dict[str, Any], profile: str | None) -> None:
             f"cluster.links={MEASURED} is of the workers of one machine, and cluster={name} has no links of "
             "theirs: write cluster=local in a real run, and a size such as cluster=local_4x1 in a simulation"
         )
-    rates = _measured(_record(profile), tree["transport"], tree["device"], str(profile))
+    rates = _measured_rates(_record(profile), tree["transport"], tree["device"], str(profile))
     for kind in unset:
         cluster[f"{kind}_gbps"] = rates[kind] * 8 / _BITS_PER_GBIT
 
@@ -57,7 +57,9 @@ def _record(profile: str | None) -> dict[str, Any]:
     return record
 
 
-def _measured(record: dict[str, Any], transport: str | None, device: str, profile: str) -> dict[str, float]:
+def _measured_rates(
+    record: dict[str, Any], transport: str | None, device: str, profile: str
+) -> dict[str, float]:
     """Return bytes/s between workers by the run's transport, and of parameters from source and host."""
     try:
         links, parameters = record["links"], record["parameters"]

@@ -40,7 +40,7 @@ def policy_maker(key: str, policy: PolicyConfig, **provided: object) -> Callable
     wanted = [*group.methods, *group.attributes]
 
     def make() -> Any:
-        made, lacks = _made(where, factory, given, wanted)
+        made, lacks = _make_and_check(where, factory, given, wanted)
         if lacks:
             raise UserError(f"{where} is no {group.protocol.__name__}: it has no {', '.join(lacks)}; add it")
         return made
@@ -94,7 +94,7 @@ def _as_annotated(value: Any, parameter: inspect.Parameter) -> Any:
     return tuple(value) if is_tuple and isinstance(value, list) else value
 
 
-def _made(
+def _make_and_check(
     where: str, factory: Callable[..., Any], given: Mapping[str, Any], wanted: Sequence[str]
 ) -> tuple[Any, list[str]]:
     """Return the policy, and the wanted attributes that it lacks."""
