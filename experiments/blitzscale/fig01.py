@@ -32,7 +32,7 @@ _WARM_S: Final = 20.0  # the window starts empty: what requests hold before is n
 
 
 def cases() -> tuple[Case, ...]:
-    """Static instances, so that nothing but the requests decides what is held."""
+    """Static instances, so that the KV held depends only on the requests."""
     return (case_of(burst_7b(), "distserve_full"),)
 
 
@@ -91,7 +91,7 @@ def swing(run: RunOutcome) -> float:
 
 
 def _gb_held(run: RunOutcome) -> "Floats":
-    """Between the first burst and the last arrival."""
+    """Return the GB of KV held between the first burst and the last arrival."""
     at_s, gb = held_gb(run)
     held: Floats = gb[(at_s >= _WARM_S) & (at_s <= run.arrival_s.max())]
     return held

@@ -19,7 +19,7 @@ from hwmodels.topology.topology import Topology, build
 MB_64 = 64 * 10**6
 KEY: Key = ("efficiency", "Figure 21")
 
-# name -> (plans, kind of the link that limits, so many of them side by side)
+# name -> (plans, kind of the link that limits the load, number of these links that are used in parallel)
 SET_UPS: dict[str, tuple[Callable[[Topology, int | None], list[Ranks]], str, int]] = {
     "four NICs": (four_nics, "nic", 4),
     "two NICs": (two_nics, "nic", 2),

@@ -113,7 +113,7 @@ def _ms(value: float) -> str:
 
 
 def _counters_row(outcomes: Outcomes, case: Case) -> FigureRow:
-    """That instances ran with some of their layers, and with more and more of them."""
+    """Return the row which shows that instances ran with a growing part of their layers."""
     counters = [
         f"{metric.label} {number(mean_of(values).value)}"
         for metric in (PASSES, REQUESTS, USED, REFUSED, LATE)

@@ -59,7 +59,7 @@ SCHEDULERS: Final = ("stop", "best_effort", "ilp")
 
 
 def live_cases(set_up: SetUp) -> tuple[Case, ...]:
-    """BlitzScale with every scheduler (its own is ilp_free), and what it is compared with."""
+    """BlitzScale with every scheduler (its own is ilp_free), and the systems it is compared with."""
     schedulers = tuple(
         case_of(set_up, BLITZ, f"{BLITZ}, {name}", (f"system/live={name}",)) for name in SCHEDULERS
     )
@@ -133,7 +133,7 @@ def required_gbps(model: str, tp: int, stop_s: float) -> float:
 
 
 def full_load(set_up: SetUp) -> Case:
-    """Figure 3 e/f: all GPUs provisioned, as many requests as they can serve (their capacity C)."""
+    """Figure 3 e/f: all GPUs are provisioned, and the request rate is their capacity C."""
     at_capacity = replace(set_up, name=f"{set_up.name} at 1 C", share=1.0)
     return case_of(at_capacity, "distserve_full")
 

@@ -30,7 +30,7 @@ from traces.columns import numbers
 from traces.workload import Workload
 
 _PROMPT_TOKENS: Final = 16
-_SHAPE: Final = {  # layers of Llama3-8B, and next to nothing before and behind them
+_SHAPE: Final = {  # layers of Llama3-8B; the parameters before and after them are negligible
     "architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16",
     "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8,
     "vocab_size": 1024, "max_position_embeddings": 8192,

@@ -119,7 +119,10 @@ def burst_72b(least: int = 1) -> SetUp:
 
 
 def burstgpt() -> tuple[Words, tuple[float, ...], str]:
-    """(trace, its bursts, what stands in): recorded, from the steepest rise, if it is here; else drawn."""
+    """Return (trace, its bursts, stand-in): the recorded trace from its steepest rise if it is available.
+
+    Otherwise the trace is drawn.
+    """
     try:
         find_trace("burstgpt_1")
     except TraceError:
@@ -205,7 +208,7 @@ _COLOCATED: Final = ("system.instances.split=false", "system.instances.both_min=
 
 
 def many_models(share: float, cached: int = 2, briefly: bool = False) -> Case:
-    """ServerlessLLM with 16 models. cached: so many fit a host. briefly: copies live 30 s, not 300."""
+    """ServerlessLLM with 16 models. cached: how many fit in a host. briefly: copies live 30 s, not 300."""
     keys = (*(SHIPPED if briefly else TEXT), f"system.cache.max_models={cached}")
     label = f"{cached} cached, {'30' if briefly else '300'} s, {share:g} C"
     return Case(label, many_models_at(share), ("system=serverlessllm", *_COLOCATED, *_MANY, *keys))

@@ -52,7 +52,7 @@ def runs_csv(outcomes: Outcomes) -> str:
 
 
 def _text(titles: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
-    """Numbers with ten digits, nothing where there is none."""
+    """Return the CSV text; numbers have ten digits, and the cell of a missing number is empty."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(titles)

@@ -85,7 +85,7 @@ class Metric:
 
 
 def summary_metric(label: str, unit: str, where: str) -> Metric:
-    """A number as it stands in summary.json."""
+    """Return the metric that reads a number of summary.json without a change."""
     return Metric(label, unit, where, lambda outcome: outcome.at(where))
 
 

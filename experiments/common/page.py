@@ -38,7 +38,7 @@ def _count_lines(figures: Sequence[Figure]) -> list[str]:
 
 
 def _short(verdicts: Mapping[str, int]) -> str:
-    """Counts in the order of the verdicts, nothing where there is no row."""
+    """Counts in the order of the verdicts, without verdicts that no row has."""
     return " / ".join(map(str, verdicts.values())) if sum(verdicts.values()) else ""
 
 

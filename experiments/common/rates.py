@@ -14,7 +14,7 @@ from servetwin.run.simulate import prepare
 from serving.vocabulary.estimates import ModelEstimates
 from traces.capacity import prompt_load, rate_factor
 
-# Configurations made here write nothing.
+# Configurations made in this module write no files.
 NOWHERE = "out=nowhere"
 _RECORDED = ("trace=azure_code", "trace=azure_conv", "trace=burstgpt_1")
 _TWO_REQUESTS = ("trace=poisson", "trace.requests=2")

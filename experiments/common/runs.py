@@ -142,7 +142,7 @@ def _column(columns: Mapping[str, Any], name: str) -> NDArray[np.float64]:
 
 
 def _execute(case: Case, words: Words) -> tuple[Prepared, Simulated]:
-    """The run, with the case's own files."""
+    """Run the case with its own files; return its preparation and its result."""
     with _config_with_files(case, words) as config:
         prepared = prepare(config)
         return prepared, execute(prepared)
@@ -150,7 +150,7 @@ def _execute(case: Case, words: Words) -> tuple[Prepared, Simulated]:
 
 @contextmanager
 def _config_with_files(case: Case, words: Words) -> Iterator[RunConfig]:
-    """With the case's own links and requests, whose files exist until the context ends."""
+    """Yield the configuration with the case's own links and requests, whose files are deleted afterwards."""
     config = load_config((*words, NOWHERE), "simulate")
     with TemporaryDirectory() as folder:
         if case.links:
@@ -208,7 +208,7 @@ def _in_order(function: Callable[[Case], str], cases: list[Case], processes: int
 
 
 def _pool(processes: int) -> ProcessPoolExecutor:
-    """Spawned: a fork would copy whatever threads the caller has."""
+    """Return a pool of spawned processes; forked ones would copy the state of the caller's threads."""
     spawn = get_context("spawn")
     return ProcessPoolExecutor(processes, spawn, initializer=end_with_parent, initargs=tie())
 

@@ -112,7 +112,7 @@ def times(factor: float, text: str | None = None) -> Claim:
 
 
 def about(value: float, text: str, kind: Kind = "paper_number") -> Claim:
-    """A size of its own."""
+    """Return the claim that a number is about ``value``."""
     return Claim(text, value, value, kind=kind)
 
 

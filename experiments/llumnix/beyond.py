@@ -26,7 +26,7 @@ _DECODE: Final = 12
 _DEFRAGMENT_METRICS: Final = _shown(
     "decode_mean_s", "decode_p99_s", "prefill_p99_s", "request_mean_s", "request_p99_s"
 )
-# A decode instance keeps room for all that a request writes, so nobody is preempted there.
+# A decode instance reserves memory for a request's whole output, so no request is preempted there.
 _SPLIT: Final[Words] = (
     "system=distserve_full", f"system.instances.prefill={_PREFILL}", f"system.instances.decode={_DECODE}",
     "engine.reserve=oracle",

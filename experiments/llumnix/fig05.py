@@ -23,7 +23,7 @@ _COLUMNS: Final = ("arrival_ns", "scheduled_ns", "replica", "prompt_tokens")
 
 
 def cases(requests: int) -> tuple[Case, ...]:
-    """M-M on four instances, each request to the freest: nothing moves."""
+    """M-M on four instances; each request goes to the freest one, and none migrates."""
     workload = BY_TITLE["M-M"]
     words = ("cluster=llumnix_4x1", "model=llama_7b", "engine=vllm_0_1_7", *ENGINE, "series.period_s=1")
     set_up = workload.at(_RATE_PER_S, requests, words=words)
@@ -55,7 +55,7 @@ def fitting(free_blocks: float, heads: Sequence[float]) -> int:
 
 
 def instants(run: RunOutcome) -> list[tuple[float, float, list[float]]]:
-    """(s, free blocks of all instances, heads) of every second at which somebody waits for memory."""
+    """Return (s, free blocks of all instances, heads) of every second at which requests wait for memory."""
     seconds = []
     times_s, shares = run.timelines[KV_SHARES]
     for at_s, used in zip(times_s, shares, strict=True):

@@ -30,7 +30,7 @@ class CurvePoint:
 
 
 def cases_of(curves: Callable[[int], Sequence[CurvePoint]]) -> Callable[[int], tuple[Case, ...]]:
-    """The cases of all curves, each once, with so many requests a run."""
+    """Return a function from the number of requests per run to the cases of all curves, each once."""
     return lambda requests: tuple(dict.fromkeys(curve.case for curve in curves(requests)))
 
 
@@ -62,7 +62,7 @@ class PointJudge:
     def without_rows(
         self, name: str, title: str, curves: Sequence[CurvePoint], x_label: str, inputs: tuple[str, ...]
     ) -> Figure:
-        """A figure of curves that nothing of the paper is beside."""
+        """Return a figure of curves for which the paper has no points."""
         numbers = self.numbers(name, curves)
         return Figure(name, title, (), panels=panels_of(numbers, x_label), inputs=inputs, numbers=numbers)
 

@@ -15,7 +15,7 @@ def _seconds(label: str, where: str) -> Metric:
 
 
 def _loss(outcome: RunOutcome) -> float | None:
-    """The mean over all requests; a run in which nobody was preempted has no such section."""
+    """The mean over all requests; a run without preemptions has no such section."""
     mean_ms = outcome.at("preemption_loss_ms.mean")
     return (mean_ms or 0.0) / 1e3
 

@@ -20,7 +20,7 @@ def of_stages(outcome: RunOutcome, key: str) -> list[float]:
 
 
 def within(outcome: RunOutcome, exec_s: float, times: float) -> float:
-    """The share of all requests that are answered within so many times the execution time."""
+    """Return the share of all requests that are answered within ``times`` times the execution time."""
     arrived = outcome.at("requests.arrived") or 0.0
     return float(np.count_nonzero(outcome.ttft_ms <= times * exec_s * 1e3)) / arrived
 

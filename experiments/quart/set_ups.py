@@ -20,7 +20,7 @@ class Model:
     gain: float
 
     def rate_per_s(self, load: float) -> float:
-        """At which so many replicas of every stage would be busy all the time, if stages were even."""
+        """Return the rate that would keep ``load`` replicas of every stage busy if stages were even."""
         return load * self.stages / self.exec_s
 
 

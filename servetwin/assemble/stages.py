@@ -129,7 +129,7 @@ class _Cores:
         return _ANY if self._per_host is None else self._per_host - self._taken[gpu // self._gpus]
 
     def take(self, gpu: int, cores: int) -> None:
-        """Give so many cores of the GPU's host to a replica."""
+        """Give ``cores`` cores of the GPU's host to a replica."""
         self._taken[gpu // self._gpus] += cores
 
 

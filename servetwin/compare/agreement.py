@@ -67,10 +67,10 @@ class TimingAgreement:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """``refused``: reasons that rule out a claim of agreement, whatever the numbers are; empty if none.
+    """``refused``: reasons that rule out a claim of agreement for any numbers; empty if there are none.
 
-    ``decisions``: the simulated run against each real one, ``repeated``: each pair of real runs; empty if a
-    journal is missing.
+    ``decisions``: the decisions that the simulated run shares with each real one. ``repeated``: those that
+    each pair of real runs shares. Both are empty if a journal is missing.
     """
 
     folders: tuple[Path, ...]

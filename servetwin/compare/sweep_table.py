@@ -28,7 +28,7 @@ Values = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True, slots=True)
 class SweepTable:
-    """``axes``: the keys that take several values. ``fixed``: key -> text of those written with one value.
+    """``axes``: the keys that take several values. ``fixed``: key that is written with one value -> its text.
 
     ``words`` is None if the folder does not record the words of its points.
     """

@@ -103,7 +103,10 @@ def key_of(field: "dataclasses.Field[Any]") -> Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredKey:
-    """A key at its ``path`` in config.yaml, dotted; ``read_by`` and ``kind`` also of what is around it."""
+    """A key with its dotted ``path`` in config.yaml.
+
+    ``read_by`` and ``kind`` include those that are declared at the sections which contain the key.
+    """
 
     path: str
     key: Key

@@ -23,7 +23,7 @@ from serving.vocabulary.errors import UserError
 from traces.errors import TraceError
 
 MOST_GPUS: Final = 256
-_FEW: Final = 4  # up to so many layouts are all searched on the whole workload
+_FEW: Final = 4  # so few layouts, or fewer, are all searched with the whole workload
 _FIRST: Final = 8  # more layouts start on the first eighth of it
 _WINDOW_S: Final = 60.0
 

@@ -14,7 +14,7 @@ _SIZED: Final = re.compile(r"([a-z0-9_]+?)(?:_[1-9][0-9]*x([1-9][0-9]*))?")
 
 
 class DoesNotFit(UserError):
-    """Instances of so many GPUs do not fill whole hosts."""
+    """Instances with this number of GPUs do not fill whole hosts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,8 +76,9 @@ class WorkCount:
 
 @dataclass(slots=True, kw_only=True)
 class InstanceRecord:
-    """State of one instance. ``decisions``: (time, what, why) of those in the summary but not the journal;
-    ``starts``: the terms of a start, by load and target, if the summary has them.
+    """State of one instance. ``decisions``: (time, what, why) of each decision that only the summary has.
+
+    ``starts``: (load, target) -> the terms of the start, if the summary has them.
     """
 
     id: int
