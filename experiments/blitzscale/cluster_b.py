@@ -70,7 +70,7 @@ def rows(outcomes: Outcomes) -> list[FigureRow]:
 
 
 def saved(outcomes: Outcomes) -> dict[Key, Any]:
-    """Every way's ratios beside each other, with what share of the bytes crossed NICs."""
+    """Every way's ratios beside each other, with the share of the bytes that crossed NICs."""
     points = {}
     for way in WAYS:
         live, stopped, cached = (MEAN_TTFT.of(outcomes.of(case)) for case in way.cases())

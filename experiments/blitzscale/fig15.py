@@ -124,7 +124,7 @@ def _forms(solved: dict[Formulation, Solved], zigzag: Schedule) -> list[FigureRo
 def _exact(
     name: str, paper: Sequence[int], ours: Sequence[int], why: str, kind: Kind = "own_analysis"
 ) -> FigureRow:
-    """In band only when every number is the paper's."""
+    """Return the row, which is in band only if every number equals the paper's."""
     same = tuple(paper) == tuple(ours)
     ratio = sum(ours) / sum(paper)
     reason = why if same else f"{why}; {pointing((KEY,))}"
@@ -142,7 +142,10 @@ def _exact(
 
 
 def _simulated_row(name: str, paper: Sequence[int], played: Played, why: str) -> FigureRow:
-    """In band when no batch is further off than what the paper leaves out: transfers, and loads a bit off."""
+    """Return the row, in band if each batch differs by no more than what the paper leaves out.
+
+    It leaves out transfers, and loads that differ a little from their nominal time.
+    """
     ours = played.finish
     far = max(abs(our_finish - other) for our_finish, other in zip(ours, paper, strict=True))
     reason = f"{why}; a layer loads in {played.load:.2f} layer times, at most {far:.2f} off"

@@ -46,12 +46,12 @@ class LoadTimes:
 
     @property
     def first_s(self) -> float:
-        """When the first instances are fully loaded."""
+        """The time at which the first instances are fully loaded."""
         return self.times_s[0]
 
     @property
     def last_s(self) -> float:
-        """When all are."""
+        """The time at which all instances are fully loaded."""
         return self.times_s[-1]
 
 

@@ -41,17 +41,17 @@ _BATCHES: Final = (6, 12, 15, 18, 19, 24, 36)
 
 
 def zigzag_s(work: float) -> float:
-    """When the last batch ends under ZigZag."""
+    """Return when the last batch ends under ZigZag."""
     return max(1 - exp(-work), work / 2)
 
 
 def shared_s(work: float) -> float:
-    """Under best effort, when everything is loaded both run what is left."""
+    """Return when the last batch ends under best effort, if both run what is left after the load."""
     return work if work <= 1 else (1 + work) / 2
 
 
 def kept_s(work: float) -> float:
-    """Under best effort when quotas stay to the end."""
+    """Return when the last batch ends under best effort, if quotas stay to the end."""
     return work
 
 
@@ -70,7 +70,7 @@ BOUND: Final = zigzag_s(BEST_WORK) / shared_s(BEST_WORK)  # 0.614
 
 @dataclass(frozen=True, slots=True)
 class EndCurve:
-    """When the last batch ends, by queued work, both over the time of the load."""
+    """When the last batch ends as a function of the queued work, both in units of the load's time."""
 
     work: tuple[float, ...]
     zigzag: tuple[float, ...]

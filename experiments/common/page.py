@@ -43,7 +43,7 @@ def _short(verdicts: Mapping[str, int]) -> str:
 
 
 def _stand_ins(figures: Sequence[Figure]) -> list[str]:
-    """What stood in for something that cannot be had, and in which figures."""
+    """Name each stand-in for something that is not available, and its figures."""
     where: dict[str, dict[str, None]] = {}
     for figure in figures:
         for row in figure.rows:

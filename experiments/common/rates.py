@@ -29,7 +29,10 @@ class ArrivalRate:
 
 
 def rate_of(set_up: SetUp, seed: int) -> ArrivalRate:
-    """As ``drawn_rate``; a recorded window has one factor for all seeds, a written rate is the trace's."""
+    """Return the rate of the set-up: that of ``drawn_rate``, with one factor for all seeds of a window.
+
+    A rate that is written in the words is that of the trace.
+    """
     if set_up.rate == "written":
         return ArrivalRate((), f"{set_up.name}: {' '.join(set_up.trace)}")
     recorded = set_up.rate == "scaled" and any(word in _RECORDED for word in set_up.trace)

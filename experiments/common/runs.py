@@ -239,5 +239,5 @@ def rows_file(case: Case) -> str:
 
 
 def file_name(text: str) -> str:
-    """Without slashes, commas and spaces."""
+    """Return the name without slashes, commas and spaces."""
     return text.replace("/", "-").replace(", ", "-").replace(" ", "_")

@@ -19,7 +19,7 @@ class SetUpSweep:
     points: tuple[tuple[str, tuple[Case, ...]], ...]
 
     def cases(self) -> Iterator[Case]:
-        """All of them, point by point."""
+        """Return the cases of all points, point by point."""
         for _, cases in self.points:
             yield from cases
 

@@ -16,7 +16,7 @@ BAND: Final = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What is said, as a range of the number compared (``low`` equal to ``high`` for a single one).
+    """A paper's claim, as the range of the compared number (``low`` equals ``high`` for a single number).
 
     slack: factor by which ours may lie outside. against: a value that ours must be on the same side of as the
     paper's (1 for a ratio: shorter stays shorter); None where there is no direction. strict: the ends of the

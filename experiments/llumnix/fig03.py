@@ -118,7 +118,7 @@ def _of_p99(read: Callable[[RunOutcome, float], float]) -> Callable[[RunOutcome]
     return lambda run: read(run, 99)
 
 
-# What the text of section 3 says of this figure.
+# The claims about this figure in the text of section 3.
 _CLAIMS: Final = (
     (about(0.62, "62 %"), Metric("mean use of KV memory", "", "requests", _memory)),
     (about(0.08, "8 %"), Metric("requests that are preempted", "", "requests", _preempted)),

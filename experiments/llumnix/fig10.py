@@ -161,7 +161,10 @@ def _row(outcomes: Outcomes, case: Case, paper_ms: float) -> FigureRow:
 
 
 def _text_rows(outcomes: Outcomes, model: str) -> list[FigureRow]:
-    """Below one decode step; hardly longer with 32 times the context; two stages."""
+    """Compare the text's claims: down time is below one decode step, and there are two stages.
+
+    Down time is hardly longer with 32 times the context.
+    """
     live = {context: migration_case(model, "live", context) for context in CONTEXTS}
     down, steps, stages = (
         {context: metric.of(outcomes.of(live_case)) for context, live_case in live.items()}

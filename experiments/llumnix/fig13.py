@@ -31,7 +31,7 @@ def _seconds(priority: int, key: str, statistic: str, outcome: RunOutcome) -> fl
 
 
 def _execution(priority: int, outcome: RunOutcome) -> float | None:
-    """From the first token to the last, less what preemptions took."""
+    """Return the mean time from first to last token, without the time that preemptions took."""
     here = (outcome.columns["priority"] == priority) & ~np.isnan(outcome.columns["tpot_ms"])
     tpot_ms, loss_ms, tokens = (outcome.columns[name][here] for name in _COLUMNS[1:])
     execution_ms = tpot_ms * (tokens - 1) - loss_ms

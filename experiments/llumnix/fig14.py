@@ -41,7 +41,7 @@ def autoscaled(name: str, set_up: SetUp, extra: Words = (), suffix: str = SCALED
 
 
 def curves(requests: int) -> list[CurvePoint]:
-    """Both systems at each rate, then with each coefficient of variation."""
+    """Return both systems at each rate, then both with each coefficient of variation."""
     l_l = BY_TITLE["L-L"]
     poisson = [("poisson", rate, l_l.at(rate, requests, words=CLUSTER_12000)) for rate in RATES_PER_S]
     gamma = [("gamma", cv, l_l.at(GAMMA_RATE_PER_S, requests, cv, CLUSTER_12000)) for cv in GAP_CVS]

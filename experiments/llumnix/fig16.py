@@ -199,7 +199,7 @@ def fig16(_: PointJudge) -> Figure:
 
 
 def _messages(name: str, running: int) -> float:
-    """What one step of an instance tells the scheduler: one report, or a token of each request."""
+    """Return how many messages an instance sends per step: one report, or one for each request."""
     return 1.0 if name == "two levels" else float(running)
 
 

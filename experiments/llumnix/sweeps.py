@@ -57,12 +57,12 @@ def _sweeps_of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[SetUpSweep]:
 
 
 def _migration_words(case: Case, words: Words) -> Words:
-    """Those without migration stay as they are."""
+    """Return the words for a system with migration, and none for others, which do not change."""
     return words if case.label == LLUMNIX else ()
 
 
 def _rule_words(case: Case, words: Words) -> Words:
-    """A word of a part that the system does not have would be refused."""
+    """Return the words of parts that the system has; words of other parts would be refused."""
     if case.label == LLUMNIX:
         return words
     dispatch = [word for word in words if word.startswith("system.dispatch")]

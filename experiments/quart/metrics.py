@@ -26,7 +26,7 @@ def within(outcome: RunOutcome, exec_s: float, times: float) -> float:
 
 
 def satisfied(exec_s: float, times: float) -> Metric:
-    """Requests that keep this objective."""
+    """Return the share of requests that meet the objective of ``times`` times the execution time."""
     return Metric(
         f"requests within {times:g} times the execution time",
         "",
@@ -36,7 +36,7 @@ def satisfied(exec_s: float, times: float) -> Metric:
 
 
 def goodput(exec_s: float, times: float) -> Metric:
-    """Those requests per second of the run."""
+    """Return the requests that meet this objective, per second of the run."""
 
     def read(run: RunOutcome) -> float | None:
         duration_s, arrived = run.at("duration_s"), run.at("requests.arrived")

@@ -64,8 +64,9 @@ class Parting:
 
     @property
     def cause(self) -> str:
-        """``observation``: their controllers received different events. ``timing``: the same event, but
-        earlier events at other times, as the policies are the same.
+        """Why the decisions differ. ``observation``: the controllers received different events.
+
+        ``timing``: they received the same event, but earlier events at other times; policies are the same.
         """
         if self.first is None or self.second is None or self.first.event != self.second.event:
             return "observation"
@@ -74,7 +75,10 @@ class Parting:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """``counts``: kind -> (decisions of the first, of the second, shared); ``apart_ms``: their median."""
+    """``counts``: kind -> (decisions of the first run, of the second run, shared decisions).
+
+    ``apart_ms``: the median difference between the two times of a shared decision.
+    """
 
     counts: dict[str, tuple[int, int, int]]
     apart_ms: float | None

@@ -33,7 +33,7 @@ _MISSING: Final = "not in the file"
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """``times``: NaN where unknown. ``remarks``: which are unknown, how many and why."""
+    """``times``: metric -> times, NaN if unknown. ``remarks``: which are unknown, how many and why."""
 
     times: dict[str, Floats]
     remarks: list[str]

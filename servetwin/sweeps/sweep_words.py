@@ -31,7 +31,7 @@ _MOST_PROCESSES: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class SweepWords:
-    """``own``: the sweep's own keys in the words, typed; ``runs``: the words of its runs."""
+    """``own``: the sweep's own keys in the words -> their parsed values; ``runs``: the words of its runs."""
 
     out: Path
     own: Mapping[str, Any]

@@ -30,9 +30,9 @@ _ASKING: Final = frozenset(("serving", "simcore", "realexec", "servetwin", "sele
 
 @dataclass(frozen=True, slots=True)
 class SlowCall:
-    """``ms``: between the first sample that saw the call and the last, so it took at least that.
+    """``ms``: the time between the first and the last sample with the call; it took at least so long.
 
-    ``at_ns``: the time of the run when it was last seen, virtual in a simulation.
+    ``at_ns``: the time in the run, virtual in a simulation, of the last sample with the call.
     """
 
     policy: str
