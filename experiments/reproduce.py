@@ -59,7 +59,8 @@ _MOST: Final = {"seeds": 100, "processes": 256, "requests": 10_000}
 class Settings:
     """The settings in the words, with defaults.
 
-    sweeps: "true", "missed" or "false". requests: of a run, for papers whose runs all have as many.
+    sweeps: "true", "missed" or "false". requests: the number of requests of each run, for papers whose runs
+    all have the same number.
     json: print one document in place of tables.
     """
 
@@ -146,11 +147,11 @@ def _make(recipes: "Mapping[str, Recipe]", paper: "Paper", settings: Settings, c
         target = folder.commit()
     if not settings.runs:
         store.clear()
-    place = f"; the figures are in {target}"
+    where = f"; the figures are in {target}"
     if settings.json:
-        tell({"folder": str(target), **as_data(figures)}, (), True, place)
+        tell({"folder": str(target), **as_data(figures)}, (), True, where)
         return
-    with telling(place):
+    with telling(where):
         print(f"{heading(figures)}\n")
         for figure in figures:
             print_figure(figure)

@@ -31,9 +31,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is offered when it is asked for: the commands import this package too, and need none of it.
+    """Import a public name at its first use; commands import this package too and use none of its names.
 
-    ``__version__``: of the installed package, as ``servetwin --version`` says.
+    ``__version__`` is the version of the installed package, which ``servetwin --version`` also prints.
     """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,7 +16,7 @@ def namesake() -> str | None:
     for name in PACKAGES:
         spec = find_spec(name)
         if spec is None or spec.origin is None:
-            continue  # not installed whole; its import says so
+            continue  # the installation is incomplete, which the import of the package reports
         path = Path(spec.origin).resolve()
         if path.parent != home / name:
             return (

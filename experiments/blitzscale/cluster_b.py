@@ -57,7 +57,7 @@ def cases() -> tuple[Case, ...]:
 
 
 def rows(outcomes: Outcomes) -> list[FigureRow]:
-    """Mean TTFT over AllCache; each says what share of the loaded bytes crossed NICs."""
+    """Compare mean TTFT with AllCache's; each row states the share of the loaded bytes that crossed NICs."""
     rows_found = []
     for way in WAYS:
         live, stopped, cached = way.cases()
@@ -70,7 +70,7 @@ def rows(outcomes: Outcomes) -> list[FigureRow]:
 
 
 def saved(outcomes: Outcomes) -> dict[Key, Any]:
-    """Every way's ratios beside each other, with what share of the bytes crossed NICs."""
+    """Every way's ratios beside each other, with the share of the bytes that crossed NICs."""
     points = {}
     for way in WAYS:
         live, stopped, cached = (MEAN_TTFT.of(outcomes.of(case)) for case in way.cases())
@@ -86,7 +86,7 @@ def saved(outcomes: Outcomes) -> dict[Key, Any]:
 
 
 def over_nics(outcomes: Outcomes, *cases: Case) -> str:
-    """What share of the loaded bytes of each crossed NICs."""
+    """Return the share of each system's loaded bytes that crossed NICs."""
     parts = []
     for case in cases:
         if shares := NIC_SHARE.of(outcomes.of(case)):

@@ -32,7 +32,7 @@ _WARM_S: Final = 20.0  # the window starts empty: what requests hold before is n
 
 
 def cases() -> tuple[Case, ...]:
-    """Static instances, so that nothing but the requests decides what is held."""
+    """Static instances, so that the KV held depends only on the requests."""
     return (case_of(burst_7b(), "distserve_full"),)
 
 
@@ -41,8 +41,10 @@ def fig1(outcomes: Outcomes) -> Figure:
     (static,) = cases()
     rows = (
         _row(outcomes, static, _RISE, _metric("steepest rise of arrivals", "times", rise)),
-        _row(outcomes, static, _MOST, _metric("most KV held", "GB", lambda run: float(_held(run).max()))),
-        _row(outcomes, static, _LEAST, _metric("least KV held", "GB", lambda run: float(_held(run).min()))),
+        _row(outcomes, static, _MOST, _metric("most KV held", "GB", lambda run: float(_gb_held(run).max()))),
+        _row(
+            outcomes, static, _LEAST, _metric("least KV held", "GB", lambda run: float(_gb_held(run).min()))
+        ),
         _row(outcomes, static, _SWING, _metric("most over least KV", "times", swing)),
     )
     note = (
@@ -84,12 +86,12 @@ def held_gb(run: RunOutcome) -> "tuple[Floats, Floats]":
 
 def swing(run: RunOutcome) -> float:
     """Most over least."""
-    held = _held(run)
+    held = _gb_held(run)
     return float(held.max() / held.min())
 
 
-def _held(run: RunOutcome) -> "Floats":
-    """Between the first burst and the last arrival."""
+def _gb_held(run: RunOutcome) -> "Floats":
+    """Return the GB of KV held between the first burst and the last arrival."""
     at_s, gb = held_gb(run)
     held: Floats = gb[(at_s >= _WARM_S) & (at_s <= run.arrival_s.max())]
     return held

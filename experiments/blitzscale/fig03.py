@@ -25,15 +25,15 @@ STOPS_72B_S: Final = (0.25, 0.5, 1.32, 2.0, 4.0, 8.0)  # 1.32 s: 36.35 GB of a G
 STOPS_8B_S: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 
 
-def _beyond(ttft_ms: float, tbt_ms: float) -> Metric:
+def _violations_beyond(ttft_ms: float, tbt_ms: float) -> Metric:
     def read(run: RunOutcome) -> float:
         return violations(run, ttft_ms, tbt_ms)
 
     return Metric(f"requests beyond {ttft_ms:g}/{tbt_ms:g} ms", "", "requests", read)
 
 
-_72B: Final = _beyond(1250, 200)
-_8B: Final = _beyond(450, 150)
+_72B: Final = _violations_beyond(1250, 200)
+_8B: Final = _violations_beyond(450, 150)
 
 
 def cases() -> tuple[Case, ...]:
@@ -42,7 +42,7 @@ def cases() -> tuple[Case, ...]:
 
 
 def _at_half() -> tuple[Case, ...]:
-    """The same systems under the mean load of all other figures, to tell how use of NICs rises with load."""
+    """The same systems under the mean load of all other figures, to show how use of NICs rises with load."""
     return tuple(case_of(set_up, "distserve_full") for set_up in three())
 
 
@@ -58,7 +58,7 @@ def fig3(outcomes: Outcomes) -> Figure:
     """Arithmetic, shares of requests by stop, the order of stops, and network use."""
     of_72b = dict(zip(STOPS_72B_S, _stops_72b(), strict=True))
     rows = [
-        _required(),
+        _required_row(),
         _share(outcomes, at_most(0.60, f"below 60 % from {_GBPS:g} Gbps a GPU on", _NUMBER), of_72b[1.32]),
         _share(outcomes, at_least(0.60, f"60 % and more below {_GBPS:g} Gbps a GPU", _NUMBER), of_72b[2.0]),
         _share(outcomes, at_most(0.40, "40 % at most with a stop of 500 ms", _NUMBER), of_72b[0.5]),
@@ -87,14 +87,14 @@ def fig3(outcomes: Outcomes) -> Figure:
     )
 
 
-def _required() -> FigureRow:
+def _required_row() -> FigureRow:
     gbps = required_gbps("qwen2_5_72b", 4, 0.5)
     why = "the catalogue's 72B has 145.4 GB, the paper counts 144"
     return judged("72B: rate per GPU for 500 ms", about(576, "576 Gbps"), gbps, f"{gbps:,.0f} Gbps", why=why)
 
 
 def _share(outcomes: Outcomes, claim: Claim, case: Case) -> FigureRow:
-    """Of requests beyond 1250/200 ms."""
+    """Compare the share of requests beyond 1250 ms TTFT or 200 ms TBT with the claim."""
     load_s = LOAD_TIME.of(outcomes.of(case))
     why = f"loads took {number(mean_of(load_s).value if load_s else None)} s"
     name, read = f"72B: {_72B.label}, {case.label}", values_of(_72B, lacks="no run")

@@ -12,8 +12,8 @@ from experiments.common.verdict import within
 
 # BlitzScale (OSDI 2025), Figure 4, on BurstGPT: "20 to 46 %, depending on the time".
 _PAPER: Final = within(0.20, 0.46, "20 to 46 %")
-# The paper does not say how much work the models have. Judged are the rule of all other figures and half of
-# it; the others tell what the number hangs on.
+# The paper does not state the load of the models. The loads that are compared with it are that of all other
+# figures' rule and half of it; the other loads show how the number depends on the load.
 _JUDGED: Final = (0.5, 0.25)
 SHARES: Final = (0.1, 0.15, 0.25, 0.5)
 KEY: Final[Key] = ("mean load", "Figure 4")

@@ -42,7 +42,7 @@ def cases() -> tuple[Case, ...]:
 def fig8(outcomes: Outcomes) -> Figure:
     """The curve, each model's place on it, and the runs."""
     models = [(name, kv_share(set_up), set_up) for name, set_up in _models()]
-    rows = [_at_a_third(), *(_of_model(name, share, set_up) for name, share, set_up in models), _pruned()]
+    rows = [_at_a_third(), *(_of_model(name, share, set_up) for name, share, set_up in models), _pruned_row()]
     for beside in (True, False):
         rows += _runs(outcomes, *source_choice(AZURE_CONV_7B, beside))
     inputs = tuple(
@@ -92,7 +92,7 @@ def _at_a_third() -> FigureRow:
 
 
 def _of_model(name: str, share: float, set_up: SetUp) -> FigureRow:
-    """Judged for the model whose KV can fill a third of its link; of the others the paper says nothing."""
+    """Compare the model whose KV can fill a third of its link; the paper has no claim about the others."""
     ours, row = slowdown(share), f"load beside {name} at full prefill"
     why = f"KV takes {share:.1%} of the way out at full prefill, where fair sharing gives {shared(share):.3f}"
     if share < 1 / 3:
@@ -111,7 +111,7 @@ def _of_model(name: str, share: float, set_up: SetUp) -> FigureRow:
     return pointed(judged(row, claim, ours, f"{ours:.3f}", stand_in=set_up.stand_in, why=why), KEY)
 
 
-def _pruned() -> FigureRow:
+def _pruned_row() -> FigureRow:
     ours = slowdown(0.5, pruned=True)
     claim = at_most(1.001, "no interference (ways in and out are apart)", "paper_direction")
     why = "KV of half a link into the source's NIC while parameters leave it"

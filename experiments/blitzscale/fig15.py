@@ -48,14 +48,16 @@ def fig15() -> Figure:
             zigzag.finish_ns,
             f"layers on the new instance {_list(zigzag.target_layers)}",
         ),
-        _simulated("ZigZag", _ZIGZAG, played["ilp_free"], "an idle old instance waits for the layer to end"),
+        _simulated_row(
+            "ZigZag", _ZIGZAG, played["ilp_free"], "an idle old instance waits for the layer to end"
+        ),
         _exact(
             "best effort: batches 1 to 7 finish, scheduled",
             _BEST_EFFORT,
             effort.finish_ns,
             f"layers on the new instance {_list(effort.target_layers)}",
         ),
-        _simulated(
+        _simulated_row(
             "best effort",
             _BEST_EFFORT,
             played["best_effort"],
@@ -83,7 +85,10 @@ def fig15() -> Figure:
 
 
 def _thirty_two(effort: Schedule, zigzag: Schedule) -> list[FigureRow]:
-    """The text says request 7; only request 6, counted from its own first layer, has these numbers."""
+    """Compare 32 -> 22, which the text gives for request 7.
+
+    Only request 6, counted from its own first layer, has these numbers.
+    """
     six = (effort.finish_ns[5] - _SIX_STARTS, zigzag.finish_ns[5] - _SIX_STARTS)
     seven = (effort.finish_ns[6], zigzag.finish_ns[6])
     why = "they finish at 42 and 29, and no start gives 32 and 22: request 6 has these numbers"
@@ -106,18 +111,20 @@ def _forms(solved: dict[Formulation, Solved], zigzag: Schedule) -> list[FigureRo
     ]
     same = ours.trusted and ours.schedule.mean_ns == zigzag.mean_ns
     return [
-        _said(
+        _analysis_row(
             "Eq. 1 as printed", "infeasible", paper.status, "C3 with T_2 = 1 needs six layers before batch 2"
         ),
-        _said("Eq. 1, C3 shifted by a layer", refuted, "trusted" if shifted.trusted else refuted, claims[0]),
-        _said("Eq. 1 made executable", good, good if same else "another mean", claims[1]),
+        _analysis_row(
+            "Eq. 1, C3 shifted by a layer", refuted, "trusted" if shifted.trusted else refuted, claims[0]
+        ),
+        _analysis_row("Eq. 1 made executable", good, good if same else "another mean", claims[1]),
     ]
 
 
 def _exact(
     name: str, paper: Sequence[int], ours: Sequence[int], why: str, kind: Kind = "own_analysis"
 ) -> FigureRow:
-    """In band only when every number is the paper's."""
+    """Return the row, which is in band only if every number equals the paper's."""
     same = tuple(paper) == tuple(ours)
     ratio = sum(ours) / sum(paper)
     reason = why if same else f"{why}; {pointing((KEY,))}"
@@ -134,8 +141,11 @@ def _exact(
     )
 
 
-def _simulated(name: str, paper: Sequence[int], played: Played, why: str) -> FigureRow:
-    """In band when no batch is further off than what the paper leaves out: transfers, and loads a bit off."""
+def _simulated_row(name: str, paper: Sequence[int], played: Played, why: str) -> FigureRow:
+    """Return the row, in band if each batch differs by no more than what the paper leaves out.
+
+    It leaves out transfers, and loads that differ a little from their nominal time.
+    """
     ours = played.finish
     far = max(abs(our_finish - other) for our_finish, other in zip(ours, paper, strict=True))
     reason = f"{why}; a layer loads in {played.load:.2f} layer times, at most {far:.2f} off"
@@ -154,8 +164,8 @@ def _simulated(name: str, paper: Sequence[int], played: Played, why: str) -> Fig
     )
 
 
-def _said(name: str, wanted: str, result: str, why: str) -> FigureRow:
-    """Of Eq. 1 the paper says nothing of the kind; what we hold it against is our own analysis."""
+def _analysis_row(name: str, wanted: str, result: str, why: str) -> FigureRow:
+    """Compare a result about Eq. 1 with our own analysis, because the paper has no claim about it."""
     same = wanted == result
     reason = why if same else f"{why}; {pointing((KEY,))}"
     return FigureRow(

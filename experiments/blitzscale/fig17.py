@@ -112,12 +112,12 @@ def _rows(outcomes: Outcomes, set_up: SetUp) -> list[FigureRow]:
 
 
 def _mean_from(onset_s: float) -> Callable[[RunOutcome], float | None]:
-    """Mean TTFT of a burst's arrivals."""
+    """Return a function that reads the mean TTFT of the requests that arrive in a burst."""
     return lambda run: run.mean_ttft_ms(onset_s, onset_s + _BURST_S)
 
 
 def _shapes(outcomes: Outcomes, set_up: SetUp, ours: Case, other: Case) -> list[FigureRow]:
-    """Of ServerlessLLM: a burst is a spike when its copies are gone; when they are there it is AllCache."""
+    """Compare ServerlessLLM with AllCache: it is as fast if hosts have copies, slower in a burst if not."""
     name = f"{set_up.name}: mean TTFT of serverlessllm over allcache"
     if set_up.short() == "AzureConv":
         return [ratio_row(outcomes, name, _CLOSE, MEAN_TTFT, ours=ours, other=other)]
@@ -138,7 +138,7 @@ def _shapes(outcomes: Outcomes, set_up: SetUp, ours: Case, other: Case) -> list[
 def _burst_row(
     outcomes: Outcomes, name: str, claim: Claim, metric: Metric, systems: tuple[Case, Case]
 ) -> FigureRow:
-    """No direction is asked for: the claim is a size."""
+    """Compare a burst with a claim about the size of the ratio, which has no direction."""
     runs = outcomes.of(systems[0])
     why = joined(
         measured(outcomes, metric, *systems),

@@ -47,12 +47,15 @@ _DRAWN: Final = (BLITZ, "serverlessllm", "distserve_full", "distserve_half")
 
 
 def cases() -> tuple[Case, ...]:
-    """Every system: those of Figure 17, and their objectives in all its workloads."""
+    """Every system of Figure 17 in all its workloads."""
     return tuple(case for set_up in workloads() for case in all_systems(set_up).values())
 
 
 def fig18(outcomes: Outcomes) -> Figure:
-    """What is said of 24B on AzureConv; below it objectives and GPU time where no number is given."""
+    """Compare the paper's claims about 24B on AzureConv.
+
+    Below them are objectives and GPU time where the paper gives no number.
+    """
     rows: list[FigureRow] = []
     set_ups = (AZURE_CONV_24B, AZURE_CONV_24B_16)
     for set_up in set_ups:
@@ -60,21 +63,21 @@ def fig18(outcomes: Outcomes) -> Figure:
     for set_up in workloads():
         if set_up not in set_ups:
             claim = below(1.0, "below it (said of AzureConv alone)", "own_analysis")
-            rows.append(_over(outcomes, set_up, "distserve_full", GPU_TIME, claim))
+            rows.append(_ratio_over(outcomes, set_up, "distserve_full", GPU_TIME, claim))
             rows += _objectives(outcomes, set_up)
     panels = [panel for set_up in set_ups if (panel := _panel(outcomes, set_up)) is not None]
-    own = [case for set_up in set_ups for case in all_systems(set_up).values()]
+    own_cases = [case for set_up in set_ups for case in all_systems(set_up).values()]
     return Figure(
         "fig18", "Figure 18: GPU time under AzureConv with 24B", tuple(rows), panels=tuple(panels),
-        inputs=inputs(outcomes, own), levels=levels(outcomes, own),
+        inputs=inputs(outcomes, own_cases), levels=levels(outcomes, own_cases),
     )  # fmt: skip
 
 
 def _statements(outcomes: Outcomes, set_up: SetUp) -> list[FigureRow]:
-    return [_over(outcomes, set_up, base, metric, claim) for base, metric, claim in _SAID]
+    return [_ratio_over(outcomes, set_up, base, metric, claim) for base, metric, claim in _SAID]
 
 
-def _over(outcomes: Outcomes, set_up: SetUp, base: str, metric: Metric, claim: Claim) -> FigureRow:
+def _ratio_over(outcomes: Outcomes, set_up: SetUp, base: str, metric: Metric, claim: Claim) -> FigureRow:
     systems, name = all_systems(set_up), f"{set_up.name}: {metric.label} over {base}"
     return ratio_row(outcomes, name, claim, metric, ours=systems[BLITZ], other=systems[base])
 
@@ -90,7 +93,7 @@ def _objectives(outcomes: Outcomes, set_up: SetUp) -> list[FigureRow]:
             rows.append(_share(outcomes, label, claim_of_set_up, _of_average, (case, systems[base])))
         for ttft_ms, tbt_ms in _LIMITS_MS:
             label = f"{set_up.name}: requests beyond {ttft_ms:g}/{tbt_ms:g} ms, {name}"
-            rows.append(_share(outcomes, label, None, _beyond(ttft_ms, tbt_ms), (case,)))
+            rows.append(_share(outcomes, label, None, _violations_beyond(ttft_ms, tbt_ms), (case,)))
     return rows
 
 
@@ -112,7 +115,7 @@ def _of_average(runs: Sequence[Sequence[RunOutcome]]) -> list[float]:
     return missed(runs[0], runs[1])
 
 
-def _beyond(ttft_ms: float, tbt_ms: float) -> Shares:
+def _violations_beyond(ttft_ms: float, tbt_ms: float) -> Shares:
     return lambda runs: [violations(run, ttft_ms, tbt_ms) for run in runs[0]]
 
 

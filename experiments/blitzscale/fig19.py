@@ -12,10 +12,10 @@ from hwmodels.topology.cluster_file import load_cluster
 
 def cases() -> tuple[Case, ...]:
     """Every workload with the systems that keep copies in host memory."""
-    return tuple(case for set_up in workloads() for case in _of(set_up))
+    return tuple(case for set_up in workloads() for case in _cases_of(set_up))
 
 
-def _of(set_up: SetUp) -> tuple[Case, ...]:
+def _cases_of(set_up: SetUp) -> tuple[Case, ...]:
     shipped, text, _, logical, _ = serverless(set_up)
     return (case_of(set_up, BLITZ), shipped, case_of(set_up, "allcache"), text, logical)
 
@@ -32,7 +32,7 @@ def fig19(outcomes: Outcomes) -> Figure:
 
 
 def _rows(outcomes: Outcomes, set_up: SetUp) -> list[FigureRow]:
-    blitz, shipped, allcache, text, logical = _of(set_up)
+    blitz, shipped, allcache, text, logical = _cases_of(set_up)
     hosts, copy = _hosts(set_up.words), _copy_bytes(set_up)
     each = Claim(f"one per host ({hosts})", hosts, hosts, slack=1.01, kind="paper_number")
     least = at_most(1, "at most one copy", "paper_number")
@@ -42,7 +42,12 @@ def _rows(outcomes: Outcomes, set_up: SetUp) -> list[FigureRow]:
         value_row(outcomes, f"{name}: mean copies, allcache", each, CACHE_MEAN, ours=allcache, unit=copy),
         *(
             value_row(
-                outcomes, f"{name}: mean copies, {case.label}", _among(case), CACHE_MEAN, ours=case, unit=copy
+                outcomes,
+                f"{name}: mean copies, {case.label}",
+                _hosts_claim(case),
+                CACHE_MEAN,
+                ours=case,
+                unit=copy,
             )
             for case in (shipped, text, logical)
         ),
@@ -50,18 +55,19 @@ def _rows(outcomes: Outcomes, set_up: SetUp) -> list[FigureRow]:
     ]
 
 
-def _among(case: Case) -> Claim:
+def _hosts_claim(case: Case) -> Claim:
     hosts = _hosts(case.all_words())
     return within(1, hosts, f"O(hosts), here 1 to {hosts}", "paper_direction")
 
 
 def _panels(outcomes: Outcomes) -> tuple[Panel, ...]:
     """Mean copies by workload, a line of points per system."""
-    labels = [case.label for case in _of(workloads()[0])]
+    labels = [case.label for case in _cases_of(workloads()[0])]
     lines = []
     for place, label in enumerate(labels):
         points = [
-            (x, _copies(outcomes, _of(set_up)[place], CACHE_MEAN)) for x, set_up in enumerate(workloads())
+            (x, _copies(outcomes, _cases_of(set_up)[place], CACHE_MEAN))
+            for x, set_up in enumerate(workloads())
         ]
         known = [(float(x), y) for x, y in points if y is not None]
         if known:

@@ -19,7 +19,7 @@ from hwmodels.topology.topology import Topology, build
 MB_64 = 64 * 10**6
 KEY: Key = ("efficiency", "Figure 21")
 
-# name -> (plans, kind of the link that limits, so many of them side by side)
+# name -> (plans, kind of the link that limits the load, number of these links that are used in parallel)
 SET_UPS: dict[str, tuple[Callable[[Topology, int | None], list[Ranks]], str, int]] = {
     "four NICs": (four_nics, "nic", 4),
     "two NICs": (two_nics, "nic", 2),
@@ -46,12 +46,12 @@ class LoadTimes:
 
     @property
     def first_s(self) -> float:
-        """When the first instances are fully loaded."""
+        """The time at which the first instances are fully loaded."""
         return self.times_s[0]
 
     @property
     def last_s(self) -> float:
-        """When all are."""
+        """The time at which all instances are fully loaded."""
         return self.times_s[-1]
 
 
@@ -124,7 +124,10 @@ def _against_all_cache(load: LoadTimes, cached: LoadTimes) -> FigureRow:
 
 
 def _staircase(load: LoadTimes) -> PlotLine:
-    """How many of the six are up; four NICs bring both instances of a host up at once."""
+    """Return the number of the six instances that are loaded, over time.
+
+    Four NICs load both instances of a host at the same time.
+    """
     each = 6 // len(load.times_s)
     x, y = [0.0], [0.0]
     for number, at_s in enumerate(load.times_s):

@@ -46,7 +46,7 @@ def _extra(outcomes: Outcomes, name: str, ours: Case, local: Case) -> FigureRow:
 
 
 def _use(outcomes: Outcomes, name: str, ours: Case) -> FigureRow:
-    """That one link is full while a load crosses it says nothing: all of them, on average."""
+    """Compare the mean use of all links; a single link is always full while a load crosses it."""
     return judged_row(
         outcomes,
         name,

@@ -29,8 +29,11 @@ def cases() -> tuple[Case, ...]:
 
 def fig23(outcomes: Outcomes) -> Figure:
     """Plans of two sizes, then decisions."""
-    rows = [_planned("plan for six 24B instances of 2 GPUs", six), _planned("plan for 1,024 GPUs", many)]
-    rows += [_decided(outcomes, case) for case in cases()]
+    rows = [
+        _planning_row("plan for six 24B instances of 2 GPUs", six),
+        _planning_row("plan for 1,024 GPUs", many),
+    ]
+    rows += [_decision_row(outcomes, case) for case in cases()]
     inputs = ("CPU times of the machine this ran on, the best of several plans",)
     plans = {row.name: row.ours for row in rows[:2]}
     return Figure(
@@ -41,12 +44,12 @@ def fig23(outcomes: Outcomes) -> Figure:
 
 def six() -> ScaleUp:
     """Two instances of two GPUs on host 0 hold the model, six on hosts 1 to 3 of cluster A want it."""
-    return _wanted(gpus=32, size=2, holders=(0, 1), targets=(4, 5, 8, 9, 12, 13))
+    return _scale_up(gpus=32, size=2, holders=(0, 1), targets=(4, 5, 8, 9, 12, 13))
 
 
 def many() -> ScaleUp:
     """8 of 1,024 single-GPU instances hold the model, all others want it."""
-    return _wanted(gpus=1024, size=1, holders=range(8), targets=range(8, 1024))
+    return _scale_up(gpus=1024, size=1, holders=range(8), targets=range(8, 1024))
 
 
 def planned_ms(wanted: ScaleUp) -> tuple[float, Plan]:
@@ -59,7 +62,7 @@ def planned_ms(wanted: ScaleUp) -> tuple[float, Plan]:
     return best_s * 1e3, plan
 
 
-def _planned(name: str, wanted: Callable[[], ScaleUp]) -> FigureRow:
+def _planning_row(name: str, wanted: Callable[[], ScaleUp]) -> FigureRow:
     ms, plan = planned_ms(wanted())
     why = (
         f"{len(plan.replicas)} instances in {len(plan.edges)} edges; {ms / 1e3 / _LOAD_S:.3%} of {_LOAD_S} s"
@@ -68,7 +71,7 @@ def _planned(name: str, wanted: Callable[[], ScaleUp]) -> FigureRow:
     return pointed(row, KEY)
 
 
-def _decided(outcomes: Outcomes, case: Case) -> FigureRow:
+def _decision_row(outcomes: Outcomes, case: Case) -> FigureRow:
     name, why = f"{case.set_up.name}: P99 of a decision over a load", measured(outcomes, DECISION_P99, case)
     return judged_row(
         outcomes, name, _PAPER, (case,), _shares, why=why, write=lambda share: f"{share:.3%}", moves=False
@@ -82,7 +85,7 @@ def _shares(runs: Sequence[Sequence[RunOutcome]]) -> list[float] | str:
     return [ms / 1e3 / load_s for ms, load_s in zip(decisions, loads, strict=True)]
 
 
-def _wanted(
+def _scale_up(
     gpus: int, size: int, holders: "range | tuple[int, ...]", targets: "range | tuple[int, ...]"
 ) -> ScaleUp:
     """Instances of ``size`` GPUs side by side on hosts of 8, all hosts on one leaf."""

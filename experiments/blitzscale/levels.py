@@ -50,10 +50,10 @@ def levels(
 def inputs(outcomes: Outcomes, cases: Iterable[Case]) -> tuple[str, ...]:
     """The rate rule's terms per set-up and seed (once where all seeds agree), and KV memory."""
     sentences: dict[str, None] = {}
-    done: list[SetUp] = []
+    seen: list[SetUp] = []
     for case in cases:
-        if case.set_up not in done and (runs := outcomes.of(case)):
-            done.append(case.set_up)
+        if case.set_up not in seen and (runs := outcomes.of(case)):
+            seen.append(case.set_up)
             sentences |= dict.fromkeys(run.inputs for run in runs)
             sentences[kv_arithmetic(case.set_up)] = None
     return tuple(sentences)

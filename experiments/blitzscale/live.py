@@ -86,7 +86,7 @@ def _rows(outcomes: Outcomes, set_up: SetUp) -> list[FigureRow]:
     if set_up == AZURE_CODE_8B:
         rows += cluster_b.rows(outcomes)
     for case in (ours, systems[f"{BLITZ}, ilp"], systems[f"{BLITZ}, best_effort"]):
-        rows.append(_counted(outcomes, case))
+        rows.append(_counters_row(outcomes, case))
     return rows
 
 
@@ -112,8 +112,8 @@ def _ms(value: float) -> str:
     return f"{value:,.0f} ms"
 
 
-def _counted(outcomes: Outcomes, case: Case) -> FigureRow:
-    """That instances ran with some of their layers, and with more and more of them."""
+def _counters_row(outcomes: Outcomes, case: Case) -> FigureRow:
+    """Return the row which shows that instances ran with a growing part of their layers."""
     counters = [
         f"{metric.label} {number(mean_of(values).value)}"
         for metric in (PASSES, REQUESTS, USED, REFUSED, LATE)

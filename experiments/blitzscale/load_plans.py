@@ -28,14 +28,14 @@ def play(
     others: Sequence[FlowSpec] = (),
     fabric: Fabric | None = None,
 ) -> list[dict[int, float]]:
-    """Of each plan: place (``Arrival.hop``) -> seconds until everything is there.
+    """Return, for each plan, target (``Arrival.hop``) -> seconds until it has received everything.
 
-    All begin at 0, and so do ``others``, for which nobody waits. fabric: to be asked afterwards (None: a new
-    one).
+    All plans begin at 0, and so do ``others``, flows whose end is not awaited. fabric: the fabric that
+    carries the flows; a caller passes one to read it afterwards. If it is None, a new one is made.
     """
     fabric = fabric or fabric_of(topology)
     runs = [Ranks([plan]) if isinstance(plan, Chain) else plan for plan in plans]
-    there: list[dict[int, float]] = [{} for _ in runs]
+    arrived_s: list[dict[int, float]] = [{} for _ in runs]
     owner = {}
     for other in others:
         fabric.start(other, 0.0)
@@ -49,9 +49,9 @@ def play(
             step = runs[number].finished(send.rank, send.hop, send.chunk)
             for follower in step.sends:
                 owner[fabric.start(follower.flow, at_s)] = (number, follower)
-            there[number].update({arrival.hop: at_s for arrival in step.arrivals})
+            arrived_s[number].update({arrival.hop: at_s for arrival in step.arrivals})
     fabric.check()
-    return there
+    return arrived_s
 
 
 def fabric_of(topology: Topology) -> Fabric:
@@ -150,10 +150,10 @@ SOURCE, DECODE, TARGET = 0, 8, 9  # prefill and decode instance of one GPU each;
 
 
 def slowdown(share: float, *, priority: int = 0, pruned: bool = False) -> float:
-    """Time of a load of Llama3-8B beside steady KV of ``share`` of a NIC, over its time alone.
+    """Return the time of a load of Llama3-8B beside steady KV of ``share`` of a NIC, over its time alone.
 
     KV goes from the prefill to the decode instance. The load leaves the prefill instance too, or (pruned) the
-    decode instance, whose way in the KV takes. priority: of KV; parameters have 0.
+    decode instance, into which the KV flows. priority: the priority of KV; parameters have priority 0.
     """
     topology = exact(load_cluster("blitz_b"))
     hops = [hop(topology, gpu(DECODE), gpu(1)) if pruned else hop(topology, gpu(SOURCE), gpu(TARGET))]
@@ -164,8 +164,8 @@ def slowdown(share: float, *, priority: int = 0, pruned: bool = False) -> float:
     kv = FlowSpec(
         path, endless_bytes, kind=KV, cap_bytes_per_s=share * nic_rate or math.inf, priority=priority
     )
-    ((there,),) = [plan.values() for plan in play(topology, [Chain(units, hops)], [kv] if share else [])]
-    return there / (sum(unit.size_bytes for unit in units) / nic_rate)
+    ((loaded_s,),) = [plan.values() for plan in play(topology, [Chain(units, hops)], [kv] if share else [])]
+    return loaded_s / (sum(unit.size_bytes for unit in units) / nic_rate)
 
 
 def nic_bytes_per_s(cluster: str) -> float:

@@ -59,7 +59,7 @@ SCHEDULERS: Final = ("stop", "best_effort", "ilp")
 
 
 def live_cases(set_up: SetUp) -> tuple[Case, ...]:
-    """BlitzScale with every scheduler (its own is ilp_free), and what it is compared with."""
+    """BlitzScale with every scheduler (its own is ilp_free), and the systems it is compared with."""
     schedulers = tuple(
         case_of(set_up, BLITZ, f"{BLITZ}, {name}", (f"system/live={name}",)) for name in SCHEDULERS
     )
@@ -79,7 +79,7 @@ SIX_24B: Final = SetUp(
 
 
 def six_24b() -> tuple[Case, Case]:
-    """(live, stopped); the requests are as many as written, whatever the rate rule says."""
+    """Return (live, stopped). Their rate is not scaled by the rule of the other set-ups."""
     words = ("trace.rate_scale=1", "system.provision.scale_up_first=false")
     live = case_of(SIX_24B, BLITZ, f"{BLITZ}, six at once", words)
     return live, case_of(SIX_24B, BLITZ, f"{BLITZ}, six at once, stop", (*words, "system/live=stop"))
@@ -128,14 +128,14 @@ def stopped(set_up: SetUp, stop_s: float) -> Case:
 
 
 def required_gbps(model: str, tp: int, stop_s: float) -> float:
-    """What each of ``tp`` GPUs must receive for a load of ``stop_s`` seconds."""
+    """Return the rate at which each of ``tp`` GPUs must receive, for a load of ``stop_s`` seconds."""
     return load_llm(model).weight_bytes * 8 / tp / stop_s / 1e9
 
 
 def full_load(set_up: SetUp) -> Case:
-    """Figure 3 e/f: all GPUs provisioned, as many requests as they can serve (their capacity C)."""
-    own = replace(set_up, name=f"{set_up.name} at 1 C", share=1.0)
-    return case_of(own, "distserve_full")
+    """Figure 3 e/f: all GPUs are provisioned, and the request rate is their capacity C."""
+    at_capacity = replace(set_up, name=f"{set_up.name} at 1 C", share=1.0)
+    return case_of(at_capacity, "distserve_full")
 
 
 def full_loads() -> tuple[Case, ...]:

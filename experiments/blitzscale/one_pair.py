@@ -30,7 +30,7 @@ from traces.columns import numbers
 from traces.workload import Workload
 
 _PROMPT_TOKENS: Final = 16
-_SHAPE: Final = {  # layers of Llama3-8B, and next to nothing before and behind them
+_SHAPE: Final = {  # layers of Llama3-8B; the parameters before and after them are negligible
     "architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16",
     "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8,
     "vocab_size": 1024, "max_position_embeddings": 8192,
@@ -49,10 +49,10 @@ _LIMITS: Final = StepLimits(256, 1 << 24, 1 << 14)
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A run. Its clock is in layer times, and 0 is when the first layer was on the new instance.
+    """A run. Its times are in layer times; at time 0 the new instance has received the first layer.
 
-    finish: first tokens of the batches that waited then, in the order in which they came. load: of a layer,
-    as measured. loaded: when everything was there.
+    finish: the times of the first tokens of the batches that wait at time 0, in the order of their arrival.
+    load: the measured load time of a layer. loaded: the time at which the new instance has all layers.
     """
 
     finish: tuple[float, ...]
@@ -77,9 +77,9 @@ class _Seen:
 
 
 def play(layers: int, load: float, batches: int, scheduler: str, idle: float = 0.5) -> Played:
-    """One layer loads in ``load`` layer times, so many batches wait when the first is there.
+    """Run one pair: a layer loads in ``load`` layer times, and ``batches`` wait when the first is loaded.
 
-    The old instance runs others until ``idle`` layer times after that; it is idle then, and not before.
+    The old instance runs other batches until ``idle`` layer times after that, without a pause.
     """
     world = _world(layers, scheduler)
     layer_ns = round((world.layers_ns[layers - 1] - world.layers_ns[1]) / (layers - 2) / load)
@@ -98,9 +98,10 @@ def play(layers: int, load: float, batches: int, scheduler: str, idle: float = 0
 
 @dataclass(frozen=True, slots=True)
 class _PairWorld:
-    """What runs of one model and scheduler share; layers_ns: when each comes, whatever is served.
+    """What runs of one model and scheduler share. layers_ns: layer -> the time at which it is loaded.
 
-    folder: with the model's shape, which is read whenever it is asked for.
+    These times do not depend on the requests. folder: the folder with the file of the model's shape, which
+    each run reads again.
     """
 
     folder: TemporaryDirectory[str]
@@ -132,7 +133,7 @@ def _run(prepared: Prepared, pass_ns: int, arrivals_ns: list[int]) -> tuple[list
         coefficients=lines, limits=_LIMITS, measured=_LIMITS, source="as written", error_band="none"
     )
     ((model, hardware),) = prepared.hardware_of_model.items()
-    own = {model: replace(hardware, rows=StepRows(step), step=step)}
+    known = {model: replace(hardware, rows=StepRows(step), step=step)}
     count, seen = len(arrivals_ns), _Seen()
     prompts, outputs = np.full(count, _PROMPT_TOKENS), np.ones(count, dtype=np.int64)
     workload = Workload(
@@ -143,7 +144,7 @@ def _run(prepared: Prepared, pass_ns: int, arrivals_ns: list[int]) -> tuple[list
         source="written",
     )
     ready = replace(
-        prepared, hardware_of_model=own, estimates=estimates_of(prepared.config, own), workload=workload
+        prepared, hardware_of_model=known, estimates=estimates_of(prepared.config, known), workload=workload
     )
     columns = numbers(execute(ready, seen).columns)
     order = columns["request"].argsort()

@@ -30,7 +30,7 @@ from experiments.common.sweep import SetUpSweep
 
 
 def _recipe(about: str, cases: Callable[[], Sequence[Case]], make: Callable[[Outcomes], Figure]) -> Recipe:
-    """Of runs whose lengths the windows of their traces set."""
+    """Return the recipe of runs whose numbers of requests follow from the windows of their traces."""
     return Recipe(about, lambda _: cases(), make)
 
 

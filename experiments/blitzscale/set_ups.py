@@ -18,8 +18,8 @@ NETWORK: Final = "blitz_network"  # one to one over the network: the ablation be
 BASES: Final = (MULTICAST, NETWORK, "allcache", "distserve_full", "distserve_half")
 
 _STATIC: Final = ("distserve_full", "distserve_half")
-# The artefact admits a decode batch by its true lengths; the run says so in its labels. Ours: no output is
-# longer than 2,048 tokens.
+# The artefact admits a decode batch by its true lengths, and a label of the run states it. The limit of 2,048
+# tokens per output is ours.
 RESERVE: Final = ("engine.reserve=oracle", "engine.max_new_tokens=2048")
 
 
@@ -47,7 +47,7 @@ CODE: Final = ("trace=azure_code", "trace.window_start_s=1965", "trace.window_s=
 CONV: Final = ("trace=azure_conv", "trace.window_start_s=1490", "trace.window_s=480")
 ENGINE: Final = "engine=blitz_native"
 LLAMA_8B: Final = ("model=llama3_8b", "cluster=blitz_b", ENGINE)
-# The papers tell of no refused request, and these models' context of 4,096 tokens is less than some have.
+# The papers mention no refused request, but some are longer than these models' context of 4,096 tokens.
 LONG: Final = "engine.max_model_len=16384"
 LLAMA_7B: Final = ("model=llama2_7b", "cluster=blitz_b", ENGINE, LONG)
 MISTRAL_24B: Final = ("model=mistral_24b", "model.tp=2", ENGINE)
@@ -119,7 +119,10 @@ def burst_72b(least: int = 1) -> SetUp:
 
 
 def burstgpt() -> tuple[Words, tuple[float, ...], str]:
-    """(trace, its bursts, what stands in): recorded, from the steepest rise, if it is here; else drawn."""
+    """Return (trace, its bursts, stand-in): the recorded trace from its steepest rise if it is available.
+
+    Otherwise the trace is drawn.
+    """
     try:
         find_trace("burstgpt_1")
     except TraceError:
@@ -130,7 +133,7 @@ def burstgpt() -> tuple[Words, tuple[float, ...], str]:
 
 
 def workloads() -> tuple[SetUp, ...]:
-    """Those of Figure 17, 24B in both sizes and 72B with both minimums."""
+    """The set-ups of Figure 17, 24B in both sizes and 72B with both minimums."""
     return (AZURE_CONV_24B, AZURE_CONV_24B_16, AZURE_CODE_8B, burst_72b(), burst_72b(2))
 
 
@@ -205,7 +208,7 @@ _COLOCATED: Final = ("system.instances.split=false", "system.instances.both_min=
 
 
 def many_models(share: float, cached: int = 2, briefly: bool = False) -> Case:
-    """ServerlessLLM with 16 models. cached: so many fit a host. briefly: copies live 30 s, not 300."""
+    """ServerlessLLM with 16 models. cached: how many fit in a host. briefly: copies live 30 s, not 300."""
     keys = (*(SHIPPED if briefly else TEXT), f"system.cache.max_models={cached}")
     label = f"{cached} cached, {'30' if briefly else '300'} s, {share:g} C"
     return Case(label, many_models_at(share), ("system=serverlessllm", *_COLOCATED, *_MANY, *keys))

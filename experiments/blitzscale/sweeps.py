@@ -89,9 +89,9 @@ def windows(set_up: SetUp, starts_s: range, *static: str) -> SetUpSweep:
     points = []
     for start_s in starts_s:
         trace = last_words((*set_up.trace, f"trace.window_start_s={start_s}"))
-        own = replace(set_up, name=f"{set_up.name} from {start_s:,} s", trace=trace)
+        window = replace(set_up, name=f"{set_up.name} from {start_s:,} s", trace=trace)
         systems = (*_compared(set_up), *static)
-        points.append((f"{start_s} s", _cases(own, systems)))
+        points.append((f"{start_s} s", _cases(window, systems)))
     about = f"windows of {length_s} s from 0 to {starts_s[-1]:,} s in steps of {starts_s.step} s, seed 0"
     return SetUpSweep(WINDOW, set_up.name, about, tuple(points))
 
@@ -119,7 +119,10 @@ def scale_down(set_up: SetUp) -> SetUpSweep:
 
 
 def decode(set_up: SetUp) -> SetUpSweep:
-    """What could make the time between tokens depend on the system: decode must scale, and slowly."""
+    """Vary what could make the time between tokens depend on the system.
+
+    That requires that decode instances scale, and that they scale slowly.
+    """
     systems = (BLITZ, MULTICAST, "serverlessllm", "allcache")
     least = replace(set_up, name=f"{set_up.name}, {_LEAST}", prefill=(1, 14), decode=(1, 14))
     alone = replace(least, name=f"{least.name}, a host each", words=last_words((*least.words, set_up.alone)))
@@ -152,8 +155,8 @@ def lives(set_up: SetUp) -> SetUpSweep:
     (ours,), points = _cases(set_up, (BLITZ,), once=False), []
     for life in _LIVES_S:
         label = "no end" if life == "null" else f"{life} s"
-        own = set_up if life == "30" else replace(set_up, name=f"{set_up.name}, copies for {label}")
-        other = _cases(own, ("serverlessllm",), (f"system.cache.ttl_s={life}",), once=False)
+        with_life = set_up if life == "30" else replace(set_up, name=f"{set_up.name}, copies for {label}")
+        other = _cases(with_life, ("serverlessllm",), (f"system.cache.ttl_s={life}",), once=False)
         points.append((label, (ours, *other)))
     about = "after a host's last load, ServerlessLLM alone; all seeds"
     return SetUpSweep("life of a copy", set_up.name, about, tuple(points))
@@ -168,8 +171,8 @@ def heights() -> tuple[SetUpSweep, ...]:
         points = []
         for factor in _HEIGHTS:
             name, trace = f"{set_up.name}, {factor}x", (*set_up.trace, f"trace.factor={factor}")
-            own = replace(set_up, name=name, trace=trace, peak=None)
-            cases = tuple(replace(stopped(own, stop_s), once=True) for stop_s in stops_s)
+            with_height = replace(set_up, name=name, trace=trace, peak=None)
+            cases = tuple(replace(stopped(with_height, stop_s), once=True) for stop_s in stops_s)
             points.append((f"{factor} times", cases))
         about = "height of a burst over the base rate (5 is the set-up's), mean load alone, seed 0"
         sweeps.append(SetUpSweep("height of a burst", set_up.name, about, tuple(points)))
@@ -224,8 +227,8 @@ def beside_kv(set_up: SetUp) -> SetUpSweep:
 
 def rate_rule(set_up: SetUp) -> SetUpSweep:
     """Version 1's workloads at the mean load of the later text, in place of its peak rule."""
-    own = replace(set_up, name=f"{set_up.name} at 0.5 C", share=0.5)
-    cases = tuple(replace(system, set_up=own, once=True) for system in v1_systems(set_up))
+    at_half = replace(set_up, name=f"{set_up.name} at 0.5 C", share=0.5)
+    cases = tuple(replace(system, set_up=at_half, once=True) for system in v1_systems(set_up))
     return SetUpSweep(
         "rate rule", set_up.name, "mean load 0.5 C as well as the peak, seed 0", (("0.5 C", cases),)
     )
@@ -238,9 +241,9 @@ def _compared(set_up: SetUp) -> tuple[str, ...]:
 
 
 def _cases(set_up: SetUp, systems: tuple[str, ...], extra: Words = (), once: bool = True) -> tuple[Case, ...]:
-    """Systems by their labels; ``extra`` goes before what a reading says."""
-    more = (*ablation(set_up), *live_cases(set_up))
-    cases, known = [], all_systems(set_up) | {other.label: other for other in more}
+    """Return the cases of the systems with these labels; their own words override ``extra``."""
+    others = (*ablation(set_up), *live_cases(set_up))
+    cases, known = [], all_systems(set_up) | {other.label: other for other in others}
     for system in systems:
         known_case = known[system]
         static = system.startswith("distserve")

@@ -34,7 +34,7 @@ def v1(outcomes: Outcomes) -> Figure:
         rows += _over_serverless(outcomes, set_up, place)
     rows += _code(outcomes, v1_set_ups()[1])
     loads_ms = load_times()
-    rows += [_scaled(system, name, ms) for (system, name), ms in loads_ms.items()]
+    rows += [_scaling_row(system, name, ms) for (system, name), ms in loads_ms.items()]
     sentences = (
         *inputs(outcomes, cases()),
         "rate: the busiest 5 s are nine tenths of what the most prefill instances can do; no mean term",
@@ -96,12 +96,12 @@ def load_times() -> dict[tuple[str, str], float]:
     for system, plans in (("BlitzScale", chain_7b), ("S-LLM", ssd_7b)):
         for name, efficiency in _EFFICIENCIES.items():
             topology = build(spec if efficiency is None else at_efficiency(efficiency, spec))
-            there = [at_s for plan in play(topology, plans(topology)) for at_s in plan.values()]
-            loads_ms[system, name] = max(there) * 1e3
+            arrivals_s = [at_s for plan in play(topology, plans(topology)) for at_s in plan.values()]
+            loads_ms[system, name] = max(arrivals_s) * 1e3
     return loads_ms
 
 
-def _scaled(system: str, name: str, ms: float) -> FigureRow:
+def _scaling_row(system: str, name: str, ms: float) -> FigureRow:
     paper_ms = _SCALED_MS[system]
     claim = about(paper_ms, f"{paper_ms:,.0f} ms")
     why = "8 instances over one NIC of 100 Gbps, layer by layer, 7 over NVLink"

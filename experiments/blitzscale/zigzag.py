@@ -41,22 +41,22 @@ _BATCHES: Final = (6, 12, 15, 18, 19, 24, 36)
 
 
 def zigzag_s(work: float) -> float:
-    """When the last batch ends under ZigZag."""
+    """Return when the last batch ends under ZigZag."""
     return max(1 - exp(-work), work / 2)
 
 
 def shared_s(work: float) -> float:
-    """Under best effort, when everything is loaded both run what is left."""
+    """Return when the last batch ends under best effort, if both run what is left after the load."""
     return work if work <= 1 else (1 + work) / 2
 
 
 def kept_s(work: float) -> float:
-    """Under best effort when quotas stay to the end."""
+    """Return when the last batch ends under best effort, if quotas stay to the end."""
     return work
 
 
 def _meeting() -> float:
-    """Where 1-exp(-a) = a/2, by bisection."""
+    """Return the a > 1 with 1-exp(-a) = a/2, by bisection."""
     low, high = 1.0, 2.0
     while high - low > 1e-12:
         middle = (low + high) / 2
@@ -70,7 +70,7 @@ BOUND: Final = zigzag_s(BEST_WORK) / shared_s(BEST_WORK)  # 0.614
 
 @dataclass(frozen=True, slots=True)
 class EndCurve:
-    """When the last batch ends, by queued work, both over the time of the load."""
+    """When the last batch ends as a function of the queued work, both in units of the load's time."""
 
     work: tuple[float, ...]
     zigzag: tuple[float, ...]
@@ -278,11 +278,11 @@ def _finishes(curves: dict[str, EndCurve]) -> Panel:
         PlotLine("the same, quotas kept", with_quotas.work, with_quotas.effort, "--"),
         *(
             PlotLine(f"ZigZag, {name}", curve.work, curve.zigzag, style)
-            for (name, curve), style in _styled(curves)
+            for (name, curve), style in _with_markers(curves)
         ),
         *(
             PlotLine(f"best effort, {name}", curve.work, curve.effort, style)
-            for (name, curve), style in _styled(curves)
+            for (name, curve), style in _with_markers(curves)
         ),
     ]
     return Panel(
@@ -295,13 +295,13 @@ def _ratios(curves: dict[str, EndCurve]) -> Panel:
     lines = [
         PlotLine("closed form", shared.work, shared.ratios),
         PlotLine("the same, quotas kept", with_quotas.work, with_quotas.ratios, "--"),
-        *(PlotLine(name, curve.work, curve.ratios, style) for (name, curve), style in _styled(curves)),
+        *(PlotLine(name, curve.work, curve.ratios, style) for (name, curve), style in _with_markers(curves)),
         PlotLine(f"{BOUND:.3f}", (BEST_WORK,), (BOUND,), "k*"),
     ]
     return Panel("ZigZag over best effort", "queued work over the load's length", "ratio", tuple(lines))
 
 
-def _styled(curves: dict[str, EndCurve]) -> list[tuple[tuple[str, EndCurve], str]]:
+def _with_markers(curves: dict[str, EndCurve]) -> list[tuple[tuple[str, EndCurve], str]]:
     return list(zip(curves.items(), ("x", "o"), strict=True))
 
 

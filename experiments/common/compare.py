@@ -46,12 +46,12 @@ def judged_row(
     key: Key | None = None,
     moves: bool = True,
 ) -> FigureRow:
-    """The number that ``read`` finds in the runs of these cases, against what the paper says.
+    """Return the row that compares the number which ``read`` finds in the cases' runs with the claim.
 
-    why: what was measured, from the number of every seed. estimate: mean of the seeds. stand_in: that of the
-    set-up, unless given. key: of the figure's own sweep, where the number is saved; without one it is saved
-    by seed, and a row that is missed says how far it moves along the sweeps of its set-up, unless ``moves``
-    is false.
+    why: returns what was measured, from the number of every seed. estimate: returns the mean over the seeds.
+    stand_in: what stands in for something of the paper; by default that of the set-up. key: the key of the
+    figure's own sweep in which the number is saved. Without a key it is saved by seed, and a missed row
+    states how far it moves along the sweeps of its set-up, unless ``moves`` is false.
     """
     stand_in = cases[0].set_up.stand_in if stand_in is None else stand_in
     seeds = outcomes.why_not(*cases) or read([outcomes.of(case) for case in cases])
@@ -101,7 +101,7 @@ def _lacks(metric: Metric) -> str:
 def ratio_row(
     outcomes: Outcomes, name: str, claim: Claim, metric: Metric, *, ours: Case, other: Case
 ) -> FigureRow:
-    """``metric`` of one system over that of another under the same arrivals, against what the paper says."""
+    """Compare the ratio of two systems' ``metric`` under the same arrivals with the paper's claim."""
     return judged_row(
         outcomes,
         name,
@@ -116,7 +116,7 @@ def ratio_row(
 def value_row(
     outcomes: Outcomes, name: str, claim: Claim, metric: Metric, *, ours: Case, unit: float = 1.0
 ) -> FigureRow:
-    """``metric`` of one system in units of ``unit``, against what the paper says of it alone."""
+    """Compare ``metric`` of one system, in units of ``unit``, with the paper's claim about this system."""
     why = measured(outcomes, metric, ours)
     return judged_row(outcomes, name, claim, (ours,), values_of(metric, unit), why=why)
 
@@ -124,7 +124,7 @@ def value_row(
 def saved_by_seed(
     row: FigureRow, ours: Case, seeds: Sequence[float], movement: str = "", keys: Sequence[Key] = ()
 ) -> FigureRow:
-    """The row with the sweeps that have its number; a missed row also says how far it moves along them."""
+    """Return the row with the sweeps that have its number, and ``movement`` along them if it is missed."""
     saved = ((SEED, ours.set_up.name), *keys)
     if row.verdict not in MISSED:
         return replace(row, saved=saved)
@@ -134,7 +134,7 @@ def saved_by_seed(
 
 
 def pointed(row: FigureRow, *keys: Key) -> FigureRow:
-    """The row with further sweeps: those of a figure's own."""
+    """Return the row with the keys of further sweeps, which the figure itself saves."""
     row = replace(row, saved=(*row.saved, *keys))
     return replace(row, why=joined(row.why, pointing(keys))) if row.verdict in MISSED else row
 
@@ -185,7 +185,7 @@ def measured(outcomes: Outcomes, metric: Metric, *cases: Case) -> str:
 
 
 def joined(*parts: str) -> str:
-    """What there is of the parts, with ``; `` between."""
+    """Return the parts that are not empty, with ``; `` between them."""
     return "; ".join(part for part in parts if part)
 
 

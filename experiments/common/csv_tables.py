@@ -29,7 +29,7 @@ _POINTS: Final = (
 
 
 def points_csv(figures: Sequence[Figure]) -> str:
-    """y: mean over seeds; low, high: its 95 % interval; ratio: of y to the paper's."""
+    """Return a line per point. y: mean over seeds; low, high: 95 % interval of y; ratio: y / paper's y."""
     lines = []
     for figure in figures:
         for point in figure.numbers:
@@ -52,7 +52,7 @@ def runs_csv(outcomes: Outcomes) -> str:
 
 
 def _text(titles: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
-    """Numbers with ten digits, nothing where there is none."""
+    """Return the CSV text; numbers have ten digits, and the cell of a missing number is empty."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(titles)

@@ -73,10 +73,11 @@ class MeasuredPoint:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure of a paper. inputs: what it was made from, sentences. levels: plain numbers, unjudged.
+    """One figure of a paper. inputs: sentences that state what it was made from.
 
-    sweeps: numbers of its own for sweeps.json; those of runs and their sweeps are there without it.
-    numbers: all it draws, for points.csv. columns: of panels in the picture.
+    levels: numbers that are shown beside the rows and compared with no claim. sweeps: the figure's own
+    numbers for sweeps.json, which has those of runs and their sweeps in any case. numbers: all numbers that
+    the figure draws, for points.csv. columns: the number of columns of panels in the picture.
     """
 
     name: str

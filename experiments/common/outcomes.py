@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class RunOutcome:
     """One run: words, summary, and three columns of its finished requests (``tpot_ms`` may be NaN).
 
-    timelines: name -> (seconds, values), see experiments.common.timelines. columns: what the case keeps.
+    timelines: name -> (seconds, values), made by experiments.common.timelines. columns: further columns of
+    finished requests, which the case names.
     """
 
     words: Words
@@ -40,16 +41,17 @@ class RunOutcome:
         return None if value is None or isinstance(value, Mapping | str) else float(value)
 
     def mean_ttft_ms(self, from_s: float, until_s: float) -> float | None:
-        """Of the requests that arrive then; None without any."""
+        """Return the mean TTFT of the requests that arrive in this interval; None if none arrives."""
         here = self.ttft_ms[(self.arrival_s >= from_s) & (self.arrival_s < until_s)]
         return float(here.mean()) if len(here) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """runs: of a case, one per seed in their order. missing: why a case could not be run.
+    """The outcomes of all runs. runs: case -> its runs, one per seed, in the order of the seeds.
 
-    sweeps: those whose cases were run too. requests: of a run, for papers whose runs all have as many.
+    missing: case -> the reason why it could not be run. sweeps: the sweeps whose cases were run too.
+    requests: the number of requests of each run, for papers whose runs all have the same number.
     """
 
     runs: Mapping[Case, tuple[RunOutcome, ...]]
@@ -83,7 +85,7 @@ class Metric:
 
 
 def summary_metric(label: str, unit: str, where: str) -> Metric:
-    """A number as it stands in summary.json."""
+    """Return the metric that reads a number of summary.json without a change."""
     return Metric(label, unit, where, lambda outcome: outcome.at(where))
 
 
@@ -93,7 +95,10 @@ def _missed(outcome: RunOutcome) -> float | None:
 
 
 def _nic_share(outcome: RunOutcome) -> float | None:
-    """Of all loaded bytes; the NICs of both ends count a byte, so half of what they carried."""
+    """Return the share of all loaded bytes that crossed NICs.
+
+    The NICs of both ends count each byte, so it is half of the bytes that NICs carried.
+    """
     carried = outcome.at("network.nic.bytes.parameters")
     tiers = outcome.summary.get("loads", {}).get("bytes_by_tier")
     loaded = sum(tiers.values()) if tiers else 0

@@ -11,7 +11,7 @@ FILE: Final = "page.md"
 
 def as_page(figures: Sequence[Figure], command: str, commit: str | None) -> str:
     """Counts by kind and figure, stand-ins, and the rows that are out or not shown, each with why."""
-    lines = [*_counted(figures), "", f"    $ {command}", ""]
+    lines = [*_count_lines(figures), "", f"    $ {command}", ""]
     if commit:
         lines += [f"Made by commit {commit[:12]}.", ""]
     lines += [f"| figure ({', '.join(counts([])['paper_number'])}) | {' | '.join(KINDS.values())} | rows |"]
@@ -26,7 +26,7 @@ def as_page(figures: Sequence[Figure], command: str, commit: str | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _counted(figures: Sequence[Figure]) -> list[str]:
+def _count_lines(figures: Sequence[Figure]) -> list[str]:
     """The counts that head the page, one line for each kind of row."""
     verdicts_of_kind = counts(figures)
     lines = [f"**{sum(len(figure.rows) for figure in figures)} rows**", ""]
@@ -38,12 +38,12 @@ def _counted(figures: Sequence[Figure]) -> list[str]:
 
 
 def _short(verdicts: Mapping[str, int]) -> str:
-    """Counts in the order of the verdicts, nothing where there is no row."""
+    """Counts in the order of the verdicts, without verdicts that no row has."""
     return " / ".join(map(str, verdicts.values())) if sum(verdicts.values()) else ""
 
 
 def _stand_ins(figures: Sequence[Figure]) -> list[str]:
-    """What stood in for something that cannot be had, and in which figures."""
+    """Name each stand-in for something that is not available, and its figures."""
     where: dict[str, dict[str, None]] = {}
     for figure in figures:
         for row in figure.rows:

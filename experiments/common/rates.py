@@ -14,7 +14,7 @@ from servetwin.run.simulate import prepare
 from serving.vocabulary.estimates import ModelEstimates
 from traces.capacity import prompt_load, rate_factor
 
-# Configurations made here write nothing.
+# Configurations made in this module write no files.
 NOWHERE = "out=nowhere"
 _RECORDED = ("trace=azure_code", "trace=azure_conv", "trace=burstgpt_1")
 _TWO_REQUESTS = ("trace=poisson", "trace.requests=2")
@@ -29,7 +29,10 @@ class ArrivalRate:
 
 
 def rate_of(set_up: SetUp, seed: int) -> ArrivalRate:
-    """As ``drawn_rate``; a recorded window has one factor for all seeds, a written rate is the trace's."""
+    """Return the rate of the set-up: that of ``drawn_rate``, with one factor for all seeds of a window.
+
+    A rate that is written in the words is that of the trace.
+    """
     if set_up.rate == "written":
         return ArrivalRate((), f"{set_up.name}: {' '.join(set_up.trace)}")
     recorded = set_up.rate == "scaled" and any(word in _RECORDED for word in set_up.trace)
@@ -38,12 +41,12 @@ def rate_of(set_up: SetUp, seed: int) -> ArrivalRate:
 
 @cache
 def drawn_rate(set_up: SetUp, seed: int) -> ArrivalRate:
-    """f = min(share * C / mean, peak * most prefill instances * r / peak over 5 s), see traces.capacity.
+    """f = min(share * C / mean, peak * most prefill instances * r / peak over 5 s), as in traces.capacity.
 
     r: prefill tokens/s of one instance by the run's estimates; C: what the full split can carry, in prompt
     tokens/s: the smaller of what its prefill instances compute and what its decode instances hold.
     """
-    prepared = _prepared((*set_up.words, *set_up.trace, f"seed={seed}"))
+    prepared = _prepare((*set_up.words, *set_up.trace, f"seed={seed}"))
     each = prepared.estimates.models[0].prefill_tokens_per_s
     prefill, most = each * set_up.full[0], each * set_up.prefill[1]
     if set_up.rate == "models":
@@ -83,15 +86,15 @@ def kv_tokens_per_s(prepared: Prepared) -> float:
 
 @cache
 def estimates_of(words: Words) -> ModelEstimates:
-    """What one replica does by the run's step times, for a cluster, model and engine in words."""
-    return _prepared((*words, *_TWO_REQUESTS)).estimates.models[0]
+    """Return the estimates for one replica from the run's step times; words: cluster, model and engine."""
+    return _prepare((*words, *_TWO_REQUESTS)).estimates.models[0]
 
 
 @cache
 def kv_arithmetic(set_up: SetUp) -> str:
     """KV memory of one replica and how it was found."""
-    return f"{set_up.name}: KV {_prepared((*set_up.words, *_TWO_REQUESTS)).hardware.kv_arithmetic}"
+    return f"{set_up.name}: KV {_prepare((*set_up.words, *_TWO_REQUESTS)).hardware.kv_arithmetic}"
 
 
-def _prepared(words: Words) -> Prepared:
+def _prepare(words: Words) -> Prepared:
     return prepare(load_config((*words, NOWHERE), "simulate"))

@@ -37,7 +37,7 @@ class Paper:
 
 
 def no_cases(_: int) -> Sequence[Case]:
-    """Of a figure that is made without runs."""
+    """Return no cases: the recipe's figure is made without runs."""
     return ()
 
 

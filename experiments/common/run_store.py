@@ -1,6 +1,7 @@
-"""Keeps finished runs of a reproduction on disk: after an interruption the same command makes the rest.
+"""Keeps finished runs of a reproduction on disk, so that an interrupted command can be repeated.
 
-The key of a run is what made it: its case, its seed and the code. Files hold numbers and text alone.
+The repeated command makes only the runs that are not in the store. Each run is one file, named by a digest of
+the run's case, its seed and the code that made it. The files hold numbers and text, no pickled objects.
 """
 
 import hashlib
@@ -20,25 +21,27 @@ from experiments.common.set_up import Case
 
 _COLUMNS: Final = ("arrival_s", "ttft_ms", "tpot_ms")
 _PACKAGES: Final = ("serving", "policies", "hwmodels", "simcore", "traces", "servetwin", "experiments")
-# Of these packages the files that a run depends on; figures and pages may change without a new run.
-_FIGURES: Final = ("experiments/common", "experiments/blitzscale", "experiments/llumnix")
-_RUNS: Final = ("outcomes.py", "rates.py", "run_store.py", "runs.py", "timelines.py", "once.py")
+# No run depends on the files of these folders, which make figures and pages, except on _RUN_FILES.
+_FIGURE_FOLDERS: Final = (
+    "experiments/common", "experiments/blitzscale", "experiments/llumnix", "experiments/quart",
+)  # fmt: skip
+_RUN_FILES: Final = ("outcomes.py", "rates.py", "run_store.py", "runs.py", "timelines.py", "once.py")
 
 
 @dataclass(frozen=True, slots=True)
 class RunStore:
-    """Runs in ``folder``, which is created with the first run."""
+    """Stored runs in ``folder``, which ``keep`` creates when it stores the first run."""
 
     folder: Path
 
     def load(self, case: Case, seed: int) -> RunOutcome | None:
-        """The stored run; None when there is none, or its file is broken."""
+        """Return the stored run of the case with this seed; None if there is none or its file is broken."""
         try:
-            with np.load(self._path(case, seed), allow_pickle=False) as found:
-                data = json.loads(str(found["text"]))
-                lines = {name: (found[f"x {name}"], found[f"y {name}"]) for name in data["timelines"]}
-                arrival_s, ttft_ms, tpot_ms = (found[name] for name in _COLUMNS)
-                more = {name: found[f"column {name}"] for name in data["columns"]}
+            with np.load(self._path(case, seed), allow_pickle=False) as file:
+                data = json.loads(str(file["text"]))
+                timelines = {name: (file[f"x {name}"], file[f"y {name}"]) for name in data["timelines"]}
+                arrival_s, ttft_ms, tpot_ms = (file[name] for name in _COLUMNS)
+                columns = {name: file[f"column {name}"] for name in data["columns"]}
         except (OSError, ValueError, KeyError, zipfile.BadZipFile):
             return None
         return RunOutcome(
@@ -48,12 +51,12 @@ class RunStore:
             ttft_ms=ttft_ms,
             tpot_ms=tpot_ms,
             inputs=data["told"],
-            timelines=lines,
-            columns=more,
+            timelines=timelines,
+            columns=columns,
         )
 
     def keep(self, case: Case, seed: int, run: RunOutcome) -> None:
-        """Write the run atomically."""
+        """Store the run: write a temporary file, then rename it."""
         text = {
             "words": run.words,
             "summary": run.summary,
@@ -69,11 +72,11 @@ class RunStore:
         path = self._path(case, seed)
         part = path.with_suffix(f".{os.getpid()}.part")
         with part.open("wb") as file:
-            np.savez(file, text=np.array(json.dumps(text, default=_number)), **arrays)
+            np.savez(file, text=np.array(json.dumps(text, default=_json_value)), **arrays)
         part.replace(path)
 
     def clear(self) -> None:
-        """Delete the runs, and the folder if nothing else is in it."""
+        """Delete all stored runs, then the folder if it is empty."""
         if not self.folder.is_dir():
             return
         for path in (*self.folder.glob("*.npz"), *self.folder.glob("*.part")):
@@ -82,24 +85,25 @@ class RunStore:
             self.folder.rmdir()
 
     def _path(self, case: Case, seed: int) -> Path:
-        made_by = f"{case!r} {seed} {_code()}"
-        return self.folder / f"{hashlib.sha256(made_by.encode()).hexdigest()[:32]}.npz"
+        identity = f"{case!r} {seed} {_code()}"
+        return self.folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.npz"
 
 
 @cache
 def _code() -> str:
-    """A digest of the sources a run is made with."""
+    """Return a digest of the source files that runs depend on."""
     top, digest = Path(__file__).parents[2], hashlib.sha256()
     for package in _PACKAGES:
         for path in sorted((top / package).rglob("*")):
-            inside = str(path.parent.relative_to(top)) in _FIGURES and path.name not in _RUNS
-            if path.suffix in (".py", ".yaml", ".json") and not inside:
+            in_figures = str(path.parent.relative_to(top)) in _FIGURE_FOLDERS
+            for_figures_only = in_figures and path.name not in _RUN_FILES
+            if path.suffix in (".py", ".yaml", ".json") and not for_figures_only:
                 digest.update(str(path.relative_to(top)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 
-def _number(value: Any) -> Any:
-    """Numbers of numpy as Python's."""
+def _json_value(value: Any) -> Any:
+    """Convert a NumPy scalar to a Python number, and a mapping that ``json`` cannot write to a dict."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):

@@ -72,8 +72,9 @@ def carry_out(
 ) -> Outcomes:
     """Run each case under the seeds 0, 1, ...; a case twice in ``cases`` or in a sweep runs once.
 
-    What this version has no option for is told as missing, and so is the refusal of an optional case; any
-    other refusal is a UserError, before the first run begins. store: of finished runs.
+    A case that needs an option which this version lacks is reported as missing, and so is an optional case
+    whose configuration is refused; any other refusal raises UserError before the first run begins. store:
+    where finished runs are kept.
     """
     wanted = list(dict.fromkeys((*cases, *(case for sweep in sweeps for case in sweep.cases()))))
     # No trace is missed after the checks of a hundred cases, or after hours of runs.
@@ -84,14 +85,14 @@ def carry_out(
     ready = [case for case in wanted if case not in missing]
     counts = {case: 1 if case.once else seeds for case in ready}
     jobs = [(case, seed) for case, count in counts.items() for seed in range(count)]
-    done = {job: stored for job in jobs if store and (stored := store.load(*job))}
-    for job, outcome in _each([job for job in jobs if job not in done], processes):
-        done[job] = outcome
+    outcome_of = {job: stored for job in jobs if store and (stored := store.load(*job))}
+    for job, outcome in _each([job for job in jobs if job not in outcome_of], processes):
+        outcome_of[job] = outcome
         if store:
             store.keep(*job, outcome)
         if on_progress is not None:
-            on_progress(len(done), len(jobs))
-    runs = {case: tuple(done[case, seed] for seed in range(count)) for case, count in counts.items()}
+            on_progress(len(outcome_of), len(jobs))
+    runs = {case: tuple(outcome_of[case, seed] for seed in range(count)) for case, count in counts.items()}
     return Outcomes(runs, missing, tuple(sweeps))
 
 
@@ -100,8 +101,8 @@ def lacking(words: Words) -> str:
     groups = option_groups()
     for word in parse_words(words):
         if word.key in groups:
-            own = ":" in word.text  # module:Class
-            known = own or word.text in groups[word.key] or word.key in _OPEN_GROUPS
+            is_class = ":" in word.text  # module:Class
+            known = is_class or word.text in groups[word.key] or word.key in _OPEN_GROUPS
         else:
             known = ("." in word.key or word.key in _PLAIN_KEYS) and "/" not in word.key
         if not known:
@@ -113,7 +114,7 @@ def run_once(case: Case, seed: int) -> RunOutcome:
     """One case under one seed; the same seed has the same requests in every system of a set-up."""
     rate = rate_of(case.set_up, seed)
     words = case.all_words(*rate.words, f"seed={seed}")
-    prepared, done = _executed(case, words)
+    prepared, done = _execute(case, words)
     columns = numbers(done.columns)
     scaled = "scale_events" in done.summary
     assert scaled or not prepared.config.system.elastic, (
@@ -132,21 +133,24 @@ def run_once(case: Case, seed: int) -> RunOutcome:
 
 
 def _column(columns: Mapping[str, Any], name: str) -> NDArray[np.float64]:
-    """Of the finished requests; 0 where a run has none, such as losses where nobody was preempted."""
+    """Return a column of the finished requests.
+
+    It is 0 for each if the run lacks the column, as a run without preemptions lacks that of their losses.
+    """
     column = columns.get(name)
     return np.zeros(len(columns["ttft_ms"])) if column is None else np.asarray(column, dtype=np.float64)
 
 
-def _executed(case: Case, words: Words) -> tuple[Prepared, Simulated]:
-    """The run, with the case's own files."""
-    with _configured(case, words) as config:
+def _execute(case: Case, words: Words) -> tuple[Prepared, Simulated]:
+    """Run the case with its own files; return its preparation and its result."""
+    with _config_with_files(case, words) as config:
         prepared = prepare(config)
         return prepared, execute(prepared)
 
 
 @contextmanager
-def _configured(case: Case, words: Words) -> Iterator[RunConfig]:
-    """With the case's own links and requests, whose files exist until the context ends."""
+def _config_with_files(case: Case, words: Words) -> Iterator[RunConfig]:
+    """Yield the configuration with the case's own links and requests, whose files are deleted afterwards."""
     config = load_config((*words, NOWHERE), "simulate")
     with TemporaryDirectory() as folder:
         if case.links:
@@ -170,7 +174,7 @@ def _refusal(case: Case, prepared: bool = False) -> str:
     try:
         if case.links:
             parse_cluster("links", links_file(case), case.links)
-        with _configured(case, case.all_words()) as config:
+        with _config_with_files(case, case.all_words()) as config:
             if case.optional or prepared:
                 prepare(config)
     except UserError as error:
@@ -204,7 +208,7 @@ def _in_order(function: Callable[[Case], str], cases: list[Case], processes: int
 
 
 def _pool(processes: int) -> ProcessPoolExecutor:
-    """Spawned: a fork would copy whatever threads the caller has."""
+    """Return a pool of spawned processes; forked ones would copy the state of the caller's threads."""
     spawn = get_context("spawn")
     return ProcessPoolExecutor(processes, spawn, initializer=end_with_parent, initargs=tie())
 
@@ -219,7 +223,7 @@ def _plain(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def command_of(outcome: RunOutcome, case: Case | None = None) -> str:
-    """The run as a command of its own; behind # what it had that no word says."""
+    """Return the command that repeats the run; a comment behind # names links that no word can set."""
     command = " ".join(("servetwin simulate", *outcome.words, "out=FOLDER"))
     return f"{command}  # over the links of clusters/{links_file(case)}" if case and case.links else command
 
@@ -235,5 +239,5 @@ def rows_file(case: Case) -> str:
 
 
 def file_name(text: str) -> str:
-    """Without slashes, commas and spaces."""
+    """Return the name without slashes, commas and spaces."""
     return text.replace("/", "-").replace(", ", "-").replace(" ", "_")

@@ -46,7 +46,11 @@ def by_seed(outcomes: Outcomes) -> dict[str, Any]:
 
 
 def along(outcomes: Outcomes, sweep: SetUpSweep) -> dict[str, Any]:
-    """What was changed, and every system's numbers at each value: of seed 0, or one value for every seed."""
+    """Return what the sweep changes, and the numbers of every system at each of its values.
+
+    A number is a list with one value per seed if the sweep is run under every seed; otherwise it is that of
+    seed 0.
+    """
     points = {
         value: {
             case.label: {
@@ -63,7 +67,7 @@ def along(outcomes: Outcomes, sweep: SetUpSweep) -> dict[str, Any]:
 
 
 def pointing(keys: Sequence[Key]) -> str:
-    """Where in the file the keys are."""
+    """Return the words that name the file and the keys under which numbers are saved."""
     return f"saved in {FILE}: " + ", ".join(f"{kind} > {subject}" for kind, subject in keys)
 
 

@@ -7,7 +7,7 @@ Words = tuple[str, ...]
 
 
 def last_words(words: Words) -> Words:
-    """Of a key that comes twice the last word, at the place of the first."""
+    """Return the words with one word per key: the key's last word, in the position of its first."""
     return tuple({word.partition("=")[0]: word for word in words}.values())
 
 
@@ -58,11 +58,12 @@ class SetUp:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One system in a set-up; label: as tables and plots name it. Its words go before those of the set-up.
+    """One system in a set-up. label: its name in tables and plots. Its words go before the set-up's words.
 
-    links: a cluster file (YAML) whose links the run has in place of its cluster's. once: run under the first
-    seed alone, for points of a sweep. optional: a refusal of the configuration is told, not raised. rows: a
-    CSV of requests that the run reads as ``trace=file``. columns: of its requests, which the figure reads.
+    links: a cluster file (YAML) whose links the run has in place of its cluster's. once: run it under the
+    first seed only, as for points of a sweep. optional: if its configuration is refused, report this in place
+    of raising UserError. rows: a CSV of requests that the run reads as ``trace=file``. columns: the columns
+    of its requests that the figure reads.
     """
 
     label: str

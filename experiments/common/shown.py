@@ -71,7 +71,7 @@ def heading(figures: Sequence[Figure]) -> str:
 
 
 def tally(figures: Sequence[Figure]) -> str:
-    """How many rows of which kind have which verdict, and how many that are missed name a sweep."""
+    """Return the number of rows by kind and verdict, and how many of the missed rows name a sweep."""
     verdicts_of_kind = counts(figures)
     lines = [f"{sum(map(_all, verdicts_of_kind.values()))} rows"]
     lines += [
@@ -85,7 +85,7 @@ def tally(figures: Sequence[Figure]) -> str:
 
 
 def counts(figures: Sequence[Figure]) -> dict[str, dict[str, int]]:
-    """What rows are held against -> verdict -> rows."""
+    """Return kind of claim -> verdict -> number of rows."""
     rows: list[tuple[str, str]] = [(row.kind, row.verdict) for figure in figures for row in figure.rows]
     return {kind: {name: rows.count((kind, name)) for name in _STYLES} for kind in KINDS}
 

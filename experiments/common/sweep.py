@@ -19,7 +19,7 @@ class SetUpSweep:
     points: tuple[tuple[str, tuple[Case, ...]], ...]
 
     def cases(self) -> Iterator[Case]:
-        """All of them, point by point."""
+        """Return the cases of all points, point by point."""
         for _, cases in self.points:
             yield from cases
 
@@ -38,9 +38,9 @@ def sweep_of_words(
     *,
     words_of: Callable[[Case, Words], Words | None] = lambda _, words: words,
 ) -> SetUpSweep:
-    """The systems under the first seed with the words of each value.
+    """Return the sweep of the systems, under the first seed, with the words of each value.
 
-    words_of: those of the words that this system gets; None for one that has the runs of the set-up.
+    words_of: returns the words that this system gets; None if its runs in the set-up are used again.
     """
     points = []
     for value, words in values.items():

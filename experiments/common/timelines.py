@@ -28,7 +28,7 @@ def timelines_of(columns: "Mapping[str, NDArray[Any]]", summary: Mapping[str, An
 
 
 def kv_shares_of(series: "Mapping[str, Any] | None") -> "dict[str, Line]":
-    """``kv_shares``: of every engine's KV memory the share in use, summed, at the instants of the series."""
+    """``kv_shares``: the share of KV memory in use, summed over the engines, at each instant."""
     if series is None:
         return {}
     at_s, row = np.unique(np.asarray(series[TIME]), return_inverse=True)

@@ -16,7 +16,7 @@ BAND: Final = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What is said, as a range of the number compared (``low`` equal to ``high`` for a single one).
+    """A paper's claim, as the range of the compared number (``low`` equals ``high`` for a single number).
 
     slack: factor by which ours may lie outside. against: a value that ours must be on the same side of as the
     paper's (1 for a ratio: shorter stays shorter); None where there is no direction. strict: the ends of the
@@ -46,7 +46,7 @@ class Claim:
         return ours / min(max(ours, self.low), self.high) if ours else 0.0
 
     def verdict(self, ours: float) -> Verdict:
-        """Whether an exact number counts."""
+        """Return the verdict on an exact number, which has no error."""
         if self.against is not None and (ours < self.against) != (self.high < self.against):
             return "out"
         return "in band" if self._holds(ours, ours) else "out"
@@ -99,7 +99,7 @@ class Claim:
 
 
 def shorter(least_percent: float, most_percent: float | None = None, comparative: str = "shorter") -> Claim:
-    """A paper says so many per cent shorter than the other: a ratio of both, below 1."""
+    """Return the claim that ours is so many per cent shorter than the other: a ratio below 1."""
     most = least_percent if most_percent is None else most_percent
     shown = f"{least_percent:g}" if most == least_percent else f"{least_percent:g} to {most:g}"
     low, high = 1 - most / 100, 1 - least_percent / 100
@@ -107,12 +107,12 @@ def shorter(least_percent: float, most_percent: float | None = None, comparative
 
 
 def times(factor: float, text: str | None = None) -> Claim:
-    """A paper says ``factor`` times the other, above or below 1."""
+    """Return the claim that ours is ``factor`` times the other; the factor may be above or below 1."""
     return Claim(text or f"{factor:g} times", factor, factor, against=1.0, kind="paper_number")
 
 
 def about(value: float, text: str, kind: Kind = "paper_number") -> Claim:
-    """A size of its own."""
+    """Return the claim that a number is about ``value``."""
     return Claim(text, value, value, kind=kind)
 
 

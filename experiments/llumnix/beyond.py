@@ -11,7 +11,7 @@ from experiments.llumnix.judge import CurvePoint, PointJudge
 from experiments.llumnix.metrics import METRICS
 from experiments.llumnix.set_ups import BY_TITLE, CLUSTER_12000, INFAAS, LLUMNIX, system
 
-_RUN_REQUESTS: Final = 2_000  # of a run at most, unless the figure says another number
+_RUN_REQUESTS: Final = 2_000  # the most requests of a run, unless the figure sets another number
 
 
 def _shown(*keys: str) -> dict[str, Metric]:
@@ -26,7 +26,7 @@ _DECODE: Final = 12
 _DEFRAGMENT_METRICS: Final = _shown(
     "decode_mean_s", "decode_p99_s", "prefill_p99_s", "request_mean_s", "request_p99_s"
 )
-# A decode instance keeps room for all that a request writes, so nobody is preempted there.
+# A decode instance reserves memory for a request's whole output, so no request is preempted there.
 _SPLIT: Final[Words] = (
     "system=distserve_full", f"system.instances.prefill={_PREFILL}", f"system.instances.decode={_DECODE}",
     "engine.reserve=oracle",
@@ -148,7 +148,7 @@ _VACATE_METRICS: Final = {
 
 
 def vacate_curves(requests: int) -> list[CurvePoint]:
-    """With migration and without, for each number of models."""
+    """Return the curves with migration and without it, by number of models."""
     curves = []
     for count in _MODELS:
         models = ("models=zipf", f"models.count={count}", f"models.rate_per_s={_VACATE_RATE_PER_S}")

@@ -85,11 +85,11 @@ def _at(run: RunOutcome, percent: float) -> int:
 
 
 def _share(run: RunOutcome, percent: float) -> float:
-    place = _at(run, percent)
-    per_token_ms = run.columns["preemption_loss_ms"][place] / max(
-        1.0, run.columns["output_tokens"][place] - 1
+    index = _at(run, percent)
+    per_token_ms = run.columns["preemption_loss_ms"][index] / max(
+        1.0, run.columns["output_tokens"][index] - 1
     )
-    return min(1.0, float(per_token_ms / run.columns["tpot_ms"][place]))
+    return min(1.0, float(per_token_ms / run.columns["tpot_ms"][index]))
 
 
 def _loss_s(run: RunOutcome, percent: float) -> float:
@@ -118,7 +118,7 @@ def _of_p99(read: Callable[[RunOutcome, float], float]) -> Callable[[RunOutcome]
     return lambda run: read(run, 99)
 
 
-# What the text of section 3 says of this figure.
+# The claims about this figure in the text of section 3.
 _CLAIMS: Final = (
     (about(0.62, "62 %"), Metric("mean use of KV memory", "", "requests", _memory)),
     (about(0.08, "8 %"), Metric("requests that are preempted", "", "requests", _preempted)),

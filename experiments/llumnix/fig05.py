@@ -23,7 +23,7 @@ _COLUMNS: Final = ("arrival_ns", "scheduled_ns", "replica", "prompt_tokens")
 
 
 def cases(requests: int) -> tuple[Case, ...]:
-    """M-M on four instances, each request to the freest: nothing moves."""
+    """M-M on four instances; each request goes to the freest one, and none migrates."""
     workload = BY_TITLE["M-M"]
     words = ("cluster=llumnix_4x1", "model=llama_7b", "engine=vllm_0_1_7", *ENGINE, "series.period_s=1")
     set_up = workload.at(_RATE_PER_S, requests, words=words)
@@ -49,13 +49,13 @@ def heads_tokens(run: RunOutcome, at_s: float) -> list[float]:
 
 
 def fitting(free_blocks: float, heads: Sequence[float]) -> int:
-    """How many of them have room in so many blocks, wherever these are."""
+    """Return how many of the heads fit in the free blocks, as if these were on one instance."""
     needed = np.cumsum([-(-tokens // _BLOCK_TOKENS) for tokens in heads])
     return int((needed <= free_blocks).sum())
 
 
 def instants(run: RunOutcome) -> list[tuple[float, float, list[float]]]:
-    """(s, free blocks of all instances, heads) of every second at which somebody waits for memory."""
+    """Return (s, free blocks of all instances, heads) of every second at which requests wait for memory."""
     seconds = []
     times_s, shares = run.timelines[KV_SHARES]
     for at_s, used in zip(times_s, shares, strict=True):
@@ -65,7 +65,7 @@ def instants(run: RunOutcome) -> list[tuple[float, float, list[float]]]:
 
 
 def _share(run: RunOutcome) -> float | None:
-    """Of the seconds in which somebody waits: all memory that is free holds the heads, or three of them."""
+    """Return the share of seconds with waiting requests in which all heads, or three, would fit."""
     held = [fitting(free, heads) >= min(_HEADS, len(heads)) for _, free, heads in instants(run)]
     return sum(held) / len(held) if held else None
 

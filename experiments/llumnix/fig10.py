@@ -41,7 +41,7 @@ _AFTER_S: Final = {"LLaMA-7B": 3.2, "LLaMA-30B": 4.5}
 _SHARE, _MS = 0.25, 7.0
 _GROWTH: Final = 2.2
 KEY: Final[Key] = ("migrations", "Figure 10")
-_STAYS: Final = CONTEXTS[:-1]  # with the longest nobody is left at the source
+_STAYS: Final = CONTEXTS[:-1]  # with the longest context no other request is left at the source
 _SLOWED: Final = 0.03
 DOWN: Final = summary_metric("down time", "ms", "migrations.down_ms.max")
 STEP: Final = summary_metric("decode step", "ms", "itl_ms.p50")
@@ -101,7 +101,7 @@ def cases(_: int) -> tuple[Case, ...]:
 
 
 def fig10(judge: PointJudge) -> Figure:
-    """Every printed cell, and what the text says of down time."""
+    """Compare every printed cell, and the text's claims about down time."""
     rows, numbers = list[FigureRow](), list[MeasuredPoint]()
     for model, printed in PRINTED_MS.items():
         for mode, cells in printed.items():
@@ -114,7 +114,7 @@ def fig10(judge: PointJudge) -> Figure:
                     )
                 if mode == "live" and (values := STEP.of(judge.outcomes.of(migration))):
                     numbers.append(MeasuredPoint(model, "decode_step_ms", mode, context, tuple(values)))
-        rows += _said(judge.outcomes, model)
+        rows += _text_rows(judge.outcomes, model)
     inputs = (
         "inputs, taken from this figure and so not held against it: the engine's overhead on a decode step, "
         "the rate of Gloo (2.55 GB/s per GPU), the control term of the last stage (10 ms with one GPU, 29 ms "
@@ -160,8 +160,11 @@ def _row(outcomes: Outcomes, case: Case, paper_ms: float) -> FigureRow:
     )
 
 
-def _said(outcomes: Outcomes, model: str) -> list[FigureRow]:
-    """Below one decode step; hardly longer with 32 times the context; two stages."""
+def _text_rows(outcomes: Outcomes, model: str) -> list[FigureRow]:
+    """Compare the text's claims: down time is below one decode step, and there are two stages.
+
+    Down time is hardly longer with 32 times the context.
+    """
     live = {context: migration_case(model, "live", context) for context in CONTEXTS}
     down, steps, stages = (
         {context: metric.of(outcomes.of(live_case)) for context, live_case in live.items()}
@@ -171,21 +174,26 @@ def _said(outcomes: Outcomes, model: str) -> list[FigureRow]:
     pairs = [(down[context], steps[context]) for context in CONTEXTS]
     most = [down_ms[0] / step_ms[0] for down_ms, step_ms in pairs if down_ms and step_ms]
     claim = below(1.0, "shorter than one decode step", "paper_direction")
-    rows.append(_told(f"{model}: longest down time over a decode step", claim, [max(most)] if most else []))
+    rows.append(
+        _claim_row(f"{model}: longest down time over a decode step", claim, [max(most)] if most else [])
+    )
     first, last = down[CONTEXTS[0]], down[CONTEXTS[-1]]
     growth = [last[0] / first[0]] if first and last else []
     claim = at_most(_GROWTH, f"about constant (read as at most {_GROWTH:g} times)", "paper_direction")
-    rows.append(_told(f"{model}: down time at 8,192 over 256 tokens", claim, growth))
+    rows.append(_claim_row(f"{model}: down time at 8,192 over 256 tokens", claim, growth))
     two = [float(sum(1 for context in CONTEXTS if stages[context] == [1.0]))]
     claim = Claim("two stages at every length", 6, 6, slack=1.0, kind="paper_direction")
-    rows.append(_told(f"{model}: contexts that take two stages", claim, two if most else []))
+    rows.append(_claim_row(f"{model}: contexts that take two stages", claim, two if most else []))
     claim = at_most(_SLOWED, f"at most 1 % (read as at most {_SLOWED:.0%})", "paper_direction")
-    rows.append(_told(f"{model}: source slowed while a request leaves", claim, _slowed(outcomes, model)))
+    rows.append(_claim_row(f"{model}: source slowed while a request leaves", claim, _slowed(outcomes, model)))
     return rows
 
 
 def _slowed(outcomes: Outcomes, model: str) -> list[float]:
-    """Of the context for which it is the most."""
+    """Return by what share migration slows its source, of seed 0, for the context that slows it the most.
+
+    The list is empty if a run is missing.
+    """
     shares = list[float]()
     for context in _STAYS:
         runs = (
@@ -198,7 +206,7 @@ def _slowed(outcomes: Outcomes, model: str) -> list[float]:
     return [max(shares)] if len(shares) == len(_STAYS) else []
 
 
-def _told(name: str, claim: Claim, values: Sequence[float]) -> FigureRow:
+def _claim_row(name: str, claim: Claim, values: Sequence[float]) -> FigureRow:
     if not values:
         return claim.not_comparable(name, "", "no migration was committed")
     verdict = claim.verdict(values[0])

@@ -45,8 +45,8 @@ def fig11(judge: PointJudge) -> Figure:
         for rate in workload.rates_per_s:
             ours, base = (by_place[workload.title, rate, name] for name in (LLUMNIX, INFAAS))
             for curve in (ours, base):
-                held += judge.value(NAME, "request_mean_s", curve, _within(REQUEST_SLACK))
-                held += judge.value(NAME, "decode_mean_s", curve, _within(DECODE_SLACK))
+                held += judge.value(NAME, "request_mean_s", curve, _bounds_of(REQUEST_SLACK))
+                held += judge.value(NAME, "decode_mean_s", curve, _bounds_of(DECODE_SLACK))
             held += judge.ratio(NAME, "prefill_p99_s", base, ours, RATIO_SLACK)
             placed = [by_place[workload.title, rate, name] for name in systems(workload)]
             orders += [judge.order(metric, placed) for metric in _ORDERS]
@@ -62,5 +62,5 @@ def fig11(judge: PointJudge) -> Figure:
     )
 
 
-def _within(slack: float) -> tuple[float, float]:
+def _bounds_of(slack: float) -> tuple[float, float]:
     return 1 / slack, slack

@@ -31,11 +31,11 @@ def _seconds(priority: int, key: str, statistic: str, outcome: RunOutcome) -> fl
 
 
 def _execution(priority: int, outcome: RunOutcome) -> float | None:
-    """From the first token to the last, less what preemptions took."""
+    """Return the mean time from first to last token, without the time that preemptions took."""
     here = (outcome.columns["priority"] == priority) & ~np.isnan(outcome.columns["tpot_ms"])
     tpot_ms, loss_ms, tokens = (outcome.columns[name][here] for name in _COLUMNS[1:])
-    left = tpot_ms * (tokens - 1) - loss_ms
-    return float(np.maximum(left, 0.0).mean()) / 1e3 if here.any() else None
+    execution_ms = tpot_ms * (tokens - 1) - loss_ms
+    return float(np.maximum(execution_ms, 0.0).mean()) / 1e3 if here.any() else None
 
 
 def _metrics(panel: str) -> Mapping[str, Metric]:

@@ -31,9 +31,9 @@ INPUTS: Final = (
 
 
 def autoscaled(name: str, set_up: SetUp, extra: Words = (), suffix: str = SCALED) -> Case:
-    """One of the two systems of the figure, with its band as shipped unless ``extra`` says another.
+    """One of the two systems of the figure, with its band as shipped unless ``extra`` sets another.
 
-    told: behind the name of the set-up, which Figure 11 has without scaling.
+    suffix: appended to the name of the set-up, because Figure 11 has the same set-up without scaling.
     """
     chosen = "llumnix_base" if name == LLUMNIX else name
     words = (f"system={chosen}_autoscaled", *_EXTRA, *extra)
@@ -41,7 +41,7 @@ def autoscaled(name: str, set_up: SetUp, extra: Words = (), suffix: str = SCALED
 
 
 def curves(requests: int) -> list[CurvePoint]:
-    """Both systems at each rate, then with each coefficient of variation."""
+    """Return both systems at each rate, then both with each coefficient of variation."""
     l_l = BY_TITLE["L-L"]
     poisson = [("poisson", rate, l_l.at(rate, requests, words=CLUSTER_12000)) for rate in RATES_PER_S]
     gamma = [("gamma", cv, l_l.at(GAMMA_RATE_PER_S, requests, cv, CLUSTER_12000)) for cv in GAP_CVS]

@@ -26,7 +26,7 @@ def _case(name: str, low: int, requests: int) -> Case:
 
 
 def fig15(judge: PointJudge) -> Figure:
-    """It stands alone: nothing of it is printed as a number."""
+    """Return the figure without rows to compare: the paper prints no number of it."""
     numbers = judge.numbers(NAME, curves(judge.requests))
     return Figure(
         "fig15",

@@ -170,7 +170,7 @@ _STEP_S: Final = 0.045  # a decode step of LLaMA-7B on an A10 (Figure 10)
 
 def fig16(_: PointJudge) -> Figure:
     """CPU time per report: what one step of one instance costs the scheduler."""
-    us = dict(_measured())
+    us = dict(_measure())
     numbers = tuple(point for name in _DRAWN for point in _numbers(name, us))
     rows = [
         _row("two levels: 1,024 instances over 16", us["two levels", 1024, 64], us["two levels", 16, 64]),
@@ -199,7 +199,7 @@ def fig16(_: PointJudge) -> Figure:
 
 
 def _messages(name: str, running: int) -> float:
-    """What one step of an instance tells the scheduler: one report, or a token of each request."""
+    """Return how many messages an instance sends per step: one report, or one for each request."""
     return 1.0 if name == "two levels" else float(running)
 
 
@@ -217,7 +217,7 @@ def _numbers(metric: str, us: Mapping[tuple[str, int, int], float]) -> Iterator[
         yield MeasuredPoint(name, metric, f"{running} running each", instances, drawn)
 
 
-def _measured() -> Iterator[tuple[tuple[str, int, int], float]]:
+def _measure() -> Iterator[tuple[tuple[str, int, int], float]]:
     designs: dict[str, Callable[[int, int], TwoLevel | Central]] = {
         "two levels": TwoLevel,
         "centralised": Central,

@@ -30,7 +30,7 @@ class CurvePoint:
 
 
 def cases_of(curves: Callable[[int], Sequence[CurvePoint]]) -> Callable[[int], tuple[Case, ...]]:
-    """The cases of all curves, each once, with so many requests a run."""
+    """Return a function from the number of requests per run to the cases of all curves, each once."""
     return lambda requests: tuple(dict.fromkeys(curve.case for curve in curves(requests)))
 
 
@@ -43,7 +43,7 @@ class PointJudge:
 
     @property
     def requests(self) -> int:
-        """Of a run; with fewer than the paper's no row claims anything."""
+        """The number of requests of each run; with fewer than in the paper, no row is compared."""
         return self.outcomes.requests
 
     def numbers(self, figure: str, curves: Sequence[CurvePoint]) -> tuple[MeasuredPoint, ...]:
@@ -62,7 +62,7 @@ class PointJudge:
     def without_rows(
         self, name: str, title: str, curves: Sequence[CurvePoint], x_label: str, inputs: tuple[str, ...]
     ) -> Figure:
-        """A figure of curves that nothing of the paper is beside."""
+        """Return a figure of curves for which the paper has no points."""
         numbers = self.numbers(name, curves)
         return Figure(name, title, (), panels=panels_of(numbers, x_label), inputs=inputs, numbers=numbers)
 
@@ -138,7 +138,10 @@ class PointJudge:
         return self.points.at(figure, curve.panel, name, curve.system, curve.x)
 
     def _enough(self, metric: Metric, read: Read) -> Read:
-        """Reads runs of as many requests as the paper's; of shorter ones it says what was measured."""
+        """Return ``read`` for runs with as many requests as in the paper.
+
+        For shorter runs the result returns the measured values as a sentence, so that no row is compared.
+        """
 
         def read_enough(runs: Sequence[Sequence[RunOutcome]]) -> Seeds:
             for part in runs:

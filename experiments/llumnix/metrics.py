@@ -15,7 +15,7 @@ def _seconds(label: str, where: str) -> Metric:
 
 
 def _loss(outcome: RunOutcome) -> float | None:
-    """The mean over all requests; a run in which nobody was preempted has no such section."""
+    """The mean over all requests; a run without preemptions has no such section."""
     mean_ms = outcome.at("preemption_loss_ms.mean")
     return (mean_ms or 0.0) / 1e3
 
@@ -29,7 +29,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     "decode_p99_s": _seconds("P99 decode latency", "tpot_ms.p99"),
     "preemption_loss_mean_s": Metric("mean preemption loss", "s", "preemption_loss_ms.mean", _loss),
 }
-"""Latencies in seconds: of a whole request, to its first token, per token after the first."""
+"""Latencies in seconds: until a request's last token, until its first token, per token after the first."""
 
 
 def _instances_of_reports(outcome: RunOutcome) -> float | None:

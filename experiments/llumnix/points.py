@@ -32,7 +32,7 @@ class Points:
 
 
 def read_points() -> Points:
-    """From the folder that the variable names. Raises UserError when it is set and has no such file."""
+    """Read the points from the folder that the variable names. UserError if it is set without the file."""
     folder = os.environ.get(VARIABLE)
     if not folder:
         return Points(f"no points of the paper's figures are here ({VARIABLE} is not set): ours stand alone")

@@ -10,7 +10,7 @@ from experiments.common.set_up import Case, SetUp, Words, last_words
 from traces.synthetic.llumnix_like import FIGURE_11_RATES_PER_S
 
 PAPER_REQUESTS: Final = 10_000
-"""Of a run of Figures 11 to 15. Fewer are a look: nothing is claimed of them."""
+"""The number of requests of each run of Figures 11 to 15; runs with fewer are not compared with the paper."""
 # Its lengths go beyond LLaMA's context, so the length is written; 12,800 tokens a pass is the artefact's.
 _LONG: Final[Words] = ("engine.max_model_len=12800", "engine.max_new_tokens=6144", "uncertainty=off")
 ENGINE: Final[Words] = ("engine.max_num_batched_tokens=12800", *_LONG)
@@ -31,7 +31,7 @@ def _cluster(pass_tokens: int) -> Words:
 
 CLUSTER: Final = _cluster(12_800)
 CLUSTER_12000: Final = _cluster(12_000)
-"""Of Figures 13 to 15."""
+"""The cluster and engine of Figures 13 to 15."""
 LLUMNIX: Final = "llumnix"
 INFAAS: Final = "infaas_pp"
 ROUND_ROBIN: Final = "round_robin"
@@ -54,7 +54,7 @@ class PaperWorkload:
 
     @property
     def rates_per_s(self) -> tuple[float, ...]:
-        """Of Figure 11."""
+        """The rates of Figure 11 for this trace."""
         return FIGURE_11_RATES_PER_S[self.trace]
 
     def at(

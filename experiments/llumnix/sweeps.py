@@ -21,17 +21,20 @@ _KV_BLOCKS: Final = (715, 851)
 
 
 def sweeps_of(cases: Sequence[Case]) -> tuple[SetUpSweep, ...]:
-    """Of every workload and rate with points that is run, under its first seed."""
-    by_set_up = systems_by_set_up(cases, lambda case: _judged(case.set_up.name))
-    return tuple(sweep for set_up, systems in by_set_up.items() for sweep in _of(set_up, systems))
+    """Return the sweeps, under the first seed, of every set-up with points to compare that is run."""
+    by_set_up = systems_by_set_up(cases, lambda case: _has_missable_rows(case.set_up.name))
+    return tuple(sweep for set_up, systems in by_set_up.items() for sweep in _sweeps_of(set_up, systems))
 
 
-def _judged(name: str) -> bool:
-    """Whether rows may be missed there: S-L, L-S, bands and bursts of auto-scaling have none."""
+def _has_missable_rows(name: str) -> bool:
+    """Return whether the set-up has rows that may be missed.
+
+    S-L, L-S, and the bands and bursts of auto-scaling have no such rows.
+    """
     return name in _OF_FIGURE_11 or name.endswith((" high", "/s, auto-scaled", " at 0.42/s", " at 1.9/s"))
 
 
-def _of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[SetUpSweep]:
+def _sweeps_of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[SetUpSweep]:
     steps = {f"{each_s * 1e3:g} ms": (f"engine.overhead.per_layer_s={each_s:g}",) for each_s in _PER_LAYER_S}
     yield sweep_of_words(
         "overhead per layer", set_up, "engine.overhead.per_layer_s of all systems", systems, steps
@@ -54,12 +57,12 @@ def _of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[SetUpSweep]:
 
 
 def _migration_words(case: Case, words: Words) -> Words:
-    """Those without migration stay as they are."""
+    """Return the words for a system with migration, and none for others, which do not change."""
     return words if case.label == LLUMNIX else ()
 
 
 def _rule_words(case: Case, words: Words) -> Words:
-    """A word of a part that the system does not have would be refused."""
+    """Return the words of parts that the system has; words of other parts would be refused."""
     if case.label == LLUMNIX:
         return words
     dispatch = [word for word in words if word.startswith("system.dispatch")]

@@ -39,7 +39,7 @@ _PARTS_METRICS: Final[dict[str, Metric]] = {"mean_ms": LATENCY, "p99_ms": P99}
 
 
 def _parts_set_ups(requests: int) -> dict[str, list[SetUp]]:
-    """By workload: every model."""
+    """Return workload -> the set-ups of every model."""
     return {
         "MAF": [maf(model, requests) for model in MODELS],
         f"CV {_PARTS_CV:g}": [gamma(model, _PARTS_CV, requests) for model in MODELS],
@@ -47,13 +47,13 @@ def _parts_set_ups(requests: int) -> dict[str, list[SetUp]]:
 
 
 def parts_cases(requests: int) -> list[Case]:
-    """With all parts and without each, under the first seed: the models are five cases of their own."""
+    """Return the cases with all parts, and without each; the five models take the place of seeds."""
     set_ups = [set_up for by_model in _parts_set_ups(requests).values() for set_up in by_model]
     return [_parts_case(part, set_up) for set_up in set_ups for part in ("", *PARTS)]
 
 
 def _parts_case(part: str, set_up: SetUp) -> Case:
-    """Without this part; with all of them, where it is empty."""
+    """Return the case without ``part``, or with all parts if it is empty."""
     whole = replace(system(QUART, set_up), once=True)
     if not part:
         return whole

@@ -16,27 +16,27 @@ from servetwin.report.number_text import number
 MetricOf = Callable[[Model], Metric]
 Place = tuple[Model, SetUp]
 Runs = dict[tuple[int, str], tuple[RunOutcome, ...]]
-"""Of every system at a point of a sweep, by (number of the place, system)."""
+"""The runs of every system at a point of a sweep, by (number of the place, system)."""
 Mean = Callable[[Runs, Sequence[int]], dict[str, float] | None]
 """The mean of each system over the places of these numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeanJudge:
-    """Compares means over places. key: of the saved sweep that has every number behind the figure's rows."""
+    """Compares means over places. key: the key of the saved sweep with the numbers of the figure's rows."""
 
     outcomes: Outcomes
     key: Key
 
     def values(self, metric: MetricOf, place: Place, name: str) -> list[float] | None:
-        """One per seed."""
+        """Return the system's metric at the place, one value per seed."""
         model, set_up = place
         return metric(model).of(self.outcomes.of(system(name, set_up)))
 
     def means(
         self, metric: MetricOf, places: Sequence[Place], names: Sequence[str]
     ) -> dict[str, list[float]] | None:
-        """Of each system over the places, one per seed; None where a run has no number.
+        """Return each system's mean over the places, one per seed; None if a run lacks the number.
 
         Models and CVs count alike, however slow: the mean is that of the logarithms, unless some value is 0.
         """
@@ -45,7 +45,7 @@ class MeanJudge:
     def ratio(
         self, name: str, claim: Claim, metric: MetricOf, places: Sequence[Place], *, ours: str, over: str
     ) -> FigureRow:
-        """The mean over the places of one system over the other's."""
+        """Compare one system's mean over the places, divided by the other's, with the claim."""
         stand_in = places[0][1].stand_in
         why_not = self._why_not(places, (ours, over))
         means = self.means(metric, places, (ours, over))
@@ -64,7 +64,7 @@ class MeanJudge:
     def order(
         self, name: str, metric: MetricOf, places: Sequence[Place], smallest_first: Sequence[str], unit: str
     ) -> FigureRow:
-        """The systems in this order."""
+        """Compare the order of the systems' means with the claimed order."""
         claim = Claim(" < ".join(smallest_first), 0.0, 1.0, kind="paper_direction")
         stand_in = places[0][1].stand_in
         means = self.means(metric, places, smallest_first)
@@ -88,7 +88,7 @@ class MeanJudge:
         )
 
     def _moved(self, row: FigureRow, places: Sequence[Place], movement: str) -> FigureRow:
-        """A row that is missed says how far it moves along the sweeps, and where these are."""
+        """Return the row with the keys of its sweeps, and ``movement`` along them if it is missed."""
         names = {set_up.name for _, set_up in places}
         keys = [(sweep.kind, sweep.subject) for sweep in self.outcomes.sweeps if sweep.subject in names]
         if row.verdict in MISSED:
@@ -102,7 +102,7 @@ class MeanJudge:
 def over_row(
     outcomes: Outcomes, name: str, claim: Claim, metric: Metric, *, ours: Case, other: Case, key: Key
 ) -> FigureRow:
-    """The metric of one case over that of another; both sizes are told."""
+    """Compare the ratio of two cases' metric with the claim; the row also states both sizes."""
 
     def sizes(_: list[float]) -> str:
         ours_mean, other_mean = (fmean(metric.of(outcomes.of(case)) or [0.0]) for case in (ours, other))
@@ -144,7 +144,7 @@ def as_sweep(about: str, numbers: Sequence[MeasuredPoint]) -> dict[str, object]:
 
 
 def _means_of(values: Mapping[str, Sequence[list[float] | None]]) -> dict[str, list[float]] | None:
-    """Of each system over its places, seed by seed; None where a run has no number."""
+    """Return each system's mean over its places, one per seed; None if a run lacks the number."""
     known = {name: [seeds for seeds in rows if seeds is not None] for name, rows in values.items()}
     if any(len(known[name]) < len(rows) for name, rows in values.items()):
         return None

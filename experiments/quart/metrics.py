@@ -20,13 +20,13 @@ def of_stages(outcome: RunOutcome, key: str) -> list[float]:
 
 
 def within(outcome: RunOutcome, exec_s: float, times: float) -> float:
-    """The share of all requests that are answered within so many times the execution time."""
+    """Return the share of all requests that are answered within ``times`` times the execution time."""
     arrived = outcome.at("requests.arrived") or 0.0
     return float(np.count_nonzero(outcome.ttft_ms <= times * exec_s * 1e3)) / arrived
 
 
 def satisfied(exec_s: float, times: float) -> Metric:
-    """Requests that keep this objective."""
+    """Return the share of requests that meet the objective of ``times`` times the execution time."""
     return Metric(
         f"requests within {times:g} times the execution time",
         "",
@@ -36,7 +36,7 @@ def satisfied(exec_s: float, times: float) -> Metric:
 
 
 def goodput(exec_s: float, times: float) -> Metric:
-    """Those requests per second of the run."""
+    """Return the requests that meet this objective, per second of the run."""
 
     def read(run: RunOutcome) -> float | None:
         duration_s, arrived = run.at("duration_s"), run.at("requests.arrived")

@@ -20,7 +20,7 @@ class Model:
     gain: float
 
     def rate_per_s(self, load: float) -> float:
-        """At which so many replicas of every stage would be busy all the time, if stages were even."""
+        """Return the rate that would keep ``load`` replicas of every stage busy if stages were even."""
         return load * self.stages / self.exec_s
 
 
@@ -37,13 +37,13 @@ SYSTEMS: Final = (*BASELINES, QUART)
 CVS: Final = (0.1, 1.0, 2.0, 4.0, 8.0)
 MAF_LOAD: Final = 2.0
 MAF_TIMES: Final = 6
-"""As many requests as other runs have: minutes are to come and go."""
+"""A MAF run has this many times the requests of other runs, as its rate changes from minute to minute."""
 GAMMA_LOAD: Final = 3.0
-"""Replicas of every stage that the mean rate keeps busy; the paper says "a large QPS" of the second."""
+"""The number of replicas of every stage that the mean rate keeps busy; the paper: "a large QPS"."""
 ONCE: Final = ("uncertainty=off",)
 WHOLE: Final[Words] = ("pipeline.stages=1", "pipeline.cut=bytes")
 _TOO_LARGE: Final = "opt_66b_pass"  # for one GPU: INFless has it as one unit of all its stages
-# The 43 GB of BERT-21B fit an A40, says section 2.2.
+# By section 2.2 the 43 GB of BERT-21B fit in an A40.
 ROOM: Final = "engine.gpu_memory_utilization=0.95"
 MAF_STAND_IN: Final = "trace=maf_like with minutes of their own for the Azure Functions trace"
 APPROXIMATED: Final = "baselines are approximations"

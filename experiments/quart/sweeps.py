@@ -21,9 +21,12 @@ UNCOUNTED: Final[Words] = ("system.stages.drain_s=1e9",)  # longer than any run
 
 
 def sweeps_of(cases: Sequence[Case]) -> tuple[SetUpSweep, ...]:
-    """Of every model that several systems serve at this CV or under Azure Functions, the first seed."""
+    """Return the sweeps of every set-up with this CV or with Azure Functions that several systems serve.
+
+    They are run under the first seed.
+    """
     by_set_up = systems_by_set_up(cases, _is_swept)
-    return tuple(sweep for set_up, systems in by_set_up.items() for sweep in _of(set_up, systems))
+    return tuple(sweep for set_up, systems in by_set_up.items() for sweep in _sweeps_of(set_up, systems))
 
 
 def _is_swept(case: Case) -> bool:
@@ -31,7 +34,7 @@ def _is_swept(case: Case) -> bool:
     return ends and case.label in SYSTEMS and not case.once
 
 
-def _of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[SetUpSweep]:
+def _sweeps_of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[SetUpSweep]:
     model = next(model for model in MODELS if set_up.name.startswith(model.title))
     bursts = set_up.name.endswith(", MAF")
     loads = {f"{load:g} busy": _rate(model, load) for load in (MAF_LOADS if bursts else LOADS)}

@@ -65,7 +65,7 @@ def fig6(outcomes: Outcomes) -> Figure:
         judge.ratio(
             f"mean latency, five models, quart over {name}",
             shorter(gain),
-            _same(LATENCY),
+            _for_all_models(LATENCY),
             places,
             ours=QUART,
             over=name,
@@ -75,21 +75,21 @@ def fig6(outcomes: Outcomes) -> Figure:
     rows += [
         judge.ratio(
             f"{model.title}: mean latency, quart over cocktail",
-            shorter(model.gain), _same(LATENCY), [(model, set_up)], ours=QUART, over="cocktail",
+            shorter(model.gain), _for_all_models(LATENCY), [(model, set_up)], ours=QUART, over="cocktail",
         )
         for model, set_up in places
     ]  # fmt: skip
     rows += [
         judge.ratio(
             f"requests within 1.5 times the execution time, quart over {name}",
-            times(factor), _kept(1.5), places, ours=QUART, over=name,
+            times(factor), _satisfied_share(1.5), places, ours=QUART, over=name,
         )
         for name, factor in _MAF_SATISFIED.items()
     ]  # fmt: skip
-    rows.append(judge.order("order of mean latency", _same(LATENCY), places, MAF_ORDER, "ms"))
-    rows.append(judge.order("order of P99 latency", _same(P99), places, MAF_ORDER, "ms"))
-    metrics: dict[str, MetricOf] = {"mean_ms": _same(LATENCY), "p99_ms": _same(P99)}
-    metrics |= {f"within_{objective:g}x": _kept(objective) for objective in OBJECTIVES}
+    rows.append(judge.order("order of mean latency", _for_all_models(LATENCY), places, MAF_ORDER, "ms"))
+    rows.append(judge.order("order of P99 latency", _for_all_models(P99), places, MAF_ORDER, "ms"))
+    metrics: dict[str, MetricOf] = {"mean_ms": _for_all_models(LATENCY), "p99_ms": _for_all_models(P99)}
+    metrics |= {f"within_{objective:g}x": _satisfied_share(objective) for objective in OBJECTIVES}
     numbers = judge.numbers(metrics, {("", at): place for at, place in enumerate(places)})
     inputs = (
         f"mean rate: {MAF_LOAD:g} replicas of every stage busy all the time; replicas begin at 1",
@@ -114,7 +114,7 @@ def fig7(outcomes: Outcomes) -> Figure:
         judge.ratio(
             f"mean latency, all CVs, quart over {name}",
             shorter(gain),
-            _same(LATENCY),
+            _for_all_models(LATENCY),
             places,
             ours=QUART,
             over=name,
@@ -125,12 +125,14 @@ def fig7(outcomes: Outcomes) -> Figure:
         rows += [
             judge.ratio(
                 f"goodput, {scope}, quart over {name}",
-                times(factor), _good, cv_places(requests, cvs), ours=QUART, over=name,
+                times(factor), _goodput, cv_places(requests, cvs), ours=QUART, over=name,
             )
             for name, factor in factors.items()
         ]  # fmt: skip
-    rows.append(judge.order("order of mean latency, all CVs", _same(LATENCY), places, CV_ORDER, "ms"))
-    metrics: dict[str, MetricOf] = {"mean_ms": _same(LATENCY), "goodput_per_s": _good}
+    rows.append(
+        judge.order("order of mean latency, all CVs", _for_all_models(LATENCY), places, CV_ORDER, "ms")
+    )
+    metrics: dict[str, MetricOf] = {"mean_ms": _for_all_models(LATENCY), "goodput_per_s": _goodput}
     numbers = judge.numbers(metrics, _by_cv(requests))
     return _figure(
         "fig7",
@@ -147,17 +149,25 @@ def fig8(outcomes: Outcomes) -> Figure:
     """Quantiles of latency, and queues of the stages."""
     judge, places = MeanJudge(outcomes, KEY_8), cv_places(outcomes.requests)
     rows = [
-        judge.order(f"order of {metric.label}, all CVs", _same(metric), places, CV_ORDER, "ms")
+        judge.order(f"order of {metric.label}, all CVs", _for_all_models(metric), places, CV_ORDER, "ms")
         for metric in (P50, P90, P99)
     ]
     rows.append(
         judge.ratio(
-            "mean queue, infless over quart", times(10.1), _same(QUEUE), places, ours="infless", over=QUART
+            "mean queue, infless over quart",
+            times(10.1),
+            _for_all_models(QUEUE),
+            places,
+            ours="infless",
+            over=QUART,
         )
     )
     metrics: dict[str, MetricOf] = {
-        "p50_ms": _same(P50), "p90_ms": _same(P90), "p99_ms": _same(P99), "queue": _same(QUEUE),
-    }  # fmt: skip
+        "p50_ms": _for_all_models(P50),
+        "p90_ms": _for_all_models(P90),
+        "p99_ms": _for_all_models(P99),
+        "queue": _for_all_models(QUEUE),
+    }
     numbers = judge.numbers(metrics, _by_cv(outcomes.requests))
     return _figure(
         "fig8",
@@ -203,13 +213,13 @@ def _cv_inputs() -> tuple[str, ...]:
     )
 
 
-def _same(metric: Metric) -> MetricOf:
+def _for_all_models(metric: Metric) -> MetricOf:
     return lambda _: metric
 
 
-def _kept(objective: float) -> MetricOf:
+def _satisfied_share(objective: float) -> MetricOf:
     return lambda model: satisfied(model.exec_s, objective)
 
 
-def _good(model: Model) -> Metric:
+def _goodput(model: Model) -> Metric:
     return goodput(model.exec_s, LENIENT)

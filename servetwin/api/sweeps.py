@@ -36,8 +36,8 @@ def sweep(*words: str, out: str | Path | None = None, **values: Any) -> Sweep:
     In ``out`` finished points are kept, so that the same call goes on after it was ended. A class of the
     script itself is in no other process: with one, all points run here.
     """
-    own = any(_of_this_script(value) for value in values.values())
-    if own and values.setdefault("processes", 1) != 1:
+    of_this_script = any(_of_this_script(value) for value in values.values())
+    if of_this_script and values.setdefault("processes", 1) != 1:
         raise UserError("a class of this script is in no other process: put it into a module")
     if out is not None:
         return _sweep(words_of(words, values), Path(out))
@@ -58,6 +58,6 @@ def _sweep(words: list[str], out: Path) -> Sweep:
     from servetwin.sweeps.sweep_words import sweep_words
 
     all_words = [*words, f"out={out}"]
-    done = carried_out(sweep_words(all_words), all_words)
+    runs = carried_out(sweep_words(all_words), all_words)
     table, means = frame_of(out / "sweep.parquet"), pd.read_csv(out / "means.csv")
-    return Sweep(table, means, {point.name: why for point, why in done.refused()})
+    return Sweep(table, means, {point.name: why for point, why in runs.refused()})

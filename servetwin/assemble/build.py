@@ -154,8 +154,9 @@ def controller_of(
 ) -> Controller:
     """Return a fresh controller with the configured policies; the same object type drives both worlds.
 
-    ``named_requests``: by id, whether another request names its tokens. None: unknown, which costs run
-    time. ``outgrows_expected``: whether requests may write more than memory is kept for.
+    ``named_requests``: request id -> 1 if another request names its tokens, else 0. None if this is unknown,
+    which costs run time. ``outgrows_expected``: whether an output may be longer than the expected length, for
+    which memory is reserved.
 
     A policy whose constructor has a parameter ``random`` or ``estimates`` receives it: a random stream of its
     own, or what policies may assume about speed.

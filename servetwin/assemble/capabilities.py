@@ -37,7 +37,7 @@ _SERVES: Final = (Assign, Reject, Run, Interrupt, Preempt)
 def driver_actions(config: RunConfig) -> frozenset[type]:
     """Return the actions that the simulated driver executes. UserError for an unknown action name."""
     able, text = carries_out(has_data_plane(config)), config.driver.carries_out
-    return able if text is None else able & _named(text)
+    return able if text is None else able & _actions_of(text)
 
 
 def is_masked(config: RunConfig) -> bool:
@@ -45,7 +45,7 @@ def is_masked(config: RunConfig) -> bool:
     return config.driver.carries_out is not None
 
 
-def _named(text: str) -> frozenset[type]:
+def _actions_of(text: str) -> frozenset[type]:
     if text == "realexec":
         from realexec.world.actions import CARRIES_OUT
 

@@ -96,7 +96,7 @@ def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: 
     scaler = make_policy("system/scaler", system.scaler, estimates=estimates)
     setup = ElasticSetup(
         cluster,
-        {model.name: _sized(prototypes[model.name], model.tp) for model in hosted},
+        {model.name: _with_tp(prototypes[model.name], model.tp) for model in hosted},
         {model.name: _limits(config, model, bounds, estimates, cluster) for model in hosted},
         round(system.instances.monitor_period_ms * NS_PER_MS),
         round(system.instances.keep_parameters_ms * NS_PER_MS),
@@ -146,14 +146,14 @@ def reached(spec: ClusterSpec, rate: Rate | None, kind: str) -> int:
     return 0 if rate is None else int(rate.bytes_per_s * spec.classes[kind].efficiency)
 
 
-def _sized(prototype: Replica, tp: int) -> Replica:
+def _with_tp(prototype: Replica, tp: int) -> Replica:
     return replace(prototype, gpus=tuple(range(tp)))
 
 
 def _limits(
     config: RunConfig, model: HostedModel, bounds: Bounds, estimates: Estimates, cluster: ClusterMap
 ) -> ModelLimits:
-    own: ModelEstimates = estimates.of(model.name)
+    model_estimates: ModelEstimates = estimates.of(model.name)
     batch = config.engine.max_num_batched_tokens
     if config.estimates == "artefact":
         shipped = shipped_rates(model.shape_name)
@@ -162,7 +162,7 @@ def _limits(
     else:
         nics = {cluster.ports[gpu].nic: cluster.ports[gpu] for gpu in range(model.tp)}
         link = sum(port.bandwidth_bytes_per_s for port in nics.values())
-        prefill_per_s, kv_tokens = own.prefill_tokens_per_s, own.kv_tokens
+        prefill_per_s, kv_tokens = model_estimates.prefill_tokens_per_s, model_estimates.kv_tokens
         kv_per_s = link / model.shape.kv_bytes_per_token
     return ModelLimits(
         bounds=bounds,

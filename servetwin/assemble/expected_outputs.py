@@ -30,7 +30,7 @@ def expected_tokens(config: RunConfig, workload: Workload, limits: LengthLimits)
 
 
 def outgrows_expected(config: RunConfig, workload: Workload, limits: LengthLimits) -> bool:
-    """Return whether an output is longer than engine.expected_new_tokens, which is expected of it.
+    """Return whether an output is longer than the engine.expected_new_tokens that the control plane expects.
 
     Decode instances may then run out of memory, so a split system reports every step, as it always does with
     engine.reserve=mean. No policy sees the answer.

@@ -40,7 +40,7 @@ def fault_plan_of(config: RunConfig, replicas: Sequence[Replica]) -> FaultPlan |
                 world.most(kind, f"faults.{kind}_per_hour={rate:g}")
         return FaultPlan(drawn(config.seed, rates), gpus_of, topology, groups, notice_ns)
     if faults.name == "listed":
-        planned = [_listed(word.strip(), world) for word in str(faults.events).split("+")]
+        planned = [_parse_fault(word.strip(), world) for word in str(faults.events).split("+")]
     else:
         kind = ONE_OF[faults.name]
         assert faults.at_s is not None
@@ -67,7 +67,7 @@ def _process(kind: What, per_hour: float, random: Random) -> Iterator[Fault]:
         yield Fault(round(at_hours * _NS_PER_HOUR), kind, None, random.random())
 
 
-def _listed(word: str, world: "_FaultTargets") -> Fault:
+def _parse_fault(word: str, world: "_FaultTargets") -> Fault:
     parts = word.split(":", 2)
     if len(parts) != 3:
         raise UserError(f"faults.events has '{word}': {_FORM}")
@@ -115,14 +115,14 @@ class _FaultTargets:
                 f"{key} cannot be lost in cluster={cluster}, of which only GPUs are known: write a cluster "
                 "with hosts and links, such as cluster=blitz_a or cluster=dgx_h100, or faults=one_replica"
             )
-        there = {
+        count = {
             "host": len(topology.hosts),
             "ssd": len(topology.hosts) if topology.spec.ssd is not None else 0,
             "link": len(cables_of(topology)),
         }[kind]
-        if not there:
+        if not count:
             raise UserError(f"{key} cannot be lost in cluster={cluster}, which has no {kind}: leave it out")
-        return there
+        return count
 
     def _seats(self) -> int:
         """Return the most instances that may be added: one of each model on every group of GPUs."""

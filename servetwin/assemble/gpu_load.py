@@ -63,7 +63,7 @@ def work_gpu_s(
     workload: Workload,
     columns: Mapping[str, NDArray[np.int64]],
 ) -> tuple[Floats, Floats]:
-    """Return full-batch GPU seconds of each finished request: of its prompt, of its output."""
+    """Return the full-batch GPU seconds of each finished request's prompt, and those of its output."""
     code = codes_of(workload, hosted)[columns["request"]]
     computed = columns["prompt_tokens"] - columns.get(CACHED_TOKENS, np.int64(0))
     return full_batch_gpu_s(hosted, estimates, code, computed, columns["output_tokens"])

@@ -77,8 +77,8 @@ def codes_of(workload: Workload, hosted: Sequence[HostedModel]) -> NDArray[np.in
     if len(hosted) == 1:
         return np.zeros(len(workload), dtype=np.int64)
     assert workload.model is not None, "several models are hosted and the requests name none"
-    place = {model.name: index for index, model in enumerate(hosted)}
-    of_word = [place[word] for word in workload.model.words]
+    index_of = {model.name: index for index, model in enumerate(hosted)}
+    of_word = [index_of[word] for word in workload.model.words]
     return np.array(of_word, dtype=np.int64)[workload.model.codes]
 
 

@@ -39,10 +39,11 @@ def max_model_len(config: RunConfig, hosted: HostedModel) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LengthLimits:
-    """What bounds the tokens of each request; one number where all requests are alike.
+    """The limits on the tokens of each request; a limit is one number if it is the same for all requests.
 
-    ``contexts``: longest context of its model. ``rooms``: KV tokens of a replica of it. ``caps``: its
-    ``max_new_tokens``. ``named``: whether the trace or the engine sets a cap.
+    ``contexts``: the longest context of the request's model. ``rooms``: the KV tokens that a replica of this
+    model holds. ``caps``: the request's ``max_new_tokens``. ``named``: whether the trace or the engine sets a
+    cap.
     """
 
     contexts: Ints | int

@@ -52,7 +52,7 @@ def stage_scaling(
 
 
 def _copies_share(config: RunConfig) -> float:
-    """Return the share of a host's memory for copies, if the scaler has such a bound; 1: all of it."""
+    """Return the share of a host's memory that copies may take; 1 if the scaler sets no such bound."""
     share = config.system.stages.params.get("most_used")
     return float(share) if isinstance(share, int | float) and 0 < share <= 1 else 1.0
 

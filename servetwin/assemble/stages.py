@@ -81,7 +81,7 @@ def stage_replicas(config: RunConfig) -> list[Replica]:
     Largest stages are placed first; numbers are in order of models and stages. Raises UserError.
     """
     sizes, room = sizes_of(config), dict.fromkeys(range(config.cluster.gpus), gpu_bytes(config))
-    wanted = _wanted(config)
+    wanted = _start_parts(config)
     cores = _cores_of_hosts(config)
     gpus, there = dict[int, int](), Counter[int]()
     for place in sorted(range(len(wanted)), key=lambda layer: (-sizes[wanted[layer]], layer)):
@@ -107,7 +107,7 @@ def stage_replicas(config: RunConfig) -> list[Replica]:
     ]
 
 
-def _wanted(config: RunConfig) -> list[Part]:
+def _start_parts(config: RunConfig) -> list[Part]:
     """Return the stage of every replica of the start."""
     wanted = list[Part]()
     for model in hosted_models(config):
@@ -129,7 +129,7 @@ class _Cores:
         return _ANY if self._per_host is None else self._per_host - self._taken[gpu // self._gpus]
 
     def take(self, gpu: int, cores: int) -> None:
-        """Give so many cores of the GPU's host to a replica."""
+        """Give ``cores`` cores of the GPU's host to a replica."""
         self._taken[gpu // self._gpus] += cores
 
 
@@ -224,7 +224,7 @@ def one_pass(config: RunConfig, workload: Workload) -> Workload:
 def stage_plan(
     config: RunConfig, workload: Workload, hardware: Mapping[str, Hardware] | None = None
 ) -> StagePlan | None:
-    """Return the times of all passes; None without stages. ``hardware``: of a model that decodes."""
+    """Return the times of all passes; None without stages. ``hardware``: that of each model that decodes."""
     if not config.system.in_stages:
         return None
     if paths := path_costs(config, hardware or {}):

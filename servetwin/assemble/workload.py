@@ -171,7 +171,7 @@ def run_capacity_req_per_s(
 def _gpu_seconds(
     hosted: Sequence[HostedModel], estimates: Estimates, workload: Workload
 ) -> tuple[Floats, Floats]:
-    """Return the prefill and decode GPU seconds of each request: see ``full_batch_gpu_s``."""
+    """Return the prefill and decode GPU seconds of each request in full batches."""
     code = codes_of(workload, hosted)
     return full_batch_gpu_s(hosted, estimates, code, workload.prompt_tokens, workload.output_tokens)
 
@@ -189,7 +189,7 @@ def _at_rate(trace: TraceConfig, seed: int, workload: Workload, wanted_per_s: fl
 def _at_prompt_load(
     trace: TraceConfig, seed: int, workload: Workload, prefill_tokens_per_s: float
 ) -> Workload:
-    """Scale by the rule of traces.capacity; a label says which of its terms was the bound."""
+    """Scale the rate by the rule of traces.capacity; a label names the term of the rule that applied."""
     factor = rate_factor(prompt_load(workload), prefill_tokens_per_s, trace.prefill_share, trace.peak_share)
     scaled = scale_rate(workload, factor.factor, seed)
     return replace(scaled, labels=(*scaled.labels, f"rate factor {factor}"))

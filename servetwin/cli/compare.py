@@ -39,7 +39,7 @@ _USE: Final = "write servetwin compare DIR MEASURED"
 
 
 def compare(words: Sequence[str]) -> int:
-    """Print a comparison; exit status as its kind says. UserError for inputs that cannot be compared."""
+    """Print a comparison and return its exit status. UserError for inputs that cannot be compared."""
     places = list(itertools.takewhile(lambda word: "=" not in word, words))
     if len(places) < 2:
         raise UserError(

@@ -21,14 +21,14 @@ _OF_MEASURED: Final = ("format", "run")
 
 def are_sweeps(places: Sequence[Path]) -> bool:
     """Return whether all are folders of sweeps. UserError if only some are."""
-    there = [is_sweep(place) for place in places]
-    if any(there) and not all(there):
-        sweep, other = places[there.index(True)], places[there.index(False)]
+    place_is_sweep = [is_sweep(place) for place in places]
+    if any(place_is_sweep) and not all(place_is_sweep):
+        sweep, other = places[place_is_sweep.index(True)], places[place_is_sweep.index(False)]
         raise UserError(
             f"{sweep} is a sweep and {other} is none: name sweeps alone, or runs alone (those of a "
             "sweep are in its runs/, which folders=true keeps)"
         )
-    return all(there)
+    return all(place_is_sweep)
 
 
 def answer(places: Sequence[Path], options: Mapping[str, Any]) -> int:

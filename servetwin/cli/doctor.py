@@ -96,12 +96,12 @@ def lines_of(installed: dict[str, Any]) -> list[str]:
         state = version or f"not installed: pip install 'servetwin[{extra}]'"
         lines.append(f"  {name:<14}{state:<48}{use}")
     lines += ["recorded traces:"]
-    for name, place in installed["traces"].items():
-        lines.append(f"  {name:<28}{place or _remedy(name)}")
+    for name, path in installed["traces"].items():
+        lines.append(f"  {name:<28}{path or _remedy(name)}")
     lines += ["programs:"]
     for use, names in _by_use().items():
-        place = next((installed["programs"][name] for name in names if installed["programs"][name]), None)
-        lines.append(f"  {names[0]:<14}{place or f'not found: {_PROGRAMS[use][1]}':<48}{use}")
+        path = next((installed["programs"][name] for name in names if installed["programs"][name]), None)
+        lines.append(f"  {names[0]:<14}{path or f'not found: {_PROGRAMS[use][1]}':<48}{use}")
     lines += ["places:"]
     lines += [
         f"  {name:<20}{value or 'not set'}   ({_PLACES[name]})" for name, value in installed["places"].items()
@@ -132,8 +132,8 @@ def programs() -> list[str]:
 def _by_use() -> dict[str, Sequence[str]]:
     """Map purpose to program names, any of which suffices."""
     compiler = os.environ.get("CC")
-    own = {"compiling the core (make fast)": [compiler]} if compiler else {}
-    return {use: own.get(use, names) for use, (names, _) in _PROGRAMS.items()}
+    configured = {"compiling the core (make fast)": [compiler]} if compiler else {}
+    return {use: configured.get(use, names) for use, (names, _) in _PROGRAMS.items()}
 
 
 def _remedy(name: str) -> str:

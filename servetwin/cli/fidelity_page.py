@@ -20,7 +20,7 @@ def as_page(report: Report) -> str:
     """Return Markdown for the content of fidelity.json."""
     title = report["title"] or f"{report['machine']['processor']}, {report['machine']['cores']} cores"
     lines = [f"# Fidelity: {title}", "", claim(report), "", f"    $ {report['command']}", ""]
-    for part in (_timing, _holds, _decisions, _moved, _rates, _stamp):
+    for part in (_timing, _holds, _decisions, _moves_section, _rates, _stamp):
         lines += [*part(report), ""]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -48,10 +48,10 @@ def claim(report: Report) -> str:
             f"The numbers are of that hour.{_not_scaled(report)}"
         )
     unclear = [name for name, why in refused.items() if why]
-    more = (
+    unclear_words = (
         f"; nothing is claimed of {', '.join(unclear)}, for the real runs differ too much" if unclear else ""
     )
-    return f"**{_how_many_agree(report)}{more}.**{_not_scaled(report)}"
+    return f"**{_how_many_agree(report)}{unclear_words}.**{_not_scaled(report)}"
 
 
 def _how_many_agree(report: Report) -> str:
@@ -139,7 +139,7 @@ def _decisions(report: Report) -> Iterator[str]:
     yield from _table(["case: simulated / rerun", *KINDS, "all"], rows)
 
 
-def _moved(report: Report) -> Iterator[str]:
+def _moves_section(report: Report) -> Iterator[str]:
     yield "## Loads, moves and tokens of the real runs"
     yield ""
     head = [

@@ -81,15 +81,17 @@ CASES: Final[dict[str, Mapping[str, str]]] = {
 _FIXED: Final = frozenset(key for case in CASES.values() for key in case) | {
     "journal", "config", "world", BOUNDS, PERIOD, LINK,
 }  # fmt: skip
-# Keys that step times depend on: those of a calibration.
+# Keys that step times depend on; a calibration reads these.
 _OF_STEPS: Final = ("workers", "model", "device", "seed", "engine", "cluster")
 _MOVED: Final = ("loads", "live_passes", "migrations", "handoffs", "loaded_bytes", "kv_bytes", "transport")
 
 
 @dataclass(frozen=True, slots=True)
 class FidelityOptions:
-    """``cases``: names of ``CASES``. ``keys``: of `realexec run`, for all cases; they include
-    ``engine.profile`` if a profile exists already."""
+    """``cases``: names of ``CASES``. ``keys``: keys of `realexec run` that apply to all cases.
+
+    They include ``engine.profile`` if a profile exists already.
+    """
 
     out: Path
     repeats: int
@@ -187,7 +189,7 @@ def _run(options: FidelityOptions, profile: Path) -> None:
     for number in range(options.repeats):
         for name in options.cases:
             folder = _reals(options, name)[number]
-            if not _there(folder):
+            if not _has_summary(folder):
                 _print_progress(f"{name}: real run {number + 1} of {options.repeats}")
                 words, _ = words_of(options, name, profile)
                 real_folder(load_config(words, "realexec"), str(folder))
@@ -202,7 +204,7 @@ def _case(options: FidelityOptions, name: str, profile: Path) -> dict[str, Any]:
     _, keys = words_of(options, name, profile)
     reals = _reals(options, name)
     twin = options.out / name / "twin"
-    if not _there(twin):
+    if not _has_summary(twin):
         simulated_folder(load_config([f"config={reals[0]}", f"out={twin}"], "simulate"))
     summaries = [_summary(folder) for folder in reals]
     data = as_data(agreement_of(twin, reals)) | {
@@ -226,7 +228,7 @@ def _case(options: FidelityOptions, name: str, profile: Path) -> dict[str, Any]:
 
 
 def _rates(record: Mapping[str, Any], options: FidelityOptions) -> dict[str, Any]:
-    """Return bytes/s: of the machine itself, of its disk, and of each transport of the workers."""
+    """Return the bytes/s of the machine's memory, of its disk, and of each transport of the workers."""
     from realexec.calibration.raw import raw_rates
     from realexec.probe.memory import disk
 
@@ -251,7 +253,7 @@ def _without_host(machine: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in machine.items() if key != "host"}
 
 
-def _there(folder: Path) -> bool:
+def _has_summary(folder: Path) -> bool:
     return (folder / SUMMARY_FILE).is_file()
 
 

@@ -25,7 +25,7 @@ def plan(words: Sequence[str]) -> int:
     options = plan_words(words)
     command = join(["servetwin", "plan", *words])
     if options.out is None:
-        result, place = _searched(options), ""
+        result, place = _search(options), ""
     else:
         result, place = _written(options, options.out, command)
     with telling(f"; {place}"):
@@ -40,7 +40,7 @@ def _written(options: PlanWords, out: Path, command: str) -> tuple[PlanAnswer, s
     """Return the answer, and where it was written."""
     try:
         with ResultFolder(out, overwrite=bool(options.own.get("overwrite"))) as folder:
-            result = _searched(options)
+            result = _search(options)
             text = json.dumps(as_data(result), indent=1, ensure_ascii=False)
             (folder.path / PLAN_ANSWER).write_text(text + "\n", encoding="utf-8")
             page = plan_page(result, command)
@@ -59,7 +59,7 @@ def _unplannable(options: PlanWords) -> str:
     return ""
 
 
-def _searched(options: PlanWords) -> PlanAnswer:
+def _search(options: PlanWords) -> PlanAnswer:
     with progress_bar("planning") as bar:
         return answer.plan(options, bar)
 

@@ -67,22 +67,22 @@ def dispatch(words: Sequence[str], commands: Mapping[str, str], name: str) -> in
     except (UserError, HardwareError, TraceError) as error:
         if isinstance(error, PolicyError):
             _trace(error)
-        return _refused(name, str(error), 2)
+        return _print_refusal(name, str(error), 2)
     except KeyboardInterrupt as stop:
         notes = getattr(stop, "__notes__", [])
-        return _refused(name, "; ".join(["stopped", *notes]), _status_of(stop))
+        return _print_refusal(name, "; ".join(["stopped", *notes]), _status_of(stop))
     except ImportError as error:
         remedy = (
             "install it, or all that ServeTwin needs with: pip install servetwin (make run in a checkout)"
         )
-        return _refused(name, f"a package is missing or does not load ({error}): {remedy}", 2)
+        return _print_refusal(name, f"a package is missing or does not load ({error}): {remedy}", 2)
     except MemoryError:
         less = "write a smaller trace.limit, trace.requests or cluster"
-        return _refused(name, f"this run needs more memory than there is: {less}", 2)
+        return _print_refusal(name, f"this run needs more memory than there is: {less}", 2)
     except OSError as error:
-        return _refused(name, f"{system_reason(error)}: put that right and run again", 2)
+        return _print_refusal(name, f"{system_reason(error)}: put that right and run again", 2)
     except Exception as error:
-        return _refused(name, _fault(error), 3)
+        return _print_refusal(name, _fault(error), 3)
 
 
 @contextmanager
@@ -108,7 +108,10 @@ def telling(where: str = "") -> Iterator[None]:
 def tell(
     data: Mapping[str, Any] | Sequence[Any], lines: Iterable[str], as_json: bool, where: str = ""
 ) -> None:
-    """Print a JSON document for programs, or readable lines; ``where`` as for ``telling``."""
+    """Print a JSON document for programs, or readable lines.
+
+    ``where``: appended to the error if the output cannot be written, such as where the results are.
+    """
     with telling(where):
         print(json.dumps(data, indent=1, ensure_ascii=False) if as_json else "\n".join(lines))
 
@@ -176,7 +179,7 @@ def _print_keys(name: str, command: str, keys: Sequence[str]) -> None:
             print("\n" + help_text(kind), end="")
 
 
-def _refused(name: str, sentence: str, status: int) -> int:
+def _print_refusal(name: str, sentence: str, status: int) -> int:
     """Print the sentence on stderr as one printable line, whatever a path contains; return ``status``."""
     line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in sentence)
     if len(line) > _LONGEST_SENTENCE:
@@ -218,10 +221,10 @@ def _fault(error: Exception) -> str:
     import traceback
 
     _trace(error)
-    place = traceback.extract_tb(error.__traceback__)[-1]
+    line = traceback.extract_tb(error.__traceback__)[-1]
     return (
         f"a fault of this program, not of yours ({type(error).__name__}: {error}, at "
-        f"{Path(place.filename).name} line {place.lineno}): report it with the command you wrote, and with "
+        f"{Path(line.filename).name} line {line.lineno}): report it with the command you wrote, and with "
         f"what {TRACEBACK_VARIABLE}=1 in the environment shows"
     )
 

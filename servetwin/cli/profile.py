@@ -151,7 +151,7 @@ def check_whole(folder: Path) -> tuple[list[str], dict[str, Any]]:
     lines = [
         f"{folder}",
         stamp_text(profile.stamp, loaded.digest),
-        *(f"  {line}" for line in (*_held(profile), *(f"note: {note}" for note in notes))),
+        *(f"  {line}" for line in (*_phase_lines(profile), *(f"note: {note}" for note in notes))),
         f"  answers: up to {limits.max_decode_sequences} decoding sequences, {limits.max_context_tokens} "
         f"tokens of context in all, {limits.max_prefill_tokens} prompt tokens per step, prompts of "
         f"{limits.prompt_tokens}",
@@ -223,7 +223,7 @@ def _operations(profile: "StepProfile", against: str) -> "StepModel":
     return model
 
 
-def _held(profile: "StepProfile") -> list[str]:
+def _phase_lines(profile: "StepProfile") -> list[str]:
     """Return the rows by phase with their ranges, and the spread of repeats."""
     from hwmodels.profiles.step_profile import PHASES
 

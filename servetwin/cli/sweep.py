@@ -32,13 +32,13 @@ _MOST_LINES: Final = 40
 def sweep(words: Sequence[str]) -> int:
     """Exit status 0. UserError for unusable words, and if every point was refused."""
     options = sweep_words(words)
-    done = carried_out(options, words)
-    check_metrics(done, metrics_of(options))
+    runs = carried_out(options, words)
+    check_metrics(runs, metrics_of(options))
     with telling(f"; the results are in {options.out}"):
         if options.own.get("json"):
-            print(json.dumps(as_data(done, metrics_of(options), _answers(options, done)), indent=1))
+            print(json.dumps(as_data(runs, metrics_of(options), _answers(options, runs)), indent=1))
         else:
-            print("\n".join(lines_of(done, metrics_of(options), _answers(options, done))))
+            print("\n".join(lines_of(runs, metrics_of(options), _answers(options, runs))))
             print(f"results in {options.out} (open report.html)")
     return 0
 
@@ -50,14 +50,14 @@ def carried_out(options: SweepWords, words: Sequence[str]) -> SweepRuns:
     """
     try:
         with SweepFolder(options.out) as folder:
-            done = sweep_of(options, folder)
-            _write(options, done, join(["servetwin", "sweep", *words]))
+            runs = sweep_of(options, folder)
+            _write(options, runs, join(["servetwin", "sweep", *words]))
     except PlaceError as error:
         raise both(error, mistake_in(first_words(*axes_of(options.runs)[:2]))) from error
-    refused = done.refused()
-    if len(refused) == len(done.points):
+    refused = runs.refused()
+    if len(refused) == len(runs.points):
         raise UserError(f"every point of the sweep was refused; {refused[0][0].name}: {refused[0][1]}")
-    return done
+    return runs
 
 
 def sweep_of(options: SweepWords, folder: SweepFolder) -> SweepRuns:
@@ -81,18 +81,18 @@ def sweep_of(options: SweepWords, folder: SweepFolder) -> SweepRuns:
 
 def launch_of(options: SweepWords, folder: SweepFolder) -> Launch:
     """Return how and where the points are run."""
-    own = options.own
+    keys = options.own
     scratch = folder.path / SHARDS
-    if own.get("launcher") == "slurm":
+    if keys.get("launcher") == "slurm":
         scratch.mkdir(exist_ok=True)
     return Launch(
-        launcher=own.get("launcher", "local"),
-        processes=own.get("processes", 2),
-        folders=str(folder.path / "runs") if own.get("folders") else "",
-        ray_address=own.get("ray.address", ""),
-        slurm_cluster=own.get("slurm.cluster", "slurm"),
-        slurm_partition=own.get("slurm.partition", ""),
-        slurm_jobs=own.get("slurm.jobs", 8),
+        launcher=keys.get("launcher", "local"),
+        processes=keys.get("processes", 2),
+        folders=str(folder.path / "runs") if keys.get("folders") else "",
+        ray_address=keys.get("ray.address", ""),
+        slurm_cluster=keys.get("slurm.cluster", "slurm"),
+        slurm_partition=keys.get("slurm.partition", ""),
+        slurm_jobs=keys.get("slurm.jobs", 8),
         scratch=str(scratch),
     )
 
@@ -150,11 +150,11 @@ def lines_of(done: SweepRuns, metrics: Sequence[str], answers: Sequence[str]) ->
             lines += ["", f"{name_of(metric)}, {several}"]
             lines += _block({setting: interval_text(metric, mean) for setting, mean in by_setting.items()})
         for key in named_axes(done):
-            lines += _compared(metric, key, done)
+            lines += _difference_lines(metric, key, done)
     return lines
 
 
-def _compared(metric: str, key: str, done: SweepRuns) -> list[str]:
+def _difference_lines(metric: str, key: str, done: SweepRuns) -> list[str]:
     by_setting: dict[Any, Interval] = differences(done, metric, key)
     if not by_setting or all(difference.half is None for difference in by_setting.values()):
         return []
@@ -167,8 +167,8 @@ def _block(shown: dict[Any, str]) -> list[str]:
     names = {setting: setting_name(setting) for setting in shown}
     wide = max(map(len, names.values()))
     lines = [f"  {names[setting]:<{wide}}  {text}" for setting, text in shown.items()]
-    left = len(lines) - _MOST_LINES
-    return lines if left <= 0 else [*lines[:_MOST_LINES], f"  ... {left} more in means.csv"]
+    lines_left = len(lines) - _MOST_LINES
+    return lines if lines_left <= 0 else [*lines[:_MOST_LINES], f"  ... {lines_left} more in means.csv"]
 
 
 def as_data(done: SweepRuns, metrics: Sequence[str], answers: Sequence[str]) -> dict[str, Any]:

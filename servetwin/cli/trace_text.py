@@ -102,11 +102,11 @@ def _senders(description: Description) -> list[str]:
     if description.sessions:
         lines.append(f"sessions: {description.sessions:,}")
     if description.sharing is not None:
-        lines += _shared(description.sharing)
+        lines += _sharing_lines(description.sharing)
     return lines
 
 
-def _shared(sharing: Sharing) -> list[str]:
+def _sharing_lines(sharing: Sharing) -> list[str]:
     lines = []
     if sharing.blocks:
         lines.append(

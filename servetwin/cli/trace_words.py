@@ -24,7 +24,10 @@ LITERAL: Final = frozenset({"path", "out", "plot", "folder", "json"})
 
 @dataclass(frozen=True, slots=True)
 class TraceWords:
-    """trace: as in a run. seed: of everything drawn. other: the verb's own keys in the words, typed."""
+    """trace: the trace's configuration, as in a run. seed: the seed of all random draws.
+
+    other: the verb's own keys in the words, with parsed values.
+    """
 
     trace: TraceConfig
     seed: int
@@ -66,8 +69,8 @@ def _keys(name: str, changes: bool) -> dict[str, Wanted]:
         shared = {key: shared[key] for key in ("path", "format")}
     for key in _NEED_A_CLUSTER:
         shared.pop(key, None)
-    own = {parameter: wanted_parameter(name, parameter) for parameter in trace_parameters(name)}
-    return shared | own | {"seed": Wanted(int)}
+    parameters = {parameter: wanted_parameter(name, parameter) for parameter in trace_parameters(name)}
+    return shared | parameters | {"seed": Wanted(int)}
 
 
 def _trace(name: str, path: str | None, values: Mapping[str, Any]) -> TraceConfig:

@@ -96,7 +96,7 @@ def _describe(words: Sequence[str]) -> int:
     words, as_json = asked_for_json(words)
     parsed = trace_words("describe", words, _SHOW_KEYS, changes=True)
     targets = [_free(parsed, key) for key in ("plot", "json") if key in parsed.other]
-    workload = _changed(parsed)
+    workload = _changed_workload(parsed)
     description = describe(workload)
     text = json.dumps(description.as_dict(), indent=1, sort_keys=True, allow_nan=False)
     if "json" in parsed.other:
@@ -122,7 +122,7 @@ def _convert(words: Sequence[str]) -> int:
     words, as_json = asked_for_json(words)
     parsed = trace_words("convert", words, _OUT_KEYS, changes=False)
     write, target = _writer(parsed, "convert")
-    answer, lines = _written(parsed, write, _changed(parsed), target)
+    answer, lines = _written(parsed, write, _changed_workload(parsed), target)
     tell(answer, lines, as_json, f"; the requests are in {target}")
     return 0
 
@@ -157,7 +157,7 @@ def _sample(words: Sequence[str]) -> int:
     return 0
 
 
-def _changed(parsed: "TraceWords") -> "Workload":
+def _changed_workload(parsed: "TraceWords") -> "Workload":
     from servetwin.assemble.workload import finished, selected
 
     return finished(parsed.trace, parsed.seed, selected(parsed.trace, parsed.seed))

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 STATISTICS: Final = ("mean", "p50", "p90", "p99")
 # A ratio of at most 1: the simulated run is indistinguishable from a rerun.
 MOST_RATIO: Final = 1.0
-# Between the means of the slowest and the fastest real run. Above it no verdict is possible: a result between
-# them fits both. (A distance says less: if all requests take the same time, 1 % is far.)
+# Relative difference between the means of the slowest and the fastest real run. Above it no verdict is
+# possible, because a result between the two means fits both runs. The distance cannot be used for this limit:
+# if all requests take the same time, a difference of 1 % makes the distance 1.
 MOST_APART: Final = 0.2
 AGREES, DIFFERS = "agrees", "differs"
 
@@ -66,10 +67,10 @@ class TimingAgreement:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """``refused``: reasons that rule out a claim of agreement, whatever the numbers are; empty if none.
+    """``refused``: reasons that rule out a claim of agreement for any numbers; empty if there are none.
 
-    ``decisions``: the simulated run against each real one, ``repeated``: each pair of real runs; empty if a
-    journal is missing.
+    ``decisions``: the decisions that the simulated run shares with each real one. ``repeated``: those that
+    each pair of real runs shares. Both are empty if a journal is missing.
     """
 
     folders: tuple[Path, ...]
@@ -168,5 +169,5 @@ def noise_of(result: Result) -> list[str]:
 
 def are_repeats(places: Sequence[Path]) -> bool:
     """Return whether the places are one simulated run and at least two real runs, in this order."""
-    there = all((place / "summary.json").is_file() for place in places)
-    return there and len(places) > 2 and not is_real(places[0]) and all(map(is_real, places[1:]))
+    are_results = all((place / "summary.json").is_file() for place in places)
+    return are_results and len(places) > 2 and not is_real(places[0]) and all(map(is_real, places[1:]))

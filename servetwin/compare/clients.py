@@ -134,10 +134,10 @@ def _of_metric(columns: Sequence[Floats], split: int) -> Apart:
 
 def _ratio(distances: Floats, group: Sequence[int], least: float) -> tuple[float, float, float]:
     """Return mean distance between the group and the rest, mean distance within each, and their ratio."""
-    inside = np.zeros(len(distances), dtype=bool)
-    inside[list(group)] = True
+    in_group = np.zeros(len(distances), dtype=bool)
+    in_group[list(group)] = True
     pairs = np.triu_indices(len(distances), 1)
-    same = inside[pairs[0]] == inside[pairs[1]]
+    same = in_group[pairs[0]] == in_group[pairs[1]]
     between, within = float(distances[pairs][~same].mean()), float(distances[pairs][same].mean())
     return between, within, between / max(within, least)
 

@@ -129,12 +129,13 @@ def inside(summary: Mapping[str, Any], errors: Mapping[str, Any]) -> dict[str, A
     """Map metric to ``range``, ``measured``, ``verdict``: the run's answer to "too fast or too slow?".
 
     The answer is certain if both ends give the same; it flips if the measured number is inside the range.
-    ``errors``: those of all requests that both sides have. Empty for a run without a range.
+    ``errors``: the errors over all requests that both sides have. The result is empty for a run without a
+    range.
     """
-    return dict(_judged(summary, errors))
+    return dict(_verdicts(summary, errors))
 
 
-def _judged(summary: Mapping[str, Any], errors: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _verdicts(summary: Mapping[str, Any], errors: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for latency in LATENCIES:
         for statistic in _JUDGED if latency in errors else ():
             metric = f"{latency}.{statistic}"
@@ -188,7 +189,7 @@ def compare(result: Result, measured: MeasuredRun) -> dict[str, Any]:
         lacking = [] if not whole else [name for name in errors[ALL] if name not in judged]
         remarks.append(f"{', '.join(lacking)}: {NOT_ALL}" if lacking else NOT_ALL)
     return {
-        "simulated": _simulated(result),
+        "simulated": _simulated_section(result),
         "measured": _file(measured),
         "matched": {"requests": len(pairs), "by": pairs.by},
         "regimes": None if result.series is None else DEFINITION,
@@ -209,7 +210,7 @@ def _due(result: Result, metric: str) -> int:
     return int((~np.isnan(result.columns[metric].astype(np.float64))).sum())
 
 
-def _simulated(result: Result) -> dict[str, Any]:
+def _simulated_section(result: Result) -> dict[str, Any]:
     summary = result.summary
     names = {key: summary.get(key) for key in ("system", "model", "cluster", "engine", "imitates")}
     return {"folder": str(result.folder), **names, "requests": summary["requests"]}

@@ -64,8 +64,9 @@ class Parting:
 
     @property
     def cause(self) -> str:
-        """``observation``: their controllers received different events. ``timing``: the same event, but
-        earlier events at other times, as the policies are the same.
+        """Why the decisions differ. ``observation``: the controllers received different events.
+
+        ``timing``: they received the same event, but earlier events at other times; policies are the same.
         """
         if self.first is None or self.second is None or self.first.event != self.second.event:
             return "observation"
@@ -74,7 +75,10 @@ class Parting:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """``counts``: kind -> (decisions of the first, of the second, shared); ``apart_ms``: their median."""
+    """``counts``: kind -> (decisions of the first run, of the second run, shared decisions).
+
+    ``apart_ms``: the median difference between the two times of a shared decision.
+    """
 
     counts: dict[str, tuple[int, int, int]]
     apart_ms: float | None
@@ -138,17 +142,17 @@ def decided_in(action: Action) -> tuple[str, Key] | None:
 
 def matched(first: Sequence[Decision], second: Sequence[Decision]) -> Matched:
     """Match the n-th occurrence of a decision in one run with the n-th in the other."""
-    ours, other = _numbered(first), _numbered(second)
+    ours, other = _number_decisions(first), _number_decisions(second)
     both = ours.keys() & other.keys()
     counts = {
-        kind: (_of(ours, kind), _of(other, kind), sum(ours[key].kind == kind for key in both))
+        kind: (_count_kind(ours, kind), _count_kind(other, kind), sum(ours[key].kind == kind for key in both))
         for kind in KINDS
     }
     apart = [abs(ours[key].at_ns - other[key].at_ns) / _NS_PER_MS for key in both]
     return Matched(counts, statistics.median(apart) if apart else None, _parting(ours, other))
 
 
-def _numbered(decisions: Sequence[Decision]) -> dict[tuple[Key, int], Decision]:
+def _number_decisions(decisions: Sequence[Decision]) -> dict[tuple[Key, int], Decision]:
     seen: Counter[Key] = Counter()
     numbered = {}
     for decision in decisions:
@@ -157,7 +161,7 @@ def _numbered(decisions: Sequence[Decision]) -> dict[tuple[Key, int], Decision]:
     return numbered
 
 
-def _of(decisions: dict[tuple[Key, int], Decision], kind: str) -> int:
+def _count_kind(decisions: dict[tuple[Key, int], Decision], kind: str) -> int:
     return sum(decision.kind == kind for decision in decisions.values())
 
 

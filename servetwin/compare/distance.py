@@ -1,4 +1,4 @@
-"""The Kolmogorov-Smirnov distance of two samples of one quantity, without its p-value."""
+"""The two-sample Kolmogorov-Smirnov statistic, without its p-value."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ if TYPE_CHECKING:
 
 
 def distance(first: Floats, second: Floats) -> float:
-    """Return the largest difference between the shares of both that are at most x, over all x: 0 to 1.
+    """Return the largest difference, over all x, between the shares of values <= x in the two samples.
 
-    Values must be numbers, at least one on each side. Requests that queue together are late together, so the
-    distance implies no probability; it is compared with the distance of two runs of the same thing.
+    The result is from 0 to 1. Neither sample may be empty or have NaN. The statistic's p-value would need
+    independent values, but the latencies of requests in one queue depend on each other. So callers compare
+    the distance with that of two runs of the same configuration.
     """
     first, second = np.sort(first), np.sort(second)
     points = np.concatenate([first, second])
-    below = np.searchsorted(first, points, side="right") / len(first)
-    other = np.searchsorted(second, points, side="right") / len(second)
-    return float(np.abs(below - other).max())
+    first_shares = np.searchsorted(first, points, side="right") / len(first)
+    second_shares = np.searchsorted(second, points, side="right") / len(second)
+    return float(np.abs(first_shares - second_shares).max())

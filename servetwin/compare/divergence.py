@@ -23,10 +23,10 @@ OBSERVED, DECIDED, ENDED = "observation", "decision", "end"
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """``kind``: the worlds report different events (``observation``), or the same and the answers differ.
+    """``kind``: ``observation`` if the worlds report different events; else only the answers to one differ.
 
-    ``events``: number of equal events before, with their answers. ``first`` and ``second``: the event and its
-    answer as one line; empty if a journal had ended.
+    ``events``: the number of events before it that are equal, and whose answers are equal. ``first`` and
+    ``second``: the event and its answer as one line; empty if a journal had ended.
     """
 
     kind: str

@@ -70,7 +70,7 @@ def decomposition_of(result: Result, measured: MeasuredRun, pairs: Pairs, rows: 
 
     Queueing and prefill are one part unless both sides know when a request was first scheduled.
     """
-    ours, theirs = _parts(_simulated(result, pairs)), _parts(_measured(measured, pairs))
+    ours, theirs = _parts(_simulated_times(result, pairs)), _parts(_measured_times(measured, pairs))
     both = rows & ~np.isnan(ours["decode"] + theirs["decode"])
     if not both.any():
         return []
@@ -100,7 +100,7 @@ def _parts(times: Mapping[str, Floats]) -> dict[str, Floats]:
     }
 
 
-def _simulated(result: Result, pairs: Pairs) -> dict[str, Floats]:
+def _simulated_times(result: Result, pairs: Pairs) -> dict[str, Floats]:
     columns, rows = result.columns, pairs.simulated
     times = {name: columns[name][rows].astype(np.float64) for name in METRICS}
     queue = np.full(len(pairs), np.nan)
@@ -110,5 +110,5 @@ def _simulated(result: Result, pairs: Pairs) -> dict[str, Floats]:
     return {**times, QUEUE: queue}
 
 
-def _measured(measured: MeasuredRun, pairs: Pairs) -> dict[str, Floats]:
+def _measured_times(measured: MeasuredRun, pairs: Pairs) -> dict[str, Floats]:
     return {name: values[pairs.measured] for name, values in measured.times.items()}

@@ -143,8 +143,9 @@ FORMATS: Final = (*CSV, *LINES, *REPORTS, OWN_RESULT)
 
 
 def read_measured(path: Path, format: str | None = None, run: int | None = None) -> MeasuredRun:
-    """Read the timings in ``path``; ``format`` None: detected. ``run``: index of the run in the file.
+    """Read the timings in ``path``. ``format``: its format; if it is None, the format is detected.
 
+    ``run``: the index of the run in the file.
     A folder is a result of ServeTwin, such as that of ``realexec run``. Raises UserError.
     """
     if path.is_dir() or format == OWN_RESULT or path.suffix == ".parquet":

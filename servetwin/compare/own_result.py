@@ -79,11 +79,11 @@ def columns_of(path: Path, needed: tuple[str, ...] = ()) -> Columns:
 
     try:
         table = table_of(path)
-        there = table.column_names
-        missing = [name for name in needed if name not in there]
+        existing_names = table.column_names
+        missing = [name for name in needed if name not in existing_names]
         if missing:
             raise ValueError(f"it has no column {missing[0]}")
-        names = [*(needed or there), *(name for name in (SCHEDULED,) if name in there)]
+        names = [*(needed or existing_names), *(name for name in (SCHEDULED,) if name in existing_names)]
         columns = {name: table.column(name).to_numpy() for name in names}
         words = [name for name in needed if columns[name].dtype.kind not in "iuf"]
         if words:

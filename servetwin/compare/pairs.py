@@ -40,14 +40,14 @@ class Pairs:
 def pairs_of(result: Result, measured: MeasuredRun) -> Pairs:
     """Match by request number if the file has them, otherwise by order. UserError if neither works."""
     if measured.request is not None:
-        by, numbers = BY_ID, _checked(result, measured, measured.request)
+        by, numbers = BY_ID, _check_numbers(result, measured, measured.request)
     else:
         by, numbers = _by_order(result, measured)
-    done = np.flatnonzero(~measured.failed)
+    answered = np.flatnonzero(~measured.failed)
     known = result.columns["request"].astype(np.int64)
-    place = np.minimum(np.searchsorted(known, numbers[done]), max(len(known) - 1, 0))
-    both = known[place] == numbers[done] if len(known) else np.zeros(len(done), dtype=bool)
-    simulated, rows = place[both], done[both]
+    index = np.minimum(np.searchsorted(known, numbers[answered]), max(len(known) - 1, 0))
+    both = known[index] == numbers[answered] if len(known) else np.zeros(len(answered), dtype=bool)
+    simulated, rows = index[both], answered[both]
     if not both.any():
         raise UserError(
             f"no request finished both in {result.folder} and in {measured.path}: compare the same workload"
@@ -56,7 +56,7 @@ def pairs_of(result: Result, measured: MeasuredRun) -> Pairs:
     return Pairs(by=by, simulated=simulated, measured=rows, remarks=remarks)
 
 
-def _checked(result: Result, measured: MeasuredRun, numbers: Ints) -> Ints:
+def _check_numbers(result: Result, measured: MeasuredRun, numbers: Ints) -> Ints:
     """Check that every number occurs once and belongs to the run."""
     known, counts = np.unique(numbers, return_counts=True)
     if counts.max() > 1:

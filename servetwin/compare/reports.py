@@ -53,9 +53,9 @@ def vllm_bench(place: FilePlace, report: Any) -> tuple[list[RequestTiming], list
 
 
 def _client_queue(place: FilePlace, values: Sequence[Any]) -> Iterator[str]:
-    """Name queue_times as unused: a request waits there in the client, before any of its times begins.
+    """Yield a remark that queue_times are unused: they are waits in the client, before TTFT begins.
 
-    ``client_queue_time`` of vllm/benchmarks/lib/endpoint_request_func.py.
+    They are ``client_queue_time`` in vllm/benchmarks/lib/endpoint_request_func.py.
     """
     waits_s = [place.time(value, "queue_times") for value in values]
     waited = [wait_s for wait_s in waits_s if 0 < wait_s < math.inf]

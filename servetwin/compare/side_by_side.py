@@ -27,9 +27,10 @@ _FEW: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A run against the first: ``paired`` requests finished in both; ``differences`` by metric.
+    """A run against the first run. ``paired``: the number of requests that finished in both.
 
-    ``why_not``: why no requests are paired. ``changed``: key -> both values. ``divergence``: of the journals.
+    ``differences``: metric -> difference. ``why_not``: the reason if no requests are paired. ``changed``: key
+    -> its values in both runs. ``divergence``: where the two journals begin to differ.
     """
 
     paired: int
@@ -41,7 +42,10 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """``names``: folders, as short as is unambiguous. ``against``: of every run but the first."""
+    """Compared runs. ``names``: the shortest unambiguous names of their folders.
+
+    ``against``: the comparison of each further run with the first.
+    """
 
     names: tuple[str, ...]
     results: tuple[Result, ...]

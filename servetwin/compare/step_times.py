@@ -33,7 +33,10 @@ _MS_PER_S: Final = 1e3
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """One report of a run, or one send, whose ``simulated_ms`` is unknown. ``amount``: steps, or bytes."""
+    """One report of a run, or one send. ``amount``: its number of steps, or of bytes.
+
+    ``simulated_ms``: 0 for a send, because its simulated time is unknown.
+    """
 
     kind: str
     amount: int
@@ -43,7 +46,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class WorkRow:
-    """Mean times of one kind of step or send. ``amount``: of all of them together."""
+    """Mean times of ``count`` reports or sends of one kind; ``amount``: their steps, or bytes, in total."""
 
     kind: str
     count: int
@@ -58,14 +61,14 @@ class WorkRow:
 
 
 def step_rows(simulated: Path, real: Sequence[Path]) -> list[WorkRow] | str:
-    """Return mean times by kind of step, or a sentence that says why they are not available."""
+    """Return mean times by kind of step, or a sentence with the reason why they are not available."""
     try:
         times = world_rows(hardware_of(read_resolved(simulated / "config.yaml")))
     except (UserError, HardwareError, OSError) as error:
         return f"step times by kind are not told: {error}"
-    taken = [step for folder in real if (folder / NAME).is_file() for step in steps_of(folder, times)]
+    steps = [step for folder in real if (folder / NAME).is_file() for step in steps_of(folder, times)]
     kinds: dict[str, list[Taken]] = {}
-    for step in taken:
+    for step in steps:
         kinds.setdefault(step.kind, []).append(step)
     return [_of_steps(kind, kinds[kind]) for kind in sorted(kinds)]
 

@@ -28,7 +28,7 @@ Values = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True, slots=True)
 class SweepTable:
-    """``axes``: the keys that take several values. ``fixed``: key -> text of those written with one value.
+    """``axes``: the keys that take several values. ``fixed``: key that is written with one value -> its text.
 
     ``words`` is None if the folder does not record the words of its points.
     """
@@ -51,7 +51,7 @@ class SweepTable:
         if self.words is None:
             raise UserError(f"{self.folder} has no {ABOUT}, so its {key} is unknown: run its command again")
         swept = (f"{axis}={_text(self.frame[axis].iloc[row])}" for axis in self.axes if axis != "seed")
-        return _configured(
+        return _configured_value(
             self.folder, (*(f"{fixed}={text}" for fixed, text in self.fixed.items()), *swept), key
         )
 
@@ -89,12 +89,12 @@ def plain_value(value: Any) -> Any:
 
 def words_apart(first: SweepTable, second: SweepTable) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the words that only one of the sweeps has; the order of a word's values is ignored."""
-    ours, other = ({_unordered(word): word for word in table.words or ()} for table in (first, second))
+    ours, other = ({_key_and_values(word): word for word in table.words or ()} for table in (first, second))
     only = tuple(word for key, word in ours.items() if key not in other)
     return only, tuple(word for key, word in other.items() if key not in ours)
 
 
-def _unordered(word: str) -> tuple[str, frozenset[Any]]:
+def _key_and_values(word: str) -> tuple[str, frozenset[Any]]:
     key, _, text = word.partition("=")
     axes = axes_of([word])[1]
     return canonical(key), frozenset(map(plain_value, axes[0].texts if axes else [text]))
@@ -113,7 +113,7 @@ def _text(value: Any) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _configured(folder: Path, words: tuple[str, ...], key: str) -> Any:
+def _configured_value(folder: Path, words: tuple[str, ...], key: str) -> Any:
     """Return the value that a run with these words has for a key that the user did not write."""
     from servetwin.config.compose.compose import load_config
     from servetwin.config.compose.value_of import value_of

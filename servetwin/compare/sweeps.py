@@ -18,10 +18,11 @@ Numbers = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Against:
-    """A sweep against the first. ``points``: shared ones; ``left_out``: of the first, of the other.
+    """Another sweep against the first. ``points``: the number of points that both have.
 
-    ``means``: of the other's points, ``differences``: other minus first, both by setting of the first and by
-    metric. ``words``: those that only the first has, and only the other.
+    ``left_out``: the numbers of points that only the first, and only the other has. ``means``: the means over
+    the other's points; ``differences``: other minus first. Both are by setting of the first sweep and by
+    metric. ``words``: the words that only the first, and only the other has.
     """
 
     points: int
@@ -33,7 +34,7 @@ class Against:
 
 @dataclass(frozen=True, slots=True)
 class SweepsBeside:
-    """``means``: of the first sweep, by setting (its values without the seed) and metric."""
+    """Compared sweeps. ``means``: the means of the first, by setting (its values without seed) and metric."""
 
     names: tuple[str, ...]
     metrics: tuple[str, ...]
@@ -46,7 +47,9 @@ def sweeps_beside(folders: Sequence[Path], names: Sequence[str]) -> SweepsBeside
     first, *rest = map(sweep_table, folders)
     tables = [first, *rest]
     metrics = tuple(metric for metric in METRICS if any(metric in table.frame.columns for table in tables))
-    rows = {setting: list(of.values()) for setting, of in _grouped(first, range(len(first.frame))).items()}
+    rows = {
+        setting: list(of.values()) for setting, of in _rows_by_setting(first, range(len(first.frame))).items()
+    }
     means = {}
     for setting, of in rows.items():
         runs = [_numbers(first, row, metrics) for row in of]
@@ -67,7 +70,7 @@ def _against(first: SweepTable, other: SweepTable, metrics: Sequence[str]) -> Ag
         )
     of_first = {ours[values]: theirs[values] for values in shared}
     means, apart = dict[Values, dict[str, Interval]](), dict[Values, dict[str, Interval]]()
-    for setting, seeds in _grouped(first, of_first).items():
+    for setting, seeds in _rows_by_setting(first, of_first).items():
         rows = [(at, of_first[at]) for at in seeds.values()]
         pairs = _distinct_seeds(
             [(_numbers(first, at, metrics), _numbers(other, to, metrics)) for at, to in rows]
@@ -81,7 +84,7 @@ def _places(table: SweepTable, keys: Sequence[str]) -> dict[Values, int]:
     return {table.values_at(row, keys): row for row in range(len(table.frame))}
 
 
-def _grouped(table: SweepTable, rows: Iterable[int]) -> dict[Values, dict[Any, int]]:
+def _rows_by_setting(table: SweepTable, rows: Iterable[int]) -> dict[Values, dict[Any, int]]:
     """Map setting without the seed to seed to row."""
     counts: dict[Values, dict[Any, int]] = {}
     for row in rows:

@@ -38,11 +38,11 @@ def _sentence(comparison: SweepsBeside, name: str, beside: Against) -> str:
         return f"{start} every number is the same."
     known = dict.fromkeys(metric for of in beside.differences.values() for metric in of)
     judged = [metric for metric in USUAL if metric in known] or list(known)[:1]
-    counts = [_counted(beside, metric) for metric in judged]
+    counts = [_count_verdicts(beside, metric) for metric in judged]
     return f"{start} {'; '.join(counts) or 'no number is in both'}."
 
 
-def _counted(beside: Against, metric: str) -> str:
+def _count_verdicts(beside: Against, metric: str) -> str:
     """Return in how many settings the number is lower, higher or neither."""
     verdicts = Counter(_verdict(of[metric]) for of in beside.differences.values() if metric in of)
     verdict_text = ", ".join(f"{verdict} in {count}" for verdict, count in verdicts.items())
@@ -112,11 +112,11 @@ def rows(comparison: SweepsBeside) -> list[list[str]]:
         if metric in comparison.means[setting]
     ]
     if alike:
-        lines.append([_listed(alike), "every number", "", *(["", "none"] * len(differing))])
+        lines.append([_join_settings(alike), "every number", "", *(["", "none"] * len(differing))])
     return lines
 
 
-def _listed(settings: list[Values]) -> str:
+def _join_settings(settings: list[Values]) -> str:
     """Return the first settings and the number of all."""
     text = "; ".join(map(setting_name, settings))
     if len(text) <= _LONGEST:

@@ -33,7 +33,7 @@ _MISSING: Final = "not in the file"
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """``times``: NaN where unknown. ``remarks``: which are unknown, how many and why."""
+    """``times``: metric -> times, NaN if unknown. ``remarks``: which are unknown, how many and why."""
 
     times: dict[str, Floats]
     remarks: list[str]
@@ -79,10 +79,10 @@ def known_times(
     _contradictions(sieve, several, span_ms)
     decoded = np.where(several, tokens - 1, np.nan)
     if gaps is not None:
-        more = gaps > np.maximum(tokens, 0)
-        more &= tokens >= 0
-        sieve.leave_out(TPOT, more, "more gaps than output tokens")
-        decoded = np.where(more, np.nan, decoded)
+        too_many_gaps = gaps > np.maximum(tokens, 0)
+        too_many_gaps &= tokens >= 0
+        sieve.leave_out(TPOT, too_many_gaps, "more gaps than output tokens")
+        decoded = np.where(too_many_gaps, np.nan, decoded)
     _tpot(sieve, decoded)
     return Known(sieve.times, list(_remarks(sieve, failed, tokens)))
 

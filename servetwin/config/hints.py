@@ -38,10 +38,10 @@ def meant_keys(key: str, names: Sequence[str], config_class: type) -> list[str]:
 
 def span_of(text: str) -> str:
     """Rewrite ``0-7``, ``0..7`` or ``0:7`` for a sweep, ends included: ``range(0,8)``; "" for other texts."""
-    found = _SPAN.fullmatch(text)
-    if found is None or int(found[1]) >= int(found[2]):
+    match = _SPAN.fullmatch(text)
+    if match is None or int(match[1]) >= int(match[2]):
         return ""
-    return f"range({int(found[1])},{int(found[2]) + 1})"
+    return f"range({int(match[1])},{int(match[2]) + 1})"
 
 
 def unit_advice(key: str, text: str) -> str:

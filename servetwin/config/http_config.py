@@ -11,7 +11,8 @@ HTTP: Final = "http"
 WORLDS: Final = (WORKERS, HTTP)
 ELSEWHERE: Final = "elsewhere"
 LOST: Final = (ELSEWHERE, "fail")
-# vLLM's connectors fetch KV of a computed prompt; SGLang's must know both servers from the start.
+# With vLLM's connectors the decode server fetches the KV after the prompt is computed (AFTER). SGLang's need
+# the addresses of both servers in the first request (TOGETHER).
 AFTER: Final = "after"
 TOGETHER: Final = "together"
 HAND_OVERS: Final = (AFTER, TOGETHER)

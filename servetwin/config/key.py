@@ -45,9 +45,11 @@ POSITIVE: Final = Range(low=0, open_low=True)
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """What reads a key: ``reads`` tells whether a run has it, of a RunConfig (whose module imports this one).
+    """A part of the program that reads a key in some runs only.
 
-    ``of`` follows "it is read only by"; ``instead`` is what to write so that the key is read.
+    ``reads``: returns whether a run with this RunConfig has the part (typed ``Any``, because the module of
+    RunConfig imports this one). ``of``: the words that follow "it is read only by" in an error. ``instead``:
+    what the user must write so that the key is read.
     """
 
     reads: Callable[[Any], bool]
@@ -101,7 +103,10 @@ def key_of(field: "dataclasses.Field[Any]") -> Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredKey:
-    """A key at its ``path`` in config.yaml, dotted; ``read_by`` and ``kind`` also of what is around it."""
+    """A key with its dotted ``path`` in config.yaml.
+
+    ``read_by`` and ``kind`` include those that are declared at the sections which contain the key.
+    """
 
     path: str
     key: Key
@@ -135,20 +140,21 @@ def _declared(
     for field in dataclasses.fields(config_class):
         if field.name == "params":
             continue
-        own = key_of(field)
-        readers, of_kind = (*read_by, *own.read_by), own.kind or kind
+        declared = key_of(field)
+        readers, of_kind = (*read_by, *declared.read_by), declared.kind or kind
         if dataclasses.is_dataclass(hints[field.name]):
             yield from _declared(hints[field.name], f"{prefix}{field.name}.", readers, of_kind)
         else:
             yield DeclaredKey(
-                path=prefix + field.name, key=own, read_by=readers, kind=of_kind, default=field.default
+                path=prefix + field.name, key=declared, read_by=readers, kind=of_kind, default=field.default
             )
 
 
 def check_declared(config: object, prefix: str = "", first: tuple[str, ...] = ()) -> None:
     """Raise UserError for the first value that its key's declaration does not allow.
 
-    ``prefix``: of the keys of ``config``, with a dot. ``first``: keys that are checked before the others.
+    ``prefix``: the prefix of the keys of ``config``, with its dot. ``first``: the keys that are checked
+    before all others.
     """
     config_class: Any = type(config)
     keys: Mapping[str, DeclaredKey] = declared_keys(config_class)

@@ -9,8 +9,8 @@ from serving.vocabulary.errors import UserError
 
 MODES: Final = ("live", "stop_and_copy", "recompute")
 VICTIMS: Final = ("recompute", "neighbour")
-# At most so many blocks are left for the last stage. paper: those that the last steps added (section 4.2);
-# shipped: the default of the artefact (AlibabaPAI/llumnix, branch osdi24ae).
+# The maximum number of blocks left for the last stage. paper: the blocks that the last steps added (section
+# 4.2); shipped: the default of the artefact (AlibabaPAI/llumnix, branch osdi24ae).
 LAST_STAGES: Final = {"paper": 1, "shipped": 16}
 # Besides the bytes of the last stage, both sides must agree and resume: Fig. 10's down time of the shortest
 # context minus its copy is about 10 ms with one GPU and 29 ms with four; between and beyond, it is linear.
@@ -94,5 +94,5 @@ def check_migration(one: MigrationConfig) -> None:
 
 
 def control_ms(one: MigrationConfig, gpus: int) -> float:
-    """Return the last stage's control time of an instance with so many GPUs."""
+    """Return the last stage's control time of an instance with ``gpus`` GPUs."""
     return CONTROL_MS + CONTROL_MS_PER_GPU * (gpus - 1) if one.control_ms is None else one.control_ms

@@ -51,7 +51,7 @@ class Wanted:
     choices: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return the type with its article, to follow "wants"."""
+        """Return the type with its article, such as "an integer or null", as the object of a sentence."""
         words = {int: "an integer", float: "a number", bool: "true or false", str: "a word", list: "a list"}
         items = {int: " of integers", float: " of numbers", bool: " of true and false", str: " of words"}
         if self.choices:
@@ -142,14 +142,14 @@ def canonical(key: str) -> str:
 @functools.cache
 def leaves(config_class: type, prefix: str = "") -> Mapping[str, Wanted]:
     """Map each dotted key to its type, for every leaf of a configuration class except free parameters."""
-    found: dict[str, Wanted] = {}
+    wanted_of_key: dict[str, Wanted] = {}
     for name, hint in typing.get_type_hints(config_class).items():
         key = prefix + name
         if is_dataclass(hint):
-            found |= leaves(typing.cast(type, hint), key + ".")
+            wanted_of_key |= leaves(typing.cast(type, hint), key + ".")
         elif name != "params":
-            found[key] = wanted_by(hint)
-    return found
+            wanted_of_key[key] = wanted_by(hint)
+    return wanted_of_key
 
 
 def wanted_by(hint: Any) -> Wanted:
@@ -235,8 +235,8 @@ def _parse_any(text: str) -> Any:
     for parse in (_parse_integer, _parse_number, _parse_bool):
         if (value := parse(text)) is not None:
             return value
-    found = _parse_list(text, _parse_any)
-    return _parse_text(text) if found is None else found
+    items = _parse_list(text, _parse_any)
+    return _parse_text(text) if items is None else items
 
 
 _PARSERS: Final[dict[Any, Any]] = {
@@ -277,7 +277,7 @@ def unknown_key(key: str, known: Iterable[str], kind: str) -> UserError:
         return UserError(
             f"unknown key 'gpu' for {kind}: write cluster=GPU_xN, such as cluster=h100_x8 for eight H100s"
         )
-    meant = _meant(key, names)
+    meant = _likely_keys(key, names)
     if meant:
         written = " or ".join(f"{name}=VALUE" for name in meant)
         return UserError(f"unknown key '{echo(key)}' for {kind}: write {written} if that is meant")
@@ -285,7 +285,7 @@ def unknown_key(key: str, known: Iterable[str], kind: str) -> UserError:
     return UserError(f"unknown key '{echo(key)}' for {kind}: write a key that starts with {', '.join(tops)}")
 
 
-def _meant(key: str, names: Sequence[str]) -> list[str]:
+def _likely_keys(key: str, names: Sequence[str]) -> list[str]:
     """Return what an unknown key may mean: another tool's word, a key without its unit, a typing error."""
     from servetwin.config.config import RunConfig  # --help of other commands starts without it
 

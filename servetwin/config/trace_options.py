@@ -44,11 +44,11 @@ def trace_option(choice: Override) -> tuple[Override, dict[str, Any]]:
 def trace_parameters(name: str) -> dict[str, inspect.Parameter]:
     """Return the trace's parameters: its own if drawn, those of its format's reader if recorded."""
     if name in SYNTHETIC:
-        found = synthetic_parameters(name)
+        parameters = synthetic_parameters(name)
     else:
         formats = [FORMATS[SOURCES[name].format]] if name in SOURCES else FORMATS.values()
-        found = {key: value for format in formats for key, value in format.options.items()}
-    return {key: value for key, value in found.items() if _kinds(value)}
+        parameters = {key: value for format in formats for key, value in format.options.items()}
+    return {key: value for key, value in parameters.items() if _kinds(value)}
 
 
 def wanted_parameter(name: str, parameter: str) -> Wanted:
@@ -59,8 +59,8 @@ def wanted_parameter(name: str, parameter: str) -> Wanted:
 
 def default_parameters(name: str) -> dict[str, Any]:
     """Return each parameter's default value; null if the function decides."""
-    found = {key: _shown_default(name, key, value) for key, value in trace_parameters(name).items()}
-    return found | _PARAMS.get(name, {})
+    defaults = {key: _shown_default(name, key, value) for key, value in trace_parameters(name).items()}
+    return defaults | _PARAMS.get(name, {})
 
 
 def drop_default_limit(trace: dict[str, Any], written: Mapping[str, str]) -> None:

@@ -28,5 +28,5 @@ def _commit(root: Path) -> str | None:
 
 
 def _git(root: Path, *words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True, timeout=10)
-    return done.stdout.strip()
+    result = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True, timeout=10)
+    return result.stdout.strip()

@@ -23,7 +23,7 @@ from serving.vocabulary.errors import UserError
 from traces.errors import TraceError
 
 MOST_GPUS: Final = 256
-_FEW: Final = 4  # up to so many layouts are all searched on the whole workload
+_FEW: Final = 4  # so few layouts, or fewer, are all searched with the whole workload
 _FIRST: Final = 8  # more layouts start on the first eighth of it
 _WINDOW_S: Final = 60.0
 
@@ -97,7 +97,7 @@ def _least(options: PlanWords, submit: Submit, on_done: Callable[[int, int], Non
             ranked=(),
             unable=(*unable, *dropped),
             ends=Answers(None, None, None),
-            runs=_runs(searches),
+            runs=_count_runs(searches),
         )
     best = ranked[0].search
     assert best.gpus is not None
@@ -107,20 +107,20 @@ def _least(options: PlanWords, submit: Submit, on_done: Callable[[int, int], Non
             layout=best.layout,
             words=options.words,
             objective=options.objective,
-            most_gpus=_most(options),
+            most_gpus=_most_gpus(options),
             end=end,
             guess=best.gpus,
         )
         for end in ("low", "high")
     ]
-    more = (
+    headroom = (
         submit(headroom_of, best.layout, best.gpus, options.words, options.objective)
-        if _wants(options)
+        if _wants_headroom(options)
         else None
     )
     low, high = in_order(rest)
     window = busiest_of(best.layout, best.gpus, options.words, float(options.own.get("window_s", _WINDOW_S)))
-    factor, runs = (None, 0) if more is None else more.result()
+    factor, runs = (None, 0) if headroom is None else headroom.result()
     return PlanAnswer(
         options=options,
         ranked=tuple(ranked),
@@ -128,20 +128,20 @@ def _least(options: PlanWords, submit: Submit, on_done: Callable[[int, int], Non
         ends=Answers(low.gpus, best.gpus, high.gpus),
         headroom=factor,
         busiest=window,
-        runs=_runs([*searches, low, high]) + runs,
+        runs=_count_runs([*searches, low, high]) + runs,
         details={"low": low, "high": high},
     )
 
 
-def _wants(options: PlanWords) -> bool:
+def _wants_headroom(options: PlanWords) -> bool:
     return bool(options.own.get("headroom", True))
 
 
-def _most(options: PlanWords) -> int:
+def _most_gpus(options: PlanWords) -> int:
     return int(options.own.get("max_gpus", MOST_GPUS))
 
 
-def _runs(searches: Sequence[LayoutSearch]) -> int:
+def _count_runs(searches: Sequence[LayoutSearch]) -> int:
     return sum(len(search.tried) for search in searches)
 
 
@@ -155,7 +155,7 @@ def _search_all(
             layout=layout,
             words=words,
             objective=options.objective,
-            most_gpus=_most(options),
+            most_gpus=_most_gpus(options),
             end="mid",
             guess=0,
         )
@@ -167,7 +167,7 @@ def _search_all(
 def _after_halving(options: PlanWords, submit: Submit) -> tuple[list[Layout], list[Candidate]]:
     """Repeatedly keep the better half of many layouts on the first requests; return kept and dropped."""
     layouts, dropped, share = list(options.layouts), list[Candidate](), _FIRST
-    if len(layouts) <= _FEW or not options.own.get("halving", True) or _limited(options.words):
+    if len(layouts) <= _FEW or not options.own.get("halving", True) or _has_limit(options.words):
         return layouts, dropped
     total = requests_of(layouts, options.words)
     while len(layouts) > _FEW and share > 1 and total:
@@ -190,7 +190,7 @@ def _after_halving(options: PlanWords, submit: Submit) -> tuple[list[Layout], li
     return layouts, dropped
 
 
-def _limited(words: Sequence[str]) -> bool:
+def _has_limit(words: Sequence[str]) -> bool:
     return any(word.startswith("trace.limit=") for word in words)
 
 
@@ -208,11 +208,11 @@ def headroom_of(
     layout: Layout, gpus: int, words: tuple[str, ...], objective: Objective
 ) -> tuple[float | None, int]:
     """Return the highest rate factor that meets the objective at this size, up to 4, and the runs."""
-    factor, tried = _factor(layout, gpus, words, objective, "mid", least=1.0, most=4.0)
+    factor, tried = _search_factor(layout, gpus, words, objective, "mid", least=1.0, most=4.0)
     return factor, len(tried)
 
 
-def _factor(
+def _search_factor(
     layout: Layout, gpus: int, words: tuple[str, ...], objective: Objective, end: End, **bounds: float
 ) -> tuple[float | None, list[PointOutcome]]:
     """Return the highest rate factor within ``bounds`` (``highest_factor``), and each trial's outcome."""
@@ -245,7 +245,7 @@ def rate_at(
     layout: Layout, gpus: int, words: tuple[str, ...], objective: Objective, end: End
 ) -> tuple[float | None, int]:
     """Return the highest rate factor at one end, and its number of runs. UserError if no run succeeds."""
-    factor, tried = _factor(layout, gpus, words, objective, end)
+    factor, tried = _search_factor(layout, gpus, words, objective, end)
     refused = [outcome.refused for outcome in tried if outcome.refused]
     if len(refused) == len(tried):
         raise UserError(f"{layout.name} does not run: {refused[0]}")

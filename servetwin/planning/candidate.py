@@ -33,10 +33,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanAnswer:
-    """``ranked``: best first. ``ends``: the best one's answer at the low end, as modelled, at the high end.
+    """``ranked``: the candidates, best first. ``ends``: the best one's answers for the range of step times.
 
-    ``headroom``: factor by which the rate may grow at the answer. With find=rate the answers are factors on
-    the trace's rate, and ``rate_per_s`` is that of the factor 1.
+    ``headroom``: the factor by which the rate may grow at the answer. With find=rate the answers are factors
+    on the trace's rate, and ``rate_per_s`` is the rate with the factor 1.
     """
 
     options: PlanWords

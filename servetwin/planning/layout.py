@@ -14,16 +14,17 @@ _SIZED: Final = re.compile(r"([a-z0-9_]+?)(?:_[1-9][0-9]*x([1-9][0-9]*))?")
 
 
 class DoesNotFit(UserError):
-    """Instances of so many GPUs do not fill whole hosts."""
+    """Instances with this number of GPUs do not fill whole hosts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """``hardware``: a GPU's name, or a cluster of the catalogue, whose links are then modelled.
 
-    ``words``: further differences to other layouts, such as ``system=distserve_full``. ``step``: GPUs by
-    which it grows: of an instance, or of a host. ``split``: share of the instances for prefill, the others
-    decode; 0 leaves it to the system. ``instances``: the least number with which it runs.
+    ``words``: further differences to other layouts, such as ``system=distserve_full``. ``step``: the number
+    of GPUs by which its size grows, which is that of an instance or of a host. ``split``: the share of the
+    instances that prefill, while the others decode; with 0 the system's own split applies. ``instances``: the
+    least number of instances with which it runs.
     """
 
     hardware: str
@@ -36,11 +37,11 @@ class Layout:
 
     @property
     def least(self) -> int:
-        """GPUs of the smallest size: whole steps that hold ``instances``."""
+        """GPUs of the smallest size: the least multiple of ``step`` that holds ``instances``."""
         return math.ceil(self.instances * self.tp * self.pp / self.step) * self.step
 
     def words_of(self, gpus: int) -> tuple[str, ...]:
-        """Return the words of a run on so many GPUs, a multiple of ``step``."""
+        """Return the words of a run on ``gpus`` GPUs, which must be a multiple of ``step``."""
         if self.hardware in CLUSTER_FAMILIES:
             cluster = f"{self.hardware}_x{gpus}"
         else:

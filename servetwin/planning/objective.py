@@ -68,17 +68,17 @@ class Objective:
 
 def beyond_context(numbers: Mapping[str, float]) -> float:
     """Return how many requests were rejected because the context holds no such length, on any size."""
-    return sum(count for reason, count in _rejected(numbers) if reason.endswith(BEYOND_CONTEXT))
+    return sum(count for reason, count in _rejections(numbers) if reason.endswith(BEYOND_CONTEXT))
 
 
-def _rejected(numbers: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+def _rejections(numbers: Mapping[str, float]) -> Iterator[tuple[str, float]]:
     for name, count in numbers.items():
         if name.startswith(_REJECTED):
             yield name.removeprefix(_REJECTED), count
 
 
 def _reasons(numbers: Mapping[str, float]) -> str:
-    return "; ".join(reason for reason, _ in _rejected(numbers) if not reason.endswith(BEYOND_CONTEXT))
+    return "; ".join(reason for reason, _ in _rejections(numbers) if not reason.endswith(BEYOND_CONTEXT))
 
 
 def is_limit(key: str) -> bool:

@@ -36,7 +36,7 @@ def plan_page(plan: PlanAnswer, words: str) -> str:
     return page("Plan", str(plan.options.objective), " ".join(plan.options.words), parts, _FOOT)
 
 
-def _tried(candidate: Candidate, metric: str) -> list[tuple[float, float]]:
+def _values_by_size(candidate: Candidate, metric: str) -> list[tuple[float, float]]:
     pairs = [(gpus, outcome.numbers.get(metric)) for gpus, outcome in sorted(candidate.search.tried.items())]
     return [(float(gpus), value) for gpus, value in pairs if value is not None]
 
@@ -44,14 +44,16 @@ def _tried(candidate: Candidate, metric: str) -> list[tuple[float, float]]:
 def _sizes(plan: PlanAnswer) -> str:
     """Draw the first limit's number at every size that was run."""
     limit = plan.options.objective.limits[0]
-    shown = [candidate for candidate in plan.ranked[:COLORS] if _tried(candidate, limit.metric)]
+    shown = [candidate for candidate in plan.ranked[:COLORS] if _values_by_size(candidate, limit.metric)]
     series = []
     for color, candidate in enumerate(shown, 1):
-        x, y = np.array(_tried(candidate, limit.metric), dtype=np.float64).T
+        x, y = np.array(_values_by_size(candidate, limit.metric), dtype=np.float64).T
         series.append(plots.Series(candidate.search.layout.name, x, y, color))
         series.append(plots.Series(candidate.search.layout.name, x, y, color, "points"))
     x_axis = plots.linear_axis("GPUs", *(line.x for line in series), whole=True)
-    y_axis = plots.log_axis(name_of(limit.metric), *(line.y for line in series), write=_written(limit.metric))
+    y_axis = plots.log_axis(
+        name_of(limit.metric), *(line.y for line in series), write=_value_writer(limit.metric)
+    )
     rule = plots.Rule("y", limit.value, "objective")
     legend = [(color, candidate.search.layout.name) for color, candidate in enumerate(shown, 1)]
     svg = plots.line_plot("What a size gives", series, x_axis, y_axis, rules=[rule])
@@ -73,7 +75,7 @@ def _pareto(plan: PlanAnswer) -> str:
     cloud = plots.Series("runs", x, y, 2, "points")
     line = plots.Series("nothing is both cheaper and better", fx, fy, 1)
     x_axis = plots.linear_axis(label, x, write=number)
-    y_axis = plots.log_axis(name_of(limit.metric), y, write=_written(limit.metric))
+    y_axis = plots.log_axis(name_of(limit.metric), y, write=_value_writer(limit.metric))
     rules = [plots.Rule("y", limit.value, "objective")]
     svg = plots.line_plot("Pareto front", [cloud, line], x_axis, y_axis, rules=rules)
     legend = [(2, "a run"), (1, "nothing is both cheaper and better")]
@@ -100,5 +102,5 @@ def front(points: list[tuple[float, float]], at_most: bool) -> list[tuple[float,
     return best
 
 
-def _written(metric: str) -> Callable[[float], str]:
+def _value_writer(metric: str) -> Callable[[float], str]:
     return lambda value: value_text(metric, value)

@@ -67,8 +67,10 @@ _MOST_LAYOUTS: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanWords:
-    """``words`` apply to every run; ``prices``: of each layout's ``hardware``, or none at all; ``tp_given``:
-    whether the user chose the tensor parallelism.
+    """The parsed words of a plan. ``words``: the words that apply to every run.
+
+    ``prices``: name of a layout's ``hardware`` -> its price; empty without prices. ``tp_given``: whether the
+    user chose the tensor parallelism.
     """
 
     objective: Objective
@@ -107,7 +109,7 @@ def plan_words(words: Sequence[str]) -> PlanWords:
         elif key == "out":
             out = text
         elif key in OWN:
-            own[key] = _parsed(key, text)
+            own[key] = _parse_own_key(key, text)
         else:
             _refuse_unknown(key, text)
             runs.append(word)
@@ -159,7 +161,7 @@ def _checked_prices(
 
 
 def _refuse_unknown(key: str, text: str) -> None:
-    """Refuse a misspelt key here, before every layout is refused because of it."""
+    """Raise UserError for an unknown key; otherwise the run of every layout would be refused for it."""
     known = [*leaves(RunConfig), *option_groups(), *OWN, "gpu", _SPLIT]
     if key not in known and (key.startswith("slo.") or nearest_limit(key)):
         raise not_an_objective(key, text)
@@ -169,7 +171,7 @@ def _refuse_unknown(key: str, text: str) -> None:
         raise UserError(f"{key}= is of single runs: leave it out, for every plan runs both ends")
 
 
-def _parsed(key: str, text: str) -> Any:
+def _parse_own_key(key: str, text: str) -> Any:
     value = parse_value(Override(key, text), OWN[key])
     if OWN[key].type is int and not 1 <= value <= MAX_GPUS:
         raise UserError(f"{key}={value} is out of range: write an integer from 1 to {MAX_GPUS}")
@@ -190,9 +192,9 @@ def _layouts(runs: Sequence[str]) -> tuple[list[str], tuple[Layout, ...], bool]:
     for axis in axes:
         if axis.key == "seed":
             raise UserError("a plan runs one seed: write seed=0, and ask again with the others")
-    hardware = _take("gpu", plain, axes) or ("a100",)
-    tps, pps = _take("model.tp", plain, axes), _take("model.pp", plain, axes) or ("1",)
-    splits = _take(_SPLIT, plain, axes) or ("",)
+    hardware = _pop_values("gpu", plain, axes) or ("a100",)
+    tps, pps = _pop_values("model.tp", plain, axes), _pop_values("model.pp", plain, axes) or ("1",)
+    splits = _pop_values(_SPLIT, plain, axes) or ("",)
     rest = [[f"{axis.key}={text}" for text in axis.texts] for axis in axes]
     ways = list(itertools.product(hardware, tps or _TP, pps, splits, *rest))
     if len(ways) > _MOST_LAYOUTS:
@@ -215,7 +217,7 @@ def _layout(
     try:
         share = float(parse_value(Override(_SPLIT, split), Wanted(float))) if split else 0.0
         own = share if apart or not 0 <= share < 1 else 0.0
-        tps, pps = _whole("model.tp", tp), _whole("model.pp", pp)
+        tps, pps = _parse_count("model.tp", tp), _parse_count("model.pp", pp)
         return layout_of(
             hardware=hardware, tp=tps, pp=pps, words=words, split=own, instances=2 if apart else 1
         )
@@ -225,11 +227,11 @@ def _layout(
         return None  # a default tp does not fit the hosts
 
 
-def _whole(key: str, text: str) -> int:
+def _parse_count(key: str, text: str) -> int:
     return int(parse_value(Override(key, text), Wanted(int)))
 
 
-def _take(key: str, plain: list[str], axes: list[SweepAxis]) -> tuple[str, ...]:
+def _pop_values(key: str, plain: list[str], axes: list[SweepAxis]) -> tuple[str, ...]:
     """Remove a key from the words and return its values; () if it was not given."""
     for axis in axes:
         if axis.key == key:

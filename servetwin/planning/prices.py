@@ -109,10 +109,11 @@ def _is_price(amount: object) -> TypeGuard[float]:
 
 
 def prices_of(prices: Mapping[str, Price], hardware: Iterable[str], currency: str = "") -> dict[str, Price]:
-    """Return the price of each ``hardware`` of a plan, all in one currency; ``prices``: by GPU or cluster.
+    """Return the price of each ``hardware`` of a plan, all in one currency.
 
-    The price of a GPU holds for every cluster of such GPUs that has none of its own. UserError for hardware
-    without a price, for a written price that none has, and for two currencies.
+    ``prices``: name of a GPU or of a cluster -> price. A GPU's price applies to every cluster of such GPUs
+    that has no price of its own. UserError for hardware without a price, for a price that the user wrote for
+    hardware that no layout has, and for two currencies.
     """
     names, gpus, used = list(dict.fromkeys(hardware)), dict[str, Price](), set[str]()
     for name in names:

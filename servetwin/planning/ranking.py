@@ -117,5 +117,5 @@ def _criterion(options: PlanWords, candidate: Candidate) -> tuple[float, str]:
 
 
 def as_fast(factors: Sequence[tuple[str, float]]) -> list[str]:
-    """Return the layouts whose highest rate the search cannot tell from the best one's; best first."""
+    """Return the layouts whose highest rate is within ``RATE_STEP`` of the best one's, in the order given."""
     return [name for name, factor in factors[1:] if factor * RATE_STEP >= factors[0][1]]

@@ -1,7 +1,8 @@
-"""The least size, or the highest rate, that meets an objective: doubling, then bisection.
+"""Searches for the least size, or the highest rate, that meets an objective: doubling, then bisection.
 
-More GPUs are assumed to serve no worse. If the border is rough (a percentile of few requests), the answer is
-a size that meets the objective while the next smaller one does not.
+The search assumes that a larger size never serves worse. Where this does not hold (such as for a percentile
+of few requests), it returns a size that meets the objective while the next smaller size does not, which may
+not be the least.
 """
 
 from collections.abc import Callable
@@ -13,12 +14,16 @@ from servetwin.planning.objective import Objective
 from servetwin.planning.probe import End, probe
 from servetwin.sweeps.outcome import PointOutcome
 
-RATE_STEP: Final = 1.02  # precision of the highest rate: 2 %
+RATE_STEP: Final = 1.02  # the highest rate is found to within this factor, 2 %
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutSearch:
-    """The result for a layout at one end: ``gpus`` None if no size suffices. ``tried``: size -> outcome."""
+    """The result of a search for one layout, with step times at one ``end`` of their range, or as modelled.
+
+    ``gpus``: the least size that meets the objective, None if no size does. ``tried``: size in GPUs ->
+    outcome of its run.
+    """
 
     layout: Layout
     end: End
@@ -27,35 +32,42 @@ class LayoutSearch:
 
     @property
     def outcome(self) -> PointOutcome | None:
-        """The outcome at the answer's size."""
+        """The outcome of the run with ``gpus`` GPUs; None if no size meets the objective."""
         return None if self.gpus is None else self.tried[self.gpus]
 
     @property
     def refused(self) -> str:
-        """Why no size ran at all; empty if one did."""
-        whys = [outcome.refused for outcome in self.tried.values()]
-        return whys[-1] if whys and all(whys) else ""
+        """Why the last size tried was refused, if every size was refused; empty if one ran."""
+        refusals = [outcome.refused for outcome in self.tried.values()]
+        return refusals[-1] if refusals and all(refusals) else ""
 
 
 def least_gpus(
     *, layout: Layout, words: tuple[str, ...], objective: Objective, most_gpus: int, end: End, guess: int = 0
 ) -> LayoutSearch:
-    """Search for the least size. ``guess``: GPUs to begin with, 0 for the smallest size."""
+    """Search for the layout's least size, up to ``most_gpus`` GPUs, whose run meets the objective.
+
+    ``guess``: the number of GPUs that the search tries first; 0 for the smallest size.
+    """
     tried: dict[int, PointOutcome] = {}
     sizes = layout.sizes(most_gpus)
 
-    def meets(place: int) -> bool:
-        gpus = sizes[place]
+    def meets(index: int) -> bool:
+        gpus = sizes[index]
         tried[gpus] = outcome = probe((*words, *layout.words_of(gpus)), end)
         return objective.met_by(outcome.numbers)
 
     first = min(max((guess - layout.least) // layout.step, 0), len(sizes) - 1) if sizes else 0
-    place = first_true(meets, len(sizes), first)
-    return LayoutSearch(layout, end, None if place is None else sizes[place], tried)
+    least = first_true(meets, len(sizes), first)
+    return LayoutSearch(layout, end, None if least is None else sizes[least], tried)
 
 
 def first_true(meets: Callable[[int], bool], count: int, start: int = 0) -> int | None:
-    """Return the least place of ``count`` that meets, searching from ``start``; None if the last fails."""
+    """Return the least index below ``count`` for which ``meets`` returns True, None if there is none.
+
+    ``meets`` is assumed to return False below that index and True from it on. ``start``: the index that the
+    search tries first.
+    """
     if count == 0:
         return None
     low, high = bracket(meets, count, start)
@@ -68,36 +80,43 @@ def first_true(meets: Callable[[int], bool], count: int, start: int = 0) -> int 
 
 
 def bracket(meets: Callable[[int], bool], count: int, start: int) -> tuple[int, int]:
-    """Return (a failing place, or -1; the least known to meet, or ``count``), by doubling steps."""
+    """Return two indices between which the answer lies, found from ``start`` by steps that double.
+
+    The first does not meet (-1: the least index meets already), the second meets (``count``: the last index
+    does not meet).
+    """
     step = 1
     if meets(start):
         high = start
         while high > 0:
-            place = max(high - step, 0)
-            if not meets(place):
-                return place, high
-            high, step = place, step * 2
+            lower = max(high - step, 0)
+            if not meets(lower):
+                return lower, high
+            high, step = lower, step * 2
         return -1, 0
     low = start
     while low < count - 1:
-        place = min(low + step, count - 1)
-        if meets(place):
-            return low, place
-        low, step = place, step * 2
+        higher = min(low + step, count - 1)
+        if meets(higher):
+            return low, higher
+        low, step = higher, step * 2
     return low, count
 
 
 def highest_factor(
     meets: Callable[[float], bool], least: float = 1 / 64, most: float = 64.0, start: float = 1.0
 ) -> float | None:
-    """Return the highest rate factor that meets, to ``RATE_STEP``; None if not even ``least`` does."""
+    """Return the highest rate factor from ``least`` to ``most`` that meets, to within ``RATE_STEP``.
+
+    None if ``least`` does not meet. ``start`` is the factor tried first.
+    """
     low, high = (start, None) if meets(start) else (None, start)
     while high is None and low is not None and low < most:
-        place = min(low * 2, most)
-        low, high = (place, None) if meets(place) else (low, place)
+        higher = min(low * 2, most)
+        low, high = (higher, None) if meets(higher) else (low, higher)
     while low is None and high is not None and high > least:
-        place = max(high / 2, least)
-        low, high = (place, high) if meets(place) else (None, place)
+        lower = max(high / 2, least)
+        low, high = (lower, high) if meets(lower) else (None, lower)
     if low is None or high is None:
         return low
     while high / low > RATE_STEP:

@@ -83,22 +83,22 @@ def _ties(plan: PlanAnswer) -> list[str]:
     """Name the layouts that are as good as the first, which only its name or another number puts first."""
     options, ranked = plan.options, plan.ranked
     if options.find == RATE:
-        same = _equal(plan)
-        return [f"not told apart from it by the search, to 2 %: {_listed(same)}"] if same else []
+        same = _equal_layouts(plan)
+        return [f"not told apart from it by the search, to 2 %: {_join_names(same)}"] if same else []
     lines = []
-    if same := _equal(plan):
-        lines.append(f"equal to it in every number shown, so any of them is an answer: {_listed(same)}")
+    if same := _equal_layouts(plan):
+        lines.append(f"equal to it in every number shown, so any of them is an answer: {_join_names(same)}")
     if tied := tied_with(options, ranked):
         comparison = "as cheap" if options.find == CHEAPEST else "as few GPUs"
         lines.append(
-            f"{comparison}, and ranked behind it by {options.objective.limits[0].metric}: {_listed(tied)}"
+            f"{comparison}, and ranked behind it by {options.objective.limits[0].metric}: {_join_names(tied)}"
         )
     return lines
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return "; ".join(names[:_MOST_NAMED]) + more
+def _join_names(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return "; ".join(names[:_MOST_NAMED]) + rest
 
 
 def head(plan: PlanAnswer) -> list[str]:
@@ -140,12 +140,12 @@ def why_not(plan: PlanAnswer, candidate: Candidate) -> str:
     outcome = candidate.search.tried[gpus]
     if lacking := plan.options.objective.unanswered(outcome.numbers):
         return f"{lacking} with {counted(gpus, 'GPU')}"
-    limit = _missed(plan, outcome.numbers)
+    limit = _missed_limit(plan, outcome.numbers)
     value = value_text(limit.metric, outcome.numbers.get(limit.metric))
     return f"{limit.metric} {value} with {counted(gpus, 'GPU')}"
 
 
-def _missed(plan: PlanAnswer, numbers: Mapping[str, float]) -> Limit:
+def _missed_limit(plan: PlanAnswer, numbers: Mapping[str, float]) -> Limit:
     """Return the first limit that the numbers miss, the first of all if none."""
     limits = plan.options.objective.limits
     return next((limit for limit in limits if not limit.met_by(numbers)), limits[0])
@@ -165,7 +165,7 @@ def as_data(plan: PlanAnswer) -> dict[str, Any]:
         "runs": plan.runs,
         "busiest": None if plan.busiest is None else str(plan.busiest),
         "currency": plan.options.currency or None,
-        "equal": _equal(plan),
+        "equal": _equal_layouts(plan),
         "tied": tied_with(plan.options, plan.ranked),
         "prices": {name: str(price) for name, price in plan.options.prices.items()},
         "ranked": [_as_data(candidate) for candidate in plan.ranked],
@@ -173,7 +173,7 @@ def as_data(plan: PlanAnswer) -> dict[str, Any]:
     }
 
 
-def _equal(plan: PlanAnswer) -> list[str]:
+def _equal_layouts(plan: PlanAnswer) -> list[str]:
     if plan.options.find == RATE:
         return as_fast(plan.details.get("factors", ()))
     return equal_to(plan.options, plan.ranked[0], plan.ranked) if plan.ranked else []

@@ -52,8 +52,8 @@ def charts(title: str, html: Iterable[str]) -> str:
 
 def head(names: Iterable[str], words: Container[int] = (), kind: str = "") -> str:
     """Return the head row of a table; ``words``: places of columns aligned at the left."""
-    left = ' style="text-align:left"'
-    cells = [f"<th{left if at in words else ''}>{escape(name)}</th>" for at, name in enumerate(names)]
+    left_style = ' style="text-align:left"'
+    cells = [f"<th{left_style if at in words else ''}>{escape(name)}</th>" for at, name in enumerate(names)]
     return row(cells, kind)
 
 
@@ -63,7 +63,7 @@ def row(html: Iterable[str], kind: str = "") -> str:
 
 
 def cell(text: str, kind: str = "", name: str = "") -> str:
-    """Return a cell; ``name``: of its column, displayed beside it on a narrow screen."""
+    """Return a cell. ``name``: the name of its column, which a narrow screen displays beside it."""
     shown = f' data-name="{escape(name)}"' if name else ""
     return f"<td{_class(kind)}{shown}>{escape(text)}</td>"
 

@@ -86,7 +86,7 @@ def _link(use: Mapping[str, Any], kind: str) -> str:
 def _host(use: Mapping[str, Any]) -> str:
     if HOST not in use:
         return ""
-    x, (size,) = _thinned(use[TIME], [np.asarray(use[HOST]) / 1e9])
+    x, (size,) = _average_periods(use[TIME], [np.asarray(use[HOST]) / 1e9])
     time, unit_s = plots.time_axis(float(use[TIME][-1]))
     drawn = plots.Series("", x / unit_s, size, 3, "area")
     height = plots.linear_axis("", size, write=lambda value: f"{number(value)} GB")
@@ -97,7 +97,7 @@ def _host(use: Mapping[str, Any]) -> str:
 def _chart(
     caption: str, detail: str, ends_s: Any, lines: Sequence[tuple[int, str, Any]], wide: bool = False
 ) -> str:
-    x, values = _thinned(ends_s, [100 * np.asarray(line) for _, _, line in lines])
+    x, values = _average_periods(ends_s, [100 * np.asarray(line) for _, _, line in lines])
     time, unit_s = plots.time_axis(float(ends_s[-1]))
     key = [(color, label) for color, label, _ in lines]
     drawn = [plots.Series(label, x / unit_s, value, color) for (color, label), value in zip(key, values)]
@@ -106,7 +106,7 @@ def _chart(
     return figure(caption, detail, svg, key, wide=wide)
 
 
-def _thinned(ends_s: Any, columns: Sequence[Any]) -> tuple[Any, list[Any]]:
+def _average_periods(ends_s: Any, columns: Sequence[Any]) -> tuple[Any, list[Any]]:
     """Return middles of periods, and values; if there are many, adjacent periods are averaged."""
     ends = np.asarray(ends_s, dtype=np.float64)
     begins = np.append(0.0, ends[:-1])
@@ -143,9 +143,9 @@ def write_report(
 
     ``summary`` is the content of summary.json: missing parts and None appear as a dash; ``code``,
     ``kv_capacity`` and ``replica_busy_share`` (fractions by replica id) appear if present. ``columns``
-    are those of requests.parquet, one row per finished request, times in ns. ``stage_load``: those of
-    stage_series.parquet, if there are stages. ``journal``: the file to read decisions from, if it exists.
-    ``use``: those of use_series.parquet, of a run with series.
+    are those of requests.parquet, one row per finished request, times in ns. ``stage_load``: the columns of
+    stage_series.parquet, if the run has stages. ``journal``: the file from which decisions are read, if it
+    exists. ``use``: the columns of use_series.parquet, if the run has series.
     """
     config = _mapping(config_yaml)
     requests = Requests.of(columns)
@@ -259,10 +259,10 @@ def _numbers(summary: Mapping[str, Any]) -> str:
     rows = [head(["Latency", *STATISTICS], kind="head")]
     for key, label in LATENCIES:
         values = section(summary, key)
-        cells = _named(duration(values.get(name)) for name in STATISTICS)
+        cells = _statistic_cells(duration(values.get(name)) for name in STATISTICS)
         rows.append(row([cell(label, "name"), *cells]))
         for end, texts in [*classes_of(summary, key), *ends_of(summary, key, STATISTICS)]:
-            rows.append(row([cell(end), *_named(texts)], "end"))
+            rows.append(row([cell(end), *_statistic_cells(texts)], "end"))
     shown = list(facts(summary))
     pairs = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(text)}{_small(fact_range(summary, name))}</dd></div>"
@@ -273,7 +273,7 @@ def _numbers(summary: Mapping[str, Any]) -> str:
     return latencies + filled("numbers.html", pairs=pairs, use=use)
 
 
-def _named(texts: Iterable[str]) -> list[str]:
+def _statistic_cells(texts: Iterable[str]) -> list[str]:
     """Return cells of statistics; on a narrow screen each is beside its name."""
     return [cell(text, name=name) for name, text in zip(STATISTICS, texts, strict=True)]
 

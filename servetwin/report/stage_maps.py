@@ -26,7 +26,7 @@ _FAINTEST: Final = 0.06
 
 
 def stage_maps(load: Mapping[str, Any] | None) -> str:
-    """Return a card for each number of ``SHOWN``; empty without stages. ``load``: see ``stage_load``."""
+    """Return a card for each number of ``SHOWN``; empty without stages. ``load``: stage_series.parquet."""
     if load is None or not len(load["time_s"]):
         return ""
     names = [f"{load['model'].words[code]} " for code in load["model"].codes]

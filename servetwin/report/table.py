@@ -59,10 +59,10 @@ def fault_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         if fault["nothing"]:
             rows.append((when, f"nothing was lost: {fault['nothing']}"))
             continue
-        gone = fault["replicas"]
-        with_it = f"lost, with {count(len(gone))} replica{'s' if len(gone) != 1 else ''}" if gone else "lost"
-        back = fault["recovered_s"]
-        again = "" if back is None else f"; as many served again after {back:.3f} s"
+        lost = fault["replicas"]
+        with_it = f"lost, with {count(len(lost))} replica{'s' if len(lost) != 1 else ''}" if lost else "lost"
+        after_s = fault["recovered_s"]
+        again = "" if after_s is None else f"; as many served again after {after_s:.3f} s"
         rows.append((when, with_it + again))
     return rows
 

@@ -67,7 +67,7 @@ class _Book:
 
     def take(self, now_ns: int, event: events.Event, answered: Sequence[actions.Action]) -> None:
         """Process one line of the journal."""
-        self._ended(now_ns, event)
+        self._end_slices(now_ns, event)
         for action in answered:
             self._begun(now_ns, action)
 
@@ -78,7 +78,7 @@ class _Book:
         for (pid, tid), name in sorted(self._tracks.items()):
             yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}
 
-    def _ended(self, now_ns: int, event: events.Event) -> None:
+    def _end_slices(self, now_ns: int, event: events.Event) -> None:
         if isinstance(event, events.Ran) and not event.running:
             if begun := self._runs.pop(event.replica, None):
                 run = begun[1]
@@ -144,9 +144,9 @@ class _Book:
         elif isinstance(action, actions.Send):
             self._sends[action.transfer] = (now_ns, action)
         if not isinstance(action, USUAL):
-            self._decided(now_ns, action)
+            self._add_decision(now_ns, action)
 
-    def _decided(self, now_ns: int, action: actions.Action) -> None:
+    def _add_decision(self, now_ns: int, action: actions.Action) -> None:
         kind = type(action).__name__
         track = sorted(member.__name__ for member in actions.Action.__args__).index(kind)
         self._tracks[DECISIONS, track] = kind

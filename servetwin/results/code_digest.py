@@ -18,9 +18,9 @@ def code_digest() -> str:
     top, digest = Path(__file__).resolve().parents[2], hashlib.sha256()
     for package in _PACKAGES:
         for path in sorted((top / package).rglob("*")):
-            place = path.relative_to(top)
-            if path.suffix in _CONTENT and not _only_shows(place):
-                digest.update(place.as_posix().encode() + b"\0" + path.read_bytes())
+            relative = path.relative_to(top)
+            if path.suffix in _CONTENT and not _only_shows(relative):
+                digest.update(relative.as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 

@@ -69,7 +69,10 @@ def live_summary(controller: Controller) -> dict[str, Any]:
 
 
 def event_row(event: ScaleEvent) -> dict[str, Any]:
-    """Return a scale event as plain data; ``replica`` null: of no replica, ``obstacle``: of a shortage."""
+    """Return a scale event as plain data.
+
+    ``replica`` is null for an event without a replica; only a shortage has an ``obstacle``.
+    """
     obstacle = {"obstacle": event.obstacle} if event.obstacle else {}
     return {
         "t_s": event.now_ns / NS_PER_S,

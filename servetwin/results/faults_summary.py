@@ -26,8 +26,9 @@ class RecoveryWatch:
 
     def handle(self, now_ns: int, event: Event) -> Sequence[Action]:
         """Forward the event; return the controller's actions."""
-        # All losses of one moment have been applied when the next event arrives. If as many instances serve
-        # then as before, recovery is dated at the loss: the time of the next event depends on the driver.
+        # All losses of one moment have been applied when the next event arrives. If the number of serving
+        # instances is then as before the losses, recovery is dated at the loss, because the time of the next
+        # event depends on the driver.
         self._recover(now_ns, at_the_loss=True)
         if type(event) in (Lost, LossNotice):
             at_ns = event.at_ns if isinstance(event, LossNotice) else now_ns
@@ -38,7 +39,7 @@ class RecoveryWatch:
         return actions
 
     def _recover(self, now_ns: int, at_the_loss: bool = False) -> None:
-        """Note losses before now after which as many serve as before them."""
+        """Note the recovery from earlier losses if as many instances serve now as before them."""
         past = [at_ns for at_ns in self._before if at_ns < now_ns]
         if not past:
             return
@@ -56,7 +57,7 @@ class RecoveryWatch:
 
 
 def faults_section(losses: Sequence[Loss], watch: RecoveryWatch) -> dict[str, Any]:
-    """Return every fault for summary.json by time, with what was lost and when as many served again."""
+    """Return every fault, by time, with what was lost and when as many instances served as before it."""
     elastic = isinstance(watch.elastic, Elastic)
     rows = []
     for loss in losses:

@@ -36,11 +36,15 @@ def fragmentation_section(
 
 
 def shares_of(heads: Floats, free: Floats, total: float) -> dict[str, Any]:
-    """heads, free: [instant, engine] blocks that the head of its queue needs (0: empty queue), and free.
+    """Return how often requests wait only because free KV memory is spread over instances, and for how much.
 
-    ``blocked_share``: of all instants, those at which a head does not fit its own instance. ``fits_share``:
-    of these, those at which all free memory together would hold the smallest such head. ``mean_share``,
-    ``max_share``: the memory of the smallest such heads that would fit together, of all KV memory.
+    ``heads``, ``free``: [instant, engine] -> blocks that the first request of the engine's queue needs (0 for
+    an empty queue), and blocks that are free. A head is blocked if it does not fit in its own instance.
+
+    ``blocked_share``: the share of instants with a blocked head. ``fits_share``: the share of these instants
+    at which the smallest blocked head would fit in the free blocks of all instances together. ``mean_share``,
+    ``max_share``: the share of all KV memory that blocked heads, the smallest first, would take if they could
+    use the free blocks of all instances together; its mean and maximum over the instants.
     """
     blocked = np.where(heads > free, heads, np.inf)
     needed = np.sort(blocked, axis=1).cumsum(axis=1)

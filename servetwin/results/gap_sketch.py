@@ -118,13 +118,13 @@ class GapSketch:
 
         assert self._counts is not None
         bucket = np.searchsorted(edges, first, side="right")
-        done = np.zeros(len(first), dtype=np.int64)
+        counted = np.zeros(len(first), dtype=np.int64)
         while len(first):
             edge = edges[np.minimum(bucket, len(edges) - 1)]
             # Steps with first + slope * i < edge; all of them in the last bucket or if gaps do not grow.
             below = np.where(slope > 0, -((first - edge) // np.maximum(slope, 1)), steps)
             below = np.where(bucket == len(edges), steps, np.minimum(steps, below))
-            np.add.at(self._counts, bucket, (below - done) * sequences)
-            left = below < steps
-            first, slope, steps, sequences = first[left], slope[left], steps[left], sequences[left]
-            done, bucket = below[left], bucket[left] + 1
+            np.add.at(self._counts, bucket, (below - counted) * sequences)
+            rest = below < steps
+            first, slope, steps, sequences = first[rest], slope[rest], steps[rest], sequences[rest]
+            counted, bucket = below[rest], bucket[rest] + 1

@@ -7,9 +7,9 @@ from simcore.lockstep.group import LockstepGroup
 
 
 def groups_section(groups: Sequence[LockstepGroup]) -> dict[str, Any]:
-    """Return the section; empty without groups. ``steps`` are of ranks, dummy steps included.
+    """Return the section; empty without groups. ``steps`` counts each rank's steps, with dummy steps.
 
-    ``waiting_share``: of the time of steps with work, the share spent waiting for the slowest rank.
+    ``waiting_share``: the share of the time of steps with work that ranks wait for the slowest rank.
     """
     if not groups:
         return {}

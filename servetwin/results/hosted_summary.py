@@ -76,13 +76,13 @@ def _shapes(hosted: tuple[HostedModel, ...], hardware: Mapping[str, Hardware]) -
             "kv_capacity": hardware[models[0].name].kv_arithmetic,
             "step_time": hardware[models[0].name].step.source,
             "error_band": hardware[models[0].name].step.error_band,
-            **_labelled(hardware[models[0].name].step.labels),
+            **_labels_part(hardware[models[0].name].step.labels),
         }
         for (shape, tp), models in kinds.items()
     ]
 
 
-def _labelled(labels: tuple[str, ...]) -> dict[str, list[str]]:
+def _labels_part(labels: tuple[str, ...]) -> dict[str, list[str]]:
     return {"labels": list(labels)} if labels else {}
 
 

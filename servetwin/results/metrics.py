@@ -145,7 +145,7 @@ def summarize(
         },
         "duration_s": span_s,
         "gpu_seconds": gpus * span_s,
-        "gpu_load_share": None,  # only in simulations, which know the time of a full batch
+        "gpu_load_share": None,  # a simulation fills it in: it needs the time of a full batch
         "gpu_busy_share": per_s(sum(metrics.busy_ns.values()) / NS_PER_S / instances, span_s),
         "replica_busy_share": [
             metrics.busy_ns[replica] / NS_PER_S / span_s if span_s else 0.0

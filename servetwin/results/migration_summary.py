@@ -70,7 +70,7 @@ def migration_summary(controller: Controller) -> dict[str, Any]:
         "migrations": {
             "started": len(records),
             "committed": len(committed),
-            "aborted": {cause: outcomes[cause] for cause in (*CAUSES, *_superseded(outcomes))},
+            "aborted": {cause: outcomes[cause] for cause in (*CAUSES, *_superseded_outcome(outcomes))},
             "paired_in_vain": sum(log.declined for log in logs),
             "requests": len({record.request for record in committed}),
             "down_ms": _spread([record.down_ns / NS_PER_MS for record in committed]),
@@ -93,7 +93,7 @@ def _new_instances(controller: Controller, records: Sequence[MigrationRecord]) -
     return {"new_instances": {"count": len(decision_s), **means}}
 
 
-def _superseded(outcomes: Mapping[str, int]) -> tuple[str, ...]:
+def _superseded_outcome(outcomes: Mapping[str, int]) -> tuple[str, ...]:
     """Return the extra outcome of migrations to instances that are still loading, if it occurred."""
     return (SUPERSEDED,) if outcomes[SUPERSEDED] else ()
 

@@ -30,5 +30,5 @@ def _on_one(gpu: Gpu, llm: LlmShape, config: RunConfig) -> str:
     """Describe the weights on a single GPU."""
     usable = int(gpu.memory_bytes * config.engine.gpu_memory_utilization) - gpu.activation_reserve_bytes
     size = f"one {gpu.name} ({gpu.memory_bytes / GB:.1f} GB)"
-    left = usable - llm.weight_bytes
-    return f"do not fit {size}" if left <= 0 else f"leave {left / GB:.1f} GB for KV on {size}"
+    kv_bytes = usable - llm.weight_bytes
+    return f"do not fit {size}" if kv_bytes <= 0 else f"leave {kv_bytes / GB:.1f} GB for KV on {size}"

@@ -10,9 +10,10 @@ from simcore.pipeline.pipelines import Pipelines
 
 
 def pipelines_section(config: RunConfig, pipelines: Pipelines) -> dict[str, Any]:
-    """Return the section; empty if replicas are whole. ``steps``: of micro-batches.
+    """Return the section; empty if no replica is cut into stages. ``steps`` counts steps of micro-batches.
 
-    ``bubble_share``: of the time of all stages with a micro-batch in flight, the share without computing.
+    ``bubble_share``: the share in which a stage does not compute, of the stages' time while their replica has
+    a micro-batch in flight.
     """
     replicas = pipelines.of.values()
     if not replicas:

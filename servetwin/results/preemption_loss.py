@@ -29,8 +29,10 @@ def add_preemption_loss(
 
 
 def swaps_section(engines: Iterable[Engine]) -> dict[str, Any]:
-    """Return ``swaps`` of summary.json: preempted requests whose KV went to host memory, those that found it
-    full, and the time that passes waited for copies, all instances together. Empty without swap space.
+    """Return ``swaps`` of summary.json; empty without swap space.
+
+    It has the number of preempted requests whose KV went to host memory, the number of those that found it
+    full, and the time that passes waited for copies, summed over all instances.
     """
     hosts = [engine.host for engine in engines if engine.host.blocks]
     if not hosts:

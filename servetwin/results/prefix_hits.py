@@ -33,7 +33,7 @@ def cached_tokens(chunks: ChunkStarts, requests: int) -> Ints:
 def prefix_section(
     config: RunConfig, workload: Workload, cached: Ints, engines: Iterable[Engine]
 ) -> dict[str, Any]:
-    """Return ``prefix_cache`` of summary.json. cached: of every request, see ``cached_tokens``."""
+    """Return ``prefix_cache`` of summary.json. cached: every request's cached tokens, or ``NEVER``."""
     hosted = hosted_models(config)
     code = codes_of(workload, hosted)
     most = shared_tokens(workload)

@@ -31,12 +31,12 @@ def add_priorities(summary: dict[str, Any], columns: dict[str, Any], workload: W
             "priority": int(number),
             "requests": int(many),
             "finished": int((priority == number).sum()),
-            **{key: spread(_of(columns[key], priority, number)) for key in LATENCIES},
+            **{key: spread(_values_of(columns[key], priority, number)) for key in LATENCIES},
         }
         for number, many in list(zip(classes, requests))[::-1]
     ]
 
 
-def _of(values: np.ndarray, priority: np.ndarray, chosen: int) -> np.ndarray:
+def _values_of(values: np.ndarray, priority: np.ndarray, chosen: int) -> np.ndarray:
     chosen_values: np.ndarray = values[priority == chosen]
     return chosen_values

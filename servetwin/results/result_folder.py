@@ -56,10 +56,10 @@ class ResultFolder:
             self.target.exists()  # its parents were missing, so a too long name fails only now
         except OSError as error:
             self.discard()
-            there = next(place for place in (parent, *parent.parents) if os.path.lexists(place))
-            why = f"takes no such folder: {error.strerror}" if there.is_dir() else "is no folder"
+            nearest = next(place for place in (parent, *parent.parents) if os.path.lexists(place))
+            why = f"takes no such folder: {error.strerror}" if nearest.is_dir() else "is no folder"
             raise PlaceError(
-                f"out={self.target} cannot be made ({there} {why}): "
+                f"out={self.target} cannot be made ({nearest} {why}): "
                 "write out= with a folder in a place you may write to"
             ) from error
         return temporary
@@ -107,12 +107,12 @@ class ResultFolder:
     ) -> None:
         if self._temporary is None:
             return
-        gone = not self._temporary.exists()
+        removed = not self._temporary.exists()
         self.discard()
-        if isinstance(error, OSError) and (gone or error.errno in _NO_ROOM):
-            reason = "it was removed during the run" if gone else os.strerror(error.errno or 0)
+        if isinstance(error, OSError) and (removed or error.errno in _NO_ROOM):
+            reason = "it was removed during the run" if removed else os.strerror(error.errno or 0)
             remedy = (
-                "leave it alone while a run goes on" if gone else "free space there or write another out="
+                "leave it alone while a run goes on" if removed else "free space there or write another out="
             )
             raise UserError(
                 f"the results could not be written to out={self.target} ({reason}): {remedy}"

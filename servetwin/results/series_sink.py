@@ -97,7 +97,7 @@ class SeriesSink:
         elif type(event) is Sent:
             self._sent(now_ns, event)
         elif type(event) is Lost:
-            # Only exact runs know the steps between the engine's last report and its loss.
+            # Only runs with engine.exact=true report the steps between the engine's last report and its loss.
             rests = event.replica
             self._completing.pop(rests, None)
             self.readings.extend((now_ns, rests, 0, 0, STEPS_UNKNOWN))

@@ -127,8 +127,8 @@ def scheduled_ns(sink: SeriesSink, columns: Columns) -> Ints:
     moves = _fields(sink.moves, MOVE_FIELDS)
     begun = moves["state"] == RUNNING
     request, first = np.unique(moves["request"][begun], return_index=True)
-    place = np.searchsorted(request, np.asarray(columns["request"], dtype=np.int64))
-    counts: Ints = moves["now_ns"][begun][first][place]
+    index = np.searchsorted(request, np.asarray(columns["request"], dtype=np.int64))
+    counts: Ints = moves["now_ns"][begun][first][index]
     return counts
 
 
@@ -150,8 +150,8 @@ def _finishes(columns: Columns, requests: Ints, otherwise_ns: int) -> Ints:
     finish = np.asarray(columns["finish_ns"], dtype=np.int64)
     if not len(known):
         return np.full(len(requests), otherwise_ns, dtype=np.int64)
-    place = np.minimum(np.searchsorted(known, requests), len(known) - 1)
-    return np.where(known[place] == requests, finish[place], otherwise_ns)
+    index = np.minimum(np.searchsorted(known, requests), len(known) - 1)
+    return np.where(known[index] == requests, finish[index], otherwise_ns)
 
 
 def _at_once(grid: Grid, stays: Stays, rows: NDArray[np.bool_]) -> Floats:
@@ -168,8 +168,8 @@ def kv_usage(grid: Grid, sink: SeriesSink) -> Floats:
         mine = readings["engine"] == engine
         if mine.any():
             ledger = sink.engines[engine].ledger
-            own = {name: values[mine] for name, values in readings.items()}
-            used = _blocks_at(grid.instants_ns, own, ledger.block_tokens)
+            engine_readings = {name: values[mine] for name, values in readings.items()}
+            used = _blocks_at(grid.instants_ns, engine_readings, ledger.block_tokens)
             usage[:, column] = np.minimum(used, ledger.total_blocks) / ledger.total_blocks
     return usage
 
@@ -194,8 +194,8 @@ def _with_changes(readings: Mapping[str, Ints], block_tokens: int) -> tuple[Ints
     whole = np.flatnonzero(steps != STEPS_BETWEEN)
     for row in np.flatnonzero(steps == STEPS_BETWEEN).tolist():
         before = row - 1  # exists: the ledger is read when a stage begins
-        place = int(np.searchsorted(whole, row))
-        after = int(whole[place]) if place < len(whole) and steps[whole[place]] != STEPS_UNKNOWN else before
+        index = int(np.searchsorted(whole, row))
+        after = int(whole[index]) if index < len(whole) and steps[whole[index]] != STEPS_UNKNOWN else before
         steps[row] = steps[after]
         if steps[before] != STEPS_UNKNOWN:
             share = (times[row] - times[before]) / max(int(times[after] - times[before]), 1)
@@ -219,7 +219,7 @@ def _counters(grid: Grid, sink: SeriesSink, columns: Columns, stays: Stays) -> d
         PREFIX_QUERIES: grid.sums(asked_ns, engine, looks),
         PREFIX_HITS: grid.sums(asked_ns, engine, hits),
         PROMPT_TOKENS: grid.sums(first, replica, prompt),
-        GENERATION_TOKENS: _generated(grid, first, finish, replica, output),
+        GENERATION_TOKENS: _generated_tokens(grid, first, finish, replica, output),
         SUCCESSES: grid.sums(finish, replica, 1),
     }
 
@@ -236,7 +236,7 @@ def _first_looks(sink: SeriesSink) -> tuple[Ints, Ints, Ints, Ints]:
     return now_ns, engine, prompt, values
 
 
-def _generated(grid: Grid, first: Ints, finish: Ints, replica: Ints, output: Ints) -> Floats:
+def _generated_tokens(grid: Grid, first: Ints, finish: Ints, replica: Ints, output: Ints) -> Floats:
     """Spread a request's tokens after the first evenly up to its last."""
     decode_ns = np.maximum(finish - first, 1)
     slope = np.where(finish > first, (output - 1) / decode_ns, 0.0)

@@ -109,9 +109,10 @@ def stage_load(
 ) -> dict[str, NDArray[np.generic] | Names]:
     """Return one row per instant, model and stage: 0, period, ... up to the first instant not before the end.
 
-    ``replicas``, ``loading``, ``queue``: at the instant. ``busy``: replicas with a pass in progress, mean of
-    the period that ends; ``arrivals_per_s``, ``arrival_cv``: of its arrivals (CV NaN with fewer than two
-    gaps); ``is_key``: 1 while it is a key stage. Requests that a stage never finishes are not counted.
+    ``replicas``, ``loading``, ``queue``: the numbers at the instant. ``busy``: the mean number of replicas
+    with a pass in progress, over the period that ends at the instant. ``arrivals_per_s``, ``arrival_cv``: the
+    rate and the CV of arrivals in this period (the CV is NaN with fewer than two gaps). ``is_key``: 1 while
+    the stage is a key stage. Requests that a stage never finishes are not counted.
     """
     import numpy as np
 
@@ -150,8 +151,8 @@ def _of_stage(
     """Return the columns of one stage."""
     import numpy as np
 
-    own = [change for change in changes if (change.model, change.stage) == (model, stage)]
-    times = np.array([change.now_ns for change in own], dtype=np.int64)
+    stage_changes = [change for change in changes if (change.model, change.stage) == (model, stage)]
+    times = np.array([change.now_ns for change in stage_changes], dtype=np.int64)
     at = np.searchsorted(times, instants, side="right")
     mine = rows["stage"] == stage
     if model in rows["model"].words:
@@ -161,14 +162,14 @@ def _of_stage(
     served = _sum_since(np.sort(passes[1]), instants) - _sum_since(np.sort(passes[2]), instants)
     rate, cv = _arrivals(arrived, instants, period_ns)
     return {
-        "replicas": np.concatenate([[0], np.cumsum([change.serving for change in own])])[at],
-        "loading": np.concatenate([[0], np.cumsum([change.loading for change in own])])[at],
+        "replicas": np.concatenate([[0], np.cumsum([change.serving for change in stage_changes])])[at],
+        "loading": np.concatenate([[0], np.cumsum([change.loading for change in stage_changes])])[at],
         "queue": np.searchsorted(arrived, instants, side="right")
         - np.searchsorted(began, instants, side="right"),
         "busy": np.diff(served, prepend=0) / period_ns,
         "arrivals_per_s": rate,
         "arrival_cv": cv,
-        "is_key": np.concatenate([[0], np.cumsum([change.key for change in own])])[at],
+        "is_key": np.concatenate([[0], np.cumsum([change.key for change in stage_changes])])[at],
     }
 
 
@@ -191,7 +192,7 @@ def _arrivals(arrived: Ints, instants: Ints, period_ns: int) -> tuple[Floats, Fl
     gaps = np.diff(arrived) / _NS_PER_S
     cv = np.full(len(instants), np.nan)
     for row, (low, high) in enumerate(zip(np.maximum(first, 1), last, strict=True)):
-        own = gaps[low - 1 : high - 1] if high > low else gaps[:0]
-        if len(own) > 1 and own.mean() > 0:
-            cv[row] = own.std() / own.mean()
+        period_gaps = gaps[low - 1 : high - 1] if high > low else gaps[:0]
+        if len(period_gaps) > 1 and period_gaps.mean() > 0:
+            cv[row] = period_gaps.std() / period_gaps.mean()
     return (last - first) / (period_ns / _NS_PER_S), cv

@@ -63,7 +63,7 @@ def stages_section(
     for model in hosted_models(config):
         service = controller.services[model.name]
         assert isinstance(service, Pipeline)
-        own = _of_model(rows, model.name)
+        of_model = _of_model(rows, model.name)
         for index, part in enumerate(parts_of(config, model)):
             stage = service.stages[index]
             table.append(
@@ -74,7 +74,7 @@ def stages_section(
                     "bytes": stack_of(model).bytes_of(*part.layers),
                     "exec_ms": stack_of(model).seconds_of(*part.layers) * 1e3,
                     "replicas": stage.fleet.replicas,
-                    **_numbers({key: own[key][own["stage"] == index] for key in own}, span_s),
+                    **_numbers({key: of_model[key][of_model["stage"] == index] for key in of_model}, span_s),
                 }
             )
     return {"stages": table}

@@ -65,7 +65,7 @@ def lock_folder(folder: Path, wait: bool) -> int | None:
 def clear(parent: Path) -> None:
     """Clean up after crashed runs in ``parent``: complete results get their name, others are removed."""
     for prefix, finish in ((_UNFINISHED, _finish), (_REPLACED, put_away)):
-        for folder in _named(parent, prefix):
+        for folder in _folders_named(parent, prefix):
             descriptor = lock_folder(folder, wait=False)
             if descriptor is None:
                 continue
@@ -95,7 +95,7 @@ def _finish(unfinished: Path) -> None:
     shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _named(parent: Path, prefix: str) -> list[Path]:
+def _folders_named(parent: Path, prefix: str) -> list[Path]:
     with suppress(OSError):
         named = sorted(place for place in parent.iterdir() if place.name.startswith(prefix))
         return [place for place in named if _TOKEN.fullmatch(place.name.removeprefix(prefix))]

@@ -64,14 +64,14 @@ def spread(edges: Floats, begin: Floats, end: Floats, amounts: Floats) -> Floats
     """Return how much of the amounts, spread evenly from begin to end, falls between adjacent edges."""
     end = np.maximum(end, begin + _SHORTEST_S)
     slope = amounts / (end - begin)
-    done = np.zeros(len(edges))
+    integral = np.zeros(len(edges))
     for times, sign in ((begin, 1.0), (end, -1.0)):
         order = np.argsort(times, kind="stable")
         slopes = np.append(0.0, np.cumsum(slope[order]))
         starts = np.append(0.0, np.cumsum(slope[order] * times[order]))
         passed = np.searchsorted(times[order], edges, side="right")
-        done += sign * (slopes[passed] * edges - starts[passed])
-    return np.maximum(np.diff(done), 0.0)
+        integral += sign * (slopes[passed] * edges - starts[passed])
+    return np.maximum(np.diff(integral), 0.0)
 
 
 def area(edges: Floats, steps: Steps) -> Floats:

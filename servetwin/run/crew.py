@@ -18,7 +18,7 @@ Submit = Callable[..., "Future[Any]"]
 def crew(processes: int) -> Iterator[Submit]:
     """Yield a function like ``Executor.submit``; with one process it runs each task at once in this one."""
     if processes == 1:
-        yield _here
+        yield _run_here
         return
     from joblib.externals.loky import get_reusable_executor
 
@@ -38,10 +38,10 @@ def _threads(processes: int) -> dict[str, str]:
     return {name: os.environ.get(name, share) for name in _THREADS}
 
 
-def _here(function: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
-    done: Future[Any] = Future()
-    done.set_result(function(*arguments, **named))
-    return done
+def _run_here(function: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(function(*arguments, **named))
+    return future
 
 
 def in_order(futures: Sequence[Future[Any]], on_done: Callable[[int], None] | None = None) -> list[Any]:

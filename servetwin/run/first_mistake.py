@@ -1,4 +1,7 @@
-"""If the result folder cannot be used, report the run's other mistakes before that one."""
+"""Adds the first mistake in a run's words to the error that its result folder cannot be used.
+
+So the user can correct both before the next attempt.
+"""
 
 from collections.abc import Sequence
 
@@ -8,21 +11,22 @@ from traces.errors import TraceError
 
 
 def mistake_in(words: Sequence[str], alone: bool = False) -> str:
-    """Return why ``words`` are refused with any result folder (configuration, trace, hardware), or "".
+    """Return the first error in configuration, trace or hardware that ``words`` have with any result folder.
 
-    ``alone``: as for ``load_config``.
+    Empty if there is none. ``alone``: whether a user wrote the words for this run only, so that each must be
+    a word that the run reads.
     """
     from servetwin.config.compose.compose import load_config
     from servetwin.run.simulate import prepare
 
-    elsewhere = [word for word in words if word.partition("=")[0] not in ("out", "overwrite")]
+    words_without_folder = [word for word in words if word.partition("=")[0] not in ("out", "overwrite")]
     try:
-        prepare(load_config([*elsewhere, "out=none"], "simulate", alone))
+        prepare(load_config([*words_without_folder, "out=none"], "simulate", alone))
     except (UserError, TraceError, HardwareError) as error:
         return str(error)
     return ""
 
 
 def both(error: PlaceError, mistake: str) -> UserError:
-    """Join the mistake and the folder's error, in this order."""
+    """Return one error with the mistake, if there is one, followed by the folder's error."""
     return UserError(f"{mistake}; and {error}") if mistake else error

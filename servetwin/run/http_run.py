@@ -97,7 +97,7 @@ def http_run(
         "short_answers": report.counts.short,
         "looks_at_metrics": report.counts.observed,
     }
-    checked = _checked(config, servers, report, roles)
+    checked = _check_tokens(config, servers, report, roles)
     real_run = RealRun(
         prepared=prepared,
         controller=controller,
@@ -150,18 +150,18 @@ def _check_moves(config: RunConfig, servers: Sequence[Server]) -> None:
             )
 
 
-def _checked(
+def _check_tokens(
     config: RunConfig, servers: Sequence[Server], report: HttpReport, roles: Roles | None
 ) -> dict[str, Any]:
     """Generate tokens again at servers that were not lost and serve requests alone, and compare them."""
     lost = {replica for replica, _ in report.run.lost}
-    left = [server for replica, server in enumerate(servers) if replica not in lost and not server.mode]
+    usable = [server for replica, server in enumerate(servers) if replica not in lost and not server.mode]
     generations = report.run.generations.values()
-    wanted = chosen(generations, config.http.check_tokens) if left else []
+    wanted = chosen(generations, config.http.check_tokens) if usable else []
     longest = max([len(kind.tokens) for kind in wanted], default=0)
     check, why = TokenCheck(), None
     try:
-        check = ask_again(left, wanted, config.http.timeout_s + longest * _S_PER_TOKEN) if wanted else check
+        check = ask_again(usable, wanted, config.http.timeout_s + longest * _S_PER_TOKEN) if wanted else check
     except (OSError, Refused) as error:
         why = f"the tokens could not be asked for again: {error or type(error).__name__}"
     everything = sum(len(generation.tokens) for generation in generations)

@@ -52,7 +52,7 @@ class Prepared:
         return outgrows_expected(self.config, self.workload, self.limits)
 
     def journal_header(self) -> dict[str, Any]:
-        """Return what a replay needs to know of the workload, for the journal's header."""
+        """Return the facts about the workload that a replay reads from the journal's header."""
         longer = {OUTGROWS: True} if self.outgrows_expected else {}
         return {"start": self.start, **longer}
 

@@ -174,8 +174,8 @@ def _token_check(config: RunConfig, model: dict[str, Any], report: RunReport) ->
     keys = {"": model, **models_of(config)}
     checks = []
     for number, name in enumerate(list(models_of(config)) or [""]):  # each model has its own parameters
-        own = [hosted for hosted in chosen if name in ("", hosted.model)]
-        checks.append(check_tokens(keys[name], config.seed + number, config.engine.max_num_seqs, own))
+        models = [hosted for hosted in chosen if name in ("", hosted.model)]
+        checks.append(check_tokens(keys[name], config.seed + number, config.engine.max_num_seqs, models))
     check = together(checks)
     everything = sum(len(generation.tokens) for generation in report.generations.values())
     return {

@@ -24,7 +24,7 @@ def replay_run(folder: Path, words: Sequence[str] = ()) -> ReplayReport:
 
     ``words``: the run's policies from outside the package, given again by the user.
     """
-    named = _named(words)
+    named = _policies_by_group(words)
     path = journal_in(folder, "replay")
     folder = path.parent
     if not (folder / "config.yaml").is_file():
@@ -52,7 +52,7 @@ def replay_run(folder: Path, words: Sequence[str] = ()) -> ReplayReport:
         raise UserError(f"{path} is not text ({error.reason}): use a journal as it was written") from None
 
 
-def _named(words: Sequence[str]) -> dict[str, str]:
+def _policies_by_group(words: Sequence[str]) -> dict[str, str]:
     """Map group to policy. If one is a class of the user's, add the current folder to the import path."""
     for word in words:
         if group_of(word.partition("=")[0]) is None:

@@ -107,7 +107,7 @@ def use_series(
     config, span_s = prepared.config, float(summary["duration_s"])
     if sink is None or config.system.in_stages:
         return None
-    gpus, instances, host = _held(prepared, controller, summary)
+    gpus, instances, host = _held_over_time(prepared, controller, summary)
     prompts, outputs = work_gpu_s(hosted_models(config), prepared.estimates, prepared.workload, columns)
     work = work_of(columns, prompts, outputs)
     links = None
@@ -118,7 +118,7 @@ def use_series(
     )
 
 
-def _held(
+def _held_over_time(
     prepared: Prepared, controller: Controller, summary: Mapping[str, Any]
 ) -> tuple[Steps, Steps, Steps]:
     """Return GPUs, instances, and bytes of copies in host memory, over time."""
@@ -168,37 +168,37 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
             header |= prepared.journal_header()
             journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header))
         part = Parts(on_progress, RUNS if _has_ends(config) else 1)
-        done = execute(prepared, journal, part.progress(0))
-    summary = done.summary | provenance(prepared)
+        simulated = execute(prepared, journal, part.progress(0))
+    summary = simulated.summary | provenance(prepared)
     cpu_s = process_time()
     if _has_ends(config):
         summary |= range_section(
-            prepared, done.summary, lambda end, place: execute(end, None, part.progress(place)).summary
+            prepared, simulated.summary, lambda end, place: execute(end, None, part.progress(place)).summary
         )
     cpu_s = process_time() - cpu_s
     summary["sim"] = {
-        "wall_s": done.wall_s,
-        "cpu_s": done.cpu_s,
+        "wall_s": simulated.wall_s,
+        "cpu_s": simulated.cpu_s,
         "process_cpu_s": process_time(),
-        "requests_per_cpu_s": per_s(len(prepared.workload), done.cpu_s),
-        "events": done.events,
+        "requests_per_cpu_s": per_s(len(prepared.workload), simulated.cpu_s),
+        "events": simulated.events,
         **({"range_cpu_s": cpu_s} if _has_ends(config) else {}),
-        "policies": done.policies,
+        "policies": simulated.policies,
         **nativecore.section(),
     }
     write_results(
         folder,
         summary=summary,
-        columns=done.columns,
+        columns=simulated.columns,
         config_yaml=config_yaml,
-        unserved=done.unserved,
-        stage_load=done.stage_load,
-        use=done.use,
+        unserved=simulated.unserved,
+        stage_load=simulated.stage_load,
+        use=simulated.use,
     )
-    if done.series is not None:
-        write_parquet(folder / SERIES_NAME, done.series)
-    if done.stages is not None:
-        write_parquet(folder / STAGES_NAME, done.stages)
+    if simulated.series is not None:
+        write_parquet(folder / SERIES_NAME, simulated.series)
+    if simulated.stages is not None:
+        write_parquet(folder / STAGES_NAME, simulated.stages)
     return summary
 
 
@@ -263,7 +263,7 @@ def execute(
     faults = fault_plan_of(config, prepared.replicas)
     recovery = None if faults is None else RecoveryWatch(controller)
     simulation = Simulation(
-        controller=_masked(config, recovery or controller),
+        controller=_mask_actions(config, recovery or controller),
         arrivals=_arrivals(prepared, on_progress),
         rows=[rows[replica.model] for replica in prepared.replicas],
         recorder=metrics,
@@ -319,7 +319,7 @@ def execute(
     )
 
 
-def _masked(config: RunConfig, control: Control) -> Control:
+def _mask_actions(config: RunConfig, control: Control) -> Control:
     """Return ``control`` without the actions that the configuration removes from the driver."""
     return Masked(control, driver_actions(config), *masked_words(config)) if is_masked(config) else control
 
@@ -327,7 +327,7 @@ def _masked(config: RunConfig, control: Control) -> Control:
 def _arrivals(prepared: Prepared, on_progress: Progress | None) -> Requests:
     config, workload = prepared.config, prepared.workload
     arrivals = build.arrivals_of(config, workload, prepared.limits)
-    return requests_of(config, _watched(arrivals, len(workload), on_progress))
+    return requests_of(config, _report_progress(arrivals, len(workload), on_progress))
 
 
 def _summary_of(prepared: Prepared, metrics: RunMetrics, columns: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -424,7 +424,7 @@ def _provisioned_gpus(prepared: Prepared) -> int:
     return sum(len(replica.gpus) for replica in prepared.replicas)
 
 
-def _watched(
+def _report_progress(
     arrivals: Iterator[tuple[Request, int]], total: int, on_progress: Progress | None
 ) -> Iterator[tuple[Request, int]]:
     """Yield the same arrivals, calling ``on_progress`` now and then with the number yielded."""

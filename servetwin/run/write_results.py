@@ -38,8 +38,8 @@ def write_results(
 ) -> None:
     """Write summary.json, requests.parquet, config.yaml, report.html; unserved.parquet if there are any.
 
-    ``stage_load``: of stages over time, ``use``: of GPUs, links and host memory; both are also drawn on the
-    page.
+    ``stage_load``: the columns of stage_series.parquet. ``use``: the columns of use_series.parquet (GPUs,
+    links and host memory over time). Both are also drawn on the page.
     """
     text = json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False)
     (folder / "summary.json").write_text(text + "\n", encoding="utf-8")

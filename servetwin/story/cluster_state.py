@@ -1,8 +1,8 @@
-"""Tracks where the requests in flight are and what each instance runs, from a journal.
+"""Reads a journal and tracks which instance has each request in flight, and what each instance runs.
 
-Memory grows with the requests in flight and the instances, not with the journal. One function per kind of
-event and of action that changes the state; ``tests/servetwin/test_story.py`` checks the tables against
-the vocabulary.
+Memory use depends on the number of instances and of requests in flight, not on the length of the journal.
+``EVENTS`` and ``ACTIONS`` give the function that applies each kind of event and action;
+``tests/servetwin/test_story.py`` checks that they name every kind of the vocabulary.
 """
 
 from collections.abc import Callable, Mapping
@@ -56,9 +56,11 @@ Stage = Literal["waiting", "prompt", "handed over", "joining", "decoding", "ende
 
 @dataclass(slots=True, kw_only=True)
 class RequestProgress:
-    """The progress of one request. ``made``: its tokens, without those of its current decode steps;
-    ``begun``: ``made`` when its current or last decode steps began; ``since``: the instance's steps at that
-    time. ``replica``: the instance that has the request, None if none has.
+    """The progress of one request. ``replica``: the instance that has it; None if no instance has it.
+
+    ``made``: the number of its output tokens, without those of the decode steps in progress. ``begun``: the
+    value of ``made`` when the request last began to decode. ``since``: the number of ``steps`` of its
+    instance at that time.
     """
 
     request: Request
@@ -70,29 +72,37 @@ class RequestProgress:
 
     @property
     def known_tokens(self) -> int:
-        """Tokens that must be in the KV cache before the request decodes; constant while it does."""
+        """Tokens that must be in the KV cache before the request decodes; constant while it decodes."""
         return self.request.prompt_tokens + self.made
 
 
 @dataclass(slots=True, kw_only=True)
 class InstanceState:
-    """One instance: its current run, the run's prompts not yet reported, the requests that decode here."""
+    """One instance. ``epoch``: how often it was lost; a report of an earlier epoch is ignored.
+
+    ``run``: its current run, which began at ``run_ns``. ``chunks``: the prompt chunks of the run's first step
+    until a report says that this step has ended. ``steps``: the number of steps in which it decoded.
+    ``decoding``: the requests that it decodes. ``joins``: the requests of each ``JoinBatch`` during the run,
+    until the next report.
+    """
 
     epoch: int = 0
     run: Run | None = None
     run_ns: int = 0
     chunks: tuple[Chunk, ...] = ()
-    steps: int = 0  # with decodes of its requests
+    steps: int = 0
     decoding: set[int] = field(default_factory=set)
     joins: list[tuple[int, ...]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """The meaning of a ``Ran``. ``run`` is None for an earlier epoch's; for a ``Lost``: the interrupted run.
+    """What a ``Ran`` or a ``Lost`` reports. ``began_ns``: the time at which ``run`` began.
 
-    ``computed``: the prompt tokens of its first step; ``completed``: requests whose prompts end there.
-    ``joined``: request -> steps before it joined. ``decoding``: requests that decoded at the report.
+    ``run``: the run that a ``Ran`` reports, None if the report is of an earlier epoch; for a ``Lost``, the
+    interrupted run. ``computed``: the prompt chunks of the run's first step. ``completed``: the requests
+    whose prompts this step completed. ``joined``: request -> number of steps before it joined the run.
+    ``decoding``: the number of requests that decoded, including those that finish with this report.
     """
 
     run: Run | None
@@ -105,7 +115,10 @@ class StepReport:
 
 @dataclass(slots=True)
 class ClusterState:
-    """All requests in flight, all instances. ``report``: of the last event, if a ``Ran`` or ``Lost``."""
+    """All requests in flight and all instances.
+
+    ``report``: what the last event reports, if it was a ``Ran`` or a ``Lost``; otherwise None.
+    """
 
     requests: dict[int, RequestProgress] = field(default_factory=dict)
     instances: dict[int, InstanceState] = field(default_factory=dict)
@@ -116,7 +129,7 @@ class ClusterState:
         return self.instances.setdefault(replica, InstanceState())
 
     def made(self, progress: RequestProgress) -> int:
-        """Return the request's tokens as of the last report."""
+        """Return the number of the request's output tokens at the last report."""
         if progress.stage != "decoding" or progress.replica is None:
             return progress.made
         return progress.made + self.instances[progress.replica].steps - progress.since
@@ -141,17 +154,19 @@ def _ran(state: ClusterState, now_ns: int, event: Ran) -> None:
     if run is None:
         state.report = StepReport(run=None, began_ns=now_ns)
         return
-    joined = _join(state, instance, event)
-    left = event.steps - (event.joins[-1] if event.joins else 0)
+    joined = _apply_joins(state, instance, event)
+    steps_left = event.steps - (event.joins[-1] if event.joins else 0)
     computed, completed = tuple[Chunk, ...](), list[int]()
-    if left and instance.chunks:
-        computed, completed = _first_step(state, instance, run, event.finished if event.steps == 1 else ())
-        left -= 1
+    if steps_left and instance.chunks:
+        computed, completed = _apply_first_step(
+            state, instance, run, event.finished if event.steps == 1 else ()
+        )
+        steps_left -= 1
     if run.layers is None:
-        instance.steps += left
+        instance.steps += steps_left
     decoding = len(instance.decoding)
     for request in event.finished:
-        _end(state, request, 1)
+        _end_request(state, request, 1)
     if not event.running:
         instance.run = None
     state.report = StepReport(
@@ -164,23 +179,26 @@ def _ran(state: ClusterState, now_ns: int, event: Ran) -> None:
     )
 
 
-def _join(state: ClusterState, instance: InstanceState, event: Ran) -> dict[int, int]:
-    """Add requests that joined during the run, each from the step at which it joined."""
-    before, joined = 0, dict[int, int]()
-    for at, requests in zip(event.joins, instance.joins):
-        instance.steps += at - before
-        before = at
+def _apply_joins(state: ClusterState, instance: InstanceState, event: Ran) -> dict[int, int]:
+    """Begin to decode the requests that joined during the run; return the steps before each joined."""
+    counted_steps, joined = 0, dict[int, int]()
+    for steps_before, requests in zip(event.joins, instance.joins):
+        instance.steps += steps_before - counted_steps
+        counted_steps = steps_before
         for request in requests:
-            joined[request] = at
-            _decode(state, event.replica, request)
+            joined[request] = steps_before
+            _decode_received(state, event.replica, request)
     instance.joins.clear()
     return joined
 
 
-def _first_step(
+def _apply_first_step(
     state: ClusterState, instance: InstanceState, run: Run, finished: tuple[int, ...]
 ) -> tuple[tuple[Chunk, ...], list[int]]:
-    """Compute the prompts of a run; a request with a complete prompt decodes from the next step on."""
+    """Apply the first step of a run; return its prompt chunks and the requests with complete prompts.
+
+    A request whose prompt is complete decodes from the next step on, or is handed over.
+    """
     chunks, instance.chunks = instance.chunks, ()
     if run.decode:
         instance.steps += 1
@@ -194,43 +212,46 @@ def _first_step(
         if run.hand_over:
             progress.stage = "handed over"
         elif request not in finished:
-            _begin(state, run.replica, progress)
+            _begin_decoding(state, run.replica, progress)
     return chunks, completed
 
 
-def _decode(state: ClusterState, replica: int, request: int) -> None:
-    """Start decoding with received KV. A prompt that ran layer by layer has not counted its token yet."""
+def _decode_received(state: ClusterState, replica: int, request: int) -> None:
+    """Begin to decode a request whose KV the instance has received.
+
+    If its prompt was computed layer by layer, the first output token is counted only now.
+    """
     progress = state.requests.get(request)
     if progress is not None:
         progress.made = max(1, progress.made)
-        _begin(state, replica, progress)
+        _begin_decoding(state, replica, progress)
 
 
-def _begin(state: ClusterState, replica: int, progress: RequestProgress) -> None:
+def _begin_decoding(state: ClusterState, replica: int, progress: RequestProgress) -> None:
     instance = state.instance(replica)
     progress.replica, progress.stage = replica, "decoding"
     progress.begun, progress.since = progress.made, instance.steps
     instance.decoding.add(progress.request.id)
 
 
-def _stop(state: ClusterState, progress: RequestProgress) -> None:
-    """Stop a request's decoding on its instance; its tokens stay."""
+def _stop_decoding(state: ClusterState, progress: RequestProgress) -> None:
+    """Stop a request's decoding on its instance; its tokens still count."""
     progress.made = state.made(progress)
     if progress.replica is not None:
         state.instance(progress.replica).decoding.discard(progress.request.id)
 
 
-def _end(state: ClusterState, request: int, least: int = 0) -> None:
-    """End a request with at least ``least`` tokens: one that ends with its prompt has the prompt's token."""
+def _end_request(state: ClusterState, request: int, least: int = 0) -> None:
+    """End a request with at least ``least`` tokens: computing the prompt also makes an output token."""
     progress = state.requests.pop(request, None)
     if progress is not None:
-        _stop(state, progress)
+        _stop_decoding(state, progress)
         progress.made = max(progress.made, least)
         progress.stage = "ended"
 
 
 def _streamed(state: ClusterState, now_ns: int, event: Streamed) -> None:
-    """Add the tokens of an engine that runs by itself: each of these requests decodes there."""
+    """Add tokens that an engine reports without ``Run`` actions; it decodes each of these requests."""
     state.instance(event.replica)
     for request, tokens in event.tokens:
         progress = state.requests.get(request)
@@ -238,14 +259,14 @@ def _streamed(state: ClusterState, now_ns: int, event: Streamed) -> None:
             progress.made += tokens
             progress.replica, progress.stage = event.replica, "decoding"
     for request in event.finished:
-        _end(state, request)
+        _end_request(state, request)
 
 
 def _lost(state: ClusterState, now_ns: int, event: Lost) -> None:
-    """Stop the lost instance's requests; actions say which of them fail."""
+    """Stop decoding on a lost instance. Its requests wait until later actions assign or fail them."""
     instance = state.instance(event.replica)
     for request in sorted(instance.decoding):
-        _stop(state, state.requests[request])
+        _stop_decoding(state, state.requests[request])
         state.requests[request].stage = "waiting"
     state.report = StepReport(run=instance.run, began_ns=instance.run_ns)
     state.instances[event.replica] = InstanceState(epoch=instance.epoch + 1, steps=instance.steps)
@@ -268,22 +289,22 @@ def _run(state: ClusterState, now_ns: int, action: Run) -> None:
 def _preempt(state: ClusterState, now_ns: int, action: Preempt) -> None:
     progress = state.requests.get(action.request)
     if progress is not None:
-        _stop(state, progress)
+        _stop_decoding(state, progress)
         progress.stage = "waiting"
 
 
 def _detach(state: ClusterState, now_ns: int, action: Detach) -> None:
     progress = state.requests.get(action.request)
     if progress is not None:
-        _stop(state, progress)
+        _stop_decoding(state, progress)
         progress.stage = "handed over"
 
 
-def _adopt(state: ClusterState, now_ns: int, action: JoinBatch) -> None:
+def _join_batch(state: ClusterState, now_ns: int, action: JoinBatch) -> None:
     instance = state.instance(action.replica)
     if instance.run is None:
         for request in action.requests:
-            _decode(state, action.replica, request)
+            _decode_received(state, action.replica, request)
         return
     instance.joins.append(action.requests)
     for request in action.requests:
@@ -291,16 +312,16 @@ def _adopt(state: ClusterState, now_ns: int, action: JoinBatch) -> None:
             state.requests[request].replica, state.requests[request].stage = action.replica, "joining"
 
 
-def _over(state: ClusterState, now_ns: int, action: Reject | Fail) -> None:
-    _end(state, action.request)
+def _reject_or_fail(state: ClusterState, now_ns: int, action: Reject | Fail) -> None:
+    _end_request(state, action.request)
 
 
-def _named(state: ClusterState, now_ns: int, action: AllocateGpus) -> None:
+def _allocate_gpus(state: ClusterState, now_ns: int, action: AllocateGpus) -> None:
     state.instance(action.replica)
 
 
-def _nothing(state: ClusterState, now_ns: int, fact: Any) -> None:
-    """Ignore a fact that changes neither a request's place nor an instance's run."""
+def _ignore(state: ClusterState, now_ns: int, fact: Any) -> None:
+    """Ignore an event or action that changes neither a request's progress nor an instance's run."""
 
 
 Entry = Callable[[ClusterState, int, Any], None]
@@ -308,36 +329,36 @@ EVENTS: Final[Mapping[type, Entry]] = {
     Arrived: _arrived,
     Ran: _ran,
     Streamed: _streamed,
-    Dropped: _nothing,
-    Observed: _nothing,
+    Dropped: _ignore,
+    Observed: _ignore,
     Lost: _lost,
-    LossNotice: _nothing,
-    LostHost: _nothing,
-    LostSsd: _nothing,
-    LostLink: _nothing,
-    Closing: _nothing,
-    Opened: _nothing,
-    Loaded: _nothing,
-    LoadStopped: _nothing,
-    Sent: _nothing,
-    Woke: _nothing,
+    LossNotice: _ignore,
+    LostHost: _ignore,
+    LostSsd: _ignore,
+    LostLink: _ignore,
+    Closing: _ignore,
+    Opened: _ignore,
+    Loaded: _ignore,
+    LoadStopped: _ignore,
+    Sent: _ignore,
+    Woke: _ignore,
 }
 ACTIONS: Final[Mapping[type, Entry]] = {
     Assign: _assign,
     Run: _run,
     Preempt: _preempt,
     Detach: _detach,
-    Migrate: _nothing,
-    JoinBatch: _adopt,
-    Reject: _over,
-    Fail: _over,
-    AllocateGpus: _named,
-    Interrupt: _nothing,
-    SwitchRole: _nothing,
-    ReleaseGpus: _nothing,
-    Load: _nothing,
-    StopLoad: _nothing,
-    Send: _nothing,
-    StopSend: _nothing,
-    Wake: _nothing,
+    Migrate: _ignore,
+    JoinBatch: _join_batch,
+    Reject: _reject_or_fail,
+    Fail: _reject_or_fail,
+    AllocateGpus: _allocate_gpus,
+    Interrupt: _ignore,
+    SwitchRole: _ignore,
+    ReleaseGpus: _ignore,
+    Load: _ignore,
+    StopLoad: _ignore,
+    Send: _ignore,
+    StopSend: _ignore,
+    Wake: _ignore,
 }

@@ -14,7 +14,10 @@ _PLACES: Final = {"replica": "instance {}", "host": "the memory of host {}", "ss
 
 @dataclass(frozen=True, slots=True)
 class StoryLine:
-    """``now_ns``: of the event behind the line; ``why``: the journal's reason, or nothing."""
+    """One line of a story. ``now_ns``: the time of the event that the line describes.
+
+    ``why``: the reason in the journal, or empty.
+    """
 
     now_ns: int
     what: str

@@ -76,8 +76,9 @@ class WorkCount:
 
 @dataclass(slots=True, kw_only=True)
 class InstanceRecord:
-    """State of one instance. ``decisions``: (time, what, why) of those in the summary but not the journal;
-    ``starts``: the terms of a start, by load and target, if the summary has them.
+    """State of one instance. ``decisions``: (time, what, why) of each decision that only the summary has.
+
+    ``starts``: (load, target) -> the terms of the start, if the summary has them.
     """
 
     id: int
@@ -96,19 +97,19 @@ def instance_story(moments: Iterator[Moment], record: InstanceRecord) -> Lines:
     state, now_ns = ClusterState(), 0
     for now_ns, event, actions in moments:
         state.happens(now_ns, event)
-        yield from _heard(record, now_ns, event)
+        yield from _note_first_fact(record, now_ns, event)
         yield from EVENTS[type(event)](record, state, now_ns, event)
-        yield from _decided(record, now_ns)
+        yield from _decision_lines(record, now_ns)
         for action in actions:
             state.follows(now_ns, action)
-            yield from _heard(record, now_ns, action)
+            yield from _note_first_fact(record, now_ns, action)
             yield from ACTIONS[type(action)](record, state, now_ns, action)
     if record.seen:
-        yield from _worked(record, state, now_ns)
+        yield from _work_lines(record, state, now_ns)
         yield StoryLine(now_ns, "the journal ends")
 
 
-def _heard(record: InstanceRecord, now_ns: int, fact: Event | Action) -> Lines:
+def _note_first_fact(record: InstanceRecord, now_ns: int, fact: Event | Action) -> Lines:
     """Note the first fact of an instance. Without a placement it exists from the start."""
     if not record.seen and getattr(fact, "replica", None) == record.id:
         record.seen = True
@@ -117,14 +118,14 @@ def _heard(record: InstanceRecord, now_ns: int, fact: Event | Action) -> Lines:
             yield StoryLine(now_ns, "is named for the first time: it serves from the start of the run")
 
 
-def _decided(record: InstanceRecord, now_ns: int) -> Lines:
+def _decision_lines(record: InstanceRecord, now_ns: int) -> Lines:
     while record.reported < len(record.decisions) and record.decisions[record.reported][0] <= now_ns:
         at_ns, text, why = record.decisions[record.reported]
         record.reported += 1
         yield StoryLine(at_ns, text, why)
 
 
-def _worked(record: InstanceRecord, state: ClusterState, now_ns: int) -> Lines:
+def _work_lines(record: InstanceRecord, state: ClusterState, now_ns: int) -> Lines:
     """Yield one line for the runs since the last line, if there were any."""
     work, record.work = record.work, WorkCount(now_ns)
     instance = state.instance(record.id)
@@ -165,13 +166,13 @@ def _lost(record: InstanceRecord, state: ClusterState, now_ns: int, event: Lost)
     if event.replica == record.id:
         if state.report is not None and state.report.run is not None:
             record.work.in_runs_ns += now_ns - max(state.report.began_ns, record.work.since_ns)
-        yield from _worked(record, state, now_ns)
+        yield from _work_lines(record, state, now_ns)
         yield StoryLine(now_ns, "is lost with all it held", event.cause)
 
 
-def _noticed(record: InstanceRecord, state: ClusterState, now_ns: int, event: LossNotice) -> Lines:
+def _loss_notice(record: InstanceRecord, state: ClusterState, now_ns: int, event: LossNotice) -> Lines:
     if event.what == "replica" and event.number == record.id:
-        yield from _worked(record, state, now_ns)
+        yield from _work_lines(record, state, now_ns)
         yield StoryLine(now_ns, f"takes nothing new: it is lost at {seconds(event.at_ns)}", event.cause)
 
 
@@ -183,7 +184,7 @@ def _loaded(record: InstanceRecord, state: ClusterState, now_ns: int, event: Loa
     after = seconds(now_ns - began_ns)
     if event.fully_loaded:
         del record.loads[event.load]
-        yield from _worked(record, state, now_ns)
+        yield from _work_lines(record, state, now_ns)
         yield StoryLine(
             now_ns, f"is fully loaded: {layers_there(event)}, {after} after load {event.load} began"
         )
@@ -208,7 +209,7 @@ def _sent(record: InstanceRecord, state: ClusterState, now_ns: int, event: Sent)
             yield StoryLine(now_ns, f"transfer {event.transfer} ended early", event.cause)
 
 
-def _place(record: InstanceRecord, state: ClusterState, now_ns: int, action: AllocateGpus) -> Lines:
+def _allocate_gpus(record: InstanceRecord, state: ClusterState, now_ns: int, action: AllocateGpus) -> Lines:
     if action.replica == record.id:
         record.work = WorkCount(now_ns)
         gpus = f"{'GPU' if len(action.gpus) == 1 else 'GPUs'} {numbers(action.gpus)}"
@@ -240,15 +241,15 @@ def _stop_load(record: InstanceRecord, state: ClusterState, now_ns: int, action:
         yield StoryLine(now_ns, f"load {action.load} is to stop", action.reason)
 
 
-def _turn(record: InstanceRecord, state: ClusterState, now_ns: int, action: SwitchRole) -> Lines:
+def _switch_role(record: InstanceRecord, state: ClusterState, now_ns: int, action: SwitchRole) -> Lines:
     if action.replica == record.id:
-        yield from _worked(record, state, now_ns)
+        yield from _work_lines(record, state, now_ns)
         yield StoryLine(now_ns, f"serves as {action.role} from now on", action.reason)
 
 
-def _reclaim(record: InstanceRecord, state: ClusterState, now_ns: int, action: ReleaseGpus) -> Lines:
+def _release_gpus(record: InstanceRecord, state: ClusterState, now_ns: int, action: ReleaseGpus) -> Lines:
     if action.replica == record.id:
-        yield from _worked(record, state, now_ns)
+        yield from _work_lines(record, state, now_ns)
         yield StoryLine(now_ns, "is reclaimed: its GPUs are free", action.reason)
 
 
@@ -263,7 +264,7 @@ def _stop_send(record: InstanceRecord, state: ClusterState, now_ns: int, action:
         yield StoryLine(now_ns, f"transfer {action.transfer} is to stop", action.reason)
 
 
-def _counted(noun: str) -> "Teller":
+def _counter_of(noun: str) -> "Teller":
     """Return a function that only counts an action."""
 
     def tell(record: InstanceRecord, state: ClusterState, now_ns: int, action: Any) -> Lines:
@@ -274,7 +275,7 @@ def _counted(noun: str) -> "Teller":
     return tell
 
 
-def _adopt(record: InstanceRecord, state: ClusterState, now_ns: int, action: JoinBatch) -> Lines:
+def _join_batch(record: InstanceRecord, state: ClusterState, now_ns: int, action: JoinBatch) -> Lines:
     if action.replica == record.id:
         record.work.add("received hand-over", len(action.requests))
     return iter(())
@@ -287,7 +288,7 @@ def _migrate(record: InstanceRecord, state: ClusterState, now_ns: int, action: M
     return iter(())
 
 
-def _nothing(record: InstanceRecord, state: ClusterState, now_ns: int, fact: Any) -> Lines:
+def _ignore(record: InstanceRecord, state: ClusterState, now_ns: int, fact: Any) -> Lines:
     """Ignore a fact that names no instance, or whose effects have their own facts."""
     return iter(())
 
@@ -296,25 +297,25 @@ Teller = Callable[[InstanceRecord, ClusterState, int, Any], Lines]
 EVENTS: Final[Mapping[type, Teller]] = {
     Ran: _ran,
     Lost: _lost,
-    LossNotice: _noticed,
+    LossNotice: _loss_notice,
     Loaded: _loaded,
     LoadStopped: _load_stopped,
     Sent: _sent,
-    **dict.fromkeys((LostHost, LostSsd, LostLink, Closing, Arrived, Opened, Woke), _nothing),
+    **dict.fromkeys((LostHost, LostSsd, LostLink, Closing, Arrived, Opened, Woke), _ignore),
     **OF_INSTANCE,
 }
 ACTIONS: Final[Mapping[type, Teller]] = {
-    AllocateGpus: _place,
+    AllocateGpus: _allocate_gpus,
     Load: _load,
     StopLoad: _stop_load,
-    SwitchRole: _turn,
-    ReleaseGpus: _reclaim,
+    SwitchRole: _switch_role,
+    ReleaseGpus: _release_gpus,
     Send: _send,
     StopSend: _stop_send,
-    Assign: _counted("assigned request"),
-    Preempt: _counted("preemption"),
-    Interrupt: _counted("interrupt"),
-    JoinBatch: _adopt,
+    Assign: _counter_of("assigned request"),
+    Preempt: _counter_of("preemption"),
+    Interrupt: _counter_of("interrupt"),
+    JoinBatch: _join_batch,
     Migrate: _migrate,
-    **dict.fromkeys((Detach, Run, Reject, Fail, Wake), _nothing),
+    **dict.fromkeys((Detach, Run, Reject, Fail, Wake), _ignore),
 }

@@ -97,12 +97,12 @@ def _arrived(record: RequestRecord, state: ClusterState, now_ns: int, event: Arr
     record.mine, record.arrived_ns = state.requests[record.id], now_ns
     record.enter("waiting", now_ns)
     prompt, most = count(request.prompt_tokens, "prompt token"), count(request.max_new_tokens, "new one")
-    more = f", priority {request.priority}" if request.priority else ""
+    remarks = f", priority {request.priority}" if request.priority else ""
     if request.reserved_tokens:
-        more += f", room is kept for {request.reserved_tokens:,}"
+        remarks += f", room is kept for {request.reserved_tokens:,}"
     if request.shared_prefix:
-        more += f", its first {request.shared_prefix[-1][1]:,} tokens occurred before"
-    yield StoryLine(now_ns, f"arrives for {request.model}: {prompt}, at most {most}{more}")
+        remarks += f", its first {request.shared_prefix[-1][1]:,} tokens occurred before"
+    yield StoryLine(now_ns, f"arrives for {request.model}: {prompt}, at most {most}{remarks}")
 
 
 def _ran(record: RequestRecord, state: ClusterState, now_ns: int, event: Ran) -> Lines:
@@ -306,7 +306,7 @@ def _stop_send(record: RequestRecord, state: ClusterState, now_ns: int, action: 
         yield StoryLine(now_ns, f"the transfer of its {name} is to stop", action.reason)
 
 
-def _adopt(record: RequestRecord, state: ClusterState, now_ns: int, action: JoinBatch) -> Lines:
+def _join_batch(record: RequestRecord, state: ClusterState, now_ns: int, action: JoinBatch) -> Lines:
     if record.id not in action.requests or record.mine is None:
         return
     if record.mine.stage == "joining":
@@ -318,7 +318,7 @@ def _adopt(record: RequestRecord, state: ClusterState, now_ns: int, action: Join
     yield StoryLine(now_ns, text, action.reason)
 
 
-def _nothing(record: RequestRecord, state: ClusterState, now_ns: int, fact: Any) -> Lines:
+def _ignore(record: RequestRecord, state: ClusterState, now_ns: int, fact: Any) -> Lines:
     """Ignore a fact about instances; its effects on the request have their own facts."""
     return iter(())
 
@@ -330,7 +330,7 @@ EVENTS: Final[Mapping[type, Teller]] = {
     Lost: _lost,
     Closing: _closing,
     Sent: _sent,
-    **dict.fromkeys((LossNotice, LostHost, LostSsd, LostLink, Opened, Loaded, LoadStopped, Woke), _nothing),
+    **dict.fromkeys((LossNotice, LostHost, LostSsd, LostLink, Opened, Loaded, LoadStopped, Woke), _ignore),
     **OF_REQUEST,
 }
 ACTIONS: Final[Mapping[type, Teller]] = {
@@ -344,11 +344,11 @@ ACTIONS: Final[Mapping[type, Teller]] = {
     Migrate: migrates,
     Send: _send,
     StopSend: _stop_send,
-    JoinBatch: _adopt,
-    AllocateGpus: _nothing,
-    SwitchRole: _nothing,
-    ReleaseGpus: _nothing,
-    Load: _nothing,
-    StopLoad: _nothing,
-    Wake: _nothing,
+    JoinBatch: _join_batch,
+    AllocateGpus: _ignore,
+    SwitchRole: _ignore,
+    ReleaseGpus: _ignore,
+    Load: _ignore,
+    StopLoad: _ignore,
+    Wake: _ignore,
 }

@@ -30,7 +30,7 @@ def _dropped(record: RequestRecord, state: ClusterState, now_ns: int, event: Dro
         yield StoryLine(now_ns, f"server {event.replica} {text}", event.cause)
 
 
-def _nothing(record: RequestRecord, state: ClusterState, now_ns: int, event: Observed) -> Lines:
+def _ignore(record: RequestRecord, state: ClusterState, now_ns: int, event: Observed) -> Lines:
     return iter(())
 
 
@@ -51,7 +51,7 @@ def _observed(record: Any, state: ClusterState, now_ns: int, event: Observed) ->
     return iter(())
 
 
-def _refused(record: Any, state: ClusterState, now_ns: int, event: Dropped) -> Lines:
+def _count_dropped(record: Any, state: ClusterState, now_ns: int, event: Dropped) -> Lines:
     if event.replica == record.id:
         record.work.add("request without an answer")
     return iter(())
@@ -60,10 +60,10 @@ def _refused(record: Any, state: ClusterState, now_ns: int, event: Dropped) -> L
 OF_REQUEST: Final[Mapping[type, Callable[[RequestRecord, ClusterState, int, Any], Lines]]] = {
     Streamed: _streamed,
     Dropped: _dropped,
-    Observed: _nothing,
+    Observed: _ignore,
 }
 OF_INSTANCE: Final[Mapping[type, Callable[[Any, ClusterState, int, Any], Lines]]] = {
     Streamed: _tokens,
-    Dropped: _refused,
+    Dropped: _count_dropped,
     Observed: _observed,
 }

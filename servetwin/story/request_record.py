@@ -81,7 +81,7 @@ def decodes(record: RequestRecord, now_ns: int, began_ns: int | None = None) -> 
 
 
 def count_report(decoding: DecodeStretch, beside: int, with_prompts: bool) -> None:
-    """Count a report of steps in which the request decoded with so many others."""
+    """Count a report of steps in which the request decoded beside ``beside`` other requests."""
     decoding.fewest, decoding.most = min(decoding.fewest, beside), max(decoding.most, beside)
     decoding.reports += 1
     decoding.with_prompts += with_prompts

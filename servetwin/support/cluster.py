@@ -18,7 +18,7 @@ LOAD_BYTES: Final = 16e9  # Llama3-8B in 16 bits, the papers' usual example
 _BITS_PER_BYTE: Final = 8
 _WIDTH: Final = 100
 _LABEL: Final = 14
-_MOST_LINKS: Final = 10_000  # the narrowest cuts of so many take about a second
+_MOST_LINKS: Final = 10_000  # for this many links the narrowest cuts take about a second
 _SHOWN: Final = ("ssd", "remote", "dram", "pcie_switch", "pcie", "nvlink", "nic", "leaf", "spine")
 
 

@@ -82,7 +82,7 @@ def combination_of(options: Mapping[str, str], engine: EngineConfig) -> Combinat
     gpu, llm = load_gpu(options["gpu"]), load_llm(options["model"])
     tp = _tp(options, gpu, llm, engine)
     llm.require_tp(tp)
-    loaded = _loaded(Path(options["profile"])) if "profile" in options else None
+    loaded = _load_profile(Path(options["profile"])) if "profile" in options else None
     capacity = kv_memory(engine, gpu, llm, tp)
     tables = loaded.profile if loaded else None
     imitated = Imitated(engine.software, engine.version)
@@ -123,7 +123,7 @@ def _tp(options: Mapping[str, str], gpu: Gpu, llm: LlmShape, engine: EngineConfi
     return int(text)
 
 
-def _loaded(path: Path) -> LoadedProfile | LoadedSteps:
+def _load_profile(path: Path) -> LoadedProfile | LoadedSteps:
     """Load a file of operation tables, or a folder of whole steps."""
     return read_step_profile(path) if is_step_profile(path) else load_profile(path)
 

@@ -73,7 +73,7 @@ def engine_evidence(
     elif overhead.error_s is not None:
         added = Evidence("overhead", DERIVED, "fitted to measured steps, see engine")
     else:
-        added = Evidence("overhead", _declared(overhead.source), "see engine")
+        added = Evidence("overhead", _declared_word(overhead.source), "see engine")
     return [added, _kv(gpu, engine), _loads(gpu, engine), _start_up(llm, engine)]
 
 
@@ -170,7 +170,7 @@ def _experts(gpu: Gpu, llm: LlmShape, tp: int, profile: Profile | None) -> Evide
     return Evidence("experts", MEASURED, why)
 
 
-def _declared(source: str) -> str:
+def _declared_word(source: str) -> str:
     return ASSUMED if source.startswith(_DECLARED) else DERIVED
 
 
@@ -188,7 +188,7 @@ def _kv(gpu: Gpu, engine: EngineConfig) -> Evidence:
 def _loads(gpu: Gpu, engine: EngineConfig) -> Evidence:
     """Return the evidence for reads from host memory, as every second load is. Clusters define path rates."""
     source = load_loader(engine.loader, "dram").source
-    word = _declared(source)
+    word = _declared_word(source)
     if word == DERIVED and f"on an {gpu.name.upper()} " in source:
         word = MEASURED
     return Evidence("load rates", word, f"{engine.loader} from a host's memory: {source}")

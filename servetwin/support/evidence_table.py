@@ -1,4 +1,4 @@
-"""The tables "measured, derived, assumed" of ``servetwin support``: by coefficients, and by GPU."""
+"""The tables "measured, derived, assumed" of ``servetwin support``: one by coefficient, one by GPU."""
 
 import textwrap
 from collections.abc import Mapping, Sequence

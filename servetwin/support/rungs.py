@@ -17,7 +17,7 @@ from hwmodels.step_times.step_time import StepModel, pieces_s
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One kind of step model; ``model`` None: not available here, for the reason in ``refusal``."""
+    """One kind of step model. If it is not available, ``model`` is None and ``refusal`` has the reason."""
 
     kind: str
     model: StepModel | None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_GPUS: Final = 64  # clusters up to this size are drawn completely
-FIRST_GPUS: Final = 32  # of larger clusters: those of the first hosts
+FIRST_GPUS: Final = 32  # a larger cluster is drawn up to this many GPUs of its first hosts
 _MOST_SPINES: Final = 16
 _HOST_GAP: Final = 1.0  # unit of all lengths: the width of one GPU's column
 _BOX: Final = 0.78
@@ -87,9 +87,10 @@ class _Drawing:
 
 
 def draw(topology: Topology, path: Path) -> None:
-    """Write the picture; a cluster of more than ``MOST_GPUS`` is cut, and the title says so.
+    """Write the picture; if the cluster has more than ``MOST_GPUS``, it shows only the first hosts.
 
-    UserError if ``path`` ends in none of .png, .svg, .pdf or cannot be written, or a host has too many GPUs.
+    The title then states that it is cut. UserError if ``path`` ends in none of .png, .svg, .pdf or cannot be
+    written, or a host has too many GPUs.
     """
     require_picture(path)
     if topology.spec.gpus_per_host > MOST_GPUS:
@@ -189,8 +190,8 @@ def _paint_host(axes: "Axes", plan: _Drawing, host: int) -> None:
 
 def _disk_share(topology: Topology) -> float:
     """Return the part of a host's lowest row for its own SSD."""
-    own = topology.spec.ssd is not None and topology.spec.ssd_per == "host"
-    return max(0.25, min(0.5, 0.9 / topology.spec.gpus_per_host)) if own else 0.0
+    ssd_per_host = topology.spec.ssd is not None and topology.spec.ssd_per == "host"
+    return max(0.25, min(0.5, 0.9 / topology.spec.gpus_per_host)) if ssd_per_host else 0.0
 
 
 def _paint_gpu(axes: "Axes", plan: _Drawing, gpu: int) -> None:

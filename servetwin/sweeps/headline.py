@@ -26,7 +26,7 @@ _MOST_NAMED: Final = 4
 
 
 def judges(metrics: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the metrics that rank settings: those of ``metrics=``, else the usual ones."""
+    """Return the metrics that rank settings: the first ones of ``metrics=``, or the usual ones without it."""
     return tuple(metrics[:_MOST_JUDGES]) if metrics else USUAL
 
 
@@ -54,7 +54,7 @@ def _sentence(sweep: SweepRuns, metric: str) -> str:
     if is_higher_better(metric) is None or all(len(group) == 1 for group in groups.values()):
         return _ends(sweep, metric, by_setting)
     if len(groups) > _MOST_NAMED:
-        return _counted(metric, groups)
+        return _count_wins(metric, groups)
     parts = [_best(sweep, metric, fixed, group) for fixed, group in groups.items()]
     return f"Best by {name_of(metric)}: {'; '.join(parts)}."
 
@@ -87,11 +87,11 @@ def _best(sweep: SweepRuns, metric: str, fixed: Values, group: dict[Values, Inte
     if len(group) == 1:
         return f"{where}{_chosen(best)} alone ran"
     same = [setting for setting in group if group[setting].mean == group[best].mean]
-    answer = f"{where}{_named(same)} ({interval_text(metric, group[best])})"
+    answer = f"{where}{_join_settings(same)} ({interval_text(metric, group[best])})"
     as_good = [
         setting for setting in _as_good(sweep, metric, best) if setting in group and setting not in same
     ]
-    return f"{answer}, not distinguishable from {_named(as_good)}" if as_good else answer
+    return f"{answer}, not distinguishable from {_join_settings(as_good)}" if as_good else answer
 
 
 def _as_good(sweep: SweepRuns, metric: str, best: Values) -> list[Values]:
@@ -100,14 +100,14 @@ def _as_good(sweep: SweepRuns, metric: str, best: Values) -> list[Values]:
     return [setting for setting, away in apart.items() if away.half is not None and away.holds_zero]
 
 
-def _named(settings: Sequence[Values]) -> str:
+def _join_settings(settings: Sequence[Values]) -> str:
     names = [_chosen(setting) for setting in settings]
     if len(names) > _MOST_NAMED:
         return f"{', '.join(names[:2])} and {len(names) - 2} others"
     return " and ".join(names)
 
 
-def _counted(metric: str, groups: dict[Values, dict[Values, Interval]]) -> str:
+def _count_wins(metric: str, groups: dict[Values, dict[Values, Interval]]) -> str:
     """Count, for each setting, the cases in which it is best."""
     wins = Counter(_chosen(_best_of(metric, group)) for group in groups.values())
     answer = ", ".join(f"{name} in {many}" for name, many in wins.most_common(_MOST_NAMED))
@@ -124,5 +124,5 @@ def _ends(sweep: SweepRuns, metric: str, by_setting: dict[Values, Interval]) -> 
     low, high = (interval_text(metric, by_setting[setting]) for setting in (least, most))
     ends = f"least at {setting_name(least)} ({low}) and most at {setting_name(most)} ({high})"
     as_low = " and ".join(map(setting_name, _as_good(sweep, metric, least)))
-    more = f"; not distinguishable from the least: {as_low}" if as_low else ""
-    return f"{name_of(metric)} is {ends}{more}."
+    ties = f"; not distinguishable from the least: {as_low}" if as_low else ""
+    return f"{name_of(metric)} is {ends}{ties}."

@@ -65,7 +65,7 @@ def _local(launch: Launch, points: Sequence[Point]) -> Finished:
 
 def _ray(launch: Launch, points: Sequence[Point]) -> Finished:
     """Run on one actor per CPU of the cluster, so that each imports the simulator once."""
-    with _wanted("ray"):
+    with _require_extra("ray"):
         import ray
     began = not ray.is_initialized()
     if began:
@@ -110,7 +110,7 @@ def _ray_refused(address: str) -> Iterator[None]:
 
 def _slurm(launch: Launch, points: Sequence[Point]) -> Finished:
     """Run ``slurm_jobs`` jobs of an array; job k takes every ``slurm_jobs``-th point."""
-    with _wanted("slurm"):
+    with _require_extra("slurm"):
         import submitit
     executor = submitit.AutoExecutor(folder=launch.scratch, cluster=launch.slurm_cluster)
     executor.update_parameters(
@@ -144,7 +144,7 @@ def all_carried_out(
 
 
 @contextmanager
-def _wanted(extra: str) -> Iterator[None]:
+def _require_extra(extra: str) -> Iterator[None]:
     """Wrap the import of a package that only this launcher needs."""
     try:
         yield

@@ -16,7 +16,7 @@ LOW, HIGH = "low", "high"
 
 @dataclass(frozen=True, slots=True)
 class PointOutcome:
-    """``numbers``: dotted name -> number, of a whole summary. ``refused``: why there are none, or ""."""
+    """``numbers``: dotted name -> number, all of a summary. ``refused``: why there are none, or empty."""
 
     numbers: dict[str, float]
     refused: str = ""

@@ -40,7 +40,7 @@ def sweep_page(
         *map(answer, best or headline(sweep, judged)),
         page_parts.remarks([*verdicts(sweep, judged), *remarks(sweep)]),
         _settings(sweep, shown),
-        *_compared(sweep, shown),
+        *_differences_part(sweep, shown),
         _charts(sweep, shown),
         command(words),
     ]
@@ -175,7 +175,7 @@ def named_axes(sweep: SweepRuns) -> list[str]:
     ]
 
 
-def _compared(sweep: SweepRuns, metrics: Sequence[str]) -> list[str]:
+def _differences_part(sweep: SweepRuns, metrics: Sequence[str]) -> list[str]:
     parts = []
     for key in named_axes(sweep):
         first = next(axis.texts[0] for axis in sweep.axes if axis.key == key)

@@ -53,11 +53,11 @@ def points_of(plain: Sequence[str], axes: Sequence[SweepAxis]) -> list[Point]:
         raise UserError(f"the sweep has {count} points: write fewer values, at most {MOST_POINTS} points")
     return [
         Point(place, (*plain, *(f"{key}={text}" for key, text in values)), values)
-        for place, values in enumerate(_combined(axes))
+        for place, values in enumerate(_combinations(axes))
     ]
 
 
-def _combined(axes: Sequence[SweepAxis]) -> Iterator[tuple[tuple[str, str], ...]]:
+def _combinations(axes: Sequence[SweepAxis]) -> Iterator[tuple[tuple[str, str], ...]]:
     return itertools.product(*([(axis.key, text) for text in axis.texts] for axis in axes))
 
 

@@ -37,7 +37,7 @@ def searched(
     with heartbeat("search", trials) as tell:
         for place in range(trials):
             trial = study.ask()
-            values = tuple(_proposed(trial, axes, intervals))
+            values = tuple(_propose(trial, axes, intervals))
             point = Point(place, (*plain, *(f"{key}={text}" for key, text in values)), values)
             outcome = folder.known([point]).get(place)
             if outcome is None:
@@ -72,7 +72,7 @@ def _goal(own: Mapping[str, Any]) -> tuple[str, str]:
     return goals[0]
 
 
-def _proposed(
+def _propose(
     trial: Any, axes: Sequence[SweepAxis], intervals: Sequence[SearchInterval]
 ) -> list[tuple[str, str]]:
     chosen = [(axis.key, str(trial.suggest_categorical(axis.key, list(axis.texts)))) for axis in axes]

@@ -31,7 +31,7 @@ _MOST_PROCESSES: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class SweepWords:
-    """``own``: the sweep's own keys in the words, typed; ``runs``: the words of its runs."""
+    """``own``: the sweep's own keys in the words -> their parsed values; ``runs``: the words of its runs."""
 
     out: Path
     own: Mapping[str, Any]
@@ -40,14 +40,14 @@ class SweepWords:
 
 def sweep_words(words: Sequence[str]) -> SweepWords:
     """Parse the words. The command line overrides the file ``sweep=``. UserError naming the word."""
-    own: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     runs, out, file = list[str](), "", ""
     for word in words:
         key, equals, text = word.partition("=")
         if key in (_OUT, _FILE) and equals and text:
             out, file = (text, file) if key == _OUT else (out, text)
         elif key in OWN and equals and text:
-            own[key] = _parsed(key, text)
+            values[key] = _parse_own_key(key, text)
         elif key == "metric" and text:
             raise UserError(f"the key is metrics: write metrics={text.strip('[]')}")
         elif key in ("overwrite", "journal"):
@@ -57,16 +57,16 @@ def sweep_words(words: Sequence[str]) -> SweepWords:
         else:
             runs.append(word)
     if file:
-        runs, own = _with_file(file, runs, own)
+        runs, values = _with_file(file, runs, values)
     plain, axes, intervals = axes_of(runs)
     check_words(plain, [*(axis.key for axis in axes), *(axis.key for axis in intervals)], OWN, "a sweep")
-    goals = [own[f"search.{way}"] for way in ("minimize", "maximize") if f"search.{way}" in own]
-    refuse_unknown_numbers([*own.get("metrics", ()), *goals])
-    _refuse_unread(plain, axes, intervals, bool(own.get("folders")))
+    goals = [values[f"search.{way}"] for way in ("minimize", "maximize") if f"search.{way}" in values]
+    refuse_unknown_numbers([*values.get("metrics", ()), *goals])
+    _refuse_unread(plain, axes, intervals, bool(values.get("folders")))
     if not out:
         missing = PlaceError("out= has no default: write out=FOLDER for the sweep's results")
         raise both(missing, mistake_in(first_words(plain, axes)))
-    return SweepWords(Path(out).expanduser().resolve(), own, tuple(runs))
+    return SweepWords(Path(out).expanduser().resolve(), values, tuple(runs))
 
 
 def _refuse_unread(
@@ -89,7 +89,7 @@ def first_words(plain: Sequence[str], axes: Sequence[SweepAxis]) -> list[str]:
     return [*plain, *(f"{axis.key}={axis.texts[0]}" for axis in axes)]
 
 
-def _parsed(key: str, text: str) -> Any:
+def _parse_own_key(key: str, text: str) -> Any:
     if key == "metrics" and text[0] != "[":
         text = f"[{text}]"
     value = parse_value(Override(key, text), OWN[key])
@@ -102,7 +102,7 @@ def _with_file(file: str, runs: list[str], own: dict[str, Any]) -> tuple[list[st
     keys = {word.partition("=")[0] for word in runs}
     for key, text in file_words(file).items():
         if key in OWN:
-            own.setdefault(key, _parsed(key, text))
+            own.setdefault(key, _parse_own_key(key, text))
         elif key not in keys:
             runs.append(f"{key}={text}")
     return runs, own

@@ -208,7 +208,7 @@ def test_a_file_that_is_no_config_is_refused(content: bytes, tmp_path: Path) -> 
 
 def test_hydra_is_left_as_it_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVETWIN_CACHE", "off")
-    option_tree._kept.cache_clear()
+    option_tree._cached_merge.cache_clear()
     assert not GlobalHydra.instance().is_initialized()
     simulated()
     with pytest.raises(UserError):

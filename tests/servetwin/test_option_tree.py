@@ -32,7 +32,7 @@ WORD_LISTS = [
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "cache"))
-    option_tree._kept.cache_clear()
+    option_tree._cached_merge.cache_clear()
     return tmp_path / "cache"
 
 
@@ -46,7 +46,7 @@ def own_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def configured(*words: str) -> Any:
     """As a new process has it."""
-    option_tree._kept.cache_clear()
+    option_tree._cached_merge.cache_clear()
     return load_config([*words, "out=x"], "simulate")
 
 

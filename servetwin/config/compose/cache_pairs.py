@@ -1,7 +1,7 @@
 """Which options of ``system/cache`` and ``system/provision`` fit together: a load needs a copy to read.
 
 Only options of this package are checked. A copy that is missing later (a host is lost, a copy expires) is
-reported by the run: see ``serving.protocols.scaling.Obstacle``.
+reported by the run as a ``serving.protocols.scaling.Obstacle``.
 """
 
 from typing import Final

@@ -14,9 +14,10 @@ _OF_RUNS: Final = ("system.", "trace.")
 
 
 def check_words(plain: Sequence[str], swept: Iterable[str], own: Iterable[str], kind: str) -> None:
-    """Check the words. ``plain``: of one value; ``swept``: keys of several; ``own``: the command's keys.
+    """Check the words of many runs.
 
-    UserError for an unknown key, an unknown option, and a value of a wrong type.
+    ``plain``: the words with one value. ``swept``: the keys with several values. ``own``: further keys that
+    the command itself reads. UserError for an unknown key, an unknown option, and a value of a wrong type.
     """
     groups, known = option_groups(), leaves(RunConfig)
     words = parse_words(plain)

@@ -226,8 +226,8 @@ def _check_engine(config: RunConfig) -> None:
 
 def _check_cluster(config: RunConfig) -> None:
     cluster, tp = config.cluster, config.model.tp
-    own = config.kind == "realexec" and config.world == WORKERS
-    if own and cluster.name != "local":
+    on_own_workers = config.kind == "realexec" and config.world == WORKERS
+    if on_own_workers and cluster.name != "local":
         raise UserError(
             f"cluster={cluster.name} cannot be run by realexec, whose workers are processes of this machine: "
             "write cluster=local and workers=N"
@@ -237,7 +237,7 @@ def _check_cluster(config: RunConfig) -> None:
             f"model.tp={tp} cannot be run by realexec, whose instances are one worker each: write model.tp=1"
         )
     for key in ("asynchronous", "prefix_caching"):
-        if own and getattr(config.engine, key):
+        if on_own_workers and getattr(config.engine, key):
             raise UserError(
                 f"engine.{key}=true cannot be run by realexec, whose workers do not have it: "
                 f"write engine.{key}=false or engine=own_workers"

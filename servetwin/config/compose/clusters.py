@@ -81,8 +81,10 @@ def spec_of_cluster(cluster: ClusterConfig) -> ClusterSpec:
 
 
 def check_gpu(word: Override, cluster: str) -> None:
-    """Raise UserError unless the cluster is this machine, whose GPU only the user knows, and the GPU is
-    in the catalogue."""
+    """Raise UserError unless ``cluster`` is this machine and the catalogue has the GPU.
+
+    Only for this machine does the user state the GPU; other clusters have it in their file.
+    """
     if cluster != LOCAL and not cluster.startswith(f"{LOCAL}_"):
         raise UserError(
             f"{word.key} is of this machine's workers, and cluster={cluster} has its own: write "
@@ -106,13 +108,13 @@ def check_rates(cluster: ClusterConfig) -> None:
 
 def near_family(text: str) -> str:
     """Return the GPU with which a wrong name begins, ignoring case and further text; "" if none."""
-    return next((one for one in _LONGEST_FIRST if _plain(text).startswith(one)), "")
+    return next((one for one in _LONGEST_FIRST if _normal_form(text).startswith(one)), "")
 
 
 def near_cluster(text: str) -> str:
     """Return the cluster that a wrong name means: ``h100_x8`` of h100x8, H100-8, 8xH100, h100; or ""."""
-    first = _COUNT_FIRST.fullmatch(_plain(text))
-    name = f"{first[2]}_x{first[1]}" if first else _plain(text)
+    first = _COUNT_FIRST.fullmatch(_normal_form(text))
+    name = f"{first[2]}_x{first[1]}" if first else _normal_form(text)
     if family := near_family(name):
         count = name.removeprefix(family).strip("_x")
         meant = f"{family}_x{count or 8}"
@@ -121,7 +123,7 @@ def near_cluster(text: str) -> str:
     return meant if requested_cluster(meant) is not None else ""
 
 
-def _plain(text: str) -> str:
+def _normal_form(text: str) -> str:
     return text.lower().replace("-", "_")
 
 

@@ -108,16 +108,16 @@ def _value(value: Any, tree: Mapping[str, Any], depth: int) -> Any:
     reference = _REFERENCE.fullmatch(value)
     if reference is None or depth == _DEEPEST:
         raise _OtherFormError
-    return _value(_found(tree, reference[1]), tree, depth + 1)
+    return _value(_value_at(tree, reference[1]), tree, depth + 1)
 
 
-def _found(tree: Mapping[str, Any], key: str) -> Any:
-    found: Any = tree
+def _value_at(tree: Mapping[str, Any], key: str) -> Any:
+    value: Any = tree
     for part in key.split("."):
-        if not isinstance(found, Mapping) or part not in found:
+        if not isinstance(value, Mapping) or part not in value:
             raise _OtherFormError
-        found = found[part]
-    return found
+        value = value[part]
+    return value
 
 
 # Default values that depend on the engine: limits by vLLM's rule, the system's batcher and, for a data-

@@ -50,9 +50,9 @@ def kept(name: str, make: Callable[[], Any], is_good: Callable[[Any], bool]) -> 
     if folder is None:
         return make()
     file = folder / (name + _ENDING)
-    found = _read(file)
-    if found is not None and is_good(found):
-        return found
+    stored = _read(file)
+    if stored is not None and is_good(stored):
+        return stored
     value = make()
     with suppress(OSError, TypeError):  # TypeError: values that JSON does not have
         _write(file, value)

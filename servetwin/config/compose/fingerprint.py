@@ -1,4 +1,7 @@
-"""The parts of a digest of everything that merged options and ``--help`` depend on. Imports none of it."""
+"""The parts of a digest of everything that merged options and ``--help`` depend on.
+
+It reads files and versions, and imports none of the modules.
+"""
 
 import os
 import sys
@@ -37,8 +40,8 @@ def _content(folder: Path) -> Iterator[str | bytes]:
 def _content_of(file: os.DirEntry[str]) -> str | bytes:
     if file.name.endswith(".yaml"):
         return Path(file.path).read_bytes()
-    found = file.stat()
-    return f"{found.st_size} {found.st_mtime_ns}"
+    status = file.stat()
+    return f"{status.st_size} {status.st_mtime_ns}"
 
 
 def _files(folder: str) -> Iterator[os.DirEntry[str]]:
@@ -54,6 +57,6 @@ def _files(folder: str) -> Iterator[os.DirEntry[str]]:
 
 def _versions() -> Iterator[bytes]:
     for package, file in _VERSION_FILES:
-        found = find_spec(package)
-        if found is not None and found.origin is not None:
-            yield Path(found.origin).with_name(file).read_bytes()
+        spec = find_spec(package)
+        if spec is not None and spec.origin is not None:
+            yield Path(spec.origin).with_name(file).read_bytes()

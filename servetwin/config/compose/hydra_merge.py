@@ -42,7 +42,7 @@ def merged(folder: Path, kind: Kind, choices: Iterable[Override], made: Iterable
             told_in_a_sentence(),
             initialize_config_dir(str(folder), version_base="1.3", job_name="servetwin"),
         ):
-            return _plain(compose(config_name=kind, overrides=words), resolve=False)
+            return _as_dict(compose(config_name=kind, overrides=words), resolve=False)
     finally:
         GlobalHydra.instance().hydra = outer
 
@@ -50,7 +50,7 @@ def merged(folder: Path, kind: Kind, choices: Iterable[Override], made: Iterable
 def followed(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Resolve every reference in any form of OmegaConf, or raise a UserError."""
     with told_in_a_sentence():
-        return _plain(OmegaConf.create(dict(tree)), resolve=True)
+        return _as_dict(OmegaConf.create(dict(tree)), resolve=True)
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def told_in_a_sentence() -> Iterator[None]:
         raise options.misfit(error) from error
 
 
-def _plain(tree: Any, resolve: bool) -> dict[str, Any]:
+def _as_dict(tree: Any, resolve: bool) -> dict[str, Any]:
     return typing.cast(dict[str, Any], OmegaConf.to_container(tree, resolve=resolve))
 
 

@@ -58,7 +58,7 @@ def _policy_parameters() -> list[str]:
     takers: dict[tuple[str, str], list[str]] = {}
     for group, options in option_groups().items():
         for option in options if group.startswith("system/") else ():
-            if text := _written(option_file(group, option).get("params") or {}):
+            if text := _assignments(option_file(group, option).get("params") or {}):
                 takers.setdefault((group, text), []).append(option)
     return [f"  {group}={'|'.join(names)}: {text}" for (group, text), names in takers.items()]
 
@@ -73,11 +73,11 @@ def _model_parameters() -> list[str]:
             for path, key in declared_keys(ModelsConfig).items()
             if name in key.key.options
         }
-        lines += [f"  models={name}: {_written(given)}"] if given else []
+        lines += [f"  models={name}: {_assignments(given)}"] if given else []
     return lines
 
 
-def _written(values: dict[str, Any]) -> str:
+def _assignments(values: dict[str, Any]) -> str:
     """Return ``key=value`` of all that may be set, without references (as of batchers' parameters)."""
-    own = {key: value for key, value in values.items() if "${" not in str(value)}
-    return " ".join(f"{key}={shown(value)}" for key, value in own.items())
+    literal_values = {key: value for key, value in values.items() if "${" not in str(value)}
+    return " ".join(f"{key}={shown(value)}" for key, value in literal_values.items())

@@ -32,7 +32,7 @@ def fill_measured_links(tree: dict[str, Any], profile: str | None) -> None:
             f"cluster.links={MEASURED} is of the workers of one machine, and cluster={name} has no links of "
             "theirs: write cluster=local in a real run, and a size such as cluster=local_4x1 in a simulation"
         )
-    rates = _measured(_record(profile), tree["transport"], tree["device"], str(profile))
+    rates = _measured_rates(_record(profile), tree["transport"], tree["device"], str(profile))
     for kind in unset:
         cluster[f"{kind}_gbps"] = rates[kind] * 8 / _BITS_PER_GBIT
 
@@ -46,24 +46,26 @@ def _record(profile: str | None) -> dict[str, Any]:
     try:
         path = Path(profile).expanduser()
         path = path if path.is_dir() else path.parent
-        found = json_in(path / CALIBRATION)
+        record = json_in(path / CALIBRATION)
     except (OSError, RuntimeError, ValueError):
-        found = None
-    if not isinstance(found, dict):
+        record = None
+    if not isinstance(record, dict):
         raise UserError(
             f"engine.profile={echo(profile)} has no {CALIBRATION} that can be read: write a profile made "
             f"with realexec calibrate, or leave cluster.links={MEASURED} out"
         )
-    return found
+    return record
 
 
-def _measured(record: dict[str, Any], transport: str | None, device: str, profile: str) -> dict[str, float]:
+def _measured_rates(
+    record: dict[str, Any], transport: str | None, device: str, profile: str
+) -> dict[str, float]:
     """Return bytes/s between workers by the run's transport, and of parameters from source and host."""
     try:
         links, parameters = record["links"], record["parameters"]
         asked = transports_asked(transport, device)
-        there = [links[name] for name in asked if "missing" not in links.get(name, {"missing": ""})]
-        kinds = {"nic": there[0], "ssd": parameters[SOURCE], "pcie": parameters[HOST]}
+        measured_links = [links[name] for name in asked if "missing" not in links.get(name, {"missing": ""})]
+        kinds = {"nic": measured_links[0], "ssd": parameters[SOURCE], "pcie": parameters[HOST]}
         return {kind: float(one["median_bytes_per_s"]) for kind, one in kinds.items()}
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         by = "any transport" if transport is None else f"transport={transport}"

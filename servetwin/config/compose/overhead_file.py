@@ -31,13 +31,13 @@ def overhead_file(text: str) -> dict[str, Any]:
     needed = [name for name in hints if name not in _DEFAULTS]
     if missing := [name for name in needed if name not in data]:
         raise UserError(f"{path} lacks the key {missing[0]}: write {', '.join(needed)}")
-    found: dict[str, Any] = dict(_DEFAULTS)
+    values: dict[str, Any] = dict(_DEFAULTS)
     for name, value in data.items():
-        found[name] = checked_value(value, wanted_by(hints[name]), name, str(path))
+        values[name] = checked_value(value, wanted_by(hints[name]), name, str(path))
         known = declared_keys(OverheadConfig)[name].key.within
-        if known is not None and found[name] is not None and found[name] not in known:
+        if known is not None and values[name] is not None and values[name] not in known:
             raise UserError(f"{name} in {path} is {value}: write a number {known}")
-    return found | {"source": f"{found['source']} ({path.name})"}
+    return values | {"source": f"{values['source']} ({path.name})"}
 
 
 def _read(path: Path) -> dict[str, Any]:

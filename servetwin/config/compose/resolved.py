@@ -24,14 +24,14 @@ _HEADER = "# The resolved configuration of a ServeTwin run: nothing is left to d
 
 def resolved_yaml(config: RunConfig) -> str:
     """Return ``config.yaml``: every value of the run; ``load_resolved`` reads it to an equal RunConfig."""
-    data = _written(config)
+    data = _written_values(config)
     # YAML reads some unprintable characters back as others, unless all non-ASCII characters are escaped.
     paths = (config.out, config.trace.path, config.engine.profile, config.model.checkpoint)
     as_it_is = "".join(path or "" for path in paths).isprintable()
     return _HEADER + str(yaml.safe_dump(data, sort_keys=False, allow_unicode=as_it_is, width=1000))
 
 
-def _written(config: Any) -> dict[str, Any]:
+def _written_values(config: Any) -> dict[str, Any]:
     """Return the values by key, without those that are left out at their value."""
     data: dict[str, Any] = {}
     for field in dataclasses.fields(config):
@@ -44,7 +44,7 @@ def _written(config: Any) -> dict[str, Any]:
             continue
         if declared.omit_with and declared.omit_with not in data:
             continue
-        data[field.name] = _written(value) if dataclasses.is_dataclass(value) else value
+        data[field.name] = _written_values(value) if dataclasses.is_dataclass(value) else value
     return data
 
 

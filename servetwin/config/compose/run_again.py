@@ -54,7 +54,9 @@ def run_again(
         command = _COMMANDS.get(saved.kind, "the version that wrote it")
         raise UserError(f"{path} is of a run by {command}: write {command} {word}")
     groups = option_groups()
-    new = {one.key: one.text for one in words if one.key in groups and one.text != _had(saved, one.key)}
+    new = {
+        one.key: one.text for one in words if one.key in groups and one.text != _option_of_run(saved, one.key)
+    }
     kept = [group for group in POLICY_GROUPS if not {"system", f"system/{group}"} & set(new)]
     named = {one.key: one.text for one in words if group_of(one.key) is not None and one.key not in new}
     check_policies(saved.system, named, str(path), kept)
@@ -95,21 +97,21 @@ def _file(word: Override) -> Path:
     try:
         path = Path(word.text).expanduser()
         path = path / "config.yaml" if path.is_dir() else path
-        there = path.is_file()
+        is_file = path.is_file()
     except (OSError, RuntimeError, ValueError):
-        there = False
-    if not there:
+        is_file = False
+    if not is_file:
         other = "" if not word.text else another_kind(Path(word.text))
         raise UserError(other or f"{word} has no config.yaml: write config=DIR with the out= of a run")
     return path
 
 
-def _had(saved: RunConfig, key: str) -> str:
+def _option_of_run(saved: RunConfig, key: str) -> str:
     """Return the option that the run had."""
-    found: Any = saved
+    value: Any = saved
     for part in key.split("/"):
-        found = getattr(found, part)
-    return str(found.name)
+        value = getattr(value, part)
+    return str(value.name)
 
 
 def _names_an_engine(system: str | None) -> bool:
@@ -169,7 +171,7 @@ def _follow(
     if another and batcher.name == saved.engine.batcher:
         data["system"]["batcher"] = option_file("system/batcher", "engine_default")
         return
-    for name, source in _followed(batcher).items():
+    for name, source in _referenced_keys(batcher).items():
         if batcher.params.get(name) == getattr(saved.engine, source.partition(".")[2]):
             data["system"]["batcher"]["params"][name] = f"${{{source}}}"
 
@@ -188,6 +190,6 @@ def _limits_by_rule(saved: RunConfig) -> dict[str, str]:
     }
 
 
-def _followed(batcher: PolicyConfig) -> dict[str, str]:
+def _referenced_keys(batcher: PolicyConfig) -> dict[str, str]:
     """Map the batcher's parameters that are references to the referenced key."""
     return {name: key for name, key in POLICY_GROUPS["batcher"].follows.items() if name in batcher.params}

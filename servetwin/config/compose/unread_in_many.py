@@ -39,7 +39,7 @@ _SLO: Final[dict[str, tuple[Reader, ...]]] = {
 def refuse_unread_in_sweep(keys: Iterable[str], runs: Iterable[Sequence[str]], folders: bool) -> None:
     """Raise UserError for a key that no point reads. ``folders``: every point keeps its result folder."""
     without_folder = {} if folders else {"series.period_s": (_IN_SWEEP,)}
-    refuse_if_none_reads(map(canonical, keys), _composed(runs), "this sweep", readers() | without_folder)
+    refuse_if_none_reads(map(canonical, keys), _compose_runs(runs), "this sweep", readers() | without_folder)
 
 
 def refuse_unread_in_plan(keys: Iterable[str], runs: Iterable[Sequence[str]], judges_slo: bool) -> None:
@@ -49,10 +49,10 @@ def refuse_unread_in_plan(keys: Iterable[str], runs: Iterable[Sequence[str]], ju
     """
     of_plan = readers() | dict.fromkeys(_FOLDER_KEYS, (_IN_PLAN,)) | ({} if judges_slo else _SLO)
     del of_plan["engine.overhead.error_s"]  # every plan runs both ends of the error of step times
-    refuse_if_none_reads(map(canonical, keys), _composed(runs), "this plan", of_plan)
+    refuse_if_none_reads(map(canonical, keys), _compose_runs(runs), "this plan", of_plan)
 
 
-def _composed(runs: Iterable[Sequence[str]]) -> Iterator[RunConfig | None]:
+def _compose_runs(runs: Iterable[Sequence[str]]) -> Iterator[RunConfig | None]:
     """Yield each run's configuration; None, and no more, where one is refused or after many."""
     for count, words in enumerate(runs):
         try:

@@ -29,8 +29,8 @@ class PolicyGroup:
     @property
     def methods(self) -> dict[str, inspect.Signature]:
         """The required methods of a policy class: method -> signature."""
-        found = {name: value for name, value in self._public() if inspect.isroutine(value)}
-        return {name: inspect.signature(method) for name, method in found.items()}
+        routines = {name: value for name, value in self._public() if inspect.isroutine(value)}
+        return {name: inspect.signature(method) for name, method in routines.items()}
 
     @property
     def attributes(self) -> list[str]:

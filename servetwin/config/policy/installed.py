@@ -13,19 +13,19 @@ def installed_policy(where: str, name: str) -> str | None:
 
     Raises UserError if two packages install different policies of that name. Imports nothing.
     """
-    found = {f"{one.module}:{one.attr}": one for one in _installed() if one.name == name}
-    if len(found) > 1:
+    paths = {f"{one.module}:{one.attr}": one for one in _entry_points() if one.name == name}
+    if len(paths) > 1:
         raise UserError(
-            f"{where} is ambiguous: the installed packages have {', '.join(sorted(found))} under that name; "
+            f"{where} is ambiguous: the installed packages have {', '.join(sorted(paths))} under that name; "
             "write one of these instead of the name"
         )
-    return next(iter(found), None)
+    return next(iter(paths), None)
 
 
 def installed_names() -> list[str]:
     """Return the names of all installed policies, sorted."""
-    return sorted({one.name for one in _installed()})
+    return sorted({one.name for one in _entry_points()})
 
 
-def _installed() -> list[EntryPoint]:
+def _entry_points() -> list[EntryPoint]:
     return [one for one in entry_points(group=ENTRY_POINTS) if one.attr]

@@ -13,12 +13,12 @@ from servetwin.config.policy.parameters import check_values, signature_of, wante
 from servetwin.config.policy.policy_class import attribute, place_of, policy_class
 from serving.vocabulary.errors import UserError
 
-# Packages whose options may name a function that makes the policy: those of this project.
+# The packages of this project whose options may name a function that makes the policy.
 _OURS: Final = ("policies", "servetwin")
 
 
 def make_policy(key: str, policy: PolicyConfig, **provided: object) -> Any:
-    """Return one instance of the policy, see ``policy_maker``."""
+    """Return one instance of the policy of ``key``, with ``provided`` objects as its parameters."""
     return policy_maker(key, policy, **provided)()
 
 
@@ -40,7 +40,7 @@ def policy_maker(key: str, policy: PolicyConfig, **provided: object) -> Callable
     wanted = [*group.methods, *group.attributes]
 
     def make() -> Any:
-        made, lacks = _made(where, factory, given, wanted)
+        made, lacks = _make_and_check(where, factory, given, wanted)
         if lacks:
             raise UserError(f"{where} is no {group.protocol.__name__}: it has no {', '.join(lacks)}; add it")
         return made
@@ -72,14 +72,14 @@ def _check_names(
     accepted: Mapping[str, inspect.Parameter],
     group: PolicyGroup,
 ) -> None:
-    own = {name: one for name, one in accepted.items() if name not in group.provided}
+    parameters = {name: one for name, one in accepted.items() if name not in group.provided}
     for name in params:
-        if name not in own:
+        if name not in parameters:
             raise UserError(
                 f"{where} gives the parameter '{echo(name)}', which it does not take: "
-                f"write one of its parameters ({', '.join(own) or 'none'})"
+                f"write one of its parameters ({', '.join(parameters) or 'none'})"
             )
-    for name, one in own.items():
+    for name, one in parameters.items():
         if (
             one.default is one.empty
             and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
@@ -94,7 +94,7 @@ def _as_annotated(value: Any, parameter: inspect.Parameter) -> Any:
     return tuple(value) if is_tuple and isinstance(value, list) else value
 
 
-def _made(
+def _make_and_check(
     where: str, factory: Callable[..., Any], given: Mapping[str, Any], wanted: Sequence[str]
 ) -> tuple[Any, list[str]]:
     """Return the policy, and the wanted attributes that it lacks."""

@@ -46,7 +46,7 @@ def test_the_same_seed_decides_the_same():
 
 @dataclass(frozen=True, slots=True)
 class NewPolicy:
-    """``module`` and ``test``: the written files. ``words``: of a run with the policy."""
+    """``module`` and ``test``: the written files. ``words``: the words of a run with the policy."""
 
     module: Path
     test: Path

@@ -67,6 +67,6 @@ def other_choices(key: str) -> str:
 
 
 def _class_name(key: str, text: str) -> str:
-    found = text if is_class_name(text) else installed_policy(f"{key}={echo(text)}", text)
-    assert found is not None, "asked before"
-    return found
+    class_name = text if is_class_name(text) else installed_policy(f"{key}={echo(text)}", text)
+    assert class_name is not None, "asked before"
+    return class_name

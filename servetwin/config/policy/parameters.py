@@ -41,7 +41,7 @@ def parameters_of(where: str, found: type, group: PolicyGroup) -> dict[str, Para
             continue
         wanted = wanted_of(parameter)
         if wanted is not None and parameter.kind in _NAMED_KINDS and _is_plain(parameter.default):
-            settable[name] = Parameter(wanted, _written(parameter.default, wanted))
+            settable[name] = Parameter(wanted, _default_value(parameter.default, wanted))
         elif parameter.default is parameter.empty and parameter.kind not in COLLECTING:
             raise UserError(
                 f"{where} cannot be made: its constructor wants {name}, and what can be written is an int, "
@@ -102,7 +102,7 @@ def _wanted(annotation: Any) -> Wanted | None:
         return Wanted(Any, optional=True)
     origin = typing.get_origin(annotation)
     if origin in (types.UnionType, typing.Union):
-        return _either(typing.get_args(annotation))
+        return _wanted_by_union(typing.get_args(annotation))
     if origin is typing.Literal:
         words = typing.get_args(annotation)
         return Wanted(str, choices=words) if all(isinstance(word, str) for word in words) else None
@@ -112,7 +112,7 @@ def _wanted(annotation: Any) -> Wanted | None:
     return Wanted(annotation) if annotation in _PLAIN else None
 
 
-def _either(options: Sequence[Any]) -> Wanted | None:
+def _wanted_by_union(options: Sequence[Any]) -> Wanted | None:
     """Return a union's only type, number for int and float, else any; None if one type is not plain."""
     wanted = [_wanted(option) for option in options if option is not types.NoneType]
     optional, kinds = types.NoneType in options, {one.type for one in wanted if one is not None}
@@ -133,7 +133,7 @@ def _is_plain(default: Any) -> bool:
     return default is None or default is inspect.Parameter.empty or type(default) in _PLAIN
 
 
-def _written(default: Any, wanted: Wanted) -> Any:
+def _default_value(default: Any, wanted: Wanted) -> Any:
     """Return a default as in the configuration."""
     if default is inspect.Parameter.empty:
         return REQUIRED

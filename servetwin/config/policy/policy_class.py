@@ -41,18 +41,22 @@ def policy_class(where: str, text: str, group: PolicyGroup) -> type:
     Does not call any code of the class.
     """
     module_name, _, name = text.partition(":")
-    module = _imported(where, module_name)
+    module = _import_module(where, module_name)
     _refuse_namesake(where, module_name)
-    found = getattr(module, name, None)
+    member = getattr(module, name, None)
     protocol = group.protocol.__name__
-    if not inspect.isclass(found):
-        kind = "nothing of that name" if found is None else f"the {type(found).__name__} {name}"
-        known = [key for key, one in vars(module).items() if inspect.isclass(one) and not _lacks(one, group)]
+    if not inspect.isclass(member):
+        kind = "nothing of that name" if member is None else f"the {type(member).__name__} {name}"
+        known = [
+            key
+            for key, one in vars(module).items()
+            if inspect.isclass(one) and not _missing_method(one, group)
+        ]
         write = f"write {', '.join(f'{module_name}:{key}' for key in known)}" if known else "add it there"
         raise UserError(f"{where} is no class: {module_name} has {kind}; a {protocol} is a class, {write}")
-    if lacks := _lacks(found, group):
+    if lacks := _missing_method(member, group):
         raise UserError(f"{where} is no {protocol}: the class {name} {lacks}")
-    return found
+    return member
 
 
 def attribute(where: str, text: str) -> Any:
@@ -79,7 +83,7 @@ def place_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {echo(said) or 'no message'}{at}"
 
 
-def _imported(where: str, name: str) -> ModuleType:
+def _import_module(where: str, name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -93,12 +97,12 @@ def _imported(where: str, name: str) -> ModuleType:
                 f"{where} cannot be found: there is no module {error.name} in the folder you are in nor "
                 "among the installed packages; write module:Class for a class of module.py in that folder"
             ) from None
-        raise _broken(where, name, error) from error
+        raise _import_error(where, name, error) from error
     except (Exception, SystemExit) as error:  # any error of the user's own code
-        raise _broken(where, name, error) from error
+        raise _import_error(where, name, error) from error
 
 
-def _broken(where: str, name: str, error: BaseException) -> UserError:
+def _import_error(where: str, name: str, error: BaseException) -> UserError:
     return UserError(f"{where} cannot be imported ({place_of(error)}): mend the module {name}")
 
 
@@ -118,19 +122,19 @@ def _refuse_namesake(where: str, module_name: str) -> None:
             )
 
 
-def _lacks(found: type, group: PolicyGroup) -> str | None:
+def _missing_method(found: type, group: PolicyGroup) -> str | None:
     """Return the first protocol method that is missing or has other arguments; None if all are right."""
     for name, wanted in group.methods.items():
         method = inspect.getattr_static(found, name, None)
         call = f"{name}({', '.join(list(wanted.parameters)[1:])})"
         if method is None or not callable(getattr(found, name)):
             return f"has no method {call}; add it"
-        if not _takes(method, wanted.parameters):
+        if not _accepts_arguments(method, wanted.parameters):
             return f"has a method {name} that cannot be called as {call}; give it these arguments"
     return None
 
 
-def _takes(method: Any, wanted: Mapping[str, object]) -> bool:
+def _accepts_arguments(method: Any, wanted: Mapping[str, object]) -> bool:
     given = len(wanted)
     if isinstance(method, staticmethod):
         given -= 1

@@ -30,9 +30,9 @@ _ASKING: Final = frozenset(("serving", "simcore", "realexec", "servetwin", "sele
 
 @dataclass(frozen=True, slots=True)
 class SlowCall:
-    """``ms``: between the first sample that saw the call and the last, so it took at least that.
+    """``ms``: the time between the first and the last sample with the call; it took at least so long.
 
-    ``at_ns``: the time of the run when it was last seen, virtual in a simulation.
+    ``at_ns``: the time in the run, virtual in a simulation, of the last sample with the call.
     """
 
     policy: str
@@ -102,7 +102,7 @@ class PolicyWatch:
 
 
 def slow_policies(section: Mapping[str, Any]) -> str:
-    """Return what the user should know of slow policies; empty if they are quick."""
+    """Return remarks for the user about slow policies; empty if no policy is slow."""
     share, call = section.get("time_share"), section.get("slowest_call")
     remarks = []
     if share is not None and share > SLOW_SHARE and section["looks"] >= 1 / PERIOD_S:
@@ -117,13 +117,13 @@ def slow_policies(section: Mapping[str, Any]) -> str:
 
 def _outermost_call(frame: FrameType | None) -> FrameType | None:
     """Return the policy call around the frame; if a policy calls another one, the outer call."""
-    found = None
+    outermost = None
     while frame is not None:
         code = frame.f_code
         if code.co_name in _METHODS and code.co_argcount and _is_policy(frame):
-            found = frame
+            outermost = frame
         frame = frame.f_back
-    return found
+    return outermost
 
 
 def _is_policy(frame: FrameType) -> bool:
