@@ -119,7 +119,7 @@ def loads_of(model: ScalingView | Service) -> tuple[int, int, int]:
 
 
 class StandingAnswers:
-    """``no_change_bounds``: by model, load bounds within which the scaler decides nothing."""
+    """``no_change_bounds``: for each model, the load bounds within which the scaler decides nothing."""
 
     __slots__ = ("_last", "_scaler", "no_change_bounds")
 
@@ -146,7 +146,7 @@ class StandingAnswers:
         self._last.pop(model, None)
 
     def keep(self, view: ScalingView, changes: int, short: bool) -> None:
-        """Keep an answer with no decision or only shortages. ``changes``: of the model's instances so far."""
+        """Keep an answer with no decision or only shortages. ``changes``: as in ``Instances``."""
         if self._scaler.no_change_until_ns is not None:
             until_ns = self._scaler.no_change_until_ns(view)
             self._last[view.model] = LastAnswer(loads_of(view), changes, until_ns, short)

@@ -23,7 +23,7 @@ from serving.vocabulary.replica import Replica, Role
 
 
 class HostResources:
-    """``copies``: of stages, in the hosts' memory. ``lost``: lost hosts; ``lost_ssds``: lost SSDs."""
+    """``copies``: copies of stages in the hosts' memory. ``lost``: lost hosts; ``lost_ssds``: lost SSDs."""
 
     __slots__ = ("_setup", "copies", "lost", "lost_ssds", "taken_cores")
 
@@ -53,7 +53,7 @@ Place = Callable[[Replica, Role, bool], None]
 
 
 class StageReplicas:
-    """``states``: of all replicas with a GPU. ``history``: every decision and its result.
+    """``states``: the state of each replica that has a GPU. ``history``: every decision and its result.
 
     ``changes``: number of events that changed a replica. ``loads``: loads in progress. ``hosts``: copies from
     which a stage can be loaded.

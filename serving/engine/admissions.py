@@ -49,7 +49,7 @@ class Admissions:
     """Look-ups of one choice at a time. ``decodes``: decoding requests take part in the step.
 
     ``growing``: a request found all there is of what another request is generating, so it may find more after
-    the next step. ``admitted``: by admitted request, what it found, if anything.
+    the next step. ``admitted``: for each admitted request, the blocks that it found, if any.
     """
 
     __slots__ = (
@@ -68,7 +68,7 @@ class Admissions:
         self.growing = False
 
     def begin(self, chunks: Iterable[Chunk], decodes: bool) -> None:
-        """Begin another choice. ``chunks``: those of prompts in progress."""
+        """Begin another choice. ``chunks``: the chunks of prompts in progress."""
         self._decodes = decodes
         if self._new:
             self._new = []

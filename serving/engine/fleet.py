@@ -24,7 +24,7 @@ class SentPrefixes:
     forgotten.
 
     A prompt is stored as the parts that it shares with others and its own part (``Request.shared_prefix``),
-    so a text is stored once: by owner, where its own tokens begin and end.
+    so a text is stored once: for each owner, the positions at which its own tokens begin and end.
     """
 
     __slots__ = ("_block_tokens", "_held_tokens", "_parts", "_prompt_tokens", "_room_tokens")
@@ -137,7 +137,7 @@ class Fleet:
         engines: Mapping[int, Engine] | None = None,
         reports: LoadReports | None = None,
     ) -> None:
-        """``engines``: of all replicas, for ``running``. ``reports``: None if no policy reads them."""
+        """``engines``: all replicas' engines, for ``running``. ``reports``: None if no policy reads them."""
         self.model = model
         self.reports = reports
         self._engines = {} if engines is None else engines

@@ -26,7 +26,11 @@ from serving.vocabulary.replica import Replica
 
 
 class MicroBatchLedger(KvLedger):
-    """The ledger of one pool. ``clocks``: by micro-batch, its decoding requests; prompts are in none."""
+    """The ledger of one pool.
+
+    ``clocks``: for each micro-batch, a ledger that counts the steps of its decoding requests. Requests whose
+    prompt is not complete are in no clock.
+    """
 
     __slots__ = ("_clock_of", "clocks")
 

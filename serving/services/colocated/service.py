@@ -49,7 +49,8 @@ def backlog_tokens(
 class ColocatedHost:
     """The common queue of a colocated model (``queue``), with its instances as partners.
 
-    ``max_num_batched_tokens``: of a batch; ``max_num_seqs``: requests that decode on one instance.
+    ``max_num_batched_tokens``: the maximum number of prompt tokens in a batch. ``max_num_seqs``: the maximum
+    number of requests that decode on one instance.
     """
 
     __slots__ = (
@@ -183,12 +184,13 @@ class Colocated:
         max_model_len: int | None = None,
         by_priority: bool = False,
     ) -> None:
-        """``prototype``: what future instances are like; None: there are none.
+        """``prototype``: a replica like those that may be added; None: no replicas are added.
 
-        ``max_num_batched_tokens``: with a common queue an instance takes no more once this many prompt tokens
-        wait there. ``transfer_ids``: for the live part. ``queue`` None: common if elastic, else per instance;
-        what waits at a lost instance fails with it. "per_instance": what waits at a draining or lost instance
-        is dispatched again. ``max_model_len``: see ``Replica``. ``by_priority``: the order of ``queue``.
+        ``max_num_batched_tokens``: with a common queue, an instance with this many waiting prompt tokens
+        takes no more. ``transfer_ids``: ids for transfers of live scaling. ``queue`` None: a common queue if
+        elastic, else one per instance; requests that wait at a lost instance fail. "per_instance": requests
+        that wait at a draining or lost instance are dispatched again. ``max_model_len``: see ``Replica``.
+        ``by_priority``: the order of ``queue``.
         """
         self.fleet, self._max_num_batched_tokens = fleet, max_num_batched_tokens
         self._engines, self._requests = engines, requests

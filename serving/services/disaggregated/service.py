@@ -29,10 +29,10 @@ from serving.vocabulary.request import Request
 
 
 class PrefillQueue:
-    """Requests that no instance has yet, in order of arrival. ``max_num_batched_tokens``: prompt tokens of a
-    pass at most. ``by_priority``: requests of higher priority come first.
+    """Requests that no instance has yet, in order of arrival. ``by_priority``: higher priorities come first.
 
-    ``backlog_tokens``: of all prompts that are not computed yet, including those at instances.
+    ``max_num_batched_tokens``: the maximum number of prompt tokens in a pass. ``backlog_tokens``: number of
+    tokens of all prompts that are not computed yet, including prompts at instances.
     """
 
     __slots__ = ("_by_priority", "_max_num_batched_tokens", "backlog_tokens", "requests")

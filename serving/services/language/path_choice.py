@@ -22,7 +22,7 @@ class Path(NamedTuple):
 
 
 class PathChoice:
-    """Chooses paths. ``batches``: current ones, by number. ``live`` None: no replica works while it loads."""
+    """Chooses paths. ``batches``: by number. ``live``: None if no replica works while it loads."""
 
     __slots__ = ("_batches", "_engines", "_kv", "_live", "_max_num_seqs", "_stages")
 

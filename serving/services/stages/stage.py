@@ -29,10 +29,11 @@ class StagePass(NamedTuple):
 
 
 class Stage:
-    """Queues and replicas of one stage. ``queue``: requests of no replica; ``own``: those of each replica.
+    """Queues and replicas of one stage.
 
-    ``own`` is used with queues per replica. ``idle``: replicas that can begin a pass at once; ``passes``: by
-    replica that runs one or waits for its input.
+    ``queue``: waiting requests that no replica has been chosen for. ``own``: with one queue per replica,
+    these queues. ``idle``: replicas that can begin a pass at once. ``passes``: the pass of each replica that
+    runs one or waits for the inputs of one.
     """
 
     __slots__ = (

@@ -34,10 +34,10 @@ class StockRequest:
 
 
 class StockEngine:
-    """One engine, as far as the controller knows it.
+    """The controller's record of one engine.
 
-    ``own``: its requests, by id. ``running``: number of those that began, which have ``running_tokens``;
-    ``waiting_tokens``: of the others.
+    ``own``: its requests, by id. ``running``: number of its requests that have begun; ``running_tokens``:
+    number of their tokens. ``waiting_tokens``: number of tokens of its other requests.
     """
 
     __slots__ = (
@@ -191,7 +191,7 @@ class StockEngines:
         return len(self._changed) - 1
 
     def changed(self, reader: int) -> Sequence[int]:
-        """Engines that changed since this reader last asked."""
+        """Engines that changed since this reader's last call."""
         changed, self._changed[reader] = list(self._changed[reader]), {}
         return changed
 
