@@ -40,10 +40,10 @@ class StopTheWorld:
 class Ilp:
     """ZigZag's integer program; falls back to the rule of ``IlpFree`` if its split is missing or refuted.
 
-    A split is refuted if its replay finishes a batch later than claimed. formulation: ``executable``, or
-    ``paper`` and ``paper_shifted`` to see them fail. deterministic_limit: of the solve, in the solver's own
-    count of its work. refused counts the plans that were not used. ahead, solve_ns: as in
-    serving.protocols.live.LiveScheduler. The duration of a solve is not measured, so that a run can be
+    A split is refuted if its replay finishes a batch later than claimed. formulation: ``executable``; or
+    ``paper`` or ``paper_shifted``, whose splits fail in the replay. deterministic_limit: limit of the solve
+    in the solver's own unit of work. refused: number of plans that were not used. ahead, solve_ns: the same
+    as in serving.protocols.live.LiveScheduler. The duration of a solve is not measured, so that a run can be
     repeated (benchmarks/zigzag.py measures it).
     """
 

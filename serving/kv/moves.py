@@ -37,7 +37,7 @@ StageSend = tuple[int, tuple[int, ...], int]
 
 
 class Move:
-    """The move of a batch. ``transfers``: of the current stage; ``missing``: how many have not ended."""
+    """The move of a batch. ``transfers``: in the current stage; ``missing``: how many have not ended."""
 
     __slots__ = ("batch", "missing", "phase", "source", "target", "transfers")
 
@@ -81,7 +81,8 @@ class Moves:
     ) -> Move:
         """Reserve blocks at the target for the batch, which waits at the source.
 
-        tokens: of each request, if it still decodes there; ``reserve_more`` adds blocks.
+        tokens: number of tokens to reserve for each request, if the requests still decode at the source;
+        ``reserve_more`` adds blocks.
         """
         if source is target:
             self.staying.update([progress.id for progress in batch])

@@ -93,7 +93,7 @@ class LivePair:
 
     @property
     def layers(self) -> int:
-        """Number of layers of the model, or of the target's part of it."""
+        """Number of layers of the model, or of the part of the model that the target has."""
         return self._layers
 
     @property
@@ -208,7 +208,7 @@ class LivePair:
 
     @property
     def may_work(self) -> bool:
-        """Whether the target may run layers, as far as this pair knows."""
+        """Whether the state of this pair permits the target to run layers."""
         return not self.stopped and self.target not in self._running
 
     def work(self, fetch: Fetch) -> LivePass | None:

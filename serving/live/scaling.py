@@ -25,7 +25,7 @@ from serving.vocabulary.request import Request
 
 
 class LayerRuns:
-    """Which replica runs layers of which batch. ``layers``: of the model."""
+    """Which replica runs layers of which batch. ``layers``: number of layers of the model."""
 
     __slots__ = ("_counts", "_engines", "_layers", "_running")
 
@@ -63,7 +63,7 @@ class LayerRuns:
         return self._running.get(replica)
 
 
-# Transfers of activations of live batches: those of the last layer that ran, or embedded prompts.
+# Transfers of live batches: the activations after the last layer that ran, or the embedded prompts.
 
 
 class Activations:

@@ -44,9 +44,9 @@ class StartRecord:
 
 
 class Starts:
-    """``records``: starts that ended. ``per_host``: GPUs of a host.
+    """``records``: starts that ended. ``per_host``: number of GPUs of a host.
 
-    starting None: the engine's declaration (``ReplicaPlacement.start``), whose parts are not separated.
+    starting: None uses the engine's declaration (``ReplicaPlacement.start``), whose parts are not separated.
     """
 
     __slots__ = (

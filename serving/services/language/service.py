@@ -62,7 +62,7 @@ class LanguagePipeline:
         self.model = setup.parts[0].model
         self._setup, self._engines, self._admission, self._present = setup, engines, admission, present
         self._kv = PathKv(engines)
-        self._pressed = False  # whether a batch was asked to report its next round already
+        self._pressed = False  # whether a batch will report its next round because of ``_press``
         self.seats, self.cores = seats, dict[int, int]()
         self.live_stages = PathLive(engines, self._layers_changed) if setup.live else None
         self.queue: deque[Request] = deque()
@@ -158,7 +158,7 @@ class LanguagePipeline:
         self._press(actions)
 
     def _press(self, actions: list[Action]) -> None:
-        """Ask a batch that may take the first waiting request, or is to move, to report its next round."""
+        """Make a batch that may take the first waiting request, or must move, report its next round."""
         wished: Collection[int] = () if self.moves is None else self.moves.wished
         if self._pressed or not (self.queue or wished) or not self._setup.coalesce:
             return
