@@ -164,7 +164,7 @@ class StagePasses:
 
     def ran(self, now_ns: int, report: Ran) -> None:
         """Handle the end of a pass: start the GPU's next pass, then report to the controller."""
-        self._next(now_ns, self._gpu(report.replica))
+        self._start_next(now_ns, self._gpu(report.replica))
         self._tell(now_ns, report)
 
     def lose(self, now_ns: int, replica: int) -> None:
@@ -180,7 +180,7 @@ class StagePasses:
         if queue and replica in queue:
             queue.remove(replica)
         if self._running.get(gpu) == replica:
-            self._next(now_ns, gpu)
+            self._start_next(now_ns, gpu)
 
     def _layers(self, replica: int) -> Span:
         return self._data_plane.placement.part_of[replica].layers
@@ -219,7 +219,7 @@ class StagePasses:
         else:
             self._start(now_ns, gpu, replica)
 
-    def _next(self, now_ns: int, gpu: int) -> None:
+    def _start_next(self, now_ns: int, gpu: int) -> None:
         del self._running[gpu]
         queue = self._queues.get(gpu)
         if queue:

@@ -433,7 +433,7 @@ class Elastic:
         if act == "load":
             self._load(now_ns, decision, actions)
         elif act == "shortage":
-            self._take(now_ns, decision, actions)
+            self._take_instance(now_ns, decision, actions)
         for number in decision.instances:
             deployment.log.decided(now_ns, decision, number, reason)
             if act == "cancel_drain":
@@ -460,7 +460,7 @@ class Elastic:
             shortage = f"{missing.count} more {decision.role} instances {why}; {decision.reason}"
             self.deployment.log.short(now_ns, decision, shortage, missing.obstacle)
 
-    def _take(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
+    def _take_instance(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
         """No GPUs are free: ask the arbiter for an instance of another model."""
         model = decision.model
         obstacle: Obstacle = "no_gpu"

@@ -99,7 +99,7 @@ class Admissions:
             if cache.queue.blocks > free:
                 cache.trim(free)
         taken = cache.queue.blocks - self._taken - free_blocks
-        gone = self._gone(taken) if taken > 0 else None
+        gone = self._evicted_extents(taken) if taken > 0 else None
         whole = (progress.known_tokens - 1) // block
         if prefix:
             self.note_filled(prefix, self._decodes)
@@ -173,7 +173,7 @@ class Admissions:
                 self._taken += extent.stop - at
             at = extent.stop
 
-    def _gone(self, taken: int) -> dict[Extent, int]:
+    def _evicted_extents(self, taken: int) -> dict[Extent, int]:
         """Extents that lose blocks to this step from the head of the queue, each with its new end."""
         gone: dict[Extent, int] = {}
         queue = self.cache.queue

@@ -245,13 +245,13 @@ class Fleet:
         """(replica, load) of the least loaded alive replica, the lowest id among equals."""
         if signal == "outstanding":
             if self._by_outstanding is None:
-                self._by_outstanding = LeastIndex(self._listed(self._outstanding))
+                self._by_outstanding = LeastIndex(self._of_alive(self._outstanding))
             return self._by_outstanding.least()
         if self._by_kv_demand is None:
-            self._by_kv_demand = LeastIndex(self._listed(self._loads(signal)))
+            self._by_kv_demand = LeastIndex(self._of_alive(self._loads(signal)))
         return self._by_kv_demand.least()
 
-    def _listed(self, loads: dict[int, int]) -> dict[int, int]:
+    def _of_alive(self, loads: dict[int, int]) -> dict[int, int]:
         return {replica: loads[replica] for replica in self._alive}
 
     def load(self, replica: int, signal: Signal) -> int:

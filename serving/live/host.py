@@ -37,8 +37,8 @@ class LiveCounts:
     """passes: number of passes on instances without all layers. requests: number of requests in such passes.
 
     layer_counts: the numbers of layers that were loaded when such passes began. plans_used: number of plans
-    used for batches whose layers a scheduler divided. plans_refused: number of plans rejected because of their
-    replay. plans_late: number of plans that were not ready when the first layer was.
+    used for batches whose layers a scheduler divided. plans_refused: number of plans rejected because of
+    their replay. plans_late: number of plans that were not ready when the first layer was.
     """
 
     passes: int = 0

@@ -75,9 +75,9 @@ class Losses:
         """Carry out the faults that are due."""
         while not self._notice_ns and self._next is not None and self._next.at_ns <= now_ns:
             fault, self._next = self._next, next(self._faults, None)
-            self.records.append(self._happens(now_ns, fault))
+            self.records.append(self._carry_out(now_ns, fault))
         while self._noticed and self._noticed[0].at_ns <= now_ns:
-            self.records.append(self._happens(now_ns, self._noticed.popleft()))
+            self.records.append(self._carry_out(now_ns, self._noticed.popleft()))
 
     def notices_of(self, now_ns: int) -> None:
         """Send the notices that are due."""
@@ -88,7 +88,7 @@ class Losses:
 
     def _notice(self, now_ns: int, fault: Fault) -> Fault:
         """Notify the controller which replica or host will be lost; links and SSDs fail without notice."""
-        there = self._there(fault)
+        there = self._candidates(fault)
         if fault.what not in ("replica", "host") or not there:
             return fault
         if fault.number is None:
@@ -105,8 +105,8 @@ class Losses:
             self._tell(now_ns, LossNotice("host", number, at_ns, cause))
         return fault
 
-    def _happens(self, now_ns: int, fault: Fault) -> Loss:
-        there = self._there(fault)
+    def _carry_out(self, now_ns: int, fault: Fault) -> Loss:
+        there = self._candidates(fault)
         number = fault.number
         if number is None:
             if not there:
@@ -126,7 +126,7 @@ class Losses:
             gone = self._lose_cable(now_ns, number)
         return Loss(now_ns, fault.what, which, tuple(gone))
 
-    def _there(self, fault: Fault) -> list[int]:
+    def _candidates(self, fault: Fault) -> list[int]:
         """The numbers of the resources that a fault can still hit."""
         if fault.what == "replica":
             return sorted(self._placed())

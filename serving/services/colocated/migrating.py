@@ -264,7 +264,7 @@ class Migrating:
             self._look_at(ends)
         self._rouse(actions)
 
-    def _with(self, replica: int) -> Iterable[int]:
+    def _with_partner(self, replica: int) -> Iterable[int]:
         """The instance and, if it is migrating, the other end of its migration."""
         migration = self.migrations.of_replica.get(replica)
         return (replica,) if migration is None else (migration.source, migration.destination)
@@ -296,7 +296,7 @@ class Migrating:
 
     def leave(self, replica: int, actions: list[Action]) -> None:
         """Retire an instance: migrations to it stop, migrations from it continue."""
-        ends = self._with(replica)
+        ends = self._with_partner(replica)
         self._settle(ends)
         self.migrations.left(replica, actions)
         self.inner.leave(replica, actions)
@@ -305,7 +305,7 @@ class Migrating:
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """Handle the loss of an instance."""
-        ends = self._with(engine.id)
+        ends = self._with_partner(engine.id)
         self._settle(ends)
         self.migrations.lost(engine.id, actions)
         failed = self.inner.lose(engine, cause, actions)

@@ -269,9 +269,9 @@ class Colocated:
             self.feed(actions)
             return
         replica, reason = dispatched(self._dispatcher, request, fleet)
-        if self._common and not self._takes(replica):
+        if self._common and not self._has_queue_room(replica):
             # A request waits in the common queue only if no instance takes it.
-            eligible = [other for other in fleet.alive() if self._takes(other)]
+            eligible = [other for other in fleet.alive() if self._has_queue_room(other)]
             if self.queue or not eligible:
                 line_up(self.queue, (request,), self._by_priority)
                 return
@@ -288,7 +288,7 @@ class Colocated:
         if reports is not None and reports.arrived(replica):
             engine.cut_run(actions)
 
-    def _takes(self, replica: int) -> bool:
+    def _has_queue_room(self, replica: int) -> bool:
         """Whether less than a pass waits in an instance's queue."""
         waiting = (*self._engines[replica].waiting, *self._engines[replica].unseen_arrivals)
         return sum([progress.known_tokens for progress in waiting]) < self._max_num_batched_tokens
@@ -344,7 +344,7 @@ class Colocated:
 
     def _feed(self, replica: int, actions: list[Action]) -> None:
         """Let an instance take as many requests from the queue as it has room for."""
-        while self.queue and self._takes(replica):
+        while self.queue and self._has_queue_room(replica):
             self._assign(self.queue.popleft(), replica, f"from the queue, {len(self.queue)} stay", actions)
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:

@@ -172,9 +172,11 @@ class Pipeline:
         """Queue a request for the first stage."""
         now_ns = self._present.now_ns
         self.stages[0].counts.arrived(now_ns)
-        self._enter(self.stages[0], Waiting(request, NOBODY, now_ns), actions)
+        self._queue_request(self.stages[0], Waiting(request, NOBODY, now_ns), actions)
 
-    def _enter(self, stage: Stage, waiting: Waiting, actions: list[Action], first: bool = False) -> None:
+    def _queue_request(
+        self, stage: Stage, waiting: Waiting, actions: list[Action], first: bool = False
+    ) -> None:
         stage.add(waiting, first)
         self._feed(stage, actions)
 
@@ -259,7 +261,9 @@ class Pipeline:
     def again(self, batch: Sequence[Waiting], actions: list[Action]) -> None:
         """Restart requests whose activations are lost: they wait for the first stage, before all others."""
         for waiting in reversed(batch):
-            self._enter(self.stages[0], Waiting(waiting.request, NOBODY, self._present.now_ns), actions, True)
+            self._queue_request(
+                self.stages[0], Waiting(waiting.request, NOBODY, self._present.now_ns), actions, True
+            )
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
         """Not expected: only inputs are sent, and they are not reported."""
@@ -271,13 +275,13 @@ class Pipeline:
         stage.fleet.add(replica)
         if self.live_stages is not None:
             self.live_stages.joined(stage, replica.id)
-        self._opened(stage, replica.id, actions)
+        self._open_replica(stage, replica.id, actions)
 
     def started(self, engine: Engine, actions: list[Action]) -> None:
         """Let a replica that was in its stage from the start take requests."""
-        self._opened(self.stage_of(engine.replica), engine.id, actions)
+        self._open_replica(self.stage_of(engine.replica), engine.id, actions)
 
-    def _opened(self, stage: Stage, replica: int, actions: list[Action]) -> None:
+    def _open_replica(self, stage: Stage, replica: int, actions: list[Action]) -> None:
         if self._engines[replica].state is EngineState.IDLE:
             stage.idle.add(replica)
         for free_replica in stage.opened():

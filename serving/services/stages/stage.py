@@ -130,10 +130,10 @@ class Stage:
             for waiting in own:
                 if waiting.source == source:
                     self.fleet.departed(replica, waiting.request)
-            self.own[replica] = _others(own, source)
-        self.queue = _others(self.queue, source)
+            self.own[replica] = _without_source(own, source)
+        self.queue = _without_source(self.queue, source)
         return gone
 
 
-def _others(queue: Iterable[Waiting], source: int) -> deque[Waiting]:
+def _without_source(queue: Iterable[Waiting], source: int) -> deque[Waiting]:
     return deque([waiting for waiting in queue if waiting.source != source])

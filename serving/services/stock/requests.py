@@ -110,10 +110,10 @@ class StockEngine:
     def report(self) -> LoadReport:
         """The current load report; other clients' requests count as running, never as waiting."""
         if self._report is None:
-            self._report = self._made()
+            self._report = self._new_report()
         return self._report
 
-    def _made(self) -> LoadReport:
+    def _new_report(self) -> LoadReport:
         block, total = self._block_tokens, self._total_blocks
         if self._seen is None or not self._seen.total_blocks:
             used = -(-self.running_tokens // block)
