@@ -251,7 +251,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
             "an instance finds a compile cache that another instance is still writing", "starts"),
     _mutant("a stopped start has compiled", "simcore", "ended", " and (complete or done_s <= now_s)", "",
             "a start that was stopped while compiling leaves a complete cache", "starts"),
-    _mutant("wakes from any host", "simcore", "_wakes",
+    _mutant("wakes from any host", "simcore", "_is_asleep",
             ' == (("host", gpus[0] // self._per_host),)', '[0][0] == "host"',
             "a sleeping process is assumed on a host although the copy is on another host", "starts"),
     _mutant("layers of the last tenant", "simcore", "_place", "self.residency.clear(endpoint)", "pass",
