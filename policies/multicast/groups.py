@@ -103,14 +103,14 @@ def groups_to_serve(wanted: ScaleUp, order: Sequence[Holder], grouping: Grouping
 
 
 def _without_surplus(groups: Iterable[Group], instances: int) -> list[Group]:
-    kept: list[Group] = []
+    kept_groups: list[Group] = []
     for group in groups:
         if instances <= 0:
             break
         whole = len(group.targets) <= instances
-        kept.append(group if whole else Group(group.leaf, group.targets[:instances]))
+        kept_groups.append(group if whole else Group(group.leaf, group.targets[:instances]))
         instances -= len(group.targets)
-    return kept
+    return kept_groups
 
 
 def receivers(groups: Sequence[Group]) -> list[list[Holder]]:

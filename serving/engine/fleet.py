@@ -91,15 +91,15 @@ class SentPrefixes:
 
         The last prompt token does not count: it is always computed, since its output is the next token.
         """
-        parts, found = self._parts[replica], 0
+        parts, shared_tokens = self._parts[replica], 0
         for owner, end in request.shared_prefix:
             held = parts.get(owner)
             if held is None or held[1] < end:
-                found = found if held is None else max(found, held[1])
+                shared_tokens = shared_tokens if held is None else max(shared_tokens, held[1])
                 break
-            found = end
+            shared_tokens = end
         block = self._block_tokens[replica]
-        return min(found, request.prompt_tokens - 1) // block * block
+        return min(shared_tokens, request.prompt_tokens - 1) // block * block
 
 
 # Loads in the controller's own records, in requests or tokens. They change only when a request comes or goes.

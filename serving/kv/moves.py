@@ -209,9 +209,9 @@ class Moves:
         bytes_at: dict[int, int] = {source: 0}
         requests_at: dict[int, list[int]] = {source: []}
         for progress in batch:
-            elsewhere = pieces.size_bytes(progress)
-            own_bytes = pieces.whole_bytes((progress,)) - sum([size_bytes for _, size_bytes in elsewhere])
-            for replica, size_bytes in [(source, own_bytes), *elsewhere]:
+            piece_bytes = pieces.size_bytes(progress)
+            own_bytes = pieces.whole_bytes((progress,)) - sum([size_bytes for _, size_bytes in piece_bytes])
+            for replica, size_bytes in [(source, own_bytes), *piece_bytes]:
                 if size_bytes and replica != target:
                     bytes_at[replica] = bytes_at.get(replica, 0) + size_bytes
                     requests_at.setdefault(replica, []).append(progress.id)

@@ -356,18 +356,18 @@ class LiveScaling:
             self._release(self._engines[replica], running.requests)
         back = [batch for pair in self.pairs.values() for batch in pair.source_lost(replica)]
         pair = self.pairs.pop(replica, None)
-        gone = [] if pair is None else list(pair.batches)
-        self._activations.stop([*back, *gone], f"replica {replica} was lost", actions)
-        for batch in (*back, *gone):
+        lost_batches = [] if pair is None else list(pair.batches)
+        self._activations.stop([*back, *lost_batches], f"replica {replica} was lost", actions)
+        for batch in (*back, *lost_batches):
             self._release(self._engines[replica], batch.requests)
-        for batch in gone:
+        for batch in lost_batches:
             if batch.source in self._busy and self._runs.at(batch.source) is None:
                 self._busy.discard(batch.source)
                 self._drop(self._engines[batch.source], batch)
             batch.where = "over"
         for batch in back:
             self._to_queue_if_unbegun(batch)
-        return [request for batch in gone for request in batch.requests]
+        return [request for batch in lost_batches for request in batch.requests]
 
     def _drop(self, engine: Engine, batch: LiveBatch) -> None:
         """Release all that a source keeps for a batch."""

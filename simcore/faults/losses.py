@@ -154,16 +154,16 @@ class Losses:
     def _lose_host(self, now_ns: int, host: int, cause: str) -> list[int]:
         """Lose the host's replicas one after the other, then its memory, its SSD and its free GPUs."""
         assert self._topology is not None, _NO_CLUSTER
-        gone: list[int] = []
+        lost_replicas: list[int] = []
         while replicas := self._on_host(host):
-            gone += self._lose_replica(now_ns, replicas[0], cause)
+            lost_replicas += self._lose_replica(now_ns, replicas[0], cause)
         self._hosts.discard(host)
         self._ssds.discard(host)
         if self._data_plane is not None:
             for kind in ("host", "ssd"):
                 self._data_plane.outages.lose_stop(now_ns, (kind, host), cause)
         self._tell(now_ns, LostHost(host, cause))
-        return gone
+        return lost_replicas
 
     def _on_host(self, host: int) -> list[int]:
         """The replicas with GPUs on the host, by number."""
@@ -188,7 +188,7 @@ class Losses:
         if self._data_plane is not None:
             self._data_plane.outages.lose_links(now_ns, self._topology, frozenset(cable.links), cause)
         self._tell(now_ns, LostLink(cable.name, cable.nic, cause))
-        gone: list[int] = []
+        lost_replicas: list[int] = []
         for host in cut_off(self._topology, self._hosts):
-            gone += self._lose_host(now_ns, host, f"host {host} is cut off: {cause}")
-        return gone
+            lost_replicas += self._lose_host(now_ns, host, f"host {host} is cut off: {cause}")
+        return lost_replicas

@@ -404,20 +404,20 @@ class Colocated:
         self.fleet.retire(replica)
         if not self._common:
             engine = self._engines[replica]
-            back = self._withdraw_waiting(engine)
-            if back and engine.state is EngineState.RUNNING:
+            withdrawn = self._withdraw_waiting(engine)
+            if withdrawn and engine.state is EngineState.RUNNING:
                 engine.cut_run(actions)  # its pass was chosen while requests waited
-            line_up(self.queue, back, self._by_priority)
+            line_up(self.queue, withdrawn, self._by_priority)
             self.feed(actions)
 
     def _withdraw_waiting(self, engine: Engine) -> list[Request]:
         """Take back requests that wait at an instance and have not begun there."""
-        back = [self._requests[id] for id in engine.withdraw()]
-        for request in back:
+        withdrawn = [self._requests[id] for id in engine.withdraw()]
+        for request in withdrawn:
             self.fleet.departed(engine.id, request)
         if (reports := self.fleet.reports) is not None:
             reports.look(engine.id)
-        return back
+        return withdrawn
 
     def outstanding(self, replica: int) -> int:
         """Requests assigned to an instance and not finished, and those whose layers or KV it has."""

@@ -310,10 +310,10 @@ class Pipeline:
         """Restart requests that it ran or had activations of, at the first stage. None fails: returns []."""
         stage, replica = self.stage_of(engine.replica), engine.id
         engine.lose(actions, cause)
-        back = [] if self.live_stages is None else self.live_stages.lost(stage, replica)
+        restarting = [] if self.live_stages is None else self.live_stages.lost(stage, replica)
         if replica in stage.passes:
             self.seats.end(replica)
-            back += stage.ended(replica).batch
+            restarting += stage.ended(replica).batch
         self.seats.leave(engine.replica)
         waiting = stage.close(replica)
         if replica in stage.fleet.members:
@@ -321,7 +321,7 @@ class Pipeline:
         for request in waiting:
             stage.add(request)
         for other in self.stages:
-            back += other.without(replica)
-        self.again(back, actions)
+            restarting += other.without(replica)
+        self.again(restarting, actions)
         self.feed(actions)
         return []

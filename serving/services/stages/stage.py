@@ -125,14 +125,14 @@ class Stage:
 
     def without(self, source: int) -> list[Waiting]:
         """Remove and return requests whose activations were on a lost replica."""
-        gone = [waiting for waiting in self.waiting() if waiting.source == source]
+        removed = [waiting for waiting in self.waiting() if waiting.source == source]
         for replica, own in self.own.items():
             for waiting in own:
                 if waiting.source == source:
                     self.fleet.departed(replica, waiting.request)
             self.own[replica] = _without_source(own, source)
         self.queue = _without_source(self.queue, source)
-        return gone
+        return removed
 
 
 def _without_source(queue: Iterable[Waiting], source: int) -> deque[Waiting]:

@@ -188,13 +188,13 @@ class Stock:
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """Send a lost engine's requests to others, or fail them; returns those that fail."""
         engine.lose(actions, cause)
-        gone = [self._withdraw(request) for request in self._of(engine.id, cause, actions)]
+        withdrawn = [self._withdraw(request) for request in self._of(engine.id, cause, actions)]
         if engine.id in self.fleet.members:  # not a member if it has not woken yet
             self.fleet.lose(engine.id)
         if self.hand_overs is not None:
-            gone += [self._withdraw(request) for request in self.hand_overs.stranded()]
+            withdrawn += [self._withdraw(request) for request in self.hand_overs.stranded()]
         failed, serves = list[int](), self._serves()
-        for request in gone:
+        for request in withdrawn:
             if self._parts.elsewhere and serves:
                 self.resumed += request.generated > 0
                 self._send(request, f"its server is lost ({cause})", actions)
