@@ -66,7 +66,7 @@ def _spare(
 ) -> tuple[tuple[int, ...], int, int]:
     """Preempt requests of lower priority than ``prompt`` until it has its blocks, finally the prompt itself.
 
-    ``chunks``: of requests that stay. Returns (victims, budget left, free blocks left).
+    ``chunks``: the chunks of requests that stay. Returns (victims, budget left, free blocks left).
     """
     kv, staying = view.kv, {request for request, _, _ in chunks}
     for victim in view.newest_first():

@@ -17,7 +17,9 @@ class NextVictim:
         """Pair an instance whose memory is nearly full with the freest."""
         pairs = list[Pair]()
         for source in view.nearly_full:
-            targets = [_freest(view, source, other) for other in view.taking if not view.engaged(other)]
+            targets = [
+                _freest_instance(view, source, other) for other in view.taking if not view.engaged(other)
+            ]
             free, other = max([target for target in targets if target is not None], default=(0, 0))
             if free > 0:
                 pairs.append(Pair(source, -other, f"{source} is nearly full, {-other} has {free} free"))
@@ -29,7 +31,7 @@ class NextVictim:
         return (min(options)[2], "it would be preempted next") if len(options) > 1 else None
 
 
-def _freest(view: InstancesView, source: int, other: int) -> tuple[int, int] | None:
+def _freest_instance(view: InstancesView, source: int, other: int) -> tuple[int, int] | None:
     """(room, minus its number) of the freest instance; on a tie the lowest number."""
     if other == source:
         return None

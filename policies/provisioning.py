@@ -99,7 +99,7 @@ class StoreProvisioner:
                 slots = [slot for slot in slots if not slot.no_ssd]
             without = f", not in {' or '.join(tiers[:position])}" if position else ""
             reason = f"{tier} is tier {position + 1} of {len(tiers)}{without}"
-            edges = [_stored(slot, tier, reason) for slot in slots[: draft.left]]
+            edges = [_storage_edge(slot, tier, reason) for slot in slots[: draft.left]]
             draft.add(f"from {tier}", edges)
         return draft.provisioned(self._overlap, "no_copy")
 
@@ -207,14 +207,14 @@ def _beside_holders(wanted: Provision, draft: _Draft, relays: bool) -> list[Edge
         )
         rate = wanted.scale_up_bytes_per_s
         assert {len(slot.ports) for slot in slots} == {len(giver.ports)}, "a model has one number of ranks"
-        takers = [_linked(endpoint_of(slot), Target(slot.replica, slot.ports), rate) for slot in slots]
+        takers = [_holder(endpoint_of(slot), Target(slot.replica, slot.ports), rate) for slot in slots]
         behind = ", behind its load," if giver in draft.loading else ""
         why = f"inside domain {domain}, 1 of {len(held)} holders{behind} to {len(slots)}"
-        edges.append(edge_of([_linked(giver.endpoint, giver, rate)], takers, why))
+        edges.append(edge_of([_holder(giver.endpoint, giver, rate)], takers, why))
     return edges
 
 
-def _linked(endpoint: Endpoint, end: Source | Target, bytes_per_s: int) -> Holder:
+def _holder(endpoint: Endpoint, end: Source | Target, bytes_per_s: int) -> Holder:
     """A replica as a holder at the scale-up links of its GPUs."""
     lanes = tuple([(port.gpu, bytes_per_s) for port in end.ports])
     return Holder(endpoint, end.ports[0].leaf, lanes, bytes_per_s * len(lanes))
@@ -230,10 +230,10 @@ def _from_own_hosts(draft: _Draft) -> list[Edge]:
     cached = [slot for slot in draft.slots if slot.cached][: draft.left]
     holders = len(draft.wanted.holders)
     why = f"no replica is free to send ({holders} hold it), host memory is nearer than the network"
-    return [_stored(slot, "host", why) for slot in cached]
+    return [_storage_edge(slot, "host", why) for slot in cached]
 
 
-def _stored(slot: GpuSlot, tier: str, why: str) -> Edge:
+def _storage_edge(slot: GpuSlot, tier: str, why: str) -> Edge:
     """A slot's load from a store, at the store's own rate."""
     place = 0 if tier == "remote" else slot.host
     return Edge(((tier, place),), (endpoint_of(slot),), 0, (), f"{tier} {place}: {why}")

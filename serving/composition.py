@@ -74,13 +74,14 @@ class ServiceOptions:
     """Options of the services of all models.
 
     ``hand_overs``: rules of the models with separate prefill and decode instances.
-    ``max_num_batched_tokens``: prompt tokens of a prefill pass. ``queue``: where requests of the other models
-    wait (``Colocated``); None, if load reports are read: one queue per instance, as each instance reports its
-    own queue. ``migration``: of the models in its rules; None: requests stay where they decode.
-    ``pipelines``: setups of the models that are cut into stages. ``reports_period_ns``: time between two load
-    reports of an instance; 0: no policy reads reports. ``reports_at``: see ``LoadReports``. ``by_priority``:
-    orders queues that instances share by priority. ``stock``: the engines choose their own passes, and the
-    controller decides only what ``StockParts`` lists; None: the controller chooses the passes.
+    ``max_num_batched_tokens``: maximum number of prompt tokens in a prefill pass. ``queue``: where requests
+    of the other models wait (``Colocated``); None, if load reports are read: one queue per instance, as each
+    instance reports its own queue. ``migration``: the migrations of the models in its rules; None: no request
+    migrates. ``pipelines``: setups of the models that are cut into stages. ``reports_period_ns``: time
+    between two load reports of an instance; 0: no policy reads reports. ``reports_at``: see ``LoadReports``.
+    ``by_priority``: orders queues that instances share by priority. ``stock``: the engines choose their own
+    passes, and the controller decides only what ``StockParts`` lists; None: the controller chooses the
+    passes.
     """
 
     hand_overs: Mapping[str, HandOverRules] = field(default_factory=dict)

@@ -14,7 +14,7 @@ _LOSSES: Final = (Closing, Lost, LostHost, LostLink, LostSsd)
 
 
 class Paces:
-    """``under_way``: by transfer that slows steps, its two ends. A replica has at most one such transfer.
+    """``under_way``: the two replicas of each transfer that slows steps; at most one transfer per replica.
 
     A run in progress continues with other step times from its next boundary on: the planned part ends there.
     """

@@ -159,10 +159,10 @@ class Simulation:
         """``arrivals``: (request, true output tokens) by arrival, or a closed loop; ``rows``: per replica.
 
         With a ``data_plane`` the controller receives ``Opened`` and may load and send; a controller with
-        rounds receives it also without one. ``rows_of``: by model, for replicas placed later. ``cpu_ns``: a
-        clock of CPU time to measure decisions (never a part of virtual time). ``faults``: what is lost, and
-        when. ``groups``: of data-parallel ranks; ``stages``: of models in stages; ``pipelines``: pipelined
-        replicas.
+        rounds receives it also without one. ``rows_of``: step times of each model, for replicas placed later.
+        ``cpu_ns``: a clock of CPU time to measure decisions (never a part of virtual time). ``faults``: what
+        is lost, and when. ``groups``: the groups of data-parallel ranks. ``stages``: the plan of models cut
+        into stages. ``pipelines``: the plans of pipelined replicas.
         """
         self._env, self._decide = Environment(), controller.handle
         self._recorder, self._journal = recorder, journal
@@ -249,10 +249,10 @@ class Simulation:
         return SimReport(self._events, self._looks, self._decisions_ns)
 
     def _add(self, replica: int, rows: StepTimes) -> None:
-        """Create a replica's machine and the timer for its due runs. ``rows``: of its whole model."""
+        """Create a replica's machine and the timer for its due runs. ``rows``: times of the whole model."""
         rows = of_run(rows, self._lives)
         data_plane, count, layers = self._data_plane, 0, None
-        if data_plane is not None:  # which alone knows layers
+        if data_plane is not None:  # only the data plane has the layers of replicas
             part = data_plane.placement.part_of[replica]
             count, layers = data_plane.layers_of(part.model), part.layers
         machine = self._machines[replica] = Machine(
@@ -282,7 +282,7 @@ class Simulation:
         return self._next is not None or bool(self._lives)
 
     def _cut_off(self, now_ns: int, replica: int) -> None:
-        """Stop a lost replica: end its run and drop what waits there for parameters."""
+        """Stop a lost replica: end its run and drop the runs that wait on it for parameters."""
         self.groups.lose(now_ns, replica)  # before its machines
         self.pipelines.lose(now_ns, replica)
         self._cold.lose(replica)
@@ -386,7 +386,7 @@ class Simulation:
                 moved = True
             else:
                 self._carry_out_other(now_ns, action)
-        if moved and not self._collecting:  # else it is asked after everything is handled
+        if moved and not self._collecting:  # else ``_await_data`` is called after everything is handled
             self._await_data(now_ns)
         if self._arrivals.closed and self._arrivals.look(now_ns, self._next):
             self._await_next_arrival(now_ns)  # a client whose request has ended sends the next

@@ -24,13 +24,16 @@ from simcore.timers import Timer
 
 # After arrivals on links and after passes that end at that moment.
 READY_RANK: Final = 1 << 33
-# After all others: a round that ends at a moment sees all other events of that moment.
+# After all others: a round that ends is handled after all other events of the same moment.
 CIRCUIT_RANK: Final = 1 << 34
 
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """``times``: by model. ``cores``: CPU cores of a replica. ``paths``: of language models, their steps."""
+    """``times``: step times of each model. ``cores``: number of CPU cores of a replica.
+
+    ``paths``: for each language model, the costs of its steps.
+    """
 
     times: Mapping[str, StageTimes]
     cores: int
@@ -47,7 +50,7 @@ class _Held:
 
 
 class StagePasses:
-    """``replicas``: those placed and not lost. ``tell`` receives reports."""
+    """``replicas``: the replicas that are placed and not lost. ``tell``: called with each report."""
 
     __slots__ = (
         "_circuits", "_data_plane", "_held", "_inputs", "_machines", "_of_input", "_on_paths", "_plan",
@@ -161,7 +164,7 @@ class StagePasses:
 
     def ran(self, now_ns: int, report: Ran) -> None:
         """Handle the end of a pass: start the GPU's next pass, then report to the controller."""
-        self._next(now_ns, self._gpu(report.replica))
+        self._start_next(now_ns, self._gpu(report.replica))
         self._tell(now_ns, report)
 
     def lose(self, now_ns: int, replica: int) -> None:
@@ -177,7 +180,7 @@ class StagePasses:
         if queue and replica in queue:
             queue.remove(replica)
         if self._running.get(gpu) == replica:
-            self._next(now_ns, gpu)
+            self._start_next(now_ns, gpu)
 
     def _layers(self, replica: int) -> Span:
         return self._data_plane.placement.part_of[replica].layers
@@ -189,7 +192,7 @@ class StagePasses:
         return self._data_plane.placement.gpus_of[replica][0]
 
     def _prepare(self, now_ns: int, replica: int) -> None:
-        """All inputs are there: start the CPU preparation."""
+        """All inputs have arrived: start the CPU preparation."""
         run = self._held[replica].run
         assert run.layers is not None
         took_ns = self._plan.times[self._model(replica)].cpu_ns(
@@ -216,7 +219,7 @@ class StagePasses:
         else:
             self._start(now_ns, gpu, replica)
 
-    def _next(self, now_ns: int, gpu: int) -> None:
+    def _start_next(self, now_ns: int, gpu: int) -> None:
         del self._running[gpu]
         queue = self._queues.get(gpu)
         if queue:

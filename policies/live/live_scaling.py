@@ -76,7 +76,7 @@ def live_scaling(
     solve_ms: float = 40,
     batches_ahead: int = 12,
 ) -> LiveScaling:
-    """Build the policy from configuration values; ``slo_ms`` None: the run's own ``ttft_slo_ms``.
+    """Build the policy from configuration values; ``slo_ms``: None takes the run's ``ttft_slo_ms``.
 
     The last four arguments belong to the integer program. Raises ValueError: one sentence that names the key.
     """

@@ -12,7 +12,7 @@ class IlpFree:
 
     def plan(self, view: LiveView) -> LivePlan:
         """The rule ``pull``; no split is fixed in advance."""
-        return _pulling(view, "ZigZag without a solver")
+        return _pull_plan(view, "ZigZag without a solver")
 
 
 class BestEffort:
@@ -40,10 +40,10 @@ class StopTheWorld:
 class Ilp:
     """ZigZag's integer program; falls back to the rule of ``IlpFree`` if its split is missing or refuted.
 
-    A split is refuted if its replay finishes a batch later than claimed. formulation: ``executable``, or
-    ``paper`` and ``paper_shifted`` to see them fail. deterministic_limit: of the solve, in the solver's own
-    count of its work. refused counts the plans that were not used. ahead, solve_ns: as in
-    serving.protocols.live.LiveScheduler. The duration of a solve is not measured, so that a run can be
+    A split is refuted if its replay finishes a batch later than claimed. formulation: ``executable``; or
+    ``paper`` or ``paper_shifted``, whose splits fail in the replay. deterministic_limit: limit of the solve
+    in the solver's own unit of work. refused: number of plans that were not used. ahead, solve_ns: the same
+    as in serving.protocols.live.LiveScheduler. The duration of a solve is not measured, so that a run can be
     repeated (benchmarks/zigzag.py measures it).
     """
 
@@ -69,16 +69,16 @@ class Ilp:
     def plan(self, view: LiveView) -> LivePlan:
         """A split that replays as claimed, or the rule ``pull`` with the reason why there is none."""
         if not view.batches:
-            return _pulling(view, "nothing waits")
+            return _pull_plan(view, "nothing waits")
         plan = solve(view, self._formulation, self._deterministic_limit)
         schedule = plan.schedule
         if schedule is not None and plan.trusted:
             status = "optimal" if plan.status == "optimal" else f"stopped at a gap of {plan.gap:.4f}"
             return LivePlan("split", schedule.target_layers, schedule.finish_ns, f"ILP {status}")
         if schedule is None:
-            return _pulling(view, f"ILP {plan.status} without a plan")
+            return _pull_plan(view, f"ILP {plan.status} without a plan")
         self.refused += 1
-        return _pulling(
+        return _pull_plan(
             view,
             f"ILP refused: claims a mean of {float(plan.claimed_mean_ns):.0f} ns, "
             f"replays {float(schedule.mean_ns):.0f} ns",
@@ -86,6 +86,6 @@ class Ilp:
         )
 
 
-def _pulling(view: LiveView, reason: str, refused: bool = False) -> LivePlan:
+def _pull_plan(view: LiveView, reason: str, refused: bool = False) -> LivePlan:
     plan = ilp_free(view)
     return LivePlan("pull", plan.target_layers, plan.finish_ns, reason, refused)

@@ -66,7 +66,7 @@ class Llumnix:
         # A loading instance is the destination of a source for which no other is left.
         destinations += [(inf, replica) for replica in view.loading if self._considered(view, replica)]
         return [
-            Pair(source, destination, f"freeness {free:.1f} against {_told(-minus_free)}")
+            Pair(source, destination, f"freeness {free:.1f} against {_freeness_text(-minus_free)}")
             for (free, source), (minus_free, destination) in zip(sorted(sources), destinations)
             if not (view.engaged(source) or view.engaged(destination))
         ]
@@ -112,5 +112,5 @@ class Llumnix:
         return chosen, f"the shortest, {context} tokens"
 
 
-def _told(free: float) -> str:
+def _freeness_text(free: float) -> str:
     return "one that still loads" if free == -inf else f"{free:.1f}"

@@ -39,7 +39,7 @@ class FreenessBand:
         least = max(role.minimum, int(view.has_work))
         if role.supply < least:
             why = f"{role.supply} instances are fewer than {least}"
-            return _more(view, role, least - role.supply, why)
+            return _start_decisions(view, role, least - role.supply, why)
         if view.now_ns < self._first_ns:
             return ()
         serving, draining = role.in_state("serving"), role.in_state("draining")
@@ -47,10 +47,10 @@ class FreenessBand:
         if wanted:
             if role.in_state("loading") or role.supply >= role.maximum:
                 return ()
-            return _more(view, role, min(wanted, role.maximum - role.supply), why)
+            return _start_decisions(view, role, min(wanted, role.maximum - role.supply), why)
         if draining or role.supply <= role.minimum or not serving:
             return ()
-        return self._fewer(view, role, serving)
+        return self._drain_decisions(view, role, serving)
 
     def no_change_until_ns(self, view: ScalingView) -> int:
         """Freeness changes while requests decode; that of empty instances does not."""
@@ -79,7 +79,7 @@ class FreenessBand:
             return 0, ""
         return max(1, lacking), f"average freeness {freeness:.1f} is below {self._low:g}"
 
-    def _fewer(
+    def _drain_decisions(
         self, view: ScalingView, role: RoleView, serving: Sequence[InstanceView]
     ) -> tuple[ScaleDecision, ...]:
         reported = [instance for instance in serving if instance.report is not None]
@@ -87,7 +87,7 @@ class FreenessBand:
             return ()
         if self._shipped:
             goes = reported[-1]
-            freeness = _without(_reports(reported))
+            freeness = _freeness_without(_reports(reported))
         else:
             goes = min(
                 reported,
@@ -116,7 +116,7 @@ def _free(report: LoadReport) -> float:
     return report.free_blocks - report.watermark_blocks - demand
 
 
-def _without(reports: Sequence[LoadReport]) -> float:
+def _freeness_without(reports: Sequence[LoadReport]) -> float:
     """Free blocks per request if the last instance's requests were on the others.
 
     Its waiting requests count as one request, with their whole demand.
@@ -129,7 +129,7 @@ def _without(reports: Sequence[LoadReport]) -> float:
     return available / requests if requests else inf
 
 
-def _more(view: ScalingView, role: RoleView, count: int, why: str) -> tuple[ScaleDecision, ...]:
+def _start_decisions(view: ScalingView, role: RoleView, count: int, why: str) -> tuple[ScaleDecision, ...]:
     """Resume a draining instance; else revive those with parameters still on their GPUs, then load others."""
     draining = role.in_state("draining")
     if draining:

@@ -26,10 +26,12 @@ def relieved(edges: list[Edge], sources: Sequence[Source], served: Sequence[Targ
     room = {
         port.gpu: port.bandwidth_bytes_per_s / wish[port.nic] for port in ports.values() if port.nic in wish
     }
-    return [_slowed(edge, min(room.get(shard.source_gpu, 1.0) for shard in edge.shards)) for edge in edges]
+    return [
+        _slowed_edge(edge, min(room.get(shard.source_gpu, 1.0) for shard in edge.shards)) for edge in edges
+    ]
 
 
-def _slowed(edge: Edge, factor: float) -> Edge:
+def _slowed_edge(edge: Edge, factor: float) -> Edge:
     if factor > 1 - 1e-9:  # what adding up fractions of a byte may miss
         return edge
     rate = max(1, int(edge.rate_bytes_per_s * factor))

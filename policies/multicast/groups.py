@@ -90,27 +90,27 @@ def groups_to_serve(wanted: ScaleUp, order: Sequence[Holder], grouping: Grouping
     for target in wanted.targets:
         assert len(target.ports) == wanted.gpus_per_instance, f"target {target.replica} has other ports"
         key = target.ports[0].domain if grouping == "domain" else target.replica
-        together.setdefault(key, []).append((-_usable(target.ports), target.replica, target))
+        together.setdefault(key, []).append((-_usable_bandwidth(target.ports), target.replica, target))
     ranked = []
     for members in together.values():
         members.sort()
         group = Group(members[0][2].ports[0].leaf, tuple([target for _, _, target in members]))
         less = members[0][0]
         if len(members) > 1:
-            less = -_usable([port for target in group.targets for port in target.ports])
+            less = -_usable_bandwidth([port for target in group.targets for port in target.ports])
         ranked.append((place.get(group.leaf, 1), less, members[0][1], group))
-    return _trimmed((group for *_, group in sorted(ranked)), wanted.instances)
+    return _without_surplus((group for *_, group in sorted(ranked)), wanted.instances)
 
 
-def _trimmed(groups: Iterable[Group], instances: int) -> list[Group]:
-    kept: list[Group] = []
+def _without_surplus(groups: Iterable[Group], instances: int) -> list[Group]:
+    kept_groups: list[Group] = []
     for group in groups:
         if instances <= 0:
             break
         whole = len(group.targets) <= instances
-        kept.append(group if whole else Group(group.leaf, group.targets[:instances]))
+        kept_groups.append(group if whole else Group(group.leaf, group.targets[:instances]))
         instances -= len(group.targets)
-    return kept
+    return kept_groups
 
 
 def receivers(groups: Sequence[Group]) -> list[list[Holder]]:
@@ -129,7 +129,7 @@ def capped(port: Port) -> int:
     return port.bandwidth_bytes_per_s // 2 if port.serves_prefill else port.bandwidth_bytes_per_s
 
 
-def _usable(ports: Sequence[Port]) -> int:
+def _usable_bandwidth(ports: Sequence[Port]) -> int:
     """Bandwidth into these GPUs together, each NIC counted once."""
     if len(ports) == 1:
         return capped(ports[0])

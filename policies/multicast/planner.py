@@ -91,7 +91,7 @@ def _multicast(
     standing = SourceOrder(first)
     edges: list[Edge] = []  # 3
     for group, takers in zip(groups, receivers(groups)):  # 4
-        edges.append(_served(standing, group, takers))
+        edges.append(_edge_to(standing, group, takers))
         if order == "depth":  # 10
             standing.put_first(group.leaf, takers)
         else:
@@ -101,7 +101,7 @@ def _multicast(
     return Plan(tuple(edges), _summary(served, wanted, f"{order}; {why}"))  # 11
 
 
-def _served(standing: SourceOrder, group: Group, takers: list[Holder]) -> Edge:
+def _edge_to(standing: SourceOrder, group: Group, takers: list[Holder]) -> Edge:
     """Lines 6 to 9 for one group of targets."""
     leaf, rate = group.leaf, sum([taker.rate for taker in takers])
     held = standing.rate_in(leaf)

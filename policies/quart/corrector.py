@@ -175,7 +175,7 @@ def fewest_in_all(stage: StageView, rate: float, cv: float, target_s: float, for
 
 
 def within_budget(wants: list[int], delays_s: list[float], budget: int) -> list[int]:
-    """``wants`` cut to ``budget`` in total: one replica at a time to each wanting stage, slowest first."""
+    """``wants`` cut to ``budget`` in total: each stage in turn gets one replica, the slowest first."""
     shares = [0] * len(wants)
     order = sorted(range(len(wants)), key=lambda index: (-delays_s[index], index))
     while budget and shares != wants:

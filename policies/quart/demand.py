@@ -21,10 +21,10 @@ def least_busy(stage: StageView, count: int) -> tuple[StageReplicaView, ...]:
 
 def stop(stage: StageView, count: int, reason: str) -> tuple[StopReplicas, ...]:
     """Stop ``count`` of the stage's serving replicas, but never its last serving one."""
-    gone = least_busy(stage, max(min(count, stage.serving - 1, stage.supply - stage.minimum), 0))
-    if not gone:
+    stopped = least_busy(stage, max(min(count, stage.serving - 1, stage.supply - stage.minimum), 0))
+    if not stopped:
         return ()
-    return (StopReplicas(stage.index, tuple([replica.id for replica in gone]), reason),)
+    return (StopReplicas(stage.index, tuple([replica.id for replica in stopped]), reason),)
 
 
 class Periods:

@@ -58,8 +58,8 @@ class Infless:
             return (*changed, *self._start(view, wanted, why))
         keep = int(self._wanted.most)
         if units > keep:
-            gone = [stop(stage, stage.supply - keep, why) for stage in view.stages]
-            return (*changed, *[size for some in gone for size in some])
+            stops = [stop(stage, stage.supply - keep, why) for stage in view.stages]
+            return (*changed, *[size for some in stops for size in some])
         return tuple(changed)
 
     def _start(self, view: PipelineView, wanted: int, why: str) -> tuple[StageDecision, ...]:

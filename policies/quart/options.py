@@ -24,7 +24,7 @@ Predictor = Literal["none", "whitt", "measured", "attention"]
 
 
 class PerModel:
-    """One scaler for each model, made when its pipeline is first seen; ``memory_s``: that of each scaler."""
+    """One scaler per model, made when its pipeline is first seen. ``memory_s``: memory of each scaler."""
 
     def __init__(self, make: Callable[[], StageScaler], memory_s: float) -> None:
         self._make, self.memory_s = make, memory_s
@@ -126,9 +126,10 @@ def inferline(
     period_s: float = 1.0,
     mean_rate_per_s: float = 0.0,
 ) -> StageScaler:
-    """InferLine, approximated. ``planned_per_s`` None: ``mean_rate_per_s``, supplied by the builder.
+    """InferLine, approximated. ``planned_per_s``: the planned rate.
 
-    0, or None with an unknown mean rate: the rate of the first look in which requests arrive.
+    None: ``mean_rate_per_s``, which the builder supplies. 0, or None with an unknown mean rate: the rate of
+    the first look in which requests arrive.
     """
     planned = mean_rate_per_s if planned_per_s is None else planned_per_s
     share = _share(utilization)

@@ -104,7 +104,7 @@ class Placement:
         elif plentiful(room, rest):
             scattered = greedy(room, stage, rest, room.hosts, apart=True)
         else:
-            scattered = self._dispersed(stage, rest, room)
+            scattered = self._dispersed_gpus(stage, rest, room)
         starts = []
         if cached:
             why = f"{reason}; its hosts have a copy"
@@ -113,7 +113,7 @@ class Placement:
             starts.append(StartReplicas(stage.index, len(scattered), reason, gpus=scattered))
         return tuple(starts)
 
-    def _dispersed(self, stage: StageView, count: int, room: FreeRoom) -> tuple[int, ...]:
+    def _dispersed_gpus(self, stage: StageView, count: int, room: FreeRoom) -> tuple[int, ...]:
         """Choose by the shares of KL's gradient: each replica goes to the host furthest below its share."""
         here = Counter(replica.host for replica in stage.replicas if replica.state != "draining")
         most = {host.id: room.fits(host, stage) for host in room.hosts}

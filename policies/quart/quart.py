@@ -123,10 +123,10 @@ class Quart:
             give, cores = answer.give, answer.cores
         if not give:
             return []
-        gone = [replica.id for replica in least_busy(stage, give)]
+        stopped = [replica.id for replica in least_busy(stage, give)]
         why = f"{stage.supply - give} do at CV {surplus.cv:.2f}, {surplus.least} at least"
-        decisions: list[StageDecision] = [StopReplicas(stage.index, tuple(gone), why)]
-        raised = [replica for replica in stay if replica.id not in gone and replica.cpu_cores < cores]
+        decisions: list[StageDecision] = [StopReplicas(stage.index, tuple(stopped), why)]
+        raised = [replica for replica in stay if replica.id not in stopped and replica.cpu_cores < cores]
         if raised:
             for replica in raised:
                 room.cores[replica.host] -= cores - replica.cpu_cores

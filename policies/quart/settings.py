@@ -1,4 +1,4 @@
-"""QUART's numbers: those of its released code, and our own where the paper gives none. Both are named."""
+"""QUART's numbers: those of its released code, and, marked as ours, those that the paper does not give."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -26,13 +26,13 @@ class CorrectorSettings:
     ``control``: ``rate`` switches the PID off: as many replicas as keep the work stable, and no more.
     ``bounded``: the PID's output is limited to the formula's number for the target. ``anti_windup``: see
     ``Pid``. ``drain_s``: the time within which queued requests should be served: they count as arrivals over
-    so many seconds (ours). ``target_s``: of each stage; 0: its share of the SLO by execution time.
-    ``relative``: the error is a share of the target, else seconds. ``cool_down_s``: from one growth of a
-    stage to its next. ``key_margin``: how many times the median of all stages' delays (each over its target)
-    makes a key stage. ``key_passes``: passes whose mean delay is evidence that a stage is slow; fewer are
-    mostly chance, since requests queued behind a long pass wait for it too (ours: at a CV of 0.2, the
-    default, 20 passes have a mean within 9 % in 95 of 100 cases). ``most_replicas``: of one stage; 0: the
-    service's limit.
+    so many seconds (ours). ``target_s``: target delay of each stage; 0: its share of the SLO by execution
+    time. ``relative``: the error is a share of the target, else seconds. ``cool_down_s``: from one growth of
+    a stage to its next. ``key_margin``: how many times the median of all stages' delays (each over its
+    target) makes a key stage. ``key_passes``: passes whose mean delay is evidence that a stage is slow; fewer
+    are mostly chance, since requests queued behind a long pass wait for it too (ours: at a CV of 0.2, the
+    default, 20 passes have a mean within 9 % in 95 of 100 cases). ``most_replicas``: limit for one stage; 0:
+    the service's limit.
     """
 
     form: DelayForm = "erlang_c"

@@ -77,13 +77,13 @@ class Smoother:
         decisions = []
         for stage, rate, cv, want, drawn_to in zip(view.stages, rates, cvs, wants, drawn, strict=True):
             least = stable_replicas(stage, rate) if compensated else want
-            need = self._held(stage.index, max(least, ceil(drawn_to - 1e-9)), view.now_ns)
+            need = self._held_replicas(stage.index, max(least, ceil(drawn_to - 1e-9)), view.now_ns)
             count = stage.supply - max(need, stage.minimum)
             if count > 0 and not stage.queued and stage.serving == stage.supply:
                 decisions.append(Surplus(stage.index, count, cv, least))
         return tuple(decisions)
 
-    def _held(self, stage: int, need: int, now_ns: int) -> int:
+    def _held_replicas(self, stage: int, need: int, now_ns: int) -> int:
         """The largest need of the last ``hold_s``; before ``hold_s`` have passed, nothing may go."""
         hold_ns = self.settings.hold_s * NS_PER_S
         needs = self._needs.setdefault(stage, deque())

@@ -85,7 +85,7 @@ class Band:
 class RoleMemory:
     """What a load monitor remembers of one role of one model; ``below_since_ns``: None if not below.
 
-    ``bands``: by supply. An elastic role has few supplies and returns to them again and again.
+    ``bands``: load bands by supply; they are kept because an elastic role returns to few supplies often.
     """
 
     __slots__ = ("bands", "below_since_ns")
@@ -236,7 +236,8 @@ def load_monitor(
 ) -> LoadMonitor:
     """A load monitor from the plain values of a configuration, the same rules for every model.
 
-    Raises ValueError: one sentence that names the key. See ``policies.scaling.rules.scaling_rules``.
+    Raises ValueError: one sentence that names the key. ``policies.scaling.rules.scaling_rules`` reads the
+    keys.
     """
     return LoadMonitor(
         scaling_rules(

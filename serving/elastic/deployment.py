@@ -88,7 +88,7 @@ class Deployment:
             kv_senders=self._services[model].kv_senders(),
         )
         answer = self._provisioner.provision(wanted)
-        chosen = self._live(now_ns, decision, answer)
+        chosen = self._live_instances(now_ns, decision, answer)
         live = self._services[model].live
         if chosen and answer.overlap:
             self._provisioner.refuse_overlap(answer)
@@ -111,7 +111,7 @@ class Deployment:
             )
         return missing_instances(wanted, answer)
 
-    def _live(self, now_ns: int, decision: ScaleDecision, answer: Provisioned) -> set[int]:
+    def _live_instances(self, now_ns: int, decision: ScaleDecision, answer: Provisioned) -> set[int]:
         """The instances that work while they load; never those that only decode."""
         model = decision.model
         live = self._services[model].live
@@ -136,7 +136,7 @@ class Deployment:
                 fully_loaded=fully_loaded,
                 actions=actions,
             )
-        self._ended(now_ns, load, True, actions)
+        self._end_load(now_ns, load, True, actions)
 
     def _layers_came(
         self, now_ns: int, *, load: Load, number: int, layers: int, fully_loaded: bool, actions: list[Action]
@@ -174,9 +174,9 @@ class Deployment:
             if isinstance(service, Migrating):
                 service.load_stopped(number, actions)
             self.drains.give_up(now_ns, number, f"load {load.load} stopped: {event.cause}", actions)
-        self._ended(now_ns, load, False, actions)
+        self._end_load(now_ns, load, False, actions)
 
-    def _ended(self, now_ns: int, load: Load, fully_loaded: bool, actions: list[Action]) -> None:
+    def _end_load(self, now_ns: int, load: Load, fully_loaded: bool, actions: list[Action]) -> None:
         if self._progress.ended(now_ns, load, fully_loaded, actions):
             self.drains.reclaim_all(now_ns, actions)
 

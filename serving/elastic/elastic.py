@@ -119,7 +119,7 @@ def loads_of(model: ScalingView | Service) -> tuple[int, int, int]:
 
 
 class StandingAnswers:
-    """``no_change_bounds``: by model, load bounds within which the scaler decides nothing."""
+    """``no_change_bounds``: for each model, the load bounds within which the scaler decides nothing."""
 
     __slots__ = ("_last", "_scaler", "no_change_bounds")
 
@@ -146,7 +146,7 @@ class StandingAnswers:
         self._last.pop(model, None)
 
     def keep(self, view: ScalingView, changes: int, short: bool) -> None:
-        """Keep an answer with no decision or only shortages. ``changes``: of the model's instances so far."""
+        """Keep an answer with no decision or only shortages. ``changes``: as in ``Instances``."""
         if self._scaler.no_change_until_ns is not None:
             until_ns = self._scaler.no_change_until_ns(view)
             self._last[view.model] = LastAnswer(loads_of(view), changes, until_ns, short)
@@ -433,7 +433,7 @@ class Elastic:
         if act == "load":
             self._load(now_ns, decision, actions)
         elif act == "shortage":
-            self._take(now_ns, decision, actions)
+            self._take_instance(now_ns, decision, actions)
         for number in decision.instances:
             deployment.log.decided(now_ns, decision, number, reason)
             if act == "cancel_drain":
@@ -460,7 +460,7 @@ class Elastic:
             shortage = f"{missing.count} more {decision.role} instances {why}; {decision.reason}"
             self.deployment.log.short(now_ns, decision, shortage, missing.obstacle)
 
-    def _take(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
+    def _take_instance(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
         """No GPUs are free: ask the arbiter for an instance of another model."""
         model = decision.model
         obstacle: Obstacle = "no_gpu"

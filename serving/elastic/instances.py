@@ -87,7 +87,7 @@ class Instances:
     def free_slots(self, model: str) -> list[Replica]:
         """The model's slots whose GPUs are all free, in index order."""
         size = self.gpus_per_instance(model)
-        return [self._slot(model, first, size) for first in sorted(self._free_of(size))]
+        return [self._slot_at(model, first, size) for first in sorted(self._free_of(size))]
 
     def _free_of(self, size: int) -> set[int]:
         """First GPUs of the free groups of ``size`` in one host; kept up to date after the first call."""
@@ -107,7 +107,7 @@ class Instances:
     def _is_free(self, first: int, size: int) -> bool:
         return all(owner == _NO_OWNER for owner in self._owner[first : first + size])
 
-    def _changed(self, gpus: Sequence[int]) -> None:
+    def _update_free_groups(self, gpus: Sequence[int]) -> None:
         """Update the free groups after these GPUs were occupied, freed or lost."""
         per_host = self._cluster.gpus_per_host
         for size, free in self._free.items():
@@ -119,7 +119,7 @@ class Instances:
                 else:
                     free.discard(first)
 
-    def _slot(self, model: str, first: int, size: int) -> Replica:
+    def _slot_at(self, model: str, first: int, size: int) -> Replica:
         number = self._slots.get((model, first))
         if number is None:
             number = self._slots[model, first] = self._numbers
@@ -158,7 +158,7 @@ class Instances:
         for gpu in slot.gpus:
             assert self._owner[gpu] == _NO_OWNER, f"GPU {gpu} belongs to replica {self._owner[gpu]}"
             self._owner[gpu] = slot.id
-        self._changed(slot.gpus)
+        self._update_free_groups(slot.gpus)
         instance = self.live[slot.id] = Instance(slot, role, state)
         self._of_model.setdefault(slot.model, {})[slot.id] = instance
         self.changes[slot.model] += 1
@@ -190,7 +190,7 @@ class Instances:
         gpus = range(host * count, (host + 1) * count)
         for parked in [entry for entry in self._parked if self.slots[entry].gpus[0] in gpus]:
             self.unpark(parked)
-        self._gone([gpu for gpu in gpus if self._owner[gpu] == _NO_OWNER])
+        self._mark_lost([gpu for gpu in gpus if self._owner[gpu] == _NO_OWNER])
 
     def cancel_drain(self, number: int) -> None:
         """Mark a draining instance as serving again."""
@@ -218,23 +218,23 @@ class Instances:
         assert self.live[number].state != "terminating", (
             f"replica {number} is terminating and keeps its GPUs until it is lost"
         )
-        instance = self._leaves(number)
+        instance = self._remove_instance(number)
         if instance.state in _SUPPLIES:
             self._supply[instance.replica.model, instance.role] -= 1
         for gpu in instance.replica.gpus:
             self._owner[gpu] = _NO_OWNER
-        self._changed(instance.replica.gpus)
+        self._update_free_groups(instance.replica.gpus)
         if parked_until_ns is not None:
             self._parked[number] = parked_until_ns
 
     def lost(self, number: int) -> None:
         """Remove a lost instance and its GPUs for good."""
-        instance = self._leaves(number)
+        instance = self._remove_instance(number)
         if instance.state in _SUPPLIES:
             self._supply[instance.replica.model, instance.role] -= 1
-        self._gone(instance.replica.gpus)
+        self._mark_lost(instance.replica.gpus)
 
-    def _leaves(self, number: int) -> Instance:
+    def _remove_instance(self, number: int) -> Instance:
         instance = self.live.pop(number)
         del self._of_model[instance.replica.model][number]
         self.changes[instance.replica.model] += 1
@@ -248,13 +248,13 @@ class Instances:
         assert not owners, f"host {host} still has the replicas {sorted(owners)}"
         for parked in [entry for entry in self._parked if self.slots[entry].gpus[0] in gpus]:
             self.unpark(parked)
-        self._gone(gpus)
+        self._mark_lost(gpus)
 
     def unpark(self, number: int) -> None:
         """Note that a parked instance's parameters are no longer on its old GPUs."""
         self._parked.pop(number, None)
 
-    def _gone(self, gpus: Sequence[int]) -> None:
+    def _mark_lost(self, gpus: Sequence[int]) -> None:
         for gpu in gpus:
             self._owner[gpu] = _GONE
-        self._changed(gpus)
+        self._update_free_groups(gpus)

@@ -18,9 +18,10 @@ from serving.vocabulary.replica import Replica, Role
 class ModelLimits:
     """Bounds (fewest, most) on the instances of one model by role, and the rates of one instance.
 
-    ``pass_ns``: duration of a full prefill pass. ``size_bytes``: of the parameters, on all GPUs together;
-    ``activation_bytes_per_token``: between two layers. ``kv_bytes_per_token``: on all GPUs together;
-    ``max_num_seqs``: requests that decode on one instance. These are for live scaling only.
+    ``pass_ns``: duration of a full prefill pass. The other fields are for live scaling only.
+    ``size_bytes``: size of the parameters on all GPUs together. ``activation_bytes_per_token``: size of one
+    token's activations between two layers. ``kv_bytes_per_token``: size of one token's KV on all GPUs
+    together. ``max_num_seqs``: the maximum number of requests that decode on one instance.
     """
 
     bounds: Mapping[Role, tuple[int, int]]
@@ -38,7 +39,8 @@ class ModelLimits:
 class ElasticSetup:
     """The fixed settings; ``prototypes`` and ``limits`` by model.
 
-    ``period_ns``: of the load monitor. ``park_ns``: how long parameters stay on reclaimed GPUs.
+    ``period_ns``: time between two looks of the load monitor. ``park_ns``: how long parameters stay on
+    reclaimed GPUs.
     """
 
     cluster: ClusterMap

@@ -23,7 +23,7 @@ from serving.vocabulary.replica import Replica, Role
 
 
 class HostResources:
-    """``copies``: of stages, in the hosts' memory. ``lost``: lost hosts; ``lost_ssds``: lost SSDs."""
+    """``copies``: copies of stages in the hosts' memory. ``lost``: lost hosts; ``lost_ssds``: lost SSDs."""
 
     __slots__ = ("_setup", "copies", "lost", "lost_ssds", "taken_cores")
 
@@ -53,7 +53,7 @@ Place = Callable[[Replica, Role, bool], None]
 
 
 class StageReplicas:
-    """``states``: of all replicas with a GPU. ``history``: every decision and its result.
+    """``states``: the state of each replica that has a GPU. ``history``: every decision and its result.
 
     ``changes``: number of events that changed a replica. ``loads``: loads in progress. ``hosts``: copies from
     which a stage can be loaded.
@@ -136,13 +136,13 @@ class StageReplicas:
         wanting = list[Replica]()  # replicas to load from peers
         for number in range(wish.count):
             gpu = wish.gpus[number] if wish.gpus else self._best_gpu(stage.part, cores)
-            source = None if gpu is None else self._source(gpu, stage.part, wish.source)
+            source = None if gpu is None else self._source_on_host(gpu, stage.part, wish.source)
             asks = self._peers is not None and wish.source == "any" and (source is None or source[0] == "ssd")
             if gpu is None or (source is None and not asks):
                 why = "no GPU has room" if gpu is None else f"nothing to load from beside GPU {gpu}"
                 self.tell(now_ns, "shortage", service.model, -1, f"stage {stage.index}: {why}")
                 break
-            replica = self._seat(stage.part, gpu, cores, wish.reason, actions)
+            replica = self._place_on_gpu(stage.part, gpu, cores, wish.reason, actions)
             if asks:
                 wanting.append(replica)
             else:
@@ -189,7 +189,7 @@ class StageReplicas:
         for replica in wanting:
             if replica.id in served:
                 continue
-            source = self._source(replica.gpus[0], part, "any")
+            source = self._source_on_host(replica.gpus[0], part, "any")
             if source is None:
                 self._release(now_ns, replica.id, "nothing to load from", actions)
             else:
@@ -216,7 +216,7 @@ class StageReplicas:
         ]
         return min(options)[2] if options else None
 
-    def _source(self, gpu: int, part: Part, wanted: str) -> Endpoint | None:
+    def _source_on_host(self, gpu: int, part: Part, wanted: str) -> Endpoint | None:
         """The host's memory if it has a copy, else its SSD; None if neither can be read."""
         host = self._setup.hosts.of(gpu)
         if host in self.hosts.lost:
@@ -225,7 +225,7 @@ class StageReplicas:
             return ("host", host)
         return None if wanted == "host" or host in self.hosts.lost_ssds else ("ssd", host)
 
-    def _seat(self, part: Part, gpu: int, cores: int, reason: str, actions: list[Action]) -> Replica:
+    def _place_on_gpu(self, part: Part, gpu: int, cores: int, reason: str, actions: list[Action]) -> Replica:
         """Give a replica its GPU; it loads next."""
         replica = self._former(part, gpu)
         number = replica.id

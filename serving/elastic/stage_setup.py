@@ -10,9 +10,9 @@ from serving.vocabulary.layers import Part
 
 @dataclass(frozen=True, slots=True)
 class StageHosts:
-    """The hosts, all alike: host n has GPUs ``first`` to ``first + per_host``.
+    """The hosts, all alike: host n has ``gpus_per_host`` GPUs, from GPU n * ``gpus_per_host`` on.
 
-    ``first`` = n * ``gpus_per_host``. ``memory_bytes``, ``cpu_cores``: of one host.
+    ``memory_bytes``, ``cpu_cores``: memory and number of CPU cores of one host.
     """
 
     count: int
@@ -33,12 +33,13 @@ class StageHosts:
 class StageScaling:
     """``scaler`` is called for each model once per ``period_ns``; rates are counted over ``window_ns``.
 
-    ``minimum``: replicas of each stage; ``maximum``: of each, ``max_replicas``: of all stages of a model.
-    ``cores``: of a new replica, and of those at the start. ``exec_s``: a pass of one request alone on this
-    number of cores; ``sizes_bytes``: of the parameters. ``peers``: plans loads from replicas that hold the
-    stage; None: all load from their own host's memory or SSD. ``batch_cost``: cost of each request in a pass
-    but the longest. ``copies_share``: of a host's memory that copies may use; the invariants report a scaler
-    that keeps more.
+    ``minimum``, ``maximum``: bounds on the number of replicas of each stage. ``max_replicas``: bound on the
+    replicas of all stages of a model together. ``cores``: CPU cores of a new replica and of an initial one.
+    ``exec_s``: duration of a pass of one request alone on this number of cores. ``sizes_bytes``: sizes of the
+    parameters. ``peers``: plans loads from replicas that hold the stage; None: every replica loads from its
+    own host's memory or SSD. ``batch_cost``: what each request but the longest adds to a pass, as a share of
+    its own pass. ``copies_share``: the share of a host's memory that copies may use; the invariants report a
+    scaler that keeps more.
     """
 
     scaler: StageScaler

@@ -49,7 +49,7 @@ class Admissions:
     """Look-ups of one choice at a time. ``decodes``: decoding requests take part in the step.
 
     ``growing``: a request found all there is of what another request is generating, so it may find more after
-    the next step. ``admitted``: by admitted request, what it found, if anything.
+    the next step. ``admitted``: for each admitted request, the blocks that it found, if any.
     """
 
     __slots__ = (
@@ -68,7 +68,7 @@ class Admissions:
         self.growing = False
 
     def begin(self, chunks: Iterable[Chunk], decodes: bool) -> None:
-        """Begin another choice. ``chunks``: those of prompts in progress."""
+        """Begin another choice. ``chunks``: the chunks of prompts in progress."""
         self._decodes = decodes
         if self._new:
             self._new = []
@@ -99,7 +99,7 @@ class Admissions:
             if cache.queue.blocks > free:
                 cache.trim(free)
         taken = cache.queue.blocks - self._taken - free_blocks
-        gone = self._gone(taken) if taken > 0 else None
+        gone = self._evicted_extents(taken) if taken > 0 else None
         whole = (progress.known_tokens - 1) // block
         if prefix:
             self.note_filled(prefix, self._decodes)
@@ -173,7 +173,7 @@ class Admissions:
                 self._taken += extent.stop - at
             at = extent.stop
 
-    def _gone(self, taken: int) -> dict[Extent, int]:
+    def _evicted_extents(self, taken: int) -> dict[Extent, int]:
         """Extents that lose blocks to this step from the head of the queue, each with its new end."""
         gone: dict[Extent, int] = {}
         queue = self.cache.queue

@@ -12,7 +12,7 @@ class BlockTable:
     ``prefix_tokens``: number of its first tokens that belong to other requests. ``stops``: where the
     request's part of each extent ends; split-off parts follow at ``rest``. ``stored_tokens``: what can be
     found, or could if another request named this one. ``findable_tokens``: what another request may ever look
-    for. ``late_tokens``: of the stored ones, the last that cannot be found before the request has left.
+    for. ``late_tokens``: number of the last stored tokens that are findable only once the request has left.
     ``copied``: since this request began, another one stored some of its tokens.
     """
 

@@ -24,7 +24,7 @@ class SentPrefixes:
     forgotten.
 
     A prompt is stored as the parts that it shares with others and its own part (``Request.shared_prefix``),
-    so a text is stored once: by owner, where its own tokens begin and end.
+    so a text is stored once: for each owner, the positions at which its own tokens begin and end.
     """
 
     __slots__ = ("_block_tokens", "_held_tokens", "_parts", "_prompt_tokens", "_room_tokens")
@@ -91,15 +91,15 @@ class SentPrefixes:
 
         The last prompt token does not count: it is always computed, since its output is the next token.
         """
-        parts, found = self._parts[replica], 0
+        parts, shared_tokens = self._parts[replica], 0
         for owner, end in request.shared_prefix:
             held = parts.get(owner)
             if held is None or held[1] < end:
-                found = found if held is None else max(found, held[1])
+                shared_tokens = shared_tokens if held is None else max(shared_tokens, held[1])
                 break
-            found = end
+            shared_tokens = end
         block = self._block_tokens[replica]
-        return min(found, request.prompt_tokens - 1) // block * block
+        return min(shared_tokens, request.prompt_tokens - 1) // block * block
 
 
 # Loads in the controller's own records, in requests or tokens. They change only when a request comes or goes.
@@ -137,7 +137,7 @@ class Fleet:
         engines: Mapping[int, Engine] | None = None,
         reports: LoadReports | None = None,
     ) -> None:
-        """``engines``: of all replicas, for ``running``. ``reports``: None if no policy reads them."""
+        """``engines``: all replicas' engines, for ``running``. ``reports``: None if no policy reads them."""
         self.model = model
         self.reports = reports
         self._engines = {} if engines is None else engines
@@ -245,13 +245,13 @@ class Fleet:
         """(replica, load) of the least loaded alive replica, the lowest id among equals."""
         if signal == "outstanding":
             if self._by_outstanding is None:
-                self._by_outstanding = LeastIndex(self._listed(self._outstanding))
+                self._by_outstanding = LeastIndex(self._of_alive(self._outstanding))
             return self._by_outstanding.least()
         if self._by_kv_demand is None:
-            self._by_kv_demand = LeastIndex(self._listed(self._loads(signal)))
+            self._by_kv_demand = LeastIndex(self._of_alive(self._loads(signal)))
         return self._by_kv_demand.least()
 
-    def _listed(self, loads: dict[int, int]) -> dict[int, int]:
+    def _of_alive(self, loads: dict[int, int]) -> dict[int, int]:
         return {replica: loads[replica] for replica in self._alive}
 
     def load(self, replica: int, signal: Signal) -> int:

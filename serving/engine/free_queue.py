@@ -13,8 +13,9 @@ class Extent:
 
     The tokens are those of ``request`` with its ``prefix``. ``owner``: whose content the first block is; the
     index uses it. ``users``: number of requests that hold the blocks; if 0 they are in the free queue,
-    between ``ahead`` (taken before them) and ``behind``. ``born``: of two copies of a block, the one recorded
-    first is found; parts of a split extent have the same. ``rest``: the second part of a split extent.
+    between ``ahead`` (taken before them) and ``behind``. ``born``: number of the extent in the order of
+    recording; of two copies of a block, the one recorded first is found. Parts of a split extent have the
+    same ``born``. ``rest``: the second part of a split extent.
     """
 
     __slots__ = (

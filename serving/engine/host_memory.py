@@ -47,7 +47,7 @@ class HostMemory:
         victim.was_preempted = victim.swapped = True
         ledger.preempt(victim.id, 0)
         self.out += 1
-        return self._copied(blocks)
+        return self._count_copy(blocks)
 
     def has_room_back(self, ledger: KvLedger, waiting: deque[Progress]) -> bool:
         """Whether the queue's head is swapped out and has room besides the next decode step.
@@ -68,7 +68,7 @@ class HostMemory:
             progress.swapped = False
             ledger.reserve(progress.id, progress.known_tokens)
             ledger.start_decoding(progress.id, progress.known_tokens + 1)
-            took_ns += self._copied(self._held.pop(progress.id))
+            took_ns += self._count_copy(self._held.pop(progress.id))
             back.append(progress)
         return back, took_ns
 
@@ -76,7 +76,7 @@ class HostMemory:
         """Requests whose KV is here."""
         return tuple(self._held)
 
-    def _copied(self, blocks: int) -> int:
+    def _count_copy(self, blocks: int) -> int:
         took_ns = blocks * self.block_ns
         self.waited_ns += took_ns
         return took_ns

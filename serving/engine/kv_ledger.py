@@ -30,9 +30,9 @@ class KvLedger:
 
     With ``prefix_caching`` a request finds blocks with the beginning of its tokens, computed by any request.
     ``late_tokens``: the last generated token of decoding requests is unknown when a step is chosen
-    (asynchronous scheduling), so a block is found this much later. ``named``: by request, whether another
-    request of the run names its tokens (beyond its end: no); None: unknown. Tokens that no request looks for
-    are not tracked, except those that preempted requests find when they return.
+    (asynchronous scheduling), so a block is found this much later. ``named``: for each request, whether
+    another request of the run names its tokens (a request beyond its end: no); None: unknown. Tokens that no
+    request looks for are not tracked, except those that preempted requests find when they return.
     """
 
     __slots__ = (
@@ -144,7 +144,7 @@ class KvLedger:
     def admissions(self, chunks: Iterable[Chunk] = (), decodes: bool = True) -> Admissions | None:
         """The look-up of what waiting requests would find in the step being composed; None: nothing ever.
 
-        ``chunks``: of prompts in progress. ``decodes``: decoding requests take part in the step.
+        ``chunks``: the chunks of prompts in progress. ``decodes``: decoding requests take part in the step.
         """
         lookup = self._admissions
         if lookup is not None:

@@ -77,7 +77,7 @@ class LoadReports:
         before, known = self._known.get(engine.id), InstanceLoad(engine)
         known.high_now = 0 if before is None else before.high_now
         self._known[engine.id] = known
-        self._renew(known, free_blocks_after(engine, 0))
+        self._read_engine(known, free_blocks_after(engine, 0))
         self._changed[engine.id] = None
         if not self.at_changes:
             report_of(known)
@@ -116,7 +116,7 @@ class LoadReports:
     def changed(self, reader: int = 0) -> list[int]:
         """Instances with a new report since this reader last asked; others have only fewer free blocks."""
         if self._rising and (tick_ns := self._tick()) > self._swept_ns:
-            self._sweep(tick_ns)
+            self._mark_due(tick_ns)
         for unread in self._unread:
             unread.update(self._changed)
         self._changed.clear()
@@ -124,7 +124,7 @@ class LoadReports:
         self._unread[reader].clear()
         return unread_replicas
 
-    def _sweep(self, tick_ns: int) -> None:
+    def _mark_due(self, tick_ns: int) -> None:
         """Handle a passed tick: mark instances with reports due by then as changed."""
         self._swept_ns = tick_ns
         rising, known_of = self._rising, self._known
@@ -183,9 +183,9 @@ class LoadReports:
         begun = has_begun(known)
         if self.at_step_ends:
             if begun:
-                self._comes(known, known.steps)
+                self._prepare_report(known, known.steps)
             return not begun and engine.state is EngineState.RUNNING and engine._steps_left > 1
-        self._renew(known, free_blocks_after(engine, 0) if begun else known.free_blocks)
+        self._read_engine(known, free_blocks_after(engine, 0) if begun else known.free_blocks)
         self._changed[replica] = None
         return False
 
@@ -212,9 +212,9 @@ class LoadReports:
             if self.at_ticks:
                 self._rising[replica] = self._tick()
             elif self.at_step_ends:
-                self._comes(known, since)
+                self._prepare_report(known, since)
             else:
-                self._renew(known, free_blocks_after(engine, 0))
+                self._read_engine(known, free_blocks_after(engine, 0))
                 self._changed[replica] = None
 
     def moved(self, replica: int) -> None:
@@ -263,10 +263,10 @@ class LoadReports:
         if known.coming is not None:
             if known.steps + steps <= known.since:
                 return
-            self._tell(known)
+            self._publish(known)
         free = free_blocks_after(engine, steps)
         if self.at_ticks and engine.id in self._rising:
-            self._renew(known, free)
+            self._read_engine(known, free)
             report_of(known)
             self._changed[engine.id] = None
             return
@@ -274,19 +274,19 @@ class LoadReports:
         if self.at_changes and known.report and free != known.report.free_blocks:
             known.report = None
 
-    def _comes(self, known: InstanceLoad, since: int) -> None:
+    def _prepare_report(self, known: InstanceLoad, since: int) -> None:
         """Report the current batch and queue after another step. ``since`` -1: at the next tick."""
         if known.coming is not None and known.steps > known.since:
-            self._tell(known)
+            self._publish(known)
         report, free = known.report, known.free_blocks
-        self._renew(known, free_blocks_after(known.engine, 0))
+        self._read_engine(known, free_blocks_after(known.engine, 0))
         known.coming, known.since = report_of(known), since
         known.report, known.free_blocks = report, free
         if self._memory_watch is not None:
             self._memory_watch.comes(known, known.coming, self._present.now_ns)
         self._rising[known.engine.id] = known.tick_ns
 
-    def _tell(self, known: InstanceLoad) -> None:
+    def _publish(self, known: InstanceLoad) -> None:
         """Publish the coming report: the step has ended."""
         coming = known.coming
         assert coming is not None
@@ -294,7 +294,7 @@ class LoadReports:
         known.ample_ns, known.coming_ample_ns = known.coming_ample_ns, NEVER_NS
         self._changed[known.engine.id] = None
 
-    def _renew(self, known: InstanceLoad, free_blocks: int) -> None:
+    def _read_engine(self, known: InstanceLoad, free_blocks: int) -> None:
         """Set the values to the current state of the engine."""
         engine = known.engine
         known.free_blocks, known.tick_ns = free_blocks, self._tick()

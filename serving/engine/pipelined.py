@@ -26,7 +26,11 @@ from serving.vocabulary.replica import Replica
 
 
 class MicroBatchLedger(KvLedger):
-    """The ledger of one pool. ``clocks``: by micro-batch, its decoding requests; prompts are in none."""
+    """The ledger of one pool.
+
+    ``clocks``: for each micro-batch, a ledger that counts the steps of its decoding requests. Requests whose
+    prompt is not complete are in no clock.
+    """
 
     __slots__ = ("_clock_of", "clocks")
 
@@ -249,19 +253,19 @@ class PipelinedEngine(Engine):
             if steps:
                 memory.clocks[other].steps_done += steps
                 if chunks_of[other]:
-                    self._computed(other, steps - 1, finished)
+                    self._record_prompts(other, steps - 1, finished)
         for request in finished:
             del self.running[request]
             memory.release(request)
         if event.running:
-            self._turn(sum(event.batch_steps))
+            self._advance_queue(sum(event.batch_steps))
             return
         self.in_flight[batch] = False
-        self._turn(sum(event.batch_steps) - 1)
+        self._advance_queue(sum(event.batch_steps) - 1)
         assert self._queue.popleft() == batch, "micro-batches end in the order in which they began"
         self._choose(batch, actions)
 
-    def _computed(self, batch: int, steps: int, finished: tuple[int, ...]) -> None:
+    def _record_prompts(self, batch: int, steps: int, finished: tuple[int, ...]) -> None:
         """Record the step's prompts as computed; this many further decode steps have run since."""
         for request, start, tokens in self._chunks_of[batch]:
             known = self.running[request].known_tokens
@@ -289,7 +293,7 @@ class PipelinedEngine(Engine):
         """Choose steps of this micro-batch, and of further ones while there is more to schedule."""
         begun = list[tuple[int, Batch]]()
         if batch == _NONE:
-            batch = self._unused()
+            batch = self._unused_batch()
         queue = self._queue
         while True:
             answer = None if batch == _NONE else self._ask(batch, actions)
@@ -299,7 +303,7 @@ class PipelinedEngine(Engine):
                 self._begin(batch, answer)
                 queue.append(batch)
                 begun.append((batch, answer))
-            batch = self._unused() if self.waiting or self._unscheduled else _NONE
+            batch = self._unused_batch() if self.waiting or self._unscheduled else _NONE
             if answer is not None and len(queue) < self._count and queue[0] != EMPTY:
                 continue
             if queue[0] != EMPTY or True not in self.in_flight:
@@ -313,7 +317,7 @@ class PipelinedEngine(Engine):
             return
         self._interruptible = not self.waiting
         self.state = EngineState.RUNNING
-        steps, presses, waits = 1, self._presses(), bool(self.waiting)
+        steps, presses, waits = 1, self._might_admit(), bool(self.waiting)
         if not begun:  # the other micro-batches keep what they were allowed before
             if presses or (waits and self._goes_on):
                 self.cut_run(actions)
@@ -336,7 +340,7 @@ class PipelinedEngine(Engine):
                 )
             )
 
-    def _turn(self, steps: int) -> None:
+    def _advance_queue(self, steps: int) -> None:
         """Advance the queue by this many steps; each micro-batch began another one at once."""
         queue = self._queue
         around = len(queue) - queue.count(EMPTY)
@@ -351,7 +355,7 @@ class PipelinedEngine(Engine):
         queue.clear()
         queue.extend(after)
 
-    def _unused(self) -> int:
+    def _unused_batch(self) -> int:
         """The first micro-batch without requests."""
         clocks = self._memory.clocks
         for batch in range(self._count):
@@ -359,7 +363,7 @@ class PipelinedEngine(Engine):
                 return batch
         return _NONE
 
-    def _presses(self) -> bool:
+    def _might_admit(self) -> bool:
         """Whether the next step to end, of any micro-batch, might take waiting requests.
 
         A micro-batch without tokens to decode would take most. A prompt that does not fit into its budget may

@@ -18,9 +18,9 @@ class EngineOptions:
     ``asynchronous``: a step is chosen while the previous one runs. ``prompts_alone``: a pass with prompts is
     reported after its first step. ``checks``: batchers' answers are checked in full
     (``serving.engine.batch_answers``), as external ones must be. ``lockstep``: replicas are ranks of
-    data-parallel groups. ``named_requests``: see ``KvLedger``. ``order``: of queues and of preemption.
-    ``pipeline_stages``: of every replica, which has that many micro-batches in flight, of
-    ``max_num_batched_tokens`` each, or as many virtual engines as its memory is divided for.
+    data-parallel groups. ``named_requests``: see ``KvLedger``. ``order``: the order of queues and of
+    preemption. ``pipeline_stages``: the number of stages of every replica. It has as many micro-batches in
+    flight, of ``max_num_batched_tokens`` each; or its memory is divided for as many virtual engines.
     """
 
     coalesce: bool = True

@@ -255,18 +255,18 @@ class HandOvers:
             self._ready.remove(replica)
         moves, pieces = self.moves, self.moves.pieces
         homes = pieces.by_home(replica)
-        gone = sorted([request for group in homes.values() for request in group])
+        lost_requests = sorted([request for group in homes.values() for request in group])
         stopped = moves.with_part_in(replica)
         for move in stopped:
             moves.abort(move, f"replica {replica} was lost", actions)
             self._drop_room(move)
         for number in homes:
-            self._fail(self._engines[number], set(gone))
+            self._fail(self._engines[number], set(lost_requests))
         self._decode_capacity.lost(replica)
         self.migrating_tokens -= sum([self._requests[request].prompt_tokens for request in unsent])
         self.demand_tokens -= self._decode_capacity.forget(staying)
-        self.demand_tokens -= self._decode_capacity.forget(gone)
-        freed = [*pieces.join(unsent), *pieces.join(gone)]
+        self.demand_tokens -= self._decode_capacity.forget(lost_requests)
+        freed = [*pieces.join(unsent), *pieces.join(lost_requests)]
         for move in stopped:
             if move.source != replica:
                 self._send_again(move)
@@ -274,7 +274,7 @@ class HandOvers:
             [*homes, *(move.target for move in stopped), *(progress.id for progress in freed)]
         )
         _freed([self._engines[number] for number in changed], actions)
-        return gone
+        return lost_requests
 
     def _fail(self, home: Engine, failing: Collection[int]) -> None:
         """Remove requests whose pieces are lost from the instance that has the rest of their KV."""

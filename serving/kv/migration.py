@@ -44,7 +44,7 @@ _PREPARING, _COPYING, _LAST_STAGE, _RECOMPUTING, _COMMITTED, _ABORTED, _WAITING 
 
 
 class Migrations:
-    """The migrations of one model, at most one per instance. ``of_replica``: by each of the two ends."""
+    """The migrations of one model. ``of_replica``: for each instance, its only migration, if any."""
 
     __slots__ = (
         "_coalesce", "_engines", "_host", "_present", "_rank", "_rules", "log", "moves", "of_replica",

@@ -1,4 +1,4 @@
-"""Records how migrations ended, and counts pairs from which no request left."""
+"""Records how migrations ended, and counts pairs of instances for which no request was chosen."""
 
 from serving.kv.migration_rules import Migration
 from serving.vocabulary.fact import fact
@@ -8,11 +8,12 @@ COMMITTED = "committed"
 
 @fact
 class MigrationRecord:
-    """A migration that was begun with a request and has ended.
+    """An ended migration for which a request had been chosen.
 
-    ``outcome``: ``committed``, or why it was aborted. ``context_tokens``: of the request when the migration
-    began. ``stages``: number begun; ``moved_bytes``: of KV, including wasted ones. ``down_ns``: how long the
-    request was in no batch, -1 if it never left the source's batch.
+    ``outcome``: ``committed``, or why the migration was aborted. ``context_tokens``: the request's context
+    length when the migration began. ``stages``: number of copying stages that were begun. ``moved_bytes``: KV
+    bytes sent, whether or not the destination used them. ``down_ns``: how long the request was in no batch,
+    -1 if it never left the source's batch.
     """
 
     request: int
@@ -28,7 +29,10 @@ class MigrationRecord:
 
 
 class MigrationLog:
-    """Ended migrations (``records``, in that order); ``declined``: pairs from which no request left."""
+    """``records``: ended migrations, in the order of their ends.
+
+    ``declined``: number of pairs (source, destination) for which no request was chosen.
+    """
 
     __slots__ = ("declined", "records")
 

@@ -37,7 +37,7 @@ StageSend = tuple[int, tuple[int, ...], int]
 
 
 class Move:
-    """The move of a batch. ``transfers``: of the current stage; ``missing``: how many have not ended."""
+    """The move of a batch. ``transfers``: in the current stage; ``missing``: how many have not ended."""
 
     __slots__ = ("batch", "missing", "phase", "source", "target", "transfers")
 
@@ -81,7 +81,8 @@ class Moves:
     ) -> Move:
         """Reserve blocks at the target for the batch, which waits at the source.
 
-        tokens: of each request, if it still decodes there; ``reserve_more`` adds blocks.
+        tokens: number of tokens to reserve for each request, if the requests still decode at the source;
+        ``reserve_more`` adds blocks.
         """
         if source is target:
             self.staying.update([progress.id for progress in batch])
@@ -208,9 +209,9 @@ class Moves:
         bytes_at: dict[int, int] = {source: 0}
         requests_at: dict[int, list[int]] = {source: []}
         for progress in batch:
-            elsewhere = pieces.size_bytes(progress)
-            own_bytes = pieces.whole_bytes((progress,)) - sum([size_bytes for _, size_bytes in elsewhere])
-            for replica, size_bytes in [(source, own_bytes), *elsewhere]:
+            piece_bytes = pieces.size_bytes(progress)
+            own_bytes = pieces.whole_bytes((progress,)) - sum([size_bytes for _, size_bytes in piece_bytes])
+            for replica, size_bytes in [(source, own_bytes), *piece_bytes]:
                 if size_bytes and replica != target:
                     bytes_at[replica] = bytes_at.get(replica, 0) + size_bytes
                     requests_at.setdefault(replica, []).append(progress.id)

@@ -30,7 +30,7 @@ class Pieces:
     __slots__ = ("_engines", "_kv_bytes_per_token", "_split")
 
     def __init__(self, engines: Mapping[int, Engine], kv_bytes_per_token: int) -> None:
-        """``kv_bytes_per_token``: of all layers, on all ranks together."""
+        """``kv_bytes_per_token``: size of one token's KV in all layers, on all ranks together."""
         self._engines = engines
         self._kv_bytes_per_token = kv_bytes_per_token
         self._split: dict[int, tuple[int, tuple[Piece, ...]]] = {}  # request -> home, pieces

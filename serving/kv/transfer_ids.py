@@ -2,7 +2,7 @@
 
 
 class TransferIds:
-    """Issues ids unique over all models of a controller; knows each transfer's model until it ends."""
+    """Issues ids unique over all models of a controller; has the model of each transfer until it ends."""
 
     __slots__ = ("_models", "_next")
 

@@ -1,7 +1,7 @@
-"""Live scaling if instances do both prefill and decode: which instance takes a batch of a pair, and when.
+"""Live scaling of instances that prefill and decode: which instance takes a batch of a pair, and when.
 
-Batches come from the common queue. An instance without prompts of its own cuts its decode run to run layers
-of live batches. Its resident requests wait, as for any prompt.
+Batches come from the common queue. An instance that has no prompts of its own interrupts its decode run to
+run layers of live batches. Meanwhile its decoding requests wait, as they do while a prompt is computed.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from serving.vocabulary.request import Request, demand_tokens
 
 
 class ColocatedLive:
-    """Live pairs of a model whose instances prefill and decode, and their work beside their own queues."""
+    """The live pairs of a model whose instances prefill and decode."""
 
     __slots__ = ("_engines", "_first_layers", "_places", "_refused", "_scaling")
 
@@ -33,15 +33,16 @@ class ColocatedLive:
         self._engines = engines
         self._places = places
         self._first_layers = first_layers
-        self._refused: dict[int, tuple[int, int]] = {}  # replica -> the batch it had no room for
+        # For each replica that had no room for a batch: the target and number of that batch.
+        self._refused: dict[int, tuple[int, int]] = {}
 
     # Queries before work is assigned.
 
     def free(self, replica: int) -> bool:
-        """Whether an instance has no prompts left, its own or its batches', and no layers to run."""
+        """Whether an instance has no prompts in its queue, no own batch to work on, and could run layers."""
         pair = self._scaling.pairs.get(replica)
-        own = None if pair is None else pair.next_own()
-        return own is None and not self._engines[replica].waiting and self._scaling.idle(replica)
+        own_batch = None if pair is None else pair.next_own()
+        return own_batch is None and not self._engines[replica].waiting and self._scaling.idle(replica)
 
     def offered(self, replica: int) -> LiveBatch | None:
         """The earliest batch that this instance could pull if it had room."""
@@ -50,16 +51,20 @@ class ColocatedLive:
     # Events.
 
     def end_own(self, actions: list[Action]) -> None:
-        """Let fully loaded instances continue their batches before others pull them: this saves transfers."""
+        """Let fully loaded instances continue their batches before other instances pull these.
+
+        A batch that stays needs no transfer of activations.
+        """
         for pair in list(self._scaling.pairs.values()):
             if pair.fully_loaded:
                 self._scaling.work_of(pair, actions)
 
     def take_over(self, replica: int, batch: LiveBatch, reports: bool, actions: list[Action]) -> None:
-        """Let a free instance pull the offered batch if it has room.
+        """Let a free instance pull the offered batch if its memory has room for it.
 
-        The memory of its resident requests is known only when it ``reports``, so its run is cut to make it
-        report. An instance without room is asked again when it has more, or for another batch.
+        ``reports``: the instance reports now, so the memory of its resident requests is known; otherwise its
+        run is interrupted to make it report. An instance without room for the batch tries it again only after
+        memory was released on the instance.
         """
         engine, key = self._engines[replica], (batch.target, batch.number)
         if self._refused.get(replica) == key:
@@ -72,19 +77,22 @@ class ColocatedLive:
                 self._refused[replica] = key
                 return
         if engine.state is EngineState.RUNNING and engine.layer_pass is None:
-            engine.cut_run(actions)  # its run counted on memory that the batch now holds
+            engine.cut_run(actions)  # the run was planned with memory that the batch now holds
 
     def work(self, actions: list[Action]) -> None:
-        """Let new instances run what they can; count requests where they will decode once this is known."""
+        """Let loading instances run layers; count requests where they will decode, once that is known."""
         self._scaling.work(actions)
         self._places.count(self._scaling.pairs.values())
 
     def has_more(self, replica: int) -> None:
-        """Note that an instance got memory back."""
+        """Let an instance try the batch again that it had no room for: memory was released on it."""
         self._refused.pop(replica, None)
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> list[Engine]:
-        """Handle the end of a layer run; finished requests leave. Returns engines with more memory."""
+        """Handle the end of a layer run and remove finished requests.
+
+        Returns the engine and the target of the batch: both may have more free memory now.
+        """
         target = self._scaling.ran(engine, event, actions)
         self._places.finished(event.finished)
         self.has_more(engine.id)
@@ -92,24 +100,24 @@ class ColocatedLive:
         return [engine, target]
 
     def sent(self, event: Sent, actions: list[Action]) -> tuple[Engine, Engine] | None:
-        """Returns (source, engine where the requests decode) once first layers' KV has arrived, else None."""
-        ends = self._first_layers.sent(event, actions)
-        if ends is not None:
-            self.has_more(ends[0].id)
-        return ends
+        """Returns (source, engine that decodes the requests) once first layers' KV has arrived, else None."""
+        source_and_target = self._first_layers.sent(event, actions)
+        if source_and_target is not None:
+            self.has_more(source_and_target[0].id)
+        return source_and_target
 
     def lost(self, replica: int, actions: list[Action]) -> list[Request]:
-        """Handle a lost instance with its own requests; returns the other requests that are lost."""
-        gone = self._scaling.lost(replica, actions)
+        """Handle a lost instance; returns the requests that are lost besides those in its engine."""
+        lost_requests = self._scaling.lost(replica, actions)
         self._refused.clear()
-        self._places.lost(replica, {request.id for request in gone})
-        return gone + self._first_layers.lost(replica, actions)
+        self._places.lost(replica, {request.id for request in lost_requests})
+        return lost_requests + self._first_layers.lost(replica, actions)
 
     # Queries for the service.
 
     @property
     def kv_tokens(self) -> int:
-        """Prompt and output tokens of the requests in batches that no instance counts yet."""
+        """Prompt and output tokens of those requests in live batches that no instance counts yet."""
         known = self._places.known
         unplaced_requests = [request for request in self._scaling.requests if request.id not in known]
         return sum([demand_tokens(request) for request in unplaced_requests])
@@ -121,25 +129,28 @@ class ColocatedLive:
 
     @property
     def places(self) -> dict[int, int]:
-        """Requests in batches, with the instance that counts each."""
+        """For each request in a live batch that an instance counts: that instance."""
         return self._places.known
 
     def outstanding(self, replica: int) -> int:
-        """Number of requests of which an instance holds a part and which it does not count."""
+        """Number of requests that an instance works on and that another instance counts, or none yet.
+
+        These are the requests of its live batches, and those whose first layers' KV is sent from it.
+        """
         place_of = self._places.place_of
-        own = [batch for batch in self._scaling.batches_of(replica) if place_of(batch) != replica]
-        return sum([len(batch.requests) for batch in own]) + len(self._first_layers.at(replica))
+        batches = [batch for batch in self._scaling.batches_of(replica) if place_of(batch) != replica]
+        return sum([len(batch.requests) for batch in batches]) + len(self._first_layers.at(replica))
 
     def held(self, replica: int) -> list[int]:
-        """Requests for which this instance keeps memory and which are not among its own."""
+        """Requests outside its own engine for which this instance keeps memory."""
         return self._scaling.held(replica) + self._first_layers.at(replica)
 
 
 def between_passes(engine: Engine, actions: list[Action]) -> None:
-    """Choose the engine's next pass anew: now if it is idle, else when the current step has ended.
+    """Choose the engine's next pass again: now if the engine is idle, else when the current step has ended.
 
-    If a request's KV arrives at an instance with a queue of its own, the request does not join a run. No room
-    was kept for it, so the run's steps were computed without its tokens.
+    A request whose KV arrives at an instance with its own queue does not join a run in progress: the length
+    of that run was computed without the memory that the request's tokens need.
     """
     if engine.state is EngineState.RUNNING and engine.layer_pass is None and not engine.prefilling:
         engine.cut_run(actions)
@@ -148,6 +159,6 @@ def between_passes(engine: Engine, actions: list[Action]) -> None:
 
 
 def freed(engine: Engine, actions: list[Action]) -> None:
-    """Choose a pass anew after memory was given back, if a request waits for memory."""
+    """Choose the next pass again after memory was released, if a request waits or the engine is idle."""
     if engine.waiting or engine.state is EngineState.IDLE:
         between_passes(engine, actions)

@@ -11,7 +11,7 @@ from serving.vocabulary.request import Request
 
 
 class DecodePlaces:
-    """``fleet``: counts the requests of each replica. ``layers``: of the model."""
+    """``fleet``: counts the requests of each replica. ``layers``: number of layers of the model."""
 
     __slots__ = ("_fleet", "_layers", "_places")
 
@@ -29,7 +29,7 @@ class DecodePlaces:
         return None
 
     def count(self, pairs: Iterable[LivePair]) -> None:
-        """Count requests whose replica has become known there."""
+        """Count requests on the replicas that will decode them, where these have become known."""
         for pair in pairs:
             for batch in pair.batches:
                 place = self.place_of(batch)
@@ -46,7 +46,7 @@ class DecodePlaces:
             self._fleet.departed(place, gone)
 
     def computed(self, requests: Iterable[int]) -> None:
-        """Forget requests that now are on their replica, which goes on counting them."""
+        """Forget requests that have arrived on their replica; the fleet continues to count them there."""
         for request in requests:
             del self._places[request]
 
@@ -59,5 +59,5 @@ class DecodePlaces:
 
     @property
     def known(self) -> dict[int, int]:
-        """Requests in batches, with the replica that counts each."""
+        """For each request in a batch: the replica that counts it."""
         return {id: place for id, (place, _) in self._places.items()}

@@ -73,7 +73,7 @@ class FirstLayers:
 
     def lost(self, replica: int, actions: list[Action]) -> list[Request]:
         """Handle a lost replica; returns requests elsewhere that fail because their first layers are lost."""
-        gone = list[Request]()
+        lost_requests = list[Request]()
         pieces = self._moves.pieces
         for move in self._moves.with_part_in(replica):
             self._moves.abort(move, f"replica {replica} was lost", actions)
@@ -82,11 +82,11 @@ class FirstLayers:
                 self._engines[move.target].detach(move.batch)
                 for request in batch:
                     self._fleet.departed(move.target, request)
-                gone += batch
+                lost_requests += batch
             pieces.join(move.ids)
         engine = self._engines[replica]
         pieces.release(engine, engine.ledger.holders())
-        return gone
+        return lost_requests
 
     @property
     def migrating_tokens(self) -> int:

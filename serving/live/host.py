@@ -15,12 +15,12 @@ from serving.vocabulary.request import Request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSetup:
-    """Settings of one model. prefill_tokens_per_s: of one instance, for the schedulers' view.
+    """Settings of one model. prefill_tokens_per_s: rate of one instance, for the schedulers' view.
 
-    activation_bytes_per_token: sent when a batch changes instances (hidden size x 2, as the artefact of OSDI
-    2025 does). The rest is for instances that prefill and decode: kv_bytes_per_token of the model on all
-    ranks together; max_num_seqs that decode on one instance. enabled: whether the policy may choose any
-    instance.
+    activation_bytes_per_token: bytes sent per token when a batch changes instances (hidden size x 2, as in
+    the artefact of OSDI 2025). enabled: whether the policy may choose any instance. The other fields are for
+    instances that prefill and decode: kv_bytes_per_token, on all ranks together; max_num_seqs, the maximum
+    number of requests that decode on one instance.
     """
 
     policy: LivePolicy
@@ -34,10 +34,11 @@ class LiveSetup:
 
 @dataclass(slots=True, kw_only=True)
 class LiveCounts:
-    """passes: over layers on instances that lacked others; requests: with such a pass.
+    """passes: number of passes on instances without all layers. requests: number of requests in such passes.
 
-    layer_counts: how many layers were loaded when such a pass began. Plans: used for batches whose layers a
-    scheduler divided; refused because of their replay; late: not ready with the first layer.
+    layer_counts: the numbers of layers that were loaded when such passes began. plans_used: number of plans
+    used for batches whose layers a scheduler divided. plans_refused: number of plans rejected because of
+    their replay. plans_late: number of plans that were not ready when the first layer was.
     """
 
     passes: int = 0

@@ -9,7 +9,7 @@ from serving.vocabulary.units import NS_PER_S
 
 
 def live_targets(edges: Sequence[Edge], size_bytes: int) -> list[LiveTarget]:
-    """The replicas that the edges start, in their order. size_bytes: of all parameters.
+    """The replicas that the edges start, in their order. size_bytes: size of all parameters.
 
     A chain is as slow as its slowest edge; a load with an unknown rate has no estimate.
     """

@@ -93,7 +93,7 @@ class LivePair:
 
     @property
     def layers(self) -> int:
-        """Number of layers of the model, or of the target's part of it."""
+        """Number of layers of the model, or of the part of the model that the target has."""
         return self._layers
 
     @property
@@ -155,15 +155,15 @@ class LivePair:
     def source_lost(self, source: int) -> list[LiveBatch]:
         """Handle a lost source: batches that it had pulled continue from the target's layers."""
         self._running.pop(source, None)
-        back = [batch for batch in self.batches if batch.source == source]
-        for batch in back:
+        returned = [batch for batch in self.batches if batch.source == source]
+        for batch in returned:
             if batch.where == "claimed":
                 batch.where, batch.source = "running", _NO_REPLICA
                 continue
             embedding = batch.where == "embedding" and not (self.fully_loaded or self.stopped)
             batch.where = "embedding" if embedding else "waiting"
             batch.source, batch.done = _NO_REPLICA, batch.split
-        return back
+        return returned
 
     def take_back(self, batch: LiveBatch) -> None:
         """Remove a batch of which no layer has run, so that it goes back to the queue."""
@@ -208,7 +208,7 @@ class LivePair:
 
     @property
     def may_work(self) -> bool:
-        """Whether the target may run layers, as far as this pair knows."""
+        """Whether the state of this pair permits the target to run layers."""
         return not self.stopped and self.target not in self._running
 
     def work(self, fetch: Fetch) -> LivePass | None:

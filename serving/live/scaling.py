@@ -25,7 +25,7 @@ from serving.vocabulary.request import Request
 
 
 class LayerRuns:
-    """Which replica runs layers of which batch. ``layers``: of the model."""
+    """Which replica runs layers of which batch. ``layers``: number of layers of the model."""
 
     __slots__ = ("_counts", "_engines", "_layers", "_running")
 
@@ -63,7 +63,7 @@ class LayerRuns:
         return self._running.get(replica)
 
 
-# Transfers of activations of live batches: those of the last layer that ran, or embedded prompts.
+# Transfers of live batches: the activations after the last layer that ran, or the embedded prompts.
 
 
 class Activations:
@@ -356,18 +356,18 @@ class LiveScaling:
             self._release(self._engines[replica], running.requests)
         back = [batch for pair in self.pairs.values() for batch in pair.source_lost(replica)]
         pair = self.pairs.pop(replica, None)
-        gone = [] if pair is None else list(pair.batches)
-        self._activations.stop([*back, *gone], f"replica {replica} was lost", actions)
-        for batch in (*back, *gone):
+        lost_batches = [] if pair is None else list(pair.batches)
+        self._activations.stop([*back, *lost_batches], f"replica {replica} was lost", actions)
+        for batch in (*back, *lost_batches):
             self._release(self._engines[replica], batch.requests)
-        for batch in gone:
+        for batch in lost_batches:
             if batch.source in self._busy and self._runs.at(batch.source) is None:
                 self._busy.discard(batch.source)
                 self._drop(self._engines[batch.source], batch)
             batch.where = "over"
         for batch in back:
             self._to_queue_if_unbegun(batch)
-        return [request for batch in gone for request in batch.requests]
+        return [request for batch in lost_batches for request in batch.requests]
 
     def _drop(self, engine: Engine, batch: LiveBatch) -> None:
         """Release all that a source keeps for a batch."""

@@ -13,8 +13,8 @@ from serving.vocabulary.layers import Part
 
 _RELOADS: Final = "a list of Reload, each to an existing host, of a hosted part of a model, with a reason"
 HOSTS: Final = Question("hosts", "a list of existing hosts, ascending, each once")
-MAY_LEAVE: Final = Question("may_release", "True or False")
-BEFORE_LEAVING: Final = Question("before_release", f"None, or one of {_RELOADS}")
+MAY_RELEASE: Final = Question("may_release", "True or False")
+BEFORE_RELEASE: Final = Question("before_release", f"None, or one of {_RELOADS}")
 END: Final = Question("end", _RELOADS)
 LOST: Final = Question("lost", _RELOADS)
 LOST_HOST: Final = Question("lost_host", _RELOADS)
@@ -48,11 +48,11 @@ class CheckedCopies:
         return usage
 
     def start(self, placed: Sequence[tuple[Part, int, int]]) -> None:
-        """Place the parameters of these (part, replica, host) at time 0."""
+        """Record where the parameters are at time 0: each of ``placed`` is (part, replica, its host)."""
         ask(self._copies, START, placed)
 
     def hosts(self, part: Part, now_ns: int) -> list[int]:
-        """The hosts whose memory has a whole copy, ascending."""
+        """The hosts whose memory has a whole copy of the part, ascending."""
         hosts: Any = ask(self._copies, HOSTS, part, now_ns)
         if type(hosts) is not list or any(type(host) is not int for host in hosts):
             raise refused(self._copies, HOSTS, hosts, "the answer is not a list of hosts")
@@ -61,53 +61,53 @@ class CheckedCopies:
         return hosts
 
     def begin(self, load: Load, hosts: Sequence[int], now_ns: int) -> None:
-        """Begin a load; ``hosts`` are those of its targets."""
+        """Record that a load begins; ``hosts``: the hosts of its targets."""
         ask(self._copies, BEGIN, load, hosts, now_ns)
 
     def end(self, load: Load, hosts: Sequence[int], fully_loaded: bool, now_ns: int) -> list[Reload]:
-        """End a load with no target in progress; returns what must be reloaded instead."""
-        return self._reloads(END, ask(self._copies, END, load, hosts, fully_loaded, now_ns))
+        """Record that a load has ended at all targets; returns the copies that must be loaded again."""
+        return self._checked_reloads(END, ask(self._copies, END, load, hosts, fully_loaded, now_ns))
 
     def deployed(self, part: Part, replica: int, host: int, now_ns: int) -> None:
-        """Note that a replica has all parameters."""
+        """Record that a replica has all its parameters."""
         ask(self._copies, DEPLOYED, part, replica, host, now_ns)
 
     def before_release(self, part: Part, replica: int, now_ns: int) -> Reload | None:
-        """What must be copied to a host before the replica may give up its parameters."""
-        found: Any = ask(self._copies, BEFORE_LEAVING, part, replica, now_ns)
-        if found is not None:
-            self._check(BEFORE_LEAVING, found)
-        return found  # type: ignore[no-any-return]
+        """The copy that a host must load before the replica may release its parameters; None: no copy."""
+        reload: Any = ask(self._copies, BEFORE_RELEASE, part, replica, now_ns)
+        if reload is not None:
+            self._check(BEFORE_RELEASE, reload)
+        return reload  # type: ignore[no-any-return]
 
     def may_release(self, part: Part, replica: int) -> bool:
-        """Whether the replica may give up its parameters now."""
-        allowed: Any = ask(self._copies, MAY_LEAVE, part, replica)
+        """Whether the replica may release its parameters now."""
+        allowed: Any = ask(self._copies, MAY_RELEASE, part, replica)
         if type(allowed) is not bool:
-            raise refused(self._copies, MAY_LEAVE, allowed, f"the answer is a {type(allowed).__name__}")
+            raise refused(self._copies, MAY_RELEASE, allowed, f"the answer is a {type(allowed).__name__}")
         return allowed
 
     def left(self, part: Part, replica: int, now_ns: int) -> None:
-        """Note that the replica gave up its parameters."""
+        """Record that the replica has released its parameters."""
         ask(self._copies, LEFT, part, replica, now_ns)
 
     def lost(self, part: Part, replica: int, now_ns: int) -> list[Reload]:
-        """Note a lost replica; returns what must be reloaded."""
-        return self._reloads(LOST, ask(self._copies, LOST, part, replica, now_ns))
+        """Record that a replica is lost; returns the copies that must be loaded again."""
+        return self._checked_reloads(LOST, ask(self._copies, LOST, part, replica, now_ns))
 
     def lost_host(self, host: int, now_ns: int) -> list[Reload]:
-        """Note a lost host; returns what must be reloaded."""
-        return self._reloads(LOST_HOST, ask(self._copies, LOST_HOST, host, now_ns))
+        """Record that a host is lost; returns the copies that must be loaded again."""
+        return self._checked_reloads(LOST_HOST, ask(self._copies, LOST_HOST, host, now_ns))
 
     def settle(self, now_ns: int) -> None:
         """Stop counting copies that have expired by now."""
         ask(self._copies, SETTLE, now_ns)
 
-    def _reloads(self, question: Question, found: Any) -> list[Reload]:
-        if type(found) is not list:
-            raise refused(self._copies, question, found, f"the answer is a {type(found).__name__}")
-        for reload in found:
+    def _checked_reloads(self, question: Question, reloads: Any) -> list[Reload]:
+        if type(reloads) is not list:
+            raise refused(self._copies, question, reloads, f"the answer is a {type(reloads).__name__}")
+        for reload in reloads:
             self._check(question, reload)
-        return found
+        return reloads
 
     def _check(self, question: Question, reload: Any) -> None:
         if type(reload) is not Reload:

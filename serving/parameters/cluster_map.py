@@ -7,10 +7,11 @@ from serving.protocols.planning import Port
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMap:
-    """``ports``: of each GPU; ``host_ports``: of each host's memory, one per NIC.
+    """``ports``: one port for each GPU. ``host_ports``: for each host, the ports of its memory, one per NIC.
 
-    ``scale_up_bytes_per_s``: of one GPU inside its domain, 0 if it is alone there. ``stores``: other places
-    of parameters, nearest first: ``ssd`` (of each host but ``lost_ssds``), ``remote``.
+    ``scale_up_bytes_per_s``: rate of one GPU inside its scale-up domain, 0 if the domain has no other GPU.
+    ``stores``: other places of parameters, nearest first: ``ssd`` (the SSD of each host that is not in
+    ``lost_ssds``), ``remote``.
     """
 
     gpus_per_host: int

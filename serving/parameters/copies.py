@@ -99,7 +99,7 @@ class PooledCopies:
         for kind, host in load.targets:
             if kind == "host":
                 self._reloads[load.part, host] = load.load
-        self._note(now_ns)
+        self._record_usage(now_ns)
 
     def end(self, load: Load, hosts: Sequence[int], fully_loaded: bool, now_ns: int) -> list[Reload]:
         """Unpin the copies that the load read; count those that it made."""
@@ -117,7 +117,7 @@ class PooledCopies:
                 else:
                     reloads += self.pool.reload_failed(part, host, now_ns)
         self._drop_unneeded_copies(part)
-        self._note(now_ns)
+        self._record_usage(now_ns)
         return reloads
 
     def deployed(self, part: Part, replica: int, host: int, now_ns: int) -> None:
@@ -125,14 +125,14 @@ class PooledCopies:
         self.pool.deployed(part, replica, host)
         self._kept.discard(part)
         self._drop_unneeded_copies(part)
-        self._note(now_ns)
+        self._record_usage(now_ns)
 
     def before_release(self, part: Part, replica: int, now_ns: int) -> Reload | None:
         """Before the last copy leaves, request a host copy."""
         if self.pool.is_last_copy(part, replica):
             self._kept.add(part)
         reload = self.pool.bring_back(part, replica, now_ns)
-        self._note(now_ns)
+        self._record_usage(now_ns)
         return reload
 
     def may_release(self, part: Part, replica: int) -> bool:
@@ -149,13 +149,13 @@ class PooledCopies:
         if replica not in self.pool.places(part).replicas:
             return []
         reloads = self.pool.lose_replica(part, replica, now_ns)
-        self._note(now_ns)
+        self._record_usage(now_ns)
         return reloads
 
     def lost_host(self, host: int, now_ns: int) -> list[Reload]:
         """Remove the lost host's copies."""
         reloads = self.pool.lose_host(host, now_ns)
-        self._note(now_ns)
+        self._record_usage(now_ns)
         return reloads
 
     def settle(self, now_ns: int) -> None:
@@ -169,7 +169,7 @@ class PooledCopies:
         if not any(self.caches.is_pinned(host, part) for host in places.domains):
             self.pool.drop_host_copies(part)
 
-    def _note(self, now_ns: int) -> None:
+    def _record_usage(self, now_ns: int) -> None:
         self.usage.set(now_ns, sum(self.caches.used_bytes))
 
 
@@ -226,7 +226,7 @@ class CachedCopies:
         for host in pinned:
             caches.pin(host, part, now_ns)
         self._pinned[load.load] = pinned
-        self._note(now_ns)
+        self._record_usage(now_ns)
 
     def end(self, load: Load, hosts: Sequence[int], fully_loaded: bool, now_ns: int) -> list[Reload]:
         """Unpin the load's copies; count those that it made."""
@@ -241,7 +241,7 @@ class CachedCopies:
                 del self._coming[load.part, host]
                 if not fully_loaded:
                     self.caches.drop(host, load.part)
-        self._note(now_ns)
+        self._record_usage(now_ns)
         return []
 
     def deployed(self, part: Part, replica: int, host: int, now_ns: int) -> None:
@@ -267,7 +267,7 @@ class CachedCopies:
         self.caches.lose(host)
         for key in [key for key in self._coming if key[1] == host]:
             del self._coming[key]
-        self._note(now_ns)
+        self._record_usage(now_ns)
         return []
 
     def settle(self, now_ns: int) -> None:
@@ -275,7 +275,7 @@ class CachedCopies:
         while (due_ns := self.caches.next_expiry_ns()) is not None and due_ns <= now_ns:
             self.caches.expire(due_ns)
             # A copy that a load read beyond its time ends together with the load.
-            self._note(max(due_ns, self.usage.since_ns))
+            self._record_usage(max(due_ns, self.usage.since_ns))
 
-    def _note(self, now_ns: int) -> None:
+    def _record_usage(self, now_ns: int) -> None:
         self.usage.set(now_ns, sum(self.caches.used_bytes))

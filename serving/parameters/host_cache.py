@@ -124,7 +124,7 @@ class HostCaches:
         victims = self._victims(domain, size_bytes)
         if victims is None:
             return None
-        ended = [self._end(domain, victim, "room") for victim in victims]
+        ended = [self._evict(domain, victim, "room") for victim in victims]
         copies[part] = _Copy(size_bytes, now_ns)
         self._domains_of.setdefault(part, set()).add(domain)
         self.used_bytes[domain] += size_bytes
@@ -133,7 +133,7 @@ class HostCaches:
     def drop(self, domain: int, part: Part) -> Evicted:
         """Remove a copy by order, even the last one; it must not be pinned."""
         assert self._copies[domain][part].pins == 0, "a copy that is being read was dropped"
-        return self._end(domain, part, "order")
+        return self._evict(domain, part, "order")
 
     def retire(self, domain: int, part: Part) -> None:
         """Remove a copy by order: at once, or once no load reads it any more. No load may begin from it."""
@@ -148,7 +148,7 @@ class HostCaches:
         """Remove the copies of a lost host. Returns the parts that have no copy left."""
         parts = self.parts_in(domain)
         for part in parts:
-            self._end(domain, part, "lost")
+            self._evict(domain, part, "lost")
         self._leaving[domain] = {}
         self.used_bytes[domain] = 0
         return [part for part in parts if not self._domains_of.get(part)]
@@ -156,9 +156,9 @@ class HostCaches:
     def expire(self, now_ns: int) -> list[Evicted]:
         """End every copy whose time is over, by domain and part."""
         ended = []
-        for domain, part in self._over(now_ns):
-            if not self._last(part):
-                ended.append(self._end(domain, part, "ttl"))
+        for domain, part in self._expired_copies(now_ns):
+            if not self._is_last_copy(part):
+                ended.append(self._evict(domain, part, "ttl"))
         return ended
 
     def expiries_ns(self) -> list[int]:
@@ -176,11 +176,11 @@ class HostCaches:
             self._since_ns(copy) + self.rules.ttl_ns
             for copies in self._copies
             for part, copy in copies.items()
-            if not copy.pins and not self._last(part)
+            if not copy.pins and not self._is_last_copy(part)
         ]
         return min(times, default=None)
 
-    def _over(self, now_ns: int) -> Iterable[tuple[int, Part]]:
+    def _expired_copies(self, now_ns: int) -> Iterable[tuple[int, Part]]:
         ttl_ns = self.rules.ttl_ns
         if ttl_ns is None:
             return []
@@ -199,7 +199,7 @@ class HostCaches:
         for part in sorted(copies, key=lambda part: (copies[part].used_ns, part)):
             if room >= size_bytes:
                 break
-            if not copies[part].pins and not self._last(part):
+            if not copies[part].pins and not self._is_last_copy(part):
                 victims.append(part)
                 room += copies[part].size_bytes
         return victims if room >= size_bytes else None
@@ -207,10 +207,10 @@ class HostCaches:
     def _since_ns(self, copy: _Copy) -> int:
         return copy.used_ns if self.rules.since == "use" else copy.loaded_ns
 
-    def _last(self, part: Part) -> bool:
+    def _is_last_copy(self, part: Part) -> bool:
         return self.rules.keep_one_copy and len(self._domains_of[part]) == 1
 
-    def _end(self, domain: int, part: Part, why: str) -> Evicted:
+    def _evict(self, domain: int, part: Part, why: str) -> Evicted:
         self.used_bytes[domain] -= self._copies[domain].pop(part).size_bytes
         self._domains_of[part].discard(domain)
         return Evicted(domain, part, why)

@@ -154,8 +154,8 @@ class ParameterPool:
         """A host is lost with memory, SSD, replicas and reloads to it; returns what must be reloaded now."""
         self._alive.remove(domain)
         for part in self.parts():
-            gone = [replica for replica, host in self._replicas[part].items() if host == domain]
-            for replica in gone:
+            lost_replicas = [replica for replica, host in self._replicas[part].items() if host == domain]
+            for replica in lost_replicas:
                 del self._replicas[part][replica]
                 self._forget_from(("replica", replica), now_ns)
             self._ssds[part].discard(domain)

@@ -117,7 +117,7 @@ class ReplicaView:
     scheduling ``running`` also has the requests that have just finished: they count and hold their memory for
     one step more, and decode nothing.
 
-    The engine asks a batcher at step boundaries only. The batcher must give the same answer for as long as
+    The engine calls a batcher at step boundaries only. The batcher must give the same answer for as long as
     only decoding goes on: a declined queue head stays declined until a request finishes, leaves or arrives.
     """
 

@@ -61,8 +61,8 @@ class LivePlan:
     the target runs one layer of the earliest batch that can go on. ``split``: the target runs the first
     ``target_layers`` of each batch; the source runs the others, batch after batch in order. ``endpoint``: the
     target waits until it is complete, then both take whole batches in order. target_layers: a forecast unless
-    the rule is ``split``. finish_ns: by batch, on the view's clock, if no other batch arrives. refused: a
-    split was found, but rejected because of its replay's result.
+    the rule is ``split``. finish_ns: for each batch, when it will finish on the view's clock if no other
+    batch arrives. refused: a split was found, but rejected because of its replay's result.
     """
 
     rule: LiveRule

@@ -1,4 +1,4 @@
-"""What schedulers know of an instance: its last load report (``serving.engine.load_reports``)."""
+"""The last load report of an instance, which schedulers read (``serving.engine.load_reports``)."""
 
 from typing import Literal, NamedTuple
 
@@ -9,9 +9,10 @@ ReportsAt = Literal["changes", "step_ends", "ticks"]
 class LoadReport(NamedTuple):
     """The load report of one instance. ``preempted``: waiting requests that ran before.
 
-    ``first_waiting_tokens``: prompt and generated tokens of the head of its queue; ``waiting_tokens``: of all
-    waiting requests. ``high_running``, ``high_waiting``: requests of a priority above 0. If engines ignore
-    priorities, the waiting ones are counted with the others.
+    ``first_waiting_tokens``: number of prompt and generated tokens of the head of its queue;
+    ``waiting_tokens``: the same for all waiting requests together. ``high_running``, ``high_waiting``:
+    numbers of requests with a priority above 0. If engines ignore priorities, the waiting ones are counted
+    with the others.
     """
 
     total_blocks: int

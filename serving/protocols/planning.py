@@ -1,7 +1,7 @@
-"""What a planner of parameter loads sees, and its plan: source and targets of each transfer, rate and order.
+"""What a planner of parameter loads receives, and its plan: sources, targets, rates and order of transfers.
 
-A planner decides over the network only. What the target's own scale-up domain can supply (a draining
-instance, weights still on the GPU, a GPU reached over NVLink) is used before the planner is asked.
+A planner plans transfers over the network only. Parameters that the target's own scale-up domain can supply
+(a draining instance, weights still on the GPU, a GPU reached over NVLink) are used before it is called.
 """
 
 from typing import Protocol
@@ -14,9 +14,10 @@ from serving.vocabulary.fact import fact
 class Port:
     """Where a GPU, or a host's memory (``gpu`` -1), connects to the network.
 
-    domain: number of the set of GPUs that this GPU reaches without the network. nic: numbered over the whole
-    cluster; ports with the same number share the NIC. bandwidth_bytes_per_s: of that NIC in each direction,
-    above 0. serves_prefill: a GPU behind that NIC serves prefill now, so KV leaves through it.
+    domain: number of the set of GPUs that this GPU reaches without the network. leaf: number of the leaf
+    switch. nic: number of the NIC in the cluster; ports with the same number share the NIC.
+    bandwidth_bytes_per_s: bandwidth of the NIC in each direction, above 0. serves_prefill: a GPU behind the
+    NIC serves prefill now, so the NIC sends KV.
     """
 
     gpu: int
@@ -29,10 +30,10 @@ class Port:
 
 @fact
 class Source:
-    """A holder of all parameters: a running replica (one port per rank) or a host's copy (its ports).
+    """A holder of all parameters: a running replica (one port per rank) or a host (one port per NIC).
 
-    out_busy: KV or parameters leave through one of its ports now, from this source or another. loads: how
-    many loads take parameters from it now.
+    out_busy: one of its ports sends KV or parameters now, from this source or another. loads: number of loads
+    in progress that take parameters from it.
     """
 
     endpoint: Endpoint
@@ -51,9 +52,9 @@ class Target:
 
 @fact
 class ScaleUp:
-    """Start up to ``instances`` of ``targets``, of ``gpus_per_instance`` GPUs each, from ``sources``.
+    """A request to start up to ``instances`` of the ``targets`` with parameters from ``sources``.
 
-    The order of sources and targets means nothing.
+    Each instance has ``gpus_per_instance`` GPUs. The order of sources and targets has no meaning.
     """
 
     sources: tuple[Source, ...]
@@ -64,9 +65,9 @@ class ScaleUp:
 
 @fact
 class Edge:
-    """One group of sources sends to targets, which then exchange shards inside their scale-up domain.
+    """A group of sources sends shards to targets, which exchange them inside their scale-up domain.
 
-    rate_bytes_per_s: of all parameters together. The shards' shares sum to 1.
+    rate_bytes_per_s: rate of all shards together; their shares of the parameters sum to 1.
     """
 
     sources: tuple[Endpoint, ...]
@@ -78,14 +79,14 @@ class Edge:
 
 @fact
 class Plan:
-    """Edges in serving order: each source of an edge has the parameters or is served earlier."""
+    """Edges in order: each source of an edge has the parameters or is a target of an earlier edge."""
 
     edges: tuple[Edge, ...]
     reason: str
 
     @property
     def replicas(self) -> tuple[int, ...]:
-        """The replicas to start, in the order in which they are served."""
+        """The replicas to start, in the order of the edges."""
         return tuple(number for edge in self.edges for _, number in edge.targets)
 
 
@@ -93,4 +94,4 @@ class Planner(Protocol):
     """Decides from which sources new instances get their parameters."""
 
     def plan(self, wanted: ScaleUp) -> Plan:
-        """Plan at most ``wanted.instances`` targets, each served once; empty if there is no source."""
+        """Plan at most ``wanted.instances`` targets, each in one edge; no edges if there is no source."""

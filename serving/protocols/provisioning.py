@@ -1,4 +1,4 @@
-"""What a provisioner sees when instances are wanted, and its answer: slots, and their sources."""
+"""What a provisioner receives when instances are wanted, and its answer: slots and their sources."""
 
 from typing import Protocol
 
@@ -11,10 +11,10 @@ from serving.vocabulary.replica import Role
 
 @fact
 class GpuSlot:
-    """GPUs of one host that could become a replica: the replica's number, and one port per GPU.
+    """GPUs of one host on which a replica could be started.
 
-    cached: the host's memory has the parameters. The ports' domain is the slot's scale-up domain. no_ssd: the
-    host's SSD is lost.
+    replica: the number that the replica would have. ports: one per GPU, all in the slot's scale-up domain.
+    cached: the host's memory has the parameters. no_ssd: the host's SSD is lost.
     """
 
     replica: int
@@ -27,12 +27,13 @@ class GpuSlot:
 
 @fact
 class Provision:
-    """``count`` instances of a model are wanted on some of the free ``slots`` (by number).
+    """A request for ``count`` instances of a model on free ``slots``, which are ordered by replica number.
 
-    holders: replicas that have all parameters, also those still serving elsewhere. host_copies: hosts whose
-    memory has them, with the ports of the host's NICs. stores: where else they are, nearest first: ``ssd`` of
-    each slot's own host and ``remote``. scale_up_bytes_per_s: of one GPU inside its domain; 0 without a
-    domain. loading: replicas that get all parameters from an earlier load and can forward them meanwhile.
+    holders: replicas that have all parameters, whether or not they serve. host_copies: hosts whose memory has
+    all parameters, with the ports of their NICs. stores: other places with the parameters, nearest first:
+    ``ssd`` (the SSD of each slot's own host) and ``remote``. scale_up_bytes_per_s: rate of one GPU inside its
+    scale-up domain; 0 without a domain. loading: replicas to which an earlier load brings all parameters, and
+    which can forward them during that load.
     """
 
     model: str
@@ -50,10 +51,12 @@ class Provision:
 class Provisioned:
     """Loads that start the wanted instances, in the order in which they may begin.
 
-    Each target of an edge is a slot of the request, once. An edge without shards has one source and one
-    target, rank to same rank, at the rate of the path; its own rate is then 0. A source that is also a target
-    of an earlier edge forwards what it receives. overlap: the instances run their first batch layer by layer
-    during loading. obstacle: why fewer instances start than the free slots allow; None: not named.
+    Each target of an edge is a slot of the request; no slot is the target of two edges. An edge without
+    shards has one source and one target: each rank of the source sends to the same rank of the target, as
+    fast as the path permits, and the edge's ``rate_bytes_per_s`` is 0. A source that is also a target of an
+    earlier edge forwards the layers that it has received. overlap: the instances run their first batch layer
+    by layer during loading. obstacle: why fewer instances start than the free slots allow; None: the
+    provisioner gives no obstacle.
     """
 
     edges: tuple[Edge, ...]
@@ -66,7 +69,7 @@ class Provisioner(Protocol):
     """Decides which slots become instances and from which sources they get their parameters."""
 
     def provision(self, wanted: Provision) -> Provisioned:
-        """Return edges for at most ``wanted.count`` slots; fewer, or none, if no path leads to them."""
+        """Return edges for at most ``wanted.count`` slots, leaving out slots that no path leads to."""
 
 
 def endpoint_of(slot: GpuSlot) -> Endpoint:
@@ -76,14 +79,14 @@ def endpoint_of(slot: GpuSlot) -> Endpoint:
 
 @fact
 class MissingInstances:
-    """``count`` instances of a request do not start, and the reason."""
+    """The number of requested instances that do not start, and the reason."""
 
     count: int
     obstacle: Obstacle
 
 
 def missing_instances(wanted: Provision, answer: Provisioned) -> MissingInstances | None:
-    """Return the wanted instances that the answer does not start; None if it starts all."""
+    """Return how many wanted instances the answer does not start, and why; None if it starts all."""
     started = sum(len(edge.targets) for edge in answer.edges)
     if started >= wanted.count:
         return None
@@ -93,6 +96,6 @@ def missing_instances(wanted: Provision, answer: Provisioned) -> MissingInstance
 
 
 def _default_obstacle(wanted: Provision) -> Obstacle:
-    """The obstacle for an answer that names none."""
+    """The obstacle to report if the provisioner gives none."""
     sources = wanted.holders or wanted.host_copies or wanted.loading or wanted.stores
     return "no_path" if sources or any(slot.cached for slot in wanted.slots) else "no_copy"

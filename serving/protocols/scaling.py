@@ -1,4 +1,4 @@
-"""What a scaler sees of one model's instances, and what it may decide."""
+"""The view of one model's instances that a scaler receives, and the decisions that it may return."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -170,7 +170,7 @@ class NoChangeBounds:
 
 
 class SupportsNoChangeBounds(Protocol):
-    """A scaler that can name such bounds; a scaler that cannot is asked every period."""
+    """A scaler that gives bounds within which it decides nothing; others are called every period."""
 
     def no_change_bounds(self, view: ScalingView) -> NoChangeBounds | None:
         """Called right after ``scale`` decided nothing, or only loads that found no GPUs.
@@ -181,7 +181,7 @@ class SupportsNoChangeBounds(Protocol):
 
 
 class SupportsNoChangeUntil(Protocol):
-    """A scaler that can say until when it decides nothing new; a scaler that cannot is asked every period."""
+    """A scaler that gives the time until which it decides nothing new; others are called every period."""
 
     def no_change_until_ns(self, view: ScalingView) -> int:
         """Called right after ``scale`` decided nothing, or only shortages: when it may decide otherwise.

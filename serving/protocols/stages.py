@@ -30,8 +30,8 @@ class StageReplicaView:
 class StageView:
     """One stage. Rates, times and CVs are those of the view's window; the queue is the current one.
 
-    ``replicas``: by id, including those that load or drain. ``minimum``, ``maximum``: bounds on how many
-    serve or load. ``arrival_cv``: standard deviation over mean of the gaps between arrivals. ``queued``:
+    ``replicas``: by id, including those that load or drain. ``minimum``, ``maximum``: bounds on the number
+    that serve or load. ``arrival_cv``: standard deviation over mean of the gaps between arrivals. ``queued``:
     requests that no replica runs yet. ``service_s``, ``service_cv``: mean and CV of a pass; ``batch``: mean
     number of requests in a pass. ``delay_s``: from arrival at the stage to the end of the pass, mean over the
     ``passed`` requests whose pass ended; None: none ended. ``exec_s``: a pass of one request alone, without
@@ -146,10 +146,10 @@ class PipelineView:
     """The pipeline of one model at one instant, and the hosts that it may use.
 
     ``window_s``: the time over which rates and CVs are counted. ``slo_s``: the time a request may take
-    through all stages; 0: no objective. ``max_replicas``: of all its stages together. ``cores_per_replica``:
-    the service's default for a new replica. ``batch``: at most this many requests in a pass of any replica;
-    each request but the longest adds the share ``batch_cost`` to a pass. ``cores_count``: whether a pass is
-    faster with more CPU cores. ``cut``: None: its stages never change.
+    through all stages; 0: no objective. ``max_replicas``: bound for all its stages together.
+    ``cores_per_replica``: the service's default for a new replica. ``batch``: at most this many requests in a
+    pass of any replica; each request but the longest adds the share ``batch_cost`` to a pass.
+    ``cores_count``: whether a pass is faster with more CPU cores. ``cut``: None: its stages never change.
     """
 
     now_ns: int
@@ -258,7 +258,7 @@ class CutAnew:
 
     The new ``replicas`` load beside the existing ones; stages that are in both cuts stay as they are. When
     all have loaded, requests move there with their KV, and the stages that have gone release their GPUs.
-    ``gpus``: of the new replicas of all new stages in order; empty: placement chooses.
+    ``gpus``: the GPUs of the new replicas, for all new stages in order; empty: placement chooses.
     """
 
     begins: tuple[int, ...]

@@ -216,8 +216,8 @@ def _check_migrations(
 ) -> None:
     """Each instance is in at most one migration, and only destinations reserve blocks."""
     under_way = service.migrations.of_replica
-    gone = [number for number in under_way if controller.engines[number].state is EngineState.VACANT]
-    _demand(9, not gone, f"replicas {gone} gave their GPUs back in the middle of a migration")
+    vacant = [number for number in under_way if controller.engines[number].state is EngineState.VACANT]
+    _demand(9, not vacant, f"replicas {vacant} gave their GPUs back in the middle of a migration")
     for replica in {*replicas, *under_way}:
         engine, migration = controller.engines[replica], under_way.get(replica)
         coming = list(service.migrations.moves.requests_to(replica))

@@ -46,7 +46,7 @@ def broken_seats(seats: GpuSeats) -> Iterator[tuple[int, str]]:
 
 
 def broken_hosts(control: StageControl, service: Pipeline | LanguagePipeline) -> Iterator[tuple[int, str]]:
-    """Check scaled replicas and hosts in the same way; ``service``: of any of the models."""
+    """Check scaled replicas and hosts in the same way. ``service``: the service of any of the models."""
     replicas, seats = control.replicas, service.seats
     there = {number for gpu in seats.used_bytes for number in seats.replicas_on(gpu)}
     if there != set(replicas.states):

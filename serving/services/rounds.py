@@ -12,7 +12,7 @@ _WHY: Final = "instances are paired for migration"
 
 
 class Paired(Protocol):
-    """A service whose running requests migrate. ``rounds``: asked for the next round (``Rounds.rouse``)."""
+    """A service whose running requests migrate. It calls ``rounds.rouse`` to request the next round."""
 
     rounds: "Rounds | None"
 
@@ -58,7 +58,7 @@ class Rounds:
         self.look(actions)
         if now_ns >= self._armed_ns:
             self._arm(actions)
-        elif self._armed_ns < NEVER_NS:  # a world that is asked for an earlier call forgets a later one
+        elif self._armed_ns < NEVER_NS:  # the request of an earlier call cancels a later one in the world
             actions.append(Wake(self._armed_ns, _WHY))
 
     def rouse(self, quiet_ns: int, actions: list[Action]) -> None:
@@ -92,7 +92,7 @@ class Rounds:
 
 
 class Ticks:
-    """``armed``: a look of the load monitor is due. ``period_ns``: of the load monitor."""
+    """``armed``: a look of the load monitor is scheduled. ``period_ns``: time between two of its looks."""
 
     __slots__ = ("_look_ns", "_period_ns", "_rounds", "armed")
 

@@ -28,7 +28,11 @@ class Streaming(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """Finds the service of an event. ``transfer_ids``: model by transfer; ``streaming``: by model."""
+    """Finds the service that handles an event.
+
+    ``transfer_ids``: the model of each transfer. ``streaming``: for each model, the service that handles
+    streamed tokens.
+    """
 
     transfer_ids: TransferIds
     streaming: Mapping[str, Streaming]

@@ -1,4 +1,4 @@
-"""Actions: what the controller asks a world to do. Only changes; a replica's contents are implicit."""
+"""Actions: requests of the controller to a world. An action names changes, not a replica's whole state."""
 
 from serving.vocabulary.fact import fact
 from serving.vocabulary.layers import Part, part_of

@@ -21,7 +21,7 @@ class StallRule(Protocol):
 
 
 class ReplicaOutlook(Protocol):
-    """What a driver asks the part of the control plane that loads, adds and removes replicas."""
+    """What a driver reads from the part of the control plane that loads, adds and removes replicas."""
 
     @property
     def has_rounds(self) -> bool:

@@ -15,15 +15,15 @@ class Arrived:
 class Ran:
     """A replica reports at a step boundary.
 
-    ``steps``: steps run since its last report (an interrupted run stops early; a run cancelled before its
-    first step reports 0). ``finished``: the requests that produced their last token in the last of these
-    steps, ascending. ``epoch``: that of the ``Run`` it answers. ``running``: the run goes on and needs no new
-    ``Run``. ``last_step_ns``: when the last of these steps began, -1 if not needed (only asynchronous
-    scheduling needs it). ``joins``: for every ``JoinBatch`` since the last report that found a run in
-    progress, how many of these steps had run before its requests took part (a ``JoinBatch`` that the replica
-    had not read yet comes with the next report of the run). ``micro_batch``: on a replica cut into pipeline
-    stages, the micro-batch whose step has ended; it stops there unless ``running``. ``batch_steps``: how many
-    steps of each of its micro-batches have ended since the last report.
+    ``steps``: number of steps run since its last report (an interrupted run stops early; a run cancelled
+    before its first step reports 0). ``finished``: the requests that produced their last token in the last of
+    these steps, ascending. ``epoch``: the epoch of the ``Run`` that is reported. ``running``: whether the run
+    continues without a new ``Run``. ``last_step_ns``: when the last of these steps began; -1 without
+    asynchronous scheduling, which alone needs it. ``joins``: one number for every ``JoinBatch`` that the
+    replica has read since its last report while a run was in progress: the number of these steps that ended
+    before the requests of the ``JoinBatch`` took part. ``micro_batch``: on a replica cut into pipeline
+    stages, the micro-batch whose step has ended; it runs no further step unless ``running``.
+    ``batch_steps``: for each of the replica's micro-batches, the number of steps since the last report.
     """
 
     replica: int
@@ -39,9 +39,10 @@ class Ran:
 
 @fact
 class Streamed:
-    """A replica whose engine runs by itself sent the tokens generated since its last such event.
+    """A replica whose engine chooses its own passes sent the tokens that it generated since the last event.
 
-    ``tokens``: (request, how many), by request; ``finished``: requests that have their last token, ascending.
+    ``tokens``: pairs (request, number of its new tokens), ordered by request. ``finished``: the requests that
+    have their last token, ascending.
     """
 
     replica: int
@@ -51,9 +52,10 @@ class Streamed:
 
 @fact
 class Dropped:
-    """A replica whose engine runs by itself ended a request without its answer, and continues to serve.
+    """A replica whose engine chooses its own passes ended a request without a full answer; it still serves.
 
-    ``refused``: the replica reported that it does not serve this request; else only the connection broke.
+    ``refused``: True if the replica reported that it does not serve this request, False if the connection of
+    the request broke.
     """
 
     replica: int
@@ -64,10 +66,11 @@ class Dropped:
 
 @fact
 class Observed:
-    """The state that a replica whose engine runs by itself reported when queried, at ``as_of_ns``.
+    """The state at ``as_of_ns`` that a replica whose engine chooses its own passes reported when queried.
 
-    ``running`` and ``waiting``: requests in its batch and in its queue, from any client. ``used_blocks`` of
-    ``total_blocks``, of ``block_tokens`` each: its KV memory; ``preemptions``: so far.
+    ``running`` and ``waiting``: numbers of requests in its batch and in its queue, from all clients. Its KV
+    memory has ``total_blocks`` blocks of ``block_tokens`` tokens each; ``used_blocks`` of them are in use.
+    ``preemptions``: number since the engine started.
     """
 
     replica: int
@@ -82,7 +85,7 @@ class Observed:
 
 @fact
 class Lost:
-    """A replica is lost (its process died, its host failed), with everything it held."""
+    """A replica is lost because its process died or its host failed; its KV and parameters are lost too."""
 
     replica: int
     cause: str
@@ -90,9 +93,10 @@ class Lost:
 
 @fact
 class LossNotice:
-    """Something will be lost at ``at_ns``, such as a spot instance that its provider reclaims.
+    """A replica or a host will be lost at ``at_ns``, such as a spot instance that its provider reclaims.
 
-    ``what``: "replica" or "host". Before a host's notice, each of its replicas gets a notice of its own.
+    ``what``: "replica" or "host"; ``number``: which one. Before the notice of a host come the notices of its
+    replicas.
     """
 
     what: str
@@ -122,9 +126,9 @@ class LostSsd:
 
 @fact
 class LostLink:
-    """A cable is lost in both directions: that of a NIC, or between a leaf and a spine switch (``nic`` -1).
+    """A cable is lost in both directions: the cable of a NIC, or one between a leaf and a spine switch.
 
-    Transfers take another path from now on.
+    ``nic``: the number of the NIC, -1 for a cable between switches. Transfers take another path from now on.
     """
 
     link: str
@@ -141,15 +145,15 @@ class Closing:
 
 @fact
 class Opened:
-    """The world is up and can carry out actions. Comes first, from worlds that have parameters to load."""
+    """The first event of a world that loads parameters: the world can carry out actions now."""
 
 
 @fact
 class Loaded:
     """Layers [``first``, ``first`` + ``layers``) of a load are complete at a target.
 
-    ``fully_loaded``: so is the whole load. ``target`` counts over the load's targets; ``first`` is the first
-    layer of the load.
+    ``fully_loaded``: whether the whole load is complete at the target. ``target``: index in the load's
+    ``targets``. ``first``: the first layer of the load.
     """
 
     load: int
@@ -161,9 +165,9 @@ class Loaded:
 
 @fact
 class LoadStopped:
-    """A load ended early at a target: it was stopped, or something failed.
+    """A load ended early at a target because it was stopped, or because a source, target or path failed.
 
-    Layers [``first``, ``first`` + ``layers``) of it are complete there.
+    Layers [``first``, ``first`` + ``layers``) of the load are complete at the target.
     """
 
     load: int
@@ -175,7 +179,7 @@ class LoadStopped:
 
 @fact
 class Sent:
-    """A transfer ended after ``moved_bytes``; ``cause`` is empty if that is all of it."""
+    """A transfer ended after ``moved_bytes``. ``cause``: why it ended early; empty if it is complete."""
 
     transfer: int
     moved_bytes: int
@@ -184,7 +188,7 @@ class Sent:
 
 @fact
 class Woke:
-    """The time that a ``Wake`` named has come."""
+    """The time requested by a ``Wake`` has come."""
 
 
 Event = (

@@ -1,9 +1,10 @@
-"""The ``fact`` decorator: frozen slotted dataclasses that are cheap to build, used for events and actions.
+"""The ``fact`` decorator makes frozen dataclasses with slots that are fast to create: events and actions.
 
-A frozen dataclass sets each field through ``object.__setattr__``, at four times the cost of a plain
-attribute, and the control plane builds several facts per event. Calling a fact class instead fills an
-unfrozen twin of the same layout, then changes its class to the frozen one. Equality, hash, pickling,
-``replace`` and the rest are the dataclass's own.
+The ``__init__`` of a frozen dataclass sets each field with ``object.__setattr__``, which takes four times as
+long as a plain assignment, and the control plane creates several facts per event. A fact class therefore has
+a second, unfrozen class with the same slots. A call of the fact class creates an object of the unfrozen
+class, assigns its fields, and then sets the object's ``__class__`` to the fact class. Equality, hashing,
+pickling and ``replace`` are those of a frozen dataclass.
 """
 
 from dataclasses import dataclass, fields
@@ -14,22 +15,22 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True)
 def fact(cls: type[T]) -> type[T]:
-    """Class decorator: ``@dataclass(frozen=True, slots=True)``, faster to call."""
-    caller = type(f"{cls.__name__}Type", (type,), {})
-    content = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
-    frozen: Any = dataclass(frozen=True, slots=True)(caller(cls.__name__, cls.__bases__, content))
-    caller.__call__ = _constructor(frozen)  # type: ignore[method-assign]
+    """Class decorator: the same as ``@dataclass(frozen=True, slots=True)``, but instances are made faster."""
+    metaclass = type(f"{cls.__name__}Type", (type,), {})
+    members = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
+    frozen: Any = dataclass(frozen=True, slots=True)(metaclass(cls.__name__, cls.__bases__, members))
+    metaclass.__call__ = _constructor(frozen)  # type: ignore[method-assign]
     return cast(type[T], frozen)
 
 
 def _constructor(frozen: Any) -> Any:
-    """Return the function that calling the class runs, with the class and its fields as arguments."""
+    """Return the metaclass's ``__call__``: its arguments are the class and the values of the fields."""
     names = [field.name for field in fields(frozen)]
-    twin = type("Unfrozen", (), {"__slots__": tuple(names)})
-    lines = [f"def construct(cls, {', '.join(names)}):", "    self = twin()"]
+    unfrozen = type("Unfrozen", (), {"__slots__": tuple(names)})
+    lines = [f"def construct(cls, {', '.join(names)}):", "    self = unfrozen()"]
     lines += [f"    self.{name} = {name}" for name in names]
     lines += ["    self.__class__ = cls", "    return self"]
-    scope: dict[str, Any] = {"twin": twin}
+    scope: dict[str, Any] = {"unfrozen": unfrozen}
     exec("\n".join(lines), scope)
     scope["construct"].__defaults__ = frozen.__init__.__defaults__
     scope["construct"].__qualname__ = frozen.__qualname__

@@ -1,4 +1,4 @@
-"""The metrics sink that both drivers feed. Only a world knows when tokens really appeared."""
+"""The metrics sink that both drivers feed, because only a world has the true times of tokens."""
 
 from typing import Protocol
 

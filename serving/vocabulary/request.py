@@ -1,4 +1,4 @@
-"""A request as the control plane sees it, without the true output length, which only a world knows."""
+"""A request without its true output length, which the control plane never receives."""
 
 from serving.vocabulary.fact import fact
 

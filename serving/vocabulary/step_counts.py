@@ -13,9 +13,9 @@ class StepSource(Protocol):
     """Answers step queries: a driver, or a journal."""
 
     def steps(self, replica: int, before_ns: int) -> int:
-        """Steps that have ended before that time, since the state that the replica's engine knows.
+        """Number of steps of the replica that ended before that time and are not in the state of its engine.
 
-        While a report of the replica is handled: since its previous report.
+        While a report of the replica is handled, these are the steps since its previous report.
         """
 
     def least_step_ns(self, replica: int, requests: int) -> int:
@@ -23,8 +23,7 @@ class StepSource(Protocol):
 
 
 class StepCounts:
-    """Forwards step queries to the driver. ``read``: there are queries, so a driver sets itself as
-    ``source``.
+    """Forwards step queries to ``source``. ``read``: there are queries, so the driver must set ``source``.
 
     ``answers``: the answers so far, if the driver writes them to a journal.
     """
@@ -37,7 +36,7 @@ class StepCounts:
         self.answers: list[int] | None = None
 
     def steps(self, replica: int, before_ns: int) -> int:
-        """See ``StepSource``."""
+        """The answer of ``source`` to the same query."""
         source = self.source
         assert source is not None, "this driver does not count steps, so load reports are not available"
         answer = source.steps(replica, before_ns)
@@ -46,7 +45,7 @@ class StepCounts:
         return answer
 
     def least_step_ns(self, replica: int, requests: int) -> int:
-        """See ``StepSource``."""
+        """The answer of ``source`` to the same query."""
         source = self.source
         assert source is not None, "this driver does not count steps, so load reports are not available"
         answer = source.least_step_ns(replica, requests)

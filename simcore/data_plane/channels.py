@@ -16,7 +16,7 @@ Stage = Sequence[Hop]
 
 @dataclass(frozen=True, slots=True)
 class LoadRoute:
-    """hops: of a ``Chain``. ends: per target the hops that end at it."""
+    """hops: the hops of a ``Chain``. ends: for each target, the hops that end at it."""
 
     hops: tuple[Hop, ...]
     ends: tuple[tuple[int, ...], ...]

@@ -131,14 +131,14 @@ class Outages:
             if (
                 endpoint[0] == "replica"
                 and not self._residency.has(endpoint, part)
-                and not self._comes(endpoint, part)
+                and not self._is_arriving(endpoint, part)
             ):
                 cause = f"replica {endpoint[1]}, its source, got no parameters"
         if cause is not None:
             self._refuse(load, cause)
         return cause is not None
 
-    def _comes(self, endpoint: Endpoint, part: Part) -> bool:
+    def _is_arriving(self, endpoint: Endpoint, part: Part) -> bool:
         return any(run.has_open(endpoint) and run.part.overlaps(part) for run in self._loads.values())
 
     def _refuse(self, load: Load, cause: str) -> None:

@@ -23,9 +23,9 @@ def load_route(
     """The route: by shards as in ``sharded_channels``, else from each rank to the same rank.
 
     From storage to a GPU the route leads through the memory of the GPU's host, as a hop of its own. gpus_of:
-    of each replica, rank by rank. loader: its rate caps the hops out of a store or a host's memory (None:
-    only the path's rate). bundled: False keeps every channel a flow of its own. Raises HardwareError if there
-    is no path.
+    the GPUs of each replica, rank by rank. loader: its rate caps the hops out of a store or a host's memory
+    (None: only the path's rate). bundled: False keeps every channel a flow of its own. Raises HardwareError
+    if there is no path.
     """
     ranks = ranks_of(load, gpus_of)
     if load.shards:

@@ -1,4 +1,4 @@
-"""Replicas as the data plane sees them: their part of a model, GPUs, CUDA contexts, connections."""
+"""The data plane's record of replicas: their part of a model, GPUs, CUDA contexts, connections."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,8 +10,8 @@ from serving.vocabulary.layers import Part
 class ReplicaPlacement:
     """Replicas from ``AllocateGpus`` to ``ReleaseGpus``.
 
-    part_of, gpus_of: of the initial replicas. contexts: CUDA contexts kept ready from the start on;
-    connected: whether the GPUs of each initial replica have their connections.
+    part_of, gpus_of: the part of a model and the GPUs of each initial replica. contexts: CUDA contexts kept
+    ready from the start on; connected: whether the GPUs of each initial replica have their connections.
     """
 
     __slots__ = ("_connections", "_contexts", "_start_up", "_there", "gpus_of", "lost", "part_of")

@@ -24,7 +24,7 @@ class Residency:
         return self._layers[model]
 
     def put(self, endpoint: Endpoint, part: Part) -> None:
-        """Note that all of the part is there."""
+        """Record that the endpoint has the whole part."""
         units = self._there.setdefault(endpoint, {})
         units[part.model] = units.get(part.model, 0) | self._units(part)
 

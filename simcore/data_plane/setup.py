@@ -14,7 +14,8 @@ from serving.vocabulary.actions import Span
 class DataPlaneSetup:
     """Fixed inputs: the cluster, model shapes by name, loader, start-up, and the initial replicas.
 
-    model_of, gpus_of: of each replica, from 0 on; layers_of: [first, last) of those without all layers.
+    model_of, gpus_of: the model and the GPUs of each replica, from replica 0 on. layers_of: layers
+    [first, last) of each replica that does not hold all layers.
     loader: a name of loaders.yaml. contexts: CUDA contexts created in advance (None: one for every GPU);
     connected: whether the GPUs of each replica have their connections. bundled: False makes every channel of
     a load or transfer a flow of its own, even if channels are alike and share no link. starting: how

@@ -44,9 +44,9 @@ class StartRecord:
 
 
 class Starts:
-    """``records``: starts that ended. ``per_host``: GPUs of a host.
+    """``records``: starts that ended. ``per_host``: number of GPUs of a host.
 
-    starting None: the engine's declaration (``ReplicaPlacement.start``), whose parts are not separated.
+    starting: None uses the engine's declaration (``ReplicaPlacement.start``), whose parts are not separated.
     """
 
     __slots__ = (
@@ -84,13 +84,13 @@ class Starts:
         longest_s = 0.0
         for target, (kind, number) in enumerate(load.targets):
             if kind == "replica":
-                record = self._begun(now_s, load, target, number, part)
+                record = self._begin_record(now_s, load, target, number, part)
                 self._open[load.load, target] = record
                 before = record.terms if self._starting is not None else record.terms[:1]
                 longest_s = max(longest_s, seconds_of(before))
         return longest_s
 
-    def _begun(self, now_s: float, load: Load, target: int, number: int, part: Part) -> StartRecord:
+    def _begin_record(self, now_s: float, load: Load, target: int, number: int, part: Part) -> StartRecord:
         starting = self._starting
         if starting is None:
             times = self._placement.start(number)
@@ -99,7 +99,7 @@ class Starts:
                 load=load.load, target=target, kind="", compiled="", terms=declared, asked_s=now_s
             )
         gpus = self._placement.gpus_of[number]
-        kind = "cold" if starting.kind == "hot" and not self._wakes(load, gpus) else starting.kind
+        kind = "cold" if starting.kind == "hot" and not self._is_asleep(load, gpus) else starting.kind
         terms = before_weights(kind, starting.of(len(part), len(gpus)), self._is_checked(gpus))
         if starting.kind == "hot":
             terms = (("falls_asleep", self._still_s(now_s, gpus)), *terms)
@@ -159,7 +159,7 @@ class Starts:
     def _still_s(self, now_s: float, gpus: tuple[int, ...]) -> float:
         return max(0.0, max([self._asleep_s.get(gpu, now_s) for gpu in gpus]) - now_s)
 
-    def _wakes(self, load: Load, gpus: tuple[int, ...]) -> bool:
+    def _is_asleep(self, load: Load, gpus: tuple[int, ...]) -> bool:
         """Whether the parameters come from the own host's memory, where the process sleeps."""
         return load.sources == (("host", gpus[0] // self._per_host),)
 
@@ -167,7 +167,9 @@ class Starts:
         if self._starting is None or self._starting.kind != "hot":
             return False
         targets = [number for kind, number in load.targets if kind == "replica"]
-        return bool(targets) and all(self._wakes(load, self._placement.gpus_of[target]) for target in targets)
+        return bool(targets) and all(
+            self._is_asleep(load, self._placement.gpus_of[target]) for target in targets
+        )
 
     def _place_of(self, gpus: tuple[int, ...]) -> int:
         assert self._starting is not None

@@ -14,10 +14,10 @@ FAULT_RANK: Final = 1 << 40  # after completions at the same time
 
 
 class FaultTimers:
-    """``losses`` None: no faults. ``goes_on``: whether the last request has not ended yet.
+    """``losses``: None if there are no faults. ``goes_on``: returns whether requests are left.
 
     ``await_data``: reschedules the data plane, which may have events to report after a fault. ``run_timers``:
-    of the ``machines``.
+    one timer for each of the ``machines``.
     """
 
     __slots__ = (

@@ -75,9 +75,9 @@ class Losses:
         """Carry out the faults that are due."""
         while not self._notice_ns and self._next is not None and self._next.at_ns <= now_ns:
             fault, self._next = self._next, next(self._faults, None)
-            self.records.append(self._happens(now_ns, fault))
+            self.records.append(self._carry_out(now_ns, fault))
         while self._noticed and self._noticed[0].at_ns <= now_ns:
-            self.records.append(self._happens(now_ns, self._noticed.popleft()))
+            self.records.append(self._carry_out(now_ns, self._noticed.popleft()))
 
     def notices_of(self, now_ns: int) -> None:
         """Send the notices that are due."""
@@ -88,7 +88,7 @@ class Losses:
 
     def _notice(self, now_ns: int, fault: Fault) -> Fault:
         """Notify the controller which replica or host will be lost; links and SSDs fail without notice."""
-        there = self._there(fault)
+        there = self._candidates(fault)
         if fault.what not in ("replica", "host") or not there:
             return fault
         if fault.number is None:
@@ -105,8 +105,8 @@ class Losses:
             self._tell(now_ns, LossNotice("host", number, at_ns, cause))
         return fault
 
-    def _happens(self, now_ns: int, fault: Fault) -> Loss:
-        there = self._there(fault)
+    def _carry_out(self, now_ns: int, fault: Fault) -> Loss:
+        there = self._candidates(fault)
         number = fault.number
         if number is None:
             if not there:
@@ -126,7 +126,7 @@ class Losses:
             gone = self._lose_cable(now_ns, number)
         return Loss(now_ns, fault.what, which, tuple(gone))
 
-    def _there(self, fault: Fault) -> list[int]:
+    def _candidates(self, fault: Fault) -> list[int]:
         """The numbers of the resources that a fault can still hit."""
         if fault.what == "replica":
             return sorted(self._placed())
@@ -154,16 +154,16 @@ class Losses:
     def _lose_host(self, now_ns: int, host: int, cause: str) -> list[int]:
         """Lose the host's replicas one after the other, then its memory, its SSD and its free GPUs."""
         assert self._topology is not None, _NO_CLUSTER
-        gone: list[int] = []
+        lost_replicas: list[int] = []
         while replicas := self._on_host(host):
-            gone += self._lose_replica(now_ns, replicas[0], cause)
+            lost_replicas += self._lose_replica(now_ns, replicas[0], cause)
         self._hosts.discard(host)
         self._ssds.discard(host)
         if self._data_plane is not None:
             for kind in ("host", "ssd"):
                 self._data_plane.outages.lose_stop(now_ns, (kind, host), cause)
         self._tell(now_ns, LostHost(host, cause))
-        return gone
+        return lost_replicas
 
     def _on_host(self, host: int) -> list[int]:
         """The replicas with GPUs on the host, by number."""
@@ -188,7 +188,7 @@ class Losses:
         if self._data_plane is not None:
             self._data_plane.outages.lose_links(now_ns, self._topology, frozenset(cable.links), cause)
         self._tell(now_ns, LostLink(cable.name, cable.nic, cause))
-        gone: list[int] = []
+        lost_replicas: list[int] = []
         for host in cut_off(self._topology, self._hosts):
-            gone += self._lose_host(now_ns, host, f"host {host} is cut off: {cause}")
-        return gone
+            lost_replicas += self._lose_host(now_ns, host, f"host {host} is cut off: {cause}")
+        return lost_replicas

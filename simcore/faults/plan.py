@@ -26,7 +26,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
-    """``faults`` in order of time, possibly endless. ``gpus_of``: of the initial replicas.
+    """``faults`` in order of time, possibly endless. ``gpus_of``: the GPUs of each initial replica.
 
     ``topology``: None if it is unknown which host has which GPU; then only replicas can be lost. ``groups``:
     replicas that are ranks of one data-parallel group, and so are lost together. ``notice_ns``: how long

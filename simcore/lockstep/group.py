@@ -105,7 +105,7 @@ class LockstepGroup:
         timer_rank: int,
         tell: Callable[[int, Ran], None],
     ) -> None:
-        """``machines``: of its ranks; ``dummy_fixed``: own part of a dummy step; ``tell``: takes reports."""
+        """``machines``: one per rank. ``dummy_fixed``: own part of a dummy step. ``tell``: takes reports."""
         self._machines = list(machines)
         self._rank_of = {machine.id: rank for rank, machine in enumerate(machines)}
         self._dummy_fixed, self._experts = dummy_fixed, experts

@@ -34,10 +34,10 @@ ROUNDS_SEEN = 3  # three points determine a parabola
 class PathLane:
     """``stage``: its next stage, reached at ``ready``. ``fresh``: its requested round has not begun.
 
-    ``spans``: the layers that each replica of ``path`` runs. ``ends``, ``readies``: of its last operation at
-    each stage and of the two before it; ``slack``: how much later that operation came to the replica than
-    this was free, and the same for the operation before. ``seen``: rounds since the last change. ``told``:
-    rounds that are booked and not reported yet.
+    ``spans``: the layers that each replica of ``path`` runs. ``ends``, ``readies``: the times at which its
+    last operation at each stage, and the two before it, ended and could begin; ``slack``: how much later that
+    operation came to the replica than this was free, and the same for the operation before. ``seen``: rounds
+    since the last change. ``told``: rounds that are booked and not reported yet.
     """
 
     __slots__ = (
@@ -342,7 +342,7 @@ class PathCosts:
 
 
 class Circuits:
-    """The circuit of one model. ``tell`` receives reports."""
+    """The circuit of one model. ``tell``: called with each report."""
 
     __slots__ = (
         "_boundary", "_costs", "_gpu_of", "_halted", "_layers_of", "_lives", "_machines", "_planned",

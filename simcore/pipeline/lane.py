@@ -31,7 +31,7 @@ Gaps = tuple[int, int, int]
 
 
 class Lane:
-    """costs, slopes: of the next step to begin, and by how much each later step takes longer.
+    """``costs``: times of the next step to begin. ``slopes``: by how much each later step takes longer.
 
     ``done``: when the step in progress ends; ``last``: when the one before it ended. ``steps``: how many have
     ended since the last report; ``left``: how many more may end, the last of which is reported. ``line``: for
@@ -71,7 +71,7 @@ class Lane:
         self._kept_then: tuple[Decodes, tuple[int, ...]] | None = None
 
     def set_step(self, costs: tuple[int, ...], hops: tuple[int, ...]) -> None:
-        """Set the next step, which is reported unless ``then_decodes`` says what follows."""
+        """Set the next step; it is reported unless ``then_decodes`` gives the steps that follow."""
         self.costs = list(costs)
         self.slopes = (0,) * self.stages
         self.total, self.growth_each = sum(costs), 0
@@ -266,7 +266,7 @@ class Lane:
         return self.ends if not ago else self._ends_1 if ago == 1 else self._ends_2
 
     def jump(self, rounds: int, curve: int) -> int:
-        """Advance by ``rounds``; returns their computing time. ``curve``: as for ``straight``."""
+        """Advance by ``rounds``; returns their computing time. ``curve``: the same as in ``straight``."""
         first, growth = self.growth() + curve, rounds - 1
         self.ended(self.done - self.last, first, rounds, curve)
         ends, one, two = self.ends, self._ends_1, self._ends_2

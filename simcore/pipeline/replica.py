@@ -58,7 +58,7 @@ class PipelinedReplica:
         tell: Callable[[int, Ran], None],
         alone: bool = False,
     ) -> None:
-        """``machine``: the other state of the replica; it runs nothing. ``tell``: receives reports.
+        """``machine``: the other state of the replica; it runs nothing. ``tell``: called with each report.
 
         ``alone``: the steps that a ``Run`` allows are its own micro-batch's, which has memory of its own.
         """

@@ -1,4 +1,4 @@
-"""What only the simulated world knows of a request: its true length and the times of its tokens."""
+"""The data of a request that only the simulated world has: its true length and its tokens' times."""
 
 from collections.abc import Mapping, Sequence
 

@@ -181,9 +181,9 @@ class Machine(ResidentRequests):
         model_layers: int = 0,
         layers: Span | None = None,
     ) -> None:
-        """``rows``: of a replica with all ``model_layers``; without these it runs no part of the layers.
+        """``rows``: step times of a replica with all layers. ``layers``: the layers it holds; None: all.
 
-        ``layers``: the layers it holds; None: all.
+        ``model_layers``: number of layers of the model; without it the replica runs only whole passes.
         """
         super().__init__(id, lives, recorder, rows)
         self._model_rows = self._rows = rows

@@ -87,7 +87,7 @@ NO_REQUEST: Final = -1
 class LargestContext:
     """``offset``: step counter minus the largest context; valid while there is an ``owner``.
 
-    ``prompt_tokens``: of all resident requests; the rest of their contexts is generated.
+    ``prompt_tokens``: number of prompt tokens of all resident requests; the other tokens are generated.
     """
 
     __slots__ = ("offset", "owner", "prompt_tokens")

@@ -10,10 +10,10 @@ from simcore.replica.step_times import Pieces
 class StageTimes:
     """``StepTimes`` of passes over the layers of a stage.
 
-    ``fixed``: by span of layers and request, the time of a pass of the request alone on ``cpu_cores`` cores,
-    in fixed point. ``cpu_parts`` of 1,024 of it are CPU work on the host, which more cores divide and which
-    does not occupy the GPU. A batch takes as long as its longest request plus ``batch_parts`` of 1,024 of
-    each other one.
+    ``fixed``: for each span of layers and each request, the time of a pass of the request alone on
+    ``cpu_cores`` cores, in fixed point. ``cpu_parts`` of 1,024 of it are CPU work on the host, which more
+    cores divide and which does not occupy the GPU. A batch takes as long as its longest request plus
+    ``batch_parts`` of 1,024 of each other one.
     """
 
     __slots__ = ("_batch_parts", "_cpu_cores", "_cpu_parts", "_fixed")

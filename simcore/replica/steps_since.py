@@ -37,7 +37,7 @@ class StepsSince:
         return complete
 
     def steps(self, replica: int, before_ns: int) -> int:
-        """Steps that have ended before ``before_ns`` and that the engine does not know of."""
+        """Number of steps that ended before ``before_ns`` and have not been reported to the engine."""
         if replica == self._reporting and before_ns <= self._ended_ns:
             return _steps_before(before_ns, self._ended)
         machine = self._machines[replica]

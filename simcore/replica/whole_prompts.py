@@ -8,7 +8,7 @@ from simcore.replica.step_times import Pieces, StepTimes
 
 
 class WholePrompts:
-    """``StepTimes`` that know the full prompt length of each chunk, including generated tokens."""
+    """``StepTimes`` that depend on the full prompt length of each chunk, including generated tokens."""
 
     __slots__ = ("_beyond", "_lives", "_rows")
 
@@ -18,10 +18,10 @@ class WholePrompts:
         beyond: Callable[[int, int, int], int],
         lives: Mapping[int, Lifetime] | None = None,
     ) -> None:
-        """``rows``: of chunks with which their prompts end.
+        """``rows``: step times for chunks that are the last of their prompts.
 
-        ``beyond``: the extra cost of a chunk from the first number to the second in a prompt of the third, in
-        fixed point. ``lives``: of a run; `within_run` gives them.
+        ``beyond``: called with a chunk's start, its end and the length of its prompt; returns the extra cost
+        of the chunk in fixed point. ``lives``: the requests of a run, set by ``within_run``.
         """
         self._rows, self._beyond = rows, beyond
         self._lives: Mapping[int, Lifetime] = {} if lives is None else lives

@@ -96,7 +96,7 @@ class Instances:
         return 0 if watch is None or len(fleet.members) != fleet.replicas else watch.until_ns()
 
     def short(self) -> Sequence[int]:
-        """See ``LoadReports``; all instances if memory is not watched."""
+        """Instances that may have too few free blocks; all instances if memory is not watched."""
         reports = self._fleet.reports
         return self._fleet.alive() if reports is None or self.memory_watch is None else reports.short()
 
@@ -110,11 +110,11 @@ class Instances:
         return reports.changed(self._reader)
 
     def load(self, replica: int, signal: Literal["outstanding", "kv_demand"]) -> int:
-        """The instance's load, as dispatchers see it."""
+        """The instance's load by the signal that dispatchers use."""
         return self._fleet.load(replica, signal)
 
     def report(self, replica: int) -> LoadReport | None:
-        """See ``Fleet``."""
+        """The instance's last load report; None if it takes no requests any more."""
         return self._fleet.report(replica)
 
     def free_blocks(self, replica: int) -> int | None:
@@ -126,7 +126,7 @@ class Instances:
         return report.free_blocks - report.watermark_blocks - waiting
 
     def kv_demands(self, replica: int) -> Mapping[int, int]:
-        """By request that runs there: its prompt and the output expected of it."""
+        """For each request that runs on the replica: tokens of its prompt and of its expected output."""
         running = sorted(self._engines[replica].running)
         requests = [self._requests[request] for request in running if request in self._requests]
         return {request.id: demand_tokens(request) for request in requests}
@@ -220,20 +220,20 @@ class Migrating:
         return pairs
 
     def choose(self, source: int, destination: int) -> tuple[int, str] | None:
-        """See ``MigrationHost``."""
+        """The migrator's choice of a request that leaves the source, and why; None: no request."""
         view = Decoding(self._engines[source], destination, self._requests, self.inner.fleet.report)
         own = None if self._victims is None else self._victims.take_migrator(source)
         return chosen_request(self._migrator if own is None else own, view)
 
     def keep(self, request: int, destination: int) -> bool:
-        """See ``MigrationHost``: no room is reserved except blocks."""
+        """Return True: the engine reserves blocks, and nothing else is needed."""
         return True
 
     def drop(self, request: int, destination: int) -> None:
-        """See ``MigrationHost``."""
+        """Do nothing: ``keep`` has reserved no room."""
 
     def handed_over(self, request: int, source: int, destination: int) -> None:
-        """See ``MigrationHost``."""
+        """Count the request on the destination instead of the source."""
         self.inner.fleet.departed(source, self._requests[request])
         self.inner.fleet.assigned(destination, self._requests[request])
 
@@ -264,7 +264,7 @@ class Migrating:
             self._look_at(ends)
         self._rouse(actions)
 
-    def _with(self, replica: int) -> Iterable[int]:
+    def _with_partner(self, replica: int) -> Iterable[int]:
         """The instance and, if it is migrating, the other end of its migration."""
         migration = self.migrations.of_replica.get(replica)
         return (replica,) if migration is None else (migration.source, migration.destination)
@@ -296,7 +296,7 @@ class Migrating:
 
     def leave(self, replica: int, actions: list[Action]) -> None:
         """Retire an instance: migrations to it stop, migrations from it continue."""
-        ends = self._with(replica)
+        ends = self._with_partner(replica)
         self._settle(ends)
         self.migrations.left(replica, actions)
         self.inner.leave(replica, actions)
@@ -305,7 +305,7 @@ class Migrating:
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """Handle the loss of an instance."""
-        ends = self._with(engine.id)
+        ends = self._with_partner(engine.id)
         self._settle(ends)
         self.migrations.lost(engine.id, actions)
         failed = self.inner.lose(engine, cause, actions)
@@ -364,22 +364,22 @@ class Migrating:
         return self.inner.live
 
     def feed(self, actions: list[Action]) -> None:
-        """See ``Colocated``."""
+        """Give idle instances work, then request a round if instances may be paired now."""
         self.inner.feed(actions)
         self._rouse(actions)
 
     def refusal(self, now_ns: int, request: Request) -> str | None:
-        """See ``Colocated``."""
+        """Why the inner service refuses the request; None: it accepts it."""
         return self.inner.refusal(now_ns, request)
 
     def arrived(self, request: Request, actions: list[Action]) -> None:
-        """See ``Colocated``."""
+        """Let the inner service take the request."""
         self.inner.arrived(request, actions)
         if self._memory_watch is not None and self._memory_watch.news:
             self._rouse(actions)
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
-        """See ``Colocated``; copies to the instance that began while it loaded continue."""
+        """Let an instance take requests; migrations to it that began while it loaded continue."""
         self.inner.join(replica, role, actions)
         self.migrations.joined(replica.id, actions)
         self._rouse(actions)
@@ -389,6 +389,6 @@ class Migrating:
         self.migrations.left(replica, actions)
 
     def started(self, engine: Engine, actions: list[Action]) -> None:
-        """See ``Colocated``."""
+        """Let the inner service use an instance that has started."""
         self.inner.started(engine, actions)
         self._rouse(actions)

@@ -49,7 +49,8 @@ def backlog_tokens(
 class ColocatedHost:
     """The common queue of a colocated model (``queue``), with its instances as partners.
 
-    ``max_num_batched_tokens``: of a batch; ``max_num_seqs``: requests that decode on one instance.
+    ``max_num_batched_tokens``: the maximum number of prompt tokens in a batch. ``max_num_seqs``: the maximum
+    number of requests that decode on one instance.
     """
 
     __slots__ = (
@@ -183,12 +184,13 @@ class Colocated:
         max_model_len: int | None = None,
         by_priority: bool = False,
     ) -> None:
-        """``prototype``: what future instances are like; None: there are none.
+        """``prototype``: a replica like those that may be added; None: no replicas are added.
 
-        ``max_num_batched_tokens``: with a common queue an instance takes no more once this many prompt tokens
-        wait there. ``transfer_ids``: for the live part. ``queue`` None: common if elastic, else per instance;
-        what waits at a lost instance fails with it. "per_instance": what waits at a draining or lost instance
-        is dispatched again. ``max_model_len``: see ``Replica``. ``by_priority``: the order of ``queue``.
+        ``max_num_batched_tokens``: with a common queue, an instance with this many waiting prompt tokens
+        takes no more. ``transfer_ids``: ids for transfers of live scaling. ``queue`` None: a common queue if
+        elastic, else one per instance; requests that wait at a lost instance fail. "per_instance": requests
+        that wait at a draining or lost instance are dispatched again. ``max_model_len``: see ``Replica``.
+        ``by_priority``: the order of ``queue``.
         """
         self.fleet, self._max_num_batched_tokens = fleet, max_num_batched_tokens
         self._engines, self._requests = engines, requests
@@ -267,9 +269,9 @@ class Colocated:
             self.feed(actions)
             return
         replica, reason = dispatched(self._dispatcher, request, fleet)
-        if self._common and not self._takes(replica):
+        if self._common and not self._has_queue_room(replica):
             # A request waits in the common queue only if no instance takes it.
-            eligible = [other for other in fleet.alive() if self._takes(other)]
+            eligible = [other for other in fleet.alive() if self._has_queue_room(other)]
             if self.queue or not eligible:
                 line_up(self.queue, (request,), self._by_priority)
                 return
@@ -286,7 +288,7 @@ class Colocated:
         if reports is not None and reports.arrived(replica):
             engine.cut_run(actions)
 
-    def _takes(self, replica: int) -> bool:
+    def _has_queue_room(self, replica: int) -> bool:
         """Whether less than a pass waits in an instance's queue."""
         waiting = (*self._engines[replica].waiting, *self._engines[replica].unseen_arrivals)
         return sum([progress.known_tokens for progress in waiting]) < self._max_num_batched_tokens
@@ -342,7 +344,7 @@ class Colocated:
 
     def _feed(self, replica: int, actions: list[Action]) -> None:
         """Let an instance take as many requests from the queue as it has room for."""
-        while self.queue and self._takes(replica):
+        while self.queue and self._has_queue_room(replica):
             self._assign(self.queue.popleft(), replica, f"from the queue, {len(self.queue)} stay", actions)
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
@@ -402,20 +404,20 @@ class Colocated:
         self.fleet.retire(replica)
         if not self._common:
             engine = self._engines[replica]
-            back = self._withdraw_waiting(engine)
-            if back and engine.state is EngineState.RUNNING:
+            withdrawn = self._withdraw_waiting(engine)
+            if withdrawn and engine.state is EngineState.RUNNING:
                 engine.cut_run(actions)  # its pass was chosen while requests waited
-            line_up(self.queue, back, self._by_priority)
+            line_up(self.queue, withdrawn, self._by_priority)
             self.feed(actions)
 
     def _withdraw_waiting(self, engine: Engine) -> list[Request]:
         """Take back requests that wait at an instance and have not begun there."""
-        back = [self._requests[id] for id in engine.withdraw()]
-        for request in back:
+        withdrawn = [self._requests[id] for id in engine.withdraw()]
+        for request in withdrawn:
             self.fleet.departed(engine.id, request)
         if (reports := self.fleet.reports) is not None:
             reports.look(engine.id)
-        return back
+        return withdrawn
 
     def outstanding(self, replica: int) -> int:
         """Requests assigned to an instance and not finished, and those whose layers or KV it has."""

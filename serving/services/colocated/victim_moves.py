@@ -18,7 +18,10 @@ from serving.vocabulary.current_event import Present
 
 @dataclass(frozen=True, slots=True)
 class VictimParts:
-    """``migrator``: the policy, asked with the instance in ``nearly_full``. ``reserve_blocks``: by model."""
+    """``migrator``: the policy, called for each instance in ``nearly_full``.
+
+    ``reserve_blocks``: for each model, the number of free blocks below which memory is nearly full.
+    """
 
     migrator: Migrator
     reserve_blocks: Mapping[str, int]
@@ -42,7 +45,7 @@ class VictimMoves:
         present: Present,
         period_ns: int,
     ) -> None:
-        """``pairs``: asks a policy about an instance whose memory is nearly full."""
+        """``pairs``: calls a policy for an instance whose memory is nearly full."""
         self._migrator, self._reserve_blocks, self._pairs = migrator, reserve_blocks, pairs
         self._migrations, self._present, self._period_ns = migrations, present, period_ns
         self._again_ns: dict[int, int] = {}

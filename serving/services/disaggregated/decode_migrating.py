@@ -202,12 +202,12 @@ class DecodeMigrating:
     # Called by migrations.
 
     def choose(self, source: int, destination: int) -> tuple[int, str] | None:
-        """See ``MigrationHost``."""
+        """The migrator's choice of a request that leaves the source, and why; None: no request."""
         view = Decoding(self._engines[source], destination, self._requests, self._view.report)
         return chosen_request(self._migrator, view)
 
     def keep(self, request: int, destination: int) -> bool:
-        """See ``MigrationHost``: reserves room as for a hand-over."""
+        """Reserve room for the request as for a hand-over; returns False if there is not enough."""
         hand_overs, engine = self.inner.hand_overs, self._engines[destination]
         need = hand_overs.need_of(request)
         if destination not in self.inner.decode or not hand_overs.has_capacity(engine, need, 1):
@@ -217,11 +217,11 @@ class DecodeMigrating:
         return True
 
     def drop(self, request: int, destination: int) -> None:
-        """See ``MigrationHost``."""
+        """Release the room reserved for a request that does not come."""
         self.inner.hand_overs.change(destination, -self._kept.pop(request), -1)
 
     def handed_over(self, request: int, source: int, destination: int) -> None:
-        """See ``MigrationHost``."""
+        """Give the request to the destination, in the room reserved for it."""
         self.inner.hand_overs.change(source, -self._kept.pop(request), -1)
 
     # Events that concern migrations.
@@ -342,22 +342,22 @@ class DecodeMigrating:
         return self.inner.live
 
     def feed(self, actions: list[Action]) -> None:
-        """See ``Disaggregated``."""
+        """Give idle instances work."""
         self.inner.feed(actions)
 
     def refusal(self, now_ns: int, request: Request) -> str | None:
-        """See ``Disaggregated``."""
+        """Why the inner service refuses the request; None: it accepts it."""
         return self.inner.refusal(now_ns, request)
 
     def arrived(self, request: Request, actions: list[Action]) -> None:
-        """See ``Disaggregated``."""
+        """Let the inner service take the request."""
         self.inner.arrived(request, actions)
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
-        """See ``Disaggregated``."""
+        """Let an instance prefill or decode from now on."""
         self.inner.join(replica, role, actions)
         self._rouse(actions)
 
     def started(self, engine: Engine, actions: list[Action]) -> None:
-        """See ``Disaggregated``."""
+        """Let the inner service use an instance that has started."""
         self.inner.started(engine, actions)

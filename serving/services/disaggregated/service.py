@@ -29,10 +29,10 @@ from serving.vocabulary.request import Request
 
 
 class PrefillQueue:
-    """Requests that no instance has yet, in order of arrival. ``max_num_batched_tokens``: prompt tokens of a
-    pass at most. ``by_priority``: requests of higher priority come first.
+    """Requests that no instance has yet, in order of arrival. ``by_priority``: higher priorities come first.
 
-    ``backlog_tokens``: of all prompts that are not computed yet, including those at instances.
+    ``max_num_batched_tokens``: the maximum number of prompt tokens in a pass. ``backlog_tokens``: number of
+    tokens of all prompts that are not computed yet, including prompts at instances.
     """
 
     __slots__ = ("_by_priority", "_max_num_batched_tokens", "backlog_tokens", "requests")
@@ -134,9 +134,9 @@ class PrefillHost:
             return False
         if engine.id not in self._decode or not self._hand_overs.reserved_requests[engine.id]:
             return True  # an empty instance never gets more room
-        return self._hand_overs.has_capacity(engine, self._needs(engine, prompts), len(prompts))
+        return self._hand_overs.has_capacity(engine, self._room_needed(engine, prompts), len(prompts))
 
-    def _needs(self, engine: Engine, requests: Iterable[Request]) -> int:
+    def _room_needed(self, engine: Engine, requests: Iterable[Request]) -> int:
         capacity_tokens, need_tokens = engine.replica.longest_request_tokens, self._hand_overs.need_tokens
         return sum([need_tokens(request, capacity_tokens) for request in requests])
 
@@ -144,7 +144,7 @@ class PrefillHost:
         """Reserve room as if their KV arrived: nothing else is sent into it."""
         if engine.id in self._decode:
             pulled = list(requests)
-            self._kept[engine.id] = needs = self._needs(engine, pulled), len(pulled)
+            self._kept[engine.id] = needs = self._room_needed(engine, pulled), len(pulled)
             self._hand_overs.keep(engine.id, *needs)
 
     def kept(self, replica: int) -> tuple[int, int]:
@@ -299,9 +299,9 @@ class Disaggregated:
                 while self._take_in_turns(actions):
                     pass
                 return
-            self._give(replica, batch, actions)
+            self._assign_batch(replica, batch, actions)
 
-    def _give(self, replica: int, batch: list[Request], actions: list[Action]) -> None:
+    def _assign_batch(self, replica: int, batch: list[Request], actions: list[Action]) -> None:
         self._idle.discard(replica)
         actions += [Assign(request.id, replica, _HEAD) for request in batch]
         self._engines[replica].take(batch, actions)
@@ -318,7 +318,7 @@ class Disaggregated:
                 passed_over = True  # its memory is full of KV that waits for its hand-over
                 continue
             again = passed_over
-            self._give(replica, batch, actions)
+            self._assign_batch(replica, batch, actions)
         return again
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
@@ -334,7 +334,7 @@ class Disaggregated:
             engine.ran(event, actions)
             turns = engine.id in self._switching_to_decode and not _begun_tokens(engine)
             if turns:
-                self._opens(engine)
+                self._open_for_decode(engine)
             if len(engine.outgoing) > earlier:
                 hand_overs.completed(engine, earlier, actions)
             if turns:
@@ -383,7 +383,7 @@ class Disaggregated:
             if engine.hands_over and _begun_tokens(engine):
                 self._switching_to_decode.add(replica.id)
             else:
-                self._decodes(engine, actions)
+                self._begin_decoding(engine, actions)
             return
         engine.switch_role(role)
         self.prefill.add(replica.id)
@@ -396,9 +396,9 @@ class Disaggregated:
         if engine.state is _IDLE:
             self.join(engine.replica, engine.replica.role, actions)
 
-    def _decodes(self, engine: Engine, actions: list[Action]) -> None:
+    def _begin_decoding(self, engine: Engine, actions: list[Action]) -> None:
         """Let it take computed prompts from now on, its own first."""
-        self._opens(engine)
+        self._open_for_decode(engine)
         self.hand_overs.match(actions)
         self._let_help(actions)
 
@@ -407,7 +407,7 @@ class Disaggregated:
         if self._pairs and not self.prefill:
             self.feed(actions)
 
-    def _opens(self, engine: Engine) -> None:
+    def _open_for_decode(self, engine: Engine) -> None:
         self._switching_to_decode.discard(engine.id)
         engine.switch_role("decode")
         self.decode.add(engine.id)

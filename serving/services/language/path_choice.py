@@ -22,7 +22,7 @@ class Path(NamedTuple):
 
 
 class PathChoice:
-    """Chooses paths. ``batches``: current ones, by number. ``live`` None: no replica works while it loads."""
+    """Chooses paths. ``batches``: by number. ``live``: None if no replica works while it loads."""
 
     __slots__ = ("_batches", "_engines", "_kv", "_live", "_max_num_seqs", "_stages")
 
@@ -39,15 +39,15 @@ class PathChoice:
         self._stages, self._engines, self._kv, self._batches = stages, engines, kv, batches
         self._max_num_seqs, self._live = max_num_seqs, live
 
-    def _passing(self) -> Counter[int]:
+    def _batch_counts(self) -> Counter[int]:
         """Number of batches that pass each replica."""
         return Counter([replica for batch in self._batches.values() for replica in batch.path])
 
-    def _users(self, stage: Stage, passing: Mapping[int, int]) -> dict[int, int]:
+    def _serving_counts(self, stage: Stage, passing: Mapping[int, int]) -> dict[int, int]:
         """Number of batches that pass each replica that takes new batches."""
         return {replica: passing.get(replica, 0) for replica in stage.fleet.alive()}
 
-    def _loading(self, stage: Stage, passing: Mapping[int, int]) -> dict[int, int]:
+    def _loading_counts(self, stage: Stage, passing: Mapping[int, int]) -> dict[int, int]:
         """Number of batches that pass each loading replica that has layers to run."""
         if self._live is None:
             return {}
@@ -63,9 +63,9 @@ class PathChoice:
         Serving replicas come before loading ones. None: there are as many batches as allowed, or the path has
         no room for the request.
         """
-        stages, passing = self._stages.now, self._passing()
-        users = [self._users(stage, passing) for stage in stages]
-        loading = [self._loading(stage, passing) for stage in stages]
+        stages, passing = self._stages.now, self._batch_counts()
+        users = [self._serving_counts(stage, passing) for stage in stages]
+        loading = [self._loading_counts(stage, passing) for stage in stages]
         more = sum([len(replicas) for replicas in users]) - len(self._batches)
         if not all(users) or more + sum([len(replicas) for replicas in loading]) <= 0:
             return None
@@ -102,10 +102,10 @@ class PathChoice:
         """The path that the batch should pass now: no retired replicas, no replicas of another cut, and all
         loaded layers of loading replicas. None: it has that path already, or a stage has no replica for it.
         """
-        legs, passing = list[tuple[int, Span]](), self._passing()
+        legs, passing = list[tuple[int, Span]](), self._batch_counts()
         for stage in self._stages.now:
             own = [one for one in batch.path if self._engines[one].replica.part == stage.part]
-            users = self._users(stage, passing)
+            users = self._serving_counts(stage, passing)
             late, replica = (None, *own)[-2:] if own else (None, -1)
             if late is not None and late in users:
                 replica, late = late, None  # its layers are all loaded
@@ -128,9 +128,9 @@ class PathChoice:
         """
         if batch.size >= self._max_num_seqs or not self._fits(request, batch.path):
             return False
-        passed, passing = 0, self._passing()
+        passed, passing = 0, self._batch_counts()
         for stage in self._stages.now:
-            users, loading = self._users(stage, passing), self._loading(stage, passing)
+            users, loading = self._serving_counts(stage, passing), self._loading_counts(stage, passing)
             for replica in batch.path:
                 if replica in loading:
                     passed += 1

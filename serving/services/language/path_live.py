@@ -33,7 +33,7 @@ class LiveStages(Protocol):
 
 
 class PathLive:
-    """Loading replicas of one model. ``layers``: by replica, how many of its first layers are loaded."""
+    """Loading replicas of one model. ``layers``: for each replica, its number of loaded layers."""
 
     __slots__ = ("_changed", "_engines", "begun", "layers")
 

@@ -22,9 +22,10 @@ _WHY = "a batch goes over to another path"
 
 
 class PathMove:
-    """The move of one batch to the new ``path``, ``spans``. ``sent``: by request, tokens sent or in transfer.
+    """The move of one batch to the new ``path``, whose replicas run ``spans`` of the layers.
 
-    ``waits``: the last copy is in transfer, and the batch is halted.
+    ``sent``: for each request, the number of tokens whose KV is sent or in transfer. ``waits``: the last copy
+    is in transfer, and the batch is halted.
     """
 
     __slots__ = ("batch", "moves", "path", "sent", "spans", "waits")
@@ -71,7 +72,7 @@ class PathMoves:
         paths: PathChoice,
         host: PathHost,
     ) -> None:
-        """``layer_bytes``: of a token's KV in one layer."""
+        """``layer_bytes``: size of one token's KV in one layer."""
         self._engines, self._kv, self._moves, self._layer_bytes = engines, kv, moves, layer_bytes
         self._paths, self._host = paths, host
         self.of: dict[int, PathMove] = {}  # by batch

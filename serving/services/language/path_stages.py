@@ -12,8 +12,10 @@ from serving.vocabulary.request import Request
 
 
 class PathStages:
-    """The stages of one model. ``now``: of the cut that new batches pass, in order. ``coming``: of a cut
-    whose replicas are loading; empty: there is none. Stages that both cuts have are the same objects.
+    """The stages of one model.
+
+    ``now``: the stages of the cut that new batches pass, in order. ``coming``: the stages of a cut whose
+    replicas are loading; empty without such a cut. A stage of both cuts is one object.
     """
 
     __slots__ = ("_dispatcher", "_engines", "_known", "coming", "now")

@@ -43,8 +43,8 @@ class LanguagePipeline:
     """The requests, batches and stages of one model."""
 
     __slots__ = (
-        "_admission", "_engines", "_kv", "_paths", "_present", "_pressed", "_setup", "batches", "cores",
-        "cut_changes", "cuts", "live_stages", "model", "moves", "queue", "seats",
+        "_admission", "_engines", "_kv", "_paths", "_present", "_report_requested", "_setup", "batches",
+        "cores", "cut_changes", "cuts", "live_stages", "model", "moves", "queue", "seats",
     )  # fmt: skip
 
     def __init__(
@@ -62,7 +62,7 @@ class LanguagePipeline:
         self.model = setup.parts[0].model
         self._setup, self._engines, self._admission, self._present = setup, engines, admission, present
         self._kv = PathKv(engines)
-        self._pressed = False  # whether a batch was asked to report its next round already
+        self._report_requested = False  # whether a batch was made to report its next round
         self.seats, self.cores = seats, dict[int, int]()
         self.live_stages = PathLive(engines, self._layers_changed) if setup.live else None
         self.queue: deque[Request] = deque()
@@ -155,16 +155,16 @@ class LanguagePipeline:
             replicas, spans = path
             batch = self.batches[number] = PathBatch(number, replicas, spans)
             self._next_round(batch, actions)
-        self._press(actions)
+        self._request_report(actions)
 
-    def _press(self, actions: list[Action]) -> None:
-        """Ask a batch that may take the first waiting request, or is to move, to report its next round."""
+    def _request_report(self, actions: list[Action]) -> None:
+        """Make a batch that may take the first waiting request, or must move, report its next round."""
         wished: Collection[int] = () if self.moves is None else self.moves.wished
-        if self._pressed or not (self.queue or wished) or not self._setup.coalesce:
+        if self._report_requested or not (self.queue or wished) or not self._setup.coalesce:
             return
         for batch in self.batches.values():
             if batch.id in wished or (self.queue and self._paths.takes(batch, self.queue[0])):
-                self._pressed = True
+                self._report_requested = True
                 actions.append(Interrupt(batch.path[0], "arrival"))
                 return
 
@@ -204,16 +204,16 @@ class LanguagePipeline:
             self.live_stages.joined(batch.path)
         actions.append(Assign(request.id, batch.path[0], f"batch {batch.id} on replicas {batch.path}"))
 
-    def _released(self, request: Request, path: tuple[int, ...]) -> None:
+    def _release_request(self, request: Request, path: tuple[int, ...]) -> None:
         self._kv.free(request.id, path)
         self.cuts.departed(path, request)
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
         """Handle a batch's round: finished requests leave, others may join."""
         batch = self.batches[event.micro_batch]
-        self._pressed = False
+        self._report_requested = False
         for request, tokens in batch.ran(event.steps, event.finished):
-            self._released(request, batch.path)
+            self._release_request(request, batch.path)
             if self.moves is not None:
                 self.moves.left(batch, request.id)
             for stage in self.stages if self._setup.work else ():
@@ -229,7 +229,7 @@ class LanguagePipeline:
         for request in batch.members():
             self.cuts.departed(left, request)
             self.cuts.assigned(new, request)
-        (batch.path, batch.spans), self._pressed = path, False
+        (batch.path, batch.spans), self._report_requested = path, False
         self._next_round(batch, actions)
 
     def _layers_changed(self, replica: int, actions: list[Action]) -> None:
@@ -322,7 +322,7 @@ class LanguagePipeline:
         for batch in [one for one in self.batches.values() if engine.id in one.path]:
             del self.batches[batch.id]
             for request in batch.members():
-                self._released(request, batch.path)
+                self._release_request(request, batch.path)
                 failed.append(request.id)
         engine.lose(actions, cause)
         self.seats.leave(engine.replica)
@@ -334,7 +334,7 @@ class LanguagePipeline:
 
     def _served_by_nobody(self, stage: Stage, actions: list[Action]) -> list[int]:
         """Fail waiting requests if the stage has no replica left and gets none."""
-        self._pressed = False
+        self._report_requested = False
         if stage.fleet.replicas or self._setup.prototypes:
             self.feed(actions)
             return []

@@ -10,14 +10,15 @@ from serving.vocabulary.replica import Replica
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageSetup:
-    """``parts``: the model's stages in order. ``max_num_seqs``, ``max_num_batched_tokens``: of a batch's
-    round.
+    """``parts``: the model's stages in order.
 
-    ``coalesce``: rounds without a decision in between are reported together. If replicas come and go,
-    ``prototypes`` describes a new replica of each part and ``work`` its work for a request. Both include
-    parts of other cuts if the model may be re-cut. ``kv_layer_bytes``: of a token in one layer, if KV moves
-    from leaving replicas; 0: it stays. ``live``: replicas work while they load, and their KV moves.
-    ``most_layers``: of a stage, if the model may be re-cut; 0: it may not.
+    ``max_num_seqs``, ``max_num_batched_tokens``: the maximum numbers of requests and of tokens in one round
+    of a batch. ``coalesce``: rounds without a decision in between are reported together. If replicas come and
+    go, ``prototypes`` describes a new replica of each part and ``work`` its work for a request. Both include
+    parts of other cuts if the model may be re-cut. ``kv_layer_bytes``: size of one token's KV in one layer,
+    if KV moves from leaving replicas; 0: it does not move. ``live``: replicas work while they load, and their
+    KV moves. ``most_layers``: the maximum number of layers in a stage, if the model may be re-cut; 0: it may
+    not.
     """
 
     parts: tuple[Part, ...]

@@ -172,9 +172,11 @@ class Pipeline:
         """Queue a request for the first stage."""
         now_ns = self._present.now_ns
         self.stages[0].counts.arrived(now_ns)
-        self._enter(self.stages[0], Waiting(request, NOBODY, now_ns), actions)
+        self._queue_request(self.stages[0], Waiting(request, NOBODY, now_ns), actions)
 
-    def _enter(self, stage: Stage, waiting: Waiting, actions: list[Action], first: bool = False) -> None:
+    def _queue_request(
+        self, stage: Stage, waiting: Waiting, actions: list[Action], first: bool = False
+    ) -> None:
         stage.add(waiting, first)
         self._feed(stage, actions)
 
@@ -259,7 +261,9 @@ class Pipeline:
     def again(self, batch: Sequence[Waiting], actions: list[Action]) -> None:
         """Restart requests whose activations are lost: they wait for the first stage, before all others."""
         for waiting in reversed(batch):
-            self._enter(self.stages[0], Waiting(waiting.request, NOBODY, self._present.now_ns), actions, True)
+            self._queue_request(
+                self.stages[0], Waiting(waiting.request, NOBODY, self._present.now_ns), actions, True
+            )
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
         """Not expected: only inputs are sent, and they are not reported."""
@@ -271,13 +275,13 @@ class Pipeline:
         stage.fleet.add(replica)
         if self.live_stages is not None:
             self.live_stages.joined(stage, replica.id)
-        self._opened(stage, replica.id, actions)
+        self._open_replica(stage, replica.id, actions)
 
     def started(self, engine: Engine, actions: list[Action]) -> None:
         """Let a replica that was in its stage from the start take requests."""
-        self._opened(self.stage_of(engine.replica), engine.id, actions)
+        self._open_replica(self.stage_of(engine.replica), engine.id, actions)
 
-    def _opened(self, stage: Stage, replica: int, actions: list[Action]) -> None:
+    def _open_replica(self, stage: Stage, replica: int, actions: list[Action]) -> None:
         if self._engines[replica].state is EngineState.IDLE:
             stage.idle.add(replica)
         for free_replica in stage.opened():
@@ -306,10 +310,10 @@ class Pipeline:
         """Restart requests that it ran or had activations of, at the first stage. None fails: returns []."""
         stage, replica = self.stage_of(engine.replica), engine.id
         engine.lose(actions, cause)
-        back = [] if self.live_stages is None else self.live_stages.lost(stage, replica)
+        restarting = [] if self.live_stages is None else self.live_stages.lost(stage, replica)
         if replica in stage.passes:
             self.seats.end(replica)
-            back += stage.ended(replica).batch
+            restarting += stage.ended(replica).batch
         self.seats.leave(engine.replica)
         waiting = stage.close(replica)
         if replica in stage.fleet.members:
@@ -317,7 +321,7 @@ class Pipeline:
         for request in waiting:
             stage.add(request)
         for other in self.stages:
-            back += other.without(replica)
-        self.again(back, actions)
+            restarting += other.without(replica)
+        self.again(restarting, actions)
         self.feed(actions)
         return []

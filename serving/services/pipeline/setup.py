@@ -8,11 +8,12 @@ from serving.vocabulary.layers import Part
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSetup:
-    """``parts``: the stages in order. ``activation_bytes``: of one request, between two stages.
+    """``parts``: the stages in order. ``activation_bytes``: size of a request's activations.
 
-    ``batch``: requests of a pass at most. ``queues``: one per stage, or one per replica; then the dispatcher
-    chooses the replica when a request reaches the stage. ``cpu_cores``: of a replica; 0: the world's default.
-    ``elastic``: a stage may be without replicas. ``live``: replicas work while they load.
+    ``batch``: the maximum number of requests in a pass. ``queues``: one per stage, or one per replica; in the
+    second case the dispatcher chooses the replica when a request reaches the stage. ``cpu_cores``: number of
+    CPU cores of a replica; 0: the world's default. ``elastic``: a stage may be without replicas. ``live``:
+    replicas work while they load.
     """
 
     parts: tuple[Part, ...]

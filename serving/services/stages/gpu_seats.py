@@ -8,8 +8,9 @@ from serving.vocabulary.replica import Replica
 
 
 class GpuSeats:
-    """GPU use of all pipelines. ``capacity_bytes``: of one GPU; ``sizes_bytes``: of a replica, by part.
+    """GPU use of all pipelines.
 
+    ``capacity_bytes``: memory of one GPU. ``sizes_bytes``: for each part, the memory of one of its replicas.
     The world runs one pass at a time on a GPU; this class counts the replicas that want to run one.
     """
 

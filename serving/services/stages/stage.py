@@ -29,10 +29,11 @@ class StagePass(NamedTuple):
 
 
 class Stage:
-    """Queues and replicas of one stage. ``queue``: requests of no replica; ``own``: those of each replica.
+    """Queues and replicas of one stage.
 
-    ``own`` is used with queues per replica. ``idle``: replicas that can begin a pass at once; ``passes``: by
-    replica that runs one or waits for its input.
+    ``queue``: waiting requests that no replica has been chosen for. ``own``: with one queue per replica,
+    these queues. ``idle``: replicas that can begin a pass at once. ``passes``: the pass of each replica that
+    runs one or waits for the inputs of one.
     """
 
     __slots__ = (
@@ -124,15 +125,15 @@ class Stage:
 
     def without(self, source: int) -> list[Waiting]:
         """Remove and return requests whose activations were on a lost replica."""
-        gone = [waiting for waiting in self.waiting() if waiting.source == source]
+        removed = [waiting for waiting in self.waiting() if waiting.source == source]
         for replica, own in self.own.items():
             for waiting in own:
                 if waiting.source == source:
                     self.fleet.departed(replica, waiting.request)
-            self.own[replica] = _others(own, source)
-        self.queue = _others(self.queue, source)
-        return gone
+            self.own[replica] = _without_source(own, source)
+        self.queue = _without_source(self.queue, source)
+        return removed
 
 
-def _others(queue: Iterable[Waiting], source: int) -> deque[Waiting]:
+def _without_source(queue: Iterable[Waiting], source: int) -> deque[Waiting]:
     return deque([waiting for waiting in queue if waiting.source != source])

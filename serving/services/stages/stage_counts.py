@@ -33,7 +33,7 @@ class StageCounts:
         self.last_ns = now_ns
 
     def ran(self, took_ns: int, delays_ns: list[int]) -> None:
-        """Count a pass; ``delays_ns``: of its requests."""
+        """Count a pass. ``delays_ns``: one delay for each request of the pass."""
         self.passes += 1
         self.passed += len(delays_ns)
         self.pass_ns += took_ns

@@ -35,7 +35,7 @@ class OnTheWay:
 
 
 class StockHandOvers:
-    """Hand-overs of one model. ``on_the_way``: by request, until its KV has arrived.
+    """Hand-overs of one model. ``on_the_way``: for each request, its hand-over until its KV has arrived.
 
     ``done``: number of completed transfers.
     """

@@ -34,10 +34,10 @@ class StockRequest:
 
 
 class StockEngine:
-    """One engine, as far as the controller knows it.
+    """The controller's record of one engine.
 
-    ``own``: its requests, by id. ``running``: number of those that began, which have ``running_tokens``;
-    ``waiting_tokens``: of the others.
+    ``own``: its requests, by id. ``running``: number of its requests that have begun; ``running_tokens``:
+    number of their tokens. ``waiting_tokens``: number of tokens of its other requests.
     """
 
     __slots__ = (
@@ -110,10 +110,10 @@ class StockEngine:
     def report(self) -> LoadReport:
         """The current load report; other clients' requests count as running, never as waiting."""
         if self._report is None:
-            self._report = self._made()
+            self._report = self._new_report()
         return self._report
 
-    def _made(self) -> LoadReport:
+    def _new_report(self) -> LoadReport:
         block, total = self._block_tokens, self._total_blocks
         if self._seen is None or not self._seen.total_blocks:
             used = -(-self.running_tokens // block)
@@ -191,7 +191,7 @@ class StockEngines:
         return len(self._changed) - 1
 
     def changed(self, reader: int) -> Sequence[int]:
-        """Engines that changed since this reader last asked."""
+        """Engines that changed since this reader's last call."""
         changed, self._changed[reader] = list(self._changed[reader]), {}
         return changed
 

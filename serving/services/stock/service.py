@@ -119,7 +119,7 @@ class Stock:
         self.stock.send(stock_request, replica)
         actions.append(Assign(stock_request.request.id, replica, reason))
 
-    def _take(self, request: int) -> StockRequest:
+    def _withdraw(self, request: int) -> StockRequest:
         stock_request = self.stock.take(request)
         self.fleet.departed(stock_request.replica, stock_request.request)
         self._view.moving.pop(request, None)
@@ -133,7 +133,7 @@ class Stock:
             if self.stock.got(event.replica, request, tokens):
                 self._view.moving.pop(request, None)
         for request in event.finished:
-            self._take(request)
+            self._withdraw(request)
         if self.hand_overs is not None:
             self.hand_overs.streamed(event, actions)
 
@@ -143,7 +143,7 @@ class Stock:
 
     def dropped(self, event: Dropped, actions: list[Action]) -> bool:
         """An engine refused a request or its connection broke; returns whether the request fails."""
-        stock_request = self._take(event.request)
+        stock_request = self._withdraw(event.request)
         stock_request.tries += 1
         ends = event.refused or not self._parts.elsewhere or stock_request.tries >= MOST_TRIES
         if ends or not self._serves():
@@ -160,15 +160,15 @@ class Stock:
         if migrator is None:
             return
         for pair in paired(migrator, self._view):
-            self._move(migrator, pair, actions)
+            self._migrate_request(migrator, pair, actions)
 
-    def _move(self, migrator: Migrator, pair: Pair, actions: list[Action]) -> None:
+    def _migrate_request(self, migrator: Migrator, pair: Pair, actions: list[Action]) -> None:
         view = StockSource(self.fleet, self.stock, pair.source, pair.destination)
         chosen = chosen_request(migrator, view)
         if chosen is None:
             return
         request, reason = chosen
-        stock_request, why = self._take(request), f"{pair.reason}; {reason}"
+        stock_request, why = self._withdraw(request), f"{pair.reason}; {reason}"
         actions.append(Preempt(pair.source, request, why))
         self._assign(stock_request, pair.destination, why, actions)
         actions.append(Migrate(request, pair.source, pair.destination, "committed", "it is computed again"))
@@ -188,13 +188,13 @@ class Stock:
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """Send a lost engine's requests to others, or fail them; returns those that fail."""
         engine.lose(actions, cause)
-        gone = [self._take(request) for request in self._of(engine.id, cause, actions)]
+        withdrawn = [self._withdraw(request) for request in self._of(engine.id, cause, actions)]
         if engine.id in self.fleet.members:  # not a member if it has not woken yet
             self.fleet.lose(engine.id)
         if self.hand_overs is not None:
-            gone += [self._take(request) for request in self.hand_overs.stranded()]
+            withdrawn += [self._withdraw(request) for request in self.hand_overs.stranded()]
         failed, serves = list[int](), self._serves()
-        for request in gone:
+        for request in withdrawn:
             if self._parts.elsewhere and serves:
                 self.resumed += request.generated > 0
                 self._send(request, f"its server is lost ({cause})", actions)

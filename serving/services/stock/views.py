@@ -109,7 +109,7 @@ class StockInstances:
         return report.free_blocks - -(-report.waiting_tokens // report.block_tokens)
 
     def kv_demands(self, replica: int) -> Mapping[int, int]:
-        """By request that runs there: its prompt and the output expected of it."""
+        """For each request that runs on the replica: tokens of its prompt and of its expected output."""
         own = self._stock.by_replica[replica].own
         requests = [one.request for _, one in sorted(own.items()) if one.began]
         return {one.id: demand_tokens(one) for one in requests}
