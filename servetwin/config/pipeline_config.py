@@ -11,7 +11,6 @@ CUTS: Final = ("published", "layers", "bytes", "time")
 QUEUES: Final = ("stage", "replica")
 TIMES: Final = ("lognormal", "gamma", "exponential")
 RECUTS: Final = ("none", "time", "cv")
-MOST_STAGES: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

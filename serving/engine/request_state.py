@@ -45,11 +45,3 @@ def requests_at(engine: Engine) -> list[tuple[int, RequestState]]:
     states += [(progress.id, RequestState.OUTGOING) for progress in engine.outgoing]
     states += [(progress.id, RequestState.ATTACHED) for progress in engine.attached]
     return states
-
-
-def state_of(engine: Engine, request: int) -> RequestState:
-    """The state of this request on the replica."""
-    for number, state in requests_at(engine):
-        if number == request:
-            return state
-    return RequestState.RESERVED if request in engine.ledger.holders() else RequestState.ABSENT

@@ -357,12 +357,6 @@ def footer_text(events: int, actions: int, digest: str) -> str:
     return json.dumps(footer, sort_keys=True, separators=(",", ":"))
 
 
-def complete_journal(header: dict[str, object], lines: Sequence[str], actions: int) -> list[str]:
-    """A complete journal from its event lines, for journals that are made in memory."""
-    text = [header_text(header), *lines]
-    return [*text, footer_text(len(lines), actions, digest_of(text))]
-
-
 def digest_of(lines: Iterable[str]) -> str:
     """SHA-256 over the lines, each with its line end."""
     digest = sha256()

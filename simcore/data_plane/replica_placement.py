@@ -32,11 +32,6 @@ class ReplicaPlacement:
         self._there = set(self.gpus_of)
         self.lost: set[int] = set()  # replicas lost with their GPUs
 
-    @property
-    def contexts_ready(self) -> int:
-        """Number of ready CUDA contexts that no replica uses."""
-        return self._contexts.ready
-
     def place(self, action: AllocateGpus, part: Part) -> None:
         """Give the GPUs to the replica, which will hold ``part``."""
         number = action.replica

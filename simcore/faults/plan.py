@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from hwmodels.topology.topology import Topology
 
 What = Literal["replica", "host", "link", "ssd"]
-WHATS: Final[tuple[What, ...]] = ("replica", "host", "link", "ssd")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.multicast.planner import MulticastPlanner, NaivePlanner, OneToOnePlanner, Order
-from policies.multicast.quality import chain_time_s, interference, scale_time_s
+from policies.multicast.quality import chain_time_s, interference
 from serving.protocols.planning import Edge, Plan, Planner, Port, ScaleUp, Source, Target
 from serving.vocabulary.actions import Shard
 from tests.worlds.multicast_plans import (
@@ -22,6 +22,7 @@ from tests.worlds.multicast_plans import (
     host,
     pair,
     port,
+    scale_time_s,
     source,
     stops,
 )

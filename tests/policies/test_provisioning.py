@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.multicast.planner import MulticastPlanner, NaivePlanner, OneToOnePlanner
-from policies.multicast.quality import scale_time_s
 from policies.provisioning import BinomialProvisioner, NetworkProvisioner, StoreProvisioner
 from serving.protocols.planning import Edge, Plan, Planner, Port, ScaleUp, Source, Target
 from serving.protocols.provisioning import (
@@ -30,6 +29,7 @@ from tests.worlds.multicast_plans import (
     host,
     pair,
     port,
+    scale_time_s,
     source,
 )
 

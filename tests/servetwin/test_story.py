@@ -23,7 +23,7 @@ from servetwin.story.of_request import request_story
 from servetwin.story.overview import overview_of
 from servetwin.story.request_record import RequestRecord
 from serving.composition import compose
-from serving.record.journal import complete_journal, line
+from serving.record.journal import line
 from serving.vocabulary.actions import (
     Action,
     AllocateGpus,
@@ -42,6 +42,7 @@ from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
 from tests.worlds.golden import assert_golden
+from tests.worlds.journals import complete_journal
 
 ROOT = Path(__file__).resolve().parents[2]
 S = 1_000_000_000

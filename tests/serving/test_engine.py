@@ -10,7 +10,7 @@ import pytest
 from policies.batching import PrefillFirst
 from serving.engine.layer_pass import LayerPass
 from serving.engine.progress import EngineState, Progress
-from serving.engine.request_state import RequestState, state_of
+from serving.engine.request_state import RequestState
 from serving.vocabulary.actions import Action, Fail, Interrupt, JoinBatch, Run
 from serving.vocabulary.events import Ran
 from serving.vocabulary.request import Request
@@ -26,6 +26,7 @@ from tests.worlds.engine_script import (
     run,
 )  # fmt: skip
 from tests.worlds.refusals import refuses
+from tests.worlds.request_states import state_of
 
 
 def test_arrival_on_idle_starts_the_prompt_and_the_decoding_after_it() -> None:

@@ -15,7 +15,6 @@ from servetwin.results.journal_file import JournalFile, header_fields
 from serving.record.journal import (
     FORMAT,
     action_text,
-    complete_journal,
     digest_of,
     event_text,
     footer_text,
@@ -69,6 +68,7 @@ from serving.vocabulary.events import (
 )
 from serving.vocabulary.request import Request
 from simcore.capabilities import carries_out as simulated
+from tests.worlds.journals import complete_journal
 
 numbers = st.integers(0, 2**63)
 ids = st.lists(numbers, max_size=4).map(tuple)

@@ -18,13 +18,14 @@ from servetwin.cli import main as cli
 from serving.composition import compose
 from serving.controller import Controller
 from serving.protocols.batch import Batcher
-from serving.record.journal import complete_journal, line
+from serving.record.journal import line
 from serving.record.replay import ReplayReport, replay
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.events import Arrived, Event, Lost, Ran
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
+from tests.worlds.journals import complete_journal
 from tests.worlds.naive_engine import Case
 from tests.worlds.strategies import NS, cases
 from tests.worlds.toy_rows import ToyRows

@@ -65,13 +65,13 @@ def test_contexts_go_back_to_the_pool_and_are_taken_again() -> None:
     facts = told(data, *((0.0, cold(number, number)) for number in (0, 1)))
     assert whole(facts, 0)[0] == pytest.approx(1.0 + half_s, rel=1e-3)
     assert whole(facts, 1)[0] == pytest.approx(1.5 + half_s, rel=1e-3)
-    assert data.placement.contexts_ready == 0
+    assert data.placement._contexts.ready == 0
     data.carry_out(10**10, ReleaseGpus(0, "idle"))
-    assert data.placement.contexts_ready == 2
+    assert data.placement._contexts.ready == 2
     data.carry_out(10**10, ReleaseGpus(1, "idle"))
-    assert data.placement.contexts_ready == 2, "the pool is full, so these are destroyed"
+    assert data.placement._contexts.ready == 2, "the pool is full, so these are destroyed"
     data.carry_out(10**10, place(0, 0, 1, warm=True))
-    assert data.placement.contexts_ready == 0
+    assert data.placement._contexts.ready == 0
     data.carry_out(10**10, place(1, 2, 3))
     facts = told(data, (10.0, cold(1, 2)))
     assert whole(facts, 2)[0] == pytest.approx(11.5 + half_s, rel=1e-3)

@@ -12,13 +12,13 @@ from hwmodels.loading.startup import load_start_up
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.topology import Topology, build
 from serving.controller import Controller
-from serving.record.journal import complete_journal
 from serving.record.replay import replay
 from serving.vocabulary.request import Request
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 from simcore.sim_report import SimReport
 from simcore.simulation import Simulation
 from tests.worlds.elastic_world import MS, PROVISIONERS, Setting, StepWorld, Whims
+from tests.worlds.journals import complete_journal
 from tests.worlds.strategies import NS
 from tests.worlds.toy_rows import ToyRows
 from tests.worlds.world import Checked, Collected

@@ -17,13 +17,14 @@ from servetwin.run.prepared import Prepared, Simulated
 from servetwin.run.simulate import execute, prepare
 from serving.controller import Controller
 from serving.record.invariants import check
-from serving.record.journal import complete_journal, line
+from serving.record.journal import line
 from serving.record.replay import replay
 from serving.vocabulary.actions import Action, AllocateGpus
 from serving.vocabulary.events import Event
 from serving.vocabulary.request import Request
 from serving.vocabulary.units import NS_PER_S
 from simcore.faults.plan import Loss
+from tests.worlds.journals import complete_journal
 from traces.columns import Names
 
 MOST_EVENTS = 60_000

@@ -14,7 +14,6 @@ from serving.composition import PipelineParts, ServiceOptions, compose
 from serving.controller import Controller
 from serving.elastic.stage_setup import StageHosts, StageScaling
 from serving.protocols.stages import StageScaler
-from serving.record.journal import complete_journal
 from serving.services.language.service import LanguagePipeline
 from serving.services.language.setup import LanguageSetup
 from serving.services.language.stage_work import StageWork
@@ -31,6 +30,7 @@ from simcore.sim_report import SimReport
 from simcore.simulation import Simulation
 from simcore.stage_passes import StagePlan
 from tests.worlds.data_planes import NONE, ideal
+from tests.worlds.journals import complete_journal
 from tests.worlds.naive_pipeline import ToyStages
 from tests.worlds.stage_world import Failing
 from tests.worlds.toy_spans import ToySpans

@@ -7,7 +7,7 @@ from serving.composition import MigrationParts, ServiceOptions, compose
 from serving.engine.engine import Engine
 from serving.engine.pool import EngineOptions
 from serving.engine.progress import AT_WORK, EngineState
-from serving.engine.request_state import RequestState, state_of
+from serving.engine.request_state import RequestState
 from serving.kv.migration import Migrations
 from serving.kv.migration_rules import Migration, MigrationRules, Mode
 from serving.protocols.migration import Pair
@@ -18,6 +18,7 @@ from serving.vocabulary.events import Arrived, Event, Lost, Opened, Ran, Sent, W
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
+from tests.worlds.request_states import state_of
 
 BLOCK, BYTES, CONTROL_NS = 4, 8, 7
 WHO = 0  # the request that migrates, from instance 0 to 1

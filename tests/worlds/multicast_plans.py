@@ -1,5 +1,7 @@
 """Holders, seats and plans of a multicast, in short."""
 
+from math import inf
+
 from serving.protocols.planning import Plan, Port, Source
 from serving.vocabulary.actions import Endpoint
 
@@ -51,3 +53,20 @@ def stops(*chains: list[int]) -> tuple[tuple[tuple[str, int], ...], ...]:
 def pair(one: int, domain: int) -> tuple[Port, Port]:
     """The two GPUs of a tp 2 instance."""
     return port(2 * one, domain), port(2 * one + 1, domain)
+
+
+def scale_time_s(plan: Plan, size_bytes: int, max_unit_bytes: int) -> float:
+    """Seconds until every target has all ``size_bytes`` at the plan's rates, undisturbed; 0 if empty.
+
+    Each unit crosses a hop once; after the first unit the slowest hop so far sets the pace. With equal rates
+    this is ``chain_time_s`` of the longest chain. The exchange inside a scale-up domain is not counted.
+    """
+    ways: dict[Endpoint, tuple[float, float]] = {}
+    last_s = 0.0
+    for edge in plan.edges:
+        before = [ways.get(source, (0.0, inf)) for source in edge.sources]
+        unit_s = max(way[0] for way in before) + max_unit_bytes / edge.rate_bytes_per_s
+        pace = min(edge.rate_bytes_per_s, min(way[1] for way in before))
+        ways.update(dict.fromkeys(edge.targets, (unit_s, pace)))
+        last_s = max(last_s, unit_s + (size_bytes - max_unit_bytes) / pace)
+    return last_s

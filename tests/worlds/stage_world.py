@@ -16,7 +16,6 @@ from serving.elastic.stage_peers import PeerSetup
 from serving.elastic.stage_setup import StageHosts, StageScaling
 from serving.protocols.provisioning import Provisioner
 from serving.protocols.stages import StageScaler
-from serving.record.journal import complete_journal
 from serving.services.pipeline.service import Pipeline
 from serving.services.pipeline.setup import PipelineSetup
 from serving.services.pipeline.stage_log import FIELDS
@@ -33,6 +32,7 @@ from simcore.sim_report import SimReport
 from simcore.simulation import Simulation
 from simcore.stage_passes import StagePlan
 from tests.worlds.data_planes import NONE, ideal
+from tests.worlds.journals import complete_journal
 from tests.worlds.world import Checked, Collected
 
 MS = 1_000_000

@@ -14,7 +14,7 @@ from serving.controller import Controller
 from serving.engine.fleet import Dispatcher
 from serving.protocols.migration import Migrator
 from serving.record.invariants import check
-from serving.record.journal import complete_journal, line
+from serving.record.journal import line
 from serving.record.replay import replay
 from serving.services.stock.handover import HandOverParts
 from serving.services.stock.service import StockParts
@@ -24,6 +24,7 @@ from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
 from tests.worlds.fake_openai import FakeServer, continued
+from tests.worlds.journals import complete_journal
 from tests.worlds.world import Collected
 
 VOCAB, SEED = 512, 3
