@@ -1,4 +1,4 @@
-"""The workload schema: one row per request, kept in columns."""
+"""A workload: one row per request, stored in columns."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -15,13 +15,13 @@ from traces.turns import Turns
 NS_PER_S = 1_000_000_000
 INT64_MAX = 2**63 - 1
 LONGEST_NS = 10**18
-"""31 years: the latest arrival that any change of time gives, so that sums stay within 64 bits."""
-OPEN_LOOP = "open loop: "  # begins labels about arrival times
-TIMES = "times "  # the same: in which unit they were read
+"""31 years: the latest arrival after any change of times, so that sums of two fit into 64 bits."""
+OPEN_LOOP = "open loop: "  # labels about changed arrival times begin with it
+TIMES = "times "  # labels about the unit of the times in a file begin with it
 MAX_TOKENS = 10_000_000
-"""Most tokens on one side of a request; no public model's context is larger, so more is a damaged row."""
+"""Most tokens of a prompt or an output. No public model has a longer context: a row with more is damaged."""
 MAX_ROWS = 200_000_000
-"""Most rows ever synthesised or replicated (about 5 GB of columns): more is a slip of the keyboard."""
+"""Most rows of a workload that is drawn or replicated; its columns take about 5 GB."""
 
 _LEAST = {
     "arrival_ns": 0,
@@ -32,31 +32,34 @@ _LEAST = {
     "images": 0,
     "source_duration_ns": -1,
 }
-"""Columns of whole numbers -> their least value (None: any)."""
+"""Column of whole numbers -> the smallest value allowed; None if every value is allowed."""
 _TOKENS = ("prompt_tokens", "output_tokens", "max_new_tokens")
 SIZE_COLUMNS = ("prompt_tokens", "output_tokens", "max_new_tokens", "images", "source_duration_ns", "prefix")
-"""How much work a request is; a copy of a request takes these from one row, together."""
+"""The columns about the size of a request. A copy of a request takes all of them from one row."""
 KIN_COLUMNS = ("model", "priority", "session")
-"""The sender of a request and its model; a copy keeps its parent's."""
+"""The columns about the sender of a request and its model. A copy has them from the request it copies."""
 COLUMNS = ("arrival_ns", *SIZE_COLUMNS, *KIN_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Workload:
-    """Requests in arrival order. All columns have one length and are read-only.
+    """Requests in the order of their arrival. All columns have the same length and are read-only.
 
-    arrival_ns: int64, nanoseconds from the run's start, not decreasing.
-    prompt_tokens, output_tokens: int64, 1 to MAX_TOKENS; the true output length is for the world alone.
-    The other columns are None where the trace has none:
-    max_new_tokens: int64, 1 to MAX_TOKENS. model: the model or function asked for, every row one.
-    priority: int64, larger is more urgent. session: the conversation; rows may have none.
-    prefix: what prompts share with others: ids of their blocks, or the conversations they are turns of.
-    images: int64 pictures in the prompt (their tokens are counted in prompt_tokens).
-    source_duration_ns: int64, how long the recorded system took; -1 where unknown.
-    name: what the user calls it. source: where the rows come from, for people.
-    labels: every transformation that makes this trace another than its source.
-    dropped: reason -> rows of the source that were never handed on. rows_read: rows of the source.
-    Raises TraceError when an invariant does not hold.
+    arrival_ns: int64, nanoseconds from the start of the run to the arrival, never decreasing.
+    prompt_tokens: int64, length of the prompt, 1 to MAX_TOKENS.
+    output_tokens: int64, true length of the output, 1 to MAX_TOKENS; a controller must not read it.
+    A column below is None if the trace does not have it:
+    max_new_tokens: int64, the most tokens that the request may generate, 1 to MAX_TOKENS.
+    model: the model or function that the request is for; every row has one.
+    priority: int64; a larger number is more urgent. session: the conversation; rows may have none.
+    prefix: the parts that prompts share: ids of the blocks of each prompt, or the turns of conversations.
+    images: int64, number of images in the prompt; prompt_tokens includes their tokens.
+    source_duration_ns: int64, how long the recorded system served the request; -1 if unknown.
+    The other fields describe the whole trace:
+    name: the user's name for it. source: where the rows come from, as a text for people.
+    labels: one text for each difference between this trace and its source.
+    dropped: reason -> number of rows of the source that are left out for it. rows_read: rows of the source.
+    Raises TraceError if a column breaks one of these rules.
     """
 
     arrival_ns: NDArray[np.int64]
@@ -99,30 +102,31 @@ class Workload:
 
     @property
     def mean_rate_per_s(self) -> float | None:
-        """Arrivals per second, the inverse of the mean gap; None when all arrivals share one instant."""
+        """Arrivals per second: 1 / (the mean gap); None if all requests arrive at the same time."""
         duration_s = self.duration_s
         return (len(self) - 1) / duration_s if duration_s > 0 else None
 
     def in_closed_loop(self, clients: int) -> "Workload":
-        """Labelled as what ``clients`` send one after the other; labels about arrival times are left out."""
+        """The workload with a label for a closed loop, in which each client sends its next request after the
+        answer to its last one. Labels about arrival times are removed."""
         labels = tuple(label for label in self.labels if not label.startswith((OPEN_LOOP, TIMES)))
         label = f"closed loop of {clients} clients: arrival times are not the trace's"
         return replace(self, labels=(*labels, label))
 
     def limited(self, n: int) -> "Workload":
-        """The first ``n`` requests (at least 1, otherwise TraceError); all of them when there are fewer."""
+        """The first ``n`` requests, or all if there are fewer. Raises TraceError if ``n`` is below 1."""
         count = whole_number("trace.limit", n, 1, MAX_ROWS)
         if count >= len(self):
             return self
         return self.taking(slice(0, count), f"first {count} of {len(self)} requests")
 
     def taking(self, rows: Rows, label: str) -> "Workload":
-        """The rows that ``rows`` selects, under one more label."""
+        """A workload of the rows that ``rows`` selects, with ``label`` added to its labels."""
         columns = {column: taken(getattr(self, column), rows) for column in COLUMNS}
         return replace(self, **columns, labels=(*self.labels, label))
 
     def labelled(self, label: str, **changed: Any) -> "Workload":
-        """The same workload with some fields ``changed``, which ``label`` says."""
+        """The workload with the fields in ``changed`` replaced, and with one more label about the change."""
         return replace(self, **changed, labels=(*self.labels, label))
 
     def blocks(self, size: int) -> Iterator[slice]:
@@ -180,16 +184,16 @@ class Workload:
             raise TraceError(
                 f"workload {self.name!r}: arrival_ns starts before 0: count from the run's start"
             )
-        back = self.arrival_ns[1:] < self.arrival_ns[:-1]
-        if back.any():
-            row = int(np.argmax(back)) + 1
+        earlier = self.arrival_ns[1:] < self.arrival_ns[:-1]
+        if earlier.any():
+            row = int(np.argmax(earlier)) + 1
             raise TraceError(
                 f"workload {self.name!r}: arrival_ns goes backwards in row {row}: sort the rows by arrival"
             )
 
 
 def taken(column: Any, rows: Rows) -> Any:
-    """The selected rows of one column of any kind; None of none."""
+    """The selected rows of a column of any kind; None if ``column`` is None."""
     if column is None:
         return None
     return column.taking(rows) if isinstance(column, Names | PrefixBlocks | Turns) else column[rows]

@@ -1,4 +1,4 @@
-"""The data types of a parameter load: hops, chunks to send, arrivals, missing units."""
+"""The data types of a parameter load: hops, flows to start, units that have arrived, missing units."""
 
 import math
 from dataclasses import KW_ONLY, dataclass
@@ -12,12 +12,13 @@ SOURCE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One segment of the route, from the source or from earlier hops' ends to its own end.
+    """One segment of a load's route. It starts at the source or at the ends of earlier hops.
 
-    links, weight, cap_bytes_per_s, priority, latency_s: of each flow on it, as in ``FlowSpec``; a chunk that
-    directly follows another pays no latency. after: the hop at whose end it starts (several: it needs a chunk
-    from all of them), ``SOURCE`` for the source; None: the hop before it in the list (the source for the
-    first). share: of every chunk that crosses each of its links.
+    Each flow on the hop gets links, weight, cap_bytes_per_s, priority and latency_s, which mean what they
+    mean in ``FlowSpec``. A chunk that directly follows another one has no latency. after: number of the hop
+    at whose end this hop starts, or ``SOURCE``; with several numbers the hop sends a chunk when it has
+    reached the ends of all of them; None means the hop before this one in the list, and the source if this
+    is the first. share: the fraction of each chunk's bytes that crosses each of the links.
     """
 
     links: tuple[int, ...]
@@ -30,7 +31,10 @@ class Hop:
     share: float = 1.0
 
     def flow(self, size_bytes: float, kind: str = PARAMETERS, idle: bool = True) -> FlowSpec:
-        """The flow that moves ``size_bytes`` over it; ``idle``: no flow went directly before."""
+        """The flow that moves ``size_bytes`` over this hop.
+
+        idle: whether the hop was idle before this flow, which then has the hop's latency.
+        """
         return FlowSpec(
             self.links,
             size_bytes,
@@ -43,9 +47,9 @@ class Hop:
 
 
 class ChunkSend(NamedTuple):
-    """A flow to start now; after its last byte call ``finished`` with rank, hop and chunk.
+    """A flow that the caller starts now. When its last byte has arrived, the caller calls ``finished``.
 
-    chunk: the first one it brings, if single chunks are not reported.
+    chunk: number of the chunk that the flow moves; of the first one if the flow moves several chunks.
     """
 
     rank: int
@@ -55,7 +59,10 @@ class ChunkSend(NamedTuple):
 
 
 class UnitArrival(NamedTuple):
-    """Unit number ``unit`` is complete at the end of ``hop``; layer: None for embedding and head."""
+    """Unit number ``unit`` is complete at the end of ``hop``.
+
+    layer: the unit's layer; None if the unit is the embedding or the head.
+    """
 
     hop: int
     unit: int
@@ -63,7 +70,7 @@ class UnitArrival(NamedTuple):
 
 
 class LoadStep(NamedTuple):
-    """What follows from a flow's end: flows to start, units that are complete."""
+    """What the end of a flow causes: flows that the caller starts, and units that are now complete."""
 
     sends: tuple[ChunkSend, ...]
     arrivals: tuple[UnitArrival, ...]
@@ -71,7 +78,7 @@ class LoadStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChunkProgress:
-    """What is at a hop's end: the first ``chunks`` chunks and ``partial_bytes`` of the next."""
+    """How much has arrived at a hop's end: the first ``chunks`` chunks, ``partial_bytes`` of the next one."""
 
     chunks: int = 0
     partial_bytes: float = 0.0
@@ -79,7 +86,10 @@ class ChunkProgress:
 
 @dataclass(frozen=True, slots=True)
 class MissingUnits:
-    """What a hop's end lacks: ``size_bytes`` of ``units``, the first of which may be partly there."""
+    """The units that are not complete at a hop's end.
+
+    size_bytes: bytes of these units still to be sent; a part of the first unit may have arrived.
+    """
 
     hop: int
     size_bytes: float
@@ -88,10 +98,11 @@ class MissingUnits:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The result of a stop.
+    """What the caller has to do after hops of a load were stopped.
 
-    aborts: flows in progress, which the caller aborts in the fabric (and then may report by ``delivered``);
-    lacking: one entry for each live target that lost its source, before any such report.
+    aborts: flows in progress on these hops. The caller aborts them in the fabric; then it may report by
+    ``delivered`` how many bytes had arrived. lacking: the missing units of each live target that lost its
+    source; bytes that ``delivered`` reports later are not subtracted.
     """
 
     aborts: tuple[ChunkSend, ...]

@@ -1,4 +1,4 @@
-"""Checks whether a profile fits a run: it may be foreign (GPU, model or tp) or stale (another engine)."""
+"""Compares a profile with a run: both must have the same GPU, model, tp, engine and number format."""
 
 from dataclasses import replace
 from typing import Final, TypeVar
@@ -10,19 +10,20 @@ from hwmodels.profiles.profile_file import LoadedProfile
 from hwmodels.profiles.step_profile import LoadedSteps
 
 Loaded = TypeVar("Loaded", LoadedProfile, LoadedSteps)
-# The engine preset that imitates a software; of several the one with the newest scheduler.
+# Serving software -> the engine preset that imitates it; if several do, the one with the newest scheduler.
 _PRESETS: Final = {"vllm": "vllm_v1"}
-# Datasheets give one rate for both 16-bit formats, and both use two bytes per number.
+# Number formats that take equally long: datasheets give one FLOP rate for BF16 and FP16, and a number has
+# two bytes in both.
 _SAME_WIDTH: Final = {"bf16": "16-bit", "bfloat16": "16-bit", "fp16": "16-bit", "float16": "16-bit"}
 
 
 def profile_problems(
     stamp: Stamp, *, gpu: str, llm: str, tp: int, engine: str, engine_version: str | None, precision: str
 ) -> tuple[str, ...]:
-    """One clause for each difference between a profile and the run; empty if it fits.
+    """One clause for each difference between a profile and a run; empty if the profile fits the run.
 
-    ``gpu`` and ``llm`` are catalogue names; models of the same shape count as the same. ``engine_version``
-    None: the run does not declare one, so it is not compared.
+    The keyword arguments describe the run. gpu, llm: catalogue names; two models of the same shape count as
+    equal. engine_version: if None, the run declares no version, and versions are not compared.
     """
     problems = []
     if stamp.gpu != gpu:
@@ -33,12 +34,12 @@ def profile_problems(
         problems.append(f"it was measured at tp={stamp.tp}, and the run has tp={tp}")
     if stamp.engine != engine:
         problems.append(f"it was measured with {stamp.engine}, and the run imitates {engine}")
-    elif engine_version is not None and _version(stamp.engine_version) != _version(engine_version):
+    elif engine_version is not None and _without_v(stamp.engine_version) != _without_v(engine_version):
         problems.append(
             f"it is stale: measured with {engine} {stamp.engine_version}, and the run imitates "
             f"{engine} {engine_version}"
         )
-    if _width(stamp.precision) != _width(precision):
+    if _format_class(stamp.precision) != _format_class(precision):
         problems.append(f"it is stale: measured in {stamp.precision}, and the run computes in {precision}")
     return tuple(problems)
 
@@ -56,9 +57,10 @@ def require_profile(
     force: bool = False,
     kept: str = "",
 ) -> Loaded:
-    """``loaded`` if it fits the run; else HardwareError with all problems, or with ``force`` noted in it.
+    """The profile ``loaded``, with all its problems in ``problems``.
 
-    ``kept``: settings to write beside another engine, so that it still fits the rest of the run.
+    Raises HardwareError if it has problems and ``force`` is false. kept: settings, separated by blanks, that
+    the error proposes together with another engine preset because the rest of the run needs them.
     """
     misfits = profile_problems(
         loaded.profile.stamp,
@@ -91,7 +93,11 @@ def require_profile(
 def keys_that_fit(
     stamp: Stamp, *, gpu: str, llm: str, tp: int, engine: str, engine_version: str | None, kept: str = ""
 ) -> str:
-    """The settings with which a run fits the profile, as far as they differ from this run's."""
+    """Settings of cluster, model, tp and engine with which this run would match the profile.
+
+    Only those that differ from the run's are given. kept: settings, separated by blanks, that are added if
+    the engine preset is one of them.
+    """
     words = []
     if stamp.gpu != gpu:
         words.append(f"cluster={stamp.gpu}_xN")
@@ -101,25 +107,25 @@ def keys_that_fit(
         words.append(f"model.tp={stamp.tp}")
     if stamp.engine != engine and stamp.engine in _PRESETS:
         words += [f"engine={_PRESETS[stamp.engine]}", *kept.split()]
-    stale = engine_version is not None and _version(stamp.engine_version) != _version(engine_version)
+    stale = engine_version is not None and _without_v(stamp.engine_version) != _without_v(engine_version)
     if (stale or stamp.engine != engine) and stamp.engine in _PRESETS:
-        words.append(f"engine.version={_version(stamp.engine_version)}")
+        words.append(f"engine.version={_without_v(stamp.engine_version)}")
     return " ".join(words)
 
 
 def same_shape(model: str, other: str) -> bool:
-    """Whether two catalogue models do the same work: equal except name, source and context length."""
+    """Whether two models of the catalogue are equal except in name, source and context length."""
     if model == other:
         return True
     try:
         return load_llm(model).computes_like(load_llm(other))
-    except HardwareError:  # the catalogue does not know one of them, so equality cannot be shown
+    except HardwareError:  # one of them is not in the catalogue, so their shapes cannot be compared
         return False
 
 
-def _version(text: str) -> str:
+def _without_v(text: str) -> str:
     return text.strip().removeprefix("v")
 
 
-def _width(precision: str) -> str:
+def _format_class(precision: str) -> str:
     return _SAME_WIDTH.get(precision.lower(), precision.lower())

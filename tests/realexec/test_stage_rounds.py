@@ -48,8 +48,8 @@ class Told:
         memory: Any = SimpleNamespace(peers=SimpleNamespace(slot=slot), engine=self.engine, wait=lambda: None)
         self.work = StageWork(memory, self, self.said.append, lambda thing: thing())  # type: ignore[arg-type]
         # What lies in memory and is read from there is for real workers to show.
-        self.work._leave = lambda batch, requests: (64, 128)  # type: ignore[method-assign]
-        self.work._read_input = lambda rounds, decode, what: self.work._pass(
+        self.work._write_rows = lambda batch, requests: (64, 128)  # type: ignore[method-assign]
+        self.work._read_input = lambda rounds, decode, what: self.work._run_pass(
             rounds, decode, before=what.costs
         )  # type: ignore[method-assign]
 

@@ -1,4 +1,4 @@
-"""Cells that are words, few or many different ones: models, sessions, functions."""
+"""Columns of a CSV file whose cells are names: of models, sessions or functions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,26 +13,28 @@ from traces.csv.column import RefuseRow
 from traces.csv.line import Refuse
 
 MAX_WORD_BYTES: Final = 1024
-"""Longest word; models and sessions have some tens of bytes, so more is a missing quote or newline."""
+"""The longest word allowed. Names of models and sessions have some tens of bytes; a longer cell means that a
+quote or a newline is missing."""
 
-# 2**64 / golden ratio. Any odd number with well mixed bits does: a poor one costs time, never a wrong word.
+# The multiplier of the hash, 2**64 / golden ratio. Another odd number would cause more collisions at worst,
+# which cost time; words are always compared byte for byte.
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _HALF: Final = np.uint64(32)
-_ROWS: Final = 1 << 16  # at a time, because an index array takes twice a column's memory
+_ROWS: Final = 1 << 16  # rows renumbered at a time: an index array for all rows is twice as large as a column
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word, taken byte for byte as UTF-8. blank: whether a cell may be empty, which means no word."""
+    """The kind of a column of words in UTF-8. blank: whether cells may be empty; such a row has no word."""
 
     blank: bool = False
 
     def column(self) -> "WordColumn":
-        """An empty column."""
+        """A column without rows."""
         return WordColumn(self.blank)
 
     def judge(self, text: str, refuse: Refuse) -> bytes:
-        """The cell's bytes (none where it is empty), or TraceError."""
+        """The bytes of a cell. Raises TraceError if it is empty, unless ``blank``, or too long."""
         word = text.encode()
         if not word and not self.blank:
             raise refuse("the cell is empty", "write a name, or delete the line")
@@ -44,7 +46,7 @@ class Word:
 
 
 class WordColumn:
-    """One code per row and every word once."""
+    """A column of words while its file is read: each word is stored once, and each row has its code."""
 
     def __init__(self, blank: bool) -> None:
         self._blank = blank
@@ -52,28 +54,34 @@ class WordColumn:
         self._parts: list[NDArray[np.int32]] = []
 
     def read(self, block: Block, begin: Ints, end: Ints) -> Bools:
-        """See Column. Rows meet by a hash; a row unlike the first of its hash is left to the judge."""
+        """Append one code for each row of the block; returns which rows are valid so far.
+
+        Rows are grouped by a hash of their words, and the first row of a group gives its word. A row whose
+        word has the same hash but other bytes counts as not valid: the table reader parses it with ``judge``.
+        """
         width = end - begin
         ok = width <= MAX_WORD_BYTES
         width = np.where(ok, width, 0)
         if not self._blank:
             ok &= width > 0
-        _, first, group = np.unique(_hashes(block, begin, width), return_index=True, return_inverse=True)
-        ok &= _same(block, begin, width, first[group])
+        _, first, group = np.unique(_hash_words(block, begin, width), return_index=True, return_inverse=True)
+        ok &= _equals_word_of(block, begin, width, first[group])
         texts = zip(begin[first].tolist(), (begin + width)[first].tolist())
         codes = np.array([self._code_of(block.data[a:b]) for a, b in texts], dtype=np.int32)
         self._parts.append(codes[group])
         return ok
 
     def put(self, row: int, value: bytes) -> None:
-        """See Column."""
+        """Set the word of a row of the block read last."""
         self._parts[-1][row] = self._code_of(value)
 
     def joined(self, refuse: RefuseRow) -> Names:
-        """See Column; words in order of first appearance, whatever the blocks were."""
+        """All rows, with the words in the order in which they first appear in the file. Called once."""
         parts, self._parts = self._parts, []
         codes = np.concatenate(parts)
-        words = [word.decode("utf-8", "replace") for word in self._code]  # damaged ones are in no row
+        words = [
+            word.decode("utf-8", "replace") for word in self._code
+        ]  # a word that is no UTF-8 is in no row
         return compacted(codes, words)
 
     def _code_of(self, word: bytes) -> int:
@@ -81,11 +89,12 @@ class WordColumn:
 
 
 def compacted(codes: NDArray[np.int32], words: Sequence[str]) -> Names:
-    """Names of ``codes`` with the words that some row has, in order of first appearance."""
-    first = np.full(len(words) + 1, len(codes))  # ABSENT is -1 and so finds the last
+    """Names with one row per code. Words without a row are dropped; the others are in the order in which
+    they first appear in ``codes``."""
+    first = np.full(len(words) + 1, len(codes))  # ABSENT is -1: the last element is for rows without a word
     for start in range((len(codes) - 1) // _ROWS * _ROWS, -1, -_ROWS):
         part = codes[start : start + _ROWS][::-1]
-        first[part] = np.arange(start + len(part) - 1, start - 1, -1)  # of equal codes the last one stays
+        first[part] = np.arange(start + len(part) - 1, start - 1, -1)  # numpy keeps the last of equal indices
     used = np.flatnonzero(first[:-1] < len(codes))
     used = used[np.argsort(first[used])]
     renamed = np.full(len(words) + 1, ABSENT, dtype=np.int32)
@@ -96,29 +105,30 @@ def compacted(codes: NDArray[np.int32], words: Sequence[str]) -> Names:
     return Names(named, tuple(words[code] for code in used.tolist()))
 
 
-def _hashes(block: Block, begin: Ints, width: Ints) -> Words:
+def _hash_words(block: Block, begin: Ints, width: Ints) -> Words:
+    """One hash for each word of ``width`` bytes from ``begin``."""
     value = width.astype(np.uint64)
     for at in range(0, int(width.max(initial=0)), EIGHT):
-        rows = _longer(width, at)
+        rows = _rows_longer_than(width, at)
         part = head(block, begin[rows] + at, np.minimum(width[rows] - at, EIGHT))
         mixed = (value[rows] ^ part) * _MIX
         value[rows] = mixed ^ (mixed >> _HALF)
     return value
 
 
-def _same(block: Block, begin: Ints, width: Ints, other: Ints) -> Bools:
-    """Which words are byte for byte that of the row ``other``."""
+def _equals_word_of(block: Block, begin: Ints, width: Ints, other: Ints) -> Bools:
+    """For each row, whether its word has the same bytes as the word of the row ``other``."""
     same: Bools = width == width[other]
     for at in range(0, int(width.max(initial=0)), EIGHT):
-        rows = _longer(width, at)
+        rows = _rows_longer_than(width, at)
         width_here = np.minimum(width[rows] - at, EIGHT)
         one, two = begin[rows] + at, begin[other[rows]] + at
-        two = np.where(same[rows], two, one)  # a shorter word may end the block
+        two = np.where(same[rows], two, one)  # other lengths: the shorter word may end the block
         same[rows] &= head(block, one, width_here) == head(block, two, width_here)
     return same
 
 
-def _longer(width: Ints, at: int) -> Ints | slice:
-    """The rows with more than ``at`` bytes; a slice, which copies nothing, when it is all."""
+def _rows_longer_than(width: Ints, at: int) -> Ints | slice:
+    """The rows with words of more than ``at`` bytes. If all rows have them, a slice, which copies nothing."""
     longer = width > at
     return slice(None) if longer.all() else np.flatnonzero(longer)

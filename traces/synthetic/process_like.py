@@ -1,4 +1,12 @@
-"""Drawn workloads named for their arrival process, with lengths from any pair of tables."""
+"""Synthetic workloads that are chosen by their arrival process. Prompt and output lengths are drawn from
+tables, independently of each other and of the arrivals.
+
+Arguments of several functions: requests: number of requests. duration_s: if above 0, requests that would
+arrive later are left out. A trace ends at whichever of the two ends comes first; with ``duration_s`` alone it
+has all requests up to then, with neither of them ``DEFAULT_REQUESTS``. gap_cv: coefficient of variation of
+the Gamma gaps between arrivals; 1 gives Poisson arrivals. lengths: the name of a pair of length tables
+(``LENGTH_PAIRS``), two tables such as ``burstgpt_in+short``, or fixed tokens such as ``512x128``.
+"""
 
 from typing import Any, Final
 
@@ -14,7 +22,7 @@ def poisson(
     seed: int = 0, requests: int = DEFAULT_REQUESTS, rate_per_s: float = 1.0, lengths: str = "sharegpt"
 ) -> Workload:
     """Poisson arrivals with mean ``rate_per_s``. lengths: see ``length_tables.length_pair``."""
-    return _drawn(
+    return _draw_workload(
         "poisson",
         seed=seed,
         requests=requests,
@@ -32,7 +40,7 @@ def gamma(
     lengths: str = "sharegpt",
 ) -> Workload:
     """Stationary arrivals with Gamma gaps. gap_cv: their coefficient of variation, 1 is Poisson."""
-    return _drawn(
+    return _draw_workload(
         "gamma",
         seed=seed,
         requests=requests,
@@ -57,11 +65,12 @@ def on_off(
 ) -> Workload:
     """Bursts and spells with the long-run mean ``rate_per_s``; the first burst begins at 0.
 
-    on_s, off_s: mean lengths of both. off_to_on: rate between bursts over the rate in them, 0 to 1.
-    spells: ``exponential`` or ``fixed`` lengths. Its end: see ``diurnal``.
+    A spell is the time between two bursts. on_s: mean length of a burst. off_s: mean length of a spell.
+    off_to_on: arrival rate in a spell divided by the rate in a burst, 0 to 1. spells: ``exponential`` if the
+    lengths of bursts and spells are drawn from an exponential law, ``fixed`` if each has its mean length.
     """
     own: dict[str, Any] = {"rate_per_s": rate_per_s, "on_s": on_s, "off_s": off_s, "off_to_on": off_to_on}
-    return _drawn(
+    return _draw_workload(
         "on_off",
         seed=seed,
         requests=requests,
@@ -87,8 +96,8 @@ def onsets(
 ) -> Workload:
     """A base rate that rises ``factor`` fold within ``ramp_s`` at each of ``onset_times_s``.
 
-    It holds for ``hold_s`` and falls back within ``decay_s``. onset_times_s: text such as ``5+65+125``.
-    Its end: see ``diurnal``.
+    The rate stays high for ``hold_s``, then falls back to the base rate within ``decay_s``.
+    onset_times_s: times in seconds as a text, such as ``5+65+125``.
     """
     own: dict[str, Any] = {
         "base_rate_per_s": base_rate_per_s,
@@ -97,7 +106,9 @@ def onsets(
         "ramp_s": ramp_s,
     }
     own |= {"hold_s": hold_s, "decay_s": decay_s, "gap_cv": gap_cv}
-    return _drawn("onsets", seed=seed, requests=requests, lengths=lengths, duration_s=duration_s, own=own)
+    return _draw_workload(
+        "onsets", seed=seed, requests=requests, lengths=lengths, duration_s=duration_s, own=own
+    )
 
 
 def diurnal(
@@ -114,17 +125,19 @@ def diurnal(
 ) -> Workload:
     """A sinusoid around ``rate_per_s`` that is highest at ``peak_at_s`` and again every ``period_s``.
 
-    peak_to_mean: 1 to 2. The trace ends with ``requests`` or, if above 0, with ``duration_s``, whichever
-    comes first; with a duration and no ``requests`` it has all that come before, with neither 10,000.
+    peak_to_mean: the highest rate divided by the mean rate, 1 to 2.
     """
     own: dict[str, Any] = {"rate_per_s": rate_per_s, "peak_to_mean": peak_to_mean, "period_s": period_s}
     own |= {"peak_at_s": peak_at_s, "gap_cv": gap_cv}
-    return _drawn("diurnal", seed=seed, requests=requests, lengths=lengths, duration_s=duration_s, own=own)
+    return _draw_workload(
+        "diurnal", seed=seed, requests=requests, lengths=lengths, duration_s=duration_s, own=own
+    )
 
 
-def _drawn(
+def _draw_workload(
     name: str, *, seed: int, requests: int | None, lengths: str, duration_s: float, own: dict[str, Any]
 ) -> Workload:
+    """Draw the workload of the arrival process ``name``. own: the arguments of this process alone."""
     count, (arrival_ns, _) = drawn_to_the_end(
         lambda count: (PROCESSES[name](seed, f"{name}/arrivals", count, **own), None),
         requests,
