@@ -66,12 +66,11 @@ class Key:
 
     ``meaning``: for help and docs, in Markdown; links are relative to docs/. ``within``: the allowed numbers.
     ``choices``: the allowed words. ``read_by``: each must be in a run, or the key is refused there.
-    ``options``: the options of its group that use it, which must be given if ``required``; with any
-    other it must be null. ``kind``: the only kind
-    of run that has it. ``omit``: the value at which config.yaml leaves the key out. ``omit_with``: the key
-    of the same configuration that it is left out together with; ``absent``: its value in
-    files that lack it beside that key. ``vllm``: vLLM's names for it. ``also``:
-    other words for it.
+    ``options``: the options of its group that use the key; if it is ``required`` it must have a value with
+    them, and with any other option it must be null. ``kind``: the only kind of run that has the key.
+    ``omit``: the value at which config.yaml leaves the key out. ``omit_with``: another key of the same
+    configuration; config.yaml leaves this one out whenever it leaves that one out. ``absent``: the value in
+    files that have that key and lack this one. ``vllm``: vLLM's names for the key. ``also``: other words.
     """
 
     meaning: str
@@ -103,7 +102,7 @@ def key_of(field: "dataclasses.Field[Any]") -> Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredKey:
-    """A key with its dotted ``path`` in config.yaml.
+    """A key with its dotted ``path`` in config.yaml and its type ``hint``.
 
     ``read_by`` and ``kind`` include those that are declared at the sections which contain the key.
     """
@@ -112,6 +111,7 @@ class DeclaredKey:
     key: Key
     read_by: tuple[Reader, ...]
     kind: str | None
+    hint: Any
     default: Any
 
     @property
@@ -146,7 +146,12 @@ def _declared(
             yield from _declared(hints[field.name], f"{prefix}{field.name}.", readers, of_kind)
         else:
             yield DeclaredKey(
-                path=prefix + field.name, key=declared, read_by=readers, kind=of_kind, default=field.default
+                path=prefix + field.name,
+                key=declared,
+                read_by=readers,
+                kind=of_kind,
+                hint=hints[field.name],
+                default=field.default,
             )
 
 

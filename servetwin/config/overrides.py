@@ -6,13 +6,13 @@ import math
 import re
 import sys
 import types
-import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
 from servetwin.config.hints import meant_keys, several_advice, unit_advice
+from servetwin.config.key import declared_keys
 from serving.vocabulary.errors import UserError
 
 # Paths may have any character that a file system takes, so their values are not parsed.
@@ -140,16 +140,9 @@ def canonical(key: str) -> str:
 
 
 @functools.cache
-def leaves(config_class: type, prefix: str = "") -> Mapping[str, Wanted]:
-    """Map each dotted key to its type, for every leaf of a configuration class except free parameters."""
-    wanted_of_key: dict[str, Wanted] = {}
-    for name, hint in typing.get_type_hints(config_class).items():
-        key = prefix + name
-        if is_dataclass(hint):
-            wanted_of_key |= leaves(typing.cast(type, hint), key + ".")
-        elif name != "params":
-            wanted_of_key[key] = wanted_by(hint)
-    return wanted_of_key
+def leaves(config_class: type) -> Mapping[str, Wanted]:
+    """Map each dotted key to its type, for every key of a configuration class except free parameters."""
+    return {path: wanted_by(declared.hint) for path, declared in declared_keys(config_class).items()}
 
 
 def wanted_by(hint: Any) -> Wanted:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING
 from typing import Any, Final
 
+from servetwin.config.compose.compose import MISSING as UNSET
 from servetwin.config.compose.compose import defaults
 from servetwin.config.config import Kind, RunConfig
 from servetwin.config.key import DeclaredKey, Reader, declared_keys
@@ -11,7 +12,6 @@ from servetwin.config.options import option_file, option_groups
 from servetwin.config.overrides import Wanted, leaves, unknown_key
 from servetwin.config.readers import MODELS_THAT_DECODE, REAL_WORKERS
 
-_UNSET: Final = "???"
 _OTHER_ENGINE: Final = "vllm_v0"  # beside vllm_v1, the default, in the tables
 
 
@@ -19,7 +19,7 @@ def shown(value: object) -> str:
     """Return a value as the user would write it; VALUE for one that must be given."""
     if value is None:
         return "null"
-    if value == _UNSET:
+    if value == UNSET:
         return "VALUE"
     if isinstance(value, list):
         return f"[{','.join(map(shown, value))}]"
