@@ -17,21 +17,26 @@ MetricOf = Callable[[Model], Metric]
 Place = tuple[Model, SetUp]
 Runs = dict[tuple[int, str], tuple[RunOutcome, ...]]
 """The runs of every system at a point of a sweep, by (number of the place, system)."""
+CaseOf = Callable[[str, SetUp], Case]
 Mean = Callable[[Runs, Sequence[int]], dict[str, float] | None]
 """The mean of each system over the places of these numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeanJudge:
-    """Compares means over places. key: the key of the saved sweep with the numbers of the figure's rows."""
+    """Compares means over places. key: the key of the saved sweep with the numbers of the figure's rows.
+
+    case_of: a system at a place.
+    """
 
     outcomes: Outcomes
     key: Key
+    case_of: CaseOf = system
 
     def values(self, metric: MetricOf, place: Place, name: str) -> list[float] | None:
         """Return the system's metric at the place, one value per seed."""
         model, set_up = place
-        return metric(model).of(self.outcomes.of(system(name, set_up)))
+        return metric(model).of(self.outcomes.of(self.case_of(name, set_up)))
 
     def means(
         self, metric: MetricOf, places: Sequence[Place], names: Sequence[str]
@@ -96,7 +101,7 @@ class MeanJudge:
         return pointed(row, self.key, *keys)
 
     def _why_not(self, places: Sequence[Place], names: Sequence[str]) -> str:
-        return self.outcomes.why_not(*[system(name, set_up) for _, set_up in places for name in names])
+        return self.outcomes.why_not(*[self.case_of(name, set_up) for _, set_up in places for name in names])
 
 
 def over_row(

@@ -9,8 +9,14 @@ from experiments.common.outcomes import Metric, RunOutcome, summary_metric
 
 LATENCY = summary_metric("mean latency", "ms", "e2e_ms.mean")
 P50 = summary_metric("P50 latency", "ms", "e2e_ms.p50")
+P75 = Metric("P75 latency", "ms", "requests", lambda run: quantile_ms(run, 75.0))
 P90 = summary_metric("P90 latency", "ms", "e2e_ms.p90")
 P99 = summary_metric("P99 latency", "ms", "e2e_ms.p99")
+
+
+def quantile_ms(outcome: RunOutcome, percent: float) -> float | None:
+    """Return a percentile of the latencies of finished requests, which have one answer each."""
+    return float(np.percentile(outcome.ttft_ms, percent)) if len(outcome.ttft_ms) else None
 
 
 def of_stages(outcome: RunOutcome, key: str) -> list[float]:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from experiments.common.recipe import Paper, Recipe
-from experiments.quart import beyond, fig02, systems_figures
+from experiments.quart import beyond, fig02, readings, systems_figures
 from experiments.quart.sweeps import sweeps_of
 
 QUART: Final[dict[str, Recipe]] = {
@@ -14,6 +14,10 @@ QUART: Final[dict[str, Recipe]] = {
     ),
     "fig7": Recipe("four systems, five CVs, five models", systems_figures.cases_7, systems_figures.fig7),
     "fig8": Recipe("quantiles and queues of the same runs", systems_figures.cases_7, systems_figures.fig8),
+    "readings6": Recipe("Figure 6 by other readings of the paper", readings.maf_cases, readings.readings_6),
+    "readings7": Recipe(
+        "Figures 7 and 8 by other readings of the paper", readings.cv_cases, readings.readings_7
+    ),
     "parts": Recipe("QUART without each of its parts", beyond.parts_cases, beyond.parts),
     "loads": Recipe("a stage from disk, host copies, peers", beyond.loads_cases, beyond.loads),
     "recut": Recipe("a running pipeline cut anew by the CV of arrivals", beyond.recut_cases, beyond.recut),

@@ -7,7 +7,7 @@ is in ``infless``.
 
 from collections.abc import Callable
 
-from policies.quart.demand import NS_PER_S, History, Periods, by_rate, stop
+from policies.quart.demand import NS_PER_S, History, Periods, Sizing, by_rate, by_slo, stop, targets_s
 from policies.quart.free_room import FreeRoom, spread
 from serving.protocols.stages import PipelineView, StageDecision, StageView, StartReplicas
 
@@ -39,10 +39,11 @@ class PerStage:
 class InferLine:
     """InferLine (SoCC '20), approximated: a plan for a mean rate, and a tuner that follows the envelope.
 
-    ``planned_per_s``: the planned rate; 0: that of the first view in which requests arrive. The plan gives
-    each stage replicas that are busy for at most ``utilization`` of the time. The tuner starts replicas at
-    once if the largest rate of the last ``envelope_s`` needs more. It stops some once ``settle_s`` have
-    passed since its last change.
+    ``planned_per_s``: the planned rate; 0: that of the first view in which requests arrive. ``sizing``: with
+    ``utilization`` each stage has replicas that are busy for at most that share of the time; with ``slo`` the
+    fewest that keep the stage's share of the SLO ("the cost-efficient configuration" that meets the SLO is
+    InferLine's own aim). The tuner starts replicas at once if the largest rate of the last ``envelope_s``
+    needs more. It stops some once ``settle_s`` have passed since its last change.
     """
 
     def __init__(
@@ -52,9 +53,11 @@ class InferLine:
         envelope_s: float = 30.0,
         settle_s: float = 15.0,
         period_s: float = 1.0,
+        *,
+        sizing: Sizing = "utilization",
     ) -> None:
         self._planned_per_s = planned_per_s
-        self._utilization = utilization
+        self._utilization, self._sizing = utilization, sizing
         self._envelope = History(envelope_s)
         self._periods = Periods(period_s)
         self._settle_ns = round(settle_s * NS_PER_S)
@@ -70,9 +73,14 @@ class InferLine:
         most_per_s = self._envelope.most
         settled = view.now_ns - self._changed_ns >= self._settle_ns
 
+        goals_s = targets_s(view)
+        rate_per_s = max(self._planned_per_s, most_per_s)
+
         def rule(stage: StageView) -> tuple[int, int]:
-            planned = by_rate(self._planned_per_s, stage.replica_per_s, self._utilization)
-            wanted = max(planned, by_rate(most_per_s, stage.replica_per_s, self._utilization))
+            if self._sizing == "slo":
+                wanted = by_slo(rate_per_s, stage.replica_per_s, goals_s[stage.index])
+            else:
+                wanted = by_rate(rate_per_s, stage.replica_per_s, self._utilization)
             return wanted, wanted if settled else stage.supply
 
         why = f"planned for {self._planned_per_s:.1f} requests/s, {most_per_s:.1f} at most lately"

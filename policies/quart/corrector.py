@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from math import ceil, inf, isfinite
 from statistics import median_low
 
+from policies.quart.demand import targets_s
 from policies.quart.pid import Pid
 from policies.quart.queueing import DelayForm, delay_s, fewest_within, smallest_stable
 from policies.quart.settings import REFERENCE, CorrectorSettings
@@ -27,17 +28,6 @@ class Correction:
         """The numbers, for the journal."""
         delay = f"delay {self.delay_s * 1e3:.0f} ms" if isfinite(self.delay_s) else "more comes than it does"
         return f"{delay}, target {self.target_s * 1e3:.0f} ms"
-
-
-def targets_s(view: PipelineView, target_s: float = 0.0) -> tuple[float, ...]:
-    """The time a request may take at each stage: ``target_s``, or the SLO divided by execution time.
-
-    Without an SLO a request may take twice its execution time. The least target is a pass and a tenth of it:
-    below that no number of replicas helps, and every stage would grow for ever.
-    """
-    total_s = sum([stage.exec_s for stage in view.stages])
-    slack = (view.slo_s or 2 * total_s) / total_s
-    return tuple([max(target_s or slack * stage.exec_s, 1.1 * stage.service_s) for stage in view.stages])
 
 
 class Corrector:
@@ -84,7 +74,7 @@ class Corrector:
             for stage, rate, delay, goal in zip(view.stages, rates, delays_s, goals_s, strict=True)
         ]
         growths = within_budget(wants, delays_s, max(view.max_replicas - view.supply, 0))
-        keys = self._keys(view, delays_s, goals_s, wants)
+        keys = self._keys(view, delays_s, goals_s, growths)
         for stage, growth in zip(view.stages, growths, strict=True):
             if growth:
                 self._grown_ns[stage.index] = view.now_ns
@@ -134,9 +124,16 @@ class Corrector:
         return max(needed, stage.supply + 1) if stage.queued and _measured_s(stage) > goal else needed
 
     def _keys(
-        self, view: PipelineView, delays_s: list[float], goals_s: tuple[float, ...], wants: list[int]
+        self, view: PipelineView, delays_s: list[float], goals_s: tuple[float, ...], growths: list[int]
     ) -> list[bool]:
-        """Mark key stages by measured delay and queue: the formula's delay of few passes is mostly noise."""
+        """Which stages are found to be key stages now.
+
+        Section 6.1: "When Corrector identifies a key stage and adds replicas to it, it is appended to the
+        list." ``outstanding`` also asks for the measured delay and queue, because the formula's delay of few
+        passes is mostly noise.
+        """
+        if self.settings.key_rule == "grown":
+            return [growth > 0 for growth in growths]
         if self.settings.key_rule == "released":
             return [
                 (delay / goal - 1) * (1 + stage.arrival_per_s / 10) > 0.1
@@ -145,7 +142,7 @@ class Corrector:
         passes = self.settings.key_passes
         behind = [seen_s(stage, passes) / goal for stage, goal in zip(view.stages, goals_s, strict=True)]
         least = max(1.0, self.settings.key_margin * median_low(behind))
-        return [want > 0 and ratio > least for want, ratio in zip(wants, behind, strict=True)]
+        return [growth > 0 and ratio > least for growth, ratio in zip(growths, behind, strict=True)]
 
 
 def _measured_s(stage: StageView) -> float:

@@ -48,16 +48,28 @@ class FreeRoom:
 
 
 def greedy(
-    room: FreeRoom, stage: StageView, count: int, hosts: tuple[StageHostView, ...], apart: bool
+    room: FreeRoom,
+    stage: StageView,
+    count: int,
+    hosts: tuple[StageHostView, ...],
+    *,
+    apart: bool,
+    idle_only: bool = False,
 ) -> tuple[int, ...]:
     """GPUs of ``hosts`` for at most ``count`` replicas, one by one: free ones before shared ones.
+
+    ``idle_only``: only GPUs without replicas.
 
     Hosts with fewest loads in progress come first, since loads share a host's SSD and its path to the GPUs.
     Then, with ``apart``, the host with most free GPUs, else the one with fewest. Ties go by id.
     """
     gpus: list[int] = []
     while len(gpus) < count:
-        options = [(host, gpu) for host in hosts if (gpu := room.gpu_for(host, stage)) is not None]
+        options = [
+            (host, gpu)
+            for host in hosts
+            if (gpu := room.gpu_for(host, stage)) is not None and (room.is_free(gpu) or not idle_only)
+        ]
         if not options:
             break
         host, gpu = min(
@@ -72,11 +84,6 @@ def greedy(
         room.take(host, gpu, stage)
         gpus.append(gpu)
     return tuple(gpus)
-
-
-def packed(room: FreeRoom, stage: StageView, count: int) -> tuple[int, ...]:
-    """GPUs for at most ``count`` replicas, on as few hosts as possible."""
-    return greedy(room, stage, count, room.hosts, apart=False)
 
 
 def spread(room: FreeRoom, stage: StageView, count: int) -> tuple[int, ...]:

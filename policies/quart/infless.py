@@ -9,7 +9,7 @@ of idle times are not implemented.
 
 from typing import Literal
 
-from policies.quart.demand import History, Periods, by_rate, stop
+from policies.quart.demand import History, Periods, Sizing, by_rate, by_slo, stop, targets_s
 from policies.quart.free_room import FreeRoom, spread
 from serving.protocols.stages import PipelineView, SetBatch, StageDecision, StageView, StartReplicas
 
@@ -20,9 +20,11 @@ class Infless:
     """Scales in units: a unit is one replica of every stage.
 
     All replicas of a unit start together, from SSD. They stop together once fewer units have been enough for
-    ``keep_alive_s``. If one stage finds no room, no unit starts. A unit is busy for at most ``utilization``
-    of the time. ``batching``: ``non_uniform``: each unit has its own batch, at most the pipeline's;
-    ``uniform``: all use the pipeline's batch, whose rate is measured.
+    ``keep_alive_s``. If one stage finds no room, no unit starts. ``sizing``: with ``utilization`` a unit is
+    busy for at most that share of the time; with ``slo`` there are the fewest units that keep the SLO, and a
+    unit of a batch of its own absorbs all that it serves, b / t(b), as in INFless's paper. ``batching``:
+    ``non_uniform``: each unit has its own batch, at most the pipeline's; ``uniform``: all use the pipeline's
+    batch, whose rate is measured.
     """
 
     def __init__(
@@ -31,8 +33,10 @@ class Infless:
         keep_alive_s: float = 60.0,
         period_s: float = 1.0,
         batching: Batching = "non_uniform",
+        *,
+        sizing: Sizing = "utilization",
     ) -> None:
-        self._utilization = utilization
+        self._utilization, self._sizing = utilization, sizing
         self._wanted = History(keep_alive_s)
         self._periods = Periods(period_s)
         self._batching = batching
@@ -43,10 +47,9 @@ class Infless:
             return ()
         rate = view.stages[0].arrival_per_s
         if self._batching == "uniform" or view.batch == 1:
-            unit_per_s = min(stage.replica_per_s for stage in view.stages)
-            wanted, batches = by_rate(rate, unit_per_s, self._utilization), list[int]()
+            wanted, batches = self._units(view, rate), list[int]()
         else:
-            batches = planned(view, rate, self._utilization)
+            batches = planned(view, rate, 1.0 if self._sizing == "slo" else self._utilization)
             wanted = len(batches)
         self._wanted.add(view.now_ns, wanted)
         units = min(stage.supply for stage in view.stages)
@@ -61,6 +64,13 @@ class Infless:
             stops = [stop(stage, stage.supply - keep, why) for stage in view.stages]
             return (*changed, *[size for some in stops for size in some])
         return tuple(changed)
+
+    def _units(self, view: PipelineView, rate: float) -> int:
+        """How many units the rate needs, all with the same batch."""
+        if self._sizing == "slo":
+            goals_s = targets_s(view)
+            return max([by_slo(rate, stage.replica_per_s, goals_s[stage.index]) for stage in view.stages])
+        return by_rate(rate, min(stage.replica_per_s for stage in view.stages), self._utilization)
 
     def _start(self, view: PipelineView, wanted: int, why: str) -> tuple[StageDecision, ...]:
         room, budget = FreeRoom(view), view.max_replicas - view.supply

@@ -29,29 +29,16 @@ class KeysManager:
             )
         self._most_used = most_used
 
-    def manage(
-        self, view: PipelineView, keys: frozenset[int], read: frozenset[tuple[int, int]] = frozenset()
-    ) -> tuple[StageDecision, ...]:
+    def manage(self, view: PipelineView, keys: frozenset[int]) -> tuple[StageDecision, ...]:
         """Decide for each host which copies to evict and which to keep.
 
-        ``read``: (host, stage of this model) of copies that loads read from now on. These stay, like those
-        that loads already read: evicting them would free no bytes.
+        Copies that loads read stay: evicting them would free no bytes.
         """
-        decisions: list[StageDecision] = []
-        for host in view.hosts:
-            stay = frozenset([stage for where, stage in read if where == host.id])
-            decisions += self._of(view, host, keys, stay)
-        return tuple(decisions)
+        return tuple([decision for host in view.hosts for decision in self._of(view, host, keys)])
 
-    def _of(
-        self, view: PipelineView, host: StageHostView, keys: frozenset[int], stay: frozenset[int]
-    ) -> list[StageDecision]:
+    def _of(self, view: PipelineView, host: StageHostView, keys: frozenset[int]) -> list[StageDecision]:
         limit = int(self._most_used * host.memory_bytes)
-        may_go = [
-            copy
-            for copy in host.copies
-            if not copy.in_use and not (copy.model == view.model and copy.stage in stay)
-        ]
+        may_go = [copy for copy in host.copies if not copy.in_use]
         oldest = sorted(may_go, key=lambda copy: (copy.used_ns, copy.model, copy.stage))
         evicted: list[HostCopyView] = []
         used = host.used_bytes

@@ -10,13 +10,14 @@ from policies.quart.baselines import Cocktail, InferLine
 from policies.quart.corrector import Corrector
 from policies.quart.cpu import MOST_CORES, CpuCompensator
 from policies.quart.cv import CvPredictor, Measured, Whitt
+from policies.quart.demand import Sizing
 from policies.quart.infless import Batching, Infless
 from policies.quart.keys import MOST_USED, KeysManager
 from policies.quart.pid import Gains
 from policies.quart.placement import Placement
 from policies.quart.quart import KEY_FOR_S, Quart
 from policies.quart.queueing import DelayForm
-from policies.quart.settings import DEFAULTS, SMOOTHER_DEFAULTS, CorrectorSettings, ErrorSign
+from policies.quart.settings import DEFAULTS, SMOOTHER_DEFAULTS, CorrectorSettings, ErrorSign, KeyRule
 from policies.quart.smoother import Smoother
 from serving.protocols.stages import PipelineView, StageDecision, StageScaler
 
@@ -57,6 +58,7 @@ def quart(
     compensator: bool = True,
     most_cores: int = MOST_CORES,
     keys: bool = True,
+    key_rule: str | None = None,
     key_margin: float | None = None,
     key_passes: int | None = None,
     most_used: float = MOST_USED,
@@ -72,8 +74,13 @@ def quart(
     _known("corrector", corrector, ("pid", "rate"))
     _known("sign", sign, get_args(ErrorSign))
     _known("smoother", smoother, get_args(Predictor))
+    rule = key_rule or DEFAULTS[defaults].key_rule
+    _known("key_rule", rule, get_args(KeyRule))
+    for key, value in (("key_margin", key_margin), ("key_passes", key_passes)):
+        if value is not None and rule != "outstanding":
+            raise ValueError(f"{key} is read with key_rule=outstanding only: write that, or drop {key}")
     base = DEFAULTS[defaults]
-    values: dict[str, Any] = {"form": delay, "control": corrector, "sign": sign}
+    values: dict[str, Any] = {"form": delay, "control": corrector, "sign": sign, "key_rule": rule}
     if drain_s is not None and drain_s <= 0:
         raise ValueError(f"drain_s={drain_s:g} is not a duration: write seconds above 0")
     values |= {"bounded": bounded, "anti_windup": anti_windup, "drain_s": drain_s}
@@ -109,32 +116,37 @@ def infless(
     keep_alive_s: float = 60.0,
     period_s: float = 1.0,
     batching: str = "non_uniform",
+    sizing: str = "utilization",
 ) -> StageScaler:
     """INFless, approximated."""
     share = _share(utilization)
     _known("batching", batching, get_args(Batching))
     how: Batching = "uniform" if batching == "uniform" else "non_uniform"
-    return PerModel(lambda: Infless(share, keep_alive_s, period_s, how), keep_alive_s + period_s)
+    by = _sizing(sizing)
+    return PerModel(lambda: Infless(share, keep_alive_s, period_s, how, sizing=by), keep_alive_s + period_s)
 
 
 def inferline(
     *,
-    planned_per_s: float | None = None,
+    planned_per_s: float | None = 0.0,
     utilization: float = 0.7,
     envelope_s: float = 30.0,
     settle_s: float = 15.0,
     period_s: float = 1.0,
+    sizing: str = "utilization",
     mean_rate_per_s: float = 0.0,
 ) -> StageScaler:
     """InferLine, approximated. ``planned_per_s``: the planned rate.
 
-    None: ``mean_rate_per_s``, which the builder supplies. 0, or None with an unknown mean rate: the rate of
-    the first look in which requests arrive.
+    0, or None with an unknown mean rate: the rate of the first look in which requests arrive. None:
+    ``mean_rate_per_s``, which the builder supplies. QUART's paper counts InferLine to the systems of "online
+    dynamic scaling" (section 1) and starts "all scaling" with one replica (section 8.3), so by default it
+    knows no rate before it has seen one.
     """
     planned = mean_rate_per_s if planned_per_s is None else planned_per_s
-    share = _share(utilization)
+    share, by = _share(utilization), _sizing(sizing)
     memory_s = envelope_s + settle_s + period_s
-    return PerModel(lambda: InferLine(planned, share, envelope_s, settle_s, period_s), memory_s)
+    return PerModel(lambda: InferLine(planned, share, envelope_s, settle_s, period_s, sizing=by), memory_s)
 
 
 def cocktail(
@@ -170,6 +182,11 @@ def _gains(base: CorrectorSettings, *value: float | None) -> Gains:
 def _known(key: str, value: str, options: tuple[str, ...]) -> None:
     if value not in options:
         raise ValueError(f"{key}={value} is unknown: write one of {', '.join(options)}")
+
+
+def _sizing(sizing: str) -> Sizing:
+    _known("sizing", sizing, get_args(Sizing))
+    return "slo" if sizing == "slo" else "utilization"
 
 
 def _share(utilization: float) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import log
 from typing import Final
 
-from policies.quart.free_room import FreeRoom, greedy, packed
+from policies.quart.free_room import FreeRoom, greedy
 from policies.quart.settings import PlacementSettings
 from serving.protocols.stages import PipelineView, StageView, StartReplicas
 
@@ -95,28 +95,42 @@ class Placement:
     def place(
         self, view: PipelineView, stage: StageView, *, count: int, is_key: bool, room: FreeRoom, reason: str
     ) -> tuple[StartReplicas, ...]:
-        """Start at most ``count`` replicas; those on a host with a copy load from host memory."""
+        """Start at most ``count`` replicas; those on a host with a copy load from host memory.
+
+        A GPU without replicas comes before one that is shared, and among each kind those of hosts with a
+        copy come first. Section 6.2: copies go "from server memory to new GPUs", for which servers with key
+        stages keep idle GPUs; replicas that share a GPU disturb each other.
+        """
         holders = tuple([host for host in room.hosts if host.has_copy(view.model, stage.index)])
-        cached = greedy(room, stage, count, holders, apart=True)
-        rest = count - len(cached)
-        if not is_key:
-            scattered = packed(room, stage, rest)
-        elif plentiful(room, rest):
-            scattered = greedy(room, stage, rest, room.hosts, apart=True)
-        else:
-            scattered = self._dispersed_gpus(stage, rest, room)
+        idle = min(count, sum([room.free_gpus(host) for host in room.hosts]))
+        cached = greedy(room, stage, idle, holders, apart=True, idle_only=True)
+        others = self._elsewhere(stage, idle - len(cached), is_key, room, idle_only=True)
+        cached += greedy(room, stage, count - len(cached) - len(others), holders, apart=True)
+        others += self._elsewhere(stage, count - len(cached) - len(others), is_key, room)
         starts = []
         if cached:
             why = f"{reason}; its hosts have a copy"
             starts.append(StartReplicas(stage.index, len(cached), why, gpus=cached, source="host"))
-        if scattered:
-            starts.append(StartReplicas(stage.index, len(scattered), reason, gpus=scattered))
+        if others:
+            starts.append(StartReplicas(stage.index, len(others), reason, gpus=others))
         return tuple(starts)
 
-    def _dispersed_gpus(self, stage: StageView, count: int, room: FreeRoom) -> tuple[int, ...]:
+    def _elsewhere(
+        self, stage: StageView, count: int, is_key: bool, room: FreeRoom, idle_only: bool = False
+    ) -> tuple[int, ...]:
+        """GPUs for at most ``count`` replicas, wherever copies are: key stages apart, others packed."""
+        if is_key and not plentiful(room, count):
+            return self._dispersed_gpus(stage, count, room, idle_only)
+        return greedy(room, stage, count, room.hosts, apart=is_key, idle_only=idle_only)
+
+    def _dispersed_gpus(
+        self, stage: StageView, count: int, room: FreeRoom, idle_only: bool
+    ) -> tuple[int, ...]:
         """Choose by the shares of KL's gradient: each replica goes to the host furthest below its share."""
         here = Counter(replica.host for replica in stage.replicas if replica.state != "draining")
         most = {host.id: room.fits(host, stage) for host in room.hosts}
+        if idle_only:
+            most = {host.id: min(most[host.id], room.free_gpus(host)) for host in room.hosts}
         count = min(count, sum(most.values()))
         if not count:
             return ()
@@ -129,7 +143,7 @@ class Placement:
             options = [
                 (here[host.id] - share * total, host.id, host, gpu)
                 for host, share in zip(room.hosts, wanted, strict=True)
-                if (gpu := room.gpu_for(host, stage)) is not None
+                if (gpu := room.gpu_for(host, stage)) is not None and (room.is_free(gpu) or not idle_only)
             ]
             if not options:
                 break

@@ -1,19 +1,24 @@
 """QUART's stage scaler: combines corrector, smoother, CPU compensator, KeysManager and placement."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from policies.quart.corrector import Correction, Corrector, targets_s
+from policies.quart.corrector import Correction, Corrector
 from policies.quart.cpu import CpuCompensator
-from policies.quart.demand import NS_PER_S, least_busy
+from policies.quart.demand import NS_PER_S, least_busy, targets_s
 from policies.quart.free_room import FreeRoom, spread
 from policies.quart.keys import KeysManager
 from policies.quart.placement import Placement
 from policies.quart.smoother import Smoother, Surplus
 from serving.protocols.stages import (
+    EvictCopy,
+    HostCopyView,
+    KeepCopy,
     MarkKeyStages,
     PipelineView,
     SetCores,
     StageDecision,
+    StageHostView,
     StageReplicaView,
     StartReplicas,
     StopReplicas,
@@ -47,11 +52,21 @@ class Quart:
         self._marked: frozenset[int] = frozenset()
 
     def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
-        """Once per period of the corrector: key stages, growth, shrinking, then copies in host memory."""
+        """Once per period of the corrector: key stages, their copies in host memory, growth, shrinking.
+
+        Copies come before growth: a stage that becomes a key stage now has replicas that serve, so its hosts
+        have its parameters, and the replicas that it gets now can load from there (section 6.1: the cache
+        manager forks a key stage on the servers where it is; section 4.2: "rapid forking of a replica to a
+        new GPU").
+        """
         corrections = self.corrector.correct(view)
         if not corrections:
             return ()
         decisions = [*self._mark(view, corrections)]
+        if self.keys is not None:
+            copies = self.keys.manage(view, self._marked)
+            decisions += copies
+            view = _with_copies(view, copies)
         room, compensated = FreeRoom(view), self.compensator is not None and view.cores_count
         decisions += self._grow(view, corrections, room)
         if self.smoother is not None:
@@ -60,8 +75,6 @@ class Quart:
             for surplus in self.smoother.smooth(view, settings.target_s, settings.form, compensated):
                 if surplus.stage not in growing:
                     decisions += self._shrink(view, surplus, room)
-        if self.keys is not None:
-            decisions += self.keys.manage(view, self._marked, _read(view, decisions))
         return tuple(decisions)
 
     def _mark(self, view: PipelineView, corrections: Sequence[Correction]) -> list[StageDecision]:
@@ -135,16 +148,23 @@ class Quart:
         return decisions
 
 
-def _read(view: PipelineView, decisions: Sequence[StageDecision]) -> frozenset[tuple[int, int]]:
-    """(host, stage) of the copies that these starts load from."""
-    host_of = {gpu.id: host for host in view.hosts for gpu in host.gpus}
-    starts = [
-        (decision.stage, host_of[gpu])
-        for decision in decisions
-        if isinstance(decision, StartReplicas)
-        for gpu in decision.gpus
-    ]
-    return frozenset([(host.id, stage) for stage, host in starts if host.has_copy(view.model, stage)])
+def _with_copies(view: PipelineView, decisions: Sequence[StageDecision]) -> PipelineView:
+    """The view once these copies are kept and evicted."""
+    if not decisions:
+        return view
+    kept = {(one.host, one.stage) for one in decisions if isinstance(one, KeepCopy)}
+    evicted = {(one.host, one.model, one.stage) for one in decisions if isinstance(one, EvictCopy)}
+
+    def host_after(host: StageHostView) -> StageHostView:
+        stay = [copy for copy in host.copies if (host.id, copy.model, copy.stage) not in evicted]
+        new = [
+            HostCopyView(view.model, stage.index, stage.bytes, view.now_ns)
+            for stage in view.stages
+            if (host.id, stage.index) in kept
+        ]
+        return replace(host, copies=(*stay, *new))
+
+    return replace(view, hosts=tuple([host_after(host) for host in view.hosts]))
 
 
 def _spare_cores(replicas: Sequence[StageReplicaView], room: FreeRoom) -> int:

@@ -11,7 +11,8 @@ ErrorSign = Literal[
     "printed",  # Algorithm 1, line 2: target - delay, which adds replicas to stages that need none
 ]
 KeyRule = Literal[
-    "outstanding",  # grown, and further behind its target than the other stages
+    "grown",  # the corrector adds replicas to it: section 6.1
+    "outstanding",  # grown, and observed to be further behind its target than the other stages (ours)
     "released",  # violation x (1 + arrivals per second / 10) above 0.1
 ]
 
@@ -28,10 +29,11 @@ class CorrectorSettings:
     ``Pid``. ``drain_s``: the time within which queued requests should be served: they count as arrivals over
     so many seconds (ours). ``target_s``: target delay of each stage; 0: its share of the SLO by execution
     time. ``relative``: the error is a share of the target, else seconds. ``cool_down_s``: from one growth of
-    a stage to its next. ``key_margin``: how many times the median of all stages' delays (each over its
-    target) makes a key stage. ``key_passes``: passes whose mean delay is evidence that a stage is slow; fewer
-    are mostly chance, since requests queued behind a long pass wait for it too (ours: at a CV of 0.2, the
-    default, 20 passes have a mean within 9 % in 95 of 100 cases). ``most_replicas``: limit for one stage; 0:
+    a stage to its next. ``key_rule``: which stages become key stages. ``key_margin``, of ``outstanding``: how
+    many times the median of all stages' delays (each over its target) makes a key stage. ``key_passes``, of
+    ``outstanding``: passes whose mean delay is evidence that a stage is slow; fewer are mostly chance, since
+    requests queued behind a long pass wait for it too (at a CV of 0.2, the default, 20 passes have a mean
+    within 9 % in 95 of 100 cases). ``most_replicas``: limit for one stage; 0:
     the service's limit.
     """
 
@@ -46,7 +48,7 @@ class CorrectorSettings:
     cool_down_s: float = 0.0
     target_s: float = 0.0
     relative: bool = True
-    key_rule: KeyRule = "outstanding"
+    key_rule: KeyRule = "grown"
     key_margin: float = 1.0
     key_passes: int = 20
     most_replicas: int = 0

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from math import ceil, exp
 from typing import Literal
 
-from policies.quart.corrector import fewest_in_all, targets_s
+from policies.quart.corrector import fewest_in_all
 from policies.quart.cv import CvPredictor, Whitt
+from policies.quart.demand import targets_s
 from policies.quart.queueing import DelayForm, smallest_stable
 from policies.quart.settings import SmootherSettings
 from serving.protocols.stages import PipelineView, StageView

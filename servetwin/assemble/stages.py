@@ -76,22 +76,33 @@ def gpu_bytes(config: RunConfig) -> int:
 
 
 def stage_replicas(config: RunConfig) -> list[Replica]:
-    """Return the start's replicas, each on the lowest of the GPUs with the fewest replicas and room for it.
+    """Return the replicas of the start, each on a GPU with room for it, an idle one if there is one.
 
-    Largest stages are placed first; numbers are in order of models and stages. Raises UserError.
+    Largest stages are placed first; numbers are in order of models and stages. ``pipeline.placement=spread``
+    takes the host with the fewest replicas, as the default scheduler of Kubernetes does (the least allocated
+    node), on which QUART and its baselines run (sections 7 and 8.1). So idle GPUs stay beside every stage, to
+    which its copies can go (section 6.2). Raises UserError.
     """
     sizes, room = sizes_of(config), dict.fromkeys(range(config.cluster.gpus), gpu_bytes(config))
     wanted = _start_parts(config)
-    cores = _cores_of_hosts(config)
-    gpus, there = dict[int, int](), Counter[int]()
-    for place in sorted(range(len(wanted)), key=lambda layer: (-sizes[wanted[layer]], layer)):
+    cores, per_host = _cores_of_hosts(config), spec_of_cluster(config.cluster).gpus_per_host
+    packed = config.pipeline.placement == "packed"
+    gpus, on_gpu, on_host = dict[int, int](), Counter[int](), Counter[int]()
+
+    def rank(gpu: int) -> tuple[int, ...]:
+        if packed:
+            return (on_gpu[gpu], gpu)
+        return (min(on_gpu[gpu], 1), on_host[gpu // per_host], on_gpu[gpu], gpu)
+
+    for place in sorted(range(len(wanted)), key=lambda number: (-sizes[wanted[number]], number)):
         size, wants = sizes[wanted[place]], config.pipeline.cpu_cores
         free = [gpu for gpu, left in room.items() if left >= size and cores.left(gpu) >= wants]
         if not free:
             raise _no_room(config, wanted[place], size)
-        gpu = min(free, key=lambda layer: (there[layer], layer))
+        gpu = min(free, key=rank)
         gpus[place] = gpu
-        there[gpu] += 1
+        on_gpu[gpu] += 1
+        on_host[gpu // per_host] += 1
         room[gpu] -= size
         cores.take(gpu, wants)
     return [

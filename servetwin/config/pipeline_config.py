@@ -11,6 +11,7 @@ CUTS: Final = ("published", "layers", "bytes", "time")
 QUEUES: Final = ("stage", "replica")
 TIMES: Final = ("lognormal", "gamma", "exponential")
 RECUTS: Final = ("none", "time", "cv")
+PLACEMENTS: Final = ("spread", "packed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,13 @@ class PipelineConfig:
     stages: int | None = key("number of stages; null: as many as published", default=None, within=COUNT)
     replicas: str = key(
         "replicas of each stage at the start: one number, or one per stage with + between", default="1"
+    )
+    placement: str = key(
+        "GPUs of the replicas of the start: `spread`: each on the host with the fewest, as Kubernetes places "
+        "pods; `packed`: on the lowest GPUs",
+        default=PLACEMENTS[0],
+        choices=PLACEMENTS,
+        read_by=(ONE_PASS_MODELS,),
     )
     queue: str = key(
         "`stage`: all replicas of a stage share a queue, from which an idle replica takes; "

@@ -142,7 +142,7 @@ class _Check:
         if type(gpu) is not int or gpu not in self._host_of_gpu:
             self._refuse(decision, f"GPU {shown(gpu)} does not exist")
         host = self._host_of_gpu[gpu]
-        if decision.source == "host" and not self._hosts[host].has_copy(self._view.model, stage.index):
+        if decision.source == "host" and not self._has_copy(host, stage.index):
             self._refuse(decision, f"host {host} has no copy of stage {stage.index}")
         if decision.source != "ssd":
             self._read.add((host, stage.index))
@@ -150,6 +150,13 @@ class _Check:
         if self._gpu_bytes[gpu] < 0:
             self._refuse(decision, f"GPU {gpu} lacks {-self._gpu_bytes[gpu]} bytes for the decision")
         self._take_cores(decision, host, cores)
+
+    def _has_copy(self, host: int, stage: int) -> bool:
+        """Whether the host has a copy of the stage after the decisions that the answer made before."""
+        model = self._view.model
+        if ("evict", host, model, stage) in self._named:
+            return False
+        return ("keep", stage, host) in self._named or self._hosts[host].has_copy(model, stage)
 
     def _take_cores(self, decision: Any, host: int, cores: int) -> None:
         self._cores[host] -= cores

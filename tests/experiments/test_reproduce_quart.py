@@ -95,6 +95,7 @@ def test_every_model_and_cv_meets_every_system() -> None:
         "model=bert_21b",
         "engine.gpu_memory_utilization=0.95",
         "uncertainty=off",
+        "slo.ttft_ms=411",
         "trace=gamma",
         "trace.gap_cv=8",
         "trace.rate_per_s=175.182",

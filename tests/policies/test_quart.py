@@ -51,10 +51,11 @@ HOT = pipeline(
 )
 
 
-def test_a_hot_stage_becomes_key_and_grows_at_its_copy_and_a_cold_one_shrinks() -> None:
+def test_a_hot_stage_becomes_key_and_grows_at_its_copies_and_a_cold_one_shrinks() -> None:
+    """Host 2 has a copy; host 0, where the stage serves, gets one before the stage grows."""
     answer = quart().scale(HOT)
-    assert kinds(answer) == ["MarkKeyStages", "StartReplicas", "StopReplicas", "KeepCopy"]
-    mark, start, stop, keep = answer
+    assert kinds(answer) == ["MarkKeyStages", "KeepCopy", "StartReplicas", "StopReplicas"]
+    mark, keep, start, stop = answer
     assert isinstance(mark, MarkKeyStages) and mark.stages == (1,)
     assert isinstance(start, StartReplicas) and (start.stage, start.source) == (1, "host")
     assert {gpu // 4 for gpu in start.gpus} == {2}
@@ -63,9 +64,18 @@ def test_a_hot_stage_becomes_key_and_grows_at_its_copy_and_a_cold_one_shrinks() 
     assert start.reason == "delay 2000 ms, target 200 ms; its hosts have a copy"
 
 
+def test_a_stage_loads_from_the_copy_that_it_is_given_when_it_becomes_key() -> None:
+    """Section 6.1: a key stage is forked where it serves, so its new replicas there read no SSD."""
+    view = pipeline([stage(0, 1, queued=9), stage(1)], [host(0, 3), host(1, 4)])
+    answer = CheckedStageScaler(quart(smoother=None)).scale(view)
+    assert kinds(answer) == ["MarkKeyStages", "KeepCopy", "StartReplicas"]
+    start = answer[2]
+    assert isinstance(start, StartReplicas) and (start.gpus, start.source) == ((1,), "host")
+
+
 def test_each_part_can_be_off() -> None:
     off = {name: kinds(quart(**{name: None}).scale(HOT)) for name in ("smoother", "keys", "placement")}
-    assert off["smoother"] == ["MarkKeyStages", "StartReplicas", "KeepCopy"]
+    assert off["smoother"] == ["MarkKeyStages", "KeepCopy", "StartReplicas"]
     assert off["keys"] == ["MarkKeyStages", "StartReplicas", "StopReplicas"]
     (start,) = [one for one in quart(placement=None).scale(HOT) if type(one) is StartReplicas]
     assert (start.source, {gpu // 4 for gpu in start.gpus}) == ("any", {1})
@@ -153,6 +163,14 @@ def starts(answer: tuple[object, ...]) -> dict[int, int]:
 
 def stops(answer: tuple[object, ...]) -> dict[int, int]:
     return {one.stage: len(one.replicas) for one in answer if isinstance(one, StopReplicas)}
+
+
+def test_least_cost_follows_from_the_slo_by_the_formula() -> None:
+    """A pass of 0.1 s at 25 requests/s: by Erlang C 3 replicas wait 0.1404 s, 4 wait 0.0213 s."""
+    for slo_s, replicas in ((0.7, 3), (0.46, 4), (0.3, 4), (0.23, 5)):
+        view = at(0, 25.0, 1, 1, slo_s=slo_s)
+        assert starts(InferLine(sizing="slo").scale(view)) == {0: replicas - 1, 1: replicas - 1}
+        assert starts(Infless(sizing="slo").scale(view)) == {0: replicas - 1, 1: replicas - 1}
 
 
 def test_inferline_plans_for_a_mean_rate_and_follows_the_envelope() -> None:

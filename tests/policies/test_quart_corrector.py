@@ -13,6 +13,7 @@ from serving.protocols.stages import StageReplicaView
 from tests.worlds.pipeline_views import pipeline, stage
 
 NS = 1_000_000_000
+OUTSTANDING = CorrectorSettings(key_rule="outstanding")
 
 
 def test_a_stage_within_its_target_stays() -> None:
@@ -196,11 +197,23 @@ def test_gains_below_zero_are_refused() -> None:
         Gains(1.0, -0.1, 0.0)
 
 
+def test_a_stage_that_grows_is_a_key_stage() -> None:
+    """Section 6.1: a stage to which the corrector adds replicas joins the list, however others fare."""
+    stages = [stage(index, arrival_per_s=9.5 if index != 3 else 1.0) for index in range(5)]
+    stages[0] = stage(0, arrival_per_s=1.0)
+    found = Corrector().correct(pipeline([stage(0, 9, arrival_per_s=9.5), *stages[1:]]))
+    assert (
+        [one.is_key for one in found] == [one.growth > 0 for one in found] == [False, True, True, True, True]
+    )
+    full = Corrector().correct(pipeline(stages, max_replicas=5))
+    assert not any(one.growth or one.is_key for one in full)
+
+
 def test_long_passes_by_chance_make_no_key_stage() -> None:
     """Stage 1's few passes took 0.14 s, at 6 per second 0.9 s by the formula: nothing was so slow."""
     noisy = [stage(index, arrival_per_s=6.0, delay_s=0.12, passed=6) for index in range(5)]
     noisy[1] = stage(1, arrival_per_s=6.0, service_s=0.14, delay_s=0.25, passed=6)
-    found = Corrector().correct(pipeline(noisy))
+    found = Corrector(OUTSTANDING).correct(pipeline(noisy))
     assert found[1].growth > 0 and found[1].delay_s > 2 * found[1].target_s
     assert not any(one.is_key for one in found)
 
@@ -212,14 +225,14 @@ def test_a_key_stage_was_measured_to_be_behind_its_target(delay_s: float, passed
     """Target 0.2 s. 9.5 per second of 10: by the formula every stage is far behind, and grows."""
     stages = [stage(index, arrival_per_s=9.5, delay_s=0.12, passed=90) for index in range(5)]
     stages[2] = stage(2, arrival_per_s=9.5, delay_s=delay_s, passed=passed)
-    found = Corrector().correct(pipeline(stages))
+    found = Corrector(OUTSTANDING).correct(pipeline(stages))
     assert all(one.growth for one in found)
     assert [one.stage for one in found if one.is_key] == ([2] if is_key else [])
 
 
 def test_the_stage_where_the_queue_is_is_the_key_stage() -> None:
     stages = [stage(index, queued=9 if index == 2 else 0) for index in range(5)]
-    found = Corrector().correct(pipeline(stages))
+    found = Corrector(OUTSTANDING).correct(pipeline(stages))
     assert [one.stage for one in found if one.is_key] == [2]
 
 
