@@ -78,9 +78,9 @@ def test_the_start_is_spread_over_hosts_unless_it_is_packed() -> None:
     """As Kubernetes places pods: eight stages are on eight of 12 hosts of 4 GPUs, each with idle GPUs."""
     words = ("model=bert_21b",)
     hosts = [one.gpus[0] // 4 for one in stage_replicas(config_of(*words))]
-    assert hosts == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert sorted(hosts) == [0, 1, 2, 3, 4, 5, 6, 7]
     packed = [one.gpus[0] for one in stage_replicas(config_of(*words, "pipeline.placement=packed"))]
-    assert packed == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert sorted(packed) == [0, 1, 2, 3, 4, 5, 6, 7]
     two = [one.gpus[0] // 4 for one in stage_replicas(config_of(*words, "pipeline.replicas=2"))]
     assert sorted(two) == sorted([*range(12), *range(4)])
 
