@@ -13,7 +13,7 @@ from experiments.common.figure import Figure, FigureRow, Panel, PlotLine
 from experiments.common.outcomes import Metric, Outcomes, RunOutcome
 from experiments.common.paired import mean_of
 from experiments.common.set_up import Case
-from experiments.common.verdict import Claim, about
+from experiments.common.verdict import Claim, about, times
 from hwmodels.catalogue import load_llm
 from servetwin.report.number_text import number
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 # BlitzScale (OSDI 2025), section 2.2; the caption of the figure names AzureConv, the text BurstGPT.
-_RISE: Final = about(5.0, "5 times within 2 s")
+_RISE: Final = times(5.0, "5 times within 2 s")
 _MOST: Final = about(760.0, "up to 760 GB")
 _LEAST: Final = about(190.0, "from 190 GB")
-_SWING: Final = about(4.0, "760 over 190 GB")
+_SWING: Final = times(4.0, "760 over 190 GB")
 _BIN_S: Final = 2.0
 _WARM_S: Final = 20.0  # the window starts empty: what requests hold before is not counted
 

@@ -19,7 +19,7 @@ from experiments.common.figure import Figure, FigureRow, Key, Panel, PlotLine
 from experiments.common.outcomes import LOAD_TIME, LONGEST_LOAD, P99_TBT, Outcomes
 from experiments.common.rates import estimates_of
 from experiments.common.set_up import Case, SetUp
-from experiments.common.verdict import about, at_most, judged, times
+from experiments.common.verdict import at_most, judged, times
 from hwmodels.catalogue import load_llm
 
 SHARES: Final = tuple(tenth / 10 for tenth in range(10))
@@ -87,7 +87,7 @@ def _models() -> tuple[tuple[str, SetUp], ...]:
 def _at_a_third() -> FigureRow:
     ours = slowdown(1 / 3)
     why = f"the formula 1/(1-u) gives {shared(1 / 3):.3f}"
-    name, claim = "load beside KV of a third of the link", about(1.5, _SCALE_TIME)
+    name, claim = "load beside KV of a third of the link", times(1.5, _SCALE_TIME)
     return pointed(judged(name, claim, ours, f"{ours:.3f}", why=why), KEY)
 
 

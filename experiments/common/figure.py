@@ -4,12 +4,34 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, Literal
 
-Verdict = Literal["in band", "out", "not shown", "not comparable"]
+Verdict = Literal["in band", "out", "not shown", "not comparable", "direction held", "direction not held"]
+"""The last two are verdicts on changes of less than 5 %, of which no size is judged."""
 Kind = Literal["paper_number", "paper_direction", "own_analysis"]
 """Held against a number of the paper, its words or a drawing without one, or an analysis of our own."""
-MISSED: Final = ("out", "not shown")
+HELD: Final = ("in band", "direction held")
+FAILED: Final = ("out", "direction not held")
+MISSED: Final = (*FAILED, "not shown")
 Key = tuple[str, str]
 """(kind, set-up or figure) of a sweep in sweeps.json."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """The numbers a verdict was made from, so that it can be made again without the runs.
+
+    low, high, slack, against, strict: those of the claim (``experiments.common.verdict.Claim``). ours: the
+    mean over the seeds, or the exact number. interval: its ends; None for an exact number or a single seed.
+    exact: ours has no error, so no interval is asked for.
+    """
+
+    low: float
+    high: float
+    slack: float
+    against: float | None
+    strict: bool
+    ours: float
+    interval: tuple[float, float] | None
+    exact: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +40,8 @@ class FigureRow:
 
     ratio: ours over the paper's (its nearest end, where that is a range); None where there is no number.
     stand_in: what stood in for something of the paper that cannot be had. why: what was measured; never empty
-    unless the verdict is "in band". saved: sweeps that keep the number and what moves it.
+    unless the claim holds. saved: sweeps that keep the number and what moves it. judged: what the verdict
+    was made from; None for an order, and for rows without a claim in numbers.
     """
 
     name: str
@@ -30,9 +53,10 @@ class FigureRow:
     why: str
     saved: tuple[Key, ...] = ()
     kind: Kind = "own_analysis"
+    judged: Judged | None = None
 
     def __post_init__(self) -> None:
-        assert self.verdict == "in band" or self.why, f"{self.name}: {self.verdict} and no word why"
+        assert self.verdict in HELD or self.why, f"{self.name}: {self.verdict} and no word why"
 
 
 @dataclass(frozen=True, slots=True)

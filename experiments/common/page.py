@@ -1,10 +1,10 @@
 """A reproduction as a page of Markdown: counts first, then what stands in, then every row that is missed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from experiments.common.figure import MISSED, Figure, FigureRow
-from experiments.common.shown import KINDS, counts, explained
+from experiments.common.shown import KINDS, counts, explained, in_short, spelt
 
 FILE: Final = "page.md"
 
@@ -14,10 +14,10 @@ def as_page(figures: Sequence[Figure], command: str, commit: str | None) -> str:
     lines = [*_count_lines(figures), "", f"    $ {command}", ""]
     if commit:
         lines += [f"Made by commit {commit[:12]}.", ""]
-    lines += [f"| figure ({', '.join(counts([])['paper_number'])}) | {' | '.join(KINDS.values())} | rows |"]
+    lines += [f"| figure (in band, out, not shown, not comparable) | {' | '.join(KINDS.values())} | rows |"]
     lines += ["|---|---|---|---|---|"]
     for figure in figures:
-        cells = [_short(verdicts) for verdicts in counts([figure]).values()]
+        cells = [in_short(verdicts) for verdicts in counts([figure]).values()]
         name = f"{_cell(figure.title)} (`{figure.name}`)"
         lines.append(f"| {name} | {' | '.join(cells)} | {len(figure.rows)} |")
     lines += _stand_ins(figures)
@@ -31,15 +31,10 @@ def _count_lines(figures: Sequence[Figure]) -> list[str]:
     verdicts_of_kind = counts(figures)
     lines = [f"**{sum(len(figure.rows) for figure in figures)} rows**", ""]
     for kind, words in KINDS.items():
-        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts_of_kind[kind].items())
-        lines.append(f"* **{sum(verdicts_of_kind[kind].values())} {words}: {verdicts}**")
+        verdicts = verdicts_of_kind[kind]
+        lines.append(f"* **{sum(verdicts.values())} {words}: {spelt(verdicts)}**")
     missed, swept = explained(figures)
     return [*lines, f"* {missed} are out or not shown; {swept} of them name a sweep beside their seeds"]
-
-
-def _short(verdicts: Mapping[str, int]) -> str:
-    """Counts in the order of the verdicts, without verdicts that no row has."""
-    return " / ".join(map(str, verdicts.values())) if sum(verdicts.values()) else ""
 
 
 def _stand_ins(figures: Sequence[Figure]) -> list[str]:

@@ -1,8 +1,8 @@
 """How far a number moves along the saved sweeps of its set-up: added to the reason of a missed row."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from experiments.common.figure import Key
+from experiments.common.figure import HELD, Key
 from experiments.common.outcomes import Metric, Outcomes, RunOutcome
 from experiments.common.paired import mean_of
 from experiments.common.set_up import Case
@@ -22,6 +22,12 @@ def moved(outcomes: Outcomes, claim: Claim, read: Read, *cases: Case) -> Moved:
         if size is not None:
             sizes.setdefault(key, {})[value] = size
     return _spread(claim, sizes), list(sizes)
+
+
+def held_at(claim: Claim, sizes: Collection[float]) -> str:
+    """Return at how many points of a sweep the claim holds: ``2 of 7 in band``."""
+    held = sum(claim.verdict(size) in HELD for size in sizes)
+    return f"{held} of {len(sizes)} {'in its direction' if claim.is_direction else 'in band'}"
 
 
 def moved_order(outcomes: Outcomes, metric: Metric, cases: Sequence[Case]) -> Moved:
@@ -57,9 +63,8 @@ def _spread(claim: Claim, sizes_of_sweep: Mapping[Key, Mapping[str, float]]) -> 
     parts = []
     for (kind, _), sizes in sizes_of_sweep.items():
         least, most = (pick(sizes, key=lambda value: sizes[value]) for pick in (min, max))
-        near = sum(claim.verdict(size) == "in band" for size in sizes.values())
         parts.append(
             f"by {kind} {number(sizes[least])} ({least}) to {number(sizes[most])} ({most}), "
-            f"{near} of {len(sizes)} in band"
+            f"{held_at(claim, sizes.values())}"
         )
     return "; ".join(parts)

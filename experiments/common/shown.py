@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from experiments.common.figure import MISSED, Figure, FigureRow, Kind
+from experiments.common.figure import HELD, MISSED, Figure, FigureRow, Kind, Verdict
 from experiments.common.saved import SEED
 from servetwin.report.number_text import NOTHING, number
 
@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_STYLES: Final = {"in band": "green", "out": "red", "not shown": "yellow", "not comparable": "dim"}
+_STYLES: Final[Mapping[Verdict, str]] = {
+    "in band": "green", "out": "red", "not shown": "yellow", "not comparable": "dim",
+    "direction held": "green", "direction not held": "red",
+}  # fmt: skip
+_DIRECTIONS: Final = ("direction held", "direction not held")
 KINDS: Final[Mapping[Kind, str]] = {
     "paper_number": "held against a number of the paper",
     "paper_direction": "held against its words or a drawing without a number",
@@ -75,7 +79,7 @@ def tally(figures: Sequence[Figure]) -> str:
     verdicts_of_kind = counts(figures)
     lines = [f"{sum(map(_all, verdicts_of_kind.values()))} rows"]
     lines += [
-        f"  {_all(verdicts_of_kind[kind])} {words}: {_spelt(verdicts_of_kind[kind])}"
+        f"  {_all(verdicts_of_kind[kind])} {words}: {spelt(verdicts_of_kind[kind])}"
         for kind, words in KINDS.items()
     ]
     missed, swept = explained(figures)
@@ -102,7 +106,7 @@ def _short(figure: Figure) -> str:
     parts = []
     for kind, verdicts in verdicts_of_kind.items():
         some = {verdict: count for verdict, count in verdicts.items() if count}
-        parts.append(f"{kind.replace('_', ' ')}: {_spelt(some)}")
+        parts.append(f"{kind.replace('_', ' ')}: {spelt(some)}")
     return "; ".join(parts)
 
 
@@ -110,8 +114,23 @@ def _all(verdicts: Mapping[str, int]) -> int:
     return sum(verdicts.values())
 
 
-def _spelt(verdicts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+def spelt(verdicts: Mapping[str, int]) -> str:
+    """Return the counts in words, with those of directions apart, and none of these where no row has one."""
+    judged = [f"{count} {verdict}" for verdict, count in verdicts.items() if verdict not in _DIRECTIONS]
+    parts = [", ".join(judged), in_directions(verdicts)]
+    return "; ".join(filter(None, parts))
+
+
+def in_directions(verdicts: Mapping[str, int]) -> str:
+    """Return the counts of changes of less than 5 %: ``direction 2 held, 1 not``; empty without a row."""
+    held, not_held = (verdicts.get(verdict, 0) for verdict in _DIRECTIONS)
+    return f"direction {held} held, {not_held} not" if held or not_held else ""
+
+
+def in_short(verdicts: Mapping[str, int]) -> str:
+    """Return the counts as ``9 / 6 / 0 / 0``, directions apart; empty if there is no row."""
+    judged = " / ".join(str(count) for verdict, count in verdicts.items() if verdict not in _DIRECTIONS)
+    return "; ".join(filter(None, (judged, in_directions(verdicts)))) if _all(verdicts) else ""
 
 
 def _rows(rows: Sequence[FigureRow]) -> "Table":
@@ -130,7 +149,7 @@ def _reasons(rows: Sequence[FigureRow]) -> dict[str, str]:
     """Why -> the rows that say so, of those that are not in band."""
     names: dict[str, list[str]] = {}
     for row in rows:
-        if row.verdict != "in band":
+        if row.verdict not in HELD:
             names.setdefault(row.why, []).append(row.name)
     return {
         why: rows_named[0] if len(rows_named) == 1 else f"{len(rows_named)} rows"
@@ -164,5 +183,12 @@ def _table(titles: tuple[str, ...]) -> "Table":
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    ratio = row["ratio"]
-    return row | {"ratio": ratio if ratio is not None and math.isfinite(ratio) else None}
+    """Return the row with None for an infinite ratio or end of a claim, which JSON cannot write."""
+    return {
+        key: _finite(value)
+        if isinstance(value, dict)
+        else None
+        if isinstance(value, float) and not math.isfinite(value)
+        else value
+        for key, value in row.items()
+    }

@@ -10,7 +10,7 @@ from experiments.common.figure import Figure, FigureRow, MeasuredPoint, Panel, P
 from experiments.common.outcomes import Metric, Outcomes, RunOutcome
 from experiments.common.paired import mean_of
 from experiments.common.set_up import Case
-from experiments.common.verdict import Claim, about
+from experiments.common.verdict import Claim, about, times
 from experiments.llumnix.judge import PointJudge, first_seed, values_if_enough
 from experiments.llumnix.set_ups import BY_TITLE, ENGINE, ROUND_ROBIN, system
 
@@ -122,7 +122,7 @@ def _of_p99(read: Callable[[RunOutcome, float], float]) -> Callable[[RunOutcome]
 _CLAIMS: Final = (
     (about(0.62, "62 %"), Metric("mean use of KV memory", "", "requests", _memory)),
     (about(0.08, "8 %"), Metric("requests that are preempted", "", "requests", _preempted)),
-    (about(3.8, "3.8 times"), Metric("P99 over P50 of decode latency", "", "requests", _spread)),
+    (times(3.8), Metric("P99 over P50 of decode latency", "", "requests", _spread)),
     (about(0.7, "70 %"), Metric("loss in the P99 decode latency", "", "requests", _of_p99(_share))),
     (about(50.0, "50 s"), Metric("preemption loss of the P99 request", "s", "requests", _of_p99(_loss_s))),
 )

@@ -6,7 +6,7 @@ from experiments.common.compare import pointed
 from experiments.common.figure import Figure, Key, MeasuredPoint
 from experiments.common.panels import panels_of
 from experiments.common.rates import NOWHERE
-from experiments.common.verdict import about, judged
+from experiments.common.verdict import judged, times
 from experiments.llumnix.judge import PointJudge
 from experiments.llumnix.set_ups import ENGINE
 from hwmodels.step_times.rows import FIXED_PER_S
@@ -37,7 +37,7 @@ def fig4(_: PointJudge) -> Figure:
         length, steps = max(by_length.items(), key=lambda item: item[1][-1] / item[1][0])
         ratio = steps[-1] / steps[0]
         why = f"{length}: {steps[0]:.1f} ms alone, {steps[-1]:.1f} ms in a full batch"
-        claim = about(2.6, "up to 2.6 times")
+        claim = times(2.6, "up to 2.6 times")
         row = judged(f"{panel}: slowest over fastest step, one length", claim, ratio, f"{ratio:.2f}", why=why)
         rows.append(pointed(row, KEY))
     data = {

@@ -11,7 +11,7 @@ from experiments.common.panels import panels_of
 from experiments.common.saved import SEED
 from experiments.common.sensitivity import moved_order
 from experiments.common.set_up import Case
-from experiments.common.verdict import Claim, in_order
+from experiments.common.verdict import Claim, in_order, times
 from experiments.llumnix.metrics import METRICS
 from experiments.llumnix.points import Points
 from experiments.llumnix.set_ups import PAPER_REQUESTS
@@ -86,13 +86,13 @@ class PointJudge:
     def ratio(
         self, figure: str, name: str, curve: CurvePoint, other: CurvePoint, slack: float
     ) -> list[FigureRow]:
-        """One system's over the other's, within this factor of the ratio of their points."""
+        """One system's over the other's, its ratio and its change within this factor of their points'."""
         metric = curve.metrics[name]
         point, other_point = (self._point(figure, name, place) for place in (curve, other))
         if point is None or other_point is None:
             return []
         paper = point / other_point
-        claim = Claim(f"{number(paper)} times", paper, paper, slack=slack, kind="paper_number")
+        claim = times(paper, f"{number(paper)} times", slack)
 
         def why(seeds: list[float]) -> str:
             sizes = [

@@ -8,6 +8,7 @@ from experiments.common.compare import joined, judged_row, pointed, ratios_of
 from experiments.common.figure import MISSED, FigureRow, Key, MeasuredPoint
 from experiments.common.outcomes import Metric, Outcomes, RunOutcome
 from experiments.common.paired import geometric_mean_of, mean_of, ratio_of
+from experiments.common.sensitivity import held_at
 from experiments.common.set_up import Case, SetUp
 from experiments.common.verdict import Claim, in_order, judged_over
 from experiments.quart.set_ups import SYSTEMS, Model, system
@@ -205,9 +206,8 @@ def _ratio_moved(
             if swept and (means := mean(runs, swept)) and means[names[1]] > 0
         }
         if sizes:
-            near = sum(claim.verdict(size) == "in band" for size in sizes.values())
             each = ", ".join(f"{number(size)} ({value})" for value, size in sizes.items())
-            parts.append(f"by {kind} {each}, {near} of {len(sizes)} in band")
+            parts.append(f"by {kind} {each}, {held_at(claim, sizes.values())}")
     return "; ".join(parts)
 
 

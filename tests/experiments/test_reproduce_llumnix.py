@@ -202,7 +202,7 @@ def test_figures_go_through_the_product(tmp_path: Path, monkeypatch: pytest.Monk
         f"out={out}",
     ]
     assert run(words) == 0
-    assert "2 in band, 0 out, 0 not shown, 5 not comparable" in (out / "page.md").read_text()
+    assert "1 in band, 1 out, 0 not shown, 5 not comparable" in (out / "page.md").read_text()
     runs = list(csv.DictReader((out / "runs.csv").open()))
     assert [(one["set_up"], one["system"], one["seed"]) for one in runs] == [
         ("M-M at 0.42/s", "round_robin", seed) for seed in ("0", "1")

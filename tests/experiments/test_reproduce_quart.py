@@ -144,7 +144,7 @@ def test_a_row_that_is_out_says_what_was_measured() -> None:
         made = [outcome(ms, 1.0) for ms in latencies_ms]
         runs[case] = tuple(replace(run, summary=run.summary | stages) for run in made)
     cores = fig02.fig3(Outcomes(runs, {}, requests=FEW)).rows[1]
-    assert cores.verdict == "out" and cores.why.startswith("measured 2.01 [")
+    assert cores.verdict == "out" and cores.why.startswith("on the other side of 1; measured 2.01 [")
 
 
 def test_ways_of_loads_are_held_against_disk() -> None:

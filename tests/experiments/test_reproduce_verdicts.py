@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from experiments.blitzscale import cluster_b, fig04
 from experiments.blitzscale.registry import BLITZSCALE
 from experiments.common import run_store, runs
 from experiments.common.compare import order_row, ratio_row
-from experiments.common.figure import Figure, FigureRow
+from experiments.common.figure import Figure, FigureRow, Verdict
 from experiments.common.outcomes import MEAN_TTFT, NIC_SHARE, Outcomes, RunOutcome
 from experiments.common.page import as_page
 from experiments.common.paired import Estimated, mean_of
@@ -69,8 +69,11 @@ CLOSE = about(1.0, "close", "paper_direction")
         (within(0.2, 0.46, "20 to 46 %"), 0.40, 0.50, "in band"),  # a size: by its mean
         (about(1.2, "1.2 s"), 0.7, 1.2, "in band"),
         (shorter(30), 0.6, 0.9, "in band"),
-        (shorter(2), 0.95, 1.03, "not shown"),
+        (shorter(40), 0.4, 1.01, "not shown"),
         (shorter(60), 0.95, 1.03, "out"),  # its size is out whatever the direction
+        (shorter(2), 0.95, 1.03, "not shown"),
+        (shorter(2), 0.30, 0.99, "direction held"),  # of any size
+        (shorter(2), 0.97, 1.05, "direction not held"),  # its mean is longer
     ],
 )
 def test_a_direction_counts_when_the_whole_interval_shows_it(
@@ -132,20 +135,24 @@ def test_counts_keep_numbers_of_the_paper_apart_and_are_told_everywhere() -> Non
         ("b", "2 s", "9 s", 4.5, "out", "", "why", (seed, window), "paper_number"),
         ("c", "less", "0.9", 0.9, "not shown", "", "why", (seed,), "paper_direction"),
         ("d", "", "", None, "not comparable", "", "why", (), "own_analysis"),
+        ("e", "2 % less", "0.9", 0.92, "direction held", "", "", (), "paper_number"),
     )
-    none = {"in band": 0, "out": 0, "not shown": 0, "not comparable": 0}
+    none = dict.fromkeys(get_args(Verdict), 0)
     assert counts([figure]) == {
-        "paper_number": none | {"in band": 1, "out": 1},
+        "paper_number": none | {"in band": 1, "out": 1, "direction held": 1},
         "paper_direction": none | {"not shown": 1},
         "own_analysis": none | {"not comparable": 1},
     }
     assert explained([figure]) == (2, 1)
-    said = "2 held against a number of the paper: 1 in band, 1 out, 0 not shown, 0 not comparable"
+    said = (
+        "3 held against a number of the paper: 1 in band, 1 out, 0 not shown, 0 not comparable; "
+        "direction 1 held, 0 not"
+    )
     for text in (heading([figure]), as_page([figure], "", None)):
         assert said in text and "1 of them name a sweep beside their seeds" in text
     assert "| c | paper direction | not shown | 0.9 | less | why |" in as_page([figure], "", None)
     short = heading([figure, rows()]).splitlines()[-2]
-    assert "paper number: 1 in band, 1 out; paper direction: 1 not shown; own analysis: 1 not comp" in short
+    assert "paper number: 1 in band, 1 out; direction 1 held, 0 not; paper direction: 1 not shown" in short
 
 
 def test_every_row_of_words_says_that_it_is_no_number() -> None:
