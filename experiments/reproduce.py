@@ -26,6 +26,7 @@ USAGE: Final = """servetwin reproduce: figures of a paper, ours beside the paper
 
   servetwin reproduce PAPER list                    the figures there are; PAPER: blitzscale | llumnix | quart
   servetwin reproduce PAPER FIGURE ... out=DIR      make these (all: every one)
+  servetwin reproduce verdicts DIR ...              count the verdicts of kept results again, without runs
 
 Keys: out=DIR, seeds=5 (runs of each system, paired), processes=2, sweeps=true (further runs that tell what
 the results hang on: windows, loads, memory, rules; missed: where a row is out alone; false: none),
@@ -79,7 +80,20 @@ class Settings:
 
 def reproduce(words: Sequence[str]) -> int:
     """Run without the first word; exit status 2 without a paper."""
-    return by_verb("reproduce", words, {name: partial(_reproduce, name) for name in _PAPERS}, USAGE)
+    verbs = {name: partial(_reproduce, name) for name in _PAPERS} | {"verdicts": _verdicts}
+    return by_verb("reproduce", words, verbs, USAGE)
+
+
+def _verdicts(words: Sequence[str]) -> int:
+    """Count the verdicts of kept results again, by today's rule."""
+    from experiments.common.recount import as_data, as_lines, kept_figures
+
+    folders, as_json = asked_for_json(words)
+    if not folders or any("=" in folder for folder in folders):
+        raise UserError("servetwin reproduce verdicts takes folders: write those that reproduce has made")
+    figures = kept_figures(folders)
+    tell(as_data(figures), as_lines(figures), as_json)
+    return 0
 
 
 def settings_of(words: Sequence[str], paper: str, keys: Mapping[str, Wanted] = _KEYS) -> Settings:

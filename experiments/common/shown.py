@@ -88,10 +88,15 @@ def tally(figures: Sequence[Figure]) -> str:
     return "\n".join(lines)
 
 
-def counts(figures: Sequence[Figure]) -> dict[str, dict[str, int]]:
+def counts(figures: Sequence[Figure]) -> dict[Kind, dict[str, int]]:
     """Return kind of claim -> verdict -> number of rows."""
-    rows: list[tuple[str, str]] = [(row.kind, row.verdict) for figure in figures for row in figure.rows]
-    return {kind: {name: rows.count((kind, name)) for name in _STYLES} for kind in KINDS}
+    return counts_of([row for figure in figures for row in figure.rows])
+
+
+def counts_of(rows: Sequence[FigureRow]) -> dict[Kind, dict[str, int]]:
+    """Return the same of these rows."""
+    found: list[tuple[str, str]] = [(row.kind, row.verdict) for row in rows]
+    return {kind: {name: found.count((kind, name)) for name in _STYLES} for kind in KINDS}
 
 
 def explained(figures: Sequence[Figure]) -> tuple[int, int]:

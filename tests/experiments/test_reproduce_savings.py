@@ -1,16 +1,23 @@
 """The rule of savings and increases: ratio and change within the factor, and small changes by direction."""
 
+import json
 import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.common.figure import Figure, FigureRow
 from experiments.common.paired import Estimated
+from experiments.common.shown import as_json
 from experiments.common.verdict import (
     BAND,
     Claim,
     about,
+    at_most,
     by_ratio_alone,
     judged,
     judged_again,
@@ -19,6 +26,7 @@ from experiments.common.verdict import (
     times,
     within,
 )
+from servetwin.cli.main import run
 
 HALF = shorter(50)
 
@@ -140,3 +148,84 @@ def test_the_saving_never_lets_in_what_the_ratio_puts_out(paper: float, ours: fl
 def test_the_papers_own_number_holds() -> None:
     for claim in (HALF, shorter(94), shorter(1), times(13.5), times(1.02), times(1.5)):
         assert claim.verdict(claim.low) in PASSED
+
+
+# Counting again.
+
+
+def kept(folder: Path, command: str, *rows: FigureRow) -> dict[str, Any]:
+    """Write a figure as the command does; return what it holds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    figure = Figure("fig1", "Figure 1", tuple(replace(row, saved=(("seed", "s"),)) for row in rows))
+    text = as_json(figure, command, None, [])
+    (folder / "fig1.json").write_text(text)
+    (folder / "sweeps.json").write_text("{}")
+    data: dict[str, Any] = json.loads(text)
+    return data
+
+
+def test_kept_results_are_counted_again_without_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    far = judged_over("far", HALF, Estimated(0.712, 0.70, 0.73), why="")
+    limit = judged("limit", at_most(1.0, "not longer"), 0.5, "0.5", why="")
+    first = kept(tmp_path / "q", "servetwin reproduce quart fig1 out=q", far, limit)
+    assert first["rows"][1]["judged"]["low"] is None  # JSON has no infinity
+    first["rows"][0]["verdict"] = "in band"  # as a rule of before would have it
+    (tmp_path / "q" / "fig1.json").write_text(json.dumps(first))
+    small = judged_over("small", shorter(1.8), Estimated(0.98, 0.97, 0.99), why="")
+    kept(tmp_path / "all" / "llumnix", "servetwin reproduce all out=all", small)
+    assert run(["reproduce", "verdicts", str(tmp_path / "q"), str(tmp_path / "all")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    said = "held against a number of the paper: 0 in band, 1 out, 0 not shown, 0 not comparable"
+    assert f"  1 {said}" in lines and f"  2 {said}; direction 1 held, 0 not" in lines
+    changed = [line.split("ours ")[1] for line in lines[-2:]]
+    assert changed == [
+        "0.712 [0.700, 0.730]: in band by the ratio alone, out",
+        "0.980 [0.970, 0.990]: in band by the ratio alone, direction held",
+    ]
+    assert lines[-3] == "2 rows would be judged otherwise by the ratio alone"
+    assert lines[-2].startswith("  quart fig1, far: paper 50 % shorter, ")
+    assert run(["reproduce", "verdicts", str(tmp_path / "q"), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["counts"]["quart"]["own_analysis"]["in band"] == 1 and data["earlier"] == []
+    assert [(row["name"], row["by_ratio_alone"], row["verdict"]) for row in data["changed"]] == [
+        ("far", "in band", "out")
+    ]
+
+
+def test_results_of_an_earlier_version_are_counted_as_they_were(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = kept(tmp_path, "servetwin reproduce quart fig1 out=q", judged("a", HALF, 0.712, "", why=""))
+    (row,) = data["rows"]
+    del row["judged"]
+    row["verdict"] = "in band"
+    (tmp_path / "fig1.json").write_text(json.dumps(data))
+    assert run(["reproduce", "verdicts", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "1 in band, 0 out" in text and "1 of 1 figures kept no numbers" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "takes folders"),
+        (["out=here"], "takes folders"),
+        (["nowhere"], "nowhere has no figure"),
+        (["a", "b"], "fig1 of quart is in a/fig1.json and in b/fig1.json"),
+    ],
+)
+def test_what_cannot_be_counted_is_refused(
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("a", "b"):
+        kept(Path(folder), "servetwin reproduce quart fig1 out=q", judged("a", HALF, 0.5, "", why=""))
+    assert run(["reproduce", "verdicts", *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
