@@ -81,7 +81,15 @@ class Controller:
         except PolicyError as fault:
             fault.event = event_text(now_ns, event)
             raise
+        if present.timed_out:
+            self._forget_timed_out()
         return actions
+
+    def _forget_timed_out(self) -> None:
+        for request in self._present.timed_out:
+            del self.requests[request]
+        self.failed += len(self._present.timed_out)
+        self._present.timed_out.clear()
 
     def _arrived(self, now_ns: int, request: Request, actions: list[Action]) -> None:
         self.arrived += 1

@@ -194,6 +194,7 @@ def pipelines_of(
             cpu_cores=pipeline.cpu_cores if elastic else 0,
             elastic=elastic,
             live=pipeline.live,
+            timeout_ns=round(pipeline.timeout_s * NS_PER_S),
         )
         for model in hosted_models(config)
     }

@@ -66,6 +66,7 @@ class StageCase:
     layer_bytes: int = LAYER_BYTES
     first_request: int = 0
     live: bool = False
+    timeout_ns: int = 0
 
     @property
     def spans(self) -> tuple[tuple[int, int], ...]:
@@ -121,6 +122,7 @@ class StageCase:
             cpu_cores=cores,
             elastic=self.elastic,
             live=self.live,
+            timeout_ns=self.timeout_ns,
         )
 
 

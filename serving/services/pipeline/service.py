@@ -19,7 +19,7 @@ from serving.services.pipeline.stage_live import StageLive
 from serving.services.pipeline.stage_log import StageLog
 from serving.services.stages.gpu_seats import GpuSeats
 from serving.services.stages.stage import NOBODY, Stage, Waiting
-from serving.vocabulary.actions import Action, Assign, Span
+from serving.vocabulary.actions import Action, Assign, Fail, Span
 from serving.vocabulary.current_event import Present
 from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.layers import LayerRange, Part
@@ -172,7 +172,8 @@ class Pipeline:
         """Queue a request for the first stage."""
         now_ns = self._present.now_ns
         self.stages[0].counts.arrived(now_ns)
-        self._queue_request(self.stages[0], Waiting(request, NOBODY, now_ns), actions)
+        waiting = Waiting(request, NOBODY, now_ns, self._setup.until_ns(0, now_ns))
+        self._queue_request(self.stages[0], waiting, actions)
 
     def _queue_request(
         self, stage: Stage, waiting: Waiting, actions: list[Action], first: bool = False
@@ -187,6 +188,8 @@ class Pipeline:
 
     def _feed(self, stage: Stage, actions: list[Action]) -> None:
         live = self.live_stages
+        if self._setup.timeout_ns:
+            self._fail_timed_out(stage, actions)
         if live is not None:
             live.pull(stage, actions)
         while ready := stage.can_begin():
@@ -195,6 +198,12 @@ class Pipeline:
             self.run(stage, replica, batch, layers=stage.part.layers, holder=None, actions=actions)
         if live is not None:
             live.work(stage, actions)
+
+    def _fail_timed_out(self, stage: Stage, actions: list[Action]) -> None:
+        """Fail the requests that have waited too long; a pass that has begun is not interrupted."""
+        for waiting in stage.timed_out(self._present.now_ns):
+            actions.append(Fail(waiting.request.id, f"timed out at stage {stage.index}"))
+            self._present.timed_out.append(waiting.request.id)
 
     def run(
         self,
@@ -209,7 +218,7 @@ class Pipeline:
         """Let a replica run layers with the holder's activations; None: each request's own source."""
         why = f"stage {stage.index}, {stage.queued} wait"
         chunks, inputs = [], dict[int, int]()
-        for request, came_from, _ in batch:
+        for request, came_from, _, _ in batch:
             actions.append(Assign(request.id, replica, why))
             chunks.append((request.id, 0, request.prompt_tokens))
             source = came_from if holder is None else holder
@@ -255,15 +264,15 @@ class Pipeline:
             following = self.stages[stage.index + 1]
             for waiting in batch:
                 following.counts.arrived(now_ns)
-                following.add(Waiting(waiting.request, replica, now_ns))
+                until_ns = min(waiting.until_ns, self._setup.until_ns(following.index, now_ns))
+                following.add(Waiting(waiting.request, replica, now_ns, until_ns))
             self._feed(following, actions)
 
     def again(self, batch: Sequence[Waiting], actions: list[Action]) -> None:
         """Restart requests whose activations are lost: they wait for the first stage, before all others."""
         for waiting in reversed(batch):
-            self._queue_request(
-                self.stages[0], Waiting(waiting.request, NOBODY, self._present.now_ns), actions, True
-            )
+            restarted = Waiting(waiting.request, NOBODY, self._present.now_ns, waiting.until_ns)
+            self._queue_request(self.stages[0], restarted, actions, True)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
         """Not expected: only inputs are sent, and they are not reported."""

@@ -11,14 +11,19 @@ from serving.vocabulary.request import Request
 
 StageQueues = Literal["stage", "replica"]
 NOBODY = -1
+NEVER_NS = 1 << 62
 
 
 class Waiting(NamedTuple):
-    """A request that waits for a stage. ``source``: the replica that has its activations, or ``NOBODY``."""
+    """A request that waits for a stage. ``source``: the replica that has its activations, or ``NOBODY``.
+
+    ``until_ns``: when it times out if no replica has taken it.
+    """
 
     request: Request
     source: int
     since_ns: int
+    until_ns: int = NEVER_NS
 
 
 class StagePass(NamedTuple):
@@ -114,6 +119,18 @@ class Stage:
         waiting = list(self.queue)
         self.queue.clear()
         return waiting
+
+    def timed_out(self, now_ns: int) -> list[Waiting]:
+        """Remove and return the requests at the head of each queue that wait no longer."""
+        ended: list[Waiting] = []
+        while self.queue and self.queue[0].until_ns <= now_ns:
+            ended.append(self.queue.popleft())
+        for replica, own in self.own.items():
+            while own and own[0].until_ns <= now_ns:
+                waiting = own.popleft()
+                self.fleet.departed(replica, waiting.request)
+                ended.append(waiting)
+        return ended
 
     def close(self, replica: int) -> list[Waiting]:
         """Stop giving a replica requests; returns those that waited for it alone, to be added again."""
