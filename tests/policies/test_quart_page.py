@@ -40,9 +40,10 @@ def test_the_defaults_of_the_page_are_those_of_the_code() -> None:
         assert rows["most cores of a replica"][column] == str(MOST_CORES)
         spread = PlacementSettings()
         assert rows["KL: rate, steps"][column] == f"{spread.rate}, {spread.steps}"
-    assert f"{REFERENCE.key_margin} times the median" in rows["key stage"][0]
+    for column, settings in enumerate((REFERENCE, RELEASED)):
+        assert rows["key stage (`key_rule`)"][column].startswith(f"`{settings.key_rule}`")
     assert f"{RELEASED.target_s} s" in rows["target of a stage"][1]
-    assert f"stays one for {KEY_FOR_S:.0f} s" in PAGE
+    assert f"is a key stage for {KEY_FOR_S:.0f} s" in PAGE
 
 
 def test_the_line_of_cores_is_that_of_the_page() -> None:
