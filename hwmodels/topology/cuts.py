@@ -1,4 +1,4 @@
-"""How much a cluster moves at once, from many places to many, and the links that limit it.
+"""How much a cluster moves at once, from many places to many, over how many paths, and what limits it.
 
 This is a maximum flow over the graph of the cluster: what all its links together allow if every transfer
 takes the best route. A path (``Topology.path``) is one route, so several transfers together reach this or
@@ -43,16 +43,84 @@ def narrowest(topology: Topology, sources: Sequence[Location], targets: Sequence
 
     Raises HardwareError for sources of which some are storage and some are not.
     """
-    import networkx
-    from networkx.algorithms.flow import boykov_kolmogorov
-
     if len({place.kind in _STORAGE for place in sources}) > 1:
         raise HardwareError("storage and memory use different paths: write sources of only one of the two")
     if set(sources) & set(targets):
         return Cut(float("inf"), ())
     graph = _passable(topology, sources, targets)
-    graph.add_edges_from((_SOURCE, node_of(place)) for place in sources)
-    graph.add_edges_from((node_of(place), _TARGET) for place in targets)
+    _join(graph, map(node_of, sources), map(node_of, targets))
+    return _cut_of(topology, graph)
+
+
+def disjoint_paths(topology: Topology, sources: Sequence[Location], targets: Sequence[Location]) -> int:
+    """The number of paths from the sources to the targets that share no link (Menger's theorem).
+
+    As many links must fail before nothing gets through. GPUs and memories in between forward nothing; NICs
+    are those of ``narrowest``.
+    """
+    graph = _passable(topology, sources, targets)
+    _join(graph, map(node_of, sources), map(node_of, targets))
+    return _paths_in(graph)
+
+
+def disjoint_paths_of_leaves(topology: Topology, leaf: int, other: int) -> int:
+    """The number of paths between two leaf switches that share no link."""
+    first = {
+        leaf_number: host for host in reversed(topology.hosts) for leaf_number in leaves_of(topology, host)
+    }
+    graph = graph_of(topology, {first[leaf], first[other]})
+    graph.remove_nodes_from(
+        [name for name, kind in graph.nodes(data="kind") if kind not in ("leaf", "spine")]
+    )
+    _join(graph, (f"leaf{leaf}",), (f"leaf{other}",))
+    return _paths_in(graph)
+
+
+def leaves_of(topology: Topology, host: int) -> set[int]:
+    """The leaf switches of a host's NICs."""
+    return {topology.site(gpu).leaf for gpu in topology.gpus_of(host)} - {-1}
+
+
+def multicast_cut(
+    topology: Topology, sources: Sequence[Location], targets: Sequence[Sequence[Location]]
+) -> Cut:
+    """The narrowest of the cuts between all sources and one target: no multicast is faster.
+
+    Every source has all bytes, and every target, a group of GPUs, is to get all of them. Sources and targets
+    copy and forward what they have. Whatever the routes, a target receives no faster than the maximum flow to
+    it (Edmonds, "Edge-disjoint branchings", 1973: if every node forwards, the least of these flows is also
+    reached; switches cannot copy, so here it is a bound). What the sources send together is one of the cuts.
+    """
+    ends = [place for target in targets for place in target]
+    graph = _passable(topology, sources, ends)
+    cuts = []
+    for target in targets:
+        _join(graph, map(node_of, sources), map(node_of, target))
+        cuts.append(_cut_of(topology, graph))
+        graph.remove_nodes_from((_SOURCE, _TARGET))
+    return min(cuts, key=lambda cut: cut.rate_bytes_per_s)
+
+
+def _join(graph: "Graph", sources: Iterable[str], targets: Iterable[str]) -> None:
+    """Add one node before all sources, and one behind all targets."""
+    graph.add_edges_from((_SOURCE, name) for name in sources)
+    graph.add_edges_from((name, _TARGET) for name in targets)
+
+
+def _paths_in(graph: "Graph") -> int:
+    import networkx
+
+    for source, target, link in _edges(graph):
+        graph[source][target].pop("capacity", None)
+        if link is not None:
+            graph[source][target]["capacity"] = 1
+    return round(networkx.maximum_flow_value(graph, _SOURCE, _TARGET))
+
+
+def _cut_of(topology: Topology, graph: "Graph") -> Cut:
+    import networkx
+    from networkx.algorithms.flow import boykov_kolmogorov
+
     try:
         # Rates in whole bytes per second: the search compares the remainder of a link with zero.
         _, (before, _) = networkx.minimum_cut(graph, _SOURCE, _TARGET, flow_func=boykov_kolmogorov)
@@ -75,7 +143,8 @@ def _passable(topology: Topology, sources: Sequence[Location], targets: Sequence
     nics = {f"nic{topology.nic_of(place.number)}" for place in ends if place.kind == "gpu"}
     hosts = {topology.host_of(place) for place in ends if place.kind == "dram"}
     peers = all(any(place.kind == "gpu" for place in side) for side in (sources, targets))
-    graph = graph_of(topology)
+    # No other host forwards, and bytes that every leaf spreads over its equal links need no other leaf.
+    graph = graph_of(topology, {topology.host_of(place) for place in ends} - {-1})
 
     def passes(name: str) -> bool:
         about = graph.nodes[name]

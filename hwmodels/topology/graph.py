@@ -5,6 +5,7 @@ nothing limits it; ``hop`` is 1 or 0 accordingly. GPUs, memories and stores forw
 them, and a GPU uses no NIC but its own: a search for paths leaves the others out.
 """
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from hwmodels.topology.link import Location
@@ -21,21 +22,22 @@ def node_of(place: Location) -> str:
     return "remote" if place.kind == "remote" else f"{place.kind.removeprefix('gpu_')}{place.number}"
 
 
-def graph_of(topology: Topology) -> "Graph":
+def graph_of(topology: Topology, hosts: Collection[int] | None = None) -> "Graph":
     """Nodes: ``gpu3``, ``pcie3`` (its port), ``switch1``, ``nic5``, ``leaf0``, ``spine1``, ``nvlink0``.
 
     Also ``ssd0``, ``remote``, ``dram0`` with ``memory0 in`` and ``memory0 out``, and ``host0``, the PCIe
-    between the GPUs of a host.
+    between the GPUs of a host. ``hosts``: only these, with their leaves; None: all.
     """
     import networkx
 
     graph: Graph = networkx.DiGraph()
-    for site in topology.gpus:
-        _add_gpu(graph, topology, site.gpu)
-    for host in topology.hosts:
+    chosen = topology.hosts if hosts is None else sorted(hosts)
+    for host in chosen:
+        for gpu in topology.gpus_of(host):
+            _add_gpu(graph, topology, gpu)
         _add_memory(graph, topology, host)
-    _add_network(graph, topology)
-    _add_storage(graph, topology)
+    _add_network(graph, topology, chosen)
+    _add_storage(graph, topology, chosen)
     return graph
 
 
@@ -87,32 +89,33 @@ def _add_memory(graph: "Graph", topology: Topology, host: int) -> None:
         _edge(graph, end, into)
 
 
-def _add_network(graph: "Graph", topology: Topology) -> None:
-    starts, counts = topology.starts, topology.counts
-    for nic in range(counts.nics):
+def _add_network(graph: "Graph", topology: Topology, hosts: Collection[int]) -> None:
+    starts, counts, per_host = topology.starts, topology.counts, topology.spec.nics_per_host
+    nics = [nic for host in hosts for nic in range(host * per_host, (host + 1) * per_host)]
+    for nic in nics:
         leaf = _node(graph, f"leaf{topology.leaf_of_nic(nic)}", "leaf")
         _edge(graph, f"nic{nic}", leaf, starts.nic_out, nic)
         _edge(graph, leaf, f"nic{nic}", starts.nic_in, nic)
-    for leaf_number in range(counts.leaves):
+    for leaf_number in sorted({topology.leaf_of_nic(nic) for nic in nics}):
         for number in range(counts.up_spines):
             spine, at = _node(graph, f"spine{number}", "spine"), leaf_number * counts.up_spines + number
             _edge(graph, f"leaf{leaf_number}", spine, starts.leaf_up, at)
             _edge(graph, spine, f"leaf{leaf_number}", starts.spine_down, at)
 
 
-def _add_storage(graph: "Graph", topology: Topology) -> None:
+def _add_storage(graph: "Graph", topology: Topology, hosts: Collection[int]) -> None:
     spec, starts = topology.spec, topology.starts
-    for number in range(topology.counts.ssds):
-        host = number // spec.gpus_per_host if spec.ssd_per == "gpu" else number
-        _node(graph, f"ssd{number}", "ssd", host)
-        _edge(graph, f"ssd{number}", f"memory{host} in", starts.ssd, number)
+    for host in hosts if topology.counts.ssds else ():
+        for number in topology.gpus_of(host) if spec.ssd_per == "gpu" else (host,):
+            _node(graph, f"ssd{number}", "ssd", host)
+            _edge(graph, f"ssd{number}", f"memory{host} in", starts.ssd, number)
     if not spec.remote:
         return
     store = _node(graph, "remote", "remote")
-    for host in topology.hosts if spec.remote_per != "cluster" else ():
+    for host in hosts if spec.remote_per != "cluster" else ():
         _edge(graph, store, f"memory{host} in", starts.remote, host)
     if spec.remote_per == "cluster":
         door = _node(graph, "remote out", "remote")
         _edge(graph, store, door, starts.remote)
-        for host in topology.hosts:
+        for host in hosts:
             _edge(graph, door, f"memory{host} in")

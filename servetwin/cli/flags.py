@@ -8,6 +8,7 @@ from typing import Final
 
 _QUIET: Final = ("-q", "--quiet")
 _LOUD: Final = ("-v", "--verbose")
+OWN_FLAGS: Final = ("--json", *_QUIET, *_LOUD)
 TRACEBACK_VARIABLE: Final = "SERVETWIN_TRACEBACK"
 
 
@@ -16,7 +17,7 @@ def without_flags(words: Sequence[str]) -> tuple[list[str], bool]:
     quiet = any(word in _QUIET for word in words)
     if any(word in _LOUD for word in words):
         os.environ[TRACEBACK_VARIABLE] = "1"
-    rest = [word for word in words if word not in (*_QUIET, *_LOUD, "--json")]
+    rest = [word for word in words if word not in OWN_FLAGS]
     if "--json" in words:
         rest.append("json=true")
     return rest, quiet

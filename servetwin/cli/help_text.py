@@ -16,7 +16,9 @@ def help_text(kind: str) -> str:
 
         return key_list("simulate" if kind == "simulate" else "realexec")
 
-    name = digest_of(["help", kind, *installed_names(), "", *fingerprint(options.CONF_DIR)])
+    name = digest_of(
+        ["help", kind, *installed_names(), "", *fingerprint(options.CONF_DIR, *options.own_folders())]
+    )
     text: str = kept(name, made, _is_text)
     return text
 

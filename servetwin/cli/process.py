@@ -13,19 +13,24 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
 
 from hwmodels.errors import HardwareError
-from servetwin.cli.flags import TRACEBACK_VARIABLE, printing, without_flags
+from servetwin.cli.flags import OWN_FLAGS, TRACEBACK_VARIABLE, printing, without_flags
 from serving.vocabulary.errors import PolicyError, UserError
 from traces.errors import TraceError
 
 if TYPE_CHECKING:
+    from servetwin.cli.hydra_words import Translated
     from servetwin.config.config import Kind
 
 _FLAGS: Final = ("-h", "--help")
+_MARKS: Final = ("-", "+", "~", "hydra.", "hydra/")  # how words in Hydra's own notation begin
 _ASKING: Final = (*_FLAGS, "help")
 # Without words these print their help text: they can do nothing.
 _NEED_WORDS: Final = ("plan", "sweep", "timeline", "export", "new-policy")
 # These print the help text of all their subcommands (``by_verb``).
 _WITH_VERBS: Final = ("profile", "traces", "reproduce")
+_SHOWN: Final = {
+    "cfg": "servetwin.cli.composed:print_configuration", "info": "servetwin.cli.composed:print_information"
+}  # fmt: skip
 _HELP: Final = Path(__file__).parent / "help"
 _LONGEST_SENTENCE: Final = 1500
 
@@ -128,13 +133,21 @@ def _chosen(words: Sequence[str], commands: Mapping[str, str], name: str) -> int
         return 0 if words else 2
     command = words[0]
     if command == "--version":
-        from servetwin.config.version import code_version
-
-        with telling():
-            print(name, *(part for part in code_version().values() if part is not None))
+        return _print_version(name)
+    if command == "--hydra-help":
+        print_help("hydra")
         return 0
     if command not in commands:
         raise UserError(f"there is no command {command!r}: write {name} {' | '.join(commands)}")
+    if any(map(_may_be_hydras, words[1:])):
+        from servetwin.cli.hydra_words import in_own_words
+
+        found = in_own_words(name, command, words[1:])
+        if found.show:
+            return _show(found)
+        command, words = found.command, [found.command, *found.words]
+        if command == "--version":
+            return _print_version(name)
     explains_itself = command in _WITH_VERBS or (_HELP / f"{command}.txt").is_file()
     if not explains_itself and any(word in _FLAGS for word in words[1:]):
         _print_keys(name, command, [word for word in words[1:] if word not in _FLAGS])
@@ -145,9 +158,41 @@ def _chosen(words: Sequence[str], commands: Mapping[str, str], name: str) -> int
         if asks and explains_itself and command not in _WITH_VERBS:
             print_help(command)
             return 0 if rest else 2
-        module, _, function = commands[command].partition(":")
-        status: int = getattr(import_module(module), function)(rest)
+        status: int = _function(commands[command])(rest)
         return status
+
+
+def _may_be_hydras(word: str) -> bool:
+    """Return whether a word may be in Hydra's own notation; cheap, for every word of every command."""
+    if word in _FLAGS or word in OWN_FLAGS:
+        return False
+    return word.startswith(_MARKS) or "@" in word.partition("=")[0]
+
+
+def _print_version(name: str) -> int:
+    from servetwin.config.version import code_version
+
+    with telling():
+        print(name, *(part for part in code_version().values() if part is not None))
+    return 0
+
+
+def _show(found: "Translated") -> int:
+    """Print what Hydra's flags ask of a run that is not to run."""
+    words, quiet = without_flags(found.words)
+    with printing(quiet):
+        if found.show == "help":
+            print_help("hydra")
+        else:
+            _function(_SHOWN[found.show])(words, found.kind, found.part)
+    return 0
+
+
+def _function(place: str) -> Callable[..., Any]:
+    """Import ``module:function``."""
+    module, _, name = place.partition(":")
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    return function
 
 
 def help_of(name: str) -> str:

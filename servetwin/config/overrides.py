@@ -20,6 +20,12 @@ LITERAL_KEYS: Final = frozenset({"out", "trace.path", "engine.profile", "engine.
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[./][A-Za-z_][A-Za-z0-9_]*)*")
 _SWEEP = re.compile(r"(?:range|choice|interval|glob|sort|shuffle|tag|extend_list)\(.*\)", re.DOTALL)
+_CAST = re.compile(r"(?:int|float|str|bool|json_str)\((.*)\)", re.DOTALL)
+_FIRST_PAIR = re.compile(r"\{\s*['\"]?([A-Za-z_][\w.]*)['\"]?\s*:\s*([^,{}]+)")
+_QUOTED: Final = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_ONE_QUOTED = re.compile(_QUOTED, re.DOTALL)
+_COMMA = re.compile(rf"{_QUOTED}|\\.|,", re.DOTALL)  # or what hides one
+_ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")  # what Hydra's grammar escapes outside quotes
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _ROUND_NUMBER = re.compile(r"[+-]?[0-9]{1,19}(?:\.[0-9]{1,19})?[eE]\+?[0-9]{1,2}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -111,24 +117,48 @@ def _parse_word(word: str) -> Override:
         if not text.isprintable():
             raise UserError(f"{Override(key, text)} has a character that cannot be printed: write it without")
         _refuse_grammar(Override(key, text))
+        text = text if text[0] in "'\"[" else _ESCAPED.sub(r"\1", text)
     return Override(key, text)
 
 
 def _refuse_grammar(override: Override) -> None:
     """Refuse Hydra's sweeps and interpolations, which other commands may accept but a single run does not."""
     text = override.text
-    if _SWEEP.fullmatch(text) or ("," in text and text[0] not in "[{('\""):
+    inner = cast[1] if (cast := _CAST.fullmatch(text)) else text
+    if _SWEEP.fullmatch(inner) or _has_several(text):
         first = text.partition(",")[0]
-        one = "VALUE" if _SWEEP.fullmatch(text) or not first else echo(first)
+        one = "VALUE" if _SWEEP.fullmatch(inner) or not first else echo(first)
         raise UserError(
             f"{override} has several values: write servetwin sweep {override} for a run of each, or one "
             f"value, such as {override.key}={one}"
+        )
+    if cast:
+        raise UserError(
+            f"{override} converts a value, and a key converts by itself: write {override.key}={echo(inner)}"
+        )
+    if text[0] == "{":
+        pair = _FIRST_PAIR.match(text)
+        one = f"{override.key}.{pair[1]}={echo(pair[2].strip())}" if pair else f"{override.key}.KEY=VALUE"
+        raise UserError(
+            f"{override} is a mapping: write each of its keys as a word of its own, such as {one}"
         )
     if "${" in text:
         raise UserError(
             f"{override} refers to another value, which works in YAML files only: "
             f"write the value itself, {override.key}=VALUE"
         )
+
+
+def _has_several(text: str) -> bool:
+    """Return whether a comma outside quotes, lists and escapes separates values."""
+    if text[0] in "'\"":
+        return "," in text and not _ONE_QUOTED.fullmatch(text)
+    return "," in _ESCAPED.sub("", text) and text[0] not in "[{("
+
+
+def unquoted(choice: Override) -> Override:
+    """Return a chosen option without the quotes around its name."""
+    return Override(choice.key, _parse_text(choice.text) or choice.text)
 
 
 def canonical(key: str) -> str:
@@ -210,7 +240,7 @@ def _parse_bool(text: str) -> bool | None:
 
 def _parse_text(text: str) -> str | None:
     if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
-        return text[1:-1]
+        return text[1:-1].replace(f"\\{text[0]}", text[0])
     return None if text == "null" else text
 
 
@@ -218,9 +248,17 @@ def _parse_list(text: str, parse_item: Callable[[str], Any]) -> list[Any] | None
     """Parse ``[A,B]``: plain values separated by commas; ``[]`` is empty."""
     if len(text) < 2 or (text[0], text[-1]) != ("[", "]") or any(mark in text[1:-1] for mark in "[]{}"):
         return None
-    parts = [part.strip() for part in text[1:-1].split(",")] if text[1:-1].strip() else []
+    parts = _items(text[1:-1]) if text[1:-1].strip() else []
     values = [parse_item(part) if part else None for part in parts]
     return None if None in values else values
+
+
+def _items(text: str) -> list[str]:
+    """Split a list's text at the commas outside quotes."""
+    commas = [found.start() for found in _COMMA.finditer(text) if found[0] == ","]
+    ends = zip([-1, *commas], [*commas, len(text)], strict=True)
+    items = [text[before + 1 : end].strip() for before, end in ends]
+    return [item if item[:1] in ("'", '"') else _ESCAPED.sub(r"\1", item) for item in items]
 
 
 def _parse_any(text: str) -> Any:

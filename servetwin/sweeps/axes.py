@@ -173,7 +173,18 @@ def _fits(name: str, patterns: Sequence[str]) -> bool:
 
 def _texts(override: Override) -> list[str]:
     values = override.sweep_iterator(transformer=Transformer.identity)
-    return [text_of(value) for value in islice(values, MOST_POINTS + 1)]  # Decimals may step on the spot
+    texts = [text_of(value) for value in islice(values, MOST_POINTS + 1)]  # Decimals may step on the spot
+    if mapping := next((text for text in texts if text[:1] == "{"), ""):
+        key = override.key_or_group
+        raise UserError(f"{key}={echo(mapping)} is a mapping: write values of single keys, {key}.KEY=A,B")
+    if override.key_or_group in LITERAL_KEYS:
+        return texts
+    return ["'{}'".format(text.replace("'", "\\'")) if _needs_quotes(text) else text for text in texts]
+
+
+def _needs_quotes(text: str) -> bool:
+    """Return whether a single run would read the text as several values."""
+    return "," in text and text[0] != "["
 
 
 def text_of(value: Any) -> str:

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from servetwin.config.compose.content_cache import digest_of
+from servetwin.config.compose.fingerprint import content_in
+from servetwin.config.options import own_folders
 from servetwin.config.overrides import LITERAL_KEYS
 from servetwin.config.policy.policy_class import find_modules_here, is_class_name
 from servetwin.results.code_digest import code_digest
@@ -40,6 +43,7 @@ class Point:
         """
         parts = [*sorted(self.words), code_digest(), *(os.environ.get(name, "") for name in _PLACES)]
         parts += [_own_code(word.partition("=")[2]) for word in self.words if ":" in word]
+        parts += [digest_of(content_in(folder)) for folder in own_folders()]
         parts += [_stamp(word) for word in self.words if word.partition("=")[0] in LITERAL_KEYS]
         return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:24]
 

@@ -43,6 +43,7 @@ from servetwin.config.overrides import (
     parse_value,
     parse_words,
     unknown_key,
+    unquoted,
 )
 from servetwin.config.policy.outside import names_outside, other_choices, outside_wanted
 from servetwin.config.policy.parameters import declared
@@ -201,7 +202,7 @@ def load_config(overrides: Sequence[str], kind: Kind, alone: bool = False) -> Ru
         _refuse_bare_option(word, groups)
     words = parse_words(overrides)
     saved = [word for word in words if word.key == run_again.KEY]
-    words = [word for word in words if word not in saved]
+    words = [unquoted(word) if word.key in groups else word for word in words if word not in saved]
     choices = [word for word in words if word.key in groups]
     values = [word for word in words if word.key not in groups]
     for choice in choices:

@@ -18,19 +18,19 @@ _APART: Final = ("__pycache__", "conf")  # derived from the rest; read separatel
 _VERSION_FILES: Final = (("hydra", "__init__.py"), ("omegaconf", "version.py"))
 
 
-def fingerprint(folder: Path) -> Iterator[str | bytes]:
-    """Yield the option files in ``folder``, the catalogue, code, and versions of Python and the mergers."""
+def fingerprint(*folders: Path) -> Iterator[str | bytes]:
+    """Yield the option files in ``folders``, the catalogue, code, and versions of Python and the mergers."""
     yield sys.version
     yield from _versions()
-    yield from _content(folder)
+    yield from content_in(*folders, *(_ROOT / package for package in _PACKAGES))
 
 
-def _content(folder: Path) -> Iterator[str | bytes]:
+def content_in(*folders: Path) -> Iterator[str | bytes]:
     """Yield every file that a merge may read: option files and the catalogue in full.
 
     For code, the attributes by which Python decides whether its compiled form is current.
     """
-    for root in map(str, (folder, *(_ROOT / package for package in _PACKAGES))):
+    for root in map(str, folders):
         for file in _files(root):
             yield file.path.removeprefix(root)
             with suppress(OSError):  # removed or not readable: a merge cannot read it either

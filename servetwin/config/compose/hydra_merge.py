@@ -5,7 +5,7 @@ Call ``option_tree`` instead: it caches the merges.
 
 import dataclasses
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,12 @@ from servetwin.config.overrides import Override
 Made = tuple[Override, Mapping[str, Any]]  # an option without a file, and the content of its file
 
 
-def merged(folder: Path, kind: Kind, choices: Iterable[Override], made: Iterable[Made]) -> dict[str, Any]:
-    """Return plain data of the option files in ``folder``: references as text, ``???`` if missing.
+def merged(
+    folders: Sequence[Path], kind: Kind, choices: Iterable[Override], made: Iterable[Made]
+) -> dict[str, Any]:
+    """Return plain data of the option files in ``folders``: references as text, ``???`` if missing.
+
+    The first folder is this package's and holds the file that a run begins with.
 
     Raises UserError if the files do not fit together.
     """
@@ -35,16 +39,23 @@ def merged(folder: Path, kind: Kind, choices: Iterable[Override], made: Iterable
     for option, node in made:
         store.store(group=option.key, name=option.text, node=dict(node))
     words = [f"{choice.key}={choice.text}" for choice in choices]
+    if len(folders) > 1:
+        words.append(f"hydra.searchpath=[{','.join(map(_search_path, folders[1:]))}]")
     outer = GlobalHydra.instance().hydra  # the caller's, in a notebook or a sweep
     GlobalHydra.instance().clear()
     try:
         with (
             told_in_a_sentence(),
-            initialize_config_dir(str(folder), version_base="1.3", job_name="servetwin"),
+            initialize_config_dir(str(folders[0]), version_base="1.3", job_name="servetwin"),
         ):
             return _as_dict(compose(config_name=kind, overrides=words), resolve=False)
     finally:
         GlobalHydra.instance().hydra = outer
+
+
+def _search_path(folder: Path) -> str:
+    """Return a folder as a quoted text of Hydra's grammar, whatever characters its name has."""
+    return "'file://{}'".format(str(folder).replace("\\", "\\\\").replace("'", "\\'"))
 
 
 def followed(tree: Mapping[str, Any]) -> dict[str, Any]:

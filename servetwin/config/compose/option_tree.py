@@ -31,14 +31,17 @@ _FORM: Final = "3"  # of the cached data: change it when the same content must b
 def option_tree(kind: Kind, choices: Sequence[Override]) -> Tree:
     """Return the merged options. Raises UserError if the files do not fit together."""
     if any(names_outside(choice) or is_model_path(choice) for choice in choices):
-        return _merge(options.CONF_DIR, kind, choices)  # other folders have other modules and models
+        return _merge(_folders(), kind, choices)  # other folders have other modules and models
     sized = {choice: node for choice in choices if (node := _made_cluster(choice)) is not None}
-    tree = copy.deepcopy(
-        _cached_merge(options.CONF_DIR, kind, tuple(_smallest(one, sized) for one in choices))
-    )
+    tree = copy.deepcopy(_cached_merge(_folders(), kind, tuple(_smallest(one, sized) for one in choices)))
     for node in sized.values():
         tree["cluster"] = dict(node)
     return tree
+
+
+def _folders() -> tuple[Path, ...]:
+    """Return the folders of option files, this package's first."""
+    return options.CONF_DIR, *options.own_folders()
 
 
 def _made_cluster(choice: Override) -> Mapping[str, Any] | None:
@@ -54,22 +57,22 @@ def _smallest(choice: Override, sized: Mapping[Override, Any]) -> Override:
 
 
 @lru_cache(maxsize=64)
-def _cached_merge(folder: Path, kind: Kind, choices: tuple[Override, ...]) -> Tree:
+def _cached_merge(folders: tuple[Path, ...], kind: Kind, choices: tuple[Override, ...]) -> Tree:
     """Return the cached merge: a sweep, and most words of one command, repeat the same choices."""
     words = (f"{choice.key}={choice.text}" for choice in choices)
-    name = digest_of([_FORM, kind, *words, "", *fingerprint(folder)])
-    tree: Tree = kept(name, lambda: _merge(folder, kind, choices), _names_own_classes)
+    name = digest_of([_FORM, kind, *words, "", *fingerprint(*folders)])
+    tree: Tree = kept(name, lambda: _merge(folders, kind, choices), _names_own_classes)
     return tree
 
 
-def _merge(folder: Path, kind: Kind, choices: Sequence[Override]) -> Tree:
+def _merge(folders: Sequence[Path], kind: Kind, choices: Sequence[Override]) -> Tree:
     from servetwin.config.compose.hydra_merge import merged
 
     made = {choice: option for choice in choices if (option := _without_file(choice)) is not None}
     chosen = [made[choice][0] if choice in made else choice for choice in choices]
     traces = [] if any(choice.key == "trace" for choice in choices) else _DEFAULT_TRACES
     defaults = [trace_option(Override("trace", name)) for name in traces]
-    tree = merged(folder, kind, chosen, [*defaults, *made.values()])
+    tree = merged(folders, kind, chosen, [*defaults, *made.values()])
     system = next((choice.text for choice in choices if choice.key == "system"), tree["system"]["name"])
     for choice in choices:
         if group_of(choice.key) is not None:
