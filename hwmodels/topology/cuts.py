@@ -69,9 +69,8 @@ def disjoint_paths_of_leaves(topology: Topology, leaf: int, other: int) -> int:
         leaf_number: host for host in reversed(topology.hosts) for leaf_number in leaves_of(topology, host)
     }
     graph = graph_of(topology, {first[leaf], first[other]})
-    graph.remove_nodes_from(
-        [name for name, kind in graph.nodes(data="kind") if kind not in ("leaf", "spine")]
-    )
+    network = ("leaf", "spine")
+    graph.remove_nodes_from([name for name in graph if graph.nodes[name]["kind"] not in network])
     _join(graph, (f"leaf{leaf}",), (f"leaf{other}",))
     return _paths_in(graph)
 
@@ -82,17 +81,20 @@ def leaves_of(topology: Topology, host: int) -> set[int]:
 
 
 def multicast_cut(
-    topology: Topology, sources: Sequence[Location], targets: Sequence[Sequence[Location]]
+    topology: Topology,
+    sources: Sequence[Location],
+    targets: Sequence[Sequence[Location]],
+    everyone: Sequence[Sequence[Location]],
 ) -> Cut:
-    """The narrowest of the cuts between all sources and one target: no multicast is faster.
+    """The narrowest of the cuts between all sources and one of ``targets``: no multicast is faster.
 
-    Every source has all bytes, and every target, a group of GPUs, is to get all of them. Sources and targets
-    copy and forward what they have. Whatever the routes, a target receives no faster than the maximum flow to
-    it (Edmonds, "Edge-disjoint branchings", 1973: if every node forwards, the least of these flows is also
-    reached; switches cannot copy, so here it is a bound). What the sources send together is one of the cuts.
+    The sources together have all bytes, and each target of ``everyone``, a group of GPUs, is to get all of
+    them. Sources and targets copy and forward what they have. ``targets``: those whose cuts are compared, one
+    of each kind. Whatever the routes, a target receives no faster than the maximum flow to it (Edmonds,
+    "Edge-disjoint branchings", 1973: if every node forwards, the least of these flows is also reached;
+    switches cannot copy, so here it is a bound). What the sources send together is one of the cuts.
     """
-    ends = [place for target in targets for place in target]
-    graph = _passable(topology, sources, ends)
+    graph = _passable(topology, sources, [place for target in everyone for place in target])
     cuts = []
     for target in targets:
         _join(graph, map(node_of, sources), map(node_of, target))

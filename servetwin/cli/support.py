@@ -66,10 +66,13 @@ def _cluster(options: dict[str, str], as_json: bool) -> int:
     from servetwin.config.options import option_groups
     from servetwin.support.cluster import cluster_data, cluster_lines
 
-    other = sorted(options.keys() - {"cluster", "plot", "overwrite"})
+    other = sorted(options.keys() - {"cluster", "plot", "overwrite", "model", "tp"})
     if "cluster" not in options or other:
         wrong = f"{other[0]} does not go with cluster" if other else "plot has no cluster to draw"
-        raise UserError(f"{wrong}: write servetwin support cluster=NAME, with plot=FILE.png for a picture")
+        raise UserError(
+            f"{wrong}: write servetwin support cluster=NAME, with plot=FILE.png for a picture and model=M "
+            "tp=N for loads of that model"
+        )
     chosen = requested_cluster(options["cluster"])
     plain = options["cluster"] in option_groups()["cluster"] and options["cluster"] not in cluster_names()
     if plain or (chosen and chosen["topology"] is None):
@@ -77,7 +80,8 @@ def _cluster(options: dict[str, str], as_json: bool) -> int:
         raise UserError(
             f"cluster={options['cluster']} is GPUs without links: write a cluster that has some, {linked}"
         )
-    lines = [] if as_json else cluster_lines(options["cluster"])
+    model, tp = _instances(options)
+    lines = [] if as_json else cluster_lines(options["cluster"], model, tp)
     if "plot" in options:
         from hwmodels.topology.cluster_file import load_cluster
         from hwmodels.topology.topology import build
@@ -87,8 +91,24 @@ def _cluster(options: dict[str, str], as_json: bool) -> int:
         check_free("plot", Path(options["plot"]), options.get("overwrite") == "true")
         draw(build(load_cluster(options["cluster"])), Path(options["plot"]))
         lines.append(f"picture in {options['plot']}")
-    tell(cluster_data(options["cluster"]) if as_json else (), lines, as_json)
+    tell(cluster_data(options["cluster"], model, tp) if as_json else (), lines, as_json)
     return 0
+
+
+def _instances(options: dict[str, str]) -> tuple[str, int]:
+    """Return the model of the loads that are shown for a cluster, and the GPUs of an instance."""
+    from hwmodels.topology.cluster_file import load_cluster
+    from hwmodels.topology.topology import build
+    from servetwin.support.multicast_bound import MODEL
+
+    group = len(build(load_cluster(options["cluster"])).scale_up_group(0))
+    text = options.get("tp", "1")
+    if not text.isdecimal() or not 1 <= int(text) <= group:
+        raise UserError(
+            f"tp={echo(text)} does not fit: an instance's GPUs reach each other without the network, so "
+            f"write a number from 1 to {group}"
+        )
+    return load_llm(options.get("model", MODEL)).name, int(text)
 
 
 def _parse(words: Sequence[str]) -> dict[str, str]:

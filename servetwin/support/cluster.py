@@ -4,8 +4,11 @@ import math
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import Any, Final
 
+from hwmodels.catalogue import load_llm
+from hwmodels.models.load_units import model_units
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.cuts import narrowest
 from hwmodels.topology.gpu_sites import Path
@@ -13,6 +16,8 @@ from hwmodels.topology.link import REMOTE, Link, Location, dram, gpu
 from hwmodels.topology.spec import ClusterSpec, Rate
 from hwmodels.topology.topology import Topology, build
 from servetwin.report.number_text import number
+from servetwin.support.multicast_bound import MODEL, hosts_of_multicast, limits_of, multicasts
+from servetwin.support.path_diversity import least_diverse, path_diversity
 
 LOAD_BYTES: Final = 16e9  # Llama3-8B in 16 bits, the papers' usual example
 _BITS_PER_BYTE: Final = 8
@@ -22,10 +27,11 @@ _MOST_LINKS: Final = 10_000  # for this many links the narrowest cuts take about
 _SHOWN: Final = ("ssd", "remote", "dram", "pcie_switch", "pcie", "nvlink", "nic", "leaf", "spine")
 
 
-def cluster_lines(name: str) -> list[str]:
+def cluster_lines(name: str, model: str = MODEL, tp: int = 1) -> list[str]:
     """Describe the cluster of that name or path in lines of at most 100 columns.
 
-    Raises HardwareError for a cluster that does not exist or whose file cannot be used.
+    ``model``, ``tp``: the instances that a multicast loads. Raises HardwareError for a cluster that does not
+    exist or whose file cannot be used.
     """
     topology = build(load_cluster(name))
     spec = topology.spec
@@ -37,14 +43,16 @@ def cluster_lines(name: str) -> list[str]:
         *_table("links", _link_rows(topology)),
         *_table("paths", _path_rows(topology)),
         *_together_lines(topology),
+        *_diversity_lines(topology),
+        *_multicast_lines(topology, model, tp),
         *_section("rates", [f"{label}: {rate.source}" for label, rate in _rates(spec)]),
         *_section("efficiency", _efficiency_lines(topology)),
         *_section("latency", _latency_lines(topology)),
     ]
 
 
-def cluster_data(name: str) -> dict[str, Any]:
-    """Return data for programs: sizes, links by kind, and paths of a load. Rates are those reached."""
+def cluster_data(name: str, model: str = MODEL, tp: int = 1) -> dict[str, Any]:
+    """Return data for programs: what ``cluster_lines`` shows, as numbers. Rates are those reached."""
     topology = build(load_cluster(name))
     spec = topology.spec
     kinds = {link.kind: link for link in reversed(topology.links)}
@@ -64,6 +72,14 @@ def cluster_data(name: str) -> dict[str, Any]:
     return {
         "cluster": spec.name, "source": spec.source, "hosts": spec.hosts, "gpus_per_host": spec.gpus_per_host,
         "gpu": spec.gpu, "host_memory_bytes": spec.host_memory_bytes, "links": links, "paths": paths,
+        "diversity": [asdict(one) for one in path_diversity(topology)],
+        "multicast": {
+            "model": model, "tp": tp, "hosts": len(hosts_of_multicast(topology)),
+            "scale_ups": [
+                {"what": one.what, "copies": one.copies, "least_s": one.least_s, "planned_s": one.planned_s}
+                for one in multicasts(topology, model, tp)
+            ],
+        },
     }  # fmt: skip
 
 
@@ -166,6 +182,42 @@ def _together_rows(topology: Topology) -> Iterator[list[str]]:
         kinds = Counter(topology.links[link].kind for link in cut.links)
         limits = ", ".join(f"{kind}, {count:,} of {total[kind]:,} links" for kind, count in kinds.items())
         yield [label, gbps(cut.rate_bytes_per_s), gbps(cut.rate_bytes_per_s / len(targets)), limits]
+
+
+def _diversity_lines(topology: Topology) -> list[str]:
+    found = path_diversity(topology)
+    least = least_diverse(found)
+    if least is None:
+        return _section("diversity", ["one GPU: there are no paths between GPUs"])
+    rows = [["paths without a common link", "number", "Gbps together", "one path"]]
+    rows += [
+        [one.what, number(one.paths), gbps(one.rate_bytes_per_s), gbps(one.one_path_bytes_per_s)]
+        for one in found
+    ]
+    told = f"least: {_many(least.paths, 'path')}, {least.what}; one pair of each kind, since hosts are alike"
+    return [*_table("diversity", rows), *_section("", [told])[1:]]
+
+
+def _multicast_lines(topology: Topology, model: str, tp: int) -> list[str]:
+    found = multicasts(topology, model, tp)
+    if not found:
+        return _section("multicast", ["one host, or no network: no instance loads from another host"])
+    size_bytes = sum(unit.size_bytes for unit in model_units(load_llm(model)))
+    rows = [[f"{model}, {number(size_bytes / 1e9)} GB", "copies", "at least", "planner", "", "limited by"]]
+    for one in found:
+        limits = ", ".join(
+            f"{kind}, {_many(many, 'link')}" for kind, many in limits_of(topology, one.cut).items()
+        )
+        seconds = [f"{number(one.least_s)} s", f"{number(one.planned_s)} s"]
+        rows.append([one.what, number(one.copies), *seconds, f"x {one.planned_s / one.least_s:.2f}", limits])
+    hosts, every = len(hosts_of_multicast(topology)), topology.spec.hosts
+    some = f"{hosts} of the {every:,} hosts, spread evenly; " if hosts < every else ""
+    told = (
+        f"{some}instances of {_many(tp, 'GPU')}; at least: no multicast is faster than the least maximum "
+        "flow from the sources to one target (Edmonds 1973); planner: the plan of "
+        "system/provision=multicast on these links, all targets at once"
+    )
+    return [*_table("multicast", rows), *_section("", [told])[1:]]
 
 
 def _is_rate(topology: Topology, link: int, rate: float) -> bool:
