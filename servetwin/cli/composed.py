@@ -90,7 +90,7 @@ def _chosen_options(config: RunConfig, kind: Kind) -> dict[str, str]:
     from servetwin.config.compose.value_of import value_of
     from servetwin.config.options import CONF_DIR, option_groups, path_of_option
 
-    chosen = {kind: str(CONF_DIR / f"{kind}.yaml")}
+    chosen: dict[str, str] = {kind: str(CONF_DIR / f"{kind}.yaml")}
     for group in option_groups():
         option = str(value_of(config, group))
         path = path_of_option(group, option)

@@ -21,7 +21,8 @@ from policies.multicast.planner import MulticastPlanner
 from servetwin.assemble.elastic import cluster_map_of
 from serving.protocols.planning import Plan, Port, ScaleUp, Source, Target
 from serving.vocabulary.actions import Load
-from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
+from simcore.data_plane.data_plane import DataPlane
+from simcore.data_plane.setup import DataPlaneSetup
 
 MODEL: Final = "llama3_8b"  # the papers' usual example
 MOST_GPUS: Final = 256  # of a larger cluster: so many on hosts spread over it, for which this takes a second
