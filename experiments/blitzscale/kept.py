@@ -136,4 +136,4 @@ def _row(
     compared = ratio_row(outcomes, name, claim, metric, ours=judged[0], other=judged[1])
     beside = f"{compared.ours or 'no number'} as judged, with at least 2 of each role"
     why = joined("another reading, never counted", beside, row.why)
-    return replace(row, verdict="not comparable", kind="own_analysis", why=why)
+    return replace(row, verdict="not comparable", kind="own_analysis", why=why, judged=None)

@@ -26,7 +26,7 @@ from experiments.common.set_up import Case, SetUp
 from experiments.common.shown import as_json, print_figure
 from experiments.common.sweep import SetUpSweep
 from experiments.common.timelines import instances, kv_tokens
-from experiments.common.verdict import shorter
+from experiments.common.verdict import judged_again, shorter
 from hwmodels.topology.cluster_file import parse_cluster
 
 DRAWN = SetUp(
@@ -145,6 +145,7 @@ def test_readings_with_fewer_instances_have_no_verdict() -> None:
     read = {name: row for name, row in rows.items() if "instance kept" in name}
     assert len(read) == 2 * (24 + 8)
     assert {(row.verdict, row.kind) for row in read.values()} == {("not comparable", "own_analysis")}
+    assert {judged_again(row) for row in read.values()} == {"not comparable"}
     row = read["AzureCode/8B/16 GPUs, no decode instance kept: mean TBT of a request, P99 over serverlessllm"]
     assert (row.paper, row.ours) == ("94.1 % shorter", "0.0650 [0.0650, 0.0650]")
     assert row.why.startswith("another reading, never counted; 0.0650 [0.0650, 0.0650] as judged")
