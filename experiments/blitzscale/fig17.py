@@ -1,12 +1,14 @@
 """Figure 17: three workloads, time to first token and between tokens, and the shapes over time.
 
 All elastic systems have one load monitor with the same thresholds, but for the reading of ServerlessLLM with
-its scaler as shipped. BlitzScale alone turns prefill instances into decode ones and scales live.
+its scaler as shipped. BlitzScale alone turns prefill instances into decode ones and scales live. The last
+rows are readings of AzureCode that keep fewer instances; they have no verdict.
 """
 
 from collections.abc import Callable
 from typing import Final
 
+from experiments.blitzscale.kept import code_cases, code_rows
 from experiments.blitzscale.levels import inputs, levels
 from experiments.blitzscale.set_ups import BLITZ, all_systems, serverless, workloads
 from experiments.common.compare import (
@@ -67,12 +69,13 @@ _DRAWN: Final = (BLITZ, "serverlessllm", "allcache", "distserve_full")
 
 def cases() -> tuple[Case, ...]:
     """Every system in every workload; the static ones are Figure 18's."""
-    return tuple(case for set_up in workloads() for case in all_systems(set_up).values())
+    judged = tuple(case for set_up in workloads() for case in all_systems(set_up).values())
+    return (*judged, *code_cases())
 
 
 def fig17(outcomes: Outcomes) -> Figure:
     """The paper's statements, tails, orders and shapes; and what every system measured."""
-    rows = [row for set_up in workloads() for row in _rows(outcomes, set_up)]
+    rows = [row for set_up in workloads() for row in _rows(outcomes, set_up)] + code_rows(outcomes)
     panels = [panel for set_up in workloads() if (panel := _panel(outcomes, set_up)) is not None]
     return Figure(
         "fig17",

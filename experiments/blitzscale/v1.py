@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from experiments.blitzscale.kept import v1_cases, v1_rows
 from experiments.blitzscale.levels import inputs, levels
 from experiments.blitzscale.load_plans import chain_7b, play, ssd_7b
 from experiments.blitzscale.more_set_ups import v1_set_ups, v1_systems
@@ -23,8 +24,8 @@ _BYTES_7B: Final = 14e9
 
 
 def cases() -> tuple[Case, ...]:
-    """Every system of the three workloads."""
-    return tuple(system for set_up in v1_set_ups() for system in v1_systems(set_up))
+    """Every system of the three workloads, and of AzureCode with fewer instances kept."""
+    return (*(system for set_up in v1_set_ups() for system in v1_systems(set_up)), *v1_cases())
 
 
 def v1(outcomes: Outcomes) -> Figure:
@@ -33,6 +34,7 @@ def v1(outcomes: Outcomes) -> Figure:
     for place, set_up in enumerate(v1_set_ups()):
         rows += _over_serverless(outcomes, set_up, place)
     rows += _code(outcomes, v1_set_ups()[1])
+    rows += v1_rows(outcomes)
     loads_ms = load_times()
     rows += [_scaling_row(system, name, ms) for (system, name), ms in loads_ms.items()]
     sentences = (

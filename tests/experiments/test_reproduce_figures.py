@@ -26,7 +26,7 @@ from experiments.common.set_up import Case, SetUp
 from experiments.common.shown import as_json, print_figure
 from experiments.common.sweep import SetUpSweep
 from experiments.common.timelines import instances, kv_tokens
-from experiments.common.verdict import shorter
+from experiments.common.verdict import judged_again, shorter
 from hwmodels.topology.cluster_file import parse_cluster
 
 DRAWN = SetUp(
@@ -78,7 +78,9 @@ def outcomes_of(levels: Mapping[str, Mapping[str, float]]) -> Outcomes:
 
 
 BASE = {
-    "ttft_ms.mean": 100.0, "ttft_ms.p99": 200.0, "itl_ms.mean": 10.0, "itl_ms.p99": 20.0,
+    "ttft_ms.mean": 100.0, "ttft_ms.p50": 90.0, "ttft_ms.p95": 180.0, "ttft_ms.p99": 200.0,
+    "itl_ms.mean": 10.0, "itl_ms.p50": 9.0, "itl_ms.p95": 18.0, "itl_ms.p99": 20.0,
+    "tpot_ms.mean": 10.0, "tpot_ms.p50": 9.0, "tpot_ms.p95": 18.0, "tpot_ms.p99": 20.0,
     "gpu_seconds": 100.0,
     "loads.count": 4.0, "loads.seconds.mean": 1.0, "instances.mean": 8.0, "cache.hits": 7.0,
     "cache.misses": 3.0, "host_cache_bytes.mean": 0.0, "host_cache_bytes.max": 0.0,
@@ -135,6 +137,36 @@ def test_figures_17_and_18_compare_with_each_system() -> None:
     assert figure.levels[0]["TTFT mean / P99 (ms)"] == "52.0 / 200"
     assert any("rate factor" in told for told in figure.inputs)
     assert any("KV engine.kv_tokens=256000" in told for told in BLITZSCALE["fig17"].make(outcomes).inputs)
+
+
+def test_readings_with_fewer_instances_have_no_verdict() -> None:
+    outcomes = outcomes_of({"base": BASE, BLITZ: {"tpot_ms.p99": 1.3}})
+    rows = rows_of("fig17", outcomes) | rows_of("v1", outcomes)
+    read = {name: row for name, row in rows.items() if "instance kept" in name}
+    assert len(read) == 2 * (24 + 8)
+    assert {(row.verdict, row.kind) for row in read.values()} == {("not comparable", "own_analysis")}
+    assert {judged_again(row) for row in read.values()} == {"not comparable"}
+    row = read["AzureCode/8B/16 GPUs, no decode instance kept: mean TBT of a request, P99 over serverlessllm"]
+    assert (row.paper, row.ours) == ("94.1 % shorter", "0.0650 [0.0650, 0.0650]")
+    assert row.why.startswith("another reading, never counted; 0.0650 [0.0650, 0.0650] as judged")
+    assert row.ratio == pytest.approx(0.065 / 0.059)
+    words = {frozenset(kept.words) ^ frozenset(judged.words) for kept, judged in _kept_and_judged()}
+    minimums = {word for changed in words for word in changed}
+    assert minimums == {
+        f"system.instances.{role}_min={least}" for role in ("prefill", "decode") for least in (0, 2)
+    }
+
+
+def _kept_and_judged() -> list[tuple[Case, Case]]:
+    """Every case of a reading beside the case that it is a reading of."""
+    known = {
+        (case.set_up.name, case.label): case for name in ("fig17", "v1") for case in BLITZSCALE[name].cases(1)
+    }
+    return [
+        (case, known[name.partition(", no ")[0], label])
+        for (name, label), case in known.items()
+        if "instance kept" in name
+    ]
 
 
 def test_a_burst_is_compared_by_the_requests_that_arrive_in_it() -> None:
