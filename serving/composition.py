@@ -11,7 +11,7 @@ from serving.elastic.setup import ElasticParts, live_setups
 from serving.elastic.stage_control import StageControl
 from serving.elastic.stage_setup import StageScaling
 from serving.engine.engine import Engine
-from serving.engine.fleet import Admission, Dispatcher, Fleet
+from serving.engine.fleet import Admission, Dispatcher, Fleet, SchedulerBypass
 from serving.engine.load_reports import LoadReports
 from serving.engine.pool import EngineOptions, EnginePool
 from serving.engine.progress import EngineState
@@ -81,7 +81,7 @@ class ServiceOptions:
     between two load reports of an instance; 0: no policy reads reports. ``reports_at``: see ``LoadReports``.
     ``by_priority``: orders queues that instances share by priority. ``stock``: the engines choose their own
     passes, and the controller decides only what ``StockParts`` lists; None: the controller chooses the
-    passes.
+    passes. ``bypass``: dispatches while the global scheduler is lost; None: it is never lost.
     """
 
     hand_overs: Mapping[str, HandOverRules] = field(default_factory=dict)
@@ -93,6 +93,7 @@ class ServiceOptions:
     pipelines: PipelineParts | None = None
     by_priority: bool = False
     stock: StockParts | None = None
+    bypass: Dispatcher | None = None
 
 
 def compose(
@@ -119,15 +120,15 @@ def compose(
     for replica in replicas:
         pool.add(replica, replica.id not in cold)
     engines, requests, transfer_ids, present = pool.engines, dict[int, Request](), TransferIds(), Present()
+    serving = service_options or ServiceOptions()
     records = _Records(
         engines=engines,
         requests=requests,
         transfer_ids=transfer_ids,
         present=present,
-        dispatcher=dispatcher,
+        dispatcher=_bypassed(dispatcher, serving.bypass, present),
         admission=admission,
     )
-    serving = service_options or ServiceOptions()
     services = _services(records, replicas, serving, elastic)
     assert not (serving.stock and starts), "stock engines have their parameters"
     for engine in engines.values():
@@ -150,21 +151,32 @@ def compose(
             engines=engines,
             services=services,
             place=pool.place,
+            present=present,
             rounds=_rounds(services, serving, present),
             reports=_reports_of(services),
         )
-    streaming: dict[str, Streaming] = {}
-    for model, service in services.items():
-        if isinstance(service, Stock):
-            streaming[model] = service
     return Controller(
         engines=engines,
         requests=requests,
         services=services,
-        routes=Routes(transfer_ids, streaming),
+        routes=Routes(transfer_ids, _streaming_of(services)),
         elastic=control,
         present=present,
     )
+
+
+def _bypassed(dispatcher: Dispatcher, bypass: Dispatcher | None, present: Present) -> Dispatcher:
+    """Return a dispatcher that can do without the global scheduler; the same if it is never lost."""
+    return dispatcher if bypass is None else SchedulerBypass(dispatcher, bypass, present)
+
+
+def _streaming_of(services: Mapping[str, Service]) -> dict[str, Streaming]:
+    """Return the services whose engines choose their own passes."""
+    streaming: dict[str, Streaming] = {}
+    for model, service in services.items():
+        if isinstance(service, Stock):
+            streaming[model] = service
+    return streaming
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

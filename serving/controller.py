@@ -8,7 +8,19 @@ from serving.services.service import Routes, Service, Streaming
 from serving.vocabulary.actions import Action, Fail, Reject
 from serving.vocabulary.current_event import Present
 from serving.vocabulary.errors import PolicyError
-from serving.vocabulary.events import Arrived, Closing, Dropped, Event, Lost, Observed, Ran, Sent, Streamed
+from serving.vocabulary.events import (
+    Arrived,
+    Closing,
+    Dropped,
+    Event,
+    Lost,
+    Observed,
+    Ran,
+    SchedulerBack,
+    SchedulerLost,
+    Sent,
+    Streamed,
+)
 from serving.vocabulary.request import Request
 
 _IDLE = EngineState.IDLE
@@ -39,6 +51,8 @@ class Controller:
         own: dict[type, Handler] = {
             Sent: self._sent,
             Lost: self._lost,
+            SchedulerLost: self._scheduler_lost,
+            SchedulerBack: self._scheduler_back,
             Closing: self._close,
             Streamed: self._streamed,
             Dropped: self._dropped,
@@ -145,6 +159,13 @@ class Controller:
         self.failed += len(self.requests)
         self.requests.clear()
         self.closed = True
+
+    def _scheduler_lost(self, now_ns: int, event: SchedulerLost, actions: list[Action]) -> None:
+        """Dispatch without the global scheduler, and begin no migration or scaling, until it is back."""
+        self._present.scheduler_lost = True
+
+    def _scheduler_back(self, now_ns: int, event: SchedulerBack, actions: list[Action]) -> None:
+        self._present.scheduler_lost = False
 
     def _lost(self, now_ns: int, event: Lost, actions: list[Action]) -> None:
         engine = self.engines[event.replica]

@@ -310,7 +310,8 @@ class Simulation:
         if self._next is None and not self._lives:
             return
         idle_links = self._data_plane is None or self._data_plane.next_ns() is None
-        ends = self._next is None and idle_links
+        awaited = self.losses is not None and self.losses.scheduler_lost
+        ends = self._next is None and idle_links and not awaited
         alone = ends and self._fault_timers.are_only()
         if ends and self._stall_rule.is_stalled(now_ns, self._useful(), alone):
             if self.losses is None or not self.losses.happened:

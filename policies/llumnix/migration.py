@@ -20,11 +20,11 @@ class Llumnix:
     instance that takes no more requests is a source before all others. ``defragment``: waiting requests
     count. ``rounds``: instances are paired in every such round, as shipped once in four reports of each. As
     shipped a pair is dropped if one of the two is in a migration already. The request that arrived last
-    leaves (shipped), or the shortest (paper).
+    leaves (shipped), or the shortest of those with the lowest priority (paper, section 4.4).
 
     ``high_priority_target_tokens``: how much an instance with high-priority requests should hold at most.
-    Memory above it counts as used there, and requests of the lowest priority leave first; as shipped
-    high-priority requests never leave. None: all requests are treated alike.
+    Memory above it counts as used there; as shipped no request leaves an instance on which only
+    high-priority requests decode. None: all requests are treated alike.
     """
 
     reads_load_reports = True
@@ -103,11 +103,13 @@ class Llumnix:
         decoding = list(view.decoding())
         if not decoding:
             return None
-        if self._by_priority:
-            lowest = min([0 if self._shipped else inf, *map(view.priority, decoding)])
-            decoding = [request for request in decoding if view.priority(request) == lowest]
+        lowest = min(map(view.priority, decoding)) if self._by_priority else 0
         if self._shipped:
-            return (max(decoding, key=view.arrival_ns), "the newest") if decoding else None
+            # Scheduler.get_migrating_seq_groups (LCFS) searches for a request of normal priority that
+            # decodes. If it finds one, it returns running[-1], the newest request, whatever its priority.
+            return None if lowest > 0 else (max(decoding, key=view.arrival_ns), "the newest")
+        if self._by_priority:
+            decoding = [request for request in decoding if view.priority(request) == lowest]
         context, chosen = min((view.context_tokens(request), request) for request in decoding)
         return chosen, f"the shortest, {context} tokens"
 

@@ -16,6 +16,7 @@ from policies.migration_victims import StopsAtReserve
 from servetwin.assemble.data_plane import starts_of
 from servetwin.assemble.elastic import elastic_of, hand_over_rules, with_roles
 from servetwin.assemble.expected_outputs import expected_tokens
+from servetwin.assemble.faults import bypass_of
 from servetwin.assemble.hardware import Hardware
 from servetwin.assemble.hosted import HostedModel, codes_of, hosted_models, seats_of
 from servetwin.assemble.language_stages import language_replicas
@@ -208,6 +209,7 @@ def controller_of(
             pipelines=pipelines_of(config, estimates, hardware),
             by_priority=order == "priority",
             stock=stock_of(config, migration),
+            bypass=bypass_of(config),
         ),
         starts=starts_of(config, replicas),
         elastic=elastic,

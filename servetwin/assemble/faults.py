@@ -4,10 +4,11 @@ import heapq
 import math
 from collections.abc import Iterator, Sequence
 from random import Random
-from typing import get_args
+from typing import Literal, get_args
 
 from hwmodels.topology.cables import cables_of
 from hwmodels.topology.topology import Topology, build
+from policies.dispatch import RoundRobin
 from servetwin.assemble.data_plane import spec_of
 from servetwin.assemble.groups import groups_of
 from servetwin.assemble.hosted import hosted_models
@@ -20,6 +21,8 @@ from serving.vocabulary.replica import Replica
 from serving.vocabulary.units import NS_PER_S
 from simcore.faults.plan import Fault, FaultPlan, What
 
+Part = Literal["replica", "host", "link", "ssd"]
+"""What a cluster may lose for good."""
 _NS_PER_HOUR = 3600 * NS_PER_S
 _FORM = "write AT_S:WHAT:WHICH with + between, such as faults.events=10:replica:3+20:link:host0/nic1"
 
@@ -34,12 +37,15 @@ def fault_plan_of(config: RunConfig, replicas: Sequence[Replica]) -> FaultPlan |
     world = _FaultTargets(config, topology, len(replicas))
     notice_ns = round((faults.notice_s or 0.0) * NS_PER_S)
     if faults.name == "drawn":
-        rates = {kind: getattr(faults, f"{kind}_per_hour") or 0.0 for kind in get_args(What)}
+        rates = {kind: getattr(faults, f"{kind}_per_hour") or 0.0 for kind in get_args(Part)}
         for kind, rate in rates.items():
             if rate:
                 world.most(kind, f"faults.{kind}_per_hour={rate:g}")
         return FaultPlan(drawn(config.seed, rates), gpus_of, topology, groups, notice_ns)
-    if faults.name == "listed":
+    if faults.name == "scheduler":
+        assert faults.at_s is not None and faults.duration_s is not None
+        planned = [world.scheduler(faults.at_s, faults.duration_s, "faults=scheduler")]
+    elif faults.name == "listed":
         planned = [_parse_fault(word.strip(), world) for word in str(faults.events).split("+")]
     else:
         kind = ONE_OF[faults.name]
@@ -48,7 +54,7 @@ def fault_plan_of(config: RunConfig, replicas: Sequence[Replica]) -> FaultPlan |
     return FaultPlan(sorted(planned, key=lambda fault: fault.at_ns), gpus_of, topology, groups, notice_ns)
 
 
-def drawn(seed: int, per_hour: dict[What, float]) -> Iterator[Fault]:
+def drawn(seed: int, per_hour: dict[Part, float]) -> Iterator[Fault]:
     """Yield faults without end: a Poisson process per kind, whose random stream no other kind affects."""
     streams = [
         _process(kind, rate, Random(seed_of(seed, f"faults/{kind}")))
@@ -58,7 +64,7 @@ def drawn(seed: int, per_hour: dict[What, float]) -> Iterator[Fault]:
     return heapq.merge(*streams, key=lambda fault: fault.at_ns)
 
 
-def _process(kind: What, per_hour: float, random: Random) -> Iterator[Fault]:
+def _process(kind: Part, per_hour: float, random: Random) -> Iterator[Fault]:
     at_hours = 0.0
     while True:
         at_hours -= math.log(1.0 - random.random()) / per_hour
@@ -79,7 +85,33 @@ def _parse_fault(word: str, world: "_FaultTargets") -> Fault:
         raise UserError(
             f"faults.events has '{word}', whose time is no number of seconds up to {MAX_TIME_S:g}: {_FORM}"
         )
+    if parts[1] == "scheduler":
+        return world.scheduler(at_s, _duration_s(word, parts[2]), f"faults.events has '{word}', which")
     return world.fault(at_s, parts[1], parts[2], f"faults.events has '{word}', and {parts[1]}")
+
+
+def _duration_s(word: str, text: str) -> float:
+    try:
+        duration_s = float(text)
+    except ValueError:
+        duration_s = math.nan
+    if not 0 < duration_s <= MAX_TIME_S:
+        raise UserError(
+            f"faults.events has '{word}', whose duration is no number of seconds above 0 and up to "
+            f"{MAX_TIME_S:g}: write AT_S:scheduler:DURATION_S, such as faults.events=10:scheduler:30"
+        )
+    return duration_s
+
+
+def bypass_of(config: RunConfig) -> RoundRobin | None:
+    """Return what dispatches while the global scheduler is lost; None if no fault of the run is its loss.
+
+    Llumnix's paper (section 5) names no rule. In its code a frontend counts the requests that it has sent to
+    each instance by itself and chooses the instance with the fewest (``_generate_by_instance``): in turn.
+    """
+    events = str(config.faults.events).split("+") if config.faults.name == "listed" else ()
+    listed = any(word.strip().split(":")[1:2] == ["scheduler"] for word in events)
+    return RoundRobin() if config.faults.name == "scheduler" or listed else None
 
 
 class _FaultTargets:
@@ -88,12 +120,28 @@ class _FaultTargets:
     def __init__(self, config: RunConfig, topology: Topology | None, replicas: int) -> None:
         self._config, self._topology, self._replicas = config, topology, replicas
 
+    def scheduler(self, at_s: float, duration_s: float, key: str) -> Fault:
+        """Return the loss of the global scheduler. UserError if no request of the run passes through one."""
+        system = self._config.system
+        shared = system.instances.queue == "common" or (system.elastic and not system.instances.queue)
+        if system.instances.split or system.in_stages:
+            raise UserError(
+                f"{key} needs instances that do prefill and decode, to which requests are dispatched, and "
+                f"system={system.name} has others: write another system, such as system=llumnix_base"
+            )
+        if shared:
+            raise UserError(
+                f"{key} needs a queue for each instance, and in system={system.name} requests wait in one for"
+                " all: write system.instances.queue=per_instance, or another system, such as llumnix_base"
+            )
+        return Fault(round(at_s * NS_PER_S), "scheduler", duration_ns=round(duration_s * NS_PER_S))
+
     def fault(self, at_s: float, name: str, which: str, key: str) -> Fault:
         """Return a fault that can happen in this cluster. ``key``: how the user wrote it."""
-        kinds = {kind: kind for kind in get_args(What)}
+        kinds: dict[str, Part] = {kind: kind for kind in get_args(Part)}
         if name not in kinds:
-            raise UserError(f"{key} is no kind of loss: write one of {', '.join(kinds)}")
-        kind: What = kinds[name]
+            raise UserError(f"{key} is no kind of loss: write one of {', '.join(get_args(What))}")
+        kind = kinds[name]
         most = self.most(kind, f"{key}={which}")
         if kind == "link":
             return Fault(round(at_s * NS_PER_S), kind, self._cable(which, key))
@@ -104,7 +152,7 @@ class _FaultTargets:
             )
         return Fault(round(at_s * NS_PER_S), kind, int(which))
 
-    def most(self, kind: What, key: str) -> int:
+    def most(self, kind: Part, key: str) -> int:
         """Return how many of this kind the run has, or may have. Raises UserError if it has none."""
         config, topology = self._config, self._topology
         if kind == "replica":

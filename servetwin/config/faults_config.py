@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from servetwin.config.key import NOT_NEGATIVE, Range, key
+from servetwin.config.key import NOT_NEGATIVE, POSITIVE, Range, key
 from serving.vocabulary.errors import UserError
 
 MOST_PER_HOUR: Final = 1e6  # more than one a second for each part of the largest cluster
@@ -14,11 +14,25 @@ RATES: Final = ("replica_per_hour", "host_per_hour", "link_per_hour", "ssd_per_h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultsConfig:
-    """The losses of a run: ``none``, one component, those ``listed``, or ``drawn`` at mean rates."""
+    """The losses of a run: ``none``, one component, those ``listed``, or ``drawn`` at mean rates.
+
+    ``scheduler`` is the only one that comes back.
+    """
 
     name: str = key("the chosen option")
     at_s: float | None = key(
-        "seconds until the loss", default=None, within=NOT_NEGATIVE, options=(*ONE_OF,), required=True
+        "seconds until the loss",
+        default=None,
+        within=NOT_NEGATIVE,
+        options=(*ONE_OF, "scheduler"),
+        required=True,
+    )
+    duration_s: float | None = key(
+        "seconds from the loss of the global scheduler until it works again",
+        default=None,
+        within=POSITIVE,
+        options=("scheduler",),
+        required=True,
     )
     replica: int | None = key(
         "number of the lost replica",
@@ -44,7 +58,8 @@ class FaultsConfig:
         required=True,
     )
     events: str | None = key(
-        "`AT_S:WHAT:WHICH` joined by +, such as `10:replica:3+20:link:host0/nic1`",
+        "`AT_S:WHAT:WHICH` joined by +, such as `10:replica:3+20:link:host0/nic1`; of the global scheduler "
+        "`AT_S:scheduler:DURATION_S`",
         default=None,
         options=("listed",),
         required=True,

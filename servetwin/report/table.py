@@ -62,7 +62,8 @@ def fault_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         lost = fault["replicas"]
         with_it = f"lost, with {count(len(lost))} replica{'s' if len(lost) != 1 else ''}" if lost else "lost"
         after_s = fault["recovered_s"]
-        again = "" if after_s is None else f"; as many served again after {after_s:.3f} s"
+        what = "it worked" if fault["what"] == "scheduler" else "as many served"
+        again = "" if after_s is None else f"; {what} again after {after_s:.3f} s"
         rows.append((when, with_it + again))
     return rows
 

@@ -57,11 +57,14 @@ class RecoveryWatch:
 
 
 def faults_section(losses: Sequence[Loss], watch: RecoveryWatch) -> dict[str, Any]:
-    """Return every fault, by time, with what was lost and when as many instances served as before it."""
+    """Return every fault, by time, with what was lost and when it was made up for.
+
+    That is when as many instances served as before it, or when the global scheduler worked again.
+    """
     elastic = isinstance(watch.elastic, Elastic)
     rows = []
     for loss in losses:
-        recovered_ns = watch.recovered_ns.get(loss.at_ns) if loss.replicas and elastic else None
+        recovered_ns = watch.recovered_ns.get(loss.at_ns) if loss.replicas and elastic else loss.back_ns
         rows.append(
             {
                 "at_s": loss.at_ns / NS_PER_S,

@@ -52,6 +52,8 @@ from serving.vocabulary.events import (
     LostSsd,
     Opened,
     Ran,
+    SchedulerBack,
+    SchedulerLost,
     Sent,
     Woke,
 )
@@ -301,7 +303,8 @@ EVENTS: Final[Mapping[type, Teller]] = {
     Loaded: _loaded,
     LoadStopped: _load_stopped,
     Sent: _sent,
-    **dict.fromkeys((LostHost, LostSsd, LostLink, Closing, Arrived, Opened, Woke), _ignore),
+    **dict.fromkeys((LostHost, LostSsd, LostLink, SchedulerLost, SchedulerBack, Closing), _ignore),
+    **dict.fromkeys((Arrived, Opened, Woke), _ignore),
     **OF_INSTANCE,
 }
 ACTIONS: Final[Mapping[type, Teller]] = {

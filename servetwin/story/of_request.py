@@ -47,6 +47,8 @@ from serving.vocabulary.events import (
     LostSsd,
     Opened,
     Ran,
+    SchedulerBack,
+    SchedulerLost,
     Sent,
     Woke,
 )
@@ -330,7 +332,8 @@ EVENTS: Final[Mapping[type, Teller]] = {
     Lost: _lost,
     Closing: _closing,
     Sent: _sent,
-    **dict.fromkeys((LossNotice, LostHost, LostSsd, LostLink, Opened, Loaded, LoadStopped, Woke), _ignore),
+    **dict.fromkeys((LossNotice, LostHost, LostSsd, LostLink, SchedulerLost, SchedulerBack), _ignore),
+    **dict.fromkeys((Opened, Loaded, LoadStopped, Woke), _ignore),
     **OF_REQUEST,
 }
 ACTIONS: Final[Mapping[type, Teller]] = {

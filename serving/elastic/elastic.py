@@ -32,6 +32,7 @@ from serving.protocols.scaling import (
 from serving.services.rounds import Rounds, Ticks
 from serving.services.service import Service
 from serving.vocabulary.actions import Action
+from serving.vocabulary.current_event import Present
 from serving.vocabulary.events import (
     Loaded,
     LoadStopped,
@@ -175,8 +176,8 @@ class Elastic:
     """Asks the scaling policies and lets ``deployment`` carry out their decisions."""
 
     __slots__ = (
-        "_active", "_arbiter", "_idle_models", "_last_ran_ns", "_live", "_roles", "_scaler", "_services",
-        "_setup", "_shortage", "answers", "deployment", "scales", "ticks",
+        "_active", "_arbiter", "_idle_models", "_last_ran_ns", "_live", "_present", "_roles", "_scaler",
+        "_services", "_setup", "_shortage", "answers", "deployment", "scales", "ticks",
     )  # fmt: skip
 
     def __init__(
@@ -187,6 +188,7 @@ class Elastic:
         engines: Mapping[int, Engine],
         services: Mapping[str, Service],
         place: Callable[[Replica, Role, bool], None],
+        present: Present,
         rounds: Rounds | None = None,
         reports: Mapping[str, LoadReports] = MappingProxyType({}),
     ) -> None:
@@ -194,7 +196,7 @@ class Elastic:
 
         ``rounds``: when instances are paired. ``reports``: load reports by model, if a policy reads them.
         """
-        self.scales = True
+        self.scales, self._present = True, present
         self._setup = setup = parts.setup
         self._scaler = CheckedScaler(parts.policies.scaler)
         self._arbiter = checked_arbiter(parts.policies.arbiter)
@@ -298,7 +300,8 @@ class Elastic:
             if bounds is not None and self._services[model].backlog_tokens <= bounds.backlog_tokens:
                 return
             self._active.add(model)
-            if not self._shortage.wake(model) and any(not role.supply for role in self._roles[model]):
+            later = self._shortage.wake(model) or self._present.scheduler_lost
+            if not later and any(not role.supply for role in self._roles[model]):
                 self._idle_models = None
                 self._decide(now_ns, model, actions)
         if not self.ticks.armed:
@@ -329,6 +332,15 @@ class Elastic:
         if not self.ticks.woke(now_ns, actions):
             return
         self._idle_models = None
+        if not self._present.scheduler_lost:  # it would decide
+            self._look_at_models(now_ns, actions)
+        if self.deployment.drains.drained:
+            self.deployment.drains.reclaim_all(now_ns, actions)
+        if self._active or self._shortage.starved or self.deployment.drains.waits():
+            self.ticks.arm(now_ns, actions)
+
+    def _look_at_models(self, now_ns: int, actions: list[Action]) -> None:
+        """Ask the scaler about each active model, unless its last answer holds."""
         shortage = self._shortage
         for model in shortage.in_turn(
             sorted(self._active),
@@ -340,10 +352,6 @@ class Elastic:
             elif self._last_answer_holds(now_ns, model):
                 continue
             self._look_at(now_ns, model, actions)
-        if self.deployment.drains.drained:
-            self.deployment.drains.reclaim_all(now_ns, actions)
-        if self._active or shortage.starved or self.deployment.drains.waits():
-            self.ticks.arm(now_ns, actions)
 
     def _look_at(self, now_ns: int, model: str, actions: list[Action]) -> None:
         """Ask the scaler about a model; leave a model without decisions out of later looks."""

@@ -9,6 +9,7 @@ from serving.engine.least_index import LeastIndex
 from serving.engine.load_reports import LoadReports
 from serving.protocols.load_report import LoadReport
 from serving.protocols.policy_faults import Question, raised, refused, wrong_reason
+from serving.vocabulary.current_event import Present
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request, demand_tokens
 
@@ -353,6 +354,29 @@ class Dispatcher(Protocol):
         """(replica id, reason). The fleet has at least one replica."""
 
 
+class SchedulerBypass:
+    """The dispatcher of a global scheduler that may fail, and the rule of the frontends without it.
+
+    Source: Llumnix (OSDI 2024), section 5, fault tolerance: while the global scheduler has failed, request
+    frontends send requests to instances directly by a simple rule.
+    """
+
+    __slots__ = ("_fallback", "_policy", "_present")
+
+    def __init__(self, policy: Dispatcher, fallback: Dispatcher, present: Present) -> None:
+        self._policy, self._fallback, self._present = policy, fallback, present
+
+    @property
+    def acting(self) -> Dispatcher:
+        """The scheduler's policy while it works; else this object, whose reasons say that it does not."""
+        return self if self._present.scheduler_lost else self._policy
+
+    def dispatch(self, request: Request, fleet: FleetView) -> tuple[int, str]:
+        """The answer of the frontends' rule."""
+        replica, reason = self._fallback.dispatch(request, fleet)
+        return replica, f"without the global scheduler: {reason}"
+
+
 class Admission(Protocol):
     """Admits or refuses requests."""
 
@@ -372,6 +396,8 @@ ADMIT: Final = Question(
 
 def dispatched(policy: Any, request: Request, fleet: Fleet) -> tuple[int, str]:
     """The dispatcher's checked answer. Raises PolicyError."""
+    if type(policy) is SchedulerBypass:
+        policy = policy.acting
     try:
         answer = policy.dispatch(request, fleet)
     except KeyboardInterrupt:

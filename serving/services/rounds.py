@@ -37,7 +37,9 @@ class Rounds:
         self._armed_ns = NEVER_NS
 
     def look(self, actions: list[Action]) -> None:
-        """A period has ended: let each service pair its instances."""
+        """A period has ended: let each service pair its instances, if the global scheduler works."""
+        if self._present.scheduler_lost:
+            return
         for service in self._services:
             service.look(actions)
 

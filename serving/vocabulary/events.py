@@ -137,6 +137,18 @@ class LostLink:
 
 
 @fact
+class SchedulerLost:
+    """The global scheduler failed. Frontends dispatch by themselves; nothing migrates or scales."""
+
+    cause: str
+
+
+@fact
+class SchedulerBack:
+    """The global scheduler works again."""
+
+
+@fact
 class Closing:
     """The requests in flight cannot make progress any more, and the run ends."""
 
@@ -202,6 +214,8 @@ Event = (
     | LostHost
     | LostSsd
     | LostLink
+    | SchedulerLost
+    | SchedulerBack
     | Closing
     | Opened
     | Loaded

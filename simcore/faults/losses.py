@@ -11,7 +11,16 @@ from dataclasses import replace
 from hwmodels.topology.cables import Cable, cables_of
 from hwmodels.topology.damage import cut_off, damaged
 from hwmodels.topology.topology import Topology
-from serving.vocabulary.events import Event, LossNotice, Lost, LostHost, LostLink, LostSsd
+from serving.vocabulary.events import (
+    Event,
+    LossNotice,
+    Lost,
+    LostHost,
+    LostLink,
+    LostSsd,
+    SchedulerBack,
+    SchedulerLost,
+)
 from simcore.data_plane.data_plane import DataPlane
 from simcore.faults.plan import Fault, FaultPlan, Loss
 
@@ -27,7 +36,7 @@ class Losses:
 
     __slots__ = (
         "_cables", "_cut", "_data_plane", "_faults", "_groups", "_hosts", "_links", "_next", "_notice_ns",
-        "_noticed", "_replicas", "_ssds", "_tell", "_topology", "records",
+        "_noticed", "_replicas", "_scheduler_back_ns", "_ssds", "_tell", "_topology", "records",
     )  # fmt: skip
 
     def __init__(
@@ -50,14 +59,21 @@ class Losses:
         self._hosts, self._ssds, self._links = set(hosts), set(hosts), set(range(len(self._cables)))
         if plan.topology is not None and plan.topology.spec.ssd is None:
             self._ssds.clear()
+        self._scheduler_back_ns: int | None = None  # while the global scheduler is lost
         self.records: list[Loss] = []
 
     @property
     def next_ns(self) -> int | None:
-        """Time of the next fault; with notices, of the next one whose notice was given. None: never."""
-        if self._noticed:
-            return self._noticed[0].at_ns
-        return None if self._next is None or self._notice_ns else self._next.at_ns
+        """Time of the next fault, or of the global scheduler's return. None: never.
+
+        With notices, the next fault is the next one whose notice was given.
+        """
+        times_ns = [fault.at_ns for fault in list(self._noticed)[:1]]
+        if not times_ns and self._next is not None and not self._notice_ns:
+            times_ns = [self._next.at_ns]
+        if self._scheduler_back_ns is not None:
+            times_ns.append(self._scheduler_back_ns)
+        return min(times_ns, default=None)
 
     @property
     def next_notice_ns(self) -> int | None:
@@ -68,11 +84,18 @@ class Losses:
 
     @property
     def happened(self) -> bool:
-        """Whether any fault caused a loss."""
-        return any(not loss.nothing for loss in self.records)
+        """Whether anything is lost for good."""
+        return any(not loss.nothing and loss.what != "scheduler" for loss in self.records)
+
+    @property
+    def scheduler_lost(self) -> bool:
+        """Whether the global scheduler is lost and will be back."""
+        return self._scheduler_back_ns is not None
 
     def due(self, now_ns: int) -> None:
-        """Carry out the faults that are due."""
+        """Carry out the faults that are due, after the global scheduler's return if that is due."""
+        if self._scheduler_back_ns is not None and self._scheduler_back_ns <= now_ns:
+            self._return_scheduler(now_ns)
         while not self._notice_ns and self._next is not None and self._next.at_ns <= now_ns:
             fault, self._next = self._next, next(self._faults, None)
             self.records.append(self._carry_out(now_ns, fault))
@@ -88,8 +111,8 @@ class Losses:
 
     def _notice(self, now_ns: int, fault: Fault) -> Fault:
         """Notify the controller which replica or host will be lost; links and SSDs fail without notice."""
-        there = self._candidates(fault)
-        if fault.what not in ("replica", "host") or not there:
+        there = self._candidates(fault) if fault.what in ("replica", "host") else []
+        if not there:
             return fault
         if fault.number is None:
             fault = replace(fault, number=there[int(fault.share * len(there))])
@@ -106,6 +129,8 @@ class Losses:
         return fault
 
     def _carry_out(self, now_ns: int, fault: Fault) -> Loss:
+        if fault.what == "scheduler":
+            return self._lose_scheduler(now_ns, fault)
         there = self._candidates(fault)
         number = fault.number
         if number is None:
@@ -131,6 +156,21 @@ class Losses:
         if fault.what == "replica":
             return sorted(self._placed())
         return sorted({"host": self._hosts, "ssd": self._ssds, "link": self._links}[fault.what])
+
+    def _lose_scheduler(self, now_ns: int, fault: Fault) -> Loss:
+        if self._scheduler_back_ns is not None:
+            return Loss(now_ns, "scheduler", "", nothing="the global scheduler was lost already")
+        self._scheduler_back_ns = now_ns + fault.duration_ns
+        self._tell(now_ns, SchedulerLost("the global scheduler failed"))
+        return Loss(now_ns, "scheduler", "")
+
+    def _return_scheduler(self, now_ns: int) -> None:
+        """The global scheduler works again; this is noted in the record of its loss."""
+        self._scheduler_back_ns = None
+        places = [place for place, loss in enumerate(self.records) if loss.what == "scheduler"]
+        place = next(place for place in reversed(places) if not self.records[place].nothing)
+        self.records[place] = replace(self.records[place], back_ns=now_ns)
+        self._tell(now_ns, SchedulerBack())
 
     def _placed(self) -> dict[int, tuple[int, ...]]:
         """The existing replicas, with their GPUs."""

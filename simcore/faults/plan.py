@@ -1,12 +1,12 @@
 """Planned faults: what is lost at which time."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from hwmodels.topology.topology import Topology
 
-What = Literal["replica", "host", "link", "ssd"]
+What = Literal["replica", "host", "link", "ssd", "scheduler"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +14,14 @@ class Fault:
     """number: which replica, host, cable (``cables_of``) or host of an SSD is lost.
 
     None: one of those that exist at that time; ``share`` (from 0 up to below 1) selects it, in the order of
-    their numbers.
+    their numbers. ``duration_ns``: how long the global scheduler is lost; other parts do not come back.
     """
 
     at_ns: int
     what: What
     number: int | None = None
     share: float = 0.0
+    duration_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class FaultPlan:
 class Loss:
     """The result of a fault. which: a number, or the name of a cable; replicas: lost with it.
 
-    nothing: why nothing was lost; empty if something was.
+    nothing: why nothing was lost; empty if something was. back_ns: when the global scheduler worked again.
     """
 
     at_ns: int
@@ -51,3 +52,4 @@ class Loss:
     which: str
     replicas: tuple[int, ...] = ()
     nothing: str = ""
+    back_ns: int | None = field(default=None, kw_only=True)

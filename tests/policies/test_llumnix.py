@@ -178,13 +178,18 @@ class Source:
         return report(50, 2, self.waiting if replica == self.destination else ())
 
 
-def test_the_newest_of_normal_priority_leaves_as_shipped_the_shortest_in_the_paper() -> None:
-    """By arrival, which is vLLM's order of what runs: 4 was admitted last, for it has come from elsewhere."""
+def test_the_newest_leaves_as_shipped_the_shortest_of_the_lowest_priority_in_the_paper() -> None:
+    """By arrival, which is vLLM's order of what runs: 4 was admitted last, for it has come from elsewhere.
+
+    As shipped a request of high priority leaves too, if one of normal priority decodes beside it: the
+    artefact searches for a normal one and then takes the last that runs.
+    """
     view = Source({7: (0, 50), 5: (0, 30), 8: (1, 10), 4: (0, 90)})
     shipped, paper = (Llumnix(rule, high_priority_target_tokens=160) for rule in ("shipped", "paper"))
-    assert shipped.choose(view) == (7, "the newest")  # type: ignore[arg-type]
+    assert shipped.choose(view) == (8, "the newest")  # type: ignore[arg-type]
+    assert shipped.choose(Source({7: (0, 50), 6: (1, 10)})) == (7, "the newest")  # type: ignore[arg-type]
     assert paper.choose(view) == (5, "the shortest, 30 tokens")  # type: ignore[arg-type]
-    assert shipped.choose(Source({6: (1, 10)})) is None  # type: ignore[arg-type]
+    assert shipped.choose(Source({6: (1, 10), 9: (2, 10)})) is None  # type: ignore[arg-type]
     assert paper.choose(Source({6: (1, 10)})) == (6, "the shortest, 10 tokens")  # type: ignore[arg-type]
 
 

@@ -62,6 +62,8 @@ from serving.vocabulary.events import (
     Observed,
     Opened,
     Ran,
+    SchedulerBack,
+    SchedulerLost,
     Sent,
     Streamed,
     Woke,
@@ -93,6 +95,8 @@ events = st.one_of(
     st.builds(LossNotice, words, numbers, numbers, words),
     st.builds(LostHost, numbers, words),
     st.builds(LostSsd, numbers, words),
+    st.builds(SchedulerLost, words),
+    st.builds(SchedulerBack),
     st.builds(LostLink, words, st.integers(-1, 1 << 40), words),
     st.builds(Closing, words),
     st.builds(Opened),
@@ -166,8 +170,8 @@ def canonical(text: str) -> str:
 
 def test_the_strategies_know_every_event_and_action() -> None:
     assert get_args(Event) == (
-        *(Arrived, Ran, Streamed, Dropped, Observed, Lost, LossNotice, LostHost, LostSsd, LostLink, Closing),
-        *(Opened, Loaded, LoadStopped, Sent, Woke),
+        *(Arrived, Ran, Streamed, Dropped, Observed, Lost, LossNotice, LostHost, LostSsd, LostLink),
+        *(SchedulerLost, SchedulerBack, Closing, Opened, Loaded, LoadStopped, Sent, Woke),
     )
     known = {
         Assign,

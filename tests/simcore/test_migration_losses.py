@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from serving.kv.migration_rules import CAUSES
 from tests.worlds.drawing import on_drawn_seeds
-from tests.worlds.drawn_migrations import check_world
+from tests.worlds.drawn_migrations import check_world, drawn_world
 from tests.worlds.migrating import Setting, play
 from tests.worlds.naive_engine import Case
 from tests.worlds.toy_rows import ToyRows
@@ -23,6 +23,16 @@ def test_every_request_ends_once_whatever_is_lost(seed: int) -> None:
     assert found["committed"] > 20
     if seed == 0:
         assert {cause for cause in CAUSES if not found[cause]} <= {"destination left", "transfer stopped"}
+
+
+def test_drawn_losses_of_the_global_scheduler() -> None:
+    """A request that arrives in between is dispatched without it, coalesced as step by step."""
+    ways = Counter[bool]()
+    for seed in range(12_000, 12_120):
+        if any(fault.what == "scheduler" for fault in drawn_world(seed).faults):
+            lines = check_world(seed).lines
+            ways.update("without the global scheduler" in line for line in lines if '["assign"' in line)
+    assert min(ways[True], ways[False]) > 30
 
 
 def test_without_bandwidth_nothing_is_committed() -> None:

@@ -6,7 +6,7 @@ reason, a fresh controller gives the same answers to the same events, and both w
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -170,9 +170,17 @@ def _losses(done: Simulated) -> list[Loss]:
             one["which"],
             tuple(one["replicas"]),
             nothing=one["nothing"],
+            back_ns=_back_ns(one),
         )
         for one in done.summary.get("faults", ())
     ]
+
+
+def _back_ns(row: Mapping[str, Any]) -> int | None:
+    """When the global scheduler worked again; of other losses None."""
+    if row["what"] != "scheduler" or row["recovered_s"] is None:
+        return None
+    return round((row["at_s"] + row["recovered_s"]) * NS_PER_S)
 
 
 def _controller(prepared: Prepared) -> Controller:

@@ -118,7 +118,10 @@ def controller_of(
         return StopsAtReserve(batcher_of(case), reserve) if reserve else batcher_of(case)
 
     options = ServiceOptions(
-        migration=parts, reports_period_ns=setting.period_ns, reports_at=setting.reports_at
+        migration=parts,
+        reports_period_ns=setting.period_ns,
+        reports_at=setting.reports_at,
+        bypass=RoundRobin(),
     )
     order: Order = setting.order if case.priorities else "fcfs"
     engine_options = EngineOptions(coalesce=coalesce, asynchronous=case.asynchronous, order=order)

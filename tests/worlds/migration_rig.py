@@ -5,6 +5,7 @@ from policies.batching import PrefillFirst
 from policies.dispatch import RoundRobin
 from serving.composition import MigrationParts, ServiceOptions, compose
 from serving.engine.engine import Engine
+from serving.engine.fleet import Dispatcher
 from serving.engine.pool import EngineOptions
 from serving.engine.progress import AT_WORK, EngineState
 from serving.engine.request_state import RequestState
@@ -53,6 +54,7 @@ class MigrationRig:
         max_stages: int = 3,
         other_prompt: int = 8,
         loading: bool = False,
+        dispatcher: Dispatcher | None = None,
     ) -> None:
         """``loading``: the destination still does, and its request waits there."""
         replicas = [
@@ -62,10 +64,11 @@ class MigrationRig:
             for id in range(2)
         ]
         rules = MigrationRules(mode, last_stage_blocks, max_stages, CONTROL_NS, BYTES, 8, loading)
-        options = ServiceOptions(migration=MigrationParts(Once(), 50, {"m": rules}))
+        migration = MigrationParts(Once(), 50, {"m": rules})
+        options = ServiceOptions(migration=migration, bypass=RoundRobin())
         self.controller = compose(
             replicas,
-            RoundRobin(),
+            dispatcher or RoundRobin(),
             lambda _: PrefillFirst(8, 256),
             admission=AdmitAll(),
             engine_options=EngineOptions(coalesce=False),

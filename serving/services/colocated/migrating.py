@@ -63,6 +63,11 @@ class Instances:
         return self._present.now_ns
 
     @property
+    def scheduler_lost(self) -> bool:
+        """Whether the global scheduler, which pairs instances, has failed."""
+        return self._present.scheduler_lost
+
+    @property
     def round(self) -> int:
         """Number of periods that have ended."""
         return self._present.now_ns // self._period_ns
@@ -213,7 +218,12 @@ class Migrating:
         return ample_blocks(self._migrator, report)
 
     def _pairs_of(self, migrator: Migrator, full: int) -> Sequence[Pair]:
-        """The pairs that a policy chooses for an instance whose memory is nearly full."""
+        """The pairs that a policy chooses for an instance whose memory is nearly full.
+
+        None while the global scheduler is lost, which alone knows the load of the other instances.
+        """
+        if self._view.scheduler_lost:
+            return ()
         self._view.nearly_full = (full,)
         pairs = paired(migrator, self._view)
         self._view.nearly_full = ()
@@ -223,6 +233,8 @@ class Migrating:
         """The migrator's choice of a request that leaves the source, and why; None: no request."""
         view = Decoding(self._engines[source], destination, self._requests, self.inner.fleet.report)
         own = None if self._victims is None else self._victims.take_migrator(source)
+        if self._view.scheduler_lost:
+            return None  # the instances were paired before, and no migration begins now
         return chosen_request(self._migrator if own is None else own, view)
 
     def keep(self, request: int, destination: int) -> bool:
