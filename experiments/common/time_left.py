@@ -11,8 +11,8 @@ from experiments.common.run_store import RunStore
 from experiments.common.runs import Progress
 
 # CPU seconds of a run, its preparation included: the mean of 14 runs of each paper, drawn from those of all
-# figures and sweeps, without native code and with 10,000 requests where their number may be chosen. Native code
-# takes less; once a run of the paper is kept, the times of kept runs are used.
+# figures and sweeps, without native code, with 10,000 requests where their number may be chosen. It is used
+# until a run of the paper is kept, whose own time is known.
 _CPU_S: Final[Mapping[str, float]] = {"blitzscale": 1.7, "llumnix": 1.4, "quart": 8.1}
 _MEASURED_REQUESTS: Final = 10_000
 _SAY_EVERY_S: Final = 30.0
