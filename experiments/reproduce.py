@@ -1,9 +1,8 @@
 """``servetwin reproduce PAPER FIGURE ... out=FOLDER``: reproduces figures of a paper, with verdicts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from servetwin.cli.flags import asked_for_json
@@ -13,26 +12,23 @@ from servetwin.config.overrides import Wanted, closest, echo, parse_value, parse
 from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:
-    from experiments.common.figure import Figure
-    from experiments.common.outcomes import Outcomes
+    from experiments.common.making import Settings
     from experiments.common.recipe import Paper, Recipe
-    from experiments.common.run_store import RunStore
-    from experiments.common.runs import Progress
-    from experiments.common.set_up import Case
-    from experiments.common.sweep import SetUpSweep
 
 _PAPERS: Final = ("blitzscale", "llumnix", "quart")
 USAGE: Final = """servetwin reproduce: figures of a paper, ours beside the paper's
 
   servetwin reproduce PAPER list                    the figures there are; PAPER: blitzscale | llumnix | quart
   servetwin reproduce PAPER FIGURE ... out=DIR      make these (all: every one)
+  servetwin reproduce all out=DIR                   every figure of every paper, runs and minutes told first
   servetwin reproduce verdicts DIR ...              count the verdicts of kept results again, without runs
 
 Keys: out=DIR, seeds=5 (runs of each system, paired), processes=2, sweeps=true (further runs that tell what
 the results hang on: windows, loads, memory, rules; missed: where a row is out alone; false: none),
 overwrite=false, runs=DIR (where finished runs are kept, so that the same command goes on after a break;
-without it DIR is OUT.runs, deleted at the end); of llumnix and quart requests=10000 (of a run; of llumnix
-no verdict is claimed with fewer).
+without it DIR is OUT.runs, deleted at the end, but not after "all"); of llumnix and quart requests=10000
+(of a run; of llumnix no verdict is claimed with fewer).
+"all" writes a folder for each paper beside index.md and index.html, and says how long the other runs take.
 Writes FIGURE.json, FIGURE.png, points.csv (all that is drawn), runs.csv (every run with its command),
 sweeps.json, page.md and page.html into DIR and prints, below the counts of verdicts, a table: paper, ours,
 their ratio, a verdict. "in band": direction and order hold and the size is within a factor 1.5, or within
@@ -58,30 +54,26 @@ _REQUESTS: Final = {"requests": Wanted(int)}
 _MOST: Final = {"seeds": 100, "processes": 256, "requests": 10_000}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """The settings in the words, with defaults.
-
-    sweeps: "true", "missed" or "false". requests: the number of requests of each run, for papers whose runs
-    all have the same number.
-    json: print one document in place of tables.
-    """
-
-    figures: tuple[str, ...]
-    out: str
-    seeds: int
-    processes: int
-    sweeps: str
-    overwrite: bool
-    runs: str = ""
-    requests: int = 10_000
-    json: bool = False
-
-
 def reproduce(words: Sequence[str]) -> int:
     """Run without the first word; exit status 2 without a paper."""
-    verbs = {name: partial(_reproduce, name) for name in _PAPERS} | {"verdicts": _verdicts}
-    return by_verb("reproduce", words, verbs, USAGE)
+    verbs: dict[str, Callable[[Sequence[str]], int]] = {"all": _every_paper, "verdicts": _verdicts}
+    papers = {name: partial(_reproduce, name) for name in _PAPERS}
+    return by_verb("reproduce", words, papers | verbs, USAGE)
+
+
+def _every_paper(words: Sequence[str]) -> int:
+    """Make every figure of every paper."""
+    from experiments.common.all_papers import make_all
+
+    words, as_json = asked_for_json(words)
+    for word in words:
+        if "=" not in word:
+            raise UserError(
+                f"servetwin reproduce all makes every figure: write servetwin reproduce PAPER {echo(word)}"
+            )
+    settings = replace(settings_of(["all", *words], "all", _KEYS | _REQUESTS), json=as_json)
+    make_all([_paper(name) for name in _PAPERS], settings, " ".join(("servetwin reproduce all", *words)))
+    return 0
 
 
 def _verdicts(words: Sequence[str]) -> int:
@@ -96,8 +88,10 @@ def _verdicts(words: Sequence[str]) -> int:
     return 0
 
 
-def settings_of(words: Sequence[str], paper: str, keys: Mapping[str, Wanted] = _KEYS) -> Settings:
+def settings_of(words: Sequence[str], paper: str, keys: Mapping[str, Wanted] = _KEYS) -> "Settings":
     """Parse figures first, then keys. Raises UserError naming the word."""
+    from experiments.common.making import Settings
+
     figures = [word for word in words if "=" not in word]
     settings: dict[str, Any] = {"seeds": 5, "processes": 2, "sweeps": "true", "overwrite": False}
     for word in parse_words([word for word in words if "=" in word]):
@@ -146,21 +140,23 @@ def _reproduce(name: str, words: Sequence[str]) -> int:
     return 0
 
 
-def _make(recipes: "Mapping[str, Recipe]", paper: "Paper", settings: Settings, command: str) -> None:
-    from experiments.common.run_store import RunStore
+def _make(recipes: "Mapping[str, Recipe]", paper: "Paper", settings: "Settings", command: str) -> None:
+    from experiments.common.making import GOES_ON, outcomes_of, prepared, written
     from experiments.common.shown import as_data, heading, print_figure, tally
     from servetwin.results.result_folder import ResultFolder
     from servetwin.run.progress import progress_bar
 
-    store = RunStore(Path(settings.runs or f"{settings.out.rstrip('/')}.runs"))
-    with ResultFolder(settings.out, settings.overwrite) as folder:
-        cases = [case for recipe in recipes.values() for case in recipe.cases(settings.requests)]
-        with progress_bar("reproducing") as on_progress:
-            run = partial(_run, cases, settings, store, on_progress)
-            outcomes = _with_sweeps(run, recipes, partial(paper.sweeps, cases), settings.sweeps)
-        figures = [_write(recipe, outcomes, folder.path, command) for recipe in recipes.values()]
-        _write_tables(figures, outcomes, folder.path, command)
-        target = folder.commit()
+    store = settings.store()
+    try:
+        with ResultFolder(settings.out, settings.overwrite) as folder:
+            making = prepared(paper, recipes, settings)
+            with progress_bar("reproducing") as on_progress:
+                outcomes = outcomes_of(making, settings, store, on_progress)
+            figures = written(recipes, outcomes, folder.path, command)
+            target = folder.commit()
+    except KeyboardInterrupt as stop:
+        stop.add_note(GOES_ON.format(store.folder))
+        raise
     if not settings.runs:
         store.clear()
     where = f"; the figures are in {target}"
@@ -172,79 +168,3 @@ def _make(recipes: "Mapping[str, Recipe]", paper: "Paper", settings: Settings, c
         for figure in figures:
             print_figure(figure)
         print(f"{tally(figures)}\nfigures in {target}")
-
-
-def _run(
-    cases: "Sequence[Case]",
-    settings: Settings,
-    store: "RunStore",
-    on_progress: "Progress | None",
-    sweeps: "Sequence[SetUpSweep]",
-) -> "Outcomes":
-    from experiments.common.runs import carry_out
-
-    outcomes = carry_out(
-        cases,
-        seeds=settings.seeds,
-        processes=settings.processes,
-        on_progress=on_progress,
-        sweeps=sweeps,
-        store=store,
-    )
-    return replace(outcomes, requests=settings.requests)
-
-
-def _with_sweeps(
-    run: "Callable[[Sequence[SetUpSweep]], Outcomes]",
-    recipes: "Mapping[str, Recipe]",
-    sweeps: "Callable[[], Sequence[SetUpSweep]]",
-    which: str,
-) -> "Outcomes":
-    """Run the cases and sweeps. With ``missed`` the cases run first; stored runs are not repeated."""
-    if which != "missed":
-        return run(sweeps() if which == "true" else ())
-    from experiments.common.figure import FAILED
-
-    first = run(())
-    rows = [row for recipe in recipes.values() for row in recipe.make(first).rows]
-    out = {subject for row in rows if row.verdict in FAILED for _, subject in row.saved}
-    wanted = [sweep for sweep in sweeps() if sweep.subject in out]
-    return run(wanted) if wanted else first
-
-
-def _write_tables(figures: "list[Figure]", outcomes: "Outcomes", folder: Path, command: str) -> None:
-    """Write what all figures share: sweeps, points, runs, and the page in Markdown and in HTML."""
-    from experiments.common import csv_tables, html_page, page, saved
-    from servetwin.config.version import code_version
-
-    commit = code_version()["commit"]
-    texts = {
-        saved.FILE: saved.as_text(saved.as_saved(outcomes, figures)),
-        csv_tables.POINTS_FILE: csv_tables.points_csv(figures),
-        csv_tables.RUNS_FILE: csv_tables.runs_csv(outcomes),
-        page.FILE: page.as_page(figures, command, commit),
-        html_page.FILE: html_page.as_html(figures, command, commit, folder),
-    }
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
-
-
-def _write(recipe: "Recipe", outcomes: "Outcomes", folder: Path, command: str) -> "Figure":
-    """Write FIGURE.json, FIGURE.png, and the cluster files and requests that only its runs have."""
-    from experiments.common.drawing import draw
-    from experiments.common.runs import command_of, links_file, rows_file
-    from experiments.common.shown import as_json
-    from servetwin.config.version import code_version
-
-    figure = recipe.make(outcomes)
-    cases = tuple(dict.fromkeys(recipe.cases(outcomes.requests)))
-    runs = [command_of(run, case) for case in cases for run in outcomes.of(case)]
-    text = as_json(figure, command, code_version()["commit"], runs)
-    (folder / f"{figure.name}.json").write_text(text, encoding="utf-8")
-    draw(figure, folder / f"{figure.name}.png")
-    for case in cases:
-        for name, text in ((f"clusters/{links_file(case)}", case.links), (rows_file(case), case.rows)):
-            if text and outcomes.of(case):
-                (folder / name).parent.mkdir(exist_ok=True)
-                (folder / name).write_text(text, encoding="utf-8")
-    return figure

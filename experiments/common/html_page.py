@@ -25,11 +25,16 @@ def as_html(figures: Sequence[Figure], command: str, commit: str | None, folder:
     made = f"<p>Made by commit {escape(commit[:12])}.</p>" if commit else ""
     head = f"<h1>{escape(command)}</h1>{made}<pre>{escape(heading(figures))}</pre>"
     body = "".join(_section(figure, folder / f"{figure.name}.png") for figure in figures)
+    return document(command, f"{head}{body}")
+
+
+def document(title: str, html: str) -> str:
+    """Return a page of this content that opens offline."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f"<title>{escape(command)}</title><style>{page_file('report.css')}{_MORE}</style></head>"
-        f"<body><main>{head}{body}</main></body></html>\n"
+        f"<title>{escape(title)}</title><style>{page_file('report.css')}{_MORE}</style></head>"
+        f"<body><main>{html}</main></body></html>\n"
     )
 
 

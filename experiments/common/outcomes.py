@@ -21,7 +21,7 @@ class RunOutcome:
     """One run: words, summary, and three columns of its finished requests (``tpot_ms`` may be NaN).
 
     timelines: name -> (seconds, values), made by experiments.common.timelines. columns: further columns of
-    finished requests, which the case names.
+    finished requests, which the case names. wall_s: how long the run took here, 0 where that is not known.
     """
 
     words: Words
@@ -32,6 +32,7 @@ class RunOutcome:
     inputs: str
     timelines: Mapping[str, tuple[Floats, Floats]] = field(default_factory=dict)
     columns: Mapping[str, Floats] = field(default_factory=dict)
+    wall_s: float = 0.0
 
     def at(self, path: str) -> float | None:
         """A number of the summary, such as ``ttft_ms.p99``; None where the run has none."""

@@ -23,7 +23,7 @@ _COLUMNS: Final = ("arrival_s", "ttft_ms", "tpot_ms")
 _PACKAGES: Final = ("serving", "policies", "hwmodels", "simcore", "traces", "servetwin", "experiments")
 # No run depends on the files of these folders, which make figures and pages, except on _RUN_FILES.
 _FIGURE_FOLDERS: Final = (
-    "experiments/common", "experiments/blitzscale", "experiments/llumnix", "experiments/quart",
+    "experiments", "experiments/common", "experiments/blitzscale", "experiments/llumnix", "experiments/quart",
 )  # fmt: skip
 _RUN_FILES: Final = ("outcomes.py", "rates.py", "run_store.py", "runs.py", "timelines.py", "once.py")
 
@@ -53,7 +53,12 @@ class RunStore:
             inputs=data["told"],
             timelines=timelines,
             columns=columns,
+            wall_s=data["wall_s"],
         )
+
+    def has(self, case: Case, seed: int) -> bool:
+        """Whether there is a file of this run; ``load`` still refuses a broken one."""
+        return self._path(case, seed).is_file()
 
     def keep(self, case: Case, seed: int, run: RunOutcome) -> None:
         """Store the run: write a temporary file, then rename it."""
@@ -63,6 +68,7 @@ class RunStore:
             "told": run.inputs,
             "timelines": list(run.timelines),
             "columns": list(run.columns),
+            "wall_s": run.wall_s,
         }
         arrays: dict[str, Any] = {name: getattr(run, name) for name in _COLUMNS}
         for name, (x, y) in run.timelines.items():

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
+from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
@@ -61,6 +62,19 @@ _PLAIN_KEYS: Final = ("estimates", "uncertainty")
 _OPEN_GROUPS: Final = ("cluster", "model", "trace")
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Checked cases. counts: case -> its number of seeds; missing: case -> why it cannot run."""
+
+    counts: Mapping[Case, int]
+    missing: Mapping[Case, str]
+    sweeps: tuple[SetUpSweep, ...]
+
+    def jobs(self) -> list[tuple[Case, int]]:
+        """Each run: its case and its seed."""
+        return [(case, seed) for case, count in self.counts.items() for seed in range(count)]
+
+
 def carry_out(
     cases: Iterable[Case],
     seeds: int,
@@ -70,11 +84,21 @@ def carry_out(
     sweeps: Sequence[SetUpSweep] = (),
     store: RunStore | None = None,
 ) -> Outcomes:
-    """Run each case under the seeds 0, 1, ...; a case twice in ``cases`` or in a sweep runs once.
+    """Run each case under the seeds 0, 1, ..., after ``planned`` has checked them all.
+
+    store: where finished runs are kept.
+    """
+    plan = planned(cases, seeds, processes=processes, sweeps=sweeps)
+    return carried_out(plan, processes=processes, on_progress=on_progress, store=store)
+
+
+def planned(
+    cases: Iterable[Case], seeds: int, *, processes: int = PROCESSES, sweeps: Sequence[SetUpSweep] = ()
+) -> Plan:
+    """Check each case; a case twice in ``cases`` or in a sweep is planned once.
 
     A case that needs an option which this version lacks is reported as missing, and so is an optional case
-    whose configuration is refused; any other refusal raises UserError before the first run begins. store:
-    where finished runs are kept.
+    whose configuration is refused; any other refusal raises UserError.
     """
     wanted = list(dict.fromkeys((*cases, *(case for sweep in sweeps for case in sweep.cases()))))
     # No trace is missed after the checks of a hundred cases, or after hours of runs.
@@ -82,9 +106,19 @@ def carry_out(
         _refusal(one_of_trace, prepared=True)
     refusals = _in_order(_refusal, wanted, processes)
     missing = {case: why for case, why in zip(wanted, refusals, strict=True) if why}
-    ready = [case for case in wanted if case not in missing]
-    counts = {case: 1 if case.once else seeds for case in ready}
-    jobs = [(case, seed) for case, count in counts.items() for seed in range(count)]
+    counts = {case: 1 if case.once else seeds for case in wanted if case not in missing}
+    return Plan(counts, missing, tuple(sweeps))
+
+
+def carried_out(
+    plan: Plan,
+    *,
+    processes: int = PROCESSES,
+    on_progress: Progress | None = None,
+    store: RunStore | None = None,
+) -> Outcomes:
+    """Make the runs of the plan that are not in the store, and keep each there when it is finished."""
+    jobs = plan.jobs()
     outcome_of = {job: stored for job in jobs if store and (stored := store.load(*job))}
     for job, outcome in _each([job for job in jobs if job not in outcome_of], processes):
         outcome_of[job] = outcome
@@ -92,8 +126,10 @@ def carry_out(
             store.keep(*job, outcome)
         if on_progress is not None:
             on_progress(len(outcome_of), len(jobs))
-    runs = {case: tuple(outcome_of[case, seed] for seed in range(count)) for case, count in counts.items()}
-    return Outcomes(runs, missing, tuple(sweeps))
+    runs = {
+        case: tuple(outcome_of[case, seed] for seed in range(count)) for case, count in plan.counts.items()
+    }
+    return Outcomes(runs, plan.missing, plan.sweeps)
 
 
 def lacking(words: Words) -> str:
@@ -112,6 +148,7 @@ def lacking(words: Words) -> str:
 
 def run_once(case: Case, seed: int) -> RunOutcome:
     """One case under one seed; the same seed has the same requests in every system of a set-up."""
+    began_s = perf_counter()
     rate = rate_of(case.set_up, seed)
     words = case.all_words(*rate.words, f"seed={seed}")
     prepared, done = _execute(case, words)
@@ -129,6 +166,7 @@ def run_once(case: Case, seed: int) -> RunOutcome:
         inputs=f"{rate.rule}; step times: {prepared.hardware.step.source.partition(';')[0]}",
         timelines=timelines_of(columns, done.summary) | kv_shares_of(done.series),
         columns={name: _column(columns, name) for name in case.columns},
+        wall_s=perf_counter() - began_s,
     )
 
 

@@ -1,17 +1,17 @@
 """servetwin reproduce: whose sweeps are run, and what Llumnix's consist of."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from experiments.common.figure import Figure, FigureRow, Verdict
+from experiments.common.making import sweeps_of_missed
 from experiments.common.outcomes import Outcomes
 from experiments.common.recipe import Recipe
 from experiments.common.sweep import SetUpSweep
 from experiments.llumnix.set_ups import BY_TITLE, system
 from experiments.llumnix.sweeps import sweeps_of
-from experiments.reproduce import _with_sweeps
 from servetwin.cli.main import run
 
 SWEEPS = [SetUpSweep("rule", subject, "", ()) for subject in ("low", "middle", "high")]
@@ -23,26 +23,18 @@ def row(subject: str, verdict: Verdict) -> FigureRow:
     )
 
 
-def carried_out(which: str, *rows: FigureRow) -> list[list[str]]:
-    """The subjects of the sweeps of every turn."""
-    turns = list[list[str]]()
-
-    def turn(sweeps: Sequence[SetUpSweep]) -> Outcomes:
-        turns.append([one.subject for one in sweeps])
-        return Outcomes({}, {}, tuple(sweeps))
-
+def swept(*rows: FigureRow) -> list[str]:
+    """The subjects whose sweeps are run with sweeps=missed."""
     make: Callable[[Outcomes], Figure] = lambda _: Figure("fig", "", rows)  # noqa: E731
-    found = _with_sweeps(turn, {"fig": Recipe("", lambda _: (), make)}, lambda: SWEEPS, which)
-    assert [one.subject for one in found.sweeps] == turns[-1]
-    return turns
+    recipes = {"fig": Recipe("", lambda _: (), make)}
+    return [one.subject for one in sweeps_of_missed(recipes, Outcomes({}, {}), SWEEPS)]
 
 
 def test_sweeps_of_what_is_missed_follow_the_runs_that_say_so() -> None:
     rows = row("low", "in band"), row("middle", "out"), row("high", "not shown"), row("high", "in band")
-    assert carried_out("missed", *rows) == [[], ["middle"]]
-    assert carried_out("missed", row("low", "in band")) == [[]]
-    assert carried_out("true", *rows) == [["low", "middle", "high"]]
-    assert carried_out("false", *rows) == [[]]
+    assert swept(*rows) == ["middle"]
+    assert swept(row("low", "direction held"), row("high", "direction not held")) == ["high"]
+    assert swept(row("low", "in band")) == []
 
 
 def test_another_word_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

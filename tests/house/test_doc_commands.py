@@ -88,6 +88,7 @@ def test_a_command_that_is_not_run_here_is_parsed(
     words = command.words[2:]
     if command.verb == "servetwin reproduce":
         monkeypatch.setattr("experiments.reproduce._make", lambda *_: None)
+        monkeypatch.setattr("experiments.common.all_papers.make_all", lambda *_: None)
         assert cli.run(command.words[1:]) == 0
     elif command.verb == "servetwin traces":
         assert words[0] == "fetch" and words[1] in SOURCES

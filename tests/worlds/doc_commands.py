@@ -38,6 +38,7 @@ PARSED_ONLY: Final = (
     ("REALEXEC.md", "realexec run transport=nixl", INSTALL),
     ("REPRODUCTION.md", "servetwin reproduce blitzscale fig21 fig8", LONG),
     ("REPRODUCTION.md", "servetwin reproduce blitzscale all", LONG),
+    ("REPRODUCTION.md", "servetwin reproduce all", LONG),
     ("LLUMNIX.md", "servetwin reproduce llumnix fig10", LONG),
     ("MIGRATION.md", "servetwin reproduce llumnix fig10", LONG),
     ("LLUMNIX.md", "servetwin reproduce llumnix all", LONG),
