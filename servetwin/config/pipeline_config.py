@@ -51,9 +51,9 @@ class PipelineConfig:
         read_by=(ONE_PASS_MODELS, PASSES_OF_BATCHES),
     )
     timeout_s: float = key(
-        "a request fails that no replica has taken in time: this long after its arrival, and (n - k) / n of it "
-        "after it reached stage k of n (from 0); 10 with 8 stages: (8 - k) x 1.25 s, as in QUART's released "
-        "code; 0: never",
+        "a request fails that no replica has taken in time: this long after its arrival, and (n - k) / n "
+        "of it after it reached stage k of n (from 0); 10 with 8 stages: (8 - k) x 1.25 s, as in QUART's "
+        "released code; 0: never",
         default=0.0,
         within=Range(low=0),
         read_by=(ONE_PASS_MODELS,),
