@@ -123,7 +123,16 @@ def planned_s(
     )
     plane = DataPlane(setup)
     for number, edge in enumerate(_plan(topology, sources, targets).edges):
-        load = Load(number, llm.name, edge.sources, edge.targets, edge.shards, False, False, edge.reason)
+        load = Load(
+            load=number,
+            model=llm.name,
+            sources=edge.sources,
+            targets=edge.targets,
+            shards=edge.shards,
+            every_layer=False,
+            cold=False,
+            reason=edge.reason,
+        )
         plane.carry_out(0, load)
     last_ns = 0
     while (due_ns := plane.next_ns()) is not None:
