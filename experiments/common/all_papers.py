@@ -6,9 +6,8 @@ from pathlib import Path
 
 from experiments.common import index_page
 from experiments.common.figure import Figure
-from experiments.common.making import GOES_ON, Making, Settings, outcomes_of, prepared, written
+from experiments.common.making import GOES_ON, Settings, outcomes_of, prepared, written
 from experiments.common.recipe import Paper
-from experiments.common.run_store import RunStore
 from experiments.common.shown import as_data, counts, heading, tally
 from experiments.common.time_left import TimeLeft, as_lines, head_count
 from servetwin.cli.process import tell, telling
@@ -31,22 +30,16 @@ def make_all(papers: Sequence[Paper], settings: Settings, command: str) -> None:
                 left = TimeLeft(heads, _say, bar)
                 for making in makings:
                     name = making.paper.name
-                    figures[name] = _made(making, settings, store, left, folder.path / name, command)
+                    outcomes = outcomes_of(making, settings, store, left.of(name))
+                    (folder.path / name).mkdir()
+                    figures[name] = written(making.recipes, outcomes, folder.path / name, command)
+                    del outcomes  # a paper's runs are large
             _write_index(figures, folder.path, command)
             target = folder.commit()
     except KeyboardInterrupt as stop:
         stop.add_note(GOES_ON.format(store.folder))
         raise
     _tell(figures, settings, target)
-
-
-def _made(
-    making: Making, settings: Settings, store: RunStore, left: TimeLeft, folder: Path, command: str
-) -> list[Figure]:
-    """Run and write one paper, whose runs are then no longer in memory."""
-    outcomes = outcomes_of(making, settings, store, left.of(making.paper.name))
-    folder.mkdir()
-    return written(making.recipes, outcomes, folder, command)
 
 
 def _say_first(lines: Iterable[str], as_json: bool) -> None:
