@@ -17,7 +17,7 @@ _PANEL_IN: Final = 3.4
 _ROW_IN: Final = 0.26
 _COLORS: Final = {
     "in band": "tab:green", "out": "tab:red", "not shown": "tab:orange", "not comparable": "tab:gray",
-    "direction held": "tab:green", "direction not held": "tab:red",
+    "direction held": "tab:green", "direction not held": "tab:red", "direction not shown": "tab:orange",
 }  # fmt: skip
 _TICKS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 _LEAST_RATIO: Final = 0.01  # where a ratio of 0 is drawn

@@ -4,13 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, Literal
 
-Verdict = Literal["in band", "out", "not shown", "not comparable", "direction held", "direction not held"]
-"""The last two are verdicts on changes of less than 5 %, of which no size is judged."""
+Verdict = Literal[
+    "in band", "out", "not shown", "not comparable",
+    "direction held", "direction not held", "direction not shown",
+]  # fmt: skip
+"""The last three are verdicts on changes of less than 5 %, of which no size is judged."""
 Kind = Literal["paper_number", "paper_direction", "own_analysis"]
 """Held against a number of the paper, its words or a drawing without one, or an analysis of our own."""
 HELD: Final = ("in band", "direction held")
 FAILED: Final = ("out", "direction not held")
-MISSED: Final = (*FAILED, "not shown")
+MISSED: Final = (*FAILED, "not shown", "direction not shown")
 Key = tuple[str, str]
 """(kind, set-up or figure) of a sweep in sweeps.json."""
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 _STYLES: Final[Mapping[Verdict, str]] = {
     "in band": "green", "out": "red", "not shown": "yellow", "not comparable": "dim",
-    "direction held": "green", "direction not held": "red",
+    "direction held": "green", "direction not held": "red", "direction not shown": "yellow",
 }  # fmt: skip
-_DIRECTIONS: Final = ("direction held", "direction not held")
+_DIRECTION: Final = "direction "
 KINDS: Final[Mapping[Kind, str]] = {
     "paper_number": "held against a number of the paper",
     "paper_direction": "held against its words or a drawing without a number",
@@ -121,20 +121,25 @@ def _all(verdicts: Mapping[str, int]) -> int:
 
 def spelt(verdicts: Mapping[str, int]) -> str:
     """Return the counts in words, with those of directions apart, and none of these where no row has one."""
-    judged = [f"{count} {verdict}" for verdict, count in verdicts.items() if verdict not in _DIRECTIONS]
+    judged = [
+        f"{count} {verdict}" for verdict, count in verdicts.items() if not verdict.startswith(_DIRECTION)
+    ]
     parts = [", ".join(judged), in_directions(verdicts)]
     return "; ".join(filter(None, parts))
 
 
 def in_directions(verdicts: Mapping[str, int]) -> str:
-    """Return the counts of changes of less than 5 %: ``direction 2 held, 1 not``; empty without a row."""
-    held, not_held = (verdicts.get(verdict, 0) for verdict in _DIRECTIONS)
-    return f"direction {held} held, {not_held} not" if held or not_held else ""
+    """Return the counts of changes of less than 5 %: ``direction 2 held, 1 not held, 0 not shown``."""
+    found = {verdict: count for verdict, count in verdicts.items() if verdict.startswith(_DIRECTION)}
+    parts = [f"{count} {verdict.removeprefix(_DIRECTION)}" for verdict, count in found.items()]
+    return f"{_DIRECTION}{', '.join(parts)}" if any(found.values()) else ""
 
 
 def in_short(verdicts: Mapping[str, int]) -> str:
     """Return the counts as ``9 / 6 / 0 / 0``, directions apart; empty if there is no row."""
-    judged = " / ".join(str(count) for verdict, count in verdicts.items() if verdict not in _DIRECTIONS)
+    judged = " / ".join(
+        str(count) for verdict, count in verdicts.items() if not verdict.startswith(_DIRECTION)
+    )
     return "; ".join(filter(None, (judged, in_directions(verdicts)))) if _all(verdicts) else ""
 
 

@@ -74,7 +74,7 @@ class Claim:
         if estimate.low is None or estimate.high is None:
             if self.kind == "paper_number" and not self.is_direction:
                 return self.verdict(estimate.value), self.change_fails(estimate.value)
-            return "not shown", "one seed has no interval"
+            return self._not_shown(), "one seed has no interval"
         if self.kind == "paper_number" and math.isfinite(self.low) and math.isfinite(self.high):
             return self._size(estimate.value, estimate.low, estimate.high)
         if self._holds(estimate.low, estimate.high):
@@ -98,8 +98,11 @@ class Claim:
     def _size(self, mean: float, low: float, high: float) -> tuple[Verdict, str]:
         verdict = self.verdict(mean)
         if verdict in HELD and self.against is not None and low <= self.against <= high:
-            return "not shown", f"the interval contains {self.against:g}, so no direction is shown"
+            return self._not_shown(), f"the interval contains {self.against:g}, so no direction is shown"
         return verdict, self.change_fails(mean)
+
+    def _not_shown(self) -> Verdict:
+        return "direction not shown" if self.is_direction else "not shown"
 
     def _holds(self, low: float, high: float) -> bool:
         least, most = self.low / self.slack, self.high * self.slack

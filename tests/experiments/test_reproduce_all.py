@@ -113,7 +113,7 @@ def test_all_papers_are_made_and_a_second_call_runs_nothing(
 def test_an_interrupted_command_goes_on_with_fewer_runs(
     ran: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    counted = runs.run_once
+    counted, before = runs.run_once, signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def interrupted(case: Case, seed: int) -> RunOutcome:
         if len(ran) == 4:
@@ -121,7 +121,10 @@ def test_an_interrupted_command_goes_on_with_fewer_runs(
         return counted(case, seed)
 
     monkeypatch.setattr(runs, "run_once", interrupted)
-    assert run(WORDS) == 130
+    try:
+        assert run(WORDS) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
     error = capsys.readouterr().err
     assert "nothing was written; finished runs are kept in made.runs" in error and error.count("\n") == 1
     assert not Path("made").exists() and len(list(Path("made.runs").glob("*.npz"))) == 4

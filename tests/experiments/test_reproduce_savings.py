@@ -95,9 +95,14 @@ def test_a_row_says_which_change_is_out() -> None:
         (HALF, Estimated(0.6, 0.5, 0.7), "in band", "in band"),
         (HALF, Estimated(0.6, 0.3, 1.1), "not shown", "not shown"),
         (HALF, Estimated(0.72, 0.4, 1.1), "out", "not shown"),
-        (shorter(1.8), Estimated(0.99, 0.98, 1.01), "not shown", "not shown"),
+        (shorter(1.8), Estimated(0.99, 0.98, 1.01), "direction not shown", "not shown"),
         (shorter(1.8), Estimated(1.01, 0.98, 1.03), "direction not held", "not shown"),
-        (shorter(1.8), Estimated(0.99, None, None), "not shown", "in band"),  # one seed has no direction
+        (
+            shorter(1.8),
+            Estimated(0.99, None, None),
+            "direction not shown",
+            "in band",
+        ),  # one seed has no direction
         (HALF, Estimated(0.6, None, None), "in band", "in band"),
     ],
 )
@@ -178,7 +183,7 @@ def test_kept_results_are_counted_again_without_runs(
     assert run(["reproduce", "verdicts", str(tmp_path / "q"), str(tmp_path / "all")]) == 0
     lines = capsys.readouterr().out.splitlines()
     said = "held against a number of the paper: 0 in band, 1 out, 0 not shown, 0 not comparable"
-    assert f"  1 {said}" in lines and f"  2 {said}; direction 1 held, 0 not" in lines
+    assert f"  1 {said}" in lines and f"  2 {said}; direction 1 held, 0 not held, 0 not shown" in lines
     changed = [line.split("ours ")[1] for line in lines[-2:]]
     assert changed == [
         "0.712 [0.700, 0.730]: in band by the ratio alone, out",
