@@ -67,18 +67,18 @@ def simulate(*words: str, out: str | Path | None = None, **values: Any) -> Run:
         config = load_config([*all_words, f"out={out}"], "simulate", alone=True)
         with ResultFolder(config.out, config.overwrite) as folder:
             simulated.simulate(config, folder.path)
-            return read(folder.commit())
+            return run_in(folder.commit())
     with TemporaryDirectory() as name:
         config = load_config([*all_words, f"out={name}"], "simulate", alone=True)
         simulated.simulate(config, Path(name))
         return _read(Path(name), None)
 
 
-def read(folder: str | Path) -> Run:
+def run_in(folder: str | Path) -> Run:
     """A result folder of a simulated or a real run. UserError for what is none."""
     path = Path(folder).expanduser().resolve()
     if not (path / "summary.json").is_file():
-        raise UserError(f"{path} has no summary.json: give the out= of a run")
+        raise UserError(f"{path} has no summary.json: give the out= of a run or of a sweep")
     return _read(path, path)
 
 

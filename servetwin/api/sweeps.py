@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from servetwin.api.words import words_of
 from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+MEANS: Final = "means.csv"
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,27 @@ def _of_this_script(value: Any) -> bool:
 
 
 def _sweep(words: list[str], out: Path) -> Sweep:
-    import pandas as pd
-
     from servetwin.cli.sweep import carried_out
-    from servetwin.results.parquet_file import frame_of
     from servetwin.sweeps.sweep_words import sweep_words
 
     all_words = [*words, f"out={out}"]
-    runs = carried_out(sweep_words(all_words), all_words)
-    table, means = frame_of(out / "sweep.parquet"), pd.read_csv(out / "means.csv")
-    return Sweep(table, means, {point.name: why for point, why in runs.refused()})
+    carried_out(sweep_words(all_words), all_words)
+    return sweep_in(out)
+
+
+def sweep_in(folder: Path) -> Sweep:
+    """The sweep whose ``out=`` the folder is. UserError for a table of something else."""
+    import pandas as pd
+
+    from servetwin.compare.sweep_table import REFUSED, TABLE
+    from servetwin.results.parquet_file import frame_of
+
+    table = frame_of(folder / TABLE)
+    if REFUSED not in table.columns or not (folder / MEANS).is_file():
+        raise UserError(f"{folder} is no finished sweep: give the out= of servetwin sweep")
+    axes = [str(name) for name in table.columns[: list(table.columns).index(REFUSED)]]
+    refused = {
+        " ".join(f"{axis}={row[axis]}" for axis in axes) or "the only run": row[REFUSED]
+        for row in table[table[REFUSED] != ""].to_dict("records")
+    }
+    return Sweep(table, pd.read_csv(folder / MEANS), refused)

@@ -12,6 +12,12 @@ OWN_FLAGS: Final = ("--json", *_QUIET, *_LOUD)
 TRACEBACK_VARIABLE: Final = "SERVETWIN_TRACEBACK"
 
 
+def flags_behind(words: Sequence[str]) -> list[str]:
+    """Return the words with flags that stand before the command behind it: ``--json story DIR``."""
+    first = next((at for at, word in enumerate(words) if word not in OWN_FLAGS), 0)
+    return [*words[first:], *words[:first]]
+
+
 def without_flags(words: Sequence[str]) -> tuple[list[str], bool]:
     """Return the words with --json as ``json=true``, and whether to suppress output."""
     quiet = any(word in _QUIET for word in words)

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
 
 from hwmodels.errors import HardwareError
-from servetwin.cli.flags import OWN_FLAGS, TRACEBACK_VARIABLE, printing, without_flags
+from servetwin.cli.flags import OWN_FLAGS, TRACEBACK_VARIABLE, flags_behind, printing, without_flags
 from serving.vocabulary.errors import PolicyError, UserError
 from traces.errors import TraceError
 
@@ -68,7 +68,7 @@ def dispatch(words: Sequence[str], commands: Mapping[str, str], name: str) -> in
     ``commands`` maps it to ``module:function``, imported when it runs. ``name``: servetwin or realexec.
     """
     try:
-        return _chosen(words, commands, name)
+        return _chosen(flags_behind(words), commands, name)
     except (UserError, HardwareError, TraceError) as error:
         if isinstance(error, PolicyError):
             _trace(error)

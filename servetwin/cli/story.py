@@ -28,13 +28,15 @@ COLUMNS: Final = (13, 60, 33)  # with two spaces between: at most 110 characters
 
 def story(words: Sequence[str]) -> int:
     """Print the story that ``words`` name; exit status 0. Raises UserError if there is none."""
-    if not words or "=" in words[0]:
+    name = next((word for word in words if "=" not in word), None)
+    if name is None:
         raise UserError("story takes one folder: write servetwin story DIR with the out= of a run")
-    folder, options = Path(words[0]), _options(words[1:])
+    at = words.index(name)
+    folder, options = Path(name), _options([*words[:at], *words[at + 1 :]])
     path = journal_in(folder, "story")
     journal = JournalReader(lines_of(path, "ascii"), str(path))
     with journal.checked(), telling():
-        _tell(journal, path.parent, words[0], options)
+        _tell(journal, path.parent, name, options)
     return 0
 
 

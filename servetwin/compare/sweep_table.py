@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TABLE: Final = "sweep.parquet"
 ABOUT: Final = "sweep.json"
-_REFUSED: Final = "refused"
+REFUSED: Final = "refused"
 Values = tuple[tuple[str, Any], ...]
 
 
@@ -64,10 +64,10 @@ def is_sweep(folder: Path) -> bool:
 def sweep_table(folder: Path) -> SweepTable:
     """Return the points that ran, each setting once. UserError for another table."""
     frame = frame_of(folder / TABLE)
-    if _REFUSED not in frame.columns:
+    if REFUSED not in frame.columns:
         raise UserError(f"{folder / TABLE} is no table of a sweep: give the out= of servetwin sweep")
-    axes = [str(name) for name in frame.columns[: list(frame.columns).index(_REFUSED)]]
-    frame = frame[frame[_REFUSED] == ""]
+    axes = [str(name) for name in frame.columns[: list(frame.columns).index(REFUSED)]]
+    frame = frame[frame[REFUSED] == ""]
     if axes:
         frame = frame.drop_duplicates(axes)
     words = _words(folder)

@@ -54,6 +54,16 @@ def test_a_sweep_is_two_tables(tmp_path: Path) -> None:
     assert found.table["ttft_ms.p99"].iloc[-1] == alone.numbers["ttft_ms.p99"]
     assert set(found.means["seeds"]) == {2}
     assert found.refused == {}
+    opened = st.read(tmp_path / "s")
+    assert opened.table.equals(found.table) and opened.means.equals(found.means) and opened.refused == {}
+
+
+def test_an_opened_sweep_says_which_points_were_refused(tmp_path: Path) -> None:
+    found = st.sweep(*WORDS, engine__max_num_seqs=[8, 0], processes=1, out=tmp_path / "s")
+    assert list(found.refused) == ["engine.max_num_seqs=0"]
+    assert st.read(tmp_path / "s").refused == found.refused
+    (tmp_path / "s" / "means.csv").unlink()
+    refuses(st.UserError, "is no finished sweep", st.read, tmp_path / "s")
 
 
 def test_a_plan_has_its_answer_and_both_ends() -> None:

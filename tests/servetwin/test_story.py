@@ -432,6 +432,21 @@ def test_what_cannot_be_told_is_refused(tmp_path: Path, capsys: Captured, word: 
     assert told.out == "" and sentence in told.err and told.err.count("\n") == 1
 
 
+def test_flags_and_keys_stand_before_the_command_and_the_folder_too(run: Path, capsys: Captured) -> None:
+    expected = shown(capsys, str(run), "request=0", "json=true")
+    folder = str(run)
+    for words in (
+        ("--json", "story", folder, "request=0"),
+        ("story", "--json", folder, "request=0"),
+        ("story", "--json", "request=0", folder),
+        ("story", "request=0", folder, "--json"),
+        ("-v", "--json", "story", folder, "request=0"),
+    ):
+        assert cli.run(words) == 0
+        assert capsys.readouterr().out.splitlines() == expected
+    assert cli.run(["--json"]) == 2 and "there is no command" in capsys.readouterr().err
+
+
 def test_folders_without_a_journal_are_refused(tmp_path: Path, capsys: Captured) -> None:
     both = str(written(tmp_path / "run", recorded(*CHUNKED))), "request=0", "instance=0"
     cases = {
