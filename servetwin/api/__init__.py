@@ -8,8 +8,8 @@ from servetwin.shadowed_packages import namesake
 if (_sentence := namesake()) is not None:
     raise ImportError(_sentence)
 
-from servetwin.api.plans import Plan, plan
 from servetwin.api.folders import read
+from servetwin.api.plans import Plan, plan
 from servetwin.api.runs import Run, simulate
 from servetwin.api.sweeps import Sweep, sweep
 from serving.vocabulary.errors import PolicyError, UserError
