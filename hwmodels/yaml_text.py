@@ -32,8 +32,8 @@ def yaml_data(text: str) -> Any:
         return yaml.safe_load(text)
 
 
-def users_yaml(content: bytes, aliases: bool = True) -> Any:
-    """``yaml_data`` of a user's file, ``MOST_YAML_BYTES`` at most, in UTF-8.
+def users_yaml(content: bytes, aliases: bool = True, most_values: int = _MOST_VALUES) -> Any:
+    """``yaml_data`` of a user's file in UTF-8; files that people write have ``MOST_YAML_BYTES`` at most.
 
     Raises yaml.YAMLError, or ValueError: not UTF-8, a value that its tag does not fit, nested too deeply,
     aliases (``*name``) that stand for too much, or any of them if not ``aliases``; a key written twice.
@@ -42,12 +42,12 @@ def users_yaml(content: bytes, aliases: bool = True) -> Any:
 
     text = content.decode("utf-8-sig")
     try:
-        _refuse_large(yaml.parse(text, Loader=_loader()), aliases)
+        _refuse_large(yaml.parse(text, Loader=_loader()), aliases, most_values)
     except yaml.YAMLError:
         if len(text) > _EXPLAINED:
             raise
         # Eight times as slow; says more of where and why, and takes escapes of file names that are no text.
-        _refuse_large(yaml.parse(text, Loader=yaml.SafeLoader), aliases)
+        _refuse_large(yaml.parse(text, Loader=yaml.SafeLoader), aliases, most_values)
     try:
         return yaml_data(text)
     except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
@@ -55,7 +55,7 @@ def users_yaml(content: bytes, aliases: bool = True) -> Any:
         raise ValueError(f"a tag (!!NAME) does not fit its value: {error}") from error
 
 
-def _refuse_large(events: Iterable[Any], aliases: bool) -> None:
+def _refuse_large(events: Iterable[Any], aliases: bool, most_values: int) -> None:
     """Count the values that a document stands for, each alias as what it refers to."""
     import yaml
 
@@ -81,8 +81,8 @@ def _refuse_large(events: Iterable[Any], aliases: bool) -> None:
             counts[-1] += 1
             if event.anchor is not None:
                 known[event.anchor] = 1
-        if counts[-1] > _MOST_VALUES:
-            raise ValueError(f"it stands for more than {_MOST_VALUES} values")
+        if counts[-1] > most_values:
+            raise ValueError(f"it stands for more than {most_values} values")
 
 
 def _with_keys_once(events: Iterable[Any]) -> Iterator[Any]:

@@ -14,8 +14,10 @@ from servetwin.cli.process import telling
 from servetwin.compare.agreement import are_repeats
 from servetwin.compare.comparison import compare as with_measured
 from servetwin.compare.errors import STATISTICS
-from servetwin.compare.formats import FORMATS, read_measured
-from servetwin.compare.own_result import read_result
+from servetwin.compare.formats import FORMATS, read_any
+from servetwin.compare.measured import MeasuredRun, MeasuredStatistics
+from servetwin.compare.own_result import Result, read_result
+from servetwin.compare.statistics_file import BY_STATISTICS, compare_statistics
 from servetwin.config.overrides import Wanted, echo
 from servetwin.report.number_text import NOTHING, duration
 from servetwin.report.table import LATENCIES
@@ -60,8 +62,8 @@ def compare(words: Sequence[str]) -> int:
     _refuse_more(paths)
     options = _options_of_measured(words[2:])
     result = read_result(_path(places[0]))
-    measured = read_measured(_path(places[1]), options.get("format"), options.get("run"))
-    comparison, decided = with_measured(result, measured), compare_repeats.of_two(*paths)
+    measured = read_any(_path(places[1]), options.get("format"), options.get("run"))
+    comparison, decided = _compared(result, measured), compare_repeats.of_two(*paths)
     with telling():
         if options.get("json", False):
             data = {"decisions": compare_repeats.matched_data(decided[0])} if decided else {}
@@ -70,6 +72,13 @@ def compare(words: Sequence[str]) -> int:
             decision_text = ["", *compare_repeats.decision_lines(decided)] if decided else []
             print("\n".join([*lines_of(comparison), *decision_text]))
     return 0
+
+
+def _compared(result: Result, measured: MeasuredRun | MeasuredStatistics) -> dict[str, Any]:
+    """Return the comparison with single requests, or with statistics alone."""
+    if isinstance(measured, MeasuredStatistics):
+        return compare_statistics(result, measured)
+    return with_measured(result, measured)
 
 
 def _refuse_more(paths: Sequence[Path]) -> None:
@@ -113,11 +122,12 @@ def lines_of(comparison: Mapping[str, Any]) -> Iterator[str]:
     simulated, measured, matched = comparison["simulated"], comparison["measured"], comparison["matched"]
     finished = simulated["requests"]["finished"]
     yield f"simulated  {simulated['folder']}: {simulated['imitates']}, {finished:,} requests finished"
-    yield (
-        f"measured   {measured['path']} ({measured['format']}): {measured['requests']:,} requests, "
-        f"{measured['failed']:,} failed"
-    )
-    yield f"matched    {matched['requests']:,} requests by {matched['by']}"
+    requests, failed = (_counted(measured[name]) for name in ("requests", "failed"))
+    yield f"measured   {measured['path']} ({measured['format']}): {requests} requests, {failed} failed"
+    if matched["by"] == BY_STATISTICS:
+        yield f"compared   {matched['by']}, of which none is paired"
+    else:
+        yield f"matched    {matched['requests']:,} requests by {matched['by']}"
     yield ""
     yield from _error_table(comparison)
     yield from _range_table(comparison)
@@ -128,6 +138,10 @@ def lines_of(comparison: Mapping[str, Any]) -> Iterator[str]:
     ]
     for remark in remarks:
         yield from textwrap.wrap(_plain(remark), _WIDTH, subsequent_indent="  ")
+
+
+def _counted(number: int | None) -> str:
+    return NOTHING if number is None else f"{number:,}"
 
 
 def _error_table(comparison: Mapping[str, Any]) -> Iterator[str]:

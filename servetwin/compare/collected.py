@@ -26,7 +26,8 @@ def collected(
     failed = np.array([row.failed for row in rows], dtype=bool)
     counts = np.array([len(row.gaps_ms) for row in rows], dtype=np.int64)
     span_ms = np.array([row.span_ms for row in rows], dtype=np.float64)
-    known = known_times(times, output, failed, gaps=counts, span_ms=span_ms)
+    names = [_name(at, row) for at, row in enumerate(rows)]
+    known = known_times(times, output, failed, names=names, gaps=counts, span_ms=span_ms)
     gaps, more = token_gaps(rows, known)
     return MeasuredRun(
         path=path,
@@ -41,6 +42,11 @@ def collected(
         failed=failed,
         remarks=(*remarks, *known.remarks, *more),
     )
+
+
+def _name(at: int, row: RequestTiming) -> str:
+    """Return what a remark calls a request: by its number, else by its place in the file, from 0."""
+    return f"request {row.request}" if row.request is not None else row.place or f"request {at}"
 
 
 def _tokens(values) -> NDArray[np.int64]:  # type: ignore[no-untyped-def]

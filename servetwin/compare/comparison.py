@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from servetwin.compare.errors import ITL, METRICS, decomposition_of, errors_of, gap_errors
-from servetwin.compare.measured import NS_PER_S, MeasuredRun
+from servetwin.compare.measured import NS_PER_S, MeasuredRun, MeasuredStatistics
 from servetwin.compare.own_result import Result
 from servetwin.compare.pairs import pairs_of
 from servetwin.results.ranges import LATENCIES, Answers, range_in, value_of
@@ -31,7 +31,7 @@ from hwmodels.profiles.profile_file import load_profile
 _SHOWN: Final = 12  # hexadecimal digits of a digest
 
 
-def check_provenance(result: Result, measured: MeasuredRun) -> list[str]:
+def check_provenance(result: Result, measured: MeasuredRun | MeasuredStatistics) -> list[str]:
     """Raise UserError for data that the step times were fitted on; return remarks on unknown cases."""
     step_time = result.summary.get("step_time")
     step_time = step_time if isinstance(step_time, dict) else {}
@@ -47,7 +47,7 @@ def check_provenance(result: Result, measured: MeasuredRun) -> list[str]:
     return remarks
 
 
-def _refuse(result: Result, measured: MeasuredRun, of: str) -> None:
+def _refuse(result: Result, measured: MeasuredRun | MeasuredStatistics, of: str) -> None:
     raise UserError(
         f"{measured.path} went into {of} that {result.folder} was simulated with, so it cannot judge them: "
         "compare with data that was kept aside"
@@ -189,7 +189,7 @@ def compare(result: Result, measured: MeasuredRun) -> dict[str, Any]:
         lacking = [] if not whole else [name for name in errors[ALL] if name not in judged]
         remarks.append(f"{', '.join(lacking)}: {NOT_ALL}" if lacking else NOT_ALL)
     return {
-        "simulated": _simulated_section(result),
+        "simulated": simulated_section(result),
         "measured": _file(measured),
         "matched": {"requests": len(pairs), "by": pairs.by},
         "regimes": None if result.series is None else DEFINITION,
@@ -210,7 +210,8 @@ def _due(result: Result, metric: str) -> int:
     return int((~np.isnan(result.columns[metric].astype(np.float64))).sum())
 
 
-def _simulated_section(result: Result) -> dict[str, Any]:
+def simulated_section(result: Result) -> dict[str, Any]:
+    """Return what the document says of the simulated run."""
     summary = result.summary
     names = {key: summary.get(key) for key in ("system", "model", "cluster", "engine", "imitates")}
     return {"folder": str(result.folder), **names, "requests": summary["requests"]}

@@ -22,6 +22,7 @@ STATISTICS: Final = ("mean", *QUANTILES)
 METRICS: Final = (TTFT, TPOT, E2E)
 ITL: Final = "itl_ms"
 PARTS: Final = ("queueing", "prefill", "decode")
+LEAST_APART_MS: Final = 1e-6  # the simulation counts in ns, so means that are nearer are the same
 _FIRST_PARTS: Final = "queueing and prefill"
 
 
@@ -83,7 +84,7 @@ def decomposition_of(result: Result, measured: MeasuredRun, pairs: Pairs, rows: 
     apart = sum(entry["simulated_ms"] - entry["measured_ms"] for entry in entries)
     for entry in entries:
         entry["difference_ms"] = entry["simulated_ms"] - entry["measured_ms"]
-        entry["share_of_error"] = entry["difference_ms"] / apart if apart else None
+        entry["share_of_error"] = entry["difference_ms"] / apart if abs(apart) > LEAST_APART_MS else None
     return entries
 
 

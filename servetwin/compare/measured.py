@@ -20,6 +20,7 @@ TIMES: Final = (TTFT, TPOT, E2E, QUEUE)
 MS_PER_S: Final = 1e3
 NS_PER_MS: Final = 1e6
 NS_PER_S: Final = 1e9
+Numbers = dict[str, float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,8 @@ class RequestTiming:
 
     ``arrival_s`` counts from any moment, the same for all requests. ``ttft_ms`` contains ``queue_ms``.
     Times may be what the file says although it cannot be true; infinite: written, and no number. ``span_ms``:
-    from start to end by other columns than ``e2e_ms``. ``failed``: the request got no answer.
+    from start to end by other columns than ``e2e_ms``. ``failed``: the request got no answer. ``place``:
+    where it is in the file, such as ``line 3``.
     """
 
     request: int | None = None
@@ -42,6 +44,7 @@ class RequestTiming:
     gaps_ms: Sequence[float] = ()
     failed: bool = False
     span_ms: float = UNKNOWN
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,3 +70,19 @@ class MeasuredRun:
 
     def __len__(self) -> int:
         return len(self.failed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredStatistics:
+    """A file without single requests.
+
+    ``numbers``: metric -> statistic in ms, None if not in the file. ``tokens``: mean lengths by column.
+    """
+
+    path: Path
+    format: str
+    sha256: str
+    requests: int | None
+    failed: int | None
+    numbers: dict[str, Numbers]
+    tokens: dict[str, float | None]

@@ -113,7 +113,8 @@ def own_result(path: Path, format: str) -> MeasuredRun:
     if SCHEDULED in columns:
         times[QUEUE] = (columns[SCHEDULED] - columns["arrival_ns"]) / NS_PER_MS
     output, failed = columns["output_tokens"].astype(np.int64), np.zeros(count, dtype=bool)
-    known = known_times(times, output, failed)
+    names = [f"request {number}" for number in columns["request"].tolist()]
+    known = known_times(times, output, failed, names=names)
     return MeasuredRun(
         path=path,
         format=format,

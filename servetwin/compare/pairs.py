@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 BY_ID: Final = "request number"
 BY_ARRIVAL: Final = "order of arrival"
 BY_PLACE: Final = "order in the file"
+BY_LENGTHS: Final = "lengths of prompt and output, the file being in another order"
 # Chat templates and other tokenizers add a few tokens; above this share the prompts are different ones.
 MOST_PROMPT_DIFFERENCE: Final = 0.1
 _SPAN_WORTH_TELLING: Final = 0.05
@@ -77,14 +78,32 @@ def _by_order(result: Result, measured: MeasuredRun) -> tuple[str, Ints]:
     if len(measured) != result.handed_over:
         raise UserError(
             f"{measured.path} has {len(measured)} requests without numbers and {result.folder} "
-            f"{result.handed_over}, so their order does not tell which is which: write a column request with "
-            "their rows in the workload, or simulate the same requests"
+            f"{result.handed_over}, so their order does not tell which is which: simulate the same requests, "
+            "or write a CSV with a column request, their rows in the workload"
         )
     if np.isnan(measured.arrival_s).any():
-        return BY_PLACE, np.arange(len(measured))
+        by_lengths = _by_lengths(result, measured)
+        return (BY_PLACE, np.arange(len(measured))) if by_lengths is None else (BY_LENGTHS, by_lengths)
     numbers = np.empty(len(measured), dtype=np.int64)
     numbers[np.argsort(measured.arrival_s, kind="stable")] = np.arange(len(measured))
     return BY_ARRIVAL, numbers
+
+
+def _by_lengths(result: Result, measured: MeasuredRun) -> Ints | None:
+    """Match a file in another order by lengths; None if it is in order, or has other lengths.
+
+    Some clients write requests as they finish. Requests of the same lengths stay in order.
+    """
+    ours = [result.columns[name].astype(np.int64) for name in ("output_tokens", "prompt_tokens")]
+    theirs = [measured.output_tokens, measured.prompt_tokens]
+    if len(ours[0]) != len(measured) or all(map(np.array_equal, ours, theirs)):
+        return None
+    order, their_order = np.lexsort(ours), np.lexsort(theirs)
+    if not all(np.array_equal(a[order], b[their_order]) for a, b in zip(ours, theirs, strict=True)):
+        return None
+    numbers = np.empty(len(measured), dtype=np.int64)
+    numbers[their_order] = result.columns["request"].astype(np.int64)[order]
+    return numbers
 
 
 def _prompts(result: Result, measured: MeasuredRun, rows: Ints, measured_rows: Ints) -> list[str]:

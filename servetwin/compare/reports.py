@@ -1,4 +1,4 @@
-"""Reads whole reports as JSON: vLLM's serving benchmark and GuideLLM."""
+"""Reads whole reports: the serving benchmarks of vLLM and SGLang, and GuideLLM."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,21 +26,30 @@ GUIDELLM_KEYS: Final = (
     "output_tokens_per_iteration", "start_time", "end_time", "first_token_time", "last_token_time",
     "iterations",
 )  # fmt: skip
+_VLLM: Final = ("vllm bench serve", "run it with --save-result --save-detailed")
+_SGLANG: Final = ("sglang.bench_serving", "run it with --output-file FILE --output-details")
 _STATUSES: Final = ("successful", "incomplete", "errored", "total")
 
 
 def vllm_bench(place: FilePlace, report: Any) -> tuple[list[RequestTiming], list[str]]:
-    """Read one run of ``vllm bench serve``; a request with an error has failed.
+    """Read one run of ``vllm bench serve``; a request with an error has failed."""
+    return _bench(place, report, *_VLLM)
 
-    Unknown lists are refused; other keys are settings and statistics of the whole run.
-    """
+
+def sglang(place: FilePlace, report: Any) -> tuple[list[RequestTiming], list[str]]:
+    """Read one run of ``sglang.bench_serving``, whose lists are those of vLLM's benchmark."""
+    return _bench(place, report, *_SGLANG)
+
+
+def _bench(
+    place: FilePlace, report: Any, tool: str, with_lists: str
+) -> tuple[list[RequestTiming], list[str]]:
+    """Read the lists. Unknown lists are noted; other keys are settings and statistics of the whole run."""
     report = place.mapping(report, "the report")
     lists = {key: value for key, value in report.items() if isinstance(value, list)}
     place.only(lists, (*BENCH_LISTS, *_OTHER_LISTS), "list")
     if "ttfts" not in lists or not ("latencies" in lists or "itls" in lists):
-        place.refuse(
-            "it has no lists ttfts and itls", "run vllm bench serve with --save-result --save-detailed"
-        )
+        place.refuse(f"it is a result of {tool} without single requests (lists such as ttfts)", with_lists)
     count = len(lists["ttfts"])
     for key in BENCH_LISTS:
         if key in lists and len(lists[key]) != count:
@@ -48,7 +57,10 @@ def vllm_bench(place: FilePlace, report: Any) -> tuple[list[RequestTiming], list
                 f"{key} has {len(lists[key])} entries and ttfts {count}", "give the file as it was written"
             )
     columns = {key: lists.get(key) or [None] * count for key in BENCH_LISTS}
-    rows = [_of_bench(place, {key: columns[key][at] for key in BENCH_LISTS}) for at in range(count)]
+    rows = [
+        _of_bench(place.at(f"request {at}"), {key: columns[key][at] for key in BENCH_LISTS})
+        for at in range(count)
+    ]
     return rows, list(_client_queue(place, columns["queue_times"]))
 
 
@@ -108,10 +120,11 @@ def guidellm(place: FilePlace, run: Any) -> tuple[list[RequestTiming], list[str]
         values = requests.get(status) or []
         if not isinstance(values, list):
             place.refuse(f"requests.{status} is no list", "give the benchmarks.json that guidellm wrote")
-        for value in values:
-            row = place.mapping(value, "a request")
-            place.only(row, GUIDELLM_KEYS, "key")
-            rows.append(_of_guidellm(place, row, status != "successful"))
+        for at, value in enumerate(values):
+            here = place.at(f"{status}[{at}]")
+            row = here.mapping(value, "a request")
+            here.only(row, GUIDELLM_KEYS, "key")
+            rows.append(_of_guidellm(here, row, status != "successful"))
     return rows, []
 
 
@@ -130,4 +143,5 @@ def _of_guidellm(place: FilePlace, row: Mapping[str, Any], failed: bool) -> Requ
         e2e_ms=place.time(row.get("request_latency"), "request_latency") * MS_PER_S,
         failed=failed,
         span_ms=(end_s - start_s) * MS_PER_S,
+        place=place.where,
     )

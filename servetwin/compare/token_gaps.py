@@ -9,6 +9,7 @@ from typing import Final
 
 from servetwin.compare.measured import E2E, TTFT, RequestTiming
 from servetwin.compare.unknown_times import OFF_MS, OFF_SHARE, Known
+from servetwin.report.number_text import duration
 
 # ITL of the file is that of the requests whose gaps are complete, if these are nearly all of them: short
 # answers are complete more often, so fewer would say something about short answers alone.
@@ -35,7 +36,11 @@ def token_gaps(rows: Sequence[RequestTiming], known: Known) -> tuple[list[float]
     between = [gap for at in due if why[at] in (_FEWER, _WRONG) for gap in rows[at].gaps_ms if _above_0(gap)]
     remark = f"ITL is unknown: {lacking:,} of {len(due):,} requests lack a gap per token ({listed})"
     if between:
-        remark += f"; the mean gap between their chunks is {math.fsum(between) / len(between):,.3g} ms"
+        mean_ms = math.fsum(between) / len(between)
+        remark += (
+            f"; the mean gap between their chunks is {duration(mean_ms)}, and their TPOT is (E2E - TTFT) / "
+            "(output tokens - 1)"
+        )
     return [], [remark]
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from servetwin.compare.measured import E2E, QUEUE, TIMES, TPOT, TTFT
+from servetwin.compare.values import named
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +29,7 @@ OFF_MS: Final = 20.0
 ROUNDING_SHARE: Final = 0.01
 ROUNDING_MS: Final = 1.0
 LABELS: Final = {TTFT: "TTFT", TPOT: "TPOT", E2E: "E2E", QUEUE: "queueing"}
+MOST_SHOWN: Final = 4  # requests that a remark names
 _MISSING: Final = "not in the file"
 
 
@@ -60,13 +62,14 @@ class _TimeFilter:
 
 
 def known_times(
-    times: Mapping[str, Floats], tokens: Ints, failed: Rows, *, gaps: Ints | None = None,
-    span_ms: Floats | None = None,
+    times: Mapping[str, Floats], tokens: Ints, failed: Rows, *, names: Sequence[str],
+    gaps: Ints | None = None, span_ms: Floats | None = None,
 ) -> Known:  # fmt: skip
     """Leave out what cannot be true; compute a missing TPOT from TTFT, E2E and the output tokens.
 
-    ``tokens``: output tokens, -1 unknown. ``gaps``: the number of gaps between tokens of each request.
-    ``span_ms``: from start to end by other columns, NaN without. Infinite: written, and no number.
+    ``names``: of the requests, for remarks. ``tokens``: output tokens, -1 unknown. ``gaps``: the number of
+    gaps between tokens of each request. ``span_ms``: from start to end by other columns, NaN without.
+    Infinite: written, and no number.
     """
     sieve = _TimeFilter({name: np.where(failed, np.nan, values) for name, values in times.items()})
     sieve.times[TPOT][(tokens == 0) | (tokens == 1)] = np.nan  # one token has no time between tokens
@@ -84,7 +87,7 @@ def known_times(
         sieve.leave_out(TPOT, too_many_gaps, "more gaps than output tokens")
         decoded = np.where(too_many_gaps, np.nan, decoded)
     _tpot(sieve, decoded)
-    return Known(sieve.times, list(_remarks(sieve, failed, tokens)))
+    return Known(sieve.times, list(_remarks(sieve, failed, tokens, names)))
 
 
 def _contradictions(sieve: _TimeFilter, several: Rows, span_ms: Floats | None) -> None:
@@ -119,7 +122,7 @@ def _apart(values: Floats, reference: Floats) -> Rows:
     return apart
 
 
-def _remarks(sieve: _TimeFilter, failed: Rows, tokens: Ints) -> Sequence[str]:
+def _remarks(sieve: _TimeFilter, failed: Rows, tokens: Ints, names: Sequence[str]) -> Sequence[str]:
     """Return a remark for each time that some finished requests lack and others have, or had wrong."""
     remarks = []
     for name in TIMES:
@@ -134,8 +137,9 @@ def _remarks(sieve: _TimeFilter, failed: Rows, tokens: Ints) -> Sequence[str]:
         missing = _MISSING if name != TPOT else "not in the file, nor told by TTFT and E2E"
         counts[missing] = int((why < 0).sum())
         listed = "; ".join(f"{count:,}: {reason}" for reason, count in counts.items() if count)
+        which = named([names[at] for at in np.flatnonzero(lacking).tolist()], MOST_SHOWN)
         remarks.append(
             f"{LABELS[name]} of {lacking.sum():,} of {due.sum():,} requests is unknown and left out "
-            f"({listed})"
+            f"({listed}): {which}"
         )
     return remarks

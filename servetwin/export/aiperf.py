@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from servetwin.export.exported_run import MS_PER_S, NS_PER_S, ExportedRun
+from servetwin.export.exported_run import MS_PER_S, NS_PER_S, ExportedRun, Unserved
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,8 +40,11 @@ def statistics(run: ExportedRun) -> str:
 
 
 def records(run: ExportedRun) -> str:
-    """A line per finished request."""
-    return "".join(json.dumps(_record(run, place)) + "\n" for place in range(run.count))
+    """A line per request in order of arrival, also of one without an answer."""
+    served = ((int(run.request[place]), _record(run, place)) for place in range(run.count))
+    failed = ((request.request, _failure(request)) for request in run.unserved)
+    lines = sorted([*served, *failed], key=lambda line: (line[1]["metadata"]["request_start_ns"], line[0]))
+    return "".join(json.dumps(line) + "\n" for _, line in lines)
 
 
 def _record(run: ExportedRun, place: int) -> dict[str, Any]:
@@ -57,9 +60,20 @@ def _record(run: ExportedRun, place: int) -> dict[str, Any]:
         value = float(column[place])
         if value == value:
             metrics[name] = {"value": int(value) if unit == "tokens" else value, "unit": unit}
-    start_ns = round(float(run.start_s[place]) * NS_PER_S)
-    metadata = {"request_start_ns": start_ns, "benchmark_phase": "profiling"}
-    return {"metadata": metadata, "metrics": metrics, "error": None}
+    return {"metadata": _metadata(float(run.start_s[place])), "metrics": metrics, "error": None}
+
+
+def _failure(request: Unserved) -> dict[str, Any]:
+    length = {"value": request.prompt_tokens, "unit": "tokens"}
+    return {
+        "metadata": _metadata(request.start_s),
+        "metrics": {"input_sequence_length": length},
+        "error": {"message": request.why},
+    }
+
+
+def _metadata(start_s: float) -> dict[str, Any]:
+    return {"request_start_ns": round(start_s * NS_PER_S), "benchmark_phase": "profiling"}
 
 
 def _single(value: float, unit: str) -> dict[str, Any]:

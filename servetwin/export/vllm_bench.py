@@ -26,15 +26,25 @@ def report(run: ExportedRun) -> str:
         "total_token_throughput": run.per_s(prompt + output),
     }
     times = _times("ttft", run.ttft_ms) | _times("tpot", run.tpot_ms) | _times("e2el", run.e2e_ms)
-    lists = {
-        "input_lens": [int(value) for value in run.prompt_tokens],
-        "output_lens": [int(value) for value in run.output_tokens],
-        "ttfts": (run.ttft_ms / MS_PER_S).tolist(),
-        "latencies": (run.e2e_ms / MS_PER_S).tolist(),
-        "start_times": run.start_s.tolist(),
-        "errors": [""] * run.count,
-    }
-    return json.dumps(counts | times | lists) + "\n"
+    return json.dumps(counts | times | _lists(run)) + "\n"
+
+
+def _lists(run: ExportedRun) -> dict[str, list[Any]]:
+    """An entry per request in the order of sending; one without an answer has its error and no times."""
+    served = zip(
+        run.start_s.tolist(),
+        map(int, run.request),
+        map(int, run.prompt_tokens),
+        map(int, run.output_tokens),
+        (run.ttft_ms / MS_PER_S).tolist(),
+        (run.e2e_ms / MS_PER_S).tolist(),
+        [""] * run.count,
+        strict=True,
+    )
+    failed = ((one.start_s, one.request, one.prompt_tokens, 0, 0.0, 0.0, one.why) for one in run.unserved)
+    rows = [(row[0], *row[2:]) for row in sorted([*served, *failed])]
+    names = ("start_times", "input_lens", "output_lens", "ttfts", "latencies", "errors")
+    return {name: [row[at] for row in rows] for at, name in enumerate(names)}
 
 
 def _times(name: str, values: NDArray[np.float64]) -> dict[str, Any]:
