@@ -1,12 +1,16 @@
 """Files of measured timings in every format, made from a simulated run whose times are made shorter."""
 
 import csv
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from servetwin.compare.own_result import columns_of
+from servetwin.compare.pairs import BY_LENGTHS
 
 FASTER = 0.8  # what is "measured" takes so much of the simulated time: the simulation is 25 % too slow
 ERROR = 1 / FASTER - 1
@@ -151,6 +155,106 @@ def as_guidellm(path: Path, rows: list[Row]) -> Path:
     return path
 
 
+def as_guidellm_yaml(path: Path, rows: list[Row]) -> Path:
+    whole = json.loads(as_guidellm(path, rows).read_text())
+    path.write_text(yaml.safe_dump(whole))
+    return path
+
+
+def as_sglang(path: Path, rows: list[Row]) -> Path:
+    """As ``sglang.bench_serving --output-file FILE --output-details``: a line per run, without latencies."""
+    run = bench_run(rows) | {"total_output_tokens_retokenized": 1, "request_rate": float("inf")}
+    return as_lines(path, [run])
+
+
+def as_vidur(path: Path, rows: list[Row]) -> Path:
+    values = [
+        {
+            "Request Id": row["request"],
+            "request_e2e_time": row["e2e_ms"] / 1e3,
+            "request_scheduling_delay": row["queue_ms"] / 1e3,
+            "prefill_e2e_time": row["ttft_ms"] / 1e3,
+            "decode_time_execution_plus_preemption_normalized": 0.012,
+            "request_num_prefill_tokens": row["prompt_tokens"],
+            "request_num_decode_tokens": row["output_tokens"],
+            "request_inter_arrival_delay": "" if not at else row["arrival_s"] - rows[at - 1]["arrival_s"],
+        }
+        for at, row in enumerate(rows)
+    ]
+    return as_csv(path, values[::-1], tuple(values[0]))
+
+
+def as_llmperf(path: Path, rows: list[Row]) -> Path:
+    """In the order in which the requests finished."""
+    values = [
+        {
+            "error_code": None,
+            "error_msg": "",
+            "inter_token_latency_s": 0.012,
+            "ttft_s": row["ttft_ms"] / 1e3,
+            "end_to_end_latency_s": row["e2e_ms"] / 1e3,
+            "number_total_tokens": row["prompt_tokens"] + row["output_tokens"],
+            "number_output_tokens": row["output_tokens"],
+            "number_input_tokens": row["prompt_tokens"],
+        }
+        for row in sorted(rows, key=lambda row: row["arrival_s"] + row["e2e_ms"] / 1e3)
+    ]
+    path.write_text(json.dumps(values))
+    return path
+
+
+def token_times_s(row: Row) -> list[float]:
+    """When a client saw each token."""
+    first_s = row["arrival_s"] + row["ttft_ms"] / 1e3
+    return list(itertools.accumulate((gap / 1e3 for gap in row["gaps_ms"]), initial=first_s))
+
+
+def as_inference_perf(path: Path, rows: list[Row]) -> Path:
+    values = [
+        {
+            "start_time": row["arrival_s"],
+            "end_time": row["arrival_s"] + row["e2e_ms"] / 1e3,
+            "request": "",
+            "response": "",
+            "info": {
+                "input_tokens": row["prompt_tokens"],
+                "output_tokens": row["output_tokens"],
+                "output_token_times": token_times_s(row),
+            },
+            "error": None,
+        }
+        for row in reversed(rows)
+    ]
+    path.write_text(json.dumps(values))
+    return path
+
+
+def as_genai_perf(path: Path, rows: list[Row]) -> Path:
+    """A chat: an event of the role, one per token, one of the usage, and the end."""
+
+    def request(row: Row) -> Row:
+        times = token_times_s(row)
+        usage = {"prompt_tokens": row["prompt_tokens"], "completion_tokens": row["output_tokens"]}
+        events = [
+            (row["arrival_s"] + 0.001, {"choices": [{"delta": {"role": "assistant", "content": ""}}]}),
+            *((at, {"choices": [{"delta": {"content": "x"}}]}) for at in times),
+            (times[-1] + 0.001, {"choices": [], "usage": usage}),
+        ]
+        return {
+            "timestamp": round(row["arrival_s"] * 1e9),
+            "request_inputs": {},
+            "response_timestamps": [*(round(at * 1e9) for at, _ in events), round(times[-1] * 1e9) + 10**7],
+            "response_outputs": [
+                *({"response": f"data: {json.dumps(event)}"} for _, event in events),
+                {"response": "data: [DONE]"},
+            ],
+        }
+
+    run = {"experiment": {"mode": "request_rate", "value": 8}, "requests": list(map(request, rows))}
+    path.write_text(json.dumps({"experiments": [run], "version": "1", "service_kind": "openai"}))
+    return path
+
+
 WRITERS: dict[str, tuple[Callable[[Path, list[Row]], Path], str]] = {
     "csv": (as_csv, "request number"),
     "jsonl": (as_jsonl, "request number"),
@@ -159,4 +263,9 @@ WRITERS: dict[str, tuple[Callable[[Path, list[Row]], Path], str]] = {
     "aiperf": (as_aiperf, "order of arrival"),
     "vllm_bench": (as_vllm_bench, "order of arrival"),
     "guidellm": (as_guidellm, "order of arrival"),
+    "sglang": (as_sglang, "order of arrival"),
+    "vidur": (as_vidur, "request number"),
+    "inference_perf": (as_inference_perf, "order of arrival"),
+    "genai_perf": (as_genai_perf, "order of arrival"),
+    "llmperf": (as_llmperf, BY_LENGTHS),
 }
