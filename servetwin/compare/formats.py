@@ -43,6 +43,7 @@ RUNS_IN: Final[dict[str, Callable[[FilePlace, Any], Sequence[Any]]]] = {
     "guidellm": reports.guidellm_runs,
     "genai_perf": request_lists.genai_perf_runs,
 }
+LISTS: Final = ("inference_perf", "llmperf")  # one run is a list of requests
 STRICT: Final = ("csv", "jsonl")  # ours: what is unknown in them is a slip
 PER_REQUEST: Final = (*CSV, *LINES, *REPORTS, OWN_RESULT)
 FORMATS: Final = (*PER_REQUEST, *statistics_file.READERS)
@@ -79,6 +80,8 @@ def read_any(
     if path.is_dir() or format == OWN_RESULT or path.suffix == ".parquet":
         if run is not None:
             raise UserError(f"{path} holds one run: leave run={run} out")
+        if path.is_dir():
+            recognised.check_folder(path, REQUESTS)
         return own_result(path / REQUESTS if path.is_dir() else path, OWN_RESULT)
     content = _content(path)
     name = format or _format_of(content)
@@ -142,7 +145,7 @@ def _format_of(content: _Content) -> str:
     if document is None and not _is_json(text):
         return recognised.of_columns(name, tables.header_of(text), PER_REQUEST)
     if document is None:
-        return recognised.of_line(name, next(_lines(FilePlace(name), text))[1], PER_REQUEST)
+        return recognised.of_line(name, next(_lines(FilePlace(name), content))[1], PER_REQUEST)
     if isinstance(document, dict) and _is_json(text) and len(text.strip().splitlines()) == 1:
         return recognised.of_line(name, document, PER_REQUEST)
     return recognised.of_document(name, document, PER_REQUEST)
@@ -166,7 +169,7 @@ def _rows(
     _check_one_run(content.name, run)
     if format in CSV:
         return CSV[format](place, content.text), []
-    return LINES[format](_lines(place, content.text)), []
+    return LINES[format](_lines(place, content)), []
 
 
 def _check_one_run(name: str, run: int | None) -> None:
@@ -180,13 +183,18 @@ def _runs(place: FilePlace, content: _Content, format: str) -> Sequence[Any]:
         if content.document is None:
             place.refuse("it is no document of JSON or YAML", "give the file as it was written")
         return RUNS_IN[format](place, content.document)
-    if content.document is not None:
+    if format in LISTS:
         return [content.document]
-    return [value for _, value in _lines(place, content.text)]
+    return [value for _, value in _lines(place, content)]
 
 
-def _lines(place: FilePlace, text: str) -> Iterator[Line]:
-    for number, line in enumerate(text.split("\n"), start=1):
+def _lines(place: FilePlace, content: _Content) -> Iterator[Line]:
+    """Yield the object of each line, or those of a document that is a list or one of them."""
+    if content.document is not None:
+        rows = content.document if isinstance(content.document, list) else [content.document]
+        yield from ((place.at(f"request {at}"), row) for at, row in enumerate(rows))
+        return
+    for number, line in enumerate(content.text.split("\n"), start=1):
         if line.strip():
             here = place.at(f"line {number}")
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from servetwin.compare import tables
@@ -22,6 +23,7 @@ OBJECT_MARKS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("successes", "failures"), "inference_perf_summary"),
     (("version", "metrics"), "llm-d"),
     (("version", "results"), "llm-d"),
+    (("metadata", "responses"), "aiperf_raw"),
     (("metadata",), "aiperf"),
     (("avg_latency", "percentiles"), "vllm_offline"),
     (("elapsed_time", "requests_per_second"), "vllm_offline"),
@@ -46,6 +48,10 @@ REFUSED: Final[dict[str, tuple[str, str]]] = {
         "it is the CSV of statistics that AIPerf and GenAI-Perf write",
         "give profile_export.jsonl of this run, which has a line per request, or profile_export_aiperf.json",
     ),
+    "aiperf_raw": (
+        "it is AIPerf's record of requests and answers",
+        "give profile_export.jsonl beside it, which has their times",
+    ),
     "aiperf_aggregate": (
         "it has statistics over several runs of AIPerf",
         "give profile_export.jsonl of one of the runs, which has a line per request",
@@ -60,6 +66,12 @@ REFUSED: Final[dict[str, tuple[str, str]]] = {
     ),
     "vllm_offline": ("it is a benchmark of vLLM without a server, which times no single request", _DETAILED),
 }  # fmt: skip
+# Files that tools write into a folder of theirs, the best first.
+IN_FOLDERS: Final = (
+    "profile_export.jsonl", "per_request_lifecycle_metrics.json", "benchmarks.json", "benchmarks.yaml",
+    "request_metrics.csv", "profile_export.json", "profile_export_aiperf.json",
+    "summary_lifecycle_metrics.json",
+)  # fmt: skip
 _YAML_LINE: Final = re.compile(r"(---|-\s|[\w.\"'-]+:)(\s|$)")
 _RUNS: Final = "aggregation_type"
 _LOOKED_AT: Final = 100  # requests of a list whose keys are looked at
@@ -78,8 +90,7 @@ def of_columns(name: str, columns: Collection[str], known: Collection[str]) -> s
     found = _first(COLUMN_MARKS, columns)
     if found is not None:
         return found
-    ours = (*tables.OWN_COLUMNS, *(column.rpartition("_")[0] for column in tables.OWN_COLUMNS))
-    if columns and not any(column in ours or closest(column, tables.OWN_COLUMNS) for column in columns):
+    if columns and not _is_ours(columns, tables.OWN_COLUMNS):
         _unknown(name, f"the columns {named([echo(column) for column in columns], _SHOWN)}", known)
     return "csv"
 
@@ -87,11 +98,11 @@ def of_columns(name: str, columns: Collection[str], known: Collection[str]) -> s
 def of_document(name: str, value: Any, known: Collection[str]) -> str:
     """Return the format of one JSON or YAML document. UserError if it is none that is known."""
     if isinstance(value, list):
-        requests = [set(row) for row in value[:_LOOKED_AT] if isinstance(row, dict)]
-        found = _first(LIST_MARKS, set().union(*requests)) if requests else None
-        if found is not None:
-            return found
-        _refuse_document(name, "a list of other things than requests", known)
+        rows = [row for row in value[:_LOOKED_AT] if isinstance(row, dict)]
+        if not rows:
+            _refuse_document(name, "a list of other things than requests", known)
+        found = _first(LIST_MARKS, set().union(*rows))
+        return found or of_line(name, rows[0], known)  # what others write as lines
     if not isinstance(value, dict):
         _refuse_document(name, "no object", known)
     found = of_object(value)
@@ -119,9 +130,18 @@ def of_line(name: str, row: Any, known: Collection[str]) -> str:
     found = of_object(keys)
     if found is not None:
         return found
-    if keys and not any(key in OWN_KEYS or closest(str(key), OWN_KEYS) for key in keys):
+    if keys and not _is_ours(keys, OWN_KEYS):
         _unknown(name, f"the keys {named([echo(str(key)) for key in keys], _SHOWN)}", known)
     return "jsonl"
+
+
+def check_folder(folder: Path, needed: str) -> None:
+    """Raise UserError for the folder of another tool, naming the file in it."""
+    if (folder / needed).exists():
+        return
+    for name in IN_FOLDERS:
+        if (folder / name).is_file():
+            raise UserError(f"{folder} is a folder of another tool: give its file {folder / name}")
 
 
 def check_usable(name: str, format: str) -> None:
@@ -133,6 +153,12 @@ def check_usable(name: str, format: str) -> None:
 
 def _first(marks: tuple[tuple[tuple[str, ...], str], ...], keys: Collection[str]) -> str | None:
     return next((format for needed, format in marks if all(key in keys for key in needed)), None)
+
+
+def _is_ours(names: Collection[str], known: Collection[str]) -> bool:
+    """Return whether one of the names is ours, or half of them nearly are."""
+    near = sum(closest(str(name), known) is not None for name in names)
+    return any(name in known for name in names) or 2 * near >= len(names)
 
 
 def _refuse_document(name: str, what: str, known: Collection[str]) -> NoReturn:

@@ -129,7 +129,7 @@ def _of_genai_perf(place: FilePlace, row: Mapping[str, Any]) -> RequestTiming:
     at_ns = [_moment_ns(place, stamp, "response_timestamps") for stamp in stamps]
     if len(events) == len(at_ns) and any(text for text, _ in events):
         at_ns = [moment for moment, (text, _) in zip(at_ns, events, strict=True) if text]
-    usage = next((found for _, found in reversed(events) if found), {})
+    usage = next((found for _, found in reversed(events) if found), dict[str, Any]())
     tokens = place.whole(usage.get("completion_tokens"), "completion_tokens")
     return RequestTiming(
         arrival_s=start_ns / NS_PER_S,

@@ -100,6 +100,17 @@ def test_an_unknown_key_of_ours_is_a_slip(format: str, tmp_path: Path) -> None:
     refuses(UserError, "'queue' is unknown: write queue_ms", read_measured, path)
 
 
+@pytest.mark.parametrize("format", ["jsonl", "aiperf", "llmservingsim", "vllm_bench", "sglang"])
+def test_lines_are_also_read_as_one_list(format: str, tmp_path: Path) -> None:
+    path = WRITERS[format][0](tmp_path / "file", rows())
+    before, whole = read_measured(path), loaded(path)
+    path.write_text(json.dumps(whole if isinstance(whole, list) else [whole], indent=1))
+    after = read_measured(path)
+    assert after.format == format
+    for name, values in before.times.items():
+        assert np.array_equal(values, after.times[name], equal_nan=True)
+
+
 def test_many_unknown_keys_are_counted(tmp_path: Path) -> None:
     path = as_vllm_bench(tmp_path / "file", rows())
     rewritten(path, loaded(path) | {f"list_{at}": [] for at in range(10)})
@@ -137,6 +148,8 @@ def test_a_larger_yaml_than_people_write_is_read(tmp_path: Path) -> None:
         ('{"elapsed_time": 1, "requests_per_second": 2}', "--save-detailed"),
         ('{"request_throughput": 3, "mean_ttft_ms": 1}', "vllm bench serve without single requests"),
         ('{"total_output_tokens_retokenized": 3, "request_rate": Infinity}', "--output-details"),
+        ('{"metadata": {}, "responses": [], "status": 200}', "profile_export.jsonl beside it"),
+        ("max_num_seqs,run_number,mean_ttft_ms\n8,0,3\n", "has the columns max_num_seqs, run_number"),
         ("Type,Name,Request Count\nGET,/,3\n", "has the columns Type, Name, Request Count and is in no"),
         ('{"http_reqs": 3, "vus": 1}', "has the keys http_reqs, vus and is in no format"),
         ('{\n"http_reqs": 3\n}', "its keys are http_reqs"),
@@ -156,6 +169,14 @@ def test_what_cannot_be_compared_is_called_what_it_is(
     assert cli.run(["compare", str(run), str(path)]) == 2
     shown = capsys.readouterr()
     assert said in shown.err and shown.err.count("\n") == 1 and not shown.out
+
+
+def test_a_folder_of_another_tool_has_its_file_named(tmp_path: Path) -> None:
+    for name in ("summary_lifecycle_metrics.json", "per_request_lifecycle_metrics.json"):
+        (tmp_path / name).write_text("[]")
+        refuses(UserError, f"give its file {tmp_path / name}", read_measured, tmp_path)
+    (tmp_path / "requests.parquet").write_text("")
+    refuses(UserError, "it is no Parquet file", read_measured, tmp_path)
 
 
 def test_every_refused_kind_says_what_works() -> None:
