@@ -37,6 +37,7 @@ REPORTS: Final[dict[str, Callable[[FilePlace, Any], tuple[list[RequestTiming], l
     "inference_perf": request_lists.inference_perf,
     "llmperf": request_lists.llmperf,
     "genai_perf": request_lists.genai_perf,
+    "genai_bench": request_lists.genai_bench,
 }
 # A document of these holds its runs in a list.
 RUNS_IN: Final[dict[str, Callable[[FilePlace, Any], Sequence[Any]]]] = {
@@ -143,7 +144,8 @@ def _format_of(content: _Content) -> str:
     """Detect the format by the outermost keys or the column names."""
     name, text, document = content.name, content.text, content.document
     if document is None and not _is_json(text):
-        return recognised.of_columns(name, tables.header_of(text), PER_REQUEST)
+        kind = recognised.of_text(text)
+        return kind or recognised.of_columns(name, tables.header_of(text), PER_REQUEST)
     if document is None:
         return recognised.of_line(name, next(_lines(FilePlace(name), content))[1], PER_REQUEST)
     if isinstance(document, dict) and _is_json(text) and len(text.strip().splitlines()) == 1:

@@ -17,6 +17,7 @@ from serving.vocabulary.errors import UserError
 OBJECT_MARKS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("benchmarks",), "guidellm"),
     (("experiments",), "genai_perf"),
+    (("individual_request_metrics",), "genai_bench"),
     (("total_output_tokens_retokenized",), "sglang"),
     (("ttfts",), "vllm_bench"),
     (("first_token_ts",), "llmservingsim"),
@@ -41,6 +42,13 @@ COLUMN_MARKS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("Metric", "avg"), "aiperf_csv"),
     (("Metric", "Value"), "aiperf_csv"),
 )
+# What stands in the first characters of other text, in lower case.
+TEXT_MARKS: Final = (
+    ("serving benchmark result", "console"),
+    ("aiperf | llm metrics", "console"),
+    ("<!doctype html", "page"),
+    ("<html", "page"),
+)
 _DETAILED: Final = "run vllm bench serve with --save-result --save-detailed"
 # What it is, and what works instead.
 REFUSED: Final[dict[str, tuple[str, str]]] = {
@@ -48,6 +56,12 @@ REFUSED: Final[dict[str, tuple[str, str]]] = {
         "it is the CSV of statistics that AIPerf and GenAI-Perf write",
         "give profile_export.jsonl of this run, which has a line per request, or profile_export_aiperf.json",
     ),
+    "console": (
+        "it is what a benchmark printed, which has no single requests",
+        "give the file that it writes: vllm bench serve with --save-result --save-detailed, "
+        "sglang.bench_serving with --output-details, profile_export.jsonl of AIPerf",
+    ),
+    "page": ("it is a web page", "give the data beside it, such as benchmarks.json of GuideLLM"),
     "aiperf_raw": (
         "it is AIPerf's record of requests and answers",
         "give profile_export.jsonl beside it, which has their times",
@@ -75,6 +89,7 @@ IN_FOLDERS: Final = (
 _YAML_LINE: Final = re.compile(r"(---|-\s|[\w.\"'-]+:)(\s|$)")
 _RUNS: Final = "aggregation_type"
 _LOOKED_AT: Final = 100  # requests of a list whose keys are looked at
+_HEAD: Final = 2000  # characters of a text that is no JSON
 _SHOWN: Final = 12  # keys in a refusal
 
 
@@ -83,6 +98,12 @@ def is_yaml(text: str) -> bool:
     lines = (line.strip() for line in text.split("\n", 200)[:200])
     first = next((line for line in lines if line and not line.startswith("#")), "")
     return _YAML_LINE.match(first) is not None and "," not in first
+
+
+def of_text(text: str) -> str | None:
+    """Return what kind of text it is that is neither data nor a table; None if no mark is there."""
+    head = text[:_HEAD].lower()
+    return next((format for mark, format in TEXT_MARKS if mark in head), None)
 
 
 def of_columns(name: str, columns: Collection[str], known: Collection[str]) -> str:
@@ -114,7 +135,7 @@ def of_document(name: str, value: Any, known: Collection[str]) -> str:
 def of_object(keys: Mapping[str, Any]) -> str | None:
     """Return the format by its outermost keys; None if no mark is there."""
     found = _first(OBJECT_MARKS, keys)
-    if found == "aiperf" and _RUNS in (keys["metadata"] or ()):
+    if found == "aiperf" and isinstance(keys["metadata"], dict) and _RUNS in keys["metadata"]:
         return "aiperf_aggregate"
     if found is not None:
         return found

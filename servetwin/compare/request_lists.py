@@ -1,4 +1,4 @@
-"""Reads JSON documents that are a list of requests: inference-perf, LLMPerf and GenAI-Perf."""
+"""Reads JSON documents that are a list of requests: inference-perf, LLMPerf, GenAI-Perf, genai-bench."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -24,8 +24,14 @@ LLMPERF_KEYS: Final = (
     "request_output_throughput_token_per_s", "number_total_tokens", "number_output_tokens",
     "number_input_tokens",
 )  # fmt: skip
+# genai_bench/metrics/metrics.py and aggregated_metrics_collector.py (sgl-project/genai-bench).
+GENAI_BENCH_KEYS: Final = (
+    "error_code", "error_message", "num_input_tokens", "num_output_tokens", "total_tokens", "ttft", "tpot",
+    "e2e_latency", "output_latency", "output_inference_speed", "input_throughput", "output_throughput",
+)  # fmt: skip
+_UNITS_MS: Final = {"s": MS_PER_S, "ms": 1.0}
 _UNORDERED: Final = (
-    "LLMPerf writes no arrival times, and requests as they finish: their order is that of sending only if "
+    "the file has no arrival times, and requests as they finished: their order is that of sending only if "
     "one request was in flight at a time"
 )
 # The profile export that GenAI-Perf has from Perf Analyzer; times in ns.
@@ -88,6 +94,26 @@ def llmperf(place: FilePlace, report: Any) -> Found:
                 failed=row.get("error_code") is not None,
             )
         )
+    return rows, [_UNORDERED]
+
+
+def genai_bench(place: FilePlace, report: Any) -> Found:
+    """Read the JSON of one run of ``genai-bench benchmark``."""
+    report = place.mapping(report, "the report")
+    unit_ms = _UNITS_MS.get(str(report.get("_time_unit", "s")))
+    if unit_ms is None:
+        place.refuse("_time_unit is not s or ms", "give the file as it was written")
+    rows = [
+        RequestTiming(
+            prompt_tokens=here.whole(row.get("num_input_tokens"), "num_input_tokens"),
+            output_tokens=here.whole(row.get("num_output_tokens"), "num_output_tokens"),
+            ttft_ms=here.time(row.get("ttft"), "ttft") * unit_ms,
+            tpot_ms=here.time(row.get("tpot"), "tpot") * unit_ms,
+            e2e_ms=here.time(row.get("e2e_latency"), "e2e_latency") * unit_ms,
+            failed=row.get("error_code") is not None,
+        )
+        for here, row in _requests(place, report.get("individual_request_metrics"), GENAI_BENCH_KEYS)
+    ]
     return rows, [_UNORDERED]
 
 

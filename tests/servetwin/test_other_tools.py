@@ -3,11 +3,14 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from servetwin.cli import main as cli
 from servetwin.cli.export import FORMS
@@ -16,11 +19,13 @@ from servetwin.compare.recognised import REFUSED
 from servetwin.compare.statistics_file import ALONE, BY_STATISTICS
 from servetwin.report.number_text import NOTHING
 from serving.vocabulary.errors import UserError
+from tests.worlds.damage import damaged, edit, line_edit
 from tests.worlds.measured_files import (
     ERROR,
     WRITERS,
     Row,
     as_aiperf,
+    as_genai_bench,
     as_genai_perf,
     as_guidellm,
     as_guidellm_yaml,
@@ -33,6 +38,7 @@ from tests.worlds.measured_files import (
 from tests.worlds.refusals import refuses
 
 COUNT = 12
+INSIDE = ("benchmarks", "experiments", "requests", "successful", "info", "individual_request_metrics")
 IGNORED = "keys that are not known here are ignored: new_key"
 
 
@@ -64,7 +70,14 @@ def objects(value: Any) -> Iterator[Row]:
             yield from objects(item)
     elif isinstance(value, dict):
         yield value
-        for key in ("benchmarks", "experiments", "requests", "successful", "info"):
+        for key in (
+            "benchmarks",
+            "experiments",
+            "requests",
+            "successful",
+            "info",
+            "individual_request_metrics",
+        ):
             yield from objects(value.get(key))
 
 
@@ -149,6 +162,10 @@ def test_a_larger_yaml_than_people_write_is_read(tmp_path: Path) -> None:
         ('{"request_throughput": 3, "mean_ttft_ms": 1}', "vllm bench serve without single requests"),
         ('{"total_output_tokens_retokenized": 3, "request_rate": Infinity}', "--output-details"),
         ('{"metadata": {}, "responses": [], "status": 200}', "profile_export.jsonl beside it"),
+        ("====== Serving Benchmark Result ======\nSuccessful requests: 3\n", "--save-detailed"),
+        ("      NVIDIA AIPerf | LLM Metrics\n", "profile_export.jsonl of AIPerf"),
+        ("<!DOCTYPE html>\n<html></html>\n", "it is a web page"),
+        ('{"metadata": 5, "metrics": {}}', "metadata is no object"),
         ("max_num_seqs,run_number,mean_ttft_ms\n8,0,3\n", "has the columns max_num_seqs, run_number"),
         ("Type,Name,Request Count\nGET,/,3\n", "has the columns Type, Name, Request Count and is in no"),
         ('{"http_reqs": 3, "vus": 1}', "has the keys http_reqs, vus and is in no format"),
@@ -258,6 +275,14 @@ def test_failed_requests_of_lists_are_failed(tmp_path: Path) -> None:
     assert np.flatnonzero(read_measured(rewritten(path, whole)).failed).tolist() == [1]
 
 
+def test_genai_bench_states_its_unit(tmp_path: Path) -> None:
+    seconds, ms = (read_measured(as_genai_bench(tmp_path / unit, rows(), unit)) for unit in ("s", "ms"))
+    for name, values in seconds.times.items():
+        assert values == pytest.approx(ms.times[name], nan_ok=True)
+    other = as_genai_bench(tmp_path / "us", rows(), "us")
+    refuses(UserError, "_time_unit is not s or ms", read_measured, other)
+
+
 def test_genai_perf_without_counts_has_no_tpot(tmp_path: Path) -> None:
     path = as_genai_perf(tmp_path / "file", rows())
     whole = loaded(path)
@@ -332,6 +357,27 @@ def test_every_export_is_compared_as_equal(
     else:
         assert found["matched"]["requests"] == counts["finished"]
         assert found["measured"]["requests"] == counts["arrived"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(line_edits=st.lists(line_edit, max_size=2), edits=st.lists(edit, max_size=3))
+@settings(max_examples=20)
+def test_damaged_exports_are_compared_or_refused(
+    form: str,
+    run: Path,
+    capsys: pytest.CaptureFixture[str],
+    line_edits: list[tuple[str, int, int]],
+    edits: list[tuple[int, int, bytes]],
+) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "exported"
+        assert cli.run(["export", str(run), f"to={form}", f"out={path}"]) == 0
+        path.write_bytes(damaged(path.read_bytes(), line_edits, edits))
+        capsys.readouterr()
+        status = cli.run(["compare", str(run), str(path)])
+    said = capsys.readouterr()
+    assert status in (0, 2), said.err
+    assert (not said.err and said.out) if status == 0 else (not said.out and said.err.count("\n") == 1)
 
 
 def test_statistics_of_another_workload_are_refused(

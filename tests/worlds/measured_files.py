@@ -255,6 +255,26 @@ def as_genai_perf(path: Path, rows: list[Row]) -> Path:
     return path
 
 
+def as_genai_bench(path: Path, rows: list[Row], unit: str = "s") -> Path:
+    """In the order in which the requests finished."""
+    factor = 1.0 if unit == "ms" else 1e-3
+    values = [
+        {
+            "error_code": None,
+            "num_input_tokens": row["prompt_tokens"],
+            "num_output_tokens": row["output_tokens"],
+            "ttft": row["ttft_ms"] * factor,
+            "tpot": row["tpot_ms"] * factor if row["tpot_ms"] == row["tpot_ms"] else None,
+            "e2e_latency": row["e2e_ms"] * factor,
+        }
+        for row in sorted(rows, key=lambda row: row["arrival_s"] + row["e2e_ms"] / 1e3)
+    ]
+    path.write_text(
+        json.dumps({"aggregated_metrics": {}, "individual_request_metrics": values, "_time_unit": unit})
+    )
+    return path
+
+
 WRITERS: dict[str, tuple[Callable[[Path, list[Row]], Path], str]] = {
     "csv": (as_csv, "request number"),
     "jsonl": (as_jsonl, "request number"),
@@ -268,4 +288,5 @@ WRITERS: dict[str, tuple[Callable[[Path, list[Row]], Path], str]] = {
     "inference_perf": (as_inference_perf, "order of arrival"),
     "genai_perf": (as_genai_perf, "order of arrival"),
     "llmperf": (as_llmperf, BY_LENGTHS),
+    "genai_bench": (as_genai_bench, BY_LENGTHS),
 }
