@@ -184,8 +184,8 @@ def _is_ours(names: Collection[str], known: Collection[str]) -> bool:
 
 def _refuse_document(name: str, what: str, known: Collection[str]) -> NoReturn:
     raise UserError(
-        f"{name} is one JSON document and none that is known here ({what}): give per-request timings in one "
-        f"of the formats {', '.join(known)}"
+        f"{name} is one document of JSON or YAML and none that is known here ({what}): give "
+        f"per-request timings in one of the formats {', '.join(known)}"
     )
 
 

@@ -325,8 +325,8 @@ def test_reading_says_what_is_known(run: Path, tmp_path: Path) -> None:
         ('{"request": 0, "ttft": 1}\n', "key 'ttft' is unknown"),
         ('{"request": 0\n', "line 1: it is no JSON"),
         ('{"ttfts": [1], "itls": [[1], [2]]}', "itls has 2 entries and ttfts 1"),
-        ('{\n"ttft_ms": {"mean": 3}\n}', "is one JSON document and none that is known here"),
-        ("[1, 2]", "is one JSON document and none that is known here"),
+        ('{\n"ttft_ms": {"mean": 3}\n}', "is one document of JSON or YAML and none that is known here"),
+        ("[1, 2]", "is one document of JSON or YAML and none that is known here"),
         ('{"request_throughput": 3}', "--save-detailed"),
         ('{"benchmarks": []}', "holds 0 runs"),
         (
