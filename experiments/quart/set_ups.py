@@ -102,6 +102,7 @@ _LEAST_COST: Final[dict[str, Words]] = {
     "infless": ("system.stages.sizing=slo",),
     "inferline": ("system.stages.sizing=slo",),
 }
+_COPIES_FIRST: Final[dict[str, Words]] = {"quart": ("system.stages.copies_first=true",)}
 READINGS: Final = (
     Reading(
         "infless_unit",
@@ -124,6 +125,19 @@ READINGS: Final = (
         "is given a sample of the arrivals. (Default: the rate of the first second. Section 1 counts it to "
         "online scaling; section 8.3: the initial replicas of all scaling are 1.)",
         {"inferline": ("system.stages.planned_per_s=null",)},
+    ),
+    Reading(
+        "copies_first",
+        "QUART puts a replica on a shared GPU beside a copy before an idle GPU without one. Figure 5: key "
+        "stages are prioritized to be scheduled on servers with available cache parameters. (Default: idle "
+        "GPUs first. Section 6.2: copies go to new GPUs; multiplexed GPUs interfere.)",
+        _COPIES_FIRST,
+    ),
+    Reading(
+        "copies_first, infless_unit, least_cost",
+        "the three above",
+        _LEAST_COST | _COPIES_FIRST,
+        in_stages=True,
     ),
 )
 

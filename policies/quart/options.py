@@ -64,6 +64,7 @@ def quart(
     most_used: float = MOST_USED,
     key_for_s: float = KEY_FOR_S,
     placement: bool = True,
+    copies_first: bool = False,
 ) -> StageScaler:
     """QUART. ``defaults``: ``reference`` or ``released``; an argument of None takes its value from these.
 
@@ -103,7 +104,7 @@ def quart(
             smoother=Smoother(predictors[smoother], smoothing) if smoother != "none" else None,
             compensator=CpuCompensator(most_cores=most_cores) if compensator else None,
             keys=manager,
-            placement=Placement() if placement else None,
+            placement=Placement(copies_first=copies_first) if placement else None,
             key_for_s=key_for_s,
         )
 

@@ -87,10 +87,15 @@ def _shifted(shares: Sequence[float], bounds: Sequence[float]) -> list[float]:
 
 
 class Placement:
-    """Chooses GPUs. It keeps no state; GPUs taken within one decision are in ``FreeRoom``."""
+    """Chooses GPUs. It keeps no state; GPUs taken within one decision are in ``FreeRoom``.
 
-    def __init__(self, settings: PlacementSettings | None = None) -> None:
-        self._settings = settings or PlacementSettings()
+    ``copies_first``: a shared GPU of a host with a copy comes before an idle GPU elsewhere. The text below
+    Figure 5 can be read so: "Key stages of a model would be prioritized to be scheduled on servers with
+    available cache parameters."
+    """
+
+    def __init__(self, settings: PlacementSettings | None = None, copies_first: bool = False) -> None:
+        self._settings, self._copies_first = settings or PlacementSettings(), copies_first
 
     def place(
         self, view: PipelineView, stage: StageView, *, count: int, is_key: bool, room: FreeRoom, reason: str
@@ -102,7 +107,7 @@ class Placement:
         stages keep idle GPUs; replicas that share a GPU disturb each other.
         """
         holders = tuple([host for host in room.hosts if host.has_copy(view.model, stage.index)])
-        idle = min(count, sum([room.free_gpus(host) for host in room.hosts]))
+        idle = 0 if self._copies_first else min(count, sum([room.free_gpus(host) for host in room.hosts]))
         cached = greedy(room, stage, idle, holders, apart=True, idle_only=True)
         others = self._elsewhere(stage, idle - len(cached), is_key, room, idle_only=True)
         cached += greedy(room, stage, count - len(cached) - len(others), holders, apart=True)

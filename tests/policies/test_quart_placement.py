@@ -50,6 +50,15 @@ def test_idle_gpus_beside_a_copy_come_first_then_other_idle_gpus() -> None:
     assert (other.gpus, other.source) == ((0,), "any")
 
 
+def test_copies_first_takes_shared_gpus_beside_a_copy_before_idle_ones() -> None:
+    view = pipeline([stage(0)], [host(0, 4), host(1, 2, [("m", 0)])])
+    room = FreeRoom(view)
+    (cached,) = Placement(copies_first=True).place(
+        view, view.stages[0], count=3, is_key=True, room=room, reason="slow"
+    )
+    assert (cached.gpus, cached.source) == ((6, 7, 4), "host")
+
+
 def test_without_idle_gpus_shared_ones_beside_a_copy_come_first() -> None:
     view = pipeline([stage(0, bytes=20 * GIB, maximum=99)], [host(0, 1), host(1, 1, [("m", 0)])])
     cached, other = placed(view, 9, True)
