@@ -14,9 +14,15 @@ from tests.worlds.drawn_stages import check_order, drawn
 from tests.worlds.stage_world import MS, controller_of, run
 
 MAKERS = (
-    lambda: quart(hold_s=0.01, key_for_s=0.05, period_s=0.002, key_passes=1, target_s=0.001),
+    lambda: quart(hold_s=0.01, key_for_s=0.05, period_s=0.002, target_s=0.001, copies_first=True),
     lambda: quart(
-        hold_s=0.01, key_for_s=0.05, period_s=0.002, key_passes=1, placement=False, smoother="none"
+        hold_s=0.01,
+        key_for_s=0.05,
+        period_s=0.002,
+        key_rule="outstanding",
+        key_passes=1,
+        placement=False,
+        smoother="none",
     ),
     lambda: infless(keep_alive_s=0.02, period_s=0.002),
     lambda: inferline(envelope_s=0.02, settle_s=0.01, period_s=0.002),
