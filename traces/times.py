@@ -84,7 +84,7 @@ def read_in_unit(
     """What ``read`` finds in the unit that is ``given`` or by the rules of this module, and its times.
 
     first: the file's first time as it is written (text or number; None: unknown). read: the file in a unit:
-    (anything, times in ns as written, not falling); it is called again if the times show another unit.
+    (anything, times in ns as written); it is called again if the times show another unit.
     from_first: whether the format's times always count from the first one.
     """
     unit_used = checked_unit(given) or _told_by(first, clock)
@@ -96,8 +96,8 @@ def read_in_unit(
     elif unit_used is None and clock.other is not None and (why := _shows_other(times_ns, unit)):
         unit = clock.other
         read_times, times_ns = read(unit)
-    dates = unit == ISO or int(times_ns[0]) >= EPOCH_S[0] * NS_PER_S
-    start_ns = times_ns[0] if dates or from_first else 0
+    dates = unit == ISO or int(times_ns.min()) >= EPOCH_S[0] * NS_PER_S
+    start_ns = times_ns.min() if dates or from_first else 0
     doubts = [] if given is not None else _doubts(clock, unit, unit_used is not None, times_ns)
     counted = dates and not from_first
     if clock.stated and given is None and unit == clock.unit and not (doubts or counted):
@@ -147,7 +147,7 @@ def _doubts(clock: Clock, unit: str, told: bool, times_ns: Ints) -> list[str]:
             few = short_number(MOST_AS_MS_PER_S / 1000)
             found.append(f"all are whole numbers and fewer than {few} requests arrive per second")
     # The finest unit never makes times too long.
-    if unit != "ns" and int(times_ns[-1]) - int(times_ns[0]) > LONGEST_S * NS_PER_S:
+    if unit != "ns" and int(times_ns.max()) - int(times_ns.min()) > LONGEST_S * NS_PER_S:
         found.append("they span more than 10 years")
     return found
 
@@ -162,7 +162,7 @@ def _remark(clock: Clock, unit: str, why: str, doubts: list[str]) -> str:
 
 
 def _rate_per_s(times_ns: Ints) -> float | None:
-    span_ns = int(times_ns[-1]) - int(times_ns[0])
+    span_ns = int(times_ns.max()) - int(times_ns.min())
     return (len(times_ns) - 1) * NS_PER_S / span_ns if span_ns > 0 else None
 
 

@@ -32,7 +32,7 @@ from traces.importers.json_lines import (
     whole,
     word,
 )
-from traces.importers.requests import check_limit, check_order, requests_of
+from traces.importers.requests import check_limit, requests_of
 from traces.reading import Origin
 from traces.replacing import replacing
 from traces.times import OTHER_UNIT, UNITS, Clock, read_in_unit
@@ -127,7 +127,6 @@ def read_blocks(
             _add(rows, row, spot)
             _check_blocks(rows, size, partial_prefix, spot)
         times_ns = int64(rows.arrival_ns)
-        check_order(times_ns, line_of(file), keys.time)
         return rows, times_ns
 
     first = first_row(file, keys.example)

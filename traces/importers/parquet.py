@@ -27,12 +27,12 @@ from traces.importers.json_lines import (
     shorter,
     shown,
 )
-from traces.importers.requests import check_limit
+from traces.importers.requests import check_limit, in_order
 from traces.reading import Origin, most_unpacked_bytes
 from traces.replacing import replacing
 from traces.times import DIGITS, ISO, OTHER_UNIT, Clock, Ints, read_in_unit
 from traces.turns import Turns
-from traces.workload import COLUMNS, INT64_MAX, Workload
+from traces.workload import COLUMNS, INT64_MAX, Workload, taken
 
 # The arrivals of a Parquet file: whole or decimal numbers of some unit, or dates.
 
@@ -165,7 +165,10 @@ def read_parquet(
                 columns[column] = _column(table[column], column, size, common, file)
         _refuse_nulls(table[ARRIVAL], ARRIVAL, file)
         columns[ARRIVAL], labels = read_arrivals(table[ARRIVAL], time_unit, ARRIVAL, file)
-    about["labels"] = (*about.get("labels", ()), *labels)
+    order, unsorted = in_order(columns[ARRIVAL])
+    if unsorted:
+        columns = {column: taken(values, order) for column, values in columns.items()}
+    about["labels"] = (*about.get("labels", ()), *labels, *unsorted)
     given = {"name": origin.name, "source": origin.source, "rows_read": table.num_rows} | about
     if name:
         given["name"] = name

@@ -24,12 +24,11 @@ from traces.importers.json_lines import (
     first_row,
     int64,
     json_rows,
-    line_of,
     not_whole,
     shown,
     whole,
 )
-from traces.importers.requests import check_limit, check_order, requests_of
+from traces.importers.requests import check_limit, requests_of
 from traces.reading import Origin
 from traces.streams import stream
 from traces.times import KEY, Clock, read_in_unit
@@ -183,7 +182,6 @@ def _read(file: Path, measure: Measure, unit: str) -> tuple[_Rows, NDArray[np.in
     if not all_or_none(rows.times, rows.time_key, file):
         return rows, np.zeros(len(rows.times), np.int64)
     times_ns = int64([time for time in rows.times if time is not None])
-    check_order(times_ns, line_of(file), rows.time_key)
     return rows, times_ns
 
 
