@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traces.columns import PrefixBlocks
 from traces.importers.json_lines import Spot, all_or_none, shown
@@ -53,8 +54,12 @@ def prefix_of(ids: Sequence[Ids | None], size: int, key: str, file: Path) -> Pre
     flat = array("Q")
     for row in ids:
         flat.extend(row or ())
-    numbers = np.array(flat, dtype=np.uint64)
-    if len(numbers) and int(numbers.max()) > INT64_MAX:
-        _, numbers = np.unique(numbers, return_inverse=True)
     offsets = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
-    return PrefixBlocks(size, offsets, numbers.astype(np.int64))
+    return PrefixBlocks(size, offsets, opaque(np.array(flat, dtype=np.uint64)))
+
+
+def opaque(ids: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """The ids as numbers of 63 bits: the same, or new ones for all where one has more bits."""
+    if len(ids) and int(ids.max()) > INT64_MAX:
+        return np.unique(ids, return_inverse=True)[1].astype(np.int64)
+    return ids.astype(np.int64)

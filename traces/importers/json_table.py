@@ -201,7 +201,8 @@ def _add(values: _Values, row: dict[str, Any], table: JsonTable, spot: Spot) -> 
 
 def _columns(values: _Values, table: JsonTable, file: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Our columns but the arrivals, and labels about what was left out."""
-    theirs, labels = table.columns.theirs, ()
+    theirs = table.columns.theirs
+    labels: tuple[str, ...] = ()
     made: dict[str, Any] = {PROMPT: int64(values.prompt), OUTPUT: int64(values.output)}
     for ours, numbers in values.numbers.items():
         made[ours] = ints_or_none(numbers, theirs[ours], file)

@@ -10,6 +10,7 @@ conversation that each row is a turn of.
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,9 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.arrow import arrow_numbers, arrow_words, codes_of, numbers_of
+from traces.column_names import Columns, columns_of
 from traces.columns import ABSENT, Names, PrefixBlocks
 from traces.csv.stamp import Stamp
 from traces.errors import TraceError
+from traces.importers.block_ids import opaque
 from traces.importers.json_lines import (
     STRICT,
     JsonProblem,
@@ -39,16 +42,19 @@ from traces.workload import COLUMNS, INT64_MAX, Workload, taken
 _FLOATS: Final = 2.0**63
 
 
+NS: Final = Clock("ns", stated=True)
+
+
 def read_arrivals(
-    values: Any, time_unit: str | None, column: str, file: Path
+    values: Any, time_unit: str | None, column: str, file: Path, clock: Clock = NS
 ) -> tuple[Ints, tuple[str, ...]]:
     """The arrivals of a column without nulls in ns, and the labels about their unit. Raises TraceError."""
     if not len(values):
         return np.zeros(0, dtype=np.int64), ()  # refused as a workload without requests
     _, times = read_in_unit(
-        Clock("ns", stated=True),
+        clock,
         time_unit,
-        _first_date(values),
+        _first(values),
         lambda unit: (None, _arrivals_ns(values, unit, f"{file}, column {column}")),
     )
     return times.arrival_ns, times.labels
@@ -86,13 +92,15 @@ def _too_late(place: str, unit: str) -> TraceError:
     )
 
 
-def _first_date(values: Any) -> str | None:
-    """The first value as text if the column holds dates or texts, for the rules of ``traces.times``."""
+def _first(values: Any) -> str | Decimal | None:
+    """The first value for the rules of ``traces.times``: dates and texts as text, numbers as decimals."""
     import pyarrow as pa
 
     kind = values.type
     if len(values) and (pa.types.is_timestamp(kind) or is_text(kind)):
         return str(values[0].as_py())
+    if len(values) and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return Decimal(str(values[0].as_py()))
     return None
 
 
@@ -143,11 +151,17 @@ _VALUE_BYTES: Final = 8
 
 
 def read_parquet(
-    path: str | Path, *, name: str | None = None, limit: int | None = None, time_unit: str | None = None
+    path: str | Path,
+    *,
+    name: str | None = None,
+    limit: int | None = None,
+    time_unit: str | None = None,
+    columns: str | None = None,
 ) -> Workload:
     """The workload of one file, as ``write_parquet`` wrote it or with the needed columns by another hand.
 
     time_unit: of arrival_ns, see ``traces.times``; None: ns, or dates. name: instead of the one written.
+    columns: our columns and the file's, as of a CSV file; other names than ours are read as of such a file.
     limit: only the first rows; the whole file is still judged.
     Raises TraceError naming the file, the column or metadata key and the remedy for other columns, other
     types, nulls (but in session), values a workload cannot have, and damage of any kind.
@@ -155,25 +169,29 @@ def read_parquet(
     check_limit(limit)
     file = Path(path)
     origin = Origin.of(file)
+    if (found := _foreign(file, columns)) is not None:
+        from traces.importers.parquet_table import read_foreign  # it takes columns apart with this module
+
+        return read_foreign(origin, found, name=name, limit=limit, time_unit=time_unit)
     table = _table(file)
     about = _about(table.schema.metadata or {}, file)
     size, common = about.pop("prefix_block_tokens", None), about.pop("prefix_common_tokens", None)
-    columns: dict[str, Any] = {}
-    with _damage_of(file):
+    found_columns: dict[str, Any] = {}
+    with damage_of(file):
         for column in table.column_names:
             if column != ARRIVAL:
-                columns[column] = _column(table[column], column, size, common, file)
-        _refuse_nulls(table[ARRIVAL], ARRIVAL, file)
-        columns[ARRIVAL], labels = read_arrivals(table[ARRIVAL], time_unit, ARRIVAL, file)
-    order, unsorted = in_order(columns[ARRIVAL])
+                found_columns[column] = _column(table[column], column, size, common, file)
+        refuse_nulls(table[ARRIVAL], ARRIVAL, file)
+        found_columns[ARRIVAL], labels = read_arrivals(table[ARRIVAL], time_unit, ARRIVAL, file)
+    order, unsorted = in_order(found_columns[ARRIVAL])
     if unsorted:
-        columns = {column: taken(values, order) for column, values in columns.items()}
+        found_columns = {column: taken(values, order) for column, values in found_columns.items()}
     about["labels"] = (*about.get("labels", ()), *labels, *unsorted)
     given = {"name": origin.name, "source": origin.source, "rows_read": table.num_rows} | about
     if name:
         given["name"] = name
     try:
-        workload = Workload(**columns, **given)
+        workload = Workload(**found_columns, **given)
     except TraceError as error:
         raise TraceError(f"{file}, {error}") from error
     return workload if limit is None else workload.limited(limit)
@@ -236,7 +254,7 @@ def _metadata(workload: Workload) -> dict[str, str]:
 
 
 @contextmanager
-def _damage_of(file: Path) -> Iterator[None]:
+def damage_of(file: Path) -> Iterator[None]:
     """Whatever pyarrow raises on bytes that are no sound Parquet file, as one sentence."""
     import pyarrow as pa
 
@@ -251,10 +269,10 @@ def _table(file: Path) -> Any:
     """All columns, those of names with each different word held once."""
     import pyarrow.parquet as pq
 
-    with _damage_of(file):
+    with damage_of(file):
         with pq.ParquetFile(file) as opened:
             _check_columns(opened.schema_arrow.names, file)
-            _check_size(opened.metadata, file)
+            check_size(opened.metadata, file)
             words = [
                 field.name for field in opened.schema_arrow if field.name in NAMES and is_text(field.type)
             ]
@@ -262,7 +280,7 @@ def _table(file: Path) -> Any:
             return opened.read()
 
 
-def _check_size(metadata: Any, file: Path) -> None:
+def check_size(metadata: Any, file: Path) -> None:
     """Refuse, before any is read, columns that would be far larger in memory than they are in the file."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     columns = [group.column(number) for group in groups for number in range(group.num_columns)]
@@ -295,17 +313,17 @@ def _column(values: Any, column: str, size: int | None, common: int | None, file
     import pyarrow as pa
 
     if column in NAMES:
-        return _names(values, column, file)
-    _refuse_nulls(values, column, file)
+        return names_of(values, column, file)
+    refuse_nulls(values, column, file)
     if column == PREFIX and common is None:
-        return _prefix(values, size, file)
+        return prefix_blocks(values, size, file)
     if not pa.types.is_integer(values.type):
         raise TraceError(f"{file}, column {column} holds {kind_of(values)}: write int64")
     numbers = _int64(values, column, file)
     return Turns(numbers, common) if column == PREFIX and common is not None else numbers
 
 
-def _refuse_nulls(values: Any, column: str, file: Path) -> None:
+def refuse_nulls(values: Any, column: str, file: Path) -> None:
     if values.null_count:
         row = values.is_null().index(True).as_py()
         raise TraceError(f"{file}, column {column}: row {row} (the first is 0) is null: write its value")
@@ -320,7 +338,7 @@ def _int64(values: Any, column: str, file: Path) -> NDArray[np.int64]:
         raise TraceError(f"{file}, column {column} has numbers beyond int64: write smaller ones") from error
 
 
-def _names(values: Any, column: str, file: Path) -> Names:
+def names_of(values: Any, column: str, file: Path) -> Names:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -354,7 +372,7 @@ def _check_words(values: Any, column: str, file: Path) -> None:
     _refuse_large(sum(lengths), file)
 
 
-def _prefix(values: Any, size: int | None, file: Path) -> PrefixBlocks:
+def prefix_blocks(values: Any, size: int | None, file: Path) -> PrefixBlocks:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -373,9 +391,30 @@ def _prefix(values: Any, size: int | None, file: Path) -> PrefixBlocks:
         raise TraceError(f"{file}, column {PREFIX} has a null inside a list: write whole numbers")
     counts = numbers_of(pc.list_value_length(values)).astype(np.int64)
     try:
-        return PrefixBlocks(size, np.concatenate(([0], np.cumsum(counts))), _int64(ids, PREFIX, file))
+        return PrefixBlocks(size, np.concatenate(([0], np.cumsum(counts))), _ids(ids, file))
     except TraceError as error:
         raise TraceError(f"{file}, column {PREFIX}: {error}") from error
+
+
+def _ids(ids: Any, file: Path) -> NDArray[np.int64]:
+    """Ids of blocks, which are opaque: unsigned ones of 64 bits get others."""
+    import pyarrow as pa
+
+    if pa.types.is_uint64(ids.type):
+        return opaque(numbers_of(ids))
+    return _int64(ids, PREFIX, file)
+
+
+def _foreign(file: Path, columns: str | None) -> Columns | None:
+    """The file's columns if it has the needed ones under other names than ours, or the user maps some."""
+    import pyarrow.parquet as pq
+
+    with damage_of(file):
+        names = pq.read_schema(file).names
+    if columns is None and all(needed in names for needed in NEEDED):
+        return None
+    found = columns_of(names, columns, file)
+    return found if columns is not None or found.foreign or found.arrival not in (None, ARRIVAL) else None
 
 
 def _about(metadata: dict[bytes, bytes], file: Path) -> dict[str, Any]:

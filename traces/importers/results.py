@@ -47,7 +47,7 @@ def read_vllm_result(
     if len(set(counts.values())) > 1:
         shown_counts = ", ".join(f"{key} {count}" for key, count in counts.items())
         raise TraceError(f"{file} has lists of different lengths ({shown_counts}): write the result again")
-    rate = found.get("request_rate")
+    rate: Any = found.get("request_rate")
     said: tuple[str, ...] = ()
     if not timed and rate_per_s is None and type(rate) in (int, Decimal) and rate > 0:
         rate_per_s, said = float(rate), ("arrivals drawn at the file's request_rate",)
